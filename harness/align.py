@@ -1,0 +1,159 @@
+"""Say which of a candidate's values is which of the program's.
+
+Every rule stands here. A value is matched by exact name or by one of these rules,
+never by resemblance; what no rule matches is counted as unmatched.
+
+==================  ==========================================================
+``exact``           The exporter named the value after the program's.
+``output``          A graph output was renamed to the component's output name.
+``merged``          The same operator on the same values, kept once.
+``leaving``         The one value of several that were made for an operator (dynamo)
+                    or inside a module (TorchScript) that is read outside it.
+``matmul``          MNN made a 1x1 convolution of a product with constant
+                    weights: ``NAME__matmul_converted``, ``[rows, n, 1, 1]``.
+==================  ==========================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from harness.probes import Kind, Probe
+
+MATMUL = "__matmul_converted"
+"""Suffix that MNN's converter gives a product it turned into a convolution."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphValue:
+    """One value of an exported graph.
+
+    Attributes:
+        name: The value.
+        origin: What it was made for: the program's value (dynamo) or the module's
+            path (TorchScript); empty if the exporter left no word.
+        used_by: Origins of the nodes that read it.
+        is_output: Whether it is an output of the graph.
+
+    """
+
+    name: str
+    origin: str
+    used_by: tuple[str, ...]
+    is_output: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Coverage:
+    """How many of a program's computing operators a candidate's run showed.
+
+    Attributes:
+        computing: Operators that compute something from the inputs.
+        aligned: Of these, compared.
+        fused: Of these, in the exported graph and gone from what the runtime ran.
+        unmatched: Of these, without a counterpart in the exported graph.
+        missing: Names of the fused and unmatched ones, in order.
+
+    """
+
+    computing: int
+    aligned: int
+    fused: int
+    unmatched: int
+    missing: tuple[str, ...] = ()
+
+    @property
+    def share(self) -> float:
+        """Aligned over computing; 0 when nothing computes."""
+        return self.aligned / self.computing if self.computing else 0.0
+
+
+def link(
+    probes: Sequence[Probe],
+    values: Sequence[GraphValue],
+    outputs: Mapping[str, str],
+) -> list[Probe]:
+    """Fill in, for each probe, the exported value that carries it.
+
+    Args:
+        probes: The program's values; a duplicate's `onnx` names its twin.
+        values: The exported graph's values.
+        outputs: Program value that is a graph output to the output's name.
+
+    """
+    names = {value.name for value in values}
+    leaving = _leaving(values)
+
+    def carrier(probe: Probe) -> str:
+        name = probe.onnx if probe.kind is Kind.DUPLICATE else probe.name
+        if name in names:
+            return name
+        if name in outputs:
+            return outputs[name]
+        left = leaving.get(name, [])
+        return left[0] if len(left) == 1 and probe.kind is not Kind.MOVE else ""
+
+    return [replace(probe, onnx=carrier(probe)) for probe in probes]
+
+
+def _leaving(values: Sequence[GraphValue]) -> dict[str, list[str]]:
+    """Return each origin's values that are read outside it."""
+    leaving: dict[str, list[str]] = {}
+    for value in values:
+        inside = f"{value.origin}."
+        outside = any(
+            user != value.origin and not user.startswith(inside)
+            for user in value.used_by
+        )
+        if value.origin and (outside or value.is_output):
+            leaving.setdefault(value.origin, []).append(value.name)
+    return leaving
+
+
+def wanted_values(probes: Iterable[Probe]) -> dict[str, Probe]:
+    """Return exported value name to the probe that it is compared with."""
+    return {
+        probe.onnx: probe
+        for probe in probes
+        if probe.onnx and probe.kind is Kind.COMPUTE
+    }
+
+
+def source_value(name: str) -> str:
+    """Return the exported value that a runtime's value `name` carries."""
+    return name.removesuffix(MATMUL)
+
+
+def same_axes(
+    name: str, shape: Sequence[int], expected: Sequence[int]
+) -> tuple[int, ...] | None:
+    """Return the shape to read a value in, or None if its axes are not the same.
+
+    Only the ``matmul`` rule may change a shape: ``[rows, n, 1, 1]`` holds the rows of
+    ``[..., n]`` in the same order when the sizes are equal.
+    """
+    actual, wanted = tuple(shape), tuple(expected)
+    if actual == wanted:
+        return wanted
+    if not name.endswith(MATMUL) or len(actual) != 4 or not wanted:
+        return None
+    rows = 1
+    for size in wanted[:-1]:
+        rows *= size
+    return wanted if actual == (rows, wanted[-1], 1, 1) else None
+
+
+def coverage_of(probes: Sequence[Probe], compared: set[str]) -> Coverage:
+    """Count what a run showed, given the exported values that were compared."""
+    computing = [p for p in probes if p.kind in {Kind.COMPUTE, Kind.DUPLICATE}]
+    unmatched = [p for p in computing if not p.onnx]
+    fused = [p for p in computing if p.onnx and p.onnx not in compared]
+    left_out = sorted((*unmatched, *fused), key=lambda probe: probe.position)
+    return Coverage(
+        computing=len(computing),
+        aligned=len(computing) - len(left_out),
+        fused=len(fused),
+        unmatched=len(unmatched),
+        missing=tuple(probe.name for probe in left_out),
+    )

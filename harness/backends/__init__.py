@@ -1,0 +1,145 @@
+"""Runtimes that a deployed file is run in; one module each, imported when used.
+
+A backend module has ``open_session(artifact, device, outputs)``, a context manager
+that gives a `Session`, and ``fallback(log)``, which finds the runtime's own words for
+having run elsewhere than asked.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from harness.errors import StageError
+from harness.outcome import Outcome
+from harness.spec import Device
+
+if TYPE_CHECKING:
+    import numpy as np
+
+MODULES = {
+    "onnxruntime": "harness.backends.onnxruntime",
+    "mnn": "harness.backends.mnn",
+}
+DISTRIBUTIONS = {
+    "onnxruntime": ("onnxruntime-gpu", "onnxruntime"),
+    "mnn": ("MNN",),
+}
+"""Packages that bring each runtime; any one will do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ran:
+    """What really ran.
+
+    Attributes:
+        backend: Runtime.
+        version: Of the runtime.
+        device: ``cpu``, ``cuda``, …, as the session reports it.
+        threads: As asked; neither runtime reports it.
+        precision: Effective arithmetic, ``float32`` unless the device has float16.
+        detail: Further settings that change numbers, sorted pairs.
+
+    """
+
+    backend: str
+    version: str
+    device: str
+    threads: int
+    precision: str
+    detail: tuple[tuple[str, str], ...] = ()
+
+
+class Session(Protocol):
+    """One deployed file, loaded."""
+
+    @property
+    def ran(self) -> Ran:
+        """What really runs it."""
+        ...
+
+    def run(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Run as deployed, unwatched; return the outputs by name, owned."""
+        ...
+
+    def watch(
+        self,
+        feeds: Mapping[str, np.ndarray],
+        sizes: Mapping[str, int],
+        on_value: Callable[[str, np.ndarray], None],
+    ) -> dict[str, np.ndarray]:
+        """Run and hand over each wanted value while it lives.
+
+        Args:
+            feeds: Inputs by name.
+            sizes: Wanted exported values, and the bytes each is expected to take.
+            on_value: Gets the runtime's name of the value and an array that is
+                only valid during the call.
+
+        Returns:
+            The outputs of the watched run, to hold against the unwatched one.
+
+        """
+        ...
+
+
+class Backend(Protocol):
+    """What a backend module offers."""
+
+    def open_session(
+        self, path: Path, device: Device, outputs: Sequence[str]
+    ) -> AbstractContextManager[Session]:
+        """Load the file at `path`; closes the session on leaving.
+
+        Raises:
+            StageError: The file is refused, or the device is not there.
+
+        """
+        ...
+
+    def fallback(self, log: str) -> str | None:
+        """Return the line of native output that tells of another device, if any."""
+        ...
+
+
+def load_backend(name: str) -> Backend:
+    """Import the backend called `name`.
+
+    Raises:
+        StageError: Its package is not installed.
+
+    """
+    try:
+        module: Any = importlib.import_module(MODULES[name])
+        return cast("Backend", module)
+    except ModuleNotFoundError as error:
+        packages = " or ".join(DISTRIBUTIONS[name])
+        msg = (
+            f"Backend {name!r} needs the package {packages}, which is not installed "
+            f"({error.name} is missing)."
+        )
+        raise StageError(msg, outcome=Outcome.UNAVAILABLE) from error
+
+
+def check_feeds(
+    feeds: Mapping[str, np.ndarray], wanted: Sequence[str], path: Path
+) -> None:
+    """Refuse a run whose inputs are not exactly the file's inputs, by name.
+
+    Native runtimes answer a missing input with a crash or with old memory.
+
+    Raises:
+        StageError: Naming what is missing and what is too much.
+
+    """
+    missing, extra = sorted(set(wanted) - set(feeds)), sorted(set(feeds) - set(wanted))
+    if missing or extra:
+        msg = (
+            f"{path.name} has the inputs {sorted(wanted)}; the component gives "
+            f"{sorted(feeds)} (missing {missing or 'none'}, unknown {extra or 'none'})."
+        )
+        raise StageError(msg, outcome=Outcome.MISSING)

@@ -1,0 +1,234 @@
+"""MNN: the deployed file as it is, watched through the session's own callback."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import MNN
+import numpy as np
+
+from harness.align import source_value
+from harness.backends import Ran, check_feeds
+from harness.errors import StageError
+from harness.outcome import Outcome
+from harness.spec import Device
+
+HINTS = (
+    "max_tuning_number",
+    "strict_check_model",
+    "mem_allocator_type",
+    "winograd_memory_level",
+    "geometry_compute_mask",
+    "dynamic_quant_options",
+    "cpu_littlecore_decrease_rate",
+    "attention_option",
+    "kvcache_size_limit",
+    "op_encoder_number_for_commit",
+)
+"""Session hints in the order of ``Interpreter::HintMode`` in Interpreter.hpp."""
+
+_BACKENDS_INFO = 2  # Interpreter::SessionInfoCode::BACKENDS
+_FORWARD_TYPES = {
+    "cpu": (0, 13),  # plain, and with this machine's instruction extensions
+    "metal": (1,),
+    "cuda": (2,),
+    "opencl": (3,),
+    "vulkan": (7,),
+}
+"""MNNForwardType numbers that a device may answer with."""
+_FALLBACK = re.compile(r".*Can't Find type=\d+ backend, use \d+ instead.*")
+_ERROR = re.compile(r".*(?:Compute Shape Error|Reshape error|Error for|code=\d+).*")
+_INT32 = np.iinfo(np.int32)
+
+
+class MnnSession:
+    """One ``.mnn`` file in an interpreter session."""
+
+    def __init__(self, path: Path, device: Device, outputs: Sequence[str]) -> None:
+        self._path = path
+        self._outputs = tuple(outputs)
+        try:
+            self._net = MNN.Interpreter(str(path))
+            for name, value in device.hints:
+                self._net.setSessionHint(_hint(name), value)
+            self._session = self._net.createSession(
+                {
+                    "backend": device.device.upper(),
+                    "precision": device.precision,
+                    "numThread": device.threads,
+                }
+            )
+            self._inputs = self._net.getSessionInputAll(self._session)
+            found = sorted(self._net.getSessionOutputAll(self._session))
+        except (SystemError, RuntimeError, ValueError) as error:
+            msg = (
+                f"MNN {MNN.version()} refuses {path.name}: it is truncated, of another "
+                f"version, or no MNN file ({error})."
+            )
+            raise StageError(msg, outcome=Outcome.LOAD) from error
+        if missing := sorted(set(self._outputs) - set(found)):
+            msg = (
+                f"{path.name} has the outputs {found}; the component promises "
+                f"{list(self._outputs)}, so {missing} are lost."
+            )
+            raise StageError(msg, outcome=Outcome.MISSING)
+        self._check_device(device)
+        self._shapes: dict[str, tuple[int, ...]] = {}
+        self.ran = Ran(
+            backend="mnn",
+            version=MNN.version(),
+            device=device.device,
+            threads=device.threads,
+            precision=device.precision,
+            detail=tuple((f"hint {name}", str(value)) for name, value in device.hints),
+        )
+
+    def _check_device(self, device: Device) -> None:
+        """Hold what MNN runs on against what was asked; it falls back quietly."""
+        got = self._net.getSessionInfo(self._session, _BACKENDS_INFO)
+        if got not in _FORWARD_TYPES[device.device]:
+            msg = (
+                f"MNN {MNN.version()} was asked for {device.device} and runs on "
+                f"backend type {got}. This build lacks {device.device}; use one that "
+                "has it, or ask for cpu; `parity doctor` says what works here."
+            )
+            raise StageError(msg, outcome=Outcome.FELL_BACK)
+
+    def run(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Run as deployed."""
+        self._fill(feeds)
+        self._net.runSession(self._session)
+        return self._read_outputs()
+
+    def watch(
+        self,
+        feeds: Mapping[str, np.ndarray],
+        sizes: Mapping[str, int],
+        on_value: Callable[[str, np.ndarray], None],
+    ) -> dict[str, np.ndarray]:
+        """Run with a callback after every operator; the file is not changed."""
+        self._fill(feeds)
+        failure: list[BaseException] = []
+
+        def begin(tensors: list[MNN.Tensor], info: MNN.OpInfo) -> bool:
+            del tensors, info
+            return True
+
+        def end(tensors: list[MNN.Tensor], info: MNN.OpInfo) -> bool:
+            # An operator is named after its first output.
+            name = info.getName()
+            if not tensors or source_value(name) not in sizes:
+                return True
+            try:
+                on_value(name, _copy(tensors[0]))
+            except BaseException as error:  # noqa: BLE001  # must not unwind through C++
+                failure.append(error)
+                return False
+            return True
+
+        self._net.runSessionWithCallBackInfo(self._session, begin, end)
+        if failure:
+            raise failure[0]
+        return self._read_outputs()
+
+    def close(self) -> None:
+        """Drop the session; MNN frees it with its interpreter."""
+        self._inputs = {}
+        self._session = self._net = None
+
+    def _fill(self, feeds: Mapping[str, np.ndarray]) -> None:
+        """Resize where shapes changed, and write every input: a run overwrites them."""
+        check_feeds(feeds, list(self._inputs), self._path)
+        shapes = {name: value.shape for name, value in feeds.items()}
+        for name, tensor in self._inputs.items():
+            if len(tensor.getShape()) != feeds[name].ndim:
+                msg = (
+                    f"{self._path.name}: input {name!r} has {len(tensor.getShape())} "
+                    f"axes, the component gives {feeds[name].ndim}."
+                )
+                raise StageError(msg, outcome=Outcome.SHAPE)
+        if shapes != self._shapes:
+            for name, tensor in self._inputs.items():
+                self._net.resizeTensor(tensor, shapes[name])
+            self._net.resizeSession(self._session)
+            self._shapes = shapes
+        for name, tensor in self._inputs.items():
+            value = _narrowed(name, feeds[name])
+            kind = (
+                MNN.Halide_Type_Float
+                if value.dtype == np.float32
+                else MNN.Halide_Type_Int
+            )
+            tensor.copyFrom(
+                MNN.Tensor(value.shape, kind, value, MNN.Tensor_DimensionType_Caffe)
+            )
+
+    def _read_outputs(self) -> dict[str, np.ndarray]:
+        tensors = self._net.getSessionOutputAll(self._session)
+        return {name: _copy(tensors[name]) for name in self._outputs}
+
+
+def _copy(tensor: MNN.Tensor) -> np.ndarray:
+    """Copy a tensor out in NCHW order, whatever its layout inside; owned."""
+    kind = tensor.getDataType()
+    dtype = np.float32 if kind == MNN.Halide_Type_Float else np.int32
+    shape = tuple(tensor.getShape())
+    # The constructor copies its buffer, so the result is read from the host tensor.
+    host = MNN.Tensor(
+        shape, kind, np.empty(shape, dtype=dtype), MNN.Tensor_DimensionType_Caffe
+    )
+    if not tensor.copyToHostTensor(host):
+        msg = f"MNN {MNN.version()} cannot copy a tensor of shape {shape} to the host."
+        raise StageError(msg, outcome=Outcome.RUN)
+    return np.array(host.getNumpyData(), dtype=dtype).reshape(shape)
+
+
+def _narrowed(name: str, value: np.ndarray) -> np.ndarray:
+    """Return float32 or int32: MNN reads int64 as wrong numbers, without an error."""
+    if value.dtype.kind == "f":
+        return np.ascontiguousarray(value, dtype=np.float32)
+    if value.size and (value.min() < _INT32.min or value.max() > _INT32.max):
+        msg = f"Input {name!r} has integers beyond int32, which is all MNN reads."
+        raise StageError(msg, outcome=Outcome.DTYPE)
+    return np.ascontiguousarray(value, dtype=np.int32)
+
+
+def _hint(name: str) -> int:
+    """Return the number of a session hint, by its name or as given."""
+    if name.isdigit():
+        return int(name)
+    if name not in HINTS:
+        msg = (
+            f"MNN has no session hint {name!r}; it has {', '.join(HINTS)}. A newer one "
+            "can be given by its number in Interpreter.hpp."
+        )
+        raise StageError(msg, outcome=Outcome.LOAD)
+    return HINTS.index(name)
+
+
+@contextmanager
+def open_session(
+    path: Path, device: Device, outputs: Sequence[str]
+) -> Iterator[MnnSession]:
+    """Load an ``.mnn`` file for the length of a ``with``.
+
+    Raises:
+        StageError: MNN refuses the file, or the file lost an output.
+
+    """
+    session = MnnSession(path, device, outputs)
+    try:
+        yield session
+    finally:
+        session.close()
+
+
+def fallback(log: str) -> str | None:
+    """Return MNN's own line about running on another backend, or a shape error's."""
+    for pattern in (_FALLBACK, _ERROR):
+        if found := pattern.search(log):
+            return found.group().strip()
+    return None

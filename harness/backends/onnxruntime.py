@@ -1,0 +1,298 @@
+"""ONNX Runtime: outputs as deployed, layers from the graph as exported.
+
+The deployed session optimises everything; asking it for a value in the middle would
+undo a fusion. Layers are therefore read with optimisation off. A large graph is run
+in consecutive segments, each with its own weights, so that neither the weights nor
+the values are ever held together.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+
+from harness.backends import Ran, check_feeds
+from harness.errors import StageError
+from harness.outcome import Outcome
+from harness.spec import Device
+
+SEGMENT_BYTES = 256 * 2**20
+"""Values read in one segment: enough to make segments few, little beside a model."""
+
+_PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Segment:
+    """Consecutive nodes that run as one session.
+
+    Attributes:
+        nodes: Of the graph, in order.
+        reads: Values from earlier segments or the graph's inputs.
+        shows: Wanted values made here.
+        keeps: Values made here that later segments or the caller need.
+
+    """
+
+    nodes: tuple[onnx.NodeProto, ...]
+    reads: tuple[str, ...]
+    shows: tuple[str, ...]
+    keeps: tuple[str, ...]
+
+
+class OrtSession:
+    """One ONNX file; sessions are made when first needed and dropped after."""
+
+    def __init__(self, path: Path, device: Device, outputs: Sequence[str]) -> None:
+        self._path = path
+        self._device = device
+        self._outputs = tuple(outputs)
+        self._proto = onnx.load(path, load_external_data=False)
+        self._inputs = tuple(value.name for value in self._proto.graph.input)
+        self._deployed: ort.InferenceSession | None = self._open(
+            path, ort.GraphOptimizationLevel.ORT_ENABLE_ALL
+        )
+        self._whole: ort.InferenceSession | None = None
+        self.ran = Ran(
+            backend="onnxruntime",
+            version=ort.__version__,
+            device=device.device,
+            threads=device.threads,
+            precision="float32",
+            detail=(
+                ("optimisation", "all for outputs, off for layers"),
+                ("provider", self._deployed.get_providers()[0]),
+                ("tf32", str(device.tf32).lower()),
+            ),
+        )
+
+    def run(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Run as deployed."""
+        check_feeds(feeds, self._inputs, self._path)
+        if self._deployed is None:
+            self._deployed = self._open(
+                self._path, ort.GraphOptimizationLevel.ORT_ENABLE_ALL
+            )
+        return self._outputs_of(self._deployed, feeds)
+
+    def watch(
+        self,
+        feeds: Mapping[str, np.ndarray],
+        sizes: Mapping[str, int],
+        on_value: Callable[[str, np.ndarray], None],
+    ) -> dict[str, np.ndarray]:
+        """Run unoptimised, segment by segment."""
+        check_feeds(feeds, self._inputs, self._path)
+        self._deployed = None  # one copy of the weights at a time
+        segments = plan_segments(self._proto.graph, sizes, self._outputs)
+        live: dict[str, np.ndarray] = dict(feeds)
+        for index, segment in enumerate(segments):
+            session = self._segment_session(segment, live, whole=len(segments) == 1)
+            names = list(dict.fromkeys((*segment.shows, *segment.keeps)))
+            made = self._call(
+                session, names, {name: live[name] for name in segment.reads}
+            )
+            del session
+            for name, value in zip(names, made, strict=True):
+                if name in sizes:
+                    on_value(name, value)
+                if name in segment.keeps:
+                    live[name] = value
+            needed = {name for later in segments[index + 1 :] for name in later.reads}
+            needed |= set(self._outputs)
+            live = {name: value for name, value in live.items() if name in needed}
+        return {name: live[name] for name in self._outputs}
+
+    def close(self) -> None:
+        """Drop the sessions."""
+        self._deployed = self._whole = None
+
+    def _segment_session(
+        self, segment: _Segment, live: Mapping[str, np.ndarray], *, whole: bool
+    ) -> ort.InferenceSession:
+        if whole and self._whole is not None:
+            return self._whole
+        session = self._open(
+            segment_model(self._proto, segment, live).SerializeToString(),
+            ort.GraphOptimizationLevel.ORT_DISABLE_ALL,
+        )
+        if whole:
+            self._whole = session
+        return session
+
+    def _open(
+        self, model: Path | bytes, level: ort.GraphOptimizationLevel
+    ) -> ort.InferenceSession:
+        options = ort.SessionOptions()
+        options.graph_optimization_level = level
+        options.intra_op_num_threads = self._device.threads
+        options.inter_op_num_threads = 1
+        # Spinning threads take the core that the comparison and other cases need.
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        options.add_session_config_entry(
+            "session.model_external_initializers_file_folder_path",
+            str(self._path.parent),
+        )
+        provider = _PROVIDERS[self._device.device]
+        settings = {"use_tf32": int(self._device.tf32)} if provider[:4] == "CUDA" else {}
+        source = str(model) if isinstance(model, Path) else model
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            try:
+                session = ort.InferenceSession(
+                    source, options, providers=[(provider, settings)]
+                )
+            except Exception as error:  # its own classes share no base but this one
+                msg = (
+                    f"onnxruntime {ort.__version__} refuses {self._path.name}: "
+                    f"{_first_line(error)}."
+                )
+                raise StageError(msg, outcome=Outcome.LOAD) from error
+        got = session.get_providers()[0]
+        if got != provider:
+            words = f" It says: {said[-1].message}" if said else ""
+            msg = (
+                f"onnxruntime was asked for {provider} and runs on {got}.{words} "
+                "Install the package and driver it needs, or ask for cpu; "
+                "`parity doctor` says what works here."
+            )
+            raise StageError(msg, outcome=Outcome.FELL_BACK)
+        return session
+
+    def _outputs_of(
+        self, session: ort.InferenceSession, feeds: Mapping[str, np.ndarray]
+    ) -> dict[str, np.ndarray]:
+        names = [value.name for value in session.get_outputs()]
+        if names != list(self._outputs):
+            msg = (
+                f"{self._path.name} has the outputs {names}, the component promises "
+                f"{list(self._outputs)}."
+            )
+            raise StageError(msg, outcome=Outcome.MISSING)
+        return dict(zip(names, self._call(session, names, feeds), strict=True))
+
+    def _call(
+        self,
+        session: ort.InferenceSession,
+        names: list[str],
+        feeds: Mapping[str, np.ndarray],
+    ) -> list[np.ndarray]:
+        try:
+            made: list[np.ndarray] = session.run(names, dict(feeds))
+        except Exception as error:  # its own classes share no base but this one
+            msg = (
+                f"onnxruntime {ort.__version__} cannot run {self._path.name}: "
+                f"{_first_line(error)}."
+            )
+            raise StageError(msg, outcome=Outcome.RUN) from error
+        return made
+
+
+def plan_segments(
+    graph: onnx.GraphProto,
+    sizes: Mapping[str, int],
+    outputs: Sequence[str],
+    limit_bytes: int = SEGMENT_BYTES,
+) -> list[_Segment]:
+    """Cut a graph's nodes into runs whose wanted values fit `limit_bytes`.
+
+    A graph with subgraphs is left whole, since those read outer values by name.
+    """
+    nested = any(a.g.node or a.graphs for n in graph.node for a in n.attribute)
+    cuts: list[list[onnx.NodeProto]] = [[]]
+    held = 0
+    for node in graph.node:
+        size = sum(sizes.get(name, 0) for name in node.output)
+        if held and held + size > limit_bytes and not nested:
+            cuts.append([])
+            held = 0
+        cuts[-1].append(node)
+        held += size
+    weights = {tensor.name for tensor in graph.initializer}
+    made_in = {
+        name: index
+        for index, nodes in enumerate(cuts)
+        for node in nodes
+        for name in node.output
+        if name
+    }
+    reads: list[dict[str, None]] = [{} for _ in cuts]
+    kept = set(outputs)
+    for index, nodes in enumerate(cuts):
+        for node in nodes:
+            for name in node.input:
+                if name and name not in weights and made_in.get(name) != index:
+                    reads[index][name] = None
+                    kept.add(name)
+    if len(cuts) == 1:  # outer values of subgraphs may be read there alone
+        reads[0] = {value.name: None for value in graph.input}
+    return [
+        _Segment(
+            nodes=tuple(nodes),
+            reads=tuple(reads[index]),
+            shows=tuple(n for node in nodes for n in node.output if n in sizes),
+            keeps=tuple(n for node in nodes for n in node.output if n in kept),
+        )
+        for index, nodes in enumerate(cuts)
+    ]
+
+
+def segment_model(
+    model: onnx.ModelProto, segment: _Segment, live: Mapping[str, np.ndarray]
+) -> onnx.ModelProto:
+    """Return the segment as a model of its own; weights stay where they are."""
+    cut = onnx.ModelProto()
+    cut.ir_version = model.ir_version
+    cut.opset_import.extend(model.opset_import)
+    cut.functions.extend(model.functions)
+    used = {name for node in segment.nodes for name in node.input}
+    graph = cut.graph
+    graph.name = model.graph.name
+    graph.node.extend(segment.nodes)
+    nested = any(a.g.node for node in segment.nodes for a in node.attribute)
+    graph.initializer.extend(
+        tensor for tensor in model.graph.initializer if nested or tensor.name in used
+    )
+    for name in segment.reads:
+        dtype = onnx.helper.np_dtype_to_tensor_dtype(live[name].dtype)
+        graph.input.append(
+            onnx.helper.make_tensor_value_info(name, dtype, [None] * live[name].ndim)
+        )
+    declared = {value.name: value for value in model.graph.output}
+    for name in dict.fromkeys((*segment.shows, *segment.keeps)):
+        graph.output.append(declared.get(name) or onnx.ValueInfoProto(name=name))
+    return cut
+
+
+@contextmanager
+def open_session(
+    path: Path, device: Device, outputs: Sequence[str]
+) -> Iterator[OrtSession]:
+    """Load an ONNX file for the length of a ``with``.
+
+    Raises:
+        StageError: onnxruntime refuses the file or gives another provider.
+
+    """
+    session = OrtSession(path, device, outputs)
+    try:
+        yield session
+    finally:
+        session.close()
+
+
+def fallback(log: str) -> str | None:
+    """Return nothing: the provider list has been held against what was asked."""
+    del log
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return (lines[0] if lines else type(error).__name__).rstrip(".")

@@ -1,0 +1,195 @@
+"""Run a deployed file and compare it, value by value, while it runs.
+
+Runs in a child process; only numbers come back.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from harness.align import coverage_of, same_axes, source_value, wanted_values
+from harness.backends import load_backend
+from harness.compare import Comparison, compare
+from harness.entry import Entry
+from harness.errors import StageError, StoreError
+from harness.isolate import report_progress
+from harness.outcome import Outcome
+from harness.probes import Probe, load_probes
+from harness.report.record import LAYERS, OUTPUTS, Row
+from harness.spec import Component, Device
+from harness.stages import Deployed, Reading
+from harness.trace import OUTPUT, Trace, load_inputs, open_trace
+
+
+def run_candidate(
+    case: str,
+    component: Component,
+    device: Device,
+    backend_name: str,
+    deployed: Sequence[Deployed],
+) -> dict[str, Any]:
+    """Run every sample twice, as deployed and watched, and return the measurements.
+
+    Returns:
+        Fields of a `CaseRecord`: ``rows``, ``ran``, ``coverage``,
+        ``observer_max_abs``.
+
+    Raises:
+        StageError: The artifact is damaged, or the runtime refuses it or the run.
+
+    """
+    backend = load_backend(backend_name)
+    outputs = [spec.name for spec in component.outputs]
+    rows: list[Row] = []
+    coverage: dict[str, Any] | None = None
+    observer: dict[str, float] = {}
+    for file in deployed:
+        check_artifact(file.artifact)
+        probes = load_probes(file.probes)
+        path = file.artifact.file(file.model)
+        report_progress(f"running\t{case}\t{_mebibytes(file.artifact)} MB")
+        with backend.open_session(path, device, outputs) as session:
+            deployed_outputs = {}
+            for reading in file.readings:
+                feeds = load_inputs(reading.inputs, component)
+                trace = open_trace(reading.reference.path)
+                made = session.run(feeds)
+                rows += _output_rows(reading, made, trace)
+                deployed_outputs[reading.sample] = made
+            for reading in file.readings:
+                if not reading.layers:
+                    continue
+                report_progress(f"watching\t{case}\t{reading.sample}")
+                watcher = _Watcher(reading, probes)
+                feeds = load_inputs(reading.inputs, component)
+                watched = session.watch(feeds, watcher.sizes, watcher.on_value)
+                rows += watcher.rows()
+                coverage = _worse(
+                    coverage, asdict(coverage_of(probes, watcher.compared))
+                )
+                observer[reading.sample] = _gap(
+                    deployed_outputs[reading.sample], watched
+                )
+            ran = session.ran
+    return {
+        "rows": tuple(rows),
+        "ran": asdict(ran),
+        "coverage": coverage,
+        "observer_max_abs": observer,
+    }
+
+
+def check_artifact(artifact: Entry) -> None:
+    """Hold every file of the artifact against its digest, before native code reads it.
+
+    Raises:
+        StageError: A file is missing, truncated or changed.
+
+    """
+    try:
+        artifact.check()
+    except StoreError as error:
+        raise StageError(str(error), outcome=Outcome.LOAD) from error
+
+
+class _Watcher:
+    """Holds each value against the reference's while the runtime still has it."""
+
+    def __init__(self, reading: Reading, probes: Sequence[Probe]) -> None:
+        self._sample = reading.sample
+        self._trace = open_trace(reading.reference.path)
+        self._wanted = {
+            value: probe
+            for value, probe in wanted_values(probes).items()
+            if probe.name in self._trace
+        }
+        self._seen: dict[str, tuple[Probe, Comparison]] = {}
+        self.sizes = {
+            value: self._trace[probe.name].nbytes
+            for value, probe in self._wanted.items()
+        }
+
+    @property
+    def compared(self) -> set[str]:
+        """Exported values that were held against the reference."""
+        return set(self._seen)
+
+    def on_value(self, name: str, actual: np.ndarray) -> None:
+        value = source_value(name)
+        probe = self._wanted.get(value)
+        if probe is None:
+            return
+        expected = self._trace[probe.name]
+        shape = same_axes(name, actual.shape, expected.shape)
+        comparison = compare(
+            expected=expected,
+            actual=actual if shape is None else actual.reshape(shape),
+            floor_rms=self._trace.floor_rms(probe.name),
+        )
+        self._seen[value] = (probe, comparison)
+
+    def rows(self) -> list[Row]:
+        found = sorted(self._seen.values(), key=lambda pair: pair[0].position)
+        return [
+            Row(
+                sample=self._sample,
+                what=LAYERS,
+                probe=probe.name,
+                position=probe.position,
+                op=probe.op,
+                module=probe.module,
+                source=probe.source,
+                parents=probe.parents,
+                comparison=comparison,
+            )
+            for probe, comparison in found
+        ]
+
+
+def _output_rows(
+    reading: Reading, made: Mapping[str, np.ndarray], trace: Trace
+) -> list[Row]:
+    return [
+        Row(
+            sample=reading.sample,
+            what=OUTPUTS,
+            probe=name,
+            position=len(trace.places) + index,
+            op="output",
+            module="",
+            source="",
+            parents=(),
+            comparison=compare(
+                expected=trace[OUTPUT + name],
+                actual=actual,
+                floor_rms=trace.floor_rms(OUTPUT + name),
+            ),
+        )
+        for index, (name, actual) in enumerate(made.items())
+    ]
+
+
+def _gap(one: Mapping[str, np.ndarray], two: Mapping[str, np.ndarray]) -> float:
+    """Return the largest difference; infinite where one side alone is not finite."""
+    worst = 0.0
+    for name in one:
+        measured = compare(expected=one[name], actual=two[name])
+        if measured.nonfinite_mismatched or measured.count == 0:
+            return math.inf
+        worst = max(worst, measured.max_abs if math.isfinite(measured.max_abs) else 0.0)
+    return worst
+
+
+def _worse(
+    one: dict[str, Any] | None, two: dict[str, Any]
+) -> dict[str, Any]:
+    return two if one is None or two["aligned"] < one["aligned"] else one
+
+
+def _mebibytes(artifact: Entry) -> int:
+    return round(artifact.size_bytes / 2**20)

@@ -1,0 +1,140 @@
+"""Recipes: how a folder of a diffusers checkpoint becomes a component.
+
+A recipe is a module with three functions:
+
+``signature(source, options) -> (inputs, outputs)``
+    From the configuration files alone; imports no framework.
+``build(component, attention="") -> torch.nn.Module``
+    The unmodified network behind a tensor-only ``forward``, float32, in eval mode.
+``realistic(component, shapes, step, rng) -> dict[str, ndarray]``
+    Inputs such as the pipeline would make; `step` counts through timesteps.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Mapping
+from types import ModuleType
+
+from harness.errors import SuiteError
+from harness.spec import Component, Source
+
+RECIPES = {
+    "text_encoder": "harness.components.clip_text",
+    "unet": "harness.components.unet",
+    "controlnet": "harness.components.controlnet",
+    "controlled_unet": "harness.components.controlled_unet",
+    "vae_encoder": "harness.components.vae_encoder",
+    "vae_decoder": "harness.components.vae_decoder",
+}
+"""Recipe name to module; a dotted name in a suite stands for itself."""
+
+_VERBS = ("signature", "build", "realistic")
+
+_NEEDS = {
+    "text_encoder": ("text_encoder",),
+    "unet": ("unet",),
+    "controlnet": ("controlnet",),
+    "controlled_unet": ("unet", "controlnet"),
+    "vae_encoder": ("vae",),
+    "vae_decoder": ("vae",),
+}
+"""Folders a checkpoint must have before a recipe is offered."""
+
+
+def folders_of(recipe: str) -> tuple[str, ...]:
+    """Return the checkpoint's folders that decide what `recipe` builds.
+
+    All of them, for a recipe that is not the harness's own.
+    """
+    return _NEEDS.get(recipe, ("",))
+
+
+def recipe_module(name: str) -> ModuleType:
+    """Import the recipe called `name`.
+
+    Raises:
+        SuiteError: There is no such recipe, or it is not complete.
+
+    """
+    path = RECIPES.get(name, name)
+    try:
+        module = importlib.import_module(path)
+    except ModuleNotFoundError as error:
+        missing = error.name or ""
+        if f"{path}.".startswith(f"{missing}."):
+            msg = (
+                f"There is no recipe {name!r}; there are {', '.join(RECIPES)}. "
+                "A recipe of your own is named by its importable module, as in "
+                "'my_package.my_net'."
+            )
+        else:
+            msg = f"Recipe {name!r} needs {missing!r}, which is not installed."
+        raise SuiteError(msg) from error
+    lacking = [verb for verb in _VERBS if not callable(getattr(module, verb, None))]
+    if lacking:
+        msg = f"Recipe {name!r} has no function {lacking[0]!r}; one needs {_VERBS}."
+        raise SuiteError(msg)
+    return module
+
+
+def discover(source: Source) -> tuple[str, ...]:
+    """Return the recipes that the checkpoint has folders for.
+
+    Raises:
+        SuiteError: The folder is no diffusers checkpoint, or has no known component.
+
+    """
+    index = source.path / "model_index.json"
+    if not source.path.is_dir():
+        msg = f"There is no checkpoint at {source.path}: no such folder."
+        raise SuiteError(msg)
+    try:
+        json.loads(index.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        msg = (
+            f"{source.path} is not a diffusers checkpoint: it has no model_index.json. "
+            "Give the folder that save_pretrained() wrote."
+        )
+        raise SuiteError(msg) from None
+    except ValueError as error:
+        msg = f"{index} cannot be read as JSON: {error}."
+        raise SuiteError(msg) from None
+    found = tuple(
+        name
+        for name, folders in _NEEDS.items()
+        if all((source.path / folder / "config.json").is_file() for folder in folders)
+    )
+    if not found:
+        folders = sorted({folder for needs in _NEEDS.values() for folder in needs})
+        msg = (
+            f"{source.path} has none of the folders {', '.join(folders)} with a "
+            "config.json, so there is nothing to test."
+        )
+        raise SuiteError(msg)
+    return found
+
+
+def describe(
+    name: str,
+    recipe: str,
+    source: Source,
+    options: Mapping[str, str | int | bool] | None = None,
+) -> Component:
+    """Make the component `name` from a recipe and a checkpoint's configuration.
+
+    Raises:
+        SuiteError: The recipe is unknown, or the checkpoint lacks what it needs.
+
+    """
+    options = dict(options or {})
+    inputs, outputs = recipe_module(recipe).signature(source, options)
+    return Component(
+        name=name,
+        recipe=recipe,
+        source=source,
+        inputs=inputs,
+        outputs=outputs,
+        options=tuple(sorted(options.items())),
+    )

@@ -1,0 +1,199 @@
+"""Read a diffusers folder: configurations, weights, tokenizer, scheduler.
+
+What the recipes share. Frameworks are imported inside the functions that need them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from harness.errors import SuiteError
+from harness.spec import Source
+from harness.toml_file import did_you_mean
+
+if TYPE_CHECKING:
+    import torch
+
+ZERO_CONV_STD = 0.02
+"""Standard deviation of drawn zero-convolutions: large enough that a ControlNet's
+residuals matter, small enough that the UNet stays finite."""
+
+_PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
+
+
+def read_config(source: Source, folder: str) -> dict[str, Any]:
+    """Return ``<folder>/config.json``.
+
+    Raises:
+        SuiteError: The folder or the file is missing, or is not JSON.
+
+    """
+    path = source.path / folder / "config.json"
+    if not source.path.is_dir():
+        msg = f"There is no checkpoint at {source.path}: no such folder."
+        raise SuiteError(msg)
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        have = sorted(child.parent.name for child in source.path.glob("*/config.json"))
+        msg = (
+            f"{source.path} has no component {folder!r} ({path} is missing); it has "
+            f"{', '.join(have) or 'none'}. Correct `components` in parity.toml."
+        )
+        raise SuiteError(msg) from None
+    except ValueError as error:
+        msg = f"{path} cannot be read as JSON: {error}."
+        raise SuiteError(msg) from None
+    if not isinstance(config, dict):
+        msg = f"{path} must hold a JSON object, it holds a {type(config).__name__}."
+        raise SuiteError(msg)
+    return config
+
+
+def check_weights(source: Source, folder: str) -> None:
+    """Refuse weights that are missing, pickled or truncated, before loading them.
+
+    Raises:
+        SuiteError: Naming the file and what to do.
+
+    """
+    from safetensors import SafetensorError, safe_open
+
+    home = source.path / folder
+    files = sorted(home.glob("*.safetensors"))
+    if not files:
+        pickles = sorted(p.name for p in home.glob("*") if p.suffix in _PICKLES)
+        if pickles:
+            msg = (
+                f"{home} holds its weights as a pickle ({pickles[0]}), which can run "
+                "code when it is read; it is refused. Save it again with "
+                "save_pretrained(..., safe_serialization=True)."
+            )
+        else:
+            msg = (
+                f"{home} has a config.json and no weights. Give the folder with its "
+                "*.safetensors, or set `seed` under [source] to draw random weights."
+            )
+        raise SuiteError(msg)
+    for file in files:
+        try:
+            with safe_open(file, framework="numpy") as opened:
+                opened.keys()
+        except (SafetensorError, OSError) as error:
+            msg = (
+                f"{file} ({file.stat().st_size:,} bytes) cannot be read as "
+                f"safetensors: {error}. It may be truncated or a Git LFS pointer; "
+                "fetch it again."
+            )
+            raise SuiteError(msg) from None
+
+
+def load_network(
+    source: Source,
+    folder: str,
+    network: Callable[[], Any],
+    *,
+    attention: str = "",
+) -> torch.nn.Module:
+    """Load or draw one network in float32 and eval mode.
+
+    Args:
+        source: Weights and configuration.
+        folder: The component's folder in the checkpoint.
+        network: Returns the class; called late, so that importing is late too.
+        attention: ``eager`` or ``sdpa`` for classes of transformers; empty for
+            the class's own choice.
+
+    Raises:
+        SuiteError: Weights are missing, pickled, truncated, or fewer than they must be.
+
+    """
+    import torch
+
+    cls = network()
+    keywords: dict[str, Any] = {}
+    if attention:
+        keywords["attn_implementation"] = attention
+    if source.seed is None:
+        check_weights(source, folder)
+        loaded, info = cls.from_pretrained(
+            source.path / folder,
+            torch_dtype=torch.float32,
+            use_safetensors=True,
+            output_loading_info=True,
+            **keywords,
+        )
+        # Drawn at random otherwise, anew in each process, and only logged.
+        if missing := sorted(info["missing_keys"]):
+            msg = (
+                f"{source.path / folder} lacks {len(missing)} of the weights that its "
+                f"config.json asks for, {missing[0]} first; fetch it again, or correct "
+                "the configuration."
+            )
+            raise SuiteError(msg)
+        return _plain(loaded)
+    torch.manual_seed(source.seed)
+    if hasattr(cls, "load_config"):
+        drawn = cls.from_config(cls.load_config(source.path / folder))
+    else:
+        drawn = cls(cls.config_class.from_pretrained(source.path / folder, **keywords))
+    _draw_zeros(drawn)
+    return _plain(drawn)
+
+
+def _plain(module: Any) -> torch.nn.Module:
+    """Eval mode, float32, no gradients."""
+    import torch
+
+    network: torch.nn.Module = module.eval().requires_grad_(requires_grad=False)
+    if any(weight.dtype != torch.float32 for weight in network.parameters()):
+        network = network.to(torch.float32)  # diffusers warns even if it changes nothing
+    return network
+
+
+def _draw_zeros(module: torch.nn.Module) -> None:
+    """Draw convolutions that initialise to zero, so that their outputs are compared."""
+    import torch
+
+    for part in module.modules():
+        if isinstance(part, torch.nn.Conv2d) and not part.weight.any():
+            torch.nn.init.normal_(part.weight, std=ZERO_CONV_STD)
+            if part.bias is not None:
+                torch.nn.init.normal_(part.bias, std=ZERO_CONV_STD)
+
+
+def load_tokenizer(source: Source) -> Any | None:
+    """Return the checkpoint's CLIP tokenizer, or None when it has none."""
+    if not (source.path / "tokenizer").is_dir():
+        return None
+    from transformers import CLIPTokenizer
+
+    return CLIPTokenizer.from_pretrained(source.path / "tokenizer")
+
+
+def load_scheduler(source: Source) -> Any:
+    """Return the checkpoint's own scheduler, or Stable Diffusion's DDIM without one."""
+    import diffusers
+
+    path = source.path / "scheduler" / "scheduler_config.json"
+    if not path.is_file():
+        return diffusers.DDIMScheduler(
+            beta_start=0.00085, beta_end=0.012, beta_schedule="scaled_linear"
+        )
+    name = json.loads(path.read_text(encoding="utf-8"))["_class_name"]
+    return getattr(diffusers, name).from_pretrained(source.path / "scheduler")
+
+
+def option(options: Mapping[str, str | int | bool], allowed: tuple[str, ...]) -> None:
+    """Refuse recipe options that the recipe does not have.
+
+    Raises:
+        SuiteError: Naming the option and those there are.
+
+    """
+    unknown = sorted(set(options) - set(allowed))
+    if unknown:
+        msg = f"unknown option {unknown[0]!r}; {did_you_mean(unknown[0], allowed)}"
+        raise SuiteError(msg)

@@ -1,0 +1,158 @@
+"""ControlNet: a hint to the residuals that steer the UNet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from harness.components.checkpoint import load_network, option, read_config
+from harness.components.unet import conditioned_inputs, denoising_inputs
+from harness.spec import Component, Source, TensorSpec
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+
+EDGE = 0.6
+"""Gradient above which a pixel of a drawn hint is an edge, as a share of its picture's
+steepest: a larger picture is less steep per pixel, and has the same edges."""
+
+
+def residuals(config: Mapping[str, Any]) -> list[TensorSpec]:
+    """Return the residual tensors of a ControlNet of this configuration.
+
+    Stable Diffusion's has thirteen: ``conv_in``, then per block its layers and its
+    downsampler, then the middle block.
+    """
+    channels, layers = config["block_out_channels"], config["layers_per_block"]
+    widths = [(channels[0], 0)]
+    for depth, width in enumerate(channels):
+        widths += [(width, depth)] * layers
+        if depth < len(channels) - 1:
+            widths.append((width, depth + 1))
+    named = [
+        (f"down_block_res_sample_{index}", width, depth)
+        for index, (width, depth) in enumerate(widths)
+    ]
+    named.append(("mid_block_res_sample", channels[-1], len(channels) - 1))
+    return [
+        TensorSpec(
+            name=name,
+            shape=("batch", width, _scaled("height", depth), _scaled("width", depth)),
+            draw="normal",
+        )
+        for name, width, depth in named
+    ]
+
+
+def _scaled(symbol: str, depth: int) -> str:
+    return symbol if depth == 0 else f"{symbol}/{2**depth}"
+
+
+def hint_factor(config: Mapping[str, Any]) -> int:
+    """Return how many hint pixels a latent spans: each stage after the first halves."""
+    return int(2 ** (len(config["conditioning_embedding_out_channels"]) - 1))
+
+
+def signature(
+    source: Source, options: Mapping[str, str | int | bool]
+) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
+    """UNet inputs and ``controlnet_cond`` in [0, 1] to all residuals, by name."""
+    option(options, ())
+    config = read_config(source, "controlnet")
+    factor = hint_factor(config)
+    hint = TensorSpec(
+        name="controlnet_cond",
+        shape=(
+            "batch",
+            config.get("conditioning_channels", 3),
+            f"{factor}*height",
+            f"{factor}*width",
+        ),
+        draw="hint",
+    )
+    return (*conditioned_inputs(source, config), hint), tuple(residuals(config))
+
+
+def network() -> Any:
+    """Return the class, imported late."""
+    from diffusers import ControlNetModel
+
+    return ControlNetModel
+
+
+def build(component: Component, attention: str = "") -> torch.nn.Module:
+    """Return the ControlNet behind a tensor-only ``forward``."""
+    import torch
+
+    del attention
+
+    class ControlNet(torch.nn.Module):
+        """Tensors in, residuals out, the middle one last."""
+
+        def __init__(self, controlnet: torch.nn.Module) -> None:
+            super().__init__()
+            self.network = controlnet
+
+        def forward(
+            self,
+            sample: torch.Tensor,
+            timestep: torch.Tensor,
+            encoder_hidden_states: torch.Tensor,
+            controlnet_cond: torch.Tensor,
+        ) -> tuple[torch.Tensor, ...]:
+            down, middle = self.network(
+                sample,
+                timestep,
+                encoder_hidden_states,
+                controlnet_cond,
+                return_dict=False,
+            )
+            return (*down, middle)
+
+    return ControlNet(load_network(component.source, "controlnet", network)).eval()
+
+
+def realistic(
+    component: Component,
+    shapes: Mapping[str, int],
+    step: int,
+    rng: np.random.Generator,
+) -> dict[str, np.ndarray]:
+    """Denoising inputs and edges of a smooth random picture."""
+    drawn = denoising_inputs(component, shapes, step, rng)
+    drawn["controlnet_cond"] = edges(component.inputs[3].bind(shapes), rng)
+    return drawn
+
+
+def edges(shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+    """Return a Canny-like hint ``[batch, 3, height, width]``: 0 or 1, float32."""
+    import numpy as np
+
+    picture = smooth_pictures((shape[0], 1, *shape[2:]), rng)
+    slope = np.abs(np.diff(picture, axis=-1, prepend=picture[..., :1]))
+    slope += np.abs(np.diff(picture, axis=-2, prepend=picture[..., :1, :]))
+    steepest = slope.max(axis=(1, 2, 3), keepdims=True)
+    lines = (slope > EDGE * steepest).astype(np.float32)
+    return np.ascontiguousarray(np.broadcast_to(lines, shape))
+
+
+def smooth_pictures(shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+    """Return pictures ``[batch, channels, height, width]`` in [-1, 1], float32.
+
+    A few soft-edged discs on a plane: large areas, some contours.
+    """
+    import numpy as np
+
+    batch, channels, height, width = shape
+    rows, columns = np.mgrid[0 : 1 : height * 1j, 0 : 1 : width * 1j]
+    out = np.empty(shape, dtype=np.float32)
+    for item in range(batch):
+        picture = np.zeros((channels, height, width))
+        for _ in range(4):
+            row, column, radius = rng.uniform(0.15, 0.85, size=3)
+            distance = np.hypot(rows - row, columns - column) - radius / 3
+            colour = rng.uniform(-1.5, 1.5, size=(channels, 1, 1))
+            picture += colour / (1 + np.exp(40 * distance))
+        out[item] = np.tanh(picture)
+    return out

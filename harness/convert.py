@@ -1,0 +1,197 @@
+"""ONNX to MNN, judged by the file that it leaves and by nothing that it says.
+
+MNN's converter exits 0 and prints success on failure, and leaves an older file in
+place. Here it writes into an empty folder, and the file must load and have the right
+inputs and outputs. The wheel's command-line wrapper is never used: importing it
+installs packages and reports to a server. The extension module behind it does neither.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from harness.errors import StageError
+from harness.outcome import Outcome
+from harness.probes import Probe
+
+MODEL = "model.mnn"
+WEIGHTS = "model.mnn.weight"
+
+_EXACT = ("--useGeluApproximation=0",)
+FLAGS: dict[str, tuple[str, ...]] = {
+    "fp32": _EXACT,
+    "fp16-weights": (*_EXACT, "--fp16"),
+    "int8-weights": (*_EXACT, "--weightQuantBits=8"),
+    "int4-weights": (*_EXACT, "--weightQuantBits=4"),
+    "fused": (*_EXACT, "--transformerFuse"),
+    "deploy": (),
+}
+"""Converter flags of each built-in variant; ``deploy`` is the converter's defaults."""
+
+_UNSUPPORTED = re.compile(r"These Op Not Support: (?P<ops>.+)")
+_WAY_OUT = {
+    "IsNaN": (
+        'Exporting with attention = "eager" in [component.{component}] avoids it: '
+        "masked scaled_dot_product_attention guards against NaN."
+    )
+}
+_TAIL_LINES = 8
+
+
+def native_converter(named: str | None) -> str | None:
+    """Return the native ``MNNConvert`` to use: the one named, or one on PATH.
+
+    Raises:
+        StageError: One is named and cannot be found.
+
+    """
+    if not named:
+        return shutil.which("MNNConvert")
+    found = shutil.which(named)
+    if found is None:
+        msg = f"--mnn-convert names {named!r}, which is no program that can be run."
+        raise StageError(msg, outcome=Outcome.UNAVAILABLE)
+    return found
+
+
+def convert_mnn(  # noqa: PLR0913  # one conversion's whole circumstances
+    source: Path,
+    kind: str,
+    flags: Sequence[str],
+    folder: Path,
+    *,
+    component: str,
+    probes: Sequence[Probe],
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    native: str | None,
+) -> dict[str, object]:
+    """Convert the ONNX file at `source` into the empty `folder`.
+
+    Args:
+        source: The exported model.
+        kind: A key of `FLAGS`.
+        flags: Added after the variant's own, so that they win.
+        folder: Gets ``model.mnn`` and ``model.mnn.weight``.
+        component: For messages.
+        probes: To say which module an unsupported operator comes from.
+        inputs: Names that the file must take.
+        outputs: Names that it must give.
+        native: A native converter to use instead of the wheel's.
+
+    Returns:
+        The command's arguments and the converter's log.
+
+    Raises:
+        StageError: No loadable file with these inputs and outputs came out.
+
+    """
+    target = folder / MODEL
+    arguments = [
+        "-f", "ONNX",
+        "--modelFile", str(source),
+        "--MNNModel", str(target),
+        "--bizCode", "parity",
+        "--saveExternalData=1",
+        *FLAGS[kind],
+        *flags,
+    ]  # fmt: skip
+    log = _run_converter(arguments, native)
+    if found := _UNSUPPORTED.search(log):
+        _unsupported(found["ops"], component, probes, log, source)
+    if not target.is_file() or not target.stat().st_size:
+        _fail(f"{component}: the MNN converter left no file; it says: {_tail(log)}", log)
+    _check_loads(target, component, inputs, outputs, log)
+    return {"arguments": [*FLAGS[kind], *flags], "converter": native or "wheel"}
+
+
+def _run_converter(arguments: Sequence[str], native: str | None) -> str:
+    if native:
+        command = [native, *arguments]
+    else:
+        program = "import sys, MNN, _tools; _tools.mnnconvert(sys.argv)"
+        command = [sys.executable, "-c", program, *arguments]
+    # The caller bounds this process; the converter dies with it.
+    done = subprocess.run(  # noqa: S603  # a program that the user named, or ours
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        check=False,
+        text=True,
+        errors="replace",
+    )
+    if done.returncode < 0:
+        return f"{done.stdout}\nthe converter died with signal {-done.returncode}"
+    return done.stdout
+
+
+def _check_loads(
+    target: Path, component: str, inputs: Sequence[str], outputs: Sequence[str], log: str
+) -> None:
+    import MNN
+
+    try:
+        net = MNN.Interpreter(str(target))
+        session = net.createSession({"backend": "CPU", "numThread": 1})
+        found_in = sorted(net.getSessionInputAll(session))
+        found_out = sorted(net.getSessionOutputAll(session))
+    except (SystemError, RuntimeError, ValueError) as error:
+        _fail(f"{component}: the converted file does not load ({error}).", log)
+    for side, promised, found in (
+        ("inputs", sorted(inputs), found_in),
+        ("outputs", sorted(outputs), found_out),
+    ):
+        if promised != found:
+            _fail(
+                f"{component}: the converted file has the {side} {found}, the exported "
+                f"one {promised}; the converter lost or renamed some.",
+                log,
+            )
+
+
+def _unsupported(
+    operators: str, component: str, probes: Sequence[Probe], log: str, source: Path
+) -> None:
+    names = sorted({name.strip().removeprefix("ONNX::") for name in re.split(r"[,\s]+", operators) if name.strip()})
+    places = _places(names, probes, source)
+    hints = [_WAY_OUT[name].format(component=component) for name in names if name in _WAY_OUT]
+    way_out = " ".join(hints) or "Another exporter, opset or a rewrite may avoid it."
+    _fail(
+        f"{component} cannot be converted to MNN: it has no operator "
+        f"{', '.join(names)}.{places} {way_out}",
+        log,
+    )
+
+
+def _places(names: Sequence[str], probes: Sequence[Probe], source: Path) -> str:
+    """Say which module the first of these ONNX operators comes from, and how many."""
+    import onnx
+
+    nodes = [
+        node
+        for node in onnx.load(source, load_external_data=False).graph.node
+        if node.op_type in names
+    ]
+    if not nodes:
+        return ""
+    scopes = {entry.key: entry.value for entry in nodes[0].metadata_props}
+    program_value = scopes.get("pkg.torch.onnx.fx_node", "").partition(" ")[0].strip("%")
+    origin = next((p for p in probes if p.name == program_value), None)
+    where = origin.module if origin else nodes[0].name
+    what = f" ({origin.op})" if origin else ""
+    count = f"{len(nodes)} places" if len(nodes) > 1 else "one place"
+    return f" It comes from {where}{what}, {count}."
+
+
+def _tail(log: str) -> str:
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    return " / ".join(lines[-_TAIL_LINES:]) or "nothing"
+
+
+def _fail(message: str, log: str) -> None:
+    raise StageError(message, outcome=Outcome.CONVERT, log=log)

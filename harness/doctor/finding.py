@@ -1,0 +1,106 @@
+"""What the doctor says: one finding a thing looked at, and how they are shown."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import groupby
+
+_LABEL_WIDTH = 21
+
+
+class Status(StrEnum):
+    """What a finding means for someone who wants to measure parity."""
+
+    OK = "ok"
+    WARN = "warn"
+    """Works, and can mislead."""
+    FAIL = "fail"
+    """Parity cannot be measured until it is mended."""
+    ABSENT = "absent"
+    """Not here, and not needed."""
+
+
+_MARKS = {Status.OK: "✓", Status.WARN: "!", Status.FAIL: "✗", Status.ABSENT: "·"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing looked at.
+
+    Attributes:
+        check: What was looked at; the first word is the topic it belongs to.
+        status: What it means.
+        says: What was seen, with the runtime's own words where it has some.
+        mend: What mends it, best a command; empty where there is nothing to mend.
+
+    """
+
+    check: str
+    status: Status
+    says: str
+    mend: str = ""
+
+
+def exit_code(findings: Iterable[Finding]) -> int:
+    """Return 0 when parity can be measured here, and 2 when it cannot."""
+    return 2 if any(each.status is Status.FAIL for each in findings) else 0
+
+
+def render(findings: Iterable[Finding], *, width: int = 100) -> Iterator[str]:
+    """Yield the findings as lines, what is merely absent last, then a verdict."""
+    findings = list(findings)
+    here = [each for each in findings if each.status is not Status.ABSENT]
+    absent = [each for each in findings if each.status is Status.ABSENT]
+    for block in (here, absent):
+        if block:
+            yield ""
+            for row in _merged(block):
+                yield from _lines(row, width)
+    yield ""
+    yield from _verdict(findings)
+
+
+def _merged(findings: Iterable[Finding]) -> Iterator[Finding]:
+    """Yield neighbours of one topic that say the same as one finding."""
+
+    def likeness(each: Finding) -> tuple[str, str, str, str]:
+        return (each.check.partition(" ")[0], each.status, each.says, each.mend)
+
+    for (topic, _, says, mend), group in groupby(findings, key=likeness):
+        first, *others = group
+        names = [each.check.partition(" ")[2] for each in (first, *others)]
+        yield Finding(
+            check=topic if others else first.check,
+            status=first.status,
+            says=f"{', '.join(names)}: {says}" if others else says,
+            mend=mend,
+        )
+
+
+def _lines(row: Finding, width: int) -> Iterator[str]:
+    margin = " " * (_LABEL_WIDTH + 4)
+    first, *more = textwrap.wrap(row.says, width - len(margin)) or [""]
+    yield f" {_MARKS[row.status]} {row.check:<{_LABEL_WIDTH}} {first}"
+    yield from (margin + line for line in more)
+    if row.mend:
+        # Not wrapped: a command is there to be copied.
+        yield f"{margin}→ {row.mend}"
+
+
+def _verdict(findings: Iterable[Finding]) -> Iterator[str]:
+    broken = sum(each.status is Status.FAIL for each in findings)
+    if broken:
+        things = "1 thing" if broken == 1 else f"{broken} things"
+        yield f"Not ready: mend {things} (✗) first."
+        yield "next   parity doctor"
+        return
+    runtimes = [
+        each.check
+        for each in findings
+        if each.status is Status.OK and each.check.startswith(("onnxruntime ", "mnn "))
+    ]
+    yield f"Ready: parity can be measured on {', '.join(runtimes)}."
+    yield "next   pytest -m parity"

@@ -1,0 +1,190 @@
+"""What a result was measured on: machine, versions, commit. Looks; changes nothing.
+
+Standard library only, and no framework is imported: a version is read from the
+package's metadata. `parity doctor` is the one that tries things out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import platform
+import subprocess
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+PACKAGES = (
+    "torch",
+    "onnx",
+    "onnxscript",
+    "onnxruntime",
+    "onnxruntime-gpu",
+    "MNN",
+    "diffusers",
+    "transformers",
+    "numpy",
+    "numba",
+    "safetensors",
+    "protobuf",
+    "pytest",
+)
+"""Packages that can move a number or a timing."""
+
+_GIB = 2**30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Environment:
+    """The machine and the software that a report's rows come from.
+
+    Attributes:
+        python: Version of the interpreter, ``3.11.2``.
+        system: Operating system and its release.
+        arch: Instruction set, ``x86_64``.
+        cpu: Model name of the processor.
+        core_count: Cores this process may use.
+        memory_bytes: Physical memory; 0 where it cannot be read.
+        gpus: Names of the NVIDIA GPUs the driver shows.
+        packages: Installed version of each of `PACKAGES` that is there.
+        commit: Git commit of the working directory, or empty.
+        dirty: Whether tracked files differ from `commit`.
+
+    """
+
+    python: str
+    system: str
+    arch: str
+    cpu: str
+    core_count: int
+    memory_bytes: int
+    gpus: tuple[str, ...]
+    packages: Mapping[str, str]
+    commit: str
+    dirty: bool
+
+    @property
+    def id(self) -> str:
+        """Eight hex digits that two timings must share to be held together.
+
+        The machine and the minor version of Python count. Package versions and
+        the commit do not: a timing that moves with them is what a diff must show.
+        """
+        # Virtual machines lose or gain a few MiB at each boot.
+        memory_gib = round(self.memory_bytes / _GIB)
+        machine = (
+            self.system.partition(" ")[0],
+            self.arch,
+            self.cpu,
+            str(self.core_count),
+            str(memory_gib),
+            *self.gpus,
+            ".".join(self.python.split(".")[:2]),
+        )
+        return hashlib.sha256("\n".join(machine).encode()).hexdigest()[:8]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values for a JSON file, `id` among them."""
+        return {**asdict(self), "gpus": list(self.gpus), "id": self.id}
+
+
+def environment_from_json(values: Mapping[str, Any]) -> Environment:
+    """Rebuild what `Environment.to_json` returned; `id` is computed anew."""
+    fields = {name: value for name, value in values.items() if name != "id"}
+    return Environment(**{**fields, "gpus": tuple(fields["gpus"])})
+
+
+@cache
+def environment() -> Environment:
+    """Describe this machine and this working directory, once a process."""
+    commit, dirty = _git_state(Path.cwd())
+    return Environment(
+        python=platform.python_version(),
+        system=f"{platform.system()} {platform.release()}",
+        arch=platform.machine(),
+        cpu=_cpu(),
+        core_count=core_count(),
+        memory_bytes=_memory_bytes(),
+        gpus=_gpus(),
+        packages=installed(PACKAGES),
+        commit=commit,
+        dirty=dirty,
+    )
+
+
+def installed(names: tuple[str, ...]) -> dict[str, str]:
+    """Return the version of each package that is installed, by the name given."""
+    versions = {}
+    for name in names:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            versions[name] = metadata.version(name)
+    return versions
+
+
+def core_count() -> int:
+    """Count the cores this process may use, which a container can limit."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _cpu() -> str:
+    if platform.system() == "Darwin":
+        return _said("sysctl", "-n", "machdep.cpu.brand_string") or platform.machine()
+    facts: dict[str, str] = {}
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            key, _, value = line.partition(":")
+            facts.setdefault(key.strip(), value.strip())
+    name = facts.get("model name") or facts.get("Model") or facts.get("Hardware")
+    if not name:
+        return platform.processor() or platform.machine()
+    if "cpu family" in facts:
+        # A virtual machine's name for its processor is often the same for all.
+        name += f" (family {facts['cpu family']}, model {facts.get('model', '?')})"
+    return name
+
+
+def _memory_bytes() -> int:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # Windows has no sysconf
+        return 0
+
+
+def _gpus() -> tuple[str, ...]:
+    names = []
+    # The driver's own files: no library to load, no context to create.
+    for path in sorted(Path("/proc/driver/nvidia/gpus").glob("*/information")):
+        with contextlib.suppress(OSError):
+            for line in path.read_text(encoding="utf-8").splitlines():
+                key, _, value = line.partition(":")
+                if key == "Model":
+                    names.append(value.strip())
+    return tuple(names)
+
+
+def _git_state(folder: Path) -> tuple[str, bool]:
+    commit = _said("git", "-C", str(folder), "rev-parse", "--verify", "-q", "HEAD")
+    if not commit:
+        return "", False
+    # Untracked files do not count, as in `git describe --dirty`.
+    changes = _said(
+        "git", "-C", str(folder), "status", "--porcelain", "--untracked-files=no"
+    )
+    return commit, bool(changes)
+
+
+def _said(*command: str) -> str:
+    """Return what a command printed, or nothing where it is missing or fails."""
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=10, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""

@@ -1,0 +1,62 @@
+"""Every error the harness raises on purpose, and the exit code it ends in.
+
+    ParityError                 one sentence for the user; exit code 2
+    ├── SuiteError              parity.toml, tolerances.toml or known_gaps.toml is wrong
+    ├── SpecError               a noun was given nonsense
+    ├── StoreError              the artifact store cannot be used
+    ├── StageError              one stage of one case ended without an answer
+    └── NoParity                the stages ran, and the models differ; exit code 1
+
+A message says what, where, how much, and what to do next.
+"""
+
+from __future__ import annotations
+
+from harness.outcome import Outcome
+
+
+class ParityError(Exception):
+    """Base of every deliberate error; its text is meant for the user."""
+
+    exit_code = 2
+
+
+class SuiteError(ParityError):
+    """A file that describes the suite is wrong; the text names file and line."""
+
+
+class SpecError(ParityError):
+    """A noun was constructed from values that cannot be right."""
+
+
+class StoreError(ParityError):
+    """The artifact store cannot be read, written or trusted."""
+
+
+class StageError(ParityError):
+    """A stage of one case ended without an answer.
+
+    Attributes:
+        outcome: Which way it ended; it becomes the case's row in the report.
+        log: Native output of the stage, or an empty string.
+
+    """
+
+    def __init__(self, message: str, *, outcome: Outcome, log: str = "") -> None:
+        super().__init__(message)
+        self.outcome = outcome
+        self.log = log
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Cross a process boundary with the keyword arguments intact."""
+        return (_stage_error, (str(self), self.outcome, self.log))
+
+
+def _stage_error(message: str, outcome: Outcome, log: str) -> StageError:
+    return StageError(message, outcome=outcome, log=log)
+
+
+class NoParity(ParityError, AssertionError):  # noqa: N818  # reads as a finding
+    """The candidate does not compute what the reference does."""
+
+    exit_code = 1

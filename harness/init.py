@@ -1,0 +1,293 @@
+"""Write the first suite for a checkpoint: parity.toml, tolerances and a pytest file.
+
+Reads configurations only; the files are for people to edit.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Final
+
+from harness.components import describe, discover
+from harness.components.checkpoint import read_config
+from harness.errors import SuiteError
+from harness.matrix import VARIANTS, symbols_of
+from harness.spec import PROFILES, Source
+
+LARGE: Final = 32
+"""Latents wider than this are compared layer by layer at a smaller size."""
+
+NEAR: Final = 2
+"""Folders upwards that a checkpoint's path may go before it is given in full."""
+
+TIERS: Final[Mapping[str, tuple[str, str]]] = {
+    "onnxruntime.fp32": ("strict", "standard"),
+    "onnxruntime.fp16": ("relaxed", "relaxed"),
+    "onnxruntime.int8-weights": ("quantized", "quantized"),
+    "mnn.fp32": ("standard", "standard"),
+    "mnn.fp16-weights": ("relaxed", "relaxed"),
+    "mnn.int8-weights": ("quantized", "quantized"),
+    "mnn.int4-weights": ("quantized", "quantized"),
+    "mnn.fused": ("standard", "standard"),
+    "mnn.deploy": ("relaxed", "relaxed"),
+}
+"""Tiers of outputs and of layers to begin with, for every built-in variant."""
+
+_TEST = '''\
+"""Parity of the deployed models with PyTorch: `pytest -m parity`."""
+
+from pathlib import Path
+
+import pytest
+
+from harness.suite import load_suite
+
+SUITE = load_suite(Path(__file__).parent / "parity.toml")
+
+
+@pytest.mark.parity
+@pytest.mark.parametrize(("case", "what"), SUITE.checks())
+def test_parity(case, what, parity):
+    parity.check(SUITE, case, what)
+'''
+
+
+def write_suite(checkpoint: Path, folder: Path, *, force: bool = False) -> list[Path]:
+    """Write a commented suite for `checkpoint` into `folder`; return the files.
+
+    All of them or none: they are written under other names first, and then renamed.
+
+    Raises:
+        SuiteError: `checkpoint` is no diffusers folder, a file is there already and
+            `force` is not given, or the folder cannot be written to.
+
+    """
+    texts = {
+        "parity.toml": suite_text(checkpoint, folder),
+        "tolerances.toml": tolerances_text(),
+        "test_parity.py": _TEST,
+    }
+    for name in texts:
+        if (folder / name).is_dir():
+            msg = f"{folder / name} is a folder; a file is to be written there."
+            raise SuiteError(msg)
+    there = [name for name in texts if os.path.lexists(folder / name)]
+    if there and not force:
+        msg = (
+            f"{folder} has {', '.join(there)} already; use --force to write over, or "
+            "give another folder."
+        )
+        raise SuiteError(msg)
+    try:
+        return _write_all(folder, texts)
+    except OSError as error:
+        msg = f"{folder} cannot be written to: {error.strerror}."
+        raise SuiteError(msg) from error
+
+
+def suite_text(checkpoint: Path, folder: Path) -> str:
+    """Return parity.toml for a checkpoint, as it stands in `folder`."""
+    source = Source(path=checkpoint)
+    names = discover(source)
+    components = [describe(name, name, source) for name in names]
+    symbols = symbols_of(*components)
+    size = _latent_size(source, names)
+    large = size > LARGE and "height" in symbols
+    paragraphs = [
+        [
+            "# What is tested, and how. `parity run` and `pytest -m parity` run it.",
+            "# Only [source], [[shapes]] and a [backend.*] must be here.",
+        ],
+        [
+            _line("components = [", "left out: all that the checkpoint has"),
+            *(f"  {json.dumps(name)}," for name in names),
+            "]",
+        ],
+        _source(checkpoint, folder, names),
+        _export(symbols, large=large),
+        *_shapes(symbols, size),
+        [
+            "[inputs]",
+            _line('profiles = ["realistic"]', "of a variant that names none itself"),
+            _line("realistic = 4", "they step through timesteps and [[shapes]]"),
+            "seed = 0",
+        ],
+        *_backends(),
+        *_variants(),
+        *_own(names),
+        [
+            "[limits]",
+            _line("timeout_s = 900", "of one stage of one case"),
+            _line("coverage = 0.95", "least share of computing operators to compare"),
+            _line(f"jobs = {1 if large else 2}", "cases in progress at once"),
+        ],
+    ]
+    return "\n\n".join("\n".join(lines) for lines in paragraphs) + "\n"
+
+
+def tolerances_text() -> str:
+    """Return tolerances.toml with a tier for each built-in variant."""
+    head = """\
+# How far a value may be from PyTorch's. Tiers, from tight to loose:
+#   exact, strict, standard, relaxed, quantized
+# `parity tune` proposes tighter ones from a recorded run. A table that loosens one
+# for a component or a probe gives its reason:
+#   [unet.mnn.fp32.probes."*.attn2.*"]
+#   layers = { tier = "standard", floors = 64.0 }
+#   why = "..."
+"""
+    tables = [
+        f'[{key}]\noutputs = "{outputs}"\nlayers = "{layers}"\n'
+        for key, (outputs, layers) in TIERS.items()
+    ]
+    return "\n".join([head, *tables])
+
+
+def _line(setting: str, comment: str) -> str:
+    """Return a line of TOML with its comment in the column of the others."""
+    return f"{setting:<27} # {comment}"
+
+
+def _source(checkpoint: Path, folder: Path, names: Iterable[str]) -> list[str]:
+    where = json.dumps(_reference(checkpoint, folder), ensure_ascii=False)
+    # A folder of configurations alone can be tested with weights drawn at random.
+    if all(_has_weights(checkpoint, name) for name in names):
+        seed = _line("# seed = 0", "would draw weights at random instead")
+    else:
+        seed = _line("seed = 0", "weights are drawn at random: there are none")
+    return ["[source]", f"checkpoint = {where}", seed]
+
+
+def _export(symbols: Iterable[str], *, large: bool) -> list[str]:
+    axes = [symbol for symbol in symbols if large or symbol == "batch"]
+    return [
+        "[export]",
+        _line('exporter = "dynamo"', 'or "torchscript"'),
+        "opset = 18",
+        "# Sizes left open in the graph; the others are baked in. [] bakes in all.",
+        f"dynamic_axes = {json.dumps(axes)}",
+        _line(
+            f"external_data = {str(large).lower()}",
+            "weights in a file of their own, also below 2 GB",
+        ),
+    ]
+
+
+def _shapes(symbols: Iterable[str], size: int) -> list[list[str]]:
+    """Return one item and two, at sizes whose layers fit into memory."""
+    spatial = [symbol for symbol in symbols if symbol != "batch"]
+    large = size > LARGE and bool(spatial)
+    # Not square, so that no axis can pass for the other.
+    small = {"height": LARGE, "width": LARGE * 3 // 2} if large else {}
+    one = [_line("[[shapes]]", "height and width are of the latents"), "batch = 1"]
+    one += [f"{symbol} = {small.get(symbol, size)}" for symbol in spatial]
+    two = [_line("[[shapes]]", "two items, which a runtime can mix up"), "batch = 2"]
+    two += [f"{symbol} = {size}" for symbol in spatial]
+    if large:
+        two.append(_line("layers = false", "outputs only: layers would take gigabytes"))
+    return [one, two]
+
+
+def _backends() -> list[list[str]]:
+    return [
+        [
+            "[backend.onnxruntime]",
+            f"variants = {json.dumps(VARIANTS['onnxruntime'])}",
+            _line('device = "cpu"', 'or "cuda"'),
+            "threads = 2",
+            _line("tf32 = false", "on CUDA: TensorFloat-32 is not float32"),
+        ],
+        [
+            "[backend.mnn]",
+            f"variants = {json.dumps(VARIANTS['mnn'])}",
+            _line('device = "cpu"', 'or "opencl", "vulkan", "cuda", "metal"'),
+            _line('precision = "high"', '"low" computes in fp16 where it can'),
+            "threads = 2",
+        ],
+    ]
+
+
+def _variants() -> list[list[str]]:
+    profiles = f"profiles = {json.dumps(PROFILES)}"
+    return [
+        [
+            "# Synthetic inputs find what realistic ones hide: a wrong epsilon, lost",
+            "# digits. Rounded weights would only hide it again.",
+            "[variant.onnxruntime.fp32]",
+            profiles,
+        ],
+        ["[variant.mnn.fp32]", profiles],
+        [
+            "# A variant of your own, with flags as MNN's converter takes them:",
+            "# [variant.mnn.int4-hqq]",
+            '# from = "int4-weights"',
+            '# flags = ["--hqq"]',
+        ],
+    ]
+
+
+def _own(names: Iterable[str]) -> list[list[str]]:
+    if "text_encoder" not in names:
+        return []
+    return [
+        [
+            "[component.text_encoder]",
+            "# Of the exported copy; the reference keeps its own. The default, sdpa,",
+            "# exports the operator IsNaN, which MNN does not have.",
+            'attention = "eager"',
+        ]
+    ]
+
+
+def _latent_size(source: Source, names: Iterable[str]) -> int:
+    if "unet" in names:
+        return _first(read_config(source, "unet").get("sample_size"), 64)
+    if "vae_decoder" in names:
+        config = read_config(source, "vae")
+        halvings = len(config["block_out_channels"]) - 1
+        return max(1, _first(config.get("sample_size"), 256) // 2**halvings)
+    return 16
+
+
+def _first(size: object, default: int) -> int:
+    """Return a size that diffusers writes as a number, a pair, or not at all."""
+    if isinstance(size, list) and size:
+        size = size[0]
+    return size if isinstance(size, int) else default
+
+
+def _has_weights(checkpoint: Path, name: str) -> bool:
+    folders: Mapping[str, tuple[str, ...]] = {
+        "vae_encoder": ("vae",),
+        "vae_decoder": ("vae",),
+        "controlled_unet": ("unet", "controlnet"),
+    }
+    # Pickles too: loading refuses them in words, and random weights would hide them.
+    return all(
+        any(file.suffix != ".json" for file in (checkpoint / folder).iterdir())
+        for folder in folders.get(name, (name,))
+    )
+
+
+def _reference(checkpoint: Path, folder: Path) -> str:
+    """Return the checkpoint's path from the folder, or in full if it is far."""
+    here, there = folder.resolve(), checkpoint.resolve()
+    if here.anchor != there.anchor:  # two drives
+        return there.as_posix()
+    relative = Path(os.path.relpath(there, here))
+    return (there if relative.parts.count("..") > NEAR else relative).as_posix()
+
+
+def _write_all(folder: Path, texts: Mapping[str, str]) -> list[Path]:
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = [folder / name for name in texts]
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".parity-init-") as beside:
+        for name, text in texts.items():
+            (Path(beside) / name).write_text(text, encoding="utf-8", newline="\n")
+        for path in paths:
+            (Path(beside) / path.name).replace(path)
+    return paths

@@ -1,0 +1,134 @@
+"""What each stored thing is made from: the keys of the store.
+
+A key holds contents, never paths or dates: weights and configuration by digest, the
+harness's own code of that stage by digest, and the versions of the tools.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from harness.components import RECIPES, folders_of
+from harness.digest import digest_file, digest_tree, digest_value
+from harness.entry import Entry
+from harness.spec import Component, ExportSettings, Sample, Source, Variant
+
+_CHECKPOINT_SUFFIXES = (".json", ".safetensors", ".txt", ".model")
+_EXPORT_TOOLS = ("torch", "onnx", "onnxscript", "onnx-ir", "diffusers", "transformers")
+_EXPORT_CODE = ("export", "program", "align", "probes")
+_REFERENCE_CODE = (*_EXPORT_CODE, "reference", "trace")
+
+
+def inputs_key(component: Component, sample: Sample) -> dict[str, object]:
+    """Key of one sample's arrays; upstream networks may have a part in them."""
+    return {
+        "component": component.name,
+        "recipe": _recipe(component),
+        "checkpoint": checkpoint_digest(component.source, ("",)),
+        "sample": {k: v for k, v in asdict(sample).items() if k != "layers"},
+        "code": code_digest(("inputs",)),
+        "tools": versions(("torch", "diffusers", "transformers", "numpy")),
+    }
+
+
+def onnx_key(
+    component: Component, settings: ExportSettings, shapes: Mapping[str, int]
+) -> dict[str, object]:
+    """Key of an exported graph."""
+    return {
+        "component": _component(component),
+        "export": asdict(settings),
+        "shapes": dict(shapes),
+        "code": code_digest(_EXPORT_CODE),
+        "tools": versions(_EXPORT_TOOLS),
+    }
+
+
+def reference_key(
+    onnx: Mapping[str, object], inputs: Entry | str, *, layers: bool
+) -> dict[str, object]:
+    """Key of a recorded reference run; the program in it is the exporter's."""
+    return {
+        "onnx": digest_value(onnx),
+        "inputs": inputs if isinstance(inputs, str) else contents(inputs),
+        "layers": layers,
+        "code": code_digest(_REFERENCE_CODE),
+    }
+
+
+def variant_key(
+    onnx: Entry, variant: Variant, native: str | None
+) -> dict[str, object]:
+    """Key of a deployed file."""
+    mnn = variant.backend == "mnn"
+    return {
+        "onnx": contents(onnx),
+        "kind": variant.kind,
+        "flags": list(variant.flags),
+        "converter": digest_file(Path(native)) if native else "wheel",
+        "code": code_digest(("convert",) if mnn else ("transform",)),
+        "tools": versions(("MNN",) if mnn else ("onnxruntime-gpu", "onnxruntime")),
+    }
+
+
+def contents(entry: Entry) -> str:
+    """Return one digest of an entry's files."""
+    return digest_value({name: file.digest for name, file in entry.files.items()})
+
+
+@functools.cache
+def checkpoint_digest(source: Source, folders: Sequence[str]) -> str:
+    """Return a digest of a checkpoint's folders; read once a process."""
+    trees = [
+        digest_tree(source.path / folder, _CHECKPOINT_SUFFIXES) for folder in folders
+    ]
+    return digest_value({"trees": trees, "seed": source.seed})
+
+
+@functools.cache
+def code_digest(modules: tuple[str, ...]) -> str:
+    """Return a digest of the harness's own code that a stage runs."""
+    home = Path(__file__).parent
+    return digest_value([digest_file(home / f"{module}.py") for module in modules])
+
+
+@functools.cache
+def versions(names: tuple[str, ...]) -> dict[str, str]:
+    """Return the versions of those packages that are installed."""
+    found = {}
+    for name in names:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def _component(component: Component) -> dict[str, object]:
+    return {
+        "recipe": _recipe(component),
+        "checkpoint": checkpoint_digest(
+            component.source, folders_of(component.recipe)
+        ),
+        "options": dict(component.options),
+        "inputs": [asdict(spec) for spec in component.inputs],
+        "outputs": [asdict(spec) for spec in component.outputs],
+    }
+
+
+@functools.cache
+def _recipe_code(recipe: str) -> str:
+    """Digest of the recipe's module; the harness's own recipes share theirs."""
+    if recipe in RECIPES:
+        return digest_tree(Path(__file__).parent / "components", (".py",))
+    spec = importlib.util.find_spec(recipe)
+    return digest_file(Path(spec.origin)) if spec and spec.origin else ""
+
+
+def _recipe(component: Component) -> dict[str, str]:
+    return {"name": component.recipe, "code": _recipe_code(component.recipe)}

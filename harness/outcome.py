@@ -1,0 +1,99 @@
+"""Every way a probe, or a whole case, can end. Nothing ends without one."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Outcome(StrEnum):
+    """How a probe or a stage ended.
+
+    Numbers come from holding two arrays against each other; stages end before
+    there are arrays to hold. Only `WITHIN` and `GAP` pass.
+    """
+
+    WITHIN = "within"
+    """Inside its tolerance."""
+
+    EXCEEDS = "exceeds"
+    """Finite, same shape, and further apart than the tolerance allows."""
+
+    NONFINITE = "nonfinite"
+    """NaN or infinity on either side, where the probe does not declare it."""
+
+    CONSTANT = "constant"
+    """One value everywhere: it would agree with anything broken the same way."""
+
+    SHAPE = "shape"
+    """Shapes differ; nothing is broadcast."""
+
+    DTYPE = "dtype"
+    """Kinds of number differ (integer, floating point, boolean)."""
+
+    EMPTY = "empty"
+    """No element to compare."""
+
+    MISSING = "missing"
+    """A value the contract promises is not there."""
+
+    COVERAGE = "coverage"
+    """Too few of the reference's computing operators could be compared."""
+
+    FELL_BACK = "fell-back"
+    """It ran, but on another device, provider or precision than asked."""
+
+    REFERENCE = "reference"
+    """The reference is unsound: random, in train mode, or it changes its inputs."""
+
+    EXPORT = "export"
+    """PyTorch to ONNX failed."""
+
+    CONVERT = "convert"
+    """ONNX to the deployed file failed."""
+
+    LOAD = "load"
+    """The runtime refused the artifact, or the artifact is damaged."""
+
+    RUN = "run"
+    """The runtime loaded the artifact and failed to run it."""
+
+    CRASHED = "crashed"
+    """The child process died (segmentation fault, killed, out of memory)."""
+
+    TIMED_OUT = "timed-out"
+    """The child process was still running at its time limit."""
+
+    UNAVAILABLE = "unavailable"
+    """The runtime is not installed here."""
+
+    GAP = "gap"
+    """Failed exactly as a known gap says it does."""
+
+    STALE_GAP = "stale-gap"
+    """A known gap says this fails, and it passes or fails in another way."""
+
+    @property
+    def passed(self) -> bool:
+        """Whether the case counts as agreeing."""
+        return self in _PASSED
+
+    @property
+    def measured(self) -> bool:
+        """Whether both sides were compared, so that parity is known either way."""
+        return self in _MEASURED
+
+
+_PASSED = frozenset({Outcome.WITHIN, Outcome.GAP})
+_MEASURED = frozenset(
+    {
+        Outcome.WITHIN,
+        Outcome.EXCEEDS,
+        Outcome.NONFINITE,
+        Outcome.CONSTANT,
+        Outcome.SHAPE,
+        Outcome.DTYPE,
+        Outcome.EMPTY,
+        Outcome.GAP,
+        Outcome.STALE_GAP,
+    }
+)

@@ -1,0 +1,368 @@
+"""One case through all stages, several at once; the only file that knows the order.
+
+The engine looks in the store, sends what is missing to child processes, and returns a
+record whatever happened. It judges nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from functools import partial
+from importlib.util import find_spec
+from types import TracebackType
+from typing import Any, Self, cast
+
+from harness import export_files, keys, stages
+from harness.backends import DISTRIBUTIONS
+from harness.convert import MODEL as MNN_MODEL
+from harness.convert import native_converter
+from harness.digest import digest_value
+from harness.entry import Entry
+from harness.errors import ParityError, StageError
+from harness.isolate import Host
+from harness.outcome import Outcome
+from harness.report.record import CaseRecord, Failure
+from harness.spec import Case, ExportSettings, Sample
+from harness.stages import Deployed, Group, Reading
+from harness.store import Store
+
+_IMPORTS = {"onnxruntime": "onnxruntime", "mnn": "MNN"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """What a stage says while it works.
+
+    Attributes:
+        stage: ``exporting``, ``converting``, ``running``, …
+        subject: Component or case.
+        detail: Opset, size, sample.
+
+    """
+
+    stage: str
+    subject: str
+    detail: str
+
+
+class Engine:
+    """Runs cases; closes its child processes on leaving.
+
+    Args:
+        store: Where artifacts are kept.
+        timeout_s: Limit of one stage of one case.
+        jobs: Cases in progress at once.
+        threads: Threads of the PyTorch stages.
+        mnn_convert: A native converter to use, instead of one on PATH or the wheel's.
+        on_progress: Told what the stages do, from several threads.
+
+    """
+
+    def __init__(  # noqa: PLR0913  # what a run is given from outside
+        self,
+        store: Store,
+        *,
+        timeout_s: float,
+        jobs: int = 1,
+        threads: int = 2,
+        mnn_convert: str | None = None,
+        on_progress: Callable[[Progress], None] | None = None,
+    ) -> None:
+        self.store = store
+        self._timeout_s = timeout_s
+        self._threads = threads
+        self._native = native_converter(mnn_convert)
+        self._on_progress = on_progress
+        self._pool = ThreadPoolExecutor(max_workers=jobs, thread_name_prefix="parity")
+        self._idle: dict[str, list[Host]] = {}
+        self._all: list[Host] = []
+        self._lock = threading.Lock()
+        self._component_locks: dict[str, threading.Lock] = {}
+
+    def __enter__(self) -> Self:
+        """Return the engine itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End it; what is running is given up."""
+        self.close()
+
+    def close(self) -> None:
+        """Drop waiting cases and end every child process."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        with self._lock:
+            hosts, self._all = self._all, []
+        for host in hosts:
+            host.close()
+        self._pool.shutdown(wait=True)
+
+    def submit(self, case: Case) -> Future[CaseRecord]:
+        """Start a case as soon as there is room for it."""
+        return self._pool.submit(self.run, case)
+
+    def run(self, case: Case) -> CaseRecord:
+        """Take one case through all stages and return its record."""
+        known = partial(
+            CaseRecord,
+            case=case.id,
+            component=case.component.name,
+            backend=case.backend,
+            variant=case.variant.name,
+            asked=asdict(case.device),
+        )
+        try:
+            if find_spec(_IMPORTS[case.backend]) is None:
+                packages = " or ".join(DISTRIBUTIONS[case.backend])
+                msg = f"Backend {case.backend!r} needs {packages}, not installed here."
+                raise StageError(msg, outcome=Outcome.UNAVAILABLE)
+            return self._run(case, known)
+        except StageError as error:
+            return known(
+                failure=Failure(
+                    outcome=error.outcome, message=str(error), log=error.log
+                )
+            )
+        except ParityError as error:
+            return known(
+                failure=Failure(outcome=Outcome.EXPORT, message=str(error))
+            )
+
+    def _run(self, case: Case, known: Callable[..., CaseRecord]) -> CaseRecord:
+        took: dict[str, float] = {}
+        groups = sample_groups(case)
+        with self._once_a_component(case):
+            prepared = self._prepare(case, groups, took)
+        deployed = []
+        made: dict[str, Any] = {}
+        rewrite = 0.0
+        for group in groups:
+            onnx = self._found("onnx", keys.onnx_key(case.component, case.export, dict(group.shapes)))
+            artifact, model = self._deploy(case, onnx, took)
+            readings = tuple(prepared[sample] for sample in group.samples)
+            rewrite = max(
+                [rewrite]
+                + [float(cast("float", r.reference.meta["rewrite_max_abs"])) for r in readings]
+            )
+            deployed.append(
+                Deployed(
+                    artifact=artifact,
+                    model=model,
+                    probes=onnx.file(export_files.PROBES),
+                    readings=readings,
+                )
+            )
+            made = {"onnx": _summary(onnx), case.backend: _summary(artifact)}
+        with self._host(case.backend) as host:
+            result = host.run(
+                stages.run_candidate,
+                case.id,
+                case.component,
+                case.device,
+                case.backend,
+                tuple(deployed),
+                timeout_s=self._timeout_s,
+                label=case.id,
+                failure=Outcome.RUN,
+                on_progress=self._tell,
+            )
+        took["candidate"] = result.wall_ns / 1e9
+        self._check_words(case, result.log)
+        measured = cast("Mapping[str, Any]", result.value)
+        return known(
+            rows=measured["rows"],
+            ran=measured["ran"],
+            coverage=measured["coverage"],
+            observer_max_abs=measured["observer_max_abs"],
+            rewrite_max_abs=rewrite,
+            artifacts=made,
+            took_s=took,
+            peak_bytes=result.peak_bytes,
+        )
+
+    def _prepare(
+        self, case: Case, groups: Iterable[Group], took: dict[str, float]
+    ) -> dict[Sample, Reading]:
+        """Return every sample's inputs and reference, making what is missing."""
+        groups = tuple(groups)
+        found = self._readings(case, groups)
+        if found is None:
+            with self._host("torch") as host:
+                result = host.run(
+                    stages.prepare,
+                    self.store.root,
+                    case.component,
+                    case.export,
+                    groups,
+                    self._threads,
+                    timeout_s=self._timeout_s,
+                    label=f"{case.component.name}: export and reference",
+                    failure=Outcome.EXPORT,
+                    on_progress=self._tell,
+                )
+            took.update(cast("dict[str, float]", result.value))
+            found = self._readings(case, groups)
+        if found is None:
+            msg = f"{case.component.name}: the store lost what was just made in it."
+            raise StageError(msg, outcome=Outcome.LOAD)
+        return found
+
+    def _readings(
+        self, case: Case, groups: tuple[Group, ...]
+    ) -> dict[Sample, Reading] | None:
+        readings = {}
+        for group in groups:
+            graph = keys.onnx_key(case.component, case.export, dict(group.shapes))
+            if self.store.find("onnx", graph) is None:
+                return None
+            for sample in group.samples:
+                inputs = self.store.find("inputs", keys.inputs_key(case.component, sample))
+                if inputs is None:
+                    return None
+                reference = self.store.find(
+                    "reference",
+                    keys.reference_key(graph, inputs, layers=sample.layers),
+                )
+                if reference is None:
+                    return None
+                readings[sample] = Reading(
+                    sample=sample.id,
+                    inputs=inputs,
+                    reference=reference,
+                    layers=sample.layers,
+                )
+        return readings
+
+    def _deploy(
+        self, case: Case, onnx: Entry, took: dict[str, float]
+    ) -> tuple[Entry, str]:
+        """Return the deployed file, making it if it is missing."""
+        variant = case.variant
+        if variant.backend == "onnxruntime" and variant.kind == "fp32":
+            return onnx, export_files.MODEL
+        key = keys.variant_key(onnx, variant, self._native)
+        model = MNN_MODEL if variant.backend == "mnn" else export_files.MODEL
+        found = self.store.find(variant.backend, key)
+        if found is not None:
+            return found, model
+        with self._host("convert") as host:
+            result = host.run(
+                stages.deploy,
+                self.store.root,
+                case.component,
+                variant,
+                onnx,
+                self._native,
+                timeout_s=self._timeout_s,
+                label=f"{case.id}: conversion",
+                failure=Outcome.CONVERT,
+                on_progress=self._tell,
+            )
+        took["convert"] = cast("float", result.value)
+        return self._found(variant.backend, key), model
+
+    def _found(self, kind: str, key: Mapping[str, object]) -> Entry:
+        entry = self.store.find(kind, key)
+        if entry is None:
+            msg = f"The store lost the {kind} artifact that was just made in it."
+            raise StageError(msg, outcome=Outcome.LOAD)
+        return entry
+
+    def _check_words(self, case: Case, log: str) -> None:
+        """Fail a run whose native output says that it ran elsewhere."""
+        for line in log.splitlines():
+            if any(words in line for words in _FALLBACK_WORDS):
+                msg = (
+                    f"{case.id}: asked for {case.device.device}, and the runtime says: "
+                    f"{line.strip()!r}. `parity doctor` says what works here."
+                )
+                raise StageError(msg, outcome=Outcome.FELL_BACK, log=log)
+
+    @contextmanager
+    def _host(self, name: str) -> Iterator[Host]:
+        """Lend an idle host of that name, or a new one."""
+        with self._lock:
+            idle = self._idle.setdefault(name, [])
+            host = idle.pop() if idle else None
+            if host is None:
+                host = Host(name, stages.PRELOAD[name])
+                self._all.append(host)
+        try:
+            yield host
+        finally:
+            with self._lock:
+                self._idle[name].append(host)
+
+    @contextmanager
+    def _once_a_component(self, case: Case) -> Iterator[None]:
+        """Let one thread at a time prepare a component, so that it is built once."""
+        name = digest_value([case.component.name, asdict(case.export)])
+        with self._lock:
+            lock = self._component_locks.setdefault(name, threading.Lock())
+        with lock:
+            yield
+
+    def _tell(self, text: str) -> None:
+        if self._on_progress is not None:
+            stage, subject, detail = text.split("\t", 2)
+            self._on_progress(Progress(stage=stage, subject=subject, detail=detail))
+
+
+_FALLBACK_WORDS = ("backend, use 0 instead", "Failed to create CUDAExecutionProvider")
+
+
+def sample_groups(case: Case) -> tuple[Group, ...]:
+    """Group a case's samples by the sizes that its exported graph bakes in."""
+    groups: dict[tuple[tuple[str, int], ...], list[Sample]] = {}
+    for sample in case.samples:
+        baked = tuple(
+            (symbol, size)
+            for symbol, size in sample.shapes
+            if symbol not in case.export.dynamic
+        )
+        groups.setdefault(baked, []).append(sample)
+    return tuple(
+        Group(
+            shapes=example_shapes(samples[0].shapes, case.export),
+            samples=tuple(samples),
+        )
+        for samples in groups.values()
+    )
+
+
+def example_shapes(
+    shapes: tuple[tuple[str, int], ...], settings: ExportSettings
+) -> tuple[tuple[str, int], ...]:
+    """Return sizes to trace with.
+
+    An open axis must not be 1, which exporters bake in, nor as long as another open
+    one, which they take for the same axis.
+    """
+    sizes = dict(shapes)
+    taken: set[int] = set()
+    for symbol in sorted(settings.dynamic):
+        if symbol not in sizes:
+            continue
+        size = max(2, sizes[symbol])
+        while size in taken:
+            size += 8
+        taken.add(size)
+        sizes[symbol] = size
+    return tuple(sorted(sizes.items()))
+
+
+def _summary(entry: Entry) -> dict[str, Any]:
+    return {
+        "digest": entry.key_digest,
+        "size_bytes": entry.size_bytes,
+        "made_by": dict(entry.made_by),
+        "meta": dict(entry.meta),
+    }

@@ -1,0 +1,345 @@
+"""Read a PyTorch program: what each value is, and every value as it is computed.
+
+A program is the graph that the dynamo exporter decomposed, or, for the TorchScript
+exporter, the module itself seen at the borders of its submodules.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import fx
+
+from harness.probes import Kind, Probe
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+
+WRAPPER = "network"
+"""Attribute under which a recipe's wrapper holds the checkpoint's module; it is left
+out of module paths, so that they read as the checkpoint's own."""
+
+_MOVES = frozenset(
+    "alias as_strided cat chunk contiguous detach expand flatten gather_view index_put "
+    "narrow permute reshape select slice split split_with_sizes squeeze stack "
+    "swapaxes t transpose unbind unflatten unsafe_view unsqueeze unsafe_split view "
+    "view_as _unsafe_view lift_fresh_copy repeat chunk movedim concat".split()
+)
+_IDENTITIES = frozenset("clone dropout native_dropout alias_copy lift_fresh".split())
+_STACK_LINE = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
+_FLOATS = (torch.float32, torch.float16, torch.bfloat16)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """A program and its probes.
+
+    Attributes:
+        probes: Every value, in order of execution.
+        run: Runs it once, calling back with each computed value; returns the
+            outputs. Takes the inputs in order; in float64 when they are.
+
+    """
+
+    probes: tuple[Probe, ...]
+    run: Callable[..., tuple[torch.Tensor, ...]]
+
+
+def probes_of_graph(graph: fx.Graph) -> list[Probe]:
+    """Describe every tensor that `graph` makes, in order."""
+    probes: list[Probe] = []
+    computed: dict[fx.Node, tuple[str, ...]] = {}
+    tainted: set[fx.Node] = set()
+    first: dict[str, fx.Node] = {}
+    same: dict[fx.Node, fx.Node] = {}
+    for node in graph.nodes:
+        if node.op == "placeholder":
+            tainted.add(node)
+            computed[node] = ()
+            continue
+        if node.op != "call_function" or _is_size(node):
+            # A size decides shapes, not numbers: what hangs on it alone is constant.
+            computed[node] = ()
+            continue
+        parents = [parent for parent in node.all_input_nodes if parent in tainted]
+        key = _structure(node, same)
+        twin = first.setdefault(key, node)
+        same[node] = twin
+        kind = _kind(node, twin=twin, depends=bool(parents))
+        if kind is not Kind.CONSTANT:
+            tainted.add(node)
+        ancestors = tuple(
+            dict.fromkeys(name for parent in parents for name in computed[parent])
+        )
+        if kind is Kind.COMPUTE:
+            computed[node] = (node.name,)
+        elif kind is Kind.DUPLICATE:
+            computed[node] = computed[twin]
+        else:
+            computed[node] = ancestors
+        if not isinstance(node.meta.get("val"), torch.Tensor):
+            continue
+        probes.append(
+            Probe(
+                name=node.name,
+                position=len(probes),
+                kind=kind,
+                op=_operator(node),
+                module=_module_path(node),
+                source=_source_line(node),
+                parents=ancestors,
+                onnx=twin.name if kind is Kind.DUPLICATE else "",
+            )
+        )
+    return probes
+
+
+def _is_size(node: fx.Node) -> bool:
+    return isinstance(node.meta.get("val"), int | float | torch.SymInt | torch.SymBool)
+
+
+def _kind(node: fx.Node, *, twin: fx.Node, depends: bool) -> Kind:
+    if not depends:
+        return Kind.CONSTANT
+    if node.target is operator.getitem:
+        owner = node.args[0]
+        moved = isinstance(owner, fx.Node) and _operator_name(owner) in _MOVES
+        return Kind.MOVE if moved else Kind.COMPUTE
+    name = _operator_name(node)
+    if name in _MOVES:
+        return Kind.MOVE
+    if name in _IDENTITIES or _changes_nothing(node, name):
+        return Kind.IDENTITY
+    return Kind.COMPUTE if twin is node else Kind.DUPLICATE
+
+
+def _changes_nothing(node: fx.Node, name: str) -> bool:
+    if name in {"div", "mul"}:
+        return len(node.args) > 1 and node.args[1] == 1
+    if name in {"add", "sub"}:
+        return len(node.args) > 1 and node.args[1] == 0
+    if name in {"_to_copy", "to"} and node.args and isinstance(node.args[0], fx.Node):
+        before, after = node.args[0].meta.get("val"), node.meta.get("val")
+        return (
+            isinstance(before, torch.Tensor)
+            and isinstance(after, torch.Tensor)
+            and before.dtype == after.dtype
+        )
+    return False
+
+
+def _operator_name(node: fx.Node) -> str:
+    """``conv2d`` of ``aten.conv2d.default``."""
+    target = node.target
+    if isinstance(target, torch._ops.OpOverload):  # noqa: SLF001  # no public name
+        return str(target.overloadpacket.__name__)
+    return getattr(target, "__name__", str(target))
+
+
+def _operator(node: fx.Node) -> str:
+    target = node.target
+    if isinstance(target, torch._ops.OpOverload):  # noqa: SLF001  # no public name
+        return str(target)
+    return getattr(target, "__name__", str(target))
+
+
+def _structure(node: fx.Node, same: Mapping[fx.Node, fx.Node]) -> str:
+    """Text that is equal for two nodes that compute the same value."""
+
+    def named(argument: fx.Node) -> str:
+        return same.get(argument, argument).name
+
+    arguments = fx.node.map_arg((node.args, node.kwargs), named)
+    return f"{_operator(node)}{arguments!r}"
+
+
+def _module_path(node: fx.Node) -> str:
+    stack = node.meta.get("nn_module_stack") or {}
+    path = next(reversed(stack.values()))[0] if stack else ""
+    return own_path(str(path))
+
+
+def own_path(path: str) -> str:
+    """Return a module path in the checkpoint's own names."""
+    path = re.sub(r"@\d+", "", path)
+    path = path.removeprefix("L['self'].").removeprefix("L__self__.")
+    return path.removeprefix(f"{WRAPPER}.") if path != WRAPPER else ""
+
+
+def _source_line(node: fx.Node) -> str:
+    frames = _STACK_LINE.findall(node.meta.get("stack_trace") or "")
+    if not frames:
+        return ""
+    file, line = frames[-1]
+    for file_, line_ in reversed(frames):
+        if "/torch/" not in file_:
+            file, line = file_, line_
+            break
+    return f"{file.rpartition('site-packages/')[2]}:{line}"
+
+
+class _Streaming(fx.Interpreter):
+    """Runs a graph, hands over each value, and frees it when nobody needs it."""
+
+    def __init__(
+        self,
+        module: fx.GraphModule,
+        on_value: Callable[[str, torch.Tensor], None],
+        wanted: frozenset[str],
+        *,
+        double: bool,
+    ) -> None:
+        super().__init__(module, garbage_collect_values=True)
+        self.on_value = on_value
+        self.wanted = wanted
+        self.double = double
+
+    def call_function(
+        self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        if self.double:
+            # The graph fixes dtypes that the module derived from its float32 inputs.
+            args = fx.node.map_aggregate(args, _widened)
+            kwargs = fx.node.map_aggregate(kwargs, _widened)
+        return super().call_function(target, args, kwargs)
+
+    def run_node(self, n: fx.Node) -> Any:
+        value = super().run_node(n)
+        if n.name in self.wanted and isinstance(value, torch.Tensor):
+            self.on_value(n.name, value)
+        return value
+
+
+def _widened(value: Any) -> Any:
+    return torch.float64 if isinstance(value, torch.dtype) and value in _FLOATS else value
+
+
+def program_of_export(exported: ExportedProgram) -> Program:
+    """Return the program that the dynamo exporter translated to ONNX."""
+    graph = exported.module(check_guards=False)
+    probes = tuple(probes_of_graph(graph.graph))
+    wanted = frozenset(probe.name for probe in probes if probe.kind is Kind.COMPUTE)
+
+    def run(
+        inputs: tuple[torch.Tensor, ...],
+        on_value: Callable[[str, torch.Tensor], None],
+        *,
+        double: bool = False,
+    ) -> tuple[torch.Tensor, ...]:
+        if double:
+            graph.to(torch.float64)
+            inputs = _doubled(inputs)
+        try:
+            with torch.no_grad():
+                runner = _Streaming(graph, on_value, wanted, double=double)
+                return as_tuple(runner.run(*inputs))
+        finally:
+            if double:
+                graph.to(torch.float32)
+
+    return Program(probes=probes, run=run)
+
+
+def program_of_module(module: torch.nn.Module, example: tuple[torch.Tensor, ...]) -> Program:
+    """Return a module's program seen at the outputs of its submodules.
+
+    Only submodules that one forward calls exactly once and that return one tensor
+    have a name that means one value.
+    """
+    calls: dict[str, int] = {}
+    order: list[tuple[str, str]] = []
+    moved: set[str] = set()
+
+    def count(path: str, part: torch.nn.Module) -> Callable[..., None]:
+        def hook(_: object, inputs: tuple[object, ...], output: object) -> None:
+            calls[path] = calls.get(path, 0) + 1
+            if isinstance(output, torch.Tensor):
+                order.append((path, type(part).__name__))
+                if inputs and output is inputs[0]:
+                    moved.add(path)
+
+        return hook
+
+    with torch.no_grad(), _hooked(module, count):
+        module(*example)
+    probes = tuple(
+        Probe(
+            name=path,
+            position=position,
+            kind=Kind.IDENTITY if path in moved else Kind.COMPUTE,
+            op=cls,
+            module=own_path(path),
+            source="",
+        )
+        for position, (path, cls) in enumerate(order)
+        if calls[path] == 1 and path
+    )
+    wanted = {probe.name for probe in probes if probe.kind is Kind.COMPUTE}
+
+    def run(
+        inputs: tuple[torch.Tensor, ...],
+        on_value: Callable[[str, torch.Tensor], None],
+        *,
+        double: bool = False,
+    ) -> tuple[torch.Tensor, ...]:
+        def watch(path: str, _: torch.nn.Module) -> Callable[..., None]:
+            def hook(_m: object, _i: object, output: torch.Tensor) -> None:
+                if path in wanted:
+                    on_value(path, output)
+
+            return hook
+
+        if double:
+            module.to(torch.float64)
+            inputs = _doubled(inputs)
+        try:
+            with torch.no_grad(), _hooked(module, watch):
+                return as_tuple(module(*inputs))
+        finally:
+            if double:
+                module.to(torch.float32)
+
+    return Program(probes=probes, run=run)
+
+
+class _hooked:  # noqa: N801  # reads as a verb: with _hooked(module, …)
+    """Forward hooks on every submodule, for the length of a ``with``."""
+
+    def __init__(
+        self,
+        module: torch.nn.Module,
+        make: Callable[[str, torch.nn.Module], Callable[..., None]],
+    ) -> None:
+        self._parts = [(name, part) for name, part in module.named_modules() if name]
+        self._make = make
+        self._handles: list[Any] = []
+
+    def __enter__(self) -> None:
+        self._handles = [
+            part.register_forward_hook(self._make(name, part))
+            for name, part in self._parts
+        ]
+
+    def __exit__(self, *_: object) -> None:
+        for handle in self._handles:
+            handle.remove()
+
+
+def _doubled(inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+    return tuple(
+        value.to(torch.float64) if value.is_floating_point() else value
+        for value in inputs
+    )
+
+
+def as_tuple(output: object) -> tuple[torch.Tensor, ...]:
+    """Return a module's outputs as a flat tuple."""
+    if isinstance(output, torch.Tensor):
+        return (output,)
+    return tuple(output)  # type: ignore[call-overload]  # a list or tuple of tensors
+

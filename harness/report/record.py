@@ -1,0 +1,137 @@
+"""The record of one case: everything measured, nothing decided.
+
+It is small, JSON, and can be judged again under other tolerances without a model.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.compare import Comparison
+
+LAYERS = "layers"
+OUTPUTS = "outputs"
+WHATS = (LAYERS, OUTPUTS)
+"""The two checks of a case: values in between as watched, outputs as deployed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One comparison: a probe on a sample.
+
+    Attributes:
+        sample: Sample id, ``realistic-1``.
+        what: ``layers`` or ``outputs``.
+        probe: Name of the value in the PyTorch program, or of the output.
+        position: Order of execution in the PyTorch program, from 0.
+        op: PyTorch operator.
+        module: Module path in the checkpoint's own names.
+        source: Source line of the model.
+        parents: Nearest computed values it was made from.
+        comparison: The measurement.
+
+    """
+
+    sample: str
+    what: str
+    probe: str
+    position: int
+    op: str
+    module: str
+    source: str
+    parents: tuple[str, ...]
+    comparison: Comparison
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """A stage that ended without an answer."""
+
+    outcome: str
+    message: str
+    log: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseRecord:
+    """All that one case left.
+
+    Attributes:
+        case: ``component/backend/variant``.
+        component: First part of the id.
+        backend: Second part.
+        variant: Third part.
+        rows: Every comparison, in order of execution within a sample.
+        failure: Set when a stage ended without an answer; `rows` may then be short.
+        asked: Device settings that were asked for.
+        ran: What really ran.
+        coverage: Counts of computing operators aligned, fused and unmatched.
+        observer_max_abs: Largest difference between outputs of the watched run and
+            of the deployed one, by sample.
+        rewrite_max_abs: Largest difference between the module's outputs and those of
+            the program made from its exportable copy, over samples.
+        artifacts: Store entries used: stage to digest, size and tool versions.
+        took_s: Stage to seconds; stages whose product was in the store are absent.
+        peak_bytes: Largest resident set of the candidate's process.
+
+    """
+
+    case: str
+    component: str
+    backend: str
+    variant: str
+    rows: tuple[Row, ...] = ()
+    failure: Failure | None = None
+    asked: Mapping[str, Any]
+    ran: Mapping[str, Any] | None = None
+    coverage: Mapping[str, Any] | None = None
+    observer_max_abs: Mapping[str, float] | None = None
+    rewrite_max_abs: float | None = None
+    artifacts: Mapping[str, Any] | None = None
+    took_s: Mapping[str, float] | None = None
+    peak_bytes: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return JSON values."""
+        data = {name: getattr(self, name) for name in self.__slots__}
+        data["rows"] = [
+            {
+                name: getattr(row, name) for name in Row.__slots__ if name != "comparison"
+            }
+            | {"comparison": row.comparison.to_json()}
+            for row in self.rows
+        ]
+        data["failure"] = asdict(self.failure) if self.failure else None
+        return data
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> CaseRecord:
+        """Return what `to_json` wrote."""
+        rows = tuple(
+            Row(
+                **{
+                    **row,
+                    "parents": tuple(row["parents"]),
+                    "comparison": Comparison.from_json(row["comparison"]),
+                }
+            )
+            for row in data["rows"]
+        )
+        failure = Failure(**data["failure"]) if data["failure"] else None
+        return cls(**{**data, "rows": rows, "failure": failure})
+
+
+def save_record(record: CaseRecord, path: Path) -> None:
+    """Write the record to `path` in one move."""
+    temporary = path.with_suffix(".part")
+    temporary.write_text(json.dumps(record.to_json()), encoding="utf-8")
+    temporary.replace(path)
+
+
+def load_record(path: Path) -> CaseRecord:
+    """Read what `save_record` wrote."""
+    return CaseRecord.from_json(json.loads(path.read_text(encoding="utf-8")))

@@ -1,0 +1,269 @@
+"""What is tested: sources, components, variants, samples and cases.
+
+Plain data; building a module, drawing an input and running a session happen
+elsewhere.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from harness.errors import SpecError
+
+DTYPES = ("float32", "float16", "float64", "int32", "int64", "bool")
+EXPORTERS = ("dynamo", "torchscript")
+BACKENDS = ("onnxruntime", "mnn")
+PROFILES = (
+    "realistic",
+    "unit-normal",
+    "low-variance",
+    "large-mean",
+    "boundary",
+)
+_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*")
+
+
+def _check_name(kind: str, name: str) -> None:
+    if not _NAME.fullmatch(name):
+        msg = (
+            f"{kind} name {name!r} must be lower case letters, digits, '_', '-' or "
+            "'.', so that it can stand in a test id."
+        )
+        raise SpecError(msg)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorSpec:
+    """One input or output by name.
+
+    Attributes:
+        name: As deployed, for example ``encoder_hidden_states``.
+        shape: Sizes; a symbol such as ``batch`` is bound by a sample's shapes. A
+            symbol may carry a factor, ``8*height`` or ``height/4`` (rounded up, as
+            a strided convolution with padding does).
+        dtype: One of `DTYPES`.
+        draw: How profiles draw it: ``tokens``, ``timestep``, ``normal``, ``image``,
+            ``hint``; empty for outputs.
+
+    """
+
+    name: str
+    shape: tuple[int | str, ...]
+    dtype: str = "float32"
+    draw: str = ""
+
+    def __post_init__(self) -> None:
+        if self.dtype not in DTYPES:
+            msg = f"{self.name}: dtype must be one of {DTYPES}, got {self.dtype!r}."
+            raise SpecError(msg)
+
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        """The symbols in `shape`, without factors, in order."""
+        sizes = (size for size in self.shape if isinstance(size, str))
+        return tuple(_split(size)[0] for size in sizes)
+
+    def bind(self, shapes: Mapping[str, int]) -> tuple[int, ...]:
+        """Return the shape with each symbol replaced by its size.
+
+        Raises:
+            SpecError: A symbol has no size in `shapes`.
+
+        """
+        return tuple(self._size(size, shapes) for size in self.shape)
+
+    def _size(self, size: int | str, shapes: Mapping[str, int]) -> int:
+        if isinstance(size, int):
+            return size
+        symbol, times, over = _split(size)
+        if symbol not in shapes:
+            msg = (
+                f"{self.name}: no size is given for {symbol!r}; there are sizes for "
+                f"{sorted(shapes)}. Add it under [[shapes]] in parity.toml."
+            )
+            raise SpecError(msg)
+        return -(-shapes[symbol] * times // over)
+
+
+def symbol_of(size: str) -> str:
+    """Return ``height`` of ``8*height`` or ``height/4``."""
+    return _split(size)[0]
+
+
+def _split(size: str) -> tuple[str, int, int]:
+    """Return symbol, multiplier and divisor of ``8*height`` or ``height/4``."""
+    times, _, rest = size.rpartition("*")
+    symbol, _, over = rest.partition("/")
+    return symbol, int(times or 1), int(over or 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """Where weights and configuration come from.
+
+    Attributes:
+        path: A diffusers folder with ``model_index.json``.
+        seed: None when the folder holds the weights; else they are drawn at random
+            from this seed, zero-convolutions included.
+
+    """
+
+    path: Path
+    seed: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Component:
+    """One network that is exported on its own, with a tensor-only signature.
+
+    Attributes:
+        name: Stands first in every test id: ``unet``.
+        recipe: Which recipe under `harness.components` builds it.
+        source: Weights and configuration.
+        inputs: In the order of the wrapped module's ``forward``.
+        outputs: In the order it returns them.
+        options: Recipe options, for example ``{"attention": "eager"}``; sorted pairs.
+
+    """
+
+    name: str
+    recipe: str
+    source: Source
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    options: tuple[tuple[str, str | int | bool], ...] = ()
+
+    def __post_init__(self) -> None:
+        _check_name("component", self.name)
+        names = [spec.name for spec in (*self.inputs, *self.outputs)]
+        # An autoencoder's input and output may share a name; within one side they may not.
+        for side in (self.inputs, self.outputs):
+            listed = [spec.name for spec in side]
+            if len(set(listed)) != len(listed) or not listed:
+                msg = f"{self.name}: names must be unique and present, got {names}."
+                raise SpecError(msg)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportSettings:
+    """How a component becomes ONNX.
+
+    Attributes:
+        exporter: ``dynamo`` or ``torchscript``.
+        opset: ONNX operator set.
+        dynamic: Symbols left open in the graph; every other size is baked in, and
+            each of its values makes an artifact of its own.
+        external_data: Weights in ``weights.pb`` even below 2 GB.
+        attention: Attention implementation of the *exported* copy
+            (``eager``, ``sdpa``); empty keeps the model's own.
+
+    """
+
+    exporter: str = "dynamo"
+    opset: int = 18
+    dynamic: tuple[str, ...] = ("batch",)
+    external_data: bool = False
+    attention: str = ""
+
+    def __post_init__(self) -> None:
+        if self.exporter not in EXPORTERS:
+            msg = f"exporter must be one of {EXPORTERS}, got {self.exporter!r}."
+            raise SpecError(msg)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variant:
+    """How the deployed file is made from the exported one.
+
+    Attributes:
+        name: ``fp32``, ``int8-weights``, …; stands third in every test id.
+        backend: The runtime it is for.
+        kind: The built-in variant it starts from.
+        flags: Extra converter flags, as the converter takes them.
+
+    """
+
+    name: str
+    backend: str
+    kind: str
+    flags: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        _check_name("variant", self.name)
+        if self.backend not in BACKENDS:
+            msg = f"backend must be one of {BACKENDS}, got {self.backend!r}."
+            raise SpecError(msg)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """Where and how a runtime is asked to run.
+
+    Attributes:
+        device: ``cpu``, ``cuda``; for MNN also ``opencl``, ``vulkan``, ``metal``.
+        threads: Intra-operator threads.
+        precision: MNN's precision hint, ``high``, ``normal`` or ``low``.
+        tf32: Let CUDA round float32 products to TensorFloat-32.
+        hints: MNN session hints, sorted ``(name, value)`` pairs.
+
+    """
+
+    device: str = "cpu"
+    threads: int = 2
+    precision: str = "high"
+    tf32: bool = False
+    hints: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """One set of inputs: a profile, its index, the sizes and the seed.
+
+    Attributes:
+        profile: One of `PROFILES`.
+        index: Which of the profile's draws; realistic steps through timesteps.
+        shapes: Sorted ``(symbol, size)`` pairs.
+        seed: Seed of the draw; the drawn arrays are stored, not redrawn.
+        layers: Whether intermediate values are compared, or outputs alone.
+
+    """
+
+    profile: str
+    index: int
+    shapes: tuple[tuple[str, int], ...]
+    seed: int = 0
+    layers: bool = True
+
+    def __post_init__(self) -> None:
+        if self.profile not in PROFILES:
+            msg = f"profile must be one of {PROFILES}, got {self.profile!r}."
+            raise SpecError(msg)
+
+    @property
+    def id(self) -> str:
+        """Short name within a case, for example ``realistic-1``."""
+        return f"{self.profile}-{self.index}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One component, in one runtime, made one way, on a few samples."""
+
+    component: Component
+    export: ExportSettings
+    variant: Variant
+    device: Device
+    samples: tuple[Sample, ...] = field(repr=False)
+
+    @property
+    def backend(self) -> str:
+        """The runtime, second in the id."""
+        return self.variant.backend
+
+    @property
+    def id(self) -> str:
+        """``component/backend/variant``, the interface that ``-k`` selects on."""
+        return f"{self.component.name}/{self.backend}/{self.variant.name}"

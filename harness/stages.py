@@ -1,0 +1,104 @@
+"""What is sent to child processes: the requests, and where each is answered.
+
+Importing this imports no framework; the stage does, on its side of the border.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.entry import Entry
+from harness.spec import Component, Device, ExportSettings, Sample, Variant
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """Samples that one exported graph serves.
+
+    Attributes:
+        shapes: Sizes to trace with; what is not open is baked in.
+        samples: In file order.
+
+    """
+
+    shapes: tuple[tuple[str, int], ...]
+    samples: tuple[Sample, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """One sample to run: its id, its inputs, its reference, and how much to watch."""
+
+    sample: str
+    inputs: Entry
+    reference: Entry
+    layers: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deployed:
+    """One deployed file and the samples that it serves.
+
+    Attributes:
+        artifact: Holds the file and its weights.
+        model: The file's name in it.
+        probes: Path of the exported graph's probe table.
+        readings: In file order.
+
+    """
+
+    artifact: Entry
+    model: str
+    probes: Path
+    readings: tuple[Reading, ...]
+
+
+PRELOAD = {
+    "torch": ("torch", "diffusers", "transformers", "onnxscript", "numba"),
+    "convert": ("MNN", "onnx"),
+    "onnxruntime": ("numpy", "numba", "onnx", "onnxruntime"),
+    "mnn": ("numpy", "numba", "MNN"),
+}
+"""Host to what its jobs need; imported once, forked for each job."""
+
+
+def prepare(
+    root: Path,
+    component: Component,
+    settings: ExportSettings,
+    groups: Sequence[Group],
+    threads: int,
+) -> dict[str, float]:
+    """Draw, export and record all that is missing for one component (`torch`)."""
+    from harness import torch_stage
+
+    return torch_stage.prepare(root, component, settings, groups, threads)
+
+
+def deploy(
+    root: Path,
+    component: Component,
+    variant: Variant,
+    onnx: Entry,
+    native: str | None,
+) -> float:
+    """Make one variant's deployed file and return seconds taken (`convert`)."""
+    from harness import deploy_stage
+
+    return deploy_stage.deploy(root, component, variant, onnx, native)
+
+
+def run_candidate(
+    case: str,
+    component: Component,
+    device: Device,
+    backend: str,
+    deployed: Sequence[Deployed],
+) -> dict[str, Any]:
+    """Run a deployed file and compare it while it runs (the backend's own host)."""
+    from harness import candidate
+
+    return candidate.run_candidate(case, component, device, backend, deployed)

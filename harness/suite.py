@@ -1,0 +1,386 @@
+"""Read parity.toml into the cases to test. The one place that knows the file.
+
+It is read at every pytest collection, so it imports no numpy and no framework.
+
+    components = ["unet", "vae_decoder"]     # left out: all that the checkpoint has
+    [source]                                 # `checkpoint` or `hub`, and maybe `seed`
+    [export]                                 # how PyTorch becomes ONNX
+    [[shapes]]                               # sizes for the symbols; one or more
+    [inputs]                                 # profiles, realistic, seed
+    [backend.mnn]                            # variants, device, threads, ...
+    [variant.mnn.int4-hqq]                   # from, flags, profiles
+    [component.text_encoder]                 # export settings and recipe options
+    [limits]                                 # timeout_s, coverage, jobs
+    [files]                                  # tolerances, known_gaps
+
+`parity init` writes one with a comment on every key.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from harness.components import RECIPES, describe, discover
+from harness.errors import ParityError, SuiteError
+from harness.matrix import (
+    Planned,
+    check_symbols,
+    check_used,
+    narrow,
+    read_bindings,
+    read_count,
+    read_drawing,
+    read_variants,
+    read_words,
+    samples,
+    symbols_of,
+)
+from harness.spec import EXPORTERS, Case, Component, ExportSettings, Source
+from harness.toml_file import Table, TomlFile, did_you_mean
+
+if TYPE_CHECKING:
+    from _pytest.mark import ParameterSet
+
+FILE: Final = "parity.toml"
+OLDEST_OPSET: Final = 14
+ATTENTIONS: Final = ("eager", "sdpa")
+WHATS: Final = ("layers", "outputs")
+"""What is checked of a case: values on the way, and what it returns."""
+
+_CONFIGURATIONS = ("model_index.json", "*/*.json", "tokenizer*/*")
+_EXPORT_KEYS = ("exporter", "opset", "dynamic_axes", "external_data", "attention")
+_COMPONENT_KEYS = ("recipe", "variants", "shapes", *_EXPORT_KEYS)
+_GLOB = re.compile(r"[*?\[]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What a run may use, and how much it must see.
+
+    Attributes:
+        timeout_s: Longest that one stage of one case may take.
+        coverage: Least share of the reference's computing operators to compare.
+        jobs: Cases in progress at once, each in processes of its own.
+
+    """
+
+    timeout_s: float = 900.0
+    coverage: float = 0.95
+    jobs: int = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suite:
+    """A parsed parity.toml.
+
+    Attributes:
+        path: The file.
+        name: Of the folder it stands in.
+        source: Where weights come from; a hub id is resolved to its folder.
+        export: As under ``[export]``; each case holds its component's own.
+        cases: In file order: component, then backend, then variant.
+        tolerances_path: May not exist; whoever judges says so.
+        gaps_path: May not exist, and then there are none.
+        limits: Time, coverage, jobs.
+
+    """
+
+    path: Path
+    name: str
+    source: Source
+    export: ExportSettings
+    cases: tuple[Case, ...] = field(repr=False)
+    tolerances_path: Path
+    gaps_path: Path
+    limits: Limits
+
+    @property
+    def components(self) -> tuple[Component, ...]:
+        """Each component once, in order."""
+        return tuple(
+            {case.component.name: case.component for case in self.cases}.values()
+        )
+
+    def select(self, patterns: Iterable[str]) -> tuple[Case, ...]:
+        """Return the cases that any of `patterns` means; all without a pattern.
+
+        A pattern with ``*``, ``?`` or ``[`` is a shell pattern over whole ids. Any
+        other means the ids it is a whole part of (``unet``, ``unet/mnn``), or failing
+        that those it occurs in (``int8``): so ``unet`` is not ``controlled_unet``.
+
+        Raises:
+            SuiteError: A pattern means no case.
+
+        """
+        ids = [case.id for case in self.cases]
+        chosen: set[str] = set()
+        patterns = tuple(patterns)
+        for pattern in patterns:
+            if not (meant := _meant(pattern, ids)):
+                close = difflib.get_close_matches(pattern.lower(), ids, n=3, cutoff=0.3)
+                msg = (
+                    f"no case of {self.path} matches {pattern!r}; the nearest are "
+                    f"{', '.join(close or ids[:3])}."
+                )
+                raise SuiteError(msg)
+            chosen |= meant
+        return tuple(c for c in self.cases if not patterns or c.id in chosen)
+
+    def checks(self) -> list[ParameterSet]:
+        """Return ``(case, what)`` for ``pytest.mark.parametrize``, ids written out.
+
+        A case of which no sample compares layers has no ``layers`` check.
+        """
+        import pytest
+
+        return [
+            pytest.param(case, what, id=f"{case.id}/{what}")
+            for case in self.cases
+            for what in WHATS
+            if what == "outputs" or any(sample.layers for sample in case.samples)
+        ]
+
+
+def load_suite(path: Path) -> Suite:
+    """Read parity.toml, or the one in the folder `path`.
+
+    Raises:
+        SuiteError: It is missing, or something in it is wrong; names file and line.
+
+    """
+    if path.is_dir():
+        path /= FILE
+    if not path.exists():
+        msg = f"there is no suite at {path}; `parity init` writes one."
+        raise SuiteError(msg)
+    root = TomlFile.load(path).root
+    # Everything is asked for before anything is read: that a table is misspelt is
+    # better to know than what is therefore missing.
+    source_table, export_table, inputs, limits_table, files = map(
+        root.table, ("source", "export", "inputs", "limits", "files")
+    )
+    options, backends, variants = map(root.table, ("component", "backend", "variant"))
+    root.take_list("components", str, ())
+    root.tables("shapes")
+    root.done()
+
+    source = _source(source_table)
+    components = _components(root, options, source, source_table)
+    export = _export(export_table, ExportSettings(), symbols_of(*components))
+    export_table.done()
+    bindings = read_bindings(root)
+    check_symbols(bindings, symbols_of(*components))
+    if not bindings:
+        text = f"no [[shapes]] gives sizes to {', '.join(symbols_of(*components))}."
+        raise root.error(text)
+    drawing = read_drawing(inputs)
+    planned = read_variants(backends, variants, drawing)
+    cases: list[Case] = []
+    for component in components:
+        table = options.table(component.name)
+        own = read_bindings(table)
+        check_symbols(own, symbols_of(component))
+        own = narrow(own or bindings, component)
+        settings = _export(table, export, symbols_of(component))
+        chosen = [
+            Case(
+                component=component,
+                export=settings,
+                variant=plan.variant,
+                device=plan.device,
+                samples=samples(plan.profiles, own, drawing),
+            )
+            for plan in _chosen(table, planned)
+        ]
+        drawn = [sample for case in chosen for sample in case.samples]
+        check_used(component.name, own, drawn, drawing)
+        cases += chosen
+    tolerances, gaps = _files(files, path.parent)
+    return Suite(
+        path=path,
+        name=path.resolve().parent.name,
+        source=source,
+        export=export,
+        cases=tuple(cases),
+        tolerances_path=tolerances,
+        gaps_path=gaps,
+        limits=_limits(limits_table),
+    )
+
+
+def _meant(pattern: str, ids: Collection[str]) -> set[str]:
+    """Return the ids that `pattern` means, by the first reading that finds any."""
+    sought = pattern.lower()
+    if _GLOB.search(sought):
+        return {name for name in ids if fnmatchcase(name, sought)}
+    whole = {name for name in ids if f"/{sought.strip('/')}/" in f"/{name}/"}
+    return whole or {name for name in ids if sought in name}
+
+
+def _source(table: Table) -> Source:
+    checkpoint, hub = table.take("checkpoint", str, ""), table.take("hub", str, "")
+    seed = table.take("seed", int, None)
+    table.done()
+    if bool(checkpoint) == bool(hub):
+        got = "has both" if hub else "has neither"
+        text = f"[source] takes a `checkpoint` folder or a `hub` id; it {got}."
+        raise table.error(text)
+    if hub:
+        return Source(path=_snapshot(table, hub, seed), seed=seed)
+    path = table.file.path.parent / Path(checkpoint).expanduser()
+    return Source(path=path.resolve(), seed=seed)
+
+
+def _snapshot(table: Table, hub: str, seed: int | None) -> Path:
+    """Return the folder of a hub id: from the cache, or else downloaded."""
+    if not re.fullmatch(r"[\w.-]+/[\w.-]+", hub):
+        text = f"hub must read 'organisation/name', got {hub!r}."
+        raise table.error(text, "hub")
+    from huggingface_hub import snapshot_download
+
+    weights = ["*/*.safetensors"] if seed is None else []
+    for local in (True, False):
+        try:
+            found = snapshot_download(
+                hub,
+                local_files_only=local,
+                allow_patterns=[*_CONFIGURATIONS, *weights],
+                # Copies in half precision double the download and are no reference.
+                ignore_patterns=["*.fp16.*", "*.non_ema.*"],
+            )
+        except Exception as error:  # noqa: BLE001  # each transport has its own tree
+            why = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+        else:
+            return Path(found)
+    text = (
+        f"{hub!r} is not in the Hugging Face cache and cannot be downloaded ({why}). "
+        "Check the id, the network and HF_HUB_OFFLINE, or give a `checkpoint` folder."
+    )
+    raise table.error(text, "hub")
+
+
+def _export(
+    table: Table, base: ExportSettings, symbols: Collection[str]
+) -> ExportSettings:
+    """Read export settings where `base` fills in, open sizes kept to `symbols`."""
+    kept = tuple(symbol for symbol in base.dynamic if symbol in symbols)
+    opset = table.take("opset", int, base.opset)
+    if opset < OLDEST_OPSET:
+        text = f"opset {OLDEST_OPSET} or newer is needed, got {opset}."
+        raise table.error(text, "opset")
+    return ExportSettings(
+        exporter=table.choice("exporter", EXPORTERS, base.exporter),
+        opset=opset,
+        dynamic=read_words(table, "dynamic_axes", symbols, kept, may_be_empty=True),
+        external_data=table.take("external_data", bool, base.external_data),
+        attention=table.choice("attention", ATTENTIONS, base.attention),
+    )
+
+
+def _components(
+    root: Table, tables: Table, source: Source, where: Table
+) -> tuple[Component, ...]:
+    """Describe the components listed, or all there are and those of one's own."""
+    own = [name for name in tables.data if "recipe" in tables.table(name)]
+    try:
+        found = discover(source)
+    except SuiteError as error:
+        # Recipes of one's own need no diffusers folder.
+        if not own or not source.path.is_dir():
+            key = "checkpoint" if "checkpoint" in where else "hub"
+            raise where.error(str(error), key) from None
+        found = ()
+    known = dict.fromkeys((*RECIPES, *own))
+    names = read_words(root, "components", known, tuple(dict.fromkeys((*found, *own))))
+    for name in tables.data:
+        if name not in names:
+            hint = did_you_mean(name, names)
+            if name in known:
+                hint = "list it in `components`, or remove this."
+            text = f"there is no component {name!r} here; {hint}"
+            raise tables.error(text, name)
+    described = []
+    for index, name in enumerate(names):
+        try:
+            described.append(_described(name, tables.table(name), source))
+        except ParityError as error:
+            if tables.table(name).data:
+                raise
+            if "components" in root:
+                raise root.error(str(error), "components", index) from None
+            raise where.error(str(error)) from None
+    return tuple(described)
+
+
+def _described(name: str, table: Table, source: Source) -> Component:
+    recipe = table.take("recipe", str, name)
+    options = _options(table)
+    try:
+        return describe(name, recipe, source, options)
+    except ParityError as error:
+        # Only the recipe knows its options; blame the one that it complains about.
+        wrong = next((key for key in options if repr(key) in str(error)), "")
+        close = difflib.get_close_matches(wrong, _COMPONENT_KEYS, n=1, cutoff=0.8)
+        text = f"{error}"
+        if close:
+            text = f"unknown option {wrong!r}; did you mean {close[0]!r}?"
+        if name not in str(error):
+            text = f"{name}: {text}"
+        if table.data:
+            raise table.error(text, wrong or "recipe") from None
+        raise SuiteError(text) from None
+
+
+def _options(table: Table) -> dict[str, str | int | bool]:
+    """Return what is no setting of ours, and so belongs to the recipe."""
+    options: dict[str, str | int | bool] = {}
+    for key, value in table.data.items():
+        if key in _COMPONENT_KEYS:
+            continue
+        if not isinstance(value, str | int):  # a bool is an int
+            text = f"recipe option {key!r} must be text, a whole number, true or false."
+            raise table.error(text, key)
+        options[key] = value
+    return options
+
+
+def _chosen(table: Table, planned: tuple[Planned, ...]) -> list[Planned]:
+    """Return what a component runs: the variants it lists, or all."""
+    names = tuple(dict.fromkeys(plan.variant.name for plan in planned))
+    wanted = read_words(table, "variants", names, names)
+    return [plan for plan in planned if plan.variant.name in wanted]
+
+
+def _limits(table: Table) -> Limits:
+    default = Limits()
+    limits = Limits(
+        timeout_s=table.take("timeout_s", float, default.timeout_s),
+        coverage=table.take("coverage", float, default.coverage),
+        jobs=read_count(table, "jobs", default.jobs),
+    )
+    table.done()
+    if not 0.0 < limits.timeout_s < float("inf"):
+        text = f"timeout_s must be more than 0 seconds, got {limits.timeout_s}."
+        raise table.error(text, "timeout_s")
+    if not 0.0 <= limits.coverage <= 1.0:
+        text = f"coverage is a share from 0 to 1, got {limits.coverage}."
+        raise table.error(text, "coverage")
+    return limits
+
+
+def _files(table: Table, folder: Path) -> tuple[Path, Path]:
+    """Return the paths of tolerances and gaps; one that is named must be there."""
+    paths = []
+    for key in ("tolerances", "known_gaps"):
+        paths.append(folder / table.take(key, str, f"{key}.toml"))
+        if key in table and not paths[-1].is_file():
+            text = f"there is no file {paths[-1]}."
+            raise table.error(text, key)
+    table.done()
+    return paths[0], paths[1]

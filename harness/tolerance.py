@@ -1,0 +1,195 @@
+"""How far a value may be from its reference, and the five tiers in use.
+
+Bounds only: `judge` holds a comparison against them, `policy` chooses among them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from harness.errors import SpecError
+from harness.ladder import RTOL_LADDER
+
+SHARES: Final = (1.0, 0.999, 0.99)
+BOUNDS: Final = ("rtol", "atol", "floors", "sqnr_db", "share", "cap")
+GROUPS: Final = ("outputs", "layers")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tolerance:
+    """Bounds that must all hold; at least one is stated.
+
+    Element-wise, ``|actual - expected| <= atol + rtol * |expected|``. A recorded
+    comparison knows the smallest atol that passes at each rtol of the ladder, so this
+    is judged exactly and without arrays.
+
+    With a `share` below 1 that many elements must lie within, and the rest within
+    `cap`. What is recorded for a share is a quantile of ``|error|`` alone, which is
+    therefore held against `atol` alone: rtol is not added, and the judgement errs on
+    the strict side (of a large array the quantile is an estimate from a sample). rtol
+    counts fully for the cap, and where all elements are within.
+
+    Attributes:
+        rtol: Relative part, unitless; one of `RTOL_LADDER`. Stated with `atol`.
+        atol: Absolute part, in the unit of the value.
+        floors: Most the error's RMS may be, in noise floors.
+        sqnr_db: Least ratio of signal to error, in decibels.
+        share: Share of elements that must lie within; one of `SHARES`.
+        cap: What `atol` is for the remaining elements; stated if `share` is below 1.
+
+    """
+
+    rtol: float | None = None
+    atol: float | None = None
+    floors: float | None = None
+    sqnr_db: float | None = None
+    share: float = 1.0
+    cap: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("atol", "floors", "sqnr_db", "cap"):
+            bound = getattr(self, name)
+            if bound is not None and not 0.0 <= bound < math.inf:
+                msg = f"{name} must be finite and not negative, got {bound}."
+                raise SpecError(msg)
+        if (self.rtol is None) != (self.atol is None):
+            msg = (
+                "rtol and atol go together, state both or neither; "
+                f"got rtol {self.rtol}, atol {self.atol}."
+            )
+            raise SpecError(msg)
+        if self.rtol is not None and self.rtol not in RTOL_LADDER:
+            msg = f"rtol must be one of {RTOL_LADDER}, got {self.rtol}."
+            raise SpecError(msg)
+        if self.atol is None and self.floors is None and self.sqnr_db is None:
+            msg = "A tolerance must state rtol and atol, floors, or sqnr_db."
+            raise SpecError(msg)
+        self._check_share()
+
+    def _check_share(self) -> None:
+        if self.share not in SHARES:
+            msg = f"share must be one of {SHARES}, got {self.share}."
+            raise SpecError(msg)
+        if self.share == 1.0 and self.cap is not None:
+            msg = f"cap bounds the elements outside share; share is 1, cap {self.cap}."
+            raise SpecError(msg)
+        if self.share < 1.0:
+            if self.atol is None or self.cap is None:
+                msg = (
+                    f"share {self.share} needs rtol and atol for the elements in it "
+                    "and cap for the others."
+                )
+                raise SpecError(msg)
+            if self.cap < self.atol:
+                msg = f"cap must be at least atol, got {self.cap} and {self.atol}."
+                raise SpecError(msg)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether only equal values pass."""
+        return self.rtol == 0.0 and self.atol == 0.0 and self.share == 1.0
+
+    def looser_bounds(
+        self, other: Tolerance, *, stated_only: bool = False
+    ) -> tuple[str, ...]:
+        """Say which bounds are looser here, as ``floors 40 for 16`` or ``no floors``.
+
+        Args:
+            other: What this is held against.
+            stated_only: Pass over bounds that `other` states and this does not.
+
+        """
+        looser = []
+        for name in BOUNDS:
+            here, there = getattr(self, name), getattr(other, name)
+            if there is None:
+                continue
+            if here is None:
+                # Equality needs no second bound: no error is no error in any unit.
+                # And where all lie within atol, a cap has nothing left to bound.
+                if not (stated_only or self.is_exact or name == "cap"):
+                    looser.append(f"no {name}")
+            # More decibels, and a larger share, are tighter; less of the others is.
+            elif here < there if name in {"sqnr_db", "share"} else here > there:
+                looser.append(f"{name} {here:g} for {there:g}")
+        return tuple(looser)
+
+    def is_looser_than(self, other: Tolerance) -> bool:
+        """Whether something may pass here that fails there.
+
+        >>> tight = Tolerance(rtol=1e-5, atol=1e-5, floors=8.0)
+        >>> Tolerance(rtol=1e-5, atol=1e-5, floors=9.0).is_looser_than(tight)
+        True
+        >>> Tolerance(rtol=0.0, atol=0.0).is_looser_than(tight)
+        False
+        """
+        return bool(self.looser_bounds(other))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tier:
+    """A named pair of tolerances.
+
+    Attributes:
+        name: As tolerances.toml writes it.
+        outputs: For what a component returns.
+        layers: For values on the way, whose magnitude may be anything: stated in noise
+            floors or SQNR, which have no unit, and not in atol.
+
+    """
+
+    name: str
+    outputs: Tolerance
+    layers: Tolerance
+
+    def for_group(self, group: str) -> Tolerance:
+        """Return the tolerance of ``outputs`` or of ``layers``.
+
+        Raises:
+            SpecError: `group` is neither.
+
+        """
+        if group not in GROUPS:
+            msg = f"group must be one of {GROUPS}, got {group!r}."
+            raise SpecError(msg)
+        return self.outputs if group == "outputs" else self.layers
+
+
+# Measured on clean UNets: ONNX Runtime within 2.3 noise floors and MNN within 8; a
+# wrong GELU stands at 400. Weights in fp16 leave about 60 dB, int8 40, int4 15.
+_TIERS: Final = (
+    Tier(
+        name="exact",
+        outputs=Tolerance(rtol=0.0, atol=0.0),
+        layers=Tolerance(rtol=0.0, atol=0.0),
+    ),
+    Tier(
+        name="strict",
+        outputs=Tolerance(rtol=1e-5, atol=1e-5, floors=8.0),
+        layers=Tolerance(floors=8.0),
+    ),
+    Tier(
+        name="standard",
+        outputs=Tolerance(rtol=1e-4, atol=1e-4, floors=16.0),
+        layers=Tolerance(floors=16.0),
+    ),
+    Tier(
+        name="relaxed",
+        outputs=Tolerance(rtol=1e-2, atol=1e-2, sqnr_db=50.0),
+        layers=Tolerance(sqnr_db=40.0),
+    ),
+    Tier(
+        name="quantized",
+        outputs=Tolerance(sqnr_db=20.0),
+        layers=Tolerance(sqnr_db=10.0),
+    ),
+)
+
+TIERS: Final[Mapping[str, Tier]] = MappingProxyType({t.name: t for t in _TIERS})
+"""By name, from tight to loose; a test holds the order."""
+
+TIER_NAMES: Final = tuple(TIERS)

@@ -1,0 +1,138 @@
+"""Stages that need PyTorch: draw inputs, export, record the reference.
+
+Runs in a child process. One call makes all that is missing for one component, so that
+the network is built and exported once.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import torch
+
+from harness.components import recipe_module
+from harness.entry import Entry
+from harness.export import Exported, export_onnx
+from harness.inputs import draw
+from harness.isolate import report_progress
+from harness.keys import inputs_key, onnx_key, reference_key
+from harness.reference import record_reference
+from harness.spec import Component, ExportSettings, Sample
+from harness.stages import Group
+from harness.store import Store
+from harness.trace import load_inputs
+
+
+def prepare(
+    root: Path,
+    component: Component,
+    settings: ExportSettings,
+    groups: Sequence[Group],
+    threads: int,
+) -> dict[str, float]:
+    """Make every missing input, export and reference; return seconds by stage."""
+    torch.set_num_threads(threads)
+    work = _Work(Store(root=root), component, settings)
+    for group in groups:
+        for sample in group.samples:
+            work.inputs(sample)
+    for group in groups:
+        work.export(group)
+        for sample in group.samples:
+            work.reference(group, sample)
+    return work.took_s
+
+
+class _Work:
+    """One component's torch stages; what they share is made when first needed."""
+
+    def __init__(
+        self, store: Store, component: Component, settings: ExportSettings
+    ) -> None:
+        self.store = store
+        self.component = component
+        self.settings = settings
+        self.took_s: dict[str, float] = {}
+        self._module: torch.nn.Module | None = None
+        self._exports: dict[Group, Exported] = {}
+
+    def inputs(self, sample: Sample) -> Entry:
+        def build(folder: Path) -> Mapping[str, object]:
+            self._say("drawing", sample.id)
+            for name, value in draw(self.component, sample).items():
+                np.save(folder / f"{name}.npy", value)
+            return {}
+
+        return self._timed("inputs", inputs_key(self.component, sample), build)
+
+    def export(self, group: Group) -> Entry:
+        def build(folder: Path) -> Mapping[str, object]:
+            how = f"opset {self.settings.opset}, {self.settings.exporter}"
+            self._say("exporting", how)
+            self._exports[group] = self._export(group, folder)
+            return {}
+
+        key = onnx_key(self.component, self.settings, dict(group.shapes))
+        return self._timed("onnx", key, build)
+
+    def reference(self, group: Group, sample: Sample) -> Entry:
+        inputs = self.inputs(sample)
+
+        def build(folder: Path) -> Mapping[str, object]:
+            if group not in self._exports:
+                # The graph was in the store; its program has to be made again.
+                with TemporaryDirectory() as scratch:
+                    self._exports[group] = self._export(group, Path(scratch))
+            self._say("recording", f"{sample.id}, float32 and float64")
+            return record_reference(
+                self.module,
+                self._exports[group].program,
+                self.component,
+                load_inputs(inputs, self.component),
+                folder,
+                layers=sample.layers,
+            )
+
+        graph = onnx_key(self.component, self.settings, dict(group.shapes))
+        key = reference_key(graph, inputs, layers=sample.layers)
+        return self._timed("reference", key, build)
+
+    @property
+    def module(self) -> torch.nn.Module:
+        """The unmodified module."""
+        if self._module is None:
+            self._say("building", "PyTorch module")
+            recipe = recipe_module(self.component.recipe)
+            self._module = recipe.build(self.component)
+        return self._module
+
+    def _export(self, group: Group, folder: Path) -> Exported:
+        module = self.module
+        if self.settings.attention:
+            # The exported copy may be rewritten; the reference never is.
+            recipe = recipe_module(self.component.recipe)
+            module = recipe.build(self.component, attention=self.settings.attention)
+        shapes = dict(group.shapes)
+        traced = Sample(
+            profile="unit-normal", index=0, shapes=tuple(sorted(shapes.items()))
+        )
+        example = tuple(
+            torch.tensor(value) for value in draw(self.component, traced).values()
+        )
+        return export_onnx(module, self.component, self.settings, example, folder)
+
+    def _timed(self, kind: str, key: Mapping[str, object], build: object) -> Entry:
+        found = self.store.find(kind, key)
+        if found is not None:
+            return found
+        start = time.perf_counter()
+        entry = self.store.make(kind, key, build)  # type: ignore[arg-type]  # a local function
+        self.took_s[kind] = self.took_s.get(kind, 0.0) + time.perf_counter() - start
+        return entry
+
+    def _say(self, stage: str, detail: str) -> None:
+        report_progress(f"{stage}\t{self.component.name}\t{detail}")

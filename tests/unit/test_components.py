@@ -1,0 +1,247 @@
+"""`harness.components`: what a signature promises, the network behind it does."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+from harness.components import RECIPES, describe, discover, recipe_module
+from harness.components.checkpoint import (
+    check_weights,
+    load_network,
+    load_scheduler,
+    load_tokenizer,
+)
+from harness.components.unet import network as unet_class
+from harness.errors import SuiteError
+from harness.inputs import draw
+from harness.spec import Sample, Source
+
+ROOT = Path(__file__).parents[2]
+DIGITS = ROOT / "fixtures" / "digits"
+FULL_SIZE = ROOT / "fixtures" / "sd15"
+SOURCE = Source(path=DIGITS, seed=0)
+# Odd halves, so that the rounding of strided convolutions shows.
+SHAPES = {"batch": 2, "height": 10, "width": 12}
+
+
+def component(name, source=SOURCE, **options):
+    return describe(name, name, source, options)
+
+
+def run(part, shapes=SHAPES, index=1, profile="realistic", attention=""):
+    sample = Sample(
+        profile=profile, index=index, shapes=tuple(sorted(shapes.items()))
+    )
+    feeds = [torch.from_numpy(array.copy()) for array in draw(part, sample).values()]
+    module = recipe_module(part.recipe).build(part, attention)
+    with torch.no_grad():
+        out = module(*feeds)
+    return out if isinstance(out, tuple) else (out,)
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """A checkpoint with the weights of the drawn UNet."""
+    folder = tmp_path_factory.mktemp("checkpoint")
+    load_network(SOURCE, "unet", unet_class).save_pretrained(folder / "unet")
+    return folder
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_network_keeps_its_signature(name):
+    part = component(name)
+    outputs = run(part)
+
+    assert len(outputs) == len(part.outputs)
+    for spec, value in zip(part.outputs, outputs, strict=True):
+        assert tuple(value.shape) == spec.bind(SHAPES)
+        assert str(value.dtype) == f"torch.{spec.dtype}"
+        assert torch.isfinite(value).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "output"),
+    [
+        ("text_encoder", {"penultimate": True}, "penultimate_hidden_state"),
+        ("vae_encoder", {"parameters": True}, "latent_parameters"),
+    ],
+)
+def test_options_change_signature_and_network_together(name, options, output):
+    part = component(name, **options)
+    outputs = run(part)
+
+    assert part.outputs[-1].name == output
+    assert [tuple(o.shape) for o in outputs] == [s.bind(SHAPES) for s in part.outputs]
+
+
+def test_a_controlnet_has_thirteen_residuals_with_the_deployed_names():
+    names = [spec.name for spec in component("controlnet").outputs]
+
+    assert names == [
+        *(f"down_block_res_sample_{index}" for index in range(12)),
+        "mid_block_res_sample",
+    ]
+    controlled = [spec.name for spec in component("controlled_unet").inputs]
+    assert controlled[3:] == names
+
+
+def test_a_drawn_controlnet_has_no_silent_residual():
+    """Zero-convolutions that stay zero would agree with any runtime."""
+    assert all(residual.std() > 1e-4 for residual in run(component("controlnet")))
+
+
+@pytest.mark.parametrize("name", ["text_encoder", "unet", "vae_decoder"])
+def test_extreme_inputs_stay_finite(name):
+    for profile in ("low-variance", "large-mean", "boundary"):
+        outputs = run(component(name), index=0, profile=profile)
+        assert all(torch.isfinite(value).all() for value in outputs)
+
+
+def test_eager_attention_computes_what_sdpa_does():
+    eager, own = (run(component("text_encoder"), attention=a)[0] for a in ("eager", ""))
+
+    torch.testing.assert_close(eager, own, rtol=1e-4, atol=1e-5)
+
+
+def test_realistic_samples_step_through_timesteps():
+    steps = []
+    for index in range(4):
+        sample = Sample(
+            profile="realistic", index=index, shapes=tuple(sorted(SHAPES.items()))
+        )
+        steps += draw(component("unet"), sample)["timestep"].tolist()
+
+    assert steps == [0, 1, 499, 999]
+
+
+def test_the_same_seed_draws_the_same_weights_and_another_others():
+    first, again = (load_network(SOURCE, "unet", unet_class) for _ in range(2))
+    other = load_network(Source(path=DIGITS, seed=1), "unet", unet_class)
+
+    for name, weight in first.state_dict().items():
+        assert torch.equal(weight, again.state_dict()[name])
+    assert not torch.equal(first.conv_in.weight, other.conv_in.weight)
+
+
+def test_weights_are_loaded_as_they_were_saved(saved):
+    loaded = load_network(Source(path=saved), "unet", unet_class)
+    drawn = load_network(SOURCE, "unet", unet_class)
+
+    assert not loaded.training
+    for name, weight in drawn.state_dict().items():
+        assert torch.equal(weight, loaded.state_dict()[name])
+
+
+def test_a_missing_weight_is_refused_not_drawn(saved, tmp_path):
+    config = json.loads((saved / "unet" / "config.json").read_text())
+    config["attention_type"] = "gated"  # asks for more than was saved
+    (tmp_path / "unet").mkdir()
+    (tmp_path / "unet" / "config.json").write_text(json.dumps(config))
+    weights = next((saved / "unet").glob("*.safetensors"))
+    (tmp_path / "unet" / weights.name).symlink_to(weights)
+
+    with pytest.raises(SuiteError, match=r"unet lacks \d+ of the weights"):
+        load_network(Source(path=tmp_path), "unet", unet_class)
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        ({}, "no weights. Give the folder .* or set `seed`"),
+        ({"model.bin": b""}, "as a pickle .model.bin., .* refused"),
+        ({"model.safetensors": b"version https://git-lfs"}, "23 bytes.*Git LFS pointer"),
+    ],
+    ids=["none", "pickle", "truncated"],
+)
+def test_weights_that_cannot_be_trusted_are_refused(tmp_path, files, said):
+    (tmp_path / "unet").mkdir()
+    for name, content in files.items():
+        (tmp_path / "unet" / name).write_bytes(content)
+
+    with pytest.raises(SuiteError, match=said):
+        check_weights(Source(path=tmp_path), "unet")
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_an_option_that_a_recipe_has_not_is_refused(name):
+    with pytest.raises(SuiteError, match="unknown option 'no_such'"):
+        component(name, no_such=True)
+
+
+def test_a_recipe_that_is_not_there_lists_those_that_are():
+    with pytest.raises(SuiteError, match=r"no recipe 'json\.net'; there are text_enc"):
+        recipe_module("json.net")
+
+
+def test_a_module_that_is_no_recipe_is_refused():
+    with pytest.raises(SuiteError, match="has no function 'signature'"):
+        recipe_module("json")
+
+
+def test_a_recipe_names_the_package_it_lacks(tmp_path, monkeypatch):
+    (tmp_path / "lacking_recipe.py").write_text("import no_such_package\n")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    with pytest.raises(SuiteError, match="needs 'no_such_package', which is not"):
+        recipe_module("lacking_recipe")
+
+
+def test_discovery_reads_folders_not_promises(tmp_path):
+    (tmp_path / "model_index.json").write_text('{"unet": ["diffusers", "X"]}')
+    with pytest.raises(SuiteError, match="has none of the folders controlnet, text"):
+        discover(Source(path=tmp_path))
+
+    (tmp_path / "vae").symlink_to(DIGITS / "vae")
+    assert discover(Source(path=tmp_path)) == ("vae_encoder", "vae_decoder")
+
+
+def test_without_a_tokenizer_prompts_begin_end_and_pad_as_clip_does():
+    part = component("text_encoder", Source(path=FULL_SIZE, seed=0))
+    sample = Sample(profile="realistic", index=0, shapes=(("batch", 2),))
+    ids = draw(part, sample)["input_ids"]
+
+    assert load_tokenizer(part.source) is None
+    assert set(ids[:, 0].tolist()) == {49406}
+    assert set(ids[:, -1].tolist()) == {49407}
+
+
+def test_the_scheduler_is_the_checkpoints_own():
+    assert type(load_scheduler(SOURCE)).__name__ == "DDIMScheduler"
+    full_size = load_scheduler(Source(path=FULL_SIZE))
+    assert type(full_size).__name__ == "PNDMScheduler"
+
+
+@pytest.mark.parametrize(
+    ("folder", "name", "count"),
+    [
+        ("unet", "unet", 859_520_964),
+        ("controlnet", "controlnet", 361_279_120),
+        ("text_encoder", "CLIPTextModel", 123_060_480),
+        ("vae", "vae", 83_653_863),
+    ],
+)
+def test_the_full_size_fixture_is_stable_diffusion(folder, name, count):
+    if folder == "text_encoder":
+        transformers = pytest.importorskip("transformers")
+        config = transformers.CLIPTextConfig.from_pretrained(FULL_SIZE / folder)
+        with torch.device("meta"):
+            network = transformers.CLIPTextModel(config)
+    else:
+        module = pytest.importorskip(f"harness.components.{name}")
+        cls = module.network()
+        with torch.device("meta"):
+            network = cls.from_config(cls.load_config(FULL_SIZE / folder))
+
+    assert sum(weight.numel() for weight in network.parameters()) == count
+    assert f"{count:,}" in (FULL_SIZE / "README.md").read_text()
+
+
+def test_the_full_size_fixture_holds_no_weights():
+    held = [p for p in FULL_SIZE.rglob("*") if p.is_file() and p.suffix != ".json"]
+
+    assert sorted(p.name for p in held) == ["README.md", "parity.toml"] or all(
+        re.fullmatch(r".*\.(md|toml|py)", p.name) for p in held
+    )

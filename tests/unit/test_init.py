@@ -1,0 +1,163 @@
+"""`harness.init`: what it writes loads, and it never writes by halves."""
+
+import ast
+import json
+from pathlib import Path
+
+import pytest
+
+from harness.errors import SuiteError
+from harness.init import TIERS, write_suite
+from harness.matrix import VARIANTS
+from harness.policy import Policy
+from harness.suite import load_suite
+
+ROOT = Path(__file__).parents[2]
+DIGITS = ROOT / "fixtures" / "digits"
+FULL_SIZE = ROOT / "fixtures" / "sd15"
+
+
+@pytest.fixture
+def checkpoint(tmp_path):
+    """A small checkpoint, linked, so that a relative path to it is short."""
+    link = tmp_path / "model"
+    link.mkdir()
+    for path in DIGITS.iterdir():
+        if path.is_dir() or path.name == "model_index.json":
+            (link / path.name).symlink_to(path)
+    return link
+
+
+def test_what_it_writes_loads(checkpoint, tmp_path):
+    written = write_suite(checkpoint, tmp_path / "parity")
+    suite = load_suite(tmp_path / "parity")
+
+    assert [path.name for path in written] == [
+        "parity.toml",
+        "tolerances.toml",
+        "test_parity.py",
+    ]
+    assert suite.source.path == checkpoint
+    assert suite.source.seed is None
+    assert len(suite.components) == 6
+    assert 'checkpoint = "../model"' in written[0].read_text()
+    assert suite.cases[0].export.attention == "eager"
+
+
+def test_every_case_has_a_tolerance(checkpoint, tmp_path):
+    write_suite(checkpoint, tmp_path)
+    suite = load_suite(tmp_path)
+    policy = Policy.load(suite.tolerances_path)
+
+    for case in suite.cases:
+        for group in ("outputs", "layers"):
+            assert policy.for_probe(
+                component=case.component.name,
+                backend=case.backend,
+                variant=case.variant.name,
+                group=group,
+                probe="x",
+            ).tier
+
+
+def test_every_built_in_variant_has_a_tier_to_begin_with():
+    assert set(TIERS) == {f"{b}.{v}" for b, names in VARIANTS.items() for v in names}
+
+
+def test_configurations_alone_get_a_seed_and_large_ones_smaller_layers(tmp_path):
+    write_suite(FULL_SIZE, tmp_path)
+    suite = load_suite(tmp_path)
+    samples = next(c for c in suite.cases if c.id == "unet/mnn/fp32").samples
+
+    assert suite.source.seed == 0
+    assert suite.export.external_data
+    assert dict(samples[0].shapes) == {"batch": 1, "height": 32, "width": 48}
+    assert dict(samples[1].shapes) == {"batch": 2, "height": 64, "width": 64}
+    assert [samples[0].layers, samples[1].layers] == [True, False]
+
+
+def test_a_text_encoder_alone_is_enough(tmp_path):
+    (tmp_path / "text_encoder").symlink_to(DIGITS / "text_encoder")
+    (tmp_path / "model_index.json").write_text("{}")
+    write_suite(tmp_path, tmp_path)
+
+    assert [c.name for c in load_suite(tmp_path).components] == ["text_encoder"]
+    assert "height =" not in (tmp_path / "parity.toml").read_text()
+
+
+def test_the_test_file_is_python_and_ten_lines(checkpoint, tmp_path):
+    *_, test = write_suite(checkpoint, tmp_path)
+    text = test.read_text()
+
+    ast.parse(text)
+    assert len([line for line in text.splitlines() if line]) <= 10
+
+
+def test_lines_fit_a_screen(checkpoint, tmp_path):
+    for path in write_suite(checkpoint, tmp_path):
+        assert max(map(len, path.read_text().splitlines())) <= 88
+
+
+def test_files_that_are_there_are_named_and_kept(checkpoint, tmp_path):
+    (tmp_path / "tolerances.toml").write_text("mine")
+
+    with pytest.raises(SuiteError, match=r"has tolerances.toml already; use --force"):
+        write_suite(checkpoint, tmp_path)
+
+    assert (tmp_path / "tolerances.toml").read_text() == "mine"
+    assert not (tmp_path / "parity.toml").exists()
+
+
+def test_force_writes_over_them(checkpoint, tmp_path):
+    (tmp_path / "parity.toml").write_text("mine")
+    write_suite(checkpoint, tmp_path, force=True)
+
+    assert load_suite(tmp_path).cases
+
+
+def test_nothing_is_left_when_writing_fails(checkpoint, tmp_path, monkeypatch):
+    write_text = Path.write_text
+
+    def full(self, text, **options):
+        if self.name == "test_parity.py":
+            raise OSError(28, "No space left on device")
+        return write_text(self, text, **options)
+
+    monkeypatch.setattr(Path, "write_text", full)
+    folder = tmp_path / "parity"
+
+    with pytest.raises(SuiteError, match="cannot be written to: No space left"):
+        write_suite(checkpoint, folder)
+
+    assert list(folder.iterdir()) == []
+
+
+def test_a_folder_in_the_way_is_refused_before_writing(checkpoint, tmp_path):
+    (tmp_path / "test_parity.py").mkdir()
+
+    with pytest.raises(SuiteError, match=r"test_parity\.py is a folder"):
+        write_suite(checkpoint, tmp_path, force=True)
+
+    assert not (tmp_path / "parity.toml").exists()
+
+
+@pytest.mark.parametrize("present", [False, True])
+def test_what_is_no_checkpoint_is_refused(tmp_path, present):
+    if present:
+        (tmp_path / "model").mkdir()
+
+    with pytest.raises(SuiteError, match=r"no such folder|no model_index\.json"):
+        write_suite(tmp_path / "model", tmp_path)
+
+    assert not (tmp_path / "parity.toml").exists()
+
+
+def test_a_path_that_toml_must_quote_survives(tmp_path):
+    odd = tmp_path / 'a "quoted" ünït \\'
+    odd.mkdir()
+    (odd / "unet").symlink_to(DIGITS / "unet")
+    (odd / "text_encoder").symlink_to(DIGITS / "text_encoder")
+    (odd / "model_index.json").write_text(json.dumps({}))
+    write_suite(odd, tmp_path)
+
+    assert load_suite(tmp_path).source.path == odd
