@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
-from harness.components import describe, discover
+from harness.components import describe, discover, folders_of
 from harness.components.checkpoint import read_config
 from harness.errors import SuiteError
 from harness.matrix import VARIANTS, symbols_of
@@ -261,22 +261,17 @@ def _first(size: object, default: int) -> int:
 
 
 def _has_weights(checkpoint: Path, name: str) -> bool:
-    folders: Mapping[str, tuple[str, ...]] = {
-        "vae_encoder": ("vae",),
-        "vae_decoder": ("vae",),
-        "controlled_unet": ("unet", "controlnet"),
-    }
     # Pickles too: loading refuses them in words, and random weights would hide them.
     return all(
         any(file.suffix != ".json" for file in (checkpoint / folder).iterdir())
-        for folder in folders.get(name, (name,))
+        for folder in folders_of(name)
     )
 
 
 def _reference(checkpoint: Path, folder: Path) -> str:
     """Return the checkpoint's path from the folder, or in full if it is far."""
     here, there = folder.resolve(), checkpoint.resolve()
-    if here.anchor != there.anchor:  # two drives
+    if here.parts[:2] != there.parts[:2]:  # two drives, or nothing else in common
         return there.as_posix()
     relative = Path(os.path.relpath(there, here))
     return (there if relative.parts.count("..") > NEAR else relative).as_posix()

@@ -35,7 +35,7 @@ from typing import IO, Any, Self
 import psutil
 
 from harness.errors import SpecError, StageError
-from harness.job import FORKS, report_progress
+from harness.job import FORKS, JobResult, report_progress
 from harness.outcome import Outcome
 
 __all__ = ["Host", "JobResult", "report_progress"]
@@ -64,24 +64,6 @@ sys.path[:] = channel.recv()
 from harness import job
 job.serve(channel)
 """
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobResult:
-    """What a job returned, and what it took.
-
-    Attributes:
-        value: What the function returned.
-        log: What the job printed, native code included; the last MiB of it.
-        wall_ns: Duration of the call, without starting the process.
-        peak_bytes: The job's largest resident set, preloaded modules included.
-
-    """
-
-    value: object
-    log: str
-    wall_ns: int
-    peak_bytes: int
 
 
 class Host:

@@ -21,6 +21,7 @@ import time
 import traceback
 import warnings
 from contextlib import suppress
+from dataclasses import dataclass
 from multiprocessing import Pipe, connection
 from typing import NoReturn
 
@@ -35,6 +36,24 @@ _UNBUFFERED = 2
 # The job's way out; None in every other process.
 _channel: connection.Connection | None = None
 _sending = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobResult:
+    """What a job returned, and what it took.
+
+    Attributes:
+        value: What the function returned.
+        log: What the job printed, native code included; the last MiB of it.
+        wall_ns: Duration of the call, without starting the process.
+        peak_bytes: The job's largest resident set, preloaded modules included.
+
+    """
+
+    value: object
+    log: str
+    wall_ns: int
+    peak_bytes: int
 
 
 def report_progress(text: str) -> None:

@@ -129,7 +129,14 @@ def describe(
 
     """
     options = dict(options or {})
-    inputs, outputs = recipe_module(recipe).signature(source, options)
+    try:
+        inputs, outputs = recipe_module(recipe).signature(source, options)
+    except KeyError as error:
+        msg = (
+            f"{name}: a config.json of {source.path} has no {error.args[0]!r}, which "
+            f"recipe {recipe!r} reads; save it again with save_pretrained()."
+        )
+        raise SuiteError(msg) from error
     return Component(
         name=name,
         recipe=recipe,

@@ -149,7 +149,7 @@ def _plain(module: Any) -> torch.nn.Module:
 
     network: torch.nn.Module = module.eval().requires_grad_(requires_grad=False)
     if any(weight.dtype != torch.float32 for weight in network.parameters()):
-        network = network.to(torch.float32)  # diffusers warns even if it changes nothing
+        network = network.to(torch.float32)  # diffusers warns, needed or not
     return network
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -96,33 +96,47 @@ class CaseRecord:
     peak_bytes: int = 0
 
     def to_json(self) -> dict[str, Any]:
-        """Return JSON values."""
-        data = {name: getattr(self, name) for name in self.__slots__}
-        data["rows"] = [
-            {
-                name: getattr(row, name) for name in Row.__slots__ if name != "comparison"
-            }
-            | {"comparison": row.comparison.to_json()}
-            for row in self.rows
-        ]
+        """Return JSON values; rows as columns, so that 10,000 of them stay small."""
+        data = {name: getattr(self, name) for name in self.__slots__ if name != "rows"}
         data["failure"] = asdict(self.failure) if self.failure else None
+        probes: dict[tuple[Any, ...], int] = {}
+        measured = []
+        for row in self.rows:
+            about = tuple(getattr(row, name) for name in _ABOUT)
+            at = probes.setdefault(about, len(probes))
+            numbers = row.comparison.to_json()
+            measured.append([row.sample, at, *(numbers[name] for name in _MEASURED)])
+        data["probes"] = {"columns": _ABOUT, "rows": list(probes)}
+        data["rows"] = {"columns": ("sample", "probe", *_MEASURED), "rows": measured}
         return data
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> CaseRecord:
         """Return what `to_json` wrote."""
+        probes = [
+            {**dict(zip(data["probes"]["columns"], row, strict=True))}
+            for row in data["probes"]["rows"]
+        ]
+        for probe in probes:
+            probe["parents"] = tuple(probe["parents"])
+        measured = data["rows"]["columns"][2:]
         rows = tuple(
             Row(
-                **{
-                    **row,
-                    "parents": tuple(row["parents"]),
-                    "comparison": Comparison.from_json(row["comparison"]),
-                }
+                sample=sample,
+                **probes[at],
+                comparison=Comparison.from_json(
+                    dict(zip(measured, numbers, strict=True))
+                ),
             )
-            for row in data["rows"]
+            for sample, at, *numbers in data["rows"]["rows"]
         )
         failure = Failure(**data["failure"]) if data["failure"] else None
-        return cls(**{**data, "rows": rows, "failure": failure})
+        rest = {name: value for name, value in data.items() if name != "probes"}
+        return cls(**{**rest, "rows": rows, "failure": failure})
+
+
+_ABOUT = tuple(name for name in Row.__slots__ if name not in {"sample", "comparison"})
+_MEASURED = tuple(field.name for field in fields(Comparison))
 
 
 def save_record(record: CaseRecord, path: Path) -> None:

@@ -108,8 +108,10 @@ def test_required_atol_keeps_the_largest_of_many_blocks(growth, scale):
 
 def test_required_atol_sees_one_subnormal_excess_among_large_values():
     expected = np.full(5000, 1e30, np.float32)
-    actual = np.nextafter(expected, np.float32(2e30))
-    expected[4000], actual[4000] = 1e-43, 1.02e-43
+    actual = expected.copy()
+    actual[0] = np.nextafter(expected[0], np.float32(2e30))
+    # 0.71 of the smallest number rounds to 1 of it, which is all of this error.
+    expected[4000], actual[4000] = 71 * 2.0**-149, 72 * 2.0**-149
     error, size, _ = plain(expected, actual)
     required = compare(expected=expected, actual=actual).required_atol[-1]
     assert required == (abs(error) - 1e-2 * size).max() > 0.0
@@ -377,6 +379,16 @@ def test_quantiles_are_conservative_and_within_a_bin_of_numpy(share, count, dtyp
     above = np.quantile(abs(error), share, method="higher")
     assert np.quantile(abs(error), share) <= measured <= above * (1 + BIN_WIDTH)
     assert measured <= comparison.max_abs
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_quantiles_are_of_finite_pairs_alone(dtype):
+    expected, actual = (side.astype(dtype) for side in noisy(5000))
+    few = compare(expected=expected[::50].copy(), actual=actual[::50].copy())
+    mostly = np.full_like(actual, np.nan)
+    mostly[::50] = actual[::50]
+    comparison = compare(expected=expected, actual=mostly)
+    assert (comparison.p99, comparison.p999) == (few.p99, few.p999)
 
 
 def test_quantiles_of_a_large_pair_are_estimated_from_a_sample():

@@ -44,6 +44,12 @@ def test_what_it_writes_loads(checkpoint, tmp_path):
     assert suite.cases[0].export.attention == "eager"
 
 
+def test_a_checkpoint_far_away_is_named_in_full(tmp_path):
+    parity, _, _ = write_suite(DIGITS, tmp_path)
+
+    assert f'checkpoint = "{DIGITS}"' in parity.read_text(encoding="utf-8")
+
+
 def test_every_case_has_a_tolerance(checkpoint, tmp_path):
     write_suite(checkpoint, tmp_path)
     suite = load_suite(tmp_path)

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -35,14 +36,17 @@ def digest(drawn):
     return hashlib.sha256(b"".join(a.tobytes() for a in drawn.values())).hexdigest()
 
 
-def drawn_by(recipe, monkeypatch):
-    """A component with one input, whose recipe draws what it is told to."""
-    spec = TensorSpec(name="x", shape=("batch", 2), draw="normal")
+def drawn_by(realistic, monkeypatch):
+    """A component of one input, which its recipe draws as told."""
+    recipe = SimpleNamespace(realistic=realistic, signature=dict, build=dict)
     monkeypatch.setitem(sys.modules, "stub_recipe", recipe)
-    for verb in ("signature", "build"):
-        setattr(recipe, verb, lambda: None)
+    spec = TensorSpec(name="x", shape=("batch", 2), draw="normal")
     return Component(
-        name="stub", recipe="stub_recipe", source=SOURCE, inputs=(spec,), outputs=(spec,)
+        name="stub",
+        recipe="stub_recipe",
+        source=SOURCE,
+        inputs=(spec,),
+        outputs=(spec,),
     )
 
 
@@ -80,11 +84,12 @@ def test_realistic_prompts_differ_beyond_the_number_of_texts():
 
 
 def test_equal_items_are_refused(monkeypatch):
-    recipe = type(sys)("stub_recipe")
-    recipe.realistic = lambda *_: {"x": np.ones((2, 2), np.float32)}
+    part = drawn_by(lambda *_: {"x": np.ones((2, 2), np.float32)}, monkeypatch)
 
-    with pytest.raises(SpecError, match="stub realistic-0: items 0 and 1 of x are equal"):
-        draw(drawn_by(recipe, monkeypatch), sample("realistic", 0, (("batch", 2),)))
+    with pytest.raises(
+        SpecError, match="stub realistic-0: items 0 and 1 of x are equal"
+    ):
+        draw(part, sample("realistic", 0, (("batch", 2),)))
 
 
 @pytest.mark.parametrize(
@@ -97,11 +102,10 @@ def test_equal_items_are_refused(monkeypatch):
     ],
 )
 def test_a_recipe_that_breaks_its_signature_is_refused(monkeypatch, drawn, said):
-    recipe = type(sys)("stub_recipe")
-    recipe.realistic = lambda *_: drawn
+    part = drawn_by(lambda *_: drawn, monkeypatch)
 
     with pytest.raises(SpecError, match=said):
-        draw(drawn_by(recipe, monkeypatch), sample("realistic", 0, (("batch", 1),)))
+        draw(part, sample("realistic", 0, (("batch", 1),)))
 
 
 def test_an_unknown_way_to_draw_names_the_right_one():
@@ -139,7 +143,10 @@ def test_synthetic_inputs_load_no_framework():
         "sys.exit('torch' in sys.modules)"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, env={"PYTHONPATH": str(ROOT)}, check=False
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        env={"PYTHONPATH": str(ROOT)},
+        check=False,
     )
 
     assert done.returncode == 0
@@ -168,7 +175,9 @@ def test_name_profile_index_and_seed_each_change_the_draw():
 )
 def test_normal_draws_have_their_profiles_scale(profile, mean, std):
     shapes = (("batch", 4), ("height", 32), ("width", 32))
-    latents = draw(component("vae_decoder"), sample(profile, 0, shapes))["latent_sample"]
+    latents = draw(component("vae_decoder"), sample(profile, 0, shapes))[
+        "latent_sample"
+    ]
 
     assert latents.mean(dtype=np.float64) == pytest.approx(mean, abs=std / 10)
     assert latents.std(dtype=np.float64) == pytest.approx(std, rel=0.05)

@@ -1,4 +1,4 @@
-"""`harness.suite` and `harness.matrix`: what parity.toml means, and how it is refused."""
+"""`harness.suite`, `harness.matrix`: what parity.toml means, and what is refused."""
 
 import json
 import re
@@ -199,12 +199,12 @@ def test_the_checkpoint_is_looked_up_from_the_file(load, tmp_path):
     [
         pytest.param("[inputs]", "[input]", 16, "did you mean 'inputs'", id="table"),
         pytest.param("opset = 18", "opsett = 18", 5, "'opset'", id="key"),
-        pytest.param("realistic = 3", "realist = 3", 18, "'realistic'", id="inputs-key"),
+        pytest.param(
+            "realistic = 3", "realist = 3", 18, "'realistic'", id="inputs-key"
+        ),
         pytest.param("jobs = 1", "job = 1", 28, "'jobs'", id="limits-key"),
         pytest.param("opset = 18", "opset = 11", 5, "opset 14 or newer", id="opset"),
-        pytest.param(
-            "opset = 18", 'exporter = "dinamo"', 5, "'dynamo'", id="exporter"
-        ),
+        pytest.param("opset = 18", 'exporter = "dinamo"', 5, "'dynamo'", id="exporter"),
         pytest.param(
             'components = ["text_encoder", "unet"]',
             'components = [\n"text_encoder",\n"unnet"]',
@@ -258,7 +258,11 @@ def test_the_checkpoint_is_looked_up_from_the_file(load, tmp_path):
             'attention = "eager"', "penultimate = 0.5", 26, "must be text", id="option"
         ),
         pytest.param(
-            'attention = "eager"', 'variants = ["fp23"]', 26, "'fp32'", id="own-variants"
+            'attention = "eager"',
+            'variants = ["fp23"]',
+            26,
+            "'fp32'",
+            id="own-variants",
         ),
         pytest.param("[backend.mnn]", "[backend.mmn]", 21, "'mnn'", id="backend"),
         pytest.param(
@@ -298,12 +302,18 @@ def test_the_checkpoint_is_looked_up_from_the_file(load, tmp_path):
         pytest.param('"boundary"]', '"realistic"]', 17, "twice", id="profile-twice"),
         pytest.param("realistic = 3", "realistic = 0", 18, "1 or more", id="realistic"),
         pytest.param(
-            "realistic = 3", "realistic = 1", 11, "set realistic to 2", id="unused-shapes"
+            "realistic = 3",
+            "realistic = 1",
+            11,
+            "set realistic to 2",
+            id="unused-shapes",
         ),
         pytest.param("height = 32", "heigth = 32", 13, "'height'", id="symbol"),
         pytest.param("height = 32\n", "", 11, "'height', which 'unet'", id="no-symbol"),
         pytest.param("height = 32", "height = 0", 13, "1 or more", id="size"),
-        pytest.param("batch = 2\nheight = 32", "batch = 1\nheight = 16", 11, "twice", id="same"),
+        pytest.param(
+            "batch = 2\nheight = 32", "batch = 1\nheight = 16", 11, "twice", id="same"
+        ),
         pytest.param('["batch"]', '["bach"]', 6, "did you mean 'batch'", id="axis"),
         pytest.param(
             "[backend.mnn]", '[backend.mnn]\ndevice = "gpu"', 22, "'cpu'", id="device"
@@ -317,21 +327,33 @@ def test_the_checkpoint_is_looked_up_from_the_file(load, tmp_path):
         pytest.param(
             json.dumps(str(DIGITS)), '"nowhere"', 3, "no checkpoint at", id="checkpoint"
         ),
-        pytest.param(json.dumps(str(DIGITS)), '"."', 3, "model_index.json", id="no-index"),
+        pytest.param(
+            json.dumps(str(DIGITS)), '"."', 3, "model_index.json", id="no-index"
+        ),
         pytest.param(
             "checkpoint =", 'hub = "a/b"\ncheckpoint =', 2, "has both", id="two-sources"
         ),
         pytest.param(
-            f"checkpoint = {json.dumps(str(DIGITS))}", "", 2, "has neither", id="no-source"
+            f"checkpoint = {json.dumps(str(DIGITS))}",
+            "",
+            2,
+            "has neither",
+            id="no-source",
         ),
         pytest.param("jobs = 1", "coverage = 95", 28, "from 0 to 1", id="coverage"),
         pytest.param("jobs = 1", "timeout_s = 0", 28, "more than 0", id="timeout"),
         pytest.param(
-            "[limits]", '[files]\ntolerances = "no.toml"\n[limits]', 28, "no.toml", id="file"
+            "[limits]",
+            '[files]\ntolerances = "no.toml"\n[limits]',
+            28,
+            "no.toml",
+            id="file",
         ),
     ],
 )
-def test_a_mistake_is_named_with_its_line_and_the_right_word(load, old, new, line, said):
+def test_a_mistake_is_named_with_its_line_and_the_right_word(
+    load, old, new, line, said
+):
     with pytest.raises(SuiteError) as caught:
         load(changed(old, new))
 
@@ -354,7 +376,9 @@ def test_an_empty_matrix_is_refused(load, table):
             skipping = bool(re.match(rf"\[+({table}|variant)\b", text))
         kept += [] if skipping else [text]
 
-    with pytest.raises(SuiteError, match=r"parity\.toml:1: no (\[\[shapes\]\]|backend)"):
+    with pytest.raises(
+        SuiteError, match=r"parity\.toml:1: no (\[\[shapes\]\]|backend)"
+    ):
         load("\n".join(kept))
 
 
@@ -404,7 +428,7 @@ def test_selection_keeps_the_order_and_nothing_selects_all(load):
 
 
 def test_a_pattern_that_matches_nothing_names_the_nearest(load):
-    with pytest.raises(SuiteError, match="'unet/mnn/fp23'.*unet/mnn/fp32"):
+    with pytest.raises(SuiteError, match=r"'unet/mnn/fp23'.*unet/mnn/fp32"):
         load(SUITE).select(["unet/mnn/fp23"])
 
 
@@ -430,7 +454,11 @@ def test_loading_imports_neither_numpy_nor_a_framework():
         "sys.exit(str(heavy & set(sys.modules)) if heavy & set(sys.modules) else 0)"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
     )
 
     assert done.returncode == 0, done.stderr
@@ -444,7 +472,9 @@ class TestHub:
         huggingface_hub = pytest.importorskip("huggingface_hub")
         asked = []
 
-        def snapshot_download(hub, *, local_files_only, allow_patterns, ignore_patterns):
+        def snapshot_download(
+            hub, *, local_files_only, allow_patterns, ignore_patterns
+        ):
             del ignore_patterns
             asked.append((hub, local_files_only, "*/*.safetensors" in allow_patterns))
             if hub == "org/cached" or (hub == "org/online" and not local_files_only):

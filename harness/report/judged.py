@@ -1,0 +1,199 @@
+"""A record under a policy: each row's verdict, and what it makes of the case.
+
+Reads records only, so that a run can be judged again at any time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import date
+
+from harness import gaps as known_gaps
+from harness.gaps import Gap
+from harness.judge import Verdict, judge
+from harness.outcome import Outcome
+from harness.policy import Policy
+from harness.report.record import LAYERS, OUTPUTS, CaseRecord, Row
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgedRow:
+    """One comparison and its verdict."""
+
+    row: Row
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseVerdict:
+    """How one check of one case ended.
+
+    Attributes:
+        case: ``component/backend/variant``.
+        what: ``layers`` or ``outputs``.
+        outcome: How it ended, known gaps considered.
+        found: How it ended before known gaps were considered.
+        reason: One phrase with numbers.
+        worst: Row with the largest usage; None where there is no row.
+        first: First divergence: the earliest row out of tolerance whose inputs are
+            within, or failing that the earliest one out; None if all are within.
+        inputs_floors: Largest error of that row's inputs, in floors; None without.
+        rows: Every judged row, in order.
+
+    """
+
+    case: str
+    what: str
+    outcome: Outcome
+    found: Outcome
+    reason: str
+    worst: JudgedRow | None
+    first: JudgedRow | None
+    inputs_floors: float | None
+    rows: tuple[JudgedRow, ...]
+
+    @property
+    def id(self) -> str:
+        """``component/backend/variant/what``, as a test names it."""
+        return f"{self.case}/{self.what}"
+
+    @property
+    def usage(self) -> float:
+        """Largest part of a bound used, 1 at the limit; infinite without a number."""
+        return self.worst.verdict.usage if self.worst else math.inf
+
+
+def judge_case(
+    record: CaseRecord,
+    what: str,
+    policy: Policy,
+    gaps: Sequence[Gap],
+    *,
+    min_coverage: float,
+    today: date,
+) -> CaseVerdict:
+    """Hold one check of a record against the policy and the known gaps."""
+    rows = tuple(_judged(record, what, policy))
+    failing = [judged for judged in rows if not judged.verdict.passed]
+    worst = max(rows, key=lambda judged: judged.verdict.usage, default=None)
+    first, inputs_floors = first_divergence(rows, failing)
+    found, reason = _found(record, what, rows, failing, worst, min_coverage)
+    applied = known_gaps.apply(gaps, f"{record.case}/{what}", found, today)
+    return CaseVerdict(
+        case=record.case,
+        what=what,
+        outcome=applied.outcome,
+        found=found,
+        reason=f"{reason}; {applied.reason}" if applied.reason else reason,
+        worst=worst,
+        first=first,
+        inputs_floors=inputs_floors,
+        rows=rows,
+    )
+
+
+def _judged(record: CaseRecord, what: str, policy: Policy) -> Iterator[JudgedRow]:
+    for row in record.rows:
+        if row.what != what:
+            continue
+        rule = policy.for_probe(
+            component=record.component,
+            backend=record.backend,
+            variant=record.variant,
+            group=what,
+            probe=row.probe,
+            module=row.module,
+        )
+        yield JudgedRow(
+            row=row,
+            verdict=judge(
+                row.comparison,
+                rule.tolerance,
+                is_output=what == OUTPUTS,
+                allow_nonfinite=rule.allow_nonfinite,
+                allow_constant=rule.allow_constant,
+            ),
+        )
+
+
+def _found(  # noqa: PLR0913  # everything that can decide a case
+    record: CaseRecord,
+    what: str,
+    rows: Sequence[JudgedRow],
+    failing: Sequence[JudgedRow],
+    worst: JudgedRow | None,
+    min_coverage: float,
+) -> tuple[Outcome, str]:
+    if record.failure is not None:
+        return Outcome(record.failure.outcome), record.failure.message
+    if not rows or worst is None:
+        return Outcome.EMPTY, f"no {what} were compared"
+    if failing:
+        loudest = max(failing, key=lambda judged: judged.verdict.usage)
+        return loudest.verdict.outcome, (
+            f"{len(failing)} of {len(rows)} out of tolerance; worst "
+            f"{_name(loudest.row)}: {loudest.verdict.reason}"
+        )
+    if what == LAYERS:
+        share = coverage_share(record)
+        if not share >= min_coverage:
+            return Outcome.COVERAGE, (
+                f"{share:.1%} of computing operators compared, at least "
+                f"{min_coverage:.0%} asked; missing {_missing(record)}"
+            )
+    return Outcome.WITHIN, f"{_name(worst.row)}: {worst.verdict.reason}"
+
+
+def coverage_share(record: CaseRecord) -> float:
+    """Return the share of computing operators that a record's run compared."""
+    coverage = record.coverage
+    if not coverage or not coverage["computing"]:
+        return 0.0
+    return float(coverage["aligned"] / coverage["computing"])
+
+
+def _missing(record: CaseRecord) -> str:
+    names = list((record.coverage or {}).get("missing", ()))
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if names[3:] else "")
+
+
+def _name(row: Row) -> str:
+    return f"{row.module or row.probe} ({row.sample})"
+
+
+def first_divergence(
+    rows: Iterable[JudgedRow], failing: Sequence[JudgedRow]
+) -> tuple[JudgedRow | None, float | None]:
+    """Return where a run first parts, and how far its inputs were off, in floors.
+
+    Errors are not monotone in depth, so every row is looked at: the first divergence
+    is the earliest whose inputs are all within. Several samples may each have one;
+    the earliest in the program counts, and among equals the largest.
+    """
+    by_name = {(judged.row.sample, judged.row.probe): judged for judged in rows}
+    ordered = sorted(
+        failing, key=lambda judged: (judged.row.position, -judged.verdict.usage)
+    )
+    for judged in ordered:
+        parents = _parents(judged, by_name)
+        if all(parent.verdict.passed for parent in parents):
+            return judged, _largest_floors(parents)
+    if not ordered:
+        return None, None
+    return ordered[0], _largest_floors(_parents(ordered[0], by_name))
+
+
+def _parents(
+    judged: JudgedRow, by_name: dict[tuple[str, str], JudgedRow]
+) -> list[JudgedRow]:
+    row = judged.row
+    return [
+        by_name[row.sample, name] for name in row.parents if (row.sample, name) in by_name
+    ]
+
+
+def _largest_floors(parents: Iterable[JudgedRow]) -> float | None:
+    floors = [parent.row.comparison.floor_multiple for parent in parents]
+    return max((value for value in floors if value is not None), default=None)
