@@ -52,10 +52,11 @@ def run_candidate(
         check_artifact(file.artifact)
         probes = load_probes(file.probes)
         path = file.artifact.file(file.model)
-        report_progress(f"running\t{case}\t{_mebibytes(file.artifact)} MB")
+        size = f"{_mebibytes(file.artifact)} MB"
         with backend.open_session(path, device, outputs) as session:
             deployed_outputs = {}
             for reading in file.readings:
+                report_progress(f"running\t{case}\t{size}, {reading.sample}")
                 feeds = load_inputs(reading.inputs, component)
                 trace = open_trace(reading.reference.path)
                 made = session.run(feeds)
@@ -64,7 +65,7 @@ def run_candidate(
             for reading in file.readings:
                 if not reading.layers:
                     continue
-                report_progress(f"watching\t{case}\t{reading.sample}")
+                report_progress(f"running\t{case}\t{size}, layers of {reading.sample}")
                 watcher = _Watcher(reading, probes)
                 feeds = load_inputs(reading.inputs, component)
                 watched = session.watch(feeds, watcher.sizes, watcher.on_value)

@@ -7,9 +7,9 @@ record whatever happened. It judges nothing.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from importlib.util import find_spec
@@ -24,6 +24,7 @@ from harness.digest import digest_value
 from harness.entry import Entry
 from harness.errors import ParityError, StageError
 from harness.isolate import Host
+from harness.job import JobResult
 from harness.outcome import Outcome
 from harness.report.record import CaseRecord, Failure
 from harness.spec import Case, ExportSettings, Sample
@@ -81,7 +82,8 @@ class Engine:
         self._idle: dict[str, list[Host]] = {}
         self._all: list[Host] = []
         self._lock = threading.Lock()
-        self._component_locks: dict[str, threading.Lock] = {}
+        self._making: dict[str, threading.Lock] = {}
+        self._failed: dict[str, StageError] = {}
 
     def __enter__(self) -> Self:
         """Return the engine itself."""
@@ -104,6 +106,29 @@ class Engine:
         for host in hosts:
             host.close()
         self._pool.shutdown(wait=True)
+
+    def make(self, cases: Iterable[Case]) -> None:
+        """Make all that the cases need and the store lacks; return when it is there.
+
+        What cannot be made is left out here: the case that needs it says so.
+        """
+        by_component: dict[str, list[Case]] = {}
+        for case in cases:
+            by_component.setdefault(_export_id(case), []).append(case)
+        exports = {
+            self._pool.submit(self._try, self._prepare, together[0], samples_of(together)): together
+            for together in by_component.values()
+        }
+        waiting = [
+            self._pool.submit(self._try, self._deploy_all, case)
+            for done in as_completed(exports)
+            for case in exports[done]
+        ]
+        wait(waiting)
+
+    def _try(self, stage: Callable[..., object], *arguments: object) -> None:
+        with suppress(ParityError):
+            stage(*arguments)
 
     def submit(self, case: Case) -> Future[CaseRecord]:
         """Start a case as soon as there is room for it."""
@@ -138,14 +163,12 @@ class Engine:
 
     def _run(self, case: Case, known: Callable[..., CaseRecord]) -> CaseRecord:
         took: dict[str, float] = {}
-        groups = sample_groups(case)
-        with self._once_a_component(case):
-            prepared = self._prepare(case, groups, took)
+        prepared = self._prepare(case, case.samples, took)
         deployed = []
         made: dict[str, Any] = {}
         rewrite = 0.0
-        for group in groups:
-            onnx = self._found("onnx", keys.onnx_key(case.component, case.export, dict(group.shapes)))
+        for group in sample_groups(case, case.samples):
+            onnx = self._graph(case, group)
             artifact, model = self._deploy(case, onnx, took)
             readings = tuple(prepared[sample] for sample in group.samples)
             rewrite = max(
@@ -161,19 +184,18 @@ class Engine:
                 )
             )
             made = {"onnx": _summary(onnx), case.backend: _summary(artifact)}
-        with self._host(case.backend) as host:
-            result = host.run(
-                stages.run_candidate,
-                case.id,
-                case.component,
-                case.device,
-                case.backend,
-                tuple(deployed),
-                timeout_s=self._timeout_s,
-                label=case.id,
-                failure=Outcome.RUN,
-                on_progress=self._tell,
-            )
+        result = self._job(
+            case.backend,
+            stages.run_candidate,
+            case.id,
+            case.component,
+            case.device,
+            case.backend,
+            tuple(deployed),
+            subject=case.id,
+            label=case.id,
+            failure=Outcome.RUN,
+        )
         took["candidate"] = result.wall_ns / 1e9
         self._check_words(case, result.log)
         measured = cast("Mapping[str, Any]", result.value)
@@ -189,27 +211,31 @@ class Engine:
         )
 
     def _prepare(
-        self, case: Case, groups: Iterable[Group], took: dict[str, float]
+        self,
+        case: Case,
+        samples: Sequence[Sample],
+        took: dict[str, float] | None = None,
     ) -> dict[Sample, Reading]:
-        """Return every sample's inputs and reference, making what is missing."""
-        groups = tuple(groups)
-        found = self._readings(case, groups)
-        if found is None:
-            with self._host("torch") as host:
-                result = host.run(
+        """Return samples' inputs and references, making what is missing."""
+        groups = sample_groups(case, samples)
+        with self._one_at_a_time(_export_id(case)):
+            found = self._readings(case, groups)
+            if found is None:
+                result = self._job(
+                    "torch",
                     stages.prepare,
                     self.store.root,
                     case.component,
                     case.export,
                     groups,
                     self._threads,
-                    timeout_s=self._timeout_s,
+                    subject=case.component.name,
                     label=f"{case.component.name}: export and reference",
                     failure=Outcome.EXPORT,
-                    on_progress=self._tell,
                 )
-            took.update(cast("dict[str, float]", result.value))
-            found = self._readings(case, groups)
+                if took is not None:
+                    took.update(cast("dict[str, float]", result.value))
+                found = self._readings(case, groups)
         if found is None:
             msg = f"{case.component.name}: the store lost what was just made in it."
             raise StageError(msg, outcome=Outcome.LOAD)
@@ -218,19 +244,19 @@ class Engine:
     def _readings(
         self, case: Case, groups: tuple[Group, ...]
     ) -> dict[Sample, Reading] | None:
+        """Return what the store has, or None unless it has all."""
         readings = {}
         for group in groups:
             graph = keys.onnx_key(case.component, case.export, dict(group.shapes))
             if self.store.find("onnx", graph) is None:
                 return None
             for sample in group.samples:
-                inputs = self.store.find("inputs", keys.inputs_key(case.component, sample))
+                drawn = keys.inputs_key(case.component, sample)
+                inputs = self.store.find("inputs", drawn)
                 if inputs is None:
                     return None
-                reference = self.store.find(
-                    "reference",
-                    keys.reference_key(graph, inputs, layers=sample.layers),
-                )
+                recorded = keys.reference_key(graph, inputs, layers=sample.layers)
+                reference = self.store.find("reference", recorded)
                 if reference is None:
                     return None
                 readings[sample] = Reading(
@@ -241,8 +267,12 @@ class Engine:
                 )
         return readings
 
+    def _deploy_all(self, case: Case) -> None:
+        for group in sample_groups(case, case.samples):
+            self._deploy(case, self._graph(case, group))
+
     def _deploy(
-        self, case: Case, onnx: Entry, took: dict[str, float]
+        self, case: Case, onnx: Entry, took: dict[str, float] | None = None
     ) -> tuple[Entry, str]:
         """Return the deployed file, making it if it is missing."""
         variant = case.variant
@@ -250,24 +280,29 @@ class Engine:
             return onnx, export_files.MODEL
         key = keys.variant_key(onnx, variant, self._native)
         model = MNN_MODEL if variant.backend == "mnn" else export_files.MODEL
-        found = self.store.find(variant.backend, key)
-        if found is not None:
-            return found, model
-        with self._host("convert") as host:
-            result = host.run(
-                stages.deploy,
-                self.store.root,
-                case.component,
-                variant,
-                onnx,
-                self._native,
-                timeout_s=self._timeout_s,
-                label=f"{case.id}: conversion",
-                failure=Outcome.CONVERT,
-                on_progress=self._tell,
-            )
-        took["convert"] = cast("float", result.value)
-        return self._found(variant.backend, key), model
+        with self._one_at_a_time(digest_value(key)):
+            found = self.store.find(variant.backend, key)
+            if found is None:
+                result = self._job(
+                    "convert",
+                    stages.deploy,
+                    self.store.root,
+                    case.component,
+                    variant,
+                    onnx,
+                    self._native,
+                    subject=case.component.name,
+                    label=f"{case.id}: conversion",
+                    failure=Outcome.CONVERT,
+                )
+                if took is not None:
+                    took["convert"] = cast("float", result.value)
+                found = self._found(variant.backend, key)
+        return found, model
+
+    def _graph(self, case: Case, group: Group) -> Entry:
+        key = keys.onnx_key(case.component, case.export, dict(group.shapes))
+        return self._found("onnx", key)
 
     def _found(self, kind: str, key: Mapping[str, object]) -> Entry:
         entry = self.store.find(kind, key)
@@ -286,43 +321,67 @@ class Engine:
                 )
                 raise StageError(msg, outcome=Outcome.FELL_BACK, log=log)
 
-    @contextmanager
-    def _host(self, name: str) -> Iterator[Host]:
-        """Lend an idle host of that name, or a new one."""
+    def _job(
+        self,
+        host_name: str,
+        function: Callable[..., object],
+        *arguments: object,
+        subject: str,
+        label: str,
+        failure: Outcome,
+    ) -> JobResult:
+        """Run a stage in a child process of an idle host, or of a new one."""
         with self._lock:
-            idle = self._idle.setdefault(name, [])
+            idle = self._idle.setdefault(host_name, [])
             host = idle.pop() if idle else None
             if host is None:
-                host = Host(name, stages.PRELOAD[name])
+                host = Host(host_name, stages.PRELOAD[host_name])
                 self._all.append(host)
         try:
-            yield host
+            return host.run(
+                function,
+                *arguments,
+                timeout_s=self._timeout_s,
+                label=label,
+                failure=failure,
+                on_progress=self._relay,
+            )
         finally:
+            self._tell(Progress(stage="done", subject=subject, detail=""))
             with self._lock:
-                self._idle[name].append(host)
+                self._idle[host_name].append(host)
 
     @contextmanager
-    def _once_a_component(self, case: Case) -> Iterator[None]:
-        """Let one thread at a time prepare a component, so that it is built once."""
-        name = digest_value([case.component.name, asdict(case.export)])
+    def _one_at_a_time(self, name: str) -> Iterator[None]:
+        """Let one thread make a thing; a failure is kept, not repeated for each case."""
         with self._lock:
-            lock = self._component_locks.setdefault(name, threading.Lock())
-        with lock:
-            yield
+            making = self._making.setdefault(name, threading.Lock())
+        with making:
+            if name in self._failed:
+                raise self._failed[name]
+            try:
+                yield
+            except StageError as error:
+                self._failed[name] = error
+                raise
 
-    def _tell(self, text: str) -> None:
+    def _relay(self, text: str) -> None:
+        """Pass on what a stage said from its process."""
+        stage, subject, detail = text.split("\t", 2)
+        self._tell(Progress(stage=stage, subject=subject, detail=detail))
+
+    def _tell(self, progress: Progress) -> None:
         if self._on_progress is not None:
-            stage, subject, detail = text.split("\t", 2)
-            self._on_progress(Progress(stage=stage, subject=subject, detail=detail))
+            self._on_progress(progress)
 
 
 _FALLBACK_WORDS = ("backend, use 0 instead", "Failed to create CUDAExecutionProvider")
 
 
-def sample_groups(case: Case) -> tuple[Group, ...]:
-    """Group a case's samples by the sizes that its exported graph bakes in."""
+def sample_groups(case: Case, samples: Sequence[Sample]) -> tuple[Group, ...]:
+    """Group samples by the sizes that the case's exported graph bakes in."""
     groups: dict[tuple[tuple[str, int], ...], list[Sample]] = {}
-    for sample in case.samples:
+    for sample in samples:
         baked = tuple(
             (symbol, size)
             for symbol, size in sample.shapes
@@ -331,11 +390,20 @@ def sample_groups(case: Case) -> tuple[Group, ...]:
         groups.setdefault(baked, []).append(sample)
     return tuple(
         Group(
-            shapes=example_shapes(samples[0].shapes, case.export),
-            samples=tuple(samples),
+            shapes=example_shapes(together[0].shapes, case.export),
+            samples=tuple(together),
         )
-        for samples in groups.values()
+        for together in groups.values()
     )
+
+
+def samples_of(cases: Iterable[Case]) -> tuple[Sample, ...]:
+    """Return every sample of some cases once, in order."""
+    return tuple(dict.fromkeys(sample for case in cases for sample in case.samples))
+
+
+def _export_id(case: Case) -> str:
+    return digest_value([case.component.name, asdict(case.export)])
 
 
 def example_shapes(

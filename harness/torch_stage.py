@@ -87,7 +87,7 @@ class _Work:
                 # The graph was in the store; its program has to be made again.
                 with TemporaryDirectory() as scratch:
                     self._exports[group] = self._export(group, Path(scratch))
-            self._say("recording", f"{sample.id}, float32 and float64")
+            self._say("recording", f"float32 and float64, {sample.id}")
             return record_reference(
                 self.module,
                 self._exports[group].program,
