@@ -11,6 +11,9 @@ never by resemblance; what no rule matches is counted as unmatched.
                     or inside a module (TorchScript) that is read outside it.
 ``matmul``          MNN made a 1x1 convolution of a product with constant
                     weights: ``NAME__matmul_converted``, ``[rows, n, 1, 1]``.
+``truth``           MNN holds booleans as int32: 0 and 1 are read as such.
+``mask``            A value with numbers beyond `MASKED` masks a softmax; there
+                    "far below" is all they mean, so both sides end at `MASK_END`.
 ==================  ==========================================================
 """
 
@@ -19,10 +22,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from harness.probes import Kind, Probe
 
 MATMUL = "__matmul_converted"
 """Suffix that MNN's converter gives a product it turned into a convolution."""
+
+
+MASKED = 1e30
+"""No activation is so large; only the constants that mask a softmax are."""
+
+MASK_END = 6e4
+"""Where masks end on both sides: inside float16, far beyond any softmax input."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,6 +154,19 @@ def same_axes(
     for size in wanted[:-1]:
         rows *= size
     return wanted if actual == (rows, wanted[-1], 1, 1) else None
+
+
+def read_as(expected: np.ndarray, actual: np.ndarray) -> np.ndarray:
+    """Return `actual` as the reference's kind of value, by the ``truth`` rule."""
+    is_truth = expected.dtype.kind == "b" and actual.dtype.kind in "iu"
+    if is_truth and not ((actual != 0) & (actual != 1)).any():
+        return actual.astype(np.bool_)
+    return actual
+
+
+def ended(value: np.ndarray) -> np.ndarray:
+    """Return a mask's values cut at `MASK_END`; NaN and infinities stay."""
+    return np.where(np.isfinite(value), np.clip(value, -MASK_END, MASK_END), value)
 
 
 def coverage_of(probes: Sequence[Probe], compared: set[str]) -> Coverage:

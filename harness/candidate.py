@@ -12,7 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from harness.align import coverage_of, same_axes, source_value, wanted_values
+from harness.align import (
+    coverage_of,
+    ended,
+    read_as,
+    same_axes,
+    source_value,
+    wanted_values,
+)
 from harness.backends import load_backend
 from harness.compare import Comparison, compare
 from harness.entry import Entry
@@ -127,9 +134,12 @@ class _Watcher:
             return
         expected = self._trace[probe.name]
         shape = same_axes(name, actual.shape, expected.shape)
+        actual = read_as(expected, actual if shape is None else actual.reshape(shape))
+        if self._trace.places[probe.name].is_mask:
+            expected, actual = ended(expected), ended(actual)
         comparison = compare(
             expected=expected,
-            actual=actual if shape is None else actual.reshape(shape),
+            actual=actual,
             floor_rms=self._trace.floor_rms(probe.name),
         )
         self._seen[value] = (probe, comparison)

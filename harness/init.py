@@ -50,9 +50,9 @@ SUITE = load_suite(Path(__file__).parent / "parity.toml")
 
 
 @pytest.mark.parity
-@pytest.mark.parametrize(("case", "what"), SUITE.checks())
-def test_parity(case, what, parity):
-    parity.check(SUITE, case, what)
+@pytest.mark.parametrize("check", SUITE.checks())
+def test_parity(check, parity):
+    parity.require(check)
 '''
 
 

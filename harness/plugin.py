@@ -12,6 +12,7 @@ import pytest
 
 if TYPE_CHECKING:
     from harness.parity_session import ParitySession
+    from harness.suite import Check
 
 _SESSION = pytest.StashKey["ParitySession"]()
 _WORKER_KEY = "parity_run"
@@ -90,23 +91,29 @@ def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> None:
     """Leave out what --parity-component, -backend and -variant do not name."""
-    chosen = [
-        {name for name in config.getoption(f"parity_{part}").split(",") if name}
+    chosen = {
+        part: {name for name in config.getoption(f"parity_{part}").split(",") if name}
         for part in ("component", "backend", "variant")
-    ]
-    if not any(chosen):
-        return
-    from harness.parity_session import choose
+    }
+    if any(chosen.values()):
+        from harness.parity_session import leave_out
 
-    kept, left_out = choose(items, chosen)
-    if left_out:
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = kept
+        leave_out(config, items, chosen)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> None:
+    """Before the first test, make what the store lacks, where people can watch."""
+    config = session.config
+    if config.option.collectonly or session.testsfailed:
+        return
+    if any(item.get_closest_marker("parity") for item in session.items):
+        _session(config).make(session.items)
 
 
 @pytest.fixture
 def parity(request: pytest.FixtureRequest) -> ParityCheck:
-    """Checks a case: ``parity.check(SUITE, case, what)`` fails where it must."""
+    """Require parity: ``parity.require(check)`` fails where the models part."""
     return ParityCheck(request)
 
 
@@ -116,7 +123,7 @@ class ParityCheck:
     def __init__(self, request: pytest.FixtureRequest) -> None:
         self._request = request
 
-    def check(self, suite: object, case: object, what: str) -> None:
+    def require(self, check: Check) -> None:
         """Run one check, record its verdict, then require it.
 
         Raises:
@@ -124,8 +131,7 @@ class ParityCheck:
 
         """
         __tracebackhide__ = True
-        node = self._request.node
-        _session(self._request.config).check(suite, case, what, node)
+        _session(self._request.config).require(check, self._request.node)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -66,6 +66,11 @@ class ProgressLines:
                 self._ticker = threading.Thread(target=self._tick, daemon=True)
                 self._ticker.start()
 
+    def line(self, text: str) -> None:
+        """Write a line of the caller's own, above the moving one."""
+        with self._lock:
+            self._write(f"{_CLEAR if self._live else ''}{text}\n")
+
     def close(self) -> None:
         """Stop moving and leave a clean line."""
         self._stop.set()

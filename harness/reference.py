@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from harness.align import MASKED, ended
 from harness.compare import compare
 from harness.errors import StageError
 from harness.outcome import Outcome
@@ -104,7 +105,9 @@ def record_reference(  # noqa: PLR0913  # one run's whole circumstances
 
     def record(name: str, value: torch.Tensor) -> None:
         if layers:
-            writer.add(name, value.detach().numpy())
+            floating = value.is_floating_point() and value.numel() > 0
+            is_mask = floating and bool((value.abs() > MASKED).any())
+            writer.add(name, value.detach().numpy(), is_mask=is_mask)
 
     rewritten = program.run(tensors, record)
     gap = max(
@@ -129,9 +132,12 @@ def _noise(
             return
         single = recorded[name]
         if single.dtype.kind == "f":
-            rms = compare(expected=value.detach().numpy(), actual=single).rms
+            double = value.detach().numpy()
+            if recorded.places[name].is_mask:
+                single, double = ended(single), ended(double)
+            rms = compare(expected=double, actual=single).rms
             # Infinities on both sides leave nothing to measure; no floor then.
-            if rms is not None and math.isfinite(rms):
+            if math.isfinite(rms):
                 floors[name] = rms
 
     outputs = program.run(inputs, measure, double=True)

@@ -139,6 +139,10 @@ class Run:
         """End child processes; what is running is given up."""
         self._engine.close()
 
+    def make(self, cases: Iterable[Case]) -> None:
+        """Make all that the cases need and the store lacks."""
+        self._engine.make(cases)
+
     def start(self, cases: Iterable[Case]) -> None:
         """Begin cases in the background, in order, as there is room."""
         for case in cases:
@@ -157,6 +161,11 @@ class Run:
     def check(self, case: Case, what: str) -> CaseVerdict:
         """Run one check of a case and judge it."""
         return self.judge.check(self.record(case), what)
+
+    def verdicts(self, case: Case) -> list[CaseVerdict]:
+        """Run a case and judge every check that its record answers."""
+        record = self.record(case)
+        return [self.judge.check(record, what) for what in checks_of(record)]
 
     def missing(self, case: Case) -> str:
         """Return why a case's runtime cannot be had here, or nothing."""
@@ -179,23 +188,27 @@ def checks_of(record: CaseRecord) -> tuple[str, ...]:
 
 def conclude(
     folder: RunFolder,
-    judges: dict[str, Judge],
     suites: Sequence[Suite],
+    settings: Settings,
     *,
     whole: bool,
     argv: Sequence[str],
 ) -> tuple[list[Line], int]:
-    """Judge what a run recorded, write its reports; return the summary and exit code.
+    """Judge what a run recorded and write its reports.
 
     Args:
         folder: The run's records.
-        judges: Suite name to its judge.
         suites: The suites that ran.
+        settings: As the run had them.
         whole: Whether every check of them was asked for, so that a gap or a pattern
             that matched nothing is stale.
         argv: The command that ran, to repeat it.
 
+    Returns:
+        The summary, and the exit code: 0 parity, 1 none, 2 could not tell.
+
     """
+    judges = {suite.name: Judge.of(suite, settings) for suite in suites}
     owner = {case.id: suite.name for suite in suites for case in suite.cases}
     records = {record.case: record for record in folder.records()}
     verdicts = [
@@ -204,9 +217,9 @@ def conclude(
         for what in checks_of(record)
     ]
     stale = list(_stale(judges, verdicts, records)) if whole else []
-    path = folder.path / REPORT
+    report = near(folder.path / REPORT)
     lines = list(
-        summary(records, verdicts, stale=stale, report=_relative(path), show=folder.id)
+        summary(records, verdicts, stale=stale, report=report, show=folder.id)
     )
     code = exit_code(verdicts, stale)
     text = markdown(records, verdicts, lines, folder.id)
@@ -262,10 +275,9 @@ def _brief(verdict: CaseVerdict) -> dict[str, object]:
     }
 
 
-def _relative(path: Path) -> str:
+def near(path: Path) -> str:
+    """Return a path as short as it can be said from here."""
     try:
         return str(path.relative_to(Path.cwd()))
     except ValueError:
         return str(path)
-
-

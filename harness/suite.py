@@ -132,19 +132,43 @@ class Suite:
             chosen |= meant
         return tuple(c for c in self.cases if not patterns or c.id in chosen)
 
-    def checks(self) -> list[ParameterSet]:
-        """Return ``(case, what)`` for ``pytest.mark.parametrize``, ids written out.
+    def checks(self, *whats: str) -> list[ParameterSet]:
+        """Return a `Check` each for ``pytest.mark.parametrize``, ids written out.
+
+        Both `WHATS` of every case, unless only some are asked for.
 
         A case of which no sample compares layers has no ``layers`` check.
         """
         import pytest
 
         return [
-            pytest.param(case, what, id=f"{case.id}/{what}")
+            pytest.param(check, id=check.id)
             for case in self.cases
-            for what in WHATS
+            for what in whats or WHATS
             if what == "outputs" or any(sample.layers for sample in case.samples)
+            for check in (Check(suite=self, case=case, what=what),)
         ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One thing that is checked of one case; a test's parameter.
+
+    Attributes:
+        suite: Of the case.
+        case: What is run.
+        what: One of `WHATS`.
+
+    """
+
+    suite: Suite = field(repr=False)
+    case: Case
+    what: str
+
+    @property
+    def id(self) -> str:
+        """``component/backend/variant/what``, which ``-k`` selects on."""
+        return f"{self.case.id}/{self.what}"
 
 
 def load_suite(path: Path) -> Suite:

@@ -36,6 +36,7 @@ class Place:
         offset_bytes: From the start of ``values.bin``.
         floor_rms: RMS of the float32 value's error against float64, in the value's
             own unit; None where no float64 run was made.
+        is_mask: Whether it masks a softmax, by the ``mask`` rule of `align`.
 
     """
 
@@ -43,6 +44,7 @@ class Place:
     shape: tuple[int, ...]
     offset_bytes: int
     floor_rms: float | None = None
+    is_mask: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +112,7 @@ class TraceWriter:
         self._file: BinaryIO = (folder / VALUES).open("wb")
         self._places: dict[str, Place] = {}
 
-    def add(self, name: str, value: np.ndarray) -> None:
+    def add(self, name: str, value: np.ndarray, *, is_mask: bool = False) -> None:
         """Append one value; a second one of the same name is an error."""
         if name in self._places:
             msg = f"{name!r} is recorded twice in one run."
@@ -121,6 +123,7 @@ class TraceWriter:
             dtype=value.dtype.name,
             shape=tuple(value.shape),
             offset_bytes=self._file.tell(),
+            is_mask=is_mask,
         )
         value.tofile(self._file)
 

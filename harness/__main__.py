@@ -1,0 +1,9 @@
+"""``python -m harness`` is the `parity` command."""
+
+from __future__ import annotations
+
+import sys
+
+from harness.cli import main
+
+sys.exit(main())
