@@ -33,6 +33,8 @@ MATMUL = "__matmul_converted"
 MASKED = 1e30
 """No activation is so large; only the constants that mask a softmax are."""
 
+_CONV_AXES = 4
+
 MASK_END = 6e4
 """Where masks end on both sides: inside float16, far beyond any softmax input."""
 
@@ -148,7 +150,7 @@ def same_axes(
     actual, wanted = tuple(shape), tuple(expected)
     if actual == wanted:
         return wanted
-    if not name.endswith(MATMUL) or len(actual) != 4 or not wanted:
+    if not name.endswith(MATMUL) or len(actual) != _CONV_AXES or not wanted:
         return None
     rows = 1
     for size in wanted[:-1]:

@@ -8,9 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from harness.align import (
     coverage_of,
@@ -31,6 +29,9 @@ from harness.report.record import LAYERS, OUTPUTS, Row
 from harness.spec import Component, Device
 from harness.stages import Deployed, Reading
 from harness.trace import OUTPUT, Trace, load_inputs, open_trace
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 def run_candidate(
@@ -196,9 +197,7 @@ def _gap(one: Mapping[str, np.ndarray], two: Mapping[str, np.ndarray]) -> float:
     return worst
 
 
-def _worse(
-    one: dict[str, Any] | None, two: dict[str, Any]
-) -> dict[str, Any]:
+def _worse(one: dict[str, Any] | None, two: dict[str, Any]) -> dict[str, Any]:
     return two if one is None or two["aligned"] < one["aligned"] else one
 
 

@@ -48,7 +48,8 @@ _SET = click.option(
 @click.version_option(__version__, prog_name="parity")
 def cli() -> None:
     """Say whether a deployed model still computes what PyTorch computes, and where
-    the two first part."""
+    the two first part.
+    """
 
 
 @cli.command()
@@ -61,7 +62,7 @@ def cli() -> None:
 @click.option("--jobs", default=0, help="Cases at once; the suite says when left out.")
 @click.option("--mnn-convert", default="", help="A native MNNConvert to use.")
 @click.option("--list", "only_list", is_flag=True, help="List the cases and stop.")
-def run(  # noqa: PLR0913  # one option each
+def run(  # one option each
     cases: tuple[str, ...],
     suite: Path,
     runs: str,
@@ -128,7 +129,7 @@ def _case_line(case: str, verdicts: Iterable[Any]) -> str:
 @_TIER
 @_SET
 @click.option("--sample", default="", help="Layers of this sample, not the worst of all.")
-def show(  # noqa: PLR0913  # one option each
+def show(  # one option each
     run_name: str,
     case: str | None,
     runs: str,

@@ -59,7 +59,7 @@ def native_converter(named: str | None) -> str | None:
     return found
 
 
-def convert_mnn(  # noqa: PLR0913  # one conversion's whole circumstances
+def convert_mnn(  # one conversion's whole circumstances
     source: Path,
     kind: str,
     flags: Sequence[str],
@@ -105,7 +105,9 @@ def convert_mnn(  # noqa: PLR0913  # one conversion's whole circumstances
     if found := _UNSUPPORTED.search(log):
         _unsupported(found["ops"], component, probes, log, source)
     if not target.is_file() or not target.stat().st_size:
-        _fail(f"{component}: the MNN converter left no file; it says: {_tail(log)}", log)
+        _fail(
+            f"{component}: the MNN converter left no file; it says: {_tail(log)}", log
+        )
     _check_loads(target, component, inputs, outputs, log)
     return {"arguments": [*FLAGS[kind], *flags], "converter": native or "wheel"}
 
@@ -117,7 +119,7 @@ def _run_converter(arguments: Sequence[str], native: str | None) -> str:
         program = "import sys, MNN, _tools; _tools.mnnconvert(sys.argv)"
         command = [sys.executable, "-c", program, *arguments]
     # The caller bounds this process; the converter dies with it.
-    done = subprocess.run(  # noqa: S603  # a program that the user named, or ours
+    done = subprocess.run(  # a program that the user named, or ours
         command,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -131,7 +133,11 @@ def _run_converter(arguments: Sequence[str], native: str | None) -> str:
 
 
 def _check_loads(
-    target: Path, component: str, inputs: Sequence[str], outputs: Sequence[str], log: str
+    target: Path,
+    component: str,
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    log: str,
 ) -> None:
     import MNN
 
@@ -157,9 +163,17 @@ def _check_loads(
 def _unsupported(
     operators: str, component: str, probes: Sequence[Probe], log: str, source: Path
 ) -> None:
-    names = sorted({name.strip().removeprefix("ONNX::") for name in re.split(r"[,\s]+", operators) if name.strip()})
+    names = sorted(
+        {
+            name.strip().removeprefix("ONNX::")
+            for name in re.split(r"[,\s]+", operators)
+            if name.strip()
+        }
+    )
     places = _places(names, probes, source)
-    hints = [_WAY_OUT[name].format(component=component) for name in names if name in _WAY_OUT]
+    hints = [
+        _WAY_OUT[name].format(component=component) for name in names if name in _WAY_OUT
+    ]
     way_out = " ".join(hints) or "Another exporter, opset or a rewrite may avoid it."
     _fail(
         f"{component} cannot be converted to MNN: it has no operator "
@@ -180,7 +194,9 @@ def _places(names: Sequence[str], probes: Sequence[Probe], source: Path) -> str:
     if not nodes:
         return ""
     scopes = {entry.key: entry.value for entry in nodes[0].metadata_props}
-    program_value = scopes.get("pkg.torch.onnx.fx_node", "").partition(" ")[0].strip("%")
+    program_value = (
+        scopes.get("pkg.torch.onnx.fx_node", "").partition(" ")[0].strip("%")
+    )
     origin = next((p for p in probes if p.name == program_value), None)
     where = origin.module if origin else nodes[0].name
     what = f" ({origin.op})" if origin else ""

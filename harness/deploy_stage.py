@@ -34,7 +34,9 @@ def deploy(
     """
 
     def build(folder: Path) -> Mapping[str, object]:
-        report_progress(f"converting\t{component.name}\t{variant.backend} {variant.name}")
+        report_progress(
+            f"converting\t{component.name}\t{variant.backend} {variant.name}"
+        )
         source = onnx.file(export_files.MODEL)
         if variant.backend == "mnn":
             return convert_mnn(

@@ -78,7 +78,7 @@ def export_onnx(
     return exported
 
 
-def _by_dynamo(  # noqa: PLR0913  # one signature for both exporters
+def _by_dynamo(  # one signature for both exporters
     module: torch.nn.Module,
     component: Component,
     settings: ExportSettings,
@@ -111,7 +111,7 @@ def _by_dynamo(  # noqa: PLR0913  # one signature for both exporters
     return Exported(program=program, probes=tuple(probes))
 
 
-def _by_torchscript(  # noqa: PLR0913  # one signature for both exporters
+def _by_torchscript(  # one signature for both exporters
     module: torch.nn.Module,
     component: Component,
     settings: ExportSettings,
@@ -183,9 +183,7 @@ def _dynamic_axes(
     }
 
 
-def _open_axes(
-    shape: Sequence[int | str], settings: ExportSettings
-) -> dict[int, str]:
+def _open_axes(shape: Sequence[int | str], settings: ExportSettings) -> dict[int, str]:
     return {
         axis: str(size).replace("*", "_x_").replace("/", "_over_")
         for axis, size in enumerate(shape)

@@ -61,9 +61,7 @@ def reference_key(
     }
 
 
-def variant_key(
-    onnx: Entry, variant: Variant, native: str | None
-) -> dict[str, object]:
+def variant_key(onnx: Entry, variant: Variant, native: str | None) -> dict[str, object]:
     """Key of a deployed file."""
     mnn = variant.backend == "mnn"
     return {
@@ -112,9 +110,7 @@ def versions(names: tuple[str, ...]) -> dict[str, str]:
 def _component(component: Component) -> dict[str, object]:
     return {
         "recipe": _recipe(component),
-        "checkpoint": checkpoint_digest(
-            component.source, folders_of(component.recipe)
-        ),
+        "checkpoint": checkpoint_digest(component.source, folders_of(component.recipe)),
         "options": dict(component.options),
         "inputs": [asdict(spec) for spec in component.inputs],
         "outputs": [asdict(spec) for spec in component.outputs],

@@ -12,12 +12,10 @@ from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
-from importlib.util import find_spec
 from types import TracebackType
 from typing import Any, Self, cast
 
 from harness import export_files, keys, stages
-from harness.backends import DISTRIBUTIONS
 from harness.convert import MODEL as MNN_MODEL
 from harness.convert import native_converter
 from harness.digest import digest_value
@@ -30,8 +28,6 @@ from harness.report.record import CaseRecord, Failure
 from harness.spec import Case, ExportSettings, Sample
 from harness.stages import Deployed, Group, Reading
 from harness.store import Store
-
-_IMPORTS = {"onnxruntime": "onnxruntime", "mnn": "MNN"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +59,7 @@ class Engine:
 
     """
 
-    def __init__(  # noqa: PLR0913  # what a run is given from outside
+    def __init__(  # what a run is given from outside
         self,
         store: Store,
         *,
@@ -116,7 +112,9 @@ class Engine:
         for case in cases:
             by_component.setdefault(_export_id(case), []).append(case)
         exports = {
-            self._pool.submit(self._try, self._prepare, together[0], samples_of(together)): together
+            self._pool.submit(
+                self._try, self._prepare, together[0], samples_of(together)
+            ): together
             for together in by_component.values()
         }
         waiting = [
@@ -145,10 +143,6 @@ class Engine:
             asked=asdict(case.device),
         )
         try:
-            if find_spec(_IMPORTS[case.backend]) is None:
-                packages = " or ".join(DISTRIBUTIONS[case.backend])
-                msg = f"Backend {case.backend!r} needs {packages}, not installed here."
-                raise StageError(msg, outcome=Outcome.UNAVAILABLE)
             return self._run(case, known)
         except StageError as error:
             return known(
@@ -157,9 +151,7 @@ class Engine:
                 )
             )
         except ParityError as error:
-            return known(
-                failure=Failure(outcome=Outcome.EXPORT, message=str(error))
-            )
+            return known(failure=Failure(outcome=Outcome.EXPORT, message=str(error)))
 
     def _run(self, case: Case, known: Callable[..., CaseRecord]) -> CaseRecord:
         took: dict[str, float] = {}
@@ -173,7 +165,10 @@ class Engine:
             readings = tuple(prepared[sample] for sample in group.samples)
             rewrite = max(
                 [rewrite]
-                + [float(cast("float", r.reference.meta["rewrite_max_abs"])) for r in readings]
+                + [
+                    float(cast("float", r.reference.meta["rewrite_max_abs"]))
+                    for r in readings
+                ]
             )
             deployed.append(
                 Deployed(
@@ -284,7 +279,7 @@ class Engine:
             found = self.store.find(variant.backend, key)
             if found is None:
                 result = self._job(
-                    "convert",
+                    f"convert-{variant.backend}",
                     stages.deploy,
                     self.store.root,
                     case.component,
@@ -353,7 +348,7 @@ class Engine:
 
     @contextmanager
     def _one_at_a_time(self, name: str) -> Iterator[None]:
-        """Let one thread make a thing; a failure is kept, not repeated for each case."""
+        """Let one thread make a thing; keep a failure, so that it happens once."""
         with self._lock:
             making = self._making.setdefault(name, threading.Lock())
         with making:

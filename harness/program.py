@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -25,12 +25,18 @@ WRAPPER = "network"
 out of module paths, so that they read as the checkpoint's own."""
 
 _MOVES = frozenset(
-    "alias as_strided cat chunk contiguous detach expand flatten gather_view index_put "
-    "narrow permute reshape select slice split split_with_sizes squeeze stack "
-    "swapaxes t transpose unbind unflatten unsafe_view unsqueeze unsafe_split view "
-    "view_as _unsafe_view lift_fresh_copy repeat chunk movedim concat".split()
+    {
+        *("alias", "as_strided", "cat", "chunk", "concat", "contiguous", "detach"),
+        *("expand", "flatten", "lift_fresh_copy", "movedim", "narrow", "permute"),
+        *("repeat", "reshape", "select", "slice", "split", "split_with_sizes"),
+        *("squeeze", "stack", "swapaxes", "t", "transpose", "unbind", "unflatten"),
+        *("unsafe_split", "unsafe_view", "unsqueeze", "view", "view_as"),
+        "_unsafe_view",
+    }
 )
-_IDENTITIES = frozenset("clone dropout native_dropout alias_copy lift_fresh".split())
+_IDENTITIES = frozenset(
+    {"alias_copy", "clone", "dropout", "lift_fresh", "native_dropout"}
+)
 _STACK_LINE = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 
@@ -199,24 +205,29 @@ class _Streaming(fx.Interpreter):
         self.wanted = wanted
         self.double = double
 
-    def call_function(
-        self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
+    def call_function(  # fx passes any Python value through here
+        self,
+        target: Any,  # noqa: ANN401
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:  # noqa: ANN401
         if self.double:
             # The graph fixes dtypes that the module derived from its float32 inputs.
             args = fx.node.map_aggregate(args, _widened)
             kwargs = fx.node.map_aggregate(kwargs, _widened)
         return super().call_function(target, args, kwargs)
 
-    def run_node(self, n: fx.Node) -> Any:
+    def run_node(self, n: fx.Node) -> Any:  # noqa: ANN401  # as above
         value = super().run_node(n)
         if n.name in self.wanted and isinstance(value, torch.Tensor):
             self.on_value(n.name, value)
         return value
 
 
-def _widened(value: Any) -> Any:
-    return torch.float64 if isinstance(value, torch.dtype) and value in _FLOATS else value
+def _widened(value: object) -> object:
+    return (
+        torch.float64 if isinstance(value, torch.dtype) and value in _FLOATS else value
+    )
 
 
 def program_of_export(exported: ExportedProgram) -> Program:
@@ -245,7 +256,9 @@ def program_of_export(exported: ExportedProgram) -> Program:
     return Program(probes=probes, run=run)
 
 
-def program_of_module(module: torch.nn.Module, example: tuple[torch.Tensor, ...]) -> Program:
+def program_of_module(
+    module: torch.nn.Module, example: tuple[torch.Tensor, ...]
+) -> Program:
     """Return a module's program seen at the outputs of its submodules.
 
     Only submodules that one forward calls exactly once and that return one tensor
@@ -337,9 +350,8 @@ def _doubled(inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
     )
 
 
-def as_tuple(output: object) -> tuple[torch.Tensor, ...]:
+def as_tuple(
+    output: torch.Tensor | Sequence[torch.Tensor],
+) -> tuple[torch.Tensor, ...]:
     """Return a module's outputs as a flat tuple."""
-    if isinstance(output, torch.Tensor):
-        return (output,)
-    return tuple(output)  # type: ignore[call-overload]  # a list or tuple of tensors
-
+    return (output,) if isinstance(output, torch.Tensor) else tuple(output)

@@ -22,6 +22,7 @@ from harness.program import Program, as_tuple
 from harness.spec import Component
 from harness.trace import OUTPUT, Trace, TraceWriter
 
+
 def check_reference(
     module: torch.nn.Module,
     component: Component,
@@ -34,7 +35,9 @@ def check_reference(
             does not return the outputs that the component promises.
 
     """
-    training = [name or "the module" for name, m in module.named_modules() if m.training]
+    training = [
+        name or "the module" for name, m in module.named_modules() if m.training
+    ]
     if training:
         _unsound(
             f"{component.name} is in train mode ({training[0]} and "
@@ -70,7 +73,7 @@ def _unsound(message: str) -> None:
     raise StageError(message, outcome=Outcome.REFERENCE)
 
 
-def record_reference(  # noqa: PLR0913  # one run's whole circumstances
+def record_reference(  # one run's whole circumstances
     module: torch.nn.Module,
     program: Program,
     component: Component,

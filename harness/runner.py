@@ -17,7 +17,6 @@ from typing import Self
 from harness.backends import DISTRIBUTIONS
 from harness.environment import environment
 from harness.gaps import Gap, load_gaps, unmatched
-from harness.outcome import Outcome
 from harness.pipeline import Engine, Progress
 from harness.policy import Policy, parse_changes
 from harness.report.judged import CaseVerdict, judge_case

@@ -139,7 +139,7 @@ class Component:
     def __post_init__(self) -> None:
         _check_name("component", self.name)
         names = [spec.name for spec in (*self.inputs, *self.outputs)]
-        # An autoencoder's input and output may share a name; within one side they may not.
+        # An autoencoder's input and output may share a name, one side's may not.
         for side in (self.inputs, self.outputs):
             listed = [spec.name for spec in side]
             if len(set(listed)) != len(listed) or not listed:

@@ -57,10 +57,11 @@ class Deployed:
 
 
 PRELOAD = {
-    "torch": ("torch", "diffusers", "transformers", "onnxscript", "numba"),
-    "convert": ("MNN", "onnx"),
-    "onnxruntime": ("numpy", "numba", "onnx", "onnxruntime"),
-    "mnn": ("numpy", "numba", "MNN"),
+    "torch": ("diffusers", "transformers", "harness.torch_stage", "harness.warm"),
+    "convert-mnn": ("MNN", "onnx", "harness.deploy_stage"),
+    "convert-onnxruntime": ("harness.deploy_stage", "harness.transform"),
+    "onnxruntime": ("harness.backends.onnxruntime", "harness.candidate", "harness.warm"),
+    "mnn": ("harness.backends.mnn", "harness.candidate", "harness.warm"),
 }
 """Host to what its jobs need; imported once, forked for each job."""
 
@@ -85,7 +86,7 @@ def deploy(
     onnx: Entry,
     native: str | None,
 ) -> float:
-    """Make one variant's deployed file and return seconds taken (`convert`)."""
+    """Make one variant's deployed file and return seconds taken (`convert-*`)."""
     from harness import deploy_stage
 
     return deploy_stage.deploy(root, component, variant, onnx, native)

@@ -60,4 +60,6 @@ def transform_onnx(source: Path, kind: str, folder: Path) -> None:
 
 
 def _weight_bytes(source: Path) -> int:
-    return sum(file.stat().st_size for file in source.parent.glob("*") if file.is_file())
+    return sum(
+        file.stat().st_size for file in source.parent.glob("*") if file.is_file()
+    )

@@ -118,7 +118,7 @@ def _judged(record: CaseRecord, what: str, policy: Policy) -> Iterator[JudgedRow
         )
 
 
-def _found(  # noqa: PLR0913  # everything that can decide a case
+def _found(  # everything that can decide a case
     record: CaseRecord,
     what: str,
     rows: Sequence[JudgedRow],
