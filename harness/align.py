@@ -9,8 +9,11 @@ never by resemblance; what no rule matches is counted as unmatched.
 ``merged``          The same operator on the same values, kept once.
 ``leaving``         The one value of several that were made for an operator (dynamo)
                     or inside a module (TorchScript) that is read outside it.
+``unchanged``       An operator of the graph that changes nothing, such as a division
+                    by one, carries the value before it.
 ``matmul``          MNN made a 1x1 convolution of a product with constant
                     weights: ``NAME__matmul_converted``, ``[rows, n, 1, 1]``.
+                    What is computed from it element by element may keep that form.
 ``truth``           MNN holds booleans as int32: 0 and 1 are read as such.
 ``mask``            A value with numbers beyond `MASKED` masks a softmax; there
                     "far below" is all they mean, so both sides end at `MASK_END`.
@@ -19,6 +22,7 @@ never by resemblance; what no rule matches is counted as unmatched.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -49,6 +53,8 @@ class GraphValue:
             path (TorchScript); empty if the exporter left no word.
         used_by: Origins of the nodes that read it.
         is_output: Whether it is an output of the graph.
+        is_constant: Whether it hangs on weights and sizes alone.
+        repeats: The value that it passes on unchanged; empty if it is a new one.
 
     """
 
@@ -56,6 +62,8 @@ class GraphValue:
     origin: str
     used_by: tuple[str, ...]
     is_output: bool
+    is_constant: bool = False
+    repeats: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +105,9 @@ def link(
 
     """
     names = {value.name for value in values}
+    repeats = {value.name: value.repeats for value in values if value.repeats}
     leaving = _leaving(values)
+    taken: set[str] = set()
 
     def carrier(probe: Probe) -> str:
         name = probe.onnx if probe.kind is Kind.DUPLICATE else probe.name
@@ -105,15 +115,27 @@ def link(
             return name
         if name in outputs:
             return outputs[name]
-        left = leaving.get(name, [])
-        return left[0] if len(left) == 1 and probe.kind is not Kind.MOVE else ""
+        left = [value for value in leaving.get(name, []) if not value.is_constant]
+        return left[0].name if len(left) == 1 and probe.kind is not Kind.MOVE else ""
 
-    return [replace(probe, onnx=carrier(probe)) for probe in probes]
+    def linked(probe: Probe) -> Probe:
+        found = carrier(probe)
+        name = repeats.get(found, found)
+        kind = probe.kind
+        if kind is Kind.COMPUTE:
+            if name != found and name in taken:
+                kind = Kind.IDENTITY
+            elif not name and _all_constant(leaving.get(probe.name, [])):
+                kind = Kind.CONSTANT
+            taken.add(name)
+        return replace(probe, onnx=name, kind=kind)
+
+    return [linked(probe) for probe in probes]
 
 
-def _leaving(values: Sequence[GraphValue]) -> dict[str, list[str]]:
+def _leaving(values: Sequence[GraphValue]) -> dict[str, list[GraphValue]]:
     """Return each origin's values that are read outside it."""
-    leaving: dict[str, list[str]] = {}
+    leaving: dict[str, list[GraphValue]] = {}
     for value in values:
         inside = f"{value.origin}."
         outside = any(
@@ -121,8 +143,12 @@ def _leaving(values: Sequence[GraphValue]) -> dict[str, list[str]]:
             for user in value.used_by
         )
         if value.origin and (outside or value.is_output):
-            leaving.setdefault(value.origin, []).append(value.name)
+            leaving.setdefault(value.origin, []).append(value)
     return leaving
+
+
+def _all_constant(values: Sequence[GraphValue]) -> bool:
+    return bool(values) and all(value.is_constant for value in values)
 
 
 def wanted_values(probes: Iterable[Probe]) -> dict[str, Probe]:
@@ -139,9 +165,7 @@ def source_value(name: str) -> str:
     return name.removesuffix(MATMUL)
 
 
-def same_axes(
-    name: str, shape: Sequence[int], expected: Sequence[int]
-) -> tuple[int, ...] | None:
+def same_axes(shape: Sequence[int], expected: Sequence[int]) -> tuple[int, ...] | None:
     """Return the shape to read a value in, or None if its axes are not the same.
 
     Only the ``matmul`` rule may change a shape: ``[rows, n, 1, 1]`` holds the rows of
@@ -150,12 +174,9 @@ def same_axes(
     actual, wanted = tuple(shape), tuple(expected)
     if actual == wanted:
         return wanted
-    if not name.endswith(MATMUL) or len(actual) != _CONV_AXES or not wanted:
+    if len(actual) != _CONV_AXES or not 0 < len(wanted) < _CONV_AXES:
         return None
-    rows = 1
-    for size in wanted[:-1]:
-        rows *= size
-    return wanted if actual == (rows, wanted[-1], 1, 1) else None
+    return wanted if actual == (math.prod(wanted[:-1]), wanted[-1], 1, 1) else None
 
 
 def read_as(expected: np.ndarray, actual: np.ndarray) -> np.ndarray:

@@ -65,6 +65,8 @@ def run_candidate(
             deployed_outputs = {}
             for reading in file.readings:
                 report_progress(f"running\t{case}\t{size}, {reading.sample}")
+                check_artifact(reading.inputs)
+                check_artifact(reading.reference)
                 feeds = load_inputs(reading.inputs, component)
                 trace = open_trace(reading.reference.path)
                 made = session.run(feeds)
@@ -134,7 +136,7 @@ class _Watcher:
         if probe is None:
             return
         expected = self._trace[probe.name]
-        shape = same_axes(name, actual.shape, expected.shape)
+        shape = same_axes(actual.shape, expected.shape)
         actual = read_as(expected, actual if shape is None else actual.reshape(shape))
         if self._trace.places[probe.name].is_mask:
             expected, actual = ended(expected), ended(actual)
@@ -144,6 +146,7 @@ class _Watcher:
             floor_rms=self._trace.floor_rms(probe.name),
         )
         self._seen[value] = (probe, comparison)
+        self._trace.forget(probe.name)
 
     def rows(self) -> list[Row]:
         found = sorted(self._seen.values(), key=lambda pair: pair[0].position)

@@ -5,21 +5,27 @@ Exit codes: 0 parity, 1 no parity, 2 could not tell (bad input, a stage that fai
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from harness import __version__
 from harness.errors import ParityError
-from harness.report.lines import Line
-from harness.runner import Settings
+from harness.report.text import Line, count
 
+if TYPE_CHECKING:
+    from harness.runner import Settings
+    from harness.spec import Case
+    from harness.store import Store
+    from harness.suite import Suite
+
+CANNOT_TELL = 2
 _COLOURS = {"good": "green", "bad": "red", "quiet": "bright_black"}
-_INTERRUPTED = 130
 _SUITE = click.option(
     "--suite",
     default="parity.toml",
@@ -47,8 +53,9 @@ _SET = click.option(
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="parity")
 def cli() -> None:
-    """Say whether a deployed model still computes what PyTorch computes, and where
-    the two first part.
+    """Hold deployed models against PyTorch, and say where they first part.
+
+    Exit codes: 0 parity, 1 no parity, 2 could not tell.
     """
 
 
@@ -59,27 +66,34 @@ def cli() -> None:
 @_STORE
 @_TIER
 @_SET
-@click.option("--jobs", default=0, help="Cases at once; the suite says when left out.")
+@click.option(
+    "--require",
+    default="",
+    metavar="NAME,...",
+    help="Runtimes whose absence is a failure and not a skip.",
+)
+@click.option(
+    "--jobs",
+    default=None,
+    type=click.IntRange(min=1),
+    help="Cases at once; the suite says when left out.",
+)
 @click.option("--mnn-convert", default="", help="A native MNNConvert to use.")
 @click.option("--list", "only_list", is_flag=True, help="List the cases and stop.")
 def run(  # one option each
+    *,
     cases: tuple[str, ...],
     suite: Path,
-    runs: str,
-    store: str,
-    tier: str,
-    changes: tuple[str, ...],
-    jobs: int,
-    mnn_convert: str,
-    *,
     only_list: bool,
+    require: str,
+    jobs: int | None,
+    **words: Any,  # noqa: ANN401  # the settings that are plain text
 ) -> int:
-    """Run CASES of a suite (all when left out): unet, mnn/int8, unet/*/fp32, …"""
-    from harness.parity_session import header
-    from harness.progress import ProgressLines
-    from harness.report.run_folder import RunFolder
-    from harness.runner import Run, conclude
+    """Run CASES of a suite, all when left out: unet, mnn/int8, "unet/*/fp32"."""
+    from harness.runner import Settings
+    from harness.spec import BACKENDS
     from harness.suite import load_suite
+    from harness.toml_file import did_you_mean
 
     loaded = load_suite(suite)
     chosen = loaded.select(cases)
@@ -87,51 +101,76 @@ def run(  # one option each
         for case in chosen:
             click.echo(case.id)
         return 0
-    settings = Settings(
-        store=store,
-        runs=runs,
-        tier=tier,
-        changes=changes,
-        jobs=jobs,
-        mnn_convert=mnn_convert,
-    )
-    progress = ProgressLines(sys.stdout, live=sys.stdout.isatty())
-    folder = RunFolder.create(Path(runs).absolute(), datetime.now().astimezone())
-    with Run(loaded, settings, folder, progress.tell) as running:
+    required = tuple(name for name in require.split(",") if name)
+    for name in required:
+        if name not in BACKENDS:
+            msg = f"there is no backend {name!r}; {did_you_mean(name, BACKENDS)}"
+            raise click.BadParameter(msg, param_hint="--require")
+    settings = Settings(require=required, jobs=jobs or 0, **words)
+    return _run(loaded, chosen, settings)
+
+
+def _run(suite: Suite, chosen: Sequence[Case], settings: Settings) -> int:
+    """Run cases of a suite, print a line for each, and report."""
+    from harness.conclude import conclude
+    from harness.parity_session import properties_of
+    from harness.progress import ProgressLines, moves
+    from harness.report.run_folder import RunFolder
+    from harness.report.text import case_line
+    from harness.runner import Run, asked_of, header
+
+    def folder() -> RunFolder:
+        runs = Path(settings.runs).expanduser().absolute()
+        return RunFolder.create(runs, datetime.now().astimezone())
+
+    progress = ProgressLines(sys.stdout, live=moves(sys.stdout))
+    ended = []
+    with Run(suite, settings, folder, progress.tell) as running:
         try:
-            click.echo(header(loaded, chosen, running.store))
+            click.echo(header(suite, chosen, running.store))
             running.make(chosen)
             running.start(chosen)
             for case in chosen:
-                verdicts = running.verdicts(case)
-                progress.line(_case_line(case.id, verdicts))
+                told = {
+                    verdict.what: dict(properties_of(verdict))
+                    for verdict in running.verdicts(case)
+                }
+                ended.append(case)
+                progress.line(_styled(case_line(case.id, told)))
+        except KeyboardInterrupt:
+            if not ended:
+                running.folder.discard()
+                raise
+            click.echo("stopped; what ended is judged below", err=True)
         finally:
             progress.close()
-    whole = len(chosen) == len(loaded.cases)
-    lines, code = conclude(
-        folder, [loaded], settings, whole=whole, argv=["parity", *sys.argv[1:]]
-    )
+    asked = asked_of(suite, ended)
+    argv = ["parity", *sys.argv[1:]]
+    lines, code = conclude(running.folder, [suite], settings, asked=asked, argv=argv)
     click.echo()
     _print(lines)
-    return code
-
-
-def _case_line(case: str, verdicts: Iterable[Any]) -> str:
-    bad = [verdict for verdict in verdicts if not verdict.outcome.passed]
-    mark = click.style("✗", fg="red") if bad else click.style("✓", fg="green")
-    return f" {mark} {case:<34} {bad[0].outcome.value if bad else ''}".rstrip()
+    return code if len(ended) == len(chosen) else CANNOT_TELL
 
 
 @cli.command()
 @click.argument("run_name", metavar="[RUN]", default="last")
 @click.argument("case", required=False)
+@click.option(
+    "--suite",
+    type=click.Path(path_type=Path),
+    help="The suite to judge by; the run's own when left out.",
+)
 @_RUNS
 @_TIER
 @_SET
-@click.option("--sample", default="", help="Layers of this sample, not the worst of all.")
+@click.option(
+    "--sample", default="", help="Values of this sample, not the worst of all."
+)
 def show(  # one option each
+    *,
     run_name: str,
     case: str | None,
+    suite: Path | None,
     runs: str,
     tier: str,
     changes: tuple[str, ...],
@@ -141,36 +180,44 @@ def show(  # one option each
 
     With a CASE, list its values in order of execution.
     """
-    from harness.report.lines import layer_lines, summary
+    from harness.conclude import exit_code, judged_again
+    from harness.report.layers import layer_lines, samples_of
+    from harness.report.record import labels
     from harness.report.run_folder import load_report
-    from harness.runner import Judge, checks_of, exit_code
+    from harness.report.summary import summary
+    from harness.runner import Settings
     from harness.suite import load_suite
 
-    report = load_report(Path(runs), run_name)
+    report = load_report(Path(runs).expanduser(), run_name)
     settings = Settings(runs=runs, tier=tier, changes=changes)
-    verdicts = {}
-    for path in report.about["suites"]:
-        loaded = load_suite(Path(path))
-        judge = Judge.of(loaded, settings)
-        ids = {each.id for each in loaded.cases}
-        verdicts |= {
-            name: [judge.check(record, what) for what in checks_of(record)]
-            for name, record in report.records.items()
-            if name in ids
-        }
+    moved = load_suite(suite) if suite else None
+    verdicts, notes = judged_again(report, settings, moved)
+    names = labels(report.records.values())
     if case is None:
-        flat = [verdict for checks in verdicts.values() for verdict in checks]
         click.echo(f"run {report.id}")
-        _print(summary(report.records, flat, show=report.id))
-        return exit_code(flat)
-    if case not in verdicts:
-        import difflib
+        _print(notes)
+        records = list(report.records.values())
+        _print(summary(records, verdicts, required=report.required, run=report.id))
+        return exit_code(verdicts, required=report.required)
+    keys = [key for key, name in names.items() if case in {name, key[1]}]
+    if len(keys) != 1:
+        meant = [names[key] for key in keys] or names.values()
+        raise ParityError(_no_such("case", case, report.id, meant))
+    own = [verdict for verdict in verdicts if verdict.key == keys[0]]
+    if sample and sample not in samples_of(own):
+        raise ParityError(_no_such("sample", sample, report.id, samples_of(own)))
+    _print(notes)
+    _print(layer_lines(report.records[keys[0]], own, sample=sample))
+    return exit_code(own, required=report.required)
 
-        near = difflib.get_close_matches(case, verdicts, n=3, cutoff=0.3)
-        msg = f"Run {report.id} has no case {case!r}; the nearest: {', '.join(near)}."
-        raise ParityError(msg)
-    _print(layer_lines(report.records[case], verdicts[case], sample=sample))
-    return exit_code(verdicts[case])
+
+def _no_such(kind: str, name: str, run: str, there: Iterable[str]) -> str:
+    import difflib
+
+    there = list(there)
+    close = difflib.get_close_matches(name, there, n=3, cutoff=0.3) or there[:3]
+    nearest = ", ".join(close)
+    return f"no {kind} of run {run} is meant by {name!r} alone; the nearest: {nearest}."
 
 
 @cli.command()
@@ -244,38 +291,50 @@ def store_verify(store: str) -> int:
     for finding in findings:
         done = "removed" if finding.removed else "still there"
         click.echo(f"✗ {finding.problem} ({done})")
-    click.echo(f"{len(list(opened.entries()))} entries are sound in {opened.root}")
+    sound = count(len(list(opened.entries())), "sound entry")
+    click.echo(f"{sound} in {opened.root}")
     return 2 if findings else 0
 
 
 @store.command("clear")
 @_STORE
-@click.option("--older-than", "days", type=float, help="Only what was not used for DAYS.")
+@click.option(
+    "--older-than", "days", type=float, help="Only what was not used for DAYS."
+)
 @click.option("--max-gb", type=float, help="Only as much as is needed to fit GB.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
-def store_clear(store: str, days: float | None, max_gb: float | None, *, yes: bool) -> int:
+@click.option("--yes", is_flag=True, help="Also without an age or a size.")
+def store_clear(
+    store: str, days: float | None, max_gb: float | None, *, yes: bool
+) -> int:
     """Remove entries by age or size, least recently used first; all without either."""
     opened = _open_store(store)
     if days is None and max_gb is None and not yes:
-        click.confirm(f"Remove everything in {opened.root}?", abort=True)
+        click.echo(f"Everything in {opened.root} would go; --yes says that it may.")
+        return CANNOT_TELL
     removed = opened.clear(
         older_than_s=None if days is None else days * 86_400,
         max_bytes=None if max_gb is None else round(max_gb * 2**30),
     )
     freed = sum(entry.size_bytes for entry in removed) / 2**20
-    click.echo(f"removed {len(removed)} entries, {freed:,.1f} MB")
+    click.echo(f"removed {count(len(removed), 'entry')}, {freed:,.1f} MB")
     return 0
 
 
-def _open_store(root: str) -> Any:  # noqa: ANN401  # imported late
-    from harness.store import Store, default_root
+def _open_store(root: str) -> Store:
+    from harness.runner import open_store
 
-    return Store(root=Path(root) if root else default_root())
+    return open_store(root)
 
 
 def _print(lines: Iterable[Line]) -> None:
     for line in lines:
-        click.echo(click.style(line.text, fg=_COLOURS.get(line.tone)))
+        click.echo(_styled(line))
+
+
+def _styled(line: Line) -> str:
+    """Return a line with its colour, on a terminal that has not asked for none."""
+    plain = not sys.stdout.isatty() or os.environ.get("NO_COLOR")
+    return line.text if plain else click.style(line.text, fg=_COLOURS.get(line.tone))
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -288,8 +347,8 @@ def main(argv: list[str] | None = None) -> int:
         return error.exit_code
     except click.ClickException as error:
         error.show()
-        return 2
+        return CANNOT_TELL
     except (click.Abort, KeyboardInterrupt):
         click.echo("parity: stopped; what was made so far is in the store.", err=True)
-        return _INTERRUPTED
+        return CANNOT_TELL
     return int(code or 0)

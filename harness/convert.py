@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -108,6 +109,8 @@ def convert_mnn(  # one conversion's whole circumstances
         _fail(
             f"{component}: the MNN converter left no file; it says: {_tail(log)}", log
         )
+    if not (folder / WEIGHTS).is_file():  # empty, where there are no weights
+        _fail(f"{component}: the MNN converter left no {WEIGHTS} by its {MODEL}.", log)
     _check_loads(target, component, inputs, outputs, log)
     return {"arguments": [*FLAGS[kind], *flags], "converter": native or "wheel"}
 
@@ -128,8 +131,15 @@ def _run_converter(arguments: Sequence[str], native: str | None) -> str:
         errors="replace",
     )
     if done.returncode < 0:
-        return f"{done.stdout}\nthe converter died with signal {-done.returncode}"
+        return f"{done.stdout}\n{_signal(-done.returncode)} ended the converter"
     return done.stdout
+
+
+def _signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def _check_loads(
@@ -146,7 +156,7 @@ def _check_loads(
         session = net.createSession({"backend": "CPU", "numThread": 1})
         found_in = sorted(net.getSessionInputAll(session))
         found_out = sorted(net.getSessionOutputAll(session))
-    except (SystemError, RuntimeError, ValueError) as error:
+    except Exception as error:  # noqa: BLE001  # MNN raises no class of its own
         _fail(f"{component}: the converted file does not load ({error}).", log)
     for side, promised, found in (
         ("inputs", sorted(inputs), found_in),

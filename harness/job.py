@@ -47,6 +47,7 @@ class JobResult:
         log: What the job printed, native code included; the last MiB of it.
         wall_ns: Duration of the call, without starting the process.
         peak_bytes: The job's largest resident set, preloaded modules included.
+        import_log: What its modules printed when they were imported, for all jobs.
 
     """
 
@@ -54,6 +55,7 @@ class JobResult:
     log: str
     wall_ns: int
     peak_bytes: int
+    import_log: str = ""
 
 
 def report_progress(text: str) -> None:
@@ -164,7 +166,8 @@ def _run(channel: connection.Connection, request: bytes) -> NoReturn:
         wall_ns = time.perf_counter_ns() - start_ns
         answer = ("value", _payload(value), wall_ns, _peak_bytes())
     except BaseException as error:  # noqa: BLE001  # whatever it is, the parent hears it
-        traceback.print_exc()
+        if not isinstance(error, ParityError):  # which says it all in one sentence
+            traceback.print_exc()
         answer = _complaint(error)
     _flush()
     _send(channel, *answer)

@@ -18,6 +18,8 @@ from harness.tolerance import Tolerance
 if TYPE_CHECKING:
     from harness.compare import Comparison
 
+_ALL_DIGITS = 17
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
@@ -224,8 +226,10 @@ def _check(*, holds: bool, usage: float, reason: str) -> _Check:
 
 
 def _apart(value: float, limit: float, spec: str) -> tuple[str, str]:
-    """Format two numbers, in full where rounding would make them look the same."""
+    """Format two numbers, with more digits where rounding makes them look the same."""
     shown, bound = f"{value:{spec}}", f"{limit:{spec}}"
-    if shown == bound and value != limit:
-        return repr(value), repr(limit)
+    digits = 4
+    while shown == bound and value != limit and digits <= _ALL_DIGITS:
+        shown, bound = f"{value:.{digits}g}", f"{limit:.{digits}g}"
+        digits += 1
     return shown, bound

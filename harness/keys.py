@@ -16,11 +16,19 @@ from pathlib import Path
 from harness.components import RECIPES, folders_of
 from harness.digest import digest_file, digest_tree, digest_value
 from harness.entry import Entry
-from harness.spec import Component, ExportSettings, Sample, Source, Variant
+from harness.spec import Component, Device, ExportSettings, Sample, Source, Variant
 
 _CHECKPOINT_SUFFIXES = (".json", ".safetensors", ".txt", ".model")
 _EXPORT_TOOLS = ("torch", "onnx", "onnxscript", "onnx-ir", "diffusers", "transformers")
-_EXPORT_CODE = ("export", "program", "align", "probes")
+_EXPORT_CODE = (
+    "export",
+    "graph",
+    "program",
+    "align",
+    "probes",
+    "submodules",
+    "weights",
+)
 _REFERENCE_CODE = (*_EXPORT_CODE, "reference", "trace")
 
 
@@ -50,12 +58,13 @@ def onnx_key(
 
 
 def reference_key(
-    onnx: Mapping[str, object], inputs: Entry | str, *, layers: bool
+    onnx: Mapping[str, object], inputs: Entry, device: Device, *, layers: bool
 ) -> dict[str, object]:
     """Key of a recorded reference run; the program in it is the exporter's."""
     return {
         "onnx": digest_value(onnx),
-        "inputs": inputs if isinstance(inputs, str) else contents(inputs),
+        "inputs": contents(inputs),
+        "device": asdict(device),
         "layers": layers,
         "code": code_digest(_REFERENCE_CODE),
     }

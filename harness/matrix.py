@@ -9,7 +9,15 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from harness.spec import BACKENDS, PROFILES, Component, Device, Sample, Variant
+from harness.spec import (
+    BACKENDS,
+    PROFILES,
+    REFERENCE,
+    Component,
+    Device,
+    Sample,
+    Variant,
+)
 from harness.toml_file import Table, did_you_mean
 
 PRECISIONS: Final = ("high", "normal", "low")
@@ -28,6 +36,7 @@ VARIANTS: Final[Mapping[str, tuple[str, ...]]] = {
 """Built-in variants of each backend; a suite may start its own from them."""
 
 DEVICES: Final[Mapping[str, tuple[str, ...]]] = {
+    REFERENCE: ("cpu", "cuda"),
     "onnxruntime": ("cpu", "cuda"),
     "mnn": ("cpu", "opencl", "vulkan", "cuda", "metal"),
 }
@@ -247,11 +256,12 @@ def read_variants(
     """
     for parent in (backends, variants):
         for name in parent.data:
-            if name not in BACKENDS:
+            if name not in BACKENDS and (name, parent) != (REFERENCE, backends):
                 hint = did_you_mean(name, BACKENDS)
                 text = f"unknown backend {name!r}; {hint}"
                 raise parent.error(text, name)
-    if not backends.data:
+    candidates = [name for name in backends.data if name != REFERENCE]
+    if not candidates:
         text = f"no backend is asked for; add [backend.{BACKENDS[0]}] or another."
         raise backends.error(text)
     for name in variants.data:
@@ -260,11 +270,16 @@ def read_variants(
             raise variants.error(text, name)
     return tuple(
         planned
-        for backend in backends.data
+        for backend in candidates
         for planned in _of_backend(
             backend, backends.table(backend), variants.table(backend), drawing
         )
     )
+
+
+def read_reference(backends: Table) -> Device:
+    """Read ``[backend.pytorch]``: where the reference runs; the CPU when left out."""
+    return _device(backends.table(REFERENCE), REFERENCE)
 
 
 def _of_backend(
@@ -294,11 +309,7 @@ def _device(table: Table, backend: str) -> Device:
             if backend == "mnn"
             else "high"
         ),
-        tf32=(
-            table.take("tf32", bool, default=False)
-            if backend == "onnxruntime"
-            else False
-        ),
+        tf32=(table.take("tf32", bool, default=False) if backend != "mnn" else False),
         hints=_hints(table.table("hints")) if backend == "mnn" else (),
     )
     table.done()

@@ -1,149 +1,188 @@
 """One pytest process's part in a parity run: the plugin's other half.
 
-Imported when the first parity test runs. Under pytest-xdist each worker has one, on
-a run folder that the controller made; the controller judges and reports at the end.
+Imported when the first parity test runs. Under pytest-xdist each worker has one, all
+on the same run folder, and the controller has one that judges and reports at the end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import os
+import sys
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
+from typing import TextIO, cast
 
 import pytest
 
-from harness.errors import NoParity, ParityError
-from harness.progress import ProgressLines
-from harness.report.lines import Line
+from harness.conclude import conclude
+from harness.errors import ParityError, SpecError
+from harness.policy import parse_changes
+from harness.progress import ProgressLines, moves
+from harness.report.judged import CaseVerdict, skipped
+from harness.report.record import WHATS, Key
 from harness.report.run_folder import RunFolder
-from harness.runner import Run, Settings, conclude, near
-from harness.spec import Case
-from harness.store import Store
-from harness.suite import Check, Suite
+from harness.report.text import Line, case_line, wrapped
+from harness.runner import Asked, Run, Settings, header, path_of
+from harness.spec import BACKENDS
+from harness.suite import Check, Suite, load_suite
+from harness.tolerance import TIER_NAMES
 from harness.toml_file import did_you_mean
 
 CANNOT_TELL = 2
 _TONES = {"good": {"green": True}, "bad": {"red": True}, "quiet": {"light": True}}
+_PASSED = ("within", "gap")
 
 
 class ParitySession:
     """Suites, runs and verdicts of one pytest process."""
 
-    def __init__(self, config: pytest.Config) -> None:
+    def __init__(self, config: pytest.Config, run_name: str) -> None:
         self._config = config
         self._settings = settings_of(config)
-        self._worker = getattr(config, "workerinput", None)
+        self._worker: Mapping[str, str] | None = getattr(config, "workerinput", None)
+        self._name = self._worker["parity_run"] if self._worker else run_name
+        self._distributed = bool(self._name)
         self._folder: RunFolder | None = None
-        self._runs: dict[Path, Run] = {}
+        self._runs: dict[str, Run] = {}
+        self._asked: dict[Asked, None] = {}
+        self._untold: dict[Key, dict[str, Mapping[str, str]]] = {}
+        self._failed_elsewhere = False
         self._lines: list[Line] = []
-        writer = config.get_terminal_writer()
-        self._progress = ProgressLines(
-            writer,
-            live=self._worker is None and writer.hasmarkup,
-        )
+        self._writer = config.get_terminal_writer()
+        self._stream, live = self._terminal()
+        self._progress = ProgressLines(self._stream, live=live, room=self._room)
+        # While tests run, lines are theirs.
+        self._progress.lasting = False
 
-    @property
-    def folder(self) -> RunFolder:
-        """The run's folder, made when first needed, the controller's in a worker."""
+    def _terminal(self) -> tuple[TextIO, bool]:
+        """Return a way to the terminal that stays while pytest captures output."""
+        if self._worker is None and not self._distributed and moves(sys.stdout):
+            self._writer.flush()
+            stream = os.fdopen(
+                os.dup(sys.stdout.fileno()), "w", encoding="utf-8", errors="replace"
+            )
+            return stream, True
+        return cast("TextIO", self._writer), False
+
+    def _room(self) -> int:
+        return self._writer.fullwidth - self._writer.width_of_current_line
+
+    def _open_folder(self) -> RunFolder:
+        """Return the run's folder, made when first needed."""
         if self._folder is None:
-            if self._worker is not None:
-                self._folder = RunFolder(path=Path(self._worker["parity_run"]))
+            runs = Path(self._settings.runs)
+            if self._name:
+                self._folder = RunFolder(path=runs / self._name)
             else:
-                runs = Path(self._settings.runs)
                 self._folder = RunFolder.create(runs, datetime.now().astimezone())
         return self._folder
 
-    def run_folder_path(self) -> str:
-        """Return the folder as xdist can carry it."""
-        return str(self.folder.path)
-
     def make(self, items: Sequence[pytest.Item]) -> None:
-        """Make what the store lacks, showing progress, and start every case.
-
-        Workers of xdist do neither: they share cases out as tests ask for them.
-        """
+        """Make what the store lacks, showing progress, and start every case."""
         checks = [check for item in items if (check := check_of(item))]
-        for suite in dict.fromkeys(check.suite for check in checks):
-            run = self._run(suite)
-            if self._worker is not None or self._distributes:
-                continue
-            cases = list(
-                dict.fromkeys(check.case for check in checks if check.suite is suite)
-            )
-            present = [case for case in cases if not run.missing(case)]
-            self._say(header(suite, cases, run.store))
-            run.make(present)
-            self._progress.lasting = False
-            run.start(present)
+        self._progress.lasting = True
+        for suite in {path_of(check.suite): check.suite for check in checks}.values():
+            try:
+                run = self._run(suite)
+            except ParityError as error:
+                pytest.exit(f"parity: {error}", returncode=CANNOT_TELL)
+            of_suite = [c.case for c in checks if path_of(c.suite) == path_of(suite)]
+            cases = list({case.id: case for case in of_suite}.values())
+            self._writer.line(header(suite, cases, run.store))
+            self._writer.flush()
+            run.make(cases)
+            run.start(cases)
+        self._progress.lasting = False
 
-    def require(self, check: Check, node: pytest.Item) -> None:
-        """Run one check, note its verdict on the test, and require it."""
+    def require(self, check: object, node: pytest.Item) -> str:
+        """Run one check, note its verdict on the test; return how it fails, if so."""
         __tracebackhide__ = True
         if not isinstance(check, Check):
-            msg = "parity.require takes a Check, one of SUITE.checks()."
+            msg = "parity.require takes a Check, one of suite.checks()."
             raise TypeError(msg)
-        run = self._run(check.suite)
-        if reason := run.missing(check.case):
-            if check.case.backend not in self._settings.require:
-                pytest.skip(reason)
-            msg = f"{check.id}: {reason}, and --parity-require asks for it."
-            raise NoParity(msg)
-        verdict = run.check(check.case, check.what)
-        node.user_properties += [
-            ("parity.outcome", verdict.outcome.value),
-            ("parity.reason", verdict.reason),
-            ("parity.usage", f"{verdict.usage:.3g}"),
+        told = node.user_properties
+        told += [
+            ("parity.check", check.id),
+            ("parity.suite", path_of(check.suite)),
         ]
-        if verdict.first is not None:
-            node.user_properties.append(
-                ("parity.first_divergence", verdict.first.row.probe)
-            )
-        if not verdict.outcome.passed:
-            msg = f"{verdict.id}: {verdict.outcome}: {verdict.reason}"
-            raise NoParity(msg)
+        try:
+            verdict = self._run(check.suite).check(check.case, check.what)
+        except ParityError as error:
+            told.append(("parity.outcome", "error"))
+            return f"{check.id}: {error}"
+        told += properties_of(verdict)
+        if skipped(verdict, self._settings.require):
+            pytest.skip(verdict.reason)
+        return "" if verdict.outcome.passed else verdict.sentence
+
+    def note(self, report: pytest.TestReport, told: Mapping[str, str]) -> None:
+        """Take note of a test's report, in the process that sees them all."""
+        outcome = told.get("parity.outcome", "")
+        if report.failed and (not told or outcome in _PASSED):
+            self._failed_elsewhere = True
+        if told:
+            case, _, what = told["parity.check"].rpartition("/")
+            suite = told["parity.suite"]
+            self._asked[suite, case, what] = None
+            for other in list(self._untold):
+                # Workers of xdist take turns; alone, another case ends this one.
+                if other != (suite, case) and not self._distributed:
+                    self._tell(other)
+            checks = self._untold.setdefault((suite, case), {})
+            checks[what] = told
+            if len(checks) == len(WHATS):
+                self._tell((suite, case))
+
+    def _tell(self, key: Key) -> None:
+        """Print a case's line, in place of letters for its tests."""
+        checks = self._untold.pop(key)
+        if self._config.get_verbosity() == 0:
+            self._progress.clear()
+            if self._writer.width_of_current_line:
+                self._writer.line()
+            line = case_line(key[1], checks)
+            self._writer.line(line.text, **_TONES.get(line.tone, {}))
 
     def _run(self, suite: Suite) -> Run:
-        run = self._runs.get(suite.path)
-        if run is None:
-            run = Run(suite, self._settings, self.folder, self._progress.tell)
-            self._runs[suite.path] = run
-        return run
+        path = path_of(suite)
+        if path not in self._runs:
+            self._runs[path] = Run(
+                suite, self._settings, self._open_folder, self._progress.tell
+            )
+        return self._runs[path]
 
-    @property
-    def _distributes(self) -> bool:
-        """Whether this is xdist's controller, which runs no test itself."""
-        return self._config.pluginmanager.hasplugin("dsession")
-
-    def _say(self, text: str) -> None:
-        self._config.get_terminal_writer().line(text)
-
-    def finish(self, session: pytest.Session) -> None:
+    def finish(self, session: pytest.Session, *, failed_elsewhere: bool) -> None:
         """Judge and report, in the process that sees the whole run."""
         self.close()
-        if self._worker is not None or self._folder is None:
+        if self._worker is not None:
             return
-        suites = {check.suite.name: check.suite for check in self._checks(session)}
+        for key in list(self._untold):
+            self._tell(key)
+        if not self._asked:
+            if self._folder is not None:
+                self._folder.discard()
+            return
         try:
             self._lines, code = conclude(
-                self._folder,
-                list(suites.values()),
+                self._open_folder(),
+                [self._suite(path) for path in {asked[0]: 0 for asked in self._asked}],
                 self._settings,
-                whole=self._whole(session, list(suites.values())),
+                asked=self._asked,
                 argv=["pytest", *map(str, self._config.invocation_params.args)],
             )
         except ParityError as error:
-            self._lines, code = [Line(text=f" ✗ {error}", tone="bad")], 2
+            self._lines = list(wrapped(f"✗ {error}", indent=" ", tone="bad"))
+            code = CANNOT_TELL
         # pytest's 1 says that a test failed. Where only parity tests failed, and none
         # of them because numbers differ, the run could not tell, which is 2.
-        failed = self._config.pluginmanager.get_plugin("terminalreporter").stats
-        others = [
-            report
-            for kind in ("failed", "error")
-            for report in failed.get(kind, [])
-            if "parity" not in report.keywords
-        ]
-        if code == CANNOT_TELL and session.exitstatus in {0, 1} and not others:
+        elsewhere = failed_elsewhere or self._failed_elsewhere
+        if code == CANNOT_TELL and session.exitstatus in {0, 1} and not elsewhere:
             session.exitstatus = CANNOT_TELL
+
+    def _suite(self, path: str) -> Suite:
+        run = self._runs.get(path)
+        return run.suite if run else load_suite(Path(path))
 
     def print_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Print the summary's lines."""
@@ -153,19 +192,29 @@ class ParitySession:
             terminalreporter.line(line.text, **_TONES.get(line.tone, {}))
 
     def close(self) -> None:
-        """End child processes."""
+        """End child processes, and leave the terminal as it was."""
         for run in self._runs.values():
             run.close()
         self._progress.close()
 
-    def _checks(self, session: pytest.Session) -> list[Check]:
-        return [check for item in session.items if (check := check_of(item))]
 
-    def _whole(self, session: pytest.Session, suites: Sequence[Suite]) -> bool:
-        """Whether every check of the suites was asked for."""
-        asked = {check.id for check in self._checks(session)}
-        every = {check.values[0].id for suite in suites for check in suite.checks()}
-        return asked == every and bool(every)
+def properties_of(verdict: CaseVerdict) -> list[tuple[str, str]]:
+    """Return a verdict as a JUnit file's properties."""
+    found = [
+        ("parity.outcome", verdict.outcome.value),
+        ("parity.reason", verdict.reason),
+        ("parity.usage", f"{verdict.usage:.3g}"),
+    ]
+    if verdict.first is not None:
+        row = verdict.first.row
+        floors = row.comparison.floor_multiple
+        found += [
+            ("parity.first_divergence", row.module or row.probe),
+            ("parity.operator", row.op),
+            ("parity.source", row.source),
+            ("parity.floors", "" if floors is None else f"{floors:.3g}"),
+        ]
+    return found
 
 
 def check_of(item: pytest.Item) -> Check | None:
@@ -181,21 +230,23 @@ def leave_out(
     """Deselect parity tests that the options do not name.
 
     Raises:
-        pytest.UsageError: An option names something that no check has.
+        pytest.UsageError: An option names something that no suite has.
 
     """
     checks = [check for item in items if (check := check_of(item))]
+    suites = {path_of(check.suite): check.suite for check in checks}
+    cases = [case for suite in suites.values() for case in suite.cases]
     for part, names in chosen.items():
-        there = {_part(check, part) for check in checks}
-        if unknown := sorted(names - there):
-            hint = did_you_mean(unknown[0], sorted(there))
-            msg = f"--parity-{part}: there is no {part} {unknown[0]!r}; {hint}"
-            raise pytest.UsageError(msg)
-    kept, left = [], []
+        there = list(dict.fromkeys(case.id.split("/")[_PARTS[part]] for case in cases))
+        if checks and (unknown := sorted(names - set(there))):
+            raise _unknown(part, part, unknown[0], there)
+    kept: list[pytest.Item] = []
+    left: list[pytest.Item] = []
     for item in items:
         check = check_of(item)
         named = check is None or all(
-            not names or _part(check, part) in names for part, names in chosen.items()
+            not names or check.case.id.split("/")[_PARTS[part]] in names
+            for part, names in chosen.items()
         )
         (kept if named else left).append(item)
     if left:
@@ -203,42 +254,56 @@ def leave_out(
         items[:] = kept
 
 
-def _part(check: Check, part: str) -> str:
-    case = check.case
-    return {
-        "component": case.component.name,
-        "backend": case.backend,
-        "variant": case.variant.name,
-    }[part]
+_PARTS = {"component": 0, "backend": 1, "variant": 2}
 
 
 def settings_of(config: pytest.Config) -> Settings:
-    """Read every option once."""
+    """Read every option once.
+
+    Raises:
+        pytest.UsageError: One of them makes no sense whatever the suite is.
+
+    """
     option = config.getoption
+    backends = tuple(name for name in option("parity_backend").split(",") if name)
+    require = tuple(name for name in option("parity_require").split(",") if name)
+    for given, names in (("backend", backends), ("require", require)):
+        for name in names:
+            if name not in BACKENDS:
+                raise _unknown(given, "backend", name, BACKENDS)
+    tier = option("parity_tier")
+    if tier and tier not in TIER_NAMES:
+        raise _unknown("tier", "tier", tier, TIER_NAMES)
+    try:
+        parse_changes(option("parity_set"))
+    except SpecError as error:
+        msg = f"--parity-set: {error}"
+        raise pytest.UsageError(msg) from None
+    jobs = option("parity_jobs") or "0"
+    if not jobs.isdecimal() or (option("parity_jobs") and int(jobs) < 1):
+        msg = f"--parity-jobs: takes a whole number from 1, got {jobs!r}."
+        raise pytest.UsageError(msg)
     return Settings(
-        store=option("parity_store") or config.getini("parity_store"),
-        runs=str(
-            config.rootpath / (option("parity_runs") or config.getini("parity_runs"))
-        ),
-        tier=option("parity_tier"),
+        store=_folder(config, "store"),
+        runs=_folder(config, "runs"),
+        tier=tier,
         changes=tuple(option("parity_set")),
-        require=tuple(name for name in option("parity_require").split(",") if name),
-        jobs=option("parity_jobs"),
+        require=require,
+        jobs=int(jobs),
         mnn_convert=option("parity_mnn_convert"),
     )
 
 
-def header(suite: Suite, cases: Sequence[Case], store: Store) -> str:
-    """Return the line that says what is going to run."""
+def _unknown(option: str, kind: str, name: str, there: Sequence[str]) -> Exception:
+    hint = did_you_mean(name, there)
+    msg = f"--parity-{option}: there is no {kind} {name!r}; {hint}"
+    return pytest.UsageError(msg)
 
-    def count(names: Iterable[str], noun: str) -> str:
-        number = len(set(names))
-        return f"{number} {noun}{'s' if number != 1 else ''}"
 
-    size = sum(entry.size_bytes for entry in store.entries()) / 2**20
-    return (
-        f"parity: {near(suite.path)} · "
-        f"{count((c.component.name for c in cases), 'component')} × "
-        f"{count((c.backend for c in cases), 'backend')}, {count((c.id for c in cases), 'case')} · "
-        f"store {size:,.0f} MB"
-    )
+def _folder(config: pytest.Config, name: str) -> str:
+    """Return a folder in full; an option's is from here, a file's from the root."""
+    if given := config.getoption(f"parity_{name}"):
+        return str(Path(given).expanduser().absolute())
+    if written := config.getini(f"parity_{name}"):
+        return str(config.rootpath / Path(written).expanduser())
+    return ""

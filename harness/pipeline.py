@@ -16,17 +16,19 @@ from types import TracebackType
 from typing import Any, Self, cast
 
 from harness import export_files, keys, stages
+from harness.backends.words import fallback
 from harness.convert import MODEL as MNN_MODEL
 from harness.convert import native_converter
 from harness.digest import digest_value
 from harness.entry import Entry
 from harness.errors import ParityError, StageError
+from harness.groups import Group, sample_groups, samples_of
 from harness.isolate import Host
 from harness.job import JobResult
 from harness.outcome import Outcome
 from harness.report.record import CaseRecord, Failure
-from harness.spec import Case, ExportSettings, Sample
-from harness.stages import Deployed, Group, Reading
+from harness.spec import Case, Sample
+from harness.stages import Deployed, Reading
 from harness.store import Store
 
 
@@ -53,7 +55,6 @@ class Engine:
         store: Where artifacts are kept.
         timeout_s: Limit of one stage of one case.
         jobs: Cases in progress at once.
-        threads: Threads of the PyTorch stages.
         mnn_convert: A native converter to use, instead of one on PATH or the wheel's.
         on_progress: Told what the stages do, from several threads.
 
@@ -65,13 +66,11 @@ class Engine:
         *,
         timeout_s: float,
         jobs: int = 1,
-        threads: int = 2,
         mnn_convert: str | None = None,
         on_progress: Callable[[Progress], None] | None = None,
     ) -> None:
         self.store = store
         self._timeout_s = timeout_s
-        self._threads = threads
         self._native = native_converter(mnn_convert)
         self._on_progress = on_progress
         self._pool = ThreadPoolExecutor(max_workers=jobs, thread_name_prefix="parity")
@@ -192,7 +191,7 @@ class Engine:
             failure=Outcome.RUN,
         )
         took["candidate"] = result.wall_ns / 1e9
-        self._check_words(case, result.log)
+        self._check_words(case, f"{result.import_log}\n{result.log}")
         measured = cast("Mapping[str, Any]", result.value)
         return known(
             rows=measured["rows"],
@@ -223,7 +222,7 @@ class Engine:
                     case.component,
                     case.export,
                     groups,
-                    self._threads,
+                    case.reference,
                     subject=case.component.name,
                     label=f"{case.component.name}: export and reference",
                     failure=Outcome.EXPORT,
@@ -250,7 +249,9 @@ class Engine:
                 inputs = self.store.find("inputs", drawn)
                 if inputs is None:
                     return None
-                recorded = keys.reference_key(graph, inputs, layers=sample.layers)
+                recorded = keys.reference_key(
+                    graph, inputs, case.reference, layers=sample.layers
+                )
                 reference = self.store.find("reference", recorded)
                 if reference is None:
                     return None
@@ -308,13 +309,14 @@ class Engine:
 
     def _check_words(self, case: Case, log: str) -> None:
         """Fail a run whose native output says that it ran elsewhere."""
-        for line in log.splitlines():
-            if any(words in line for words in _FALLBACK_WORDS):
-                msg = (
-                    f"{case.id}: asked for {case.device.device}, and the runtime says: "
-                    f"{line.strip()!r}. `parity doctor` says what works here."
-                )
-                raise StageError(msg, outcome=Outcome.FELL_BACK, log=log)
+        device = case.device
+        if words := fallback(case.backend, device.precision, log):
+            asked = f"{device.device} in {device.precision} precision"
+            msg = (
+                f"{case.id}: asked for {asked}, and the runtime says: {words!r}. "
+                "`parity doctor` says what works here."
+            )
+            raise StageError(msg, outcome=Outcome.FELL_BACK, log=log)
 
     def _job(
         self,
@@ -370,56 +372,9 @@ class Engine:
             self._on_progress(progress)
 
 
-_FALLBACK_WORDS = ("backend, use 0 instead", "Failed to create CUDAExecutionProvider")
-
-
-def sample_groups(case: Case, samples: Sequence[Sample]) -> tuple[Group, ...]:
-    """Group samples by the sizes that the case's exported graph bakes in."""
-    groups: dict[tuple[tuple[str, int], ...], list[Sample]] = {}
-    for sample in samples:
-        baked = tuple(
-            (symbol, size)
-            for symbol, size in sample.shapes
-            if symbol not in case.export.dynamic
-        )
-        groups.setdefault(baked, []).append(sample)
-    return tuple(
-        Group(
-            shapes=example_shapes(together[0].shapes, case.export),
-            samples=tuple(together),
-        )
-        for together in groups.values()
-    )
-
-
-def samples_of(cases: Iterable[Case]) -> tuple[Sample, ...]:
-    """Return every sample of some cases once, in order."""
-    return tuple(dict.fromkeys(sample for case in cases for sample in case.samples))
-
-
 def _export_id(case: Case) -> str:
-    return digest_value([case.component.name, asdict(case.export)])
-
-
-def example_shapes(
-    shapes: tuple[tuple[str, int], ...], settings: ExportSettings
-) -> tuple[tuple[str, int], ...]:
-    """Return sizes to trace with.
-
-    An open axis must not be 1, which exporters bake in, nor as long as another open
-    one, which they take for the same axis.
-    """
-    sizes = dict(shapes)
-    taken: set[int] = set()
-    for symbol in sorted(settings.dynamic):
-        if symbol not in sizes:
-            continue
-        size = max(2, sizes[symbol])
-        while size in taken:
-            size += 8
-        taken.add(size)
-        sizes[symbol] = size
-    return tuple(sorted(sizes.items()))
+    made = (case.component.name, asdict(case.export), asdict(case.reference))
+    return digest_value(made)
 
 
 def _summary(entry: Entry) -> dict[str, Any]:

@@ -6,6 +6,9 @@ needs is imported when a parity test runs.
 
 from __future__ import annotations
 
+import os
+from collections.abc import Generator
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,66 +18,53 @@ if TYPE_CHECKING:
     from harness.suite import Check
 
 _SESSION = pytest.StashKey["ParitySession"]()
-_WORKER_KEY = "parity_run"
+_RUN_NAME = "parity_run"
+_REFUSED = "parity_refused"
+_OPTIONS = (
+    ("store", "DIR", "where artifacts are kept (ini: parity_store)"),
+    ("runs", "DIR", "where reports are written (ini: parity_runs)"),
+    ("tier", "TIER", "hold every value to this tier instead of tolerances.toml"),
+    ("component", "NAME,...", "only these components"),
+    ("backend", "NAME,...", "only these runtimes"),
+    ("variant", "NAME,...", "only these variants"),
+    ("require", "NAME,...", "runtimes whose absence is a failure and not a skip"),
+    ("jobs", "N", "cases in progress at once, instead of the suite's number"),
+    ("mnn-convert", "PROGRAM", "native MNNConvert to use instead of the wheel's"),
+)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options, all in one group, all plain text: xdist must carry them."""
     group = parser.getgroup("parity", "numerical parity")
-    add = group.addoption
-    add("--parity-store", metavar="DIR", default="", help="where artifacts are kept")
-    add("--parity-runs", metavar="DIR", default="", help="where reports are written")
-    add(
-        "--parity-tier",
-        metavar="TIER",
-        default="",
-        help="hold every value to this tier instead of tolerances.toml",
-    )
-    add(
+    for name, metavar, text in _OPTIONS:
+        group.addoption(f"--parity-{name}", metavar=metavar, default="", help=text)
+    group.addoption(
         "--parity-set",
         metavar="BOUND=VALUE",
         action="append",
         default=[],
-        help="change a bound of every tolerance, for example sqnr_db=30; repeatable",
-    )
-    add(
-        "--parity-component",
-        metavar="NAME,...",
-        default="",
-        help="only these components",
-    )
-    add("--parity-backend", metavar="NAME,...", default="", help="only these runtimes")
-    add(
-        "--parity-variant", metavar="NAME,...", default="", help="only these variants"
-    )
-    add(
-        "--parity-require",
-        metavar="NAME,...",
-        default="",
-        help="runtimes that must be installed; a missing one fails instead of skipping",
-    )
-    add(
-        "--parity-jobs",
-        metavar="N",
-        type=int,
-        default=0,
-        help="cases in progress at once; the suite says when left out",
-    )
-    add(
-        "--parity-mnn-convert",
-        metavar="PROGRAM",
-        default="",
-        help="a native MNNConvert to use instead of the wheel's converter",
+        help="change a bound of every tolerance, as in sqnr_db=30; repeatable",
     )
     parser.addini("parity_store", "where artifacts are kept", default="")
     parser.addini("parity_runs", "where reports are written", default="reports/runs")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the marker."""
+    """Register the marker, and refuse options that make no sense before anything."""
     config.addinivalue_line(
         "markers", "parity: compares a deployed model with PyTorch; runs real runtimes"
     )
+    named = [config.getoption(f"parity_{name.replace('-', '_')}") for name in _CHECKED]
+    if any(named):
+        from harness.parity_session import settings_of
+
+        settings_of(config)
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(_Reports(config), "parity-reports")
+
+
+_CHECKED = ("tier", "backend", "require", "jobs", "set")
+"""Options whose words can be checked before a suite is known."""
 
 
 def _session(config: pytest.Config) -> ParitySession:
@@ -82,11 +72,11 @@ def _session(config: pytest.Config) -> ParitySession:
     if _SESSION not in config.stash:
         from harness.parity_session import ParitySession
 
-        config.stash[_SESSION] = ParitySession(config)
+        config.stash[_SESSION] = ParitySession(config, config.stash.get(_NAME, ""))
     return config.stash[_SESSION]
 
 
-@pytest.hookimpl(trylast=True)
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> None:
@@ -98,14 +88,41 @@ def pytest_collection_modifyitems(
     if any(chosen.values()):
         from harness.parity_session import leave_out
 
-        leave_out(config, items, chosen)
+        try:
+            leave_out(config, items, chosen)
+        except pytest.UsageError as error:
+            if not hasattr(config, "workeroutput"):
+                raise
+            # A worker of xdist has no way to refuse but through its controller.
+            config.workeroutput[_REFUSED] = str(error)
+            items.clear()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[
+    None, pytest.CollectReport, pytest.CollectReport
+]:
+    """Have a suite that cannot be read said in a sentence, not in a traceback."""
+    report = yield
+    error = getattr(getattr(report, "call", None), "excinfo", None)
+    if error is not None:
+        from harness.errors import ParityError
+
+        if isinstance(error.value, ParityError):
+            report.longrepr = f"parity: {error.value}"
+    return report
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session: pytest.Session) -> None:
-    """Before the first test, make what the store lacks, where people can watch."""
+    """Before the first test, make what the store lacks, where people can watch.
+
+    Workers of xdist do not: they share cases out as tests ask for them.
+    """
     config = session.config
     if config.option.collectonly or session.testsfailed:
+        return
+    if hasattr(config, "workerinput"):
         return
     if any(item.get_closest_marker("parity") for item in session.items):
         _session(config).make(session.items)
@@ -130,30 +147,88 @@ class ParityCheck:
         about the models.
         """
         __tracebackhide__ = True
-        from harness.errors import ParityError
+        failure = _session(self._request.config).require(check, self._request.node)
+        if failure:
+            pytest.fail(failure, pytrace=False)
 
-        try:
-            _session(self._request.config).require(check, self._request.node)
-        except ParityError as error:
-            pytest.fail(str(error), pytrace=False)
+
+class _Reports:
+    """Hands what tests said to the session, in the process that sees every report."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Note the verdict of a parity test, and whether another test failed."""
+        told = told_by(report)
+        if told or _SESSION in self._config.stash:
+            _session(self._config).note(report, told)
+        elif report.failed:
+            self._config.stash[_FAILED] = True
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_report_teststatus(
+        self, report: pytest.TestReport
+    ) -> tuple[str, str, str] | None:
+        """Print no letter for a case that has a line of its own."""
+        if self._config.get_verbosity() or not told_by(report):
+            return None
+        if hasattr(report, "wasxfail"):
+            return None
+        return report.outcome, "", report.outcome.upper()
+
+
+_NAME = pytest.StashKey[str]()
+_FAILED = pytest.StashKey[bool]()
+_WHY = pytest.StashKey[str]()
+
+
+def told_by(report: pytest.TestReport | pytest.CollectReport) -> dict[str, str]:
+    """Return what a parity test said about its check; nothing for other reports."""
+    if getattr(report, "when", "") != "call":
+        return {}
+    properties = getattr(report, "user_properties", ())
+    return {
+        str(name): str(value)
+        for name, value in properties
+        if str(name).startswith("parity.")
+    }
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: object) -> None:
     """Tell an xdist worker which run it is part of."""
-    session = _session(node.config)  # type: ignore[attr-defined]  # xdist's WorkerController
-    node.workerinput[_WORKER_KEY] = session.run_folder_path()  # type: ignore[attr-defined]
+    config: pytest.Config = node.config  # type: ignore[attr-defined]  # xdist's own
+    if _NAME not in config.stash:
+        now = datetime.now().astimezone()
+        # The folder is made by whoever first has something to put there, so that a
+        # run without parity tests leaves none; the process id keeps it apart.
+        config.stash[_NAME] = f"{now:%Y-%m-%dT%H-%M-%S}-{os.getpid()}"
+    node.workerinput[_RUN_NAME] = config.stash[_NAME]  # type: ignore[attr-defined]  # idem
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: object) -> None:
+    """Take note of what an xdist worker refused to do."""
+    output = getattr(node, "workeroutput", None) or {}
+    if _REFUSED in output:
+        node.config.stash[_WHY] = output[_REFUSED]  # type: ignore[attr-defined]  # xdist's
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Close child processes, write the report, and say 2 when parity is unknown."""
+    if _WHY in session.config.stash:
+        session.exitstatus = pytest.ExitCode.USAGE_ERROR
     parity_session = session.config.stash.get(_SESSION, None)
     if parity_session is not None:
-        parity_session.finish(session)
+        elsewhere = session.config.stash.get(_FAILED, False)
+        parity_session.finish(session, failed_elsewhere=elsewhere)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Print the summary, first divergence first."""
+    if why := terminalreporter.config.stash.get(_WHY, ""):
+        terminalreporter.line(f"ERROR: {why}", red=True)
     parity_session = terminalreporter.config.stash.get(_SESSION, None)
     if parity_session is not None:
         parity_session.print_summary(terminalreporter)

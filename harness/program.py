@@ -1,19 +1,21 @@
 """Read a PyTorch program: what each value is, and every value as it is computed.
 
 A program is the graph that the dynamo exporter decomposed, or, for the TorchScript
-exporter, the module itself seen at the borders of its submodules.
+exporter, the module itself seen at the borders of its `submodules`.
 """
 
 from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import fx
+from torch.export.passes import move_to_device_pass
 
 from harness.probes import Kind, Probe
 
@@ -28,7 +30,8 @@ _MOVES = frozenset(
     {
         *("alias", "as_strided", "cat", "chunk", "concat", "contiguous", "detach"),
         *("expand", "flatten", "lift_fresh_copy", "movedim", "narrow", "permute"),
-        *("repeat", "reshape", "select", "slice", "split", "split_with_sizes"),
+        *("constant_pad_nd", "pad", "repeat", "reshape", "select", "slice", "split"),
+        "split_with_sizes",
         *("squeeze", "stack", "swapaxes", "t", "transpose", "unbind", "unflatten"),
         *("unsafe_split", "unsafe_view", "unsqueeze", "view", "view_as"),
         "_unsafe_view",
@@ -37,6 +40,9 @@ _MOVES = frozenset(
 _IDENTITIES = frozenset(
     {"alias_copy", "clone", "dropout", "lift_fresh", "native_dropout"}
 )
+_NEUTRAL = {"div": 1, "mul": 1, "add": 0, "sub": 0}
+"""Second operand with which an operator changes nothing."""
+
 _STACK_LINE = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 
@@ -49,11 +55,15 @@ class Program:
         probes: Every value, in order of execution.
         run: Runs it once, calling back with each computed value; returns the
             outputs. Takes the inputs in order; in float64 when they are.
+        place: Moves its weights, and what it makes on its own, to a device.
+        scopes: What the TorchScript exporter calls a submodule, to its path.
 
     """
 
     probes: tuple[Probe, ...]
     run: Callable[..., tuple[torch.Tensor, ...]]
+    place: Callable[[str], object]
+    scopes: Mapping[str, str] = field(default_factory=dict)
 
 
 def probes_of_graph(graph: fx.Graph) -> list[Probe]:
@@ -125,10 +135,8 @@ def _kind(node: fx.Node, *, twin: fx.Node, depends: bool) -> Kind:
 
 
 def _changes_nothing(node: fx.Node, name: str) -> bool:
-    if name in {"div", "mul"}:
-        return len(node.args) > 1 and node.args[1] == 1
-    if name in {"add", "sub"}:
-        return len(node.args) > 1 and node.args[1] == 0
+    if name in _NEUTRAL and len(node.args) > 1:
+        return _scalar(node.args[1]) == _NEUTRAL[name]
     if name in {"_to_copy", "to"} and node.args and isinstance(node.args[0], fx.Node):
         before, after = node.args[0].meta.get("val"), node.meta.get("val")
         return (
@@ -137,6 +145,13 @@ def _changes_nothing(node: fx.Node, name: str) -> bool:
             and before.dtype == after.dtype
         )
     return False
+
+
+def _scalar(argument: object) -> object:
+    """Return the number that an argument stands for, if it is a constant scalar."""
+    if isinstance(argument, fx.Node) and _operator_name(argument) == "scalar_tensor":
+        return argument.args[0]
+    return argument
 
 
 def _operator_name(node: fx.Node) -> str:
@@ -242,108 +257,42 @@ def program_of_export(exported: ExportedProgram) -> Program:
         *,
         double: bool = False,
     ) -> tuple[torch.Tensor, ...]:
-        if double:
-            graph.to(torch.float64)
-            inputs = _doubled(inputs)
-        try:
-            with torch.no_grad():
-                runner = _Streaming(graph, on_value, wanted, double=double)
-                return as_tuple(runner.run(*inputs))
-        finally:
-            if double:
-                graph.to(torch.float32)
+        inputs = doubled(inputs) if double else inputs
+        with torch.no_grad(), in_double(graph) if double else nullcontext():
+            runner = _Streaming(graph, on_value, wanted, double=double)
+            return as_tuple(runner.run(*inputs))
 
-    return Program(probes=probes, run=run)
+    def place(device: str) -> None:
+        nonlocal graph
+        if device != "cpu":  # the graph also makes tensors, on a device it names
+            graph = move_to_device_pass(exported, device).module(check_guards=False)
 
-
-def program_of_module(
-    module: torch.nn.Module, example: tuple[torch.Tensor, ...]
-) -> Program:
-    """Return a module's program seen at the outputs of its submodules.
-
-    Only submodules that one forward calls exactly once and that return one tensor
-    have a name that means one value.
-    """
-    calls: dict[str, int] = {}
-    order: list[tuple[str, str]] = []
-    moved: set[str] = set()
-
-    def count(path: str, part: torch.nn.Module) -> Callable[..., None]:
-        def hook(_: object, inputs: tuple[object, ...], output: object) -> None:
-            calls[path] = calls.get(path, 0) + 1
-            if isinstance(output, torch.Tensor):
-                order.append((path, type(part).__name__))
-                if inputs and output is inputs[0]:
-                    moved.add(path)
-
-        return hook
-
-    with torch.no_grad(), _hooked(module, count):
-        module(*example)
-    probes = tuple(
-        Probe(
-            name=path,
-            position=position,
-            kind=Kind.IDENTITY if path in moved else Kind.COMPUTE,
-            op=cls,
-            module=own_path(path),
-            source="",
-        )
-        for position, (path, cls) in enumerate(order)
-        if calls[path] == 1 and path
-    )
-    wanted = {probe.name for probe in probes if probe.kind is Kind.COMPUTE}
-
-    def run(
-        inputs: tuple[torch.Tensor, ...],
-        on_value: Callable[[str, torch.Tensor], None],
-        *,
-        double: bool = False,
-    ) -> tuple[torch.Tensor, ...]:
-        def watch(path: str, _: torch.nn.Module) -> Callable[..., None]:
-            def hook(_m: object, _i: object, output: torch.Tensor) -> None:
-                if path in wanted:
-                    on_value(path, output)
-
-            return hook
-
-        if double:
-            module.to(torch.float64)
-            inputs = _doubled(inputs)
-        try:
-            with torch.no_grad(), _hooked(module, watch):
-                return as_tuple(module(*inputs))
-        finally:
-            if double:
-                module.to(torch.float32)
-
-    return Program(probes=probes, run=run)
+    return Program(probes=probes, run=run, place=place)
 
 
-class _hooked:  # noqa: N801  # reads as a verb: with _hooked(module, …)
-    """Forward hooks on every submodule, for the length of a ``with``."""
-
-    def __init__(
-        self,
-        module: torch.nn.Module,
-        make: Callable[[str, torch.nn.Module], Callable[..., None]],
-    ) -> None:
-        self._parts = [(name, part) for name, part in module.named_modules() if name]
-        self._make = make
-        self._handles: list[Any] = []
-
-    def __enter__(self) -> None:
-        self._handles = [
-            part.register_forward_hook(self._make(name, part))
-            for name, part in self._parts
-        ]
-
-    def __exit__(self, *_: object) -> None:
-        for handle in self._handles:
-            handle.remove()
+@contextmanager
+def in_double(module: torch.nn.Module) -> Iterator[None]:
+    """Hold weights in float64 for the length of a ``with``; they come back exactly."""
+    odd = [
+        (table, name, value, value.data)
+        for part in module.modules()
+        for table in (part._parameters, part._buffers)  # noqa: SLF001  # to put back
+        for name, value in table.items()
+        if value is not None and value.is_floating_point()
+        if value.dtype != torch.float32
+    ]
+    module.to(torch.float64)
+    try:
+        yield
+    finally:
+        module.to(torch.float32)
+        for table, name, value, data in odd:
+            value.data = data
+            table[name] = value
 
 
-def _doubled(inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+def doubled(inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+    """Return inputs in float64; integers and booleans stay."""
     return tuple(
         value.to(torch.float64) if value.is_floating_point() else value
         for value in inputs

@@ -1,14 +1,15 @@
-"""What the stages are doing, while they do it: one live line, and a line for each
-long stage when it ends.
+"""What the stages are doing: one live line, and a line for each long stage at its end.
 
 On a terminal the live line moves; in a log file only ended stages appear, each once.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TextIO
 
@@ -18,15 +19,30 @@ LONG_S = 2.0
 """A stage that took longer leaves a line behind."""
 
 _TICK_S = 0.5
+_NARROW = 24
 _SAVE, _RESTORE, _CLEAR = "\x1b7", "\x1b8", "\x1b[K"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Lane:
-    """What one component or case is at, and since when."""
+    """What one thread's job is at, and since when."""
 
     progress: Progress
     since_s: float = field(default_factory=time.monotonic)
+
+    def words(self, now_s: float) -> str:
+        p = self.progress
+        return f"{p.stage} {p.subject} {p.detail} {now_s - self.since_s:.0f} s"
+
+
+def columns() -> int:
+    """Return how wide the terminal is."""
+    return shutil.get_terminal_size().columns
+
+
+def moves(stream: TextIO) -> bool:
+    """Whether a line may move on a stream: it is a terminal, and no dumb one."""
+    return stream.isatty() and os.environ.get("TERM", "") != "dumb"
 
 
 class ProgressLines:
@@ -34,34 +50,40 @@ class ProgressLines:
 
     Args:
         stream: Where to write.
-        live: Whether the stream is a terminal that a line may move on.
-        lasting: Whether ended stages leave a line; off while others write there.
+        live: Whether a line may move there.
+        room: Columns free for the live line, right of the cursor.
 
     """
 
-    def __init__(self, stream: TextIO, *, live: bool, lasting: bool = True) -> None:
+    def __init__(
+        self, stream: TextIO, *, live: bool, room: Callable[[], int] = columns
+    ) -> None:
         self._stream = stream
         self._live = live
-        self.lasting = lasting
-        self._lanes: dict[str, _Lane] = {}
+        self._room = room
+        self._lanes: dict[int, _Lane] = {}
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._ticker: threading.Thread | None = None
+        self.lasting = True
+        """Whether ended stages leave a line; off while others write there."""
 
     def tell(self, progress: Progress) -> None:
-        """Take note that a subject entered a stage, or ended (stage ``done``)."""
+        """Take note that the calling thread's job entered a stage, or is ``done``."""
         with self._lock:
-            lane = self._lanes.get(progress.subject)
-            same = lane is not None and lane.progress.stage == progress.stage
-            if lane is not None and same:
-                self._lanes[progress.subject] = replace(lane, progress=progress)
+            if self._stop.is_set():
+                return
+            mine = threading.get_ident()
+            lane = self._lanes.get(mine)
+            if lane is not None and _same(lane.progress, progress):
+                self._lanes[mine] = replace(lane, progress=progress)
                 return
             if lane is not None:
                 self._leave(lane)
             if progress.stage == "done":
-                self._lanes.pop(progress.subject, None)
+                self._lanes.pop(mine, None)
             else:
-                self._lanes[progress.subject] = _Lane(progress=progress)
+                self._lanes[mine] = _Lane(progress=progress)
             if self._live and self._ticker is None:
                 self._ticker = threading.Thread(target=self._tick, daemon=True)
                 self._ticker.start()
@@ -69,40 +91,50 @@ class ProgressLines:
     def line(self, text: str) -> None:
         """Write a line of the caller's own, above the moving one."""
         with self._lock:
-            self._write(f"{_CLEAR if self._live else ''}{text}\n")
+            self._write(f"{self._clear}{text}\n")
+
+    def clear(self) -> None:
+        """Take the live line away until its next move."""
+        with self._lock:
+            if self._ticker is not None:
+                self._write(_CLEAR)
 
     def close(self) -> None:
-        """Stop moving and leave a clean line."""
+        """Stop for good, and leave a clean line."""
         self._stop.set()
         if self._ticker is not None:
             self._ticker.join()
-            self._write(_CLEAR)
             self._ticker = None
-        self._stop.clear()
+            self._write(_CLEAR)
+
+    @property
+    def _clear(self) -> str:
+        return _CLEAR if self._live else ""
 
     def _leave(self, lane: _Lane) -> None:
         took_s = time.monotonic() - lane.since_s
         if self.lasting and took_s >= LONG_S:
             p = lane.progress
-            clear = _CLEAR if self._live else ""
-            self._write(
-                f"{clear}  {p.stage:<10} {p.subject:<24} {p.detail:<28} {took_s:6.1f} s\n"
-            )
+            about = f"  {p.stage:<10} {p.subject:<34} {p.detail:<34}"
+            self._write(f"{self._clear}{about} {took_s:7.1f} s\n")
 
     def _tick(self) -> None:
         while not self._stop.wait(_TICK_S):
             with self._lock:
-                now = time.monotonic()
-                parts = [
-                    f"{lane.progress.stage} {lane.progress.subject} "
-                    f"{lane.progress.detail} {now - lane.since_s:.0f} s"
+                now_s = time.monotonic()
+                words = [
+                    lane.words(now_s)
                     for lane in self._lanes.values()
-                    if now - lane.since_s >= _TICK_S
+                    if now_s - lane.since_s >= _TICK_S
                 ]
-                room = max(20, shutil.get_terminal_size().columns // 2 - 4)
-                text = " · ".join(parts)[:room] if parts else ""
+                room = self._room() - 3
+                text = " · ".join(words)[:room] if room >= _NARROW else ""
                 self._write(f"{_SAVE}{_CLEAR}  {text}{_RESTORE}")
 
     def _write(self, text: str) -> None:
         self._stream.write(text)
         self._stream.flush()
+
+
+def _same(one: Progress, two: Progress) -> bool:
+    return (one.stage, one.subject) == (two.stage, two.subject)

@@ -27,6 +27,7 @@ def check_reference(
     module: torch.nn.Module,
     component: Component,
     inputs: Mapping[str, np.ndarray],
+    device: str = "cpu",
 ) -> tuple[torch.Tensor, ...]:
     """Run the module twice and return its outputs, if it may serve as reference.
 
@@ -35,30 +36,18 @@ def check_reference(
             does not return the outputs that the component promises.
 
     """
-    training = [
-        name or "the module" for name, m in module.named_modules() if m.training
-    ]
-    if training:
-        _unsound(
-            f"{component.name} is in train mode ({training[0]} and "
-            f"{len(training) - 1} more); call .eval() where it is built."
-        )
-    tensors = {name: torch.tensor(value) for name, value in inputs.items()}
+    check_mode(module, component)
+    tensors = {
+        name: torch.tensor(value, device=device) for name, value in inputs.items()
+    }
     with torch.no_grad():
         first = as_tuple(module(*tensors.values()))
         first = tuple(value.clone() for value in first)
         for name, value in tensors.items():
-            if not np.array_equal(value.numpy(), inputs[name]):
-                _unsound(
-                    f"{component.name} changes its input {name!r} in place, so the "
-                    "next run sees other numbers; clone it in forward."
-                )
+            if not np.array_equal(value.cpu().numpy(), inputs[name]):
+                refuse_changed_input(component, name)
         second = as_tuple(module(*tensors.values()))
-    if len(first) != len(component.outputs):
-        _unsound(
-            f"{component.name} returns {len(first)} tensors, its recipe promises "
-            f"{len(component.outputs)}: {[o.name for o in component.outputs]}."
-        )
+    check_count(component, len(first))
     for spec, one, two in zip(component.outputs, first, second, strict=True):
         if not torch.equal(one, two) and not (one.isnan() | two.isnan()).any():
             gap = (one.double() - two.double()).abs().max().item()
@@ -67,6 +56,49 @@ def check_reference(
                 f"{spec.name!r} by up to {gap:.3e}; take the mode, not a sample."
             )
     return first
+
+
+def check_mode(module: torch.nn.Module, component: Component) -> None:
+    """Refuse a module in train mode: dropout draws, and normalisation remembers.
+
+    Raises:
+        StageError: It, or a part of it, is in train mode.
+
+    """
+    training = [name or "all of it" for name, m in module.named_modules() if m.training]
+    if training:
+        _unsound(
+            f"{component.name} is in train mode ({training[0]} and "
+            f"{len(training) - 1} more); call .eval() where it is built."
+        )
+
+
+def check_count(component: Component, count: int) -> None:
+    """Refuse another number of outputs than the recipe promises.
+
+    Raises:
+        StageError: It is another.
+
+    """
+    if count != len(component.outputs):
+        names = ", ".join(spec.name for spec in component.outputs)
+        _unsound(
+            f"{component.name} returns {count} tensors, its recipe promises "
+            f"{len(component.outputs)}: {names}."
+        )
+
+
+def refuse_changed_input(component: Component, name: str) -> None:
+    """Say that a module writes to one of its inputs.
+
+    Raises:
+        StageError: Always.
+
+    """
+    _unsound(
+        f"{component.name} changes its input {name!r} in place, so the next run sees "
+        "other numbers; clone it in forward."
+    )
 
 
 def _unsound(message: str) -> None:
@@ -80,6 +112,7 @@ def record_reference(  # one run's whole circumstances
     inputs: Mapping[str, np.ndarray],
     folder: Path,
     *,
+    device: str,
     layers: bool,
 ) -> dict[str, object]:
     """Write the trace of one sample to `folder`, and return what was seen.
@@ -90,6 +123,7 @@ def record_reference(  # one run's whole circumstances
         component: Names of the outputs.
         inputs: One sample, by name, in order.
         folder: Empty; gets the trace's two files.
+        device: Where PyTorch runs, ``cpu`` or ``cuda``.
         layers: Whether to record the program's values, or outputs alone.
 
     Returns:
@@ -100,25 +134,33 @@ def record_reference(  # one run's whole circumstances
         StageError: The module may not serve as a reference.
 
     """
-    outputs = check_reference(module, component, inputs)
+    module.to(device)
+    program.place(device)
+    outputs = check_reference(module, component, inputs, device)
     writer = TraceWriter(folder)
     for spec, value in zip(component.outputs, outputs, strict=True):
-        writer.add(OUTPUT + spec.name, value.numpy())
-    tensors = tuple(torch.tensor(value) for value in inputs.values())
+        writer.add(OUTPUT + spec.name, value.cpu().numpy())
+    tensors = tuple(torch.tensor(value, device=device) for value in inputs.values())
 
     def record(name: str, value: torch.Tensor) -> None:
         if layers:
             floating = value.is_floating_point() and value.numel() > 0
             is_mask = floating and bool((value.abs() > MASKED).any())
-            writer.add(name, value.detach().numpy(), is_mask=is_mask)
+            writer.add(name, value.detach().cpu().numpy(), is_mask=is_mask)
 
     rewritten = program.run(tensors, record)
     gap = max(
-        (one.double() - two.double()).abs().max().item()
-        for one, two in zip(outputs, rewritten, strict=True)
+        _largest_gap(one, two) for one, two in zip(outputs, rewritten, strict=True)
     )
     floors = _noise(program, tensors, writer.view(), component)
     return {"values": writer.close(floors), "rewrite_max_abs": gap}
+
+
+def _largest_gap(one: torch.Tensor, two: torch.Tensor) -> float:
+    """Return the largest difference where both are finite; judges see the others."""
+    finite = one.isfinite() & two.isfinite()
+    gaps = (one.double() - two.double()).abs()[finite]
+    return float(gaps.max()) if gaps.numel() else 0.0
 
 
 def _noise(
@@ -135,7 +177,7 @@ def _noise(
             return
         single = recorded[name]
         if single.dtype.kind == "f":
-            double = value.detach().numpy()
+            double = value.detach().cpu().numpy()
             if recorded.places[name].is_mask:
                 single, double = ended(single), ended(double)
             rms = compare(expected=double, actual=single).rms

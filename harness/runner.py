@@ -1,35 +1,37 @@
-"""A run from end to end: suite, engine, records, verdicts, report.
+"""A run: a suite's cases through the engine, their records judged one by one.
 
 The pytest plugin and the command line both stand on this; neither decides anything.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from harness.backends import DISTRIBUTIONS
-from harness.environment import environment
-from harness.gaps import Gap, load_gaps, unmatched
+from harness.gaps import Gap, load_gaps
+from harness.outcome import Outcome
 from harness.pipeline import Engine, Progress
 from harness.policy import Policy, parse_changes
 from harness.report.judged import CaseVerdict, judge_case
-from harness.report.lines import Line, summary
-from harness.report.markdown import markdown
-from harness.report.record import LAYERS, OUTPUTS, CaseRecord
-from harness.report.run_folder import REPORT, SUMMARY, RunFolder
+from harness.report.record import LAYERS, OUTPUTS, CaseRecord, Failure
+from harness.report.run_folder import RunFolder
+from harness.report.text import count
 from harness.spec import Case
 from harness.store import Store, default_root
 from harness.suite import Suite
 
-STEP_SUMMARY = "GITHUB_STEP_SUMMARY"
-"""Environment variable naming the file that a CI shows beside the job."""
+MODULES = {"onnxruntime": "onnxruntime", "mnn": "MNN"}
+"""Backend to the module that it needs."""
+
+Asked = tuple[str, str, str]
+"""Path of a suite, id of a case, and which of its checks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,14 +106,15 @@ class Run:
         self,
         suite: Suite,
         settings: Settings,
-        folder: RunFolder,
+        folder: Callable[[], RunFolder],
         on_progress: Callable[[Progress], None] | None = None,
     ) -> None:
         self.suite = suite
         self.settings = settings
-        self.folder = folder
         self.judge = Judge.of(suite, settings)
-        self.store = Store(root=Path(settings.store) if settings.store else default_root())
+        self.store = open_store(settings.store)
+        # After what may refuse: a run that cannot begin leaves no folder.
+        self.folder = folder()
         self._engine = Engine(
             self.store,
             timeout_s=suite.limits.timeout_s,
@@ -135,27 +138,30 @@ class Run:
         self.close()
 
     def close(self) -> None:
-        """End child processes; what is running is given up."""
+        """End child processes; what is running is given up, and leaves nothing."""
         self._engine.close()
+        self.store.sweep()
 
     def make(self, cases: Iterable[Case]) -> None:
         """Make all that the cases need and the store lacks."""
-        self._engine.make(cases)
+        self._engine.make(case for case in cases if not missing(case))
 
     def start(self, cases: Iterable[Case]) -> None:
         """Begin cases in the background, in order, as there is room."""
         for case in cases:
-            if case.id not in self._started:
+            if case.id not in self._started and not missing(case):
                 self._started[case.id] = self._engine.submit(case)
 
     def record(self, case: Case) -> CaseRecord:
         """Return a case's record, running it if no process of this run has."""
 
         def make() -> CaseRecord:
+            if missing(case):
+                return _unavailable(case)
             started = self._started.get(case.id)
             return started.result() if started else self._engine.run(case)
 
-        return self.folder.record_once(case.id, make)
+        return self.folder.record_once((path_of(self.suite), case.id), make)
 
     def check(self, case: Case, what: str) -> CaseVerdict:
         """Run one check of a case and judge it."""
@@ -164,119 +170,71 @@ class Run:
     def verdicts(self, case: Case) -> list[CaseVerdict]:
         """Run a case and judge every check that its record answers."""
         record = self.record(case)
-        return [self.judge.check(record, what) for what in checks_of(record)]
-
-    def missing(self, case: Case) -> str:
-        """Return why a case's runtime cannot be had here, or nothing."""
-        from importlib.util import find_spec
-
-        module = {"onnxruntime": "onnxruntime", "mnn": "MNN"}[case.backend]
-        if find_spec(module) is not None:
-            return ""
-        packages = " or ".join(DISTRIBUTIONS[case.backend])
-        return f"{case.backend} is not installed (pip install {packages})"
+        return [self.judge.check(record, what) for what in whats_of(case)]
 
 
-def checks_of(record: CaseRecord) -> tuple[str, ...]:
-    """Return which checks a record can answer."""
-    seen = {row.what for row in record.rows}
-    if record.failure is not None or not seen:
-        return (LAYERS, OUTPUTS)
-    return tuple(what for what in (LAYERS, OUTPUTS) if what in seen)
+def missing(case: Case) -> bool:
+    """Whether a case's runtime is not installed here."""
+    return find_spec(MODULES[case.backend]) is None
 
 
-def conclude(
-    folder: RunFolder,
-    suites: Sequence[Suite],
-    settings: Settings,
-    *,
-    whole: bool,
-    argv: Sequence[str],
-) -> tuple[list[Line], int]:
-    """Judge what a run recorded and write its reports.
-
-    Args:
-        folder: The run's records.
-        suites: The suites that ran.
-        settings: As the run had them.
-        whole: Whether every check of them was asked for, so that a gap or a pattern
-            that matched nothing is stale.
-        argv: The command that ran, to repeat it.
-
-    Returns:
-        The summary, and the exit code: 0 parity, 1 none, 2 could not tell.
-
-    """
-    judges = {suite.name: Judge.of(suite, settings) for suite in suites}
-    owner = {case.id: suite.name for suite in suites for case in suite.cases}
-    records = {record.case: record for record in folder.records()}
-    verdicts = [
-        judges[owner[case]].check(record, what)
-        for case, record in records.items()
-        for what in checks_of(record)
-    ]
-    stale = list(_stale(judges, verdicts, records)) if whole else []
-    report = near(folder.path / REPORT)
-    lines = list(
-        summary(records, verdicts, stale=stale, report=report, show=folder.id)
+def _unavailable(case: Case) -> CaseRecord:
+    packages = " or ".join(DISTRIBUTIONS[case.backend])
+    message = f"{case.backend} is not installed (pip install {packages})"
+    return CaseRecord(
+        case=case.id,
+        component=case.component.name,
+        backend=case.backend,
+        variant=case.variant.name,
+        asked=asdict(case.device),
+        failure=Failure(outcome=Outcome.UNAVAILABLE, message=message),
     )
-    code = exit_code(verdicts, stale)
-    text = markdown(records, verdicts, lines, folder.id)
-    (folder.path / SUMMARY).write_text(text, encoding="utf-8")
-    if step := os.environ.get(STEP_SUMMARY):
-        with Path(step).open("a", encoding="utf-8") as file:
-            file.write(text)
-    about = {
-        "suites": [str(suite.path) for suite in suites],
-        "environment": environment().to_json(),
-        "command": list(argv),
-        "exit_code": code,
+
+
+def whats_of(case: Case) -> tuple[str, ...]:
+    """Return the checks a case has: without layers where no sample compares them."""
+    layers = any(sample.layers for sample in case.samples)
+    return (LAYERS, OUTPUTS) if layers else (OUTPUTS,)
+
+
+def path_of(suite: Suite) -> str:
+    """Return a suite's path as records hold it: in full, whatever was given."""
+    return str(suite.path.resolve())
+
+
+def open_store(root: str) -> Store:
+    """Open the store at `root`, or the user's own for an empty one."""
+    return Store(root=Path(root).expanduser() if root else default_root())
+
+
+def header(suite: Suite, cases: Collection[Case], store: Store) -> str:
+    """Return the line that says what is going to run."""
+    sides = {
+        "component": {case.component.name for case in cases},
+        "backend": {case.backend for case in cases},
+        "variant": {case.variant.name for case in cases},
     }
-    folder.finish(about, [_brief(verdict) for verdict in verdicts])
-    return lines, code
+    size = sum(entry.size_bytes for entry in store.entries()) / 2**20
+    matrix = " × ".join(count(len(names), noun) for noun, names in sides.items())
+    megabytes = f"{size:,.0f}" if round(size) else f"{size:.1f}"
+    return (
+        f"parity: {near(suite.path)} · {matrix}, {count(len(cases), 'case')} · "
+        f"store {megabytes} MB"
+    )
 
 
-def _stale(
-    judges: dict[str, Judge],
-    verdicts: Sequence[CaseVerdict],
-    records: dict[str, CaseRecord],
-) -> Iterable[str]:
-    ids = [verdict.id for verdict in verdicts]
-    for judge in judges.values():
-        for gap in unmatched(judge.gaps, ids):
-            yield f"{gap.source}: the gap {gap.case!r} matches no check; remove it."
-        for record in records.values():
-            if record.failure is None:
-                names = {row.probe for row in record.rows}
-                names |= {row.module for row in record.rows}
-                case = (record.component, record.backend, record.variant)
-                yield from judge.policy.unmatched_patterns(case, names)
-
-
-def exit_code(verdicts: Sequence[CaseVerdict], stale: Sequence[str] = ()) -> int:
-    """Return 0 for parity, 1 for no parity, 2 when it could not be told."""
-    bad = [verdict for verdict in verdicts if not verdict.outcome.passed]
-    if any(verdict.outcome.measured for verdict in bad):
-        return 1
-    # A run that compared nothing, or whose own files are wrong, tells nothing.
-    return 2 if bad or stale or not verdicts else 0
-
-
-def _brief(verdict: CaseVerdict) -> dict[str, object]:
-    first = verdict.first
+def asked_of(suite: Suite, cases: Collection[Case] | None = None) -> set[Asked]:
+    """Return every check of a suite, or of some of its cases."""
     return {
-        "id": verdict.id,
-        "outcome": verdict.outcome.value,
-        "found": verdict.found.value,
-        "reason": verdict.reason,
-        "first_divergence": first.row.probe if first else None,
-        "sample": first.row.sample if first else None,
+        (path_of(suite), case.id, what)
+        for case in (suite.cases if cases is None else cases)
+        for what in whats_of(case)
     }
 
 
 def near(path: Path) -> str:
     """Return a path as short as it can be said from here."""
     try:
-        return str(path.relative_to(Path.cwd()))
+        return str(path.absolute().relative_to(Path.cwd()))
     except ValueError:
         return str(path)

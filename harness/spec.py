@@ -16,6 +16,9 @@ from harness.errors import SpecError
 DTYPES = ("float32", "float16", "float64", "int32", "int64", "bool")
 EXPORTERS = ("dynamo", "torchscript")
 BACKENDS = ("onnxruntime", "mnn")
+REFERENCE = "pytorch"
+"""The backend that every other is held against."""
+
 PROFILES = (
     "realistic",
     "unit-normal",
@@ -250,13 +253,24 @@ class Sample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One component, in one runtime, made one way, on a few samples."""
+    """One component, in one runtime, made one way, on a few samples.
+
+    Attributes:
+        component: What is compared.
+        export: How it becomes ONNX.
+        variant: How the deployed file is made from that, and for which runtime.
+        device: Where the candidate is asked to run.
+        samples: Inputs.
+        reference: Where PyTorch is asked to run.
+
+    """
 
     component: Component
     export: ExportSettings
     variant: Variant
     device: Device
     samples: tuple[Sample, ...] = field(repr=False)
+    reference: Device = Device()
 
     @property
     def backend(self) -> str:

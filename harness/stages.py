@@ -11,21 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from harness.entry import Entry
-from harness.spec import Component, Device, ExportSettings, Sample, Variant
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
-    """Samples that one exported graph serves.
-
-    Attributes:
-        shapes: Sizes to trace with; what is not open is baked in.
-        samples: In file order.
-
-    """
-
-    shapes: tuple[tuple[str, int], ...]
-    samples: tuple[Sample, ...]
+from harness.groups import Group
+from harness.spec import Component, Device, ExportSettings, Variant
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +47,11 @@ PRELOAD = {
     "torch": ("diffusers", "transformers", "harness.torch_stage", "harness.warm"),
     "convert-mnn": ("MNN", "onnx", "harness.deploy_stage"),
     "convert-onnxruntime": ("harness.deploy_stage", "harness.transform"),
-    "onnxruntime": ("harness.backends.onnxruntime", "harness.candidate", "harness.warm"),
+    "onnxruntime": (
+        "harness.backends.onnxruntime",
+        "harness.candidate",
+        "harness.warm",
+    ),
     "mnn": ("harness.backends.mnn", "harness.candidate", "harness.warm"),
 }
 """Host to what its jobs need; imported once, forked for each job."""
@@ -71,12 +62,12 @@ def prepare(
     component: Component,
     settings: ExportSettings,
     groups: Sequence[Group],
-    threads: int,
+    device: Device,
 ) -> dict[str, float]:
     """Draw, export and record all that is missing for one component (`torch`)."""
     from harness import torch_stage
 
-    return torch_stage.prepare(root, component, settings, groups, threads)
+    return torch_stage.prepare(root, component, settings, groups, device)
 
 
 def deploy(

@@ -131,7 +131,7 @@ class Store:
 
         An entry that is being made meanwhile is left to its maker.
         """
-        yield from self._sweep()
+        yield from self.sweep()
         for folder in self._folders():
             with self._locked(id_of(folder), wait=False) as held:
                 if not held:
@@ -161,8 +161,7 @@ class Store:
             The sound entries that went. One that is being made stays.
 
         """
-        for _ in self._sweep():
-            pass
+        self.sweep()
         entries = []
         for folder in self._folders():
             try:
@@ -231,14 +230,16 @@ class Store:
         with self._locked(id_of(folder), wait=False) as held:
             return held and self._discard(folder)
 
-    def _sweep(self) -> Iterator[Finding]:
+    def sweep(self) -> tuple[Finding, ...]:
         """Remove what dead makers left; a live one holds its lock."""
+        findings = []
         for left in sorted(self._making.glob("*")):
             with self._locked(left.name.rpartition(".")[0], wait=False) as held:
                 if held:
                     shutil.rmtree(left, ignore_errors=True)
                     problem = "left by a process that died before it was done"
-                    yield Finding(path=left, problem=problem, removed=True)
+                    findings.append(Finding(path=left, problem=problem, removed=True))
+        return tuple(findings)
 
     @property
     def _making(self) -> Path:

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Final
 
 from harness.components import RECIPES, describe, discover
 from harness.errors import ParityError, SuiteError
+from harness.hub import snapshot
 from harness.matrix import (
     Planned,
     check_symbols,
@@ -36,6 +37,7 @@ from harness.matrix import (
     read_bindings,
     read_count,
     read_drawing,
+    read_reference,
     read_variants,
     read_words,
     samples,
@@ -53,7 +55,6 @@ ATTENTIONS: Final = ("eager", "sdpa")
 WHATS: Final = ("layers", "outputs")
 """What is checked of a case: values on the way, and what it returns."""
 
-_CONFIGURATIONS = ("model_index.json", "*/*.json", "tokenizer*/*")
 _EXPORT_KEYS = ("exporter", "opset", "dynamic_axes", "external_data", "attention")
 _COMPONENT_KEYS = ("recipe", "variants", "shapes", *_EXPORT_KEYS)
 _GLOB = re.compile(r"[*?\[]")
@@ -204,6 +205,7 @@ def load_suite(path: Path) -> Suite:
         text = f"no [[shapes]] gives sizes to {', '.join(symbols_of(*components))}."
         raise root.error(text)
     drawing = read_drawing(inputs)
+    reference = read_reference(backends)
     planned = read_variants(backends, variants, drawing)
     cases: list[Case] = []
     for component in components:
@@ -219,6 +221,7 @@ def load_suite(path: Path) -> Suite:
                 variant=plan.variant,
                 device=plan.device,
                 samples=samples(plan.profiles, own, drawing),
+                reference=reference,
             )
             for plan in _chosen(table, planned)
         ]
@@ -256,37 +259,9 @@ def _source(table: Table) -> Source:
         text = f"[source] takes a `checkpoint` folder or a `hub` id; it {got}."
         raise table.error(text)
     if hub:
-        return Source(path=_snapshot(table, hub, seed), seed=seed)
+        return Source(path=snapshot(table, hub, seed), seed=seed)
     path = table.file.path.parent / Path(checkpoint).expanduser()
     return Source(path=path.resolve(), seed=seed)
-
-
-def _snapshot(table: Table, hub: str, seed: int | None) -> Path:
-    """Return the folder of a hub id: from the cache, or else downloaded."""
-    if not re.fullmatch(r"[\w.-]+/[\w.-]+", hub):
-        text = f"hub must read 'organisation/name', got {hub!r}."
-        raise table.error(text, "hub")
-    from huggingface_hub import snapshot_download
-
-    weights = ["*/*.safetensors"] if seed is None else []
-    for local in (True, False):
-        try:
-            found = snapshot_download(
-                hub,
-                local_files_only=local,
-                allow_patterns=[*_CONFIGURATIONS, *weights],
-                # Copies in half precision double the download and are no reference.
-                ignore_patterns=["*.fp16.*", "*.non_ema.*"],
-            )
-        except Exception as error:  # noqa: BLE001  # each transport has its own tree
-            why = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
-        else:
-            return Path(found)
-    text = (
-        f"{hub!r} is not in the Hugging Face cache and cannot be downloaded ({why}). "
-        "Check the id, the network and HF_HUB_OFFLINE, or give a `checkpoint` folder."
-    )
-    raise table.error(text, "hub")
 
 
 def _export(

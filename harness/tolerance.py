@@ -159,8 +159,9 @@ class Tier:
         return self.outputs if group == "outputs" else self.layers
 
 
-# Measured on clean UNets: ONNX Runtime within 2.3 noise floors and MNN within 8; a
-# wrong GELU stands at 400. Weights in fp16 leave about 60 dB, int8 40, int4 15.
+# Measured on fixtures/digits, two runtimes on a CPU: in full precision most components
+# are within 7 noise floors (a wrong GELU stands at 400); weights or arithmetic in
+# float16 leave 48 to 64 dB, weights in int8 33 to 60, in int4 17 to 24.
 _TIERS: Final = (
     Tier(
         name="exact",
@@ -169,23 +170,23 @@ _TIERS: Final = (
     ),
     Tier(
         name="strict",
-        outputs=Tolerance(rtol=1e-5, atol=1e-5, floors=8.0),
+        outputs=Tolerance(rtol=1e-4, atol=1e-5, floors=4.0),
         layers=Tolerance(floors=8.0),
     ),
     Tier(
         name="standard",
-        outputs=Tolerance(rtol=1e-4, atol=1e-4, floors=16.0),
+        outputs=Tolerance(rtol=1e-3, atol=1e-4, floors=16.0),
         layers=Tolerance(floors=16.0),
     ),
     Tier(
         name="relaxed",
-        outputs=Tolerance(rtol=1e-2, atol=1e-2, sqnr_db=50.0),
+        outputs=Tolerance(rtol=1e-2, atol=5e-2, sqnr_db=45.0),
         layers=Tolerance(sqnr_db=40.0),
     ),
     Tier(
         name="quantized",
-        outputs=Tolerance(sqnr_db=20.0),
-        layers=Tolerance(sqnr_db=10.0),
+        outputs=Tolerance(sqnr_db=15.0),
+        layers=Tolerance(sqnr_db=9.0),
     ),
 )
 

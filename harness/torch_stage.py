@@ -16,13 +16,15 @@ import torch
 
 from harness.components import recipe_module
 from harness.entry import Entry
+from harness.errors import StageError
 from harness.export import Exported, export_onnx
+from harness.groups import Group
 from harness.inputs import draw
 from harness.isolate import report_progress
 from harness.keys import inputs_key, onnx_key, reference_key
-from harness.reference import record_reference
-from harness.spec import Component, ExportSettings, Sample
-from harness.stages import Group
+from harness.outcome import Outcome
+from harness.reference import check_mode, record_reference
+from harness.spec import Component, Device, ExportSettings, Sample
 from harness.store import Store
 from harness.trace import load_inputs
 
@@ -32,11 +34,16 @@ def prepare(
     component: Component,
     settings: ExportSettings,
     groups: Sequence[Group],
-    threads: int,
+    device: Device,
 ) -> dict[str, float]:
-    """Make every missing input, export and reference; return seconds by stage."""
-    torch.set_num_threads(threads)
-    work = _Work(Store(root=root), component, settings)
+    """Make every missing input, export and reference; return seconds by stage.
+
+    Raises:
+        StageError: PyTorch cannot run on `device`, or a stage ended without a result.
+
+    """
+    ask_device(device)
+    work = _Work(Store(root=root), component, settings, device)
     for group in groups:
         for sample in group.samples:
             work.inputs(sample)
@@ -47,15 +54,38 @@ def prepare(
     return work.took_s
 
 
+def ask_device(device: Device) -> None:
+    """Set threads and TF32, and see that the device is there.
+
+    Raises:
+        StageError: CUDA was asked for and PyTorch has none.
+
+    """
+    torch.set_num_threads(device.threads)
+    torch.backends.cuda.matmul.allow_tf32 = device.tf32
+    torch.backends.cudnn.allow_tf32 = device.tf32
+    if device.device == "cuda" and not torch.cuda.is_available():
+        msg = (
+            f"PyTorch {torch.__version__} was asked for cuda and finds no GPU; install "
+            "a build and a driver that fit, or ask for cpu under [backend.pytorch]."
+        )
+        raise StageError(msg, outcome=Outcome.FELL_BACK)
+
+
 class _Work:
     """One component's torch stages; what they share is made when first needed."""
 
     def __init__(
-        self, store: Store, component: Component, settings: ExportSettings
+        self,
+        store: Store,
+        component: Component,
+        settings: ExportSettings,
+        device: Device,
     ) -> None:
         self.store = store
         self.component = component
         self.settings = settings
+        self.device = device
         self.took_s: dict[str, float] = {}
         self._module: torch.nn.Module | None = None
         self._exports: dict[Group, Exported] = {}
@@ -71,8 +101,6 @@ class _Work:
 
     def export(self, group: Group) -> Entry:
         def build(folder: Path) -> Mapping[str, object]:
-            how = f"opset {self.settings.opset}, {self.settings.exporter}"
-            self._say("exporting", how)
             self._exports[group] = self._export(group, folder)
             return {}
 
@@ -94,11 +122,12 @@ class _Work:
                 self.component,
                 load_inputs(inputs, self.component),
                 folder,
+                device=self.device.device,
                 layers=sample.layers,
             )
 
         graph = onnx_key(self.component, self.settings, dict(group.shapes))
-        key = reference_key(graph, inputs, layers=sample.layers)
+        key = reference_key(graph, inputs, self.device, layers=sample.layers)
         return self._timed("reference", key, build)
 
     @property
@@ -107,7 +136,9 @@ class _Work:
         if self._module is None:
             self._say("building", "PyTorch module")
             recipe = recipe_module(self.component.recipe)
-            self._module = recipe.build(self.component)
+            module = recipe.build(self.component)
+            check_mode(module, self.component)  # exporting would fail for odd reasons
+            self._module = module
         return self._module
 
     def _export(self, group: Group, folder: Path) -> Exported:
@@ -116,6 +147,8 @@ class _Work:
             # The exported copy may be rewritten; the reference never is.
             recipe = recipe_module(self.component.recipe)
             module = recipe.build(self.component, attention=self.settings.attention)
+        how = f"opset {self.settings.opset}, {self.settings.exporter}"
+        self._say("exporting", how)
         shapes = dict(group.shapes)
         traced = Sample(
             profile="unit-normal", index=0, shapes=tuple(sorted(shapes.items()))

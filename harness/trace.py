@@ -7,6 +7,8 @@ where each lies and how noisy it is.
 from __future__ import annotations
 
 import json
+import math
+import mmap
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -46,6 +48,11 @@ class Place:
     floor_rms: float | None = None
     is_mask: bool = False
 
+    @property
+    def size_bytes(self) -> int:
+        """What the value takes."""
+        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
+
 
 @dataclass(frozen=True, slots=True)
 class Trace:
@@ -62,10 +69,23 @@ class Trace:
 
     def __getitem__(self, name: str) -> np.ndarray:
         place = self.places[name]
-        dtype = np.dtype(place.dtype)
-        count = int(np.prod(place.shape, dtype=np.int64))
-        end = place.offset_bytes + count * dtype.itemsize
-        return self._bytes[place.offset_bytes : end].view(dtype).reshape(place.shape)
+        end = place.offset_bytes + place.size_bytes
+        data = self._bytes[place.offset_bytes : end]
+        return data.view(np.dtype(place.dtype)).reshape(place.shape)
+
+    def forget(self, name: str) -> None:
+        """Let the system take a value's pages back; reading it again maps them again.
+
+        A page that was read counts as this process's memory until then.
+        """
+        mapped = getattr(self._bytes, "_mmap", None)
+        if mapped is None or not hasattr(mmap, "MADV_DONTNEED"):
+            return
+        place = self.places[name]
+        start = -(-place.offset_bytes // mmap.PAGESIZE) * mmap.PAGESIZE
+        length = place.offset_bytes + place.size_bytes - start
+        if length > 0:
+            mapped.madvise(mmap.MADV_DONTNEED, start, length)
 
     def floor_rms(self, name: str) -> float | None:
         """Return the value's noise floor, in its own unit."""
@@ -89,6 +109,13 @@ def open_trace(folder: Path) -> Trace:
         name: Place(**{**row, "shape": tuple(row["shape"])})
         for name, row in rows.items()
     }
+    ends = [place.offset_bytes + place.size_bytes for place in places.values()]
+    if size < max(ends, default=0):
+        msg = (
+            f"{folder / VALUES} holds {size:,} bytes, shorter than the {max(ends):,} "
+            "that its index says. Run `parity store verify`."
+        )
+        raise StoreError(msg)
     data = (
         np.memmap(folder / VALUES, dtype=np.uint8, mode="r")
         if size
@@ -117,7 +144,7 @@ class TraceWriter:
         if name in self._places:
             msg = f"{name!r} is recorded twice in one run."
             raise StoreError(msg)
-        value = np.ascontiguousarray(value)
+        value = np.asarray(value, order="C")  # ascontiguousarray adds an axis to none
         self._file.write(b"\0" * (-self._file.tell() % _ALIGN_BYTES))
         self._places[name] = Place(
             dtype=value.dtype.name,

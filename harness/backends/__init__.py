@@ -1,8 +1,7 @@
 """Runtimes that a deployed file is run in; one module each, imported when used.
 
 A backend module has ``open_session(artifact, device, outputs)``, a context manager
-that gives a `Session`, and ``fallback(log)``, which finds the runtime's own words for
-having run elsewhere than asked.
+that gives a `Session`. Their words for having run elsewhere than asked are in `words`.
 """
 
 from __future__ import annotations
@@ -99,10 +98,6 @@ class Backend(Protocol):
             StageError: The file is refused, or the device is not there.
 
         """
-        ...
-
-    def fallback(self, log: str) -> str | None:
-        """Return the line of native output that tells of another device, if any."""
         ...
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -39,8 +38,14 @@ _FORWARD_TYPES = {
     "vulkan": (7,),
 }
 """MNNForwardType numbers that a device may answer with."""
-_FALLBACK = re.compile(r".*Can't Find type=\d+ backend, use \d+ instead.*")
-_ERROR = re.compile(r".*(?:Compute Shape Error|Reshape error|Error for|code=\d+).*")
+_ERRORS = {
+    1: "out of memory",
+    2: "not supported",
+    3: "its shapes could not be computed",
+    4: "no execution",
+    5: "invalid value",
+}
+"""ErrorCode.hpp, as far as a run can end in it."""
 _INT32 = np.iinfo(np.int32)
 
 
@@ -63,7 +68,9 @@ class MnnSession:
             )
             self._inputs = self._net.getSessionInputAll(self._session)
             found = sorted(self._net.getSessionOutputAll(self._session))
-        except (SystemError, RuntimeError, ValueError) as error:
+        except StageError:
+            raise
+        except Exception as error:  # MNN raises no class of its own
             msg = (
                 f"MNN {MNN.version()} refuses {path.name}: it is truncated, of another "
                 f"version, or no MNN file ({error})."
@@ -100,7 +107,7 @@ class MnnSession:
     def run(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Run as deployed."""
         self._fill(feeds)
-        self._net.runSession(self._session)
+        self._check_ran(self._net.runSession(self._session))
         return self._read_outputs()
 
     def watch(
@@ -129,9 +136,10 @@ class MnnSession:
                 return False
             return True
 
-        self._net.runSessionWithCallBackInfo(self._session, begin, end)
+        code = self._net.runSessionWithCallBackInfo(self._session, begin, end)
         if failure:
             raise failure[0]
+        self._check_ran(code)
         return self._read_outputs()
 
     def close(self) -> None:
@@ -165,6 +173,16 @@ class MnnSession:
             tensor.copyFrom(
                 MNN.Tensor(value.shape, kind, value, MNN.Tensor_DimensionType_Caffe)
             )
+
+    def _check_ran(self, code: int) -> None:
+        """Refuse what a run that failed has left in memory: it reads like numbers."""
+        if code != 0:
+            msg = (
+                f"MNN {MNN.version()} cannot run {self._path.name} on inputs of "
+                f"{sorted(self._shapes.items())}: error {code}, "
+                f"{_ERRORS.get(code, 'see ErrorCode.hpp')}."
+            )
+            raise StageError(msg, outcome=Outcome.RUN)
 
     def _read_outputs(self) -> dict[str, np.ndarray]:
         tensors = self._net.getSessionOutputAll(self._session)
@@ -224,11 +242,3 @@ def open_session(
         yield session
     finally:
         session.close()
-
-
-def fallback(log: str) -> str | None:
-    """Return MNN's own line about running on another backend, or a shape error's."""
-    for pattern in (_FALLBACK, _ERROR):
-        if found := pattern.search(log):
-            return found.group().strip()
-    return None

@@ -54,7 +54,7 @@ class OrtSession:
         self._path = path
         self._device = device
         self._outputs = tuple(outputs)
-        self._proto = onnx.load(path, load_external_data=False)
+        self._proto = _read(path)
         self._inputs = tuple(value.name for value in self._proto.graph.input)
         self._deployed: ort.InferenceSession | None = self._open(
             path, ort.GraphOptimizationLevel.ORT_ENABLE_ALL
@@ -290,10 +290,12 @@ def open_session(
         session.close()
 
 
-def fallback(log: str) -> str | None:
-    """Return nothing: the provider list has been held against what was asked."""
-    del log
-    return None  # the protocol returns a line or None
+def _read(path: Path) -> onnx.ModelProto:
+    try:
+        return onnx.load(path, load_external_data=False)
+    except Exception as error:  # whatever protobuf makes of it
+        msg = f"{path.name} is truncated or no ONNX file ({_first_line(error)})."
+        raise StageError(msg, outcome=Outcome.LOAD) from error
 
 
 def _first_line(error: Exception) -> str:

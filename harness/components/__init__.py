@@ -14,10 +14,12 @@ from __future__ import annotations
 
 import importlib
 import json
+import traceback
 from collections.abc import Mapping
+from pathlib import Path
 from types import ModuleType
 
-from harness.errors import SuiteError
+from harness.errors import ParityError, SuiteError
 from harness.spec import Component, Source
 
 RECIPES = {
@@ -71,6 +73,9 @@ def recipe_module(name: str) -> ModuleType:
             )
         else:
             msg = f"Recipe {name!r} needs {missing!r}, which is not installed."
+        raise SuiteError(msg) from error
+    except Exception as error:  # somebody's own code may raise anything
+        msg = f"Recipe {name!r} cannot be imported: {_said(error)}."
         raise SuiteError(msg) from error
     lacking = [verb for verb in _VERBS if not callable(getattr(module, verb, None))]
     if lacking:
@@ -131,7 +136,14 @@ def describe(
     options = dict(options or {})
     try:
         inputs, outputs = recipe_module(recipe).signature(source, options)
-    except KeyError as error:
+    except ParityError:
+        raise
+    except Exception as error:
+        if recipe not in RECIPES:  # somebody's own code may raise anything
+            msg = f"{name}: signature() of recipe {recipe!r} failed: {_said(error)}."
+            raise SuiteError(msg) from error
+        if not isinstance(error, KeyError):
+            raise
         msg = (
             f"{name}: a config.json of {source.path} has no {error.args[0]!r}, which "
             f"recipe {recipe!r} reads; save it again with save_pretrained()."
@@ -145,3 +157,13 @@ def describe(
         outputs=outputs,
         options=tuple(sorted(options.items())),
     )
+
+
+def _said(error: Exception) -> str:
+    """Return an exception's first line, and the line of code that it comes from."""
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    file, line = place.filename, place.lineno
+    if isinstance(error, SyntaxError) and error.filename:
+        file, line = error.filename, error.lineno
+    first = str(error).strip().partition("\n")[0]
+    return f"{type(error).__name__}: {first} ({Path(file).name}:{line})"

@@ -6,7 +6,7 @@ Reads records only, so that a run can be judged again at any time.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
 
@@ -15,7 +15,8 @@ from harness.gaps import Gap
 from harness.judge import Verdict, judge
 from harness.outcome import Outcome
 from harness.policy import Policy
-from harness.report.record import LAYERS, OUTPUTS, CaseRecord, Row
+from harness.report.record import LAYERS, OUTPUTS, CaseRecord, Key, Row
+from harness.report.text import count, in_floors, operator
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +33,7 @@ class CaseVerdict:
 
     Attributes:
         case: ``component/backend/variant``.
+        suite: Path of the suite's file.
         what: ``layers`` or ``outputs``.
         outcome: How it ended, known gaps considered.
         found: How it ended before known gaps were considered.
@@ -39,25 +41,51 @@ class CaseVerdict:
         worst: Row with the largest usage; None where there is no row.
         first: First divergence: the earliest row out of tolerance whose inputs are
             within, or failing that the earliest one out; None if all are within.
-        inputs_floors: Largest error of that row's inputs, in floors; None without.
+        inputs: The rows that the first divergence was made from.
         rows: Every judged row, in order.
 
     """
 
     case: str
+    suite: str
     what: str
     outcome: Outcome
     found: Outcome
     reason: str
     worst: JudgedRow | None
     first: JudgedRow | None
-    inputs_floors: float | None
+    inputs: tuple[JudgedRow, ...]
     rows: tuple[JudgedRow, ...]
 
     @property
     def id(self) -> str:
         """``component/backend/variant/what``, as a test names it."""
         return f"{self.case}/{self.what}"
+
+    @property
+    def key(self) -> Key:
+        """Suite and case."""
+        return self.suite, self.case
+
+    @property
+    def inputs_floors(self) -> float | None:
+        """Largest error of the first divergence's inputs, in floors."""
+        floors = [judged.row.comparison.floor_multiple for judged in self.inputs]
+        return max((value for value in floors if value is not None), default=None)
+
+    @property
+    def sentence(self) -> str:
+        """What is wrong, where, how much; one line, as a test fails with it."""
+        if self.first is None or self.outcome is Outcome.STALE_GAP:
+            return f"{self.id}: {self.outcome}: {self.reason}"
+        first = self.first.row
+        text = (
+            f"{self.id}: parts at {first.module or first.probe} "
+            f"({operator(first.op)}), {first.sample}: {self.first.verdict.reason}"
+        )
+        if self.inputs_floors is not None:
+            text += f"; inputs to it agree to {in_floors(self.inputs_floors)}"
+        return text
 
     @property
     def usage(self) -> float:
@@ -78,18 +106,19 @@ def judge_case(
     rows = tuple(_judged(record, what, policy))
     failing = [judged for judged in rows if not judged.verdict.passed]
     worst = max(rows, key=lambda judged: judged.verdict.usage, default=None)
-    first, inputs_floors = first_divergence(rows, failing)
-    found, reason = _found(record, what, rows, failing, worst, min_coverage)
+    first, inputs = first_divergence(rows, failing)
+    found, reason = _found(record, what, rows, min_coverage)
     applied = known_gaps.apply(gaps, f"{record.case}/{what}", found, today)
     return CaseVerdict(
         case=record.case,
+        suite=record.suite,
         what=what,
         outcome=applied.outcome,
         found=found,
         reason=f"{reason}; {applied.reason}" if applied.reason else reason,
         worst=worst,
         first=first,
-        inputs_floors=inputs_floors,
+        inputs=inputs,
         rows=rows,
     )
 
@@ -118,22 +147,26 @@ def _judged(record: CaseRecord, what: str, policy: Policy) -> Iterator[JudgedRow
         )
 
 
-def _found(  # everything that can decide a case
+def skipped(verdict: CaseVerdict, required: Collection[str]) -> bool:
+    """Whether a check says nothing, as its runtime is missing and may be."""
+    backend = verdict.case.split("/")[1]
+    return verdict.found is Outcome.UNAVAILABLE and backend not in required
+
+
+def _found(
     record: CaseRecord,
     what: str,
     rows: Sequence[JudgedRow],
-    failing: Sequence[JudgedRow],
-    worst: JudgedRow | None,
     min_coverage: float,
 ) -> tuple[Outcome, str]:
     if record.failure is not None:
         return Outcome(record.failure.outcome), record.failure.message
-    if not rows or worst is None:
+    if not rows:
         return Outcome.EMPTY, f"no {what} were compared"
-    if failing:
+    if failing := [judged for judged in rows if not judged.verdict.passed]:
         loudest = max(failing, key=lambda judged: judged.verdict.usage)
         return loudest.verdict.outcome, (
-            f"{len(failing)} of {len(rows)} out of tolerance; worst "
+            f"{len(failing):,} of {count(len(rows), 'value')} out of tolerance; worst "
             f"{_name(loudest.row)}: {loudest.verdict.reason}"
         )
     if what == LAYERS:
@@ -143,6 +176,7 @@ def _found(  # everything that can decide a case
                 f"{share:.1%} of computing operators compared, at least "
                 f"{min_coverage:.0%} asked; missing {_missing(record)}"
             )
+    worst = max(rows, key=lambda judged: judged.verdict.usage)
     return Outcome.WITHIN, f"{_name(worst.row)}: {worst.verdict.reason}"
 
 
@@ -165,8 +199,8 @@ def _name(row: Row) -> str:
 
 def first_divergence(
     rows: Iterable[JudgedRow], failing: Sequence[JudgedRow]
-) -> tuple[JudgedRow | None, float | None]:
-    """Return where a run first parts, and how far its inputs were off, in floors.
+) -> tuple[JudgedRow | None, tuple[JudgedRow, ...]]:
+    """Return where a run first parts, and the values that was made from.
 
     Errors are not monotone in depth, so every row is looked at: the first divergence
     is the earliest whose inputs are all within. Several samples may each have one;
@@ -179,21 +213,15 @@ def first_divergence(
     for judged in ordered:
         parents = _parents(judged, by_name)
         if all(parent.verdict.passed for parent in parents):
-            return judged, _largest_floors(parents)
+            return judged, parents
     if not ordered:
-        return None, None
-    return ordered[0], _largest_floors(_parents(ordered[0], by_name))
+        return None, ()
+    return ordered[0], _parents(ordered[0], by_name)
 
 
 def _parents(
     judged: JudgedRow, by_name: dict[tuple[str, str], JudgedRow]
-) -> list[JudgedRow]:
-    row = judged.row
-    return [
-        by_name[row.sample, name] for name in row.parents if (row.sample, name) in by_name
-    ]
-
-
-def _largest_floors(parents: Iterable[JudgedRow]) -> float | None:
-    floors = [parent.row.comparison.floor_multiple for parent in parents]
-    return max((value for value in floors if value is not None), default=None)
+) -> tuple[JudgedRow, ...]:
+    sample = judged.row.sample
+    there = ((sample, name) for name in judged.row.parents)
+    return tuple(by_name[key] for key in there if key in by_name)

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from harness.report.judged import CaseVerdict, coverage_share
-from harness.report.lines import Line
-from harness.report.record import LAYERS, OUTPUTS, CaseRecord
+from harness.report.record import LAYERS, OUTPUTS, CaseRecord, labels
+from harness.report.text import Line
 
 
 def markdown(
-    records: Mapping[str, CaseRecord],
+    records: Sequence[CaseRecord],
     verdicts: Sequence[CaseVerdict],
     lines: Sequence[Line],
     run: str,
 ) -> str:
     """Return the summary and one table row a case."""
-    by_id = {verdict.id: verdict for verdict in verdicts}
+    by_check = {(*verdict.key, verdict.what): verdict for verdict in verdicts}
+    names = labels(records)
     body = "\n".join(line.text for line in lines)
     head = f"## Parity {run}\n\n```text\n{body}\n```\n"
     if not records:
@@ -25,11 +26,13 @@ def markdown(
         "| case | layers | outputs | worst output | SQNR dB | coverage |",
         "|---|---|---|--:|--:|--:|",
     ]
-    for case, record in records.items():
-        layers, outputs = (by_id.get(f"{case}/{what}") for what in (LAYERS, OUTPUTS))
+    for record in records:
+        layers, outputs = (
+            by_check.get((*record.key, what)) for what in (LAYERS, OUTPUTS)
+        )
         table.append(
-            f"| {case} | {_outcome(layers)} | {_outcome(outputs)} | {_floors(outputs)} "
-            f"| {_sqnr(outputs)} | {_coverage(record)} |"
+            f"| {names[record.key]} | {_outcome(layers)} | {_outcome(outputs)} "
+            f"| {_floors(outputs)} | {_sqnr(outputs)} | {_coverage(record)} |"
         )
     return f"{head}\n" + "\n".join(table) + "\n"
 

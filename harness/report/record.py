@@ -6,7 +6,8 @@ It is small, JSON, and can be judged again under other tolerances without a mode
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,9 @@ LAYERS = "layers"
 OUTPUTS = "outputs"
 WHATS = (LAYERS, OUTPUTS)
 """The two checks of a case: values in between as watched, outputs as deployed."""
+
+Key = tuple[str, str]
+"""Suite and case: two suites of one run may both have a ``unet/mnn/fp32``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +69,7 @@ class CaseRecord:
         component: First part of the id.
         backend: Second part.
         variant: Third part.
+        suite: Path of the suite's file, in full; empty outside a run.
         rows: Every comparison, in order of execution within a sample.
         failure: Set when a stage ended without an answer; `rows` may then be short.
         asked: Device settings that were asked for.
@@ -84,6 +89,7 @@ class CaseRecord:
     component: str
     backend: str
     variant: str
+    suite: str = ""
     rows: tuple[Row, ...] = ()
     failure: Failure | None = None
     asked: Mapping[str, Any]
@@ -95,9 +101,18 @@ class CaseRecord:
     took_s: Mapping[str, float] | None = None
     peak_bytes: int = 0
 
+    @property
+    def key(self) -> Key:
+        """What it is known by within a run."""
+        return self.suite, self.case
+
     def to_json(self) -> dict[str, Any]:
-        """Return JSON values; rows as columns, so that 10,000 of them stay small."""
-        data = {name: getattr(self, name) for name in self.__slots__ if name != "rows"}
+        """Return strict JSON values; rows as columns, so that 10,000 stay small."""
+        data = {
+            name: _strict(getattr(self, name))
+            for name in self.__slots__
+            if name != "rows"
+        }
         data["failure"] = asdict(self.failure) if self.failure else None
         probes: dict[tuple[Any, ...], int] = {}
         measured = []
@@ -132,17 +147,57 @@ class CaseRecord:
         )
         failure = Failure(**data["failure"]) if data["failure"] else None
         rest = {name: value for name, value in data.items() if name != "probes"}
+        rest |= {name: _numbers(rest[name]) for name in _MEASURES}
         return cls(**{**rest, "rows": rows, "failure": failure})
 
 
 _ABOUT = tuple(name for name in Row.__slots__ if name not in {"sample", "comparison"})
 _MEASURED = tuple(field.name for field in fields(Comparison))
+_MEASURES = ("observer_max_abs", "rewrite_max_abs")
+
+
+def _strict(value: object) -> Any:  # noqa: ANN401  # what JSON holds
+    """Return a value with words where JSON has no number: ``nan``, ``inf``."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {str(name): _strict(entry) for name, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_strict(entry) for entry in value]
+    return value
+
+
+def _numbers(value: Any) -> Any:  # noqa: ANN401  # what JSON holds
+    if isinstance(value, dict):
+        return {name: _numbers(entry) for name, entry in value.items()}
+    return float(value) if isinstance(value, str) else value
+
+
+def labels(records: Iterable[CaseRecord]) -> dict[Key, str]:
+    """Return how each case is called: by its id, its suite before it if there are two.
+
+    >>> about = {"component": "", "backend": "", "variant": "", "asked": {}}
+    >>> one = CaseRecord(case="c", suite="/a/one/parity.toml", **about)
+    >>> two = CaseRecord(case="c", suite="/a/two/parity.toml", **about)
+    >>> list(labels([one]).values()), list(labels([one, two]).values())
+    (['c'], ['one:c', 'two:c'])
+    """
+    keys = [record.key for record in records]
+    suites = {suite for suite, _ in keys}
+    short = {suite: Path(suite).parent.name for suite in suites}
+    if len(set(short.values())) < len(suites):
+        short = {suite: suite for suite in suites}
+    if len(suites) <= 1:
+        return {key: key[1] for key in keys}
+    return {(suite, case): f"{short[suite]}:{case}" for suite, case in keys}
 
 
 def save_record(record: CaseRecord, path: Path) -> None:
     """Write the record to `path` in one move."""
     temporary = path.with_suffix(".part")
-    temporary.write_text(json.dumps(record.to_json()), encoding="utf-8")
+    temporary.write_text(
+        json.dumps(record.to_json(), allow_nan=False), encoding="utf-8"
+    )
     temporary.replace(path)
 
 

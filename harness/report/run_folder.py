@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -14,14 +15,14 @@ from typing import Any
 from filelock import FileLock
 
 from harness.errors import SuiteError
-from harness.report.record import CaseRecord, load_record, save_record
+from harness.report.record import CaseRecord, Key, load_record, save_record
 
 SCHEMA = 1
 REPORT = "report.json"
 SUMMARY = "summary.md"
 LAST = "last"
 _CASES = "cases"
-_ID = re.compile(r"\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d(?:-\d+)?")
+_ID = re.compile(r"(\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d)(?:-(\d+))?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,13 +43,14 @@ class RunFolder:
         for attempt in range(1000):
             path = runs / (f"{name}-{attempt}" if attempt else name)
             try:
-                (path / _CASES).mkdir(parents=True)
+                path.mkdir(parents=True)
             except FileExistsError:
-                continue
+                if not runs.is_dir():
+                    raise _unwritable(runs, "it is no folder") from None
             except OSError as error:
-                msg = f"{runs} cannot be written to ({error.strerror}); give another."
-                raise SuiteError(msg) from error
-            return cls(path=path)
+                raise _unwritable(runs, error.strerror) from error
+            else:
+                return cls(path=path)
         msg = f"{runs} already has a thousand runs of this second."
         raise SuiteError(msg)
 
@@ -57,45 +59,80 @@ class RunFolder:
         """The folder's name."""
         return self.path.name
 
-    def record_once(
-        self, case: str, make: Callable[[], CaseRecord]
-    ) -> CaseRecord:
-        """Return the case's record, making it if no process of this run has."""
-        path = self.path / _CASES / f"{case.replace('/', '+')}.json"
+    def record_once(self, key: Key, make: Callable[[], CaseRecord]) -> CaseRecord:
+        """Return the case's record, making it if no process of this run has.
+
+        Raises:
+            SuiteError: The folder cannot be written.
+
+        """
+        suite, case = key
+        of_suite = hashlib.sha256(suite.encode()).hexdigest()[:8]
+        path = self.path / _CASES / f"{of_suite}+{case.replace('/', '+')}.json"
+        try:
+            # xdist's workers share a folder that its controller has only named.
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise _unwritable(self.path, error.strerror) from error
         if path.is_file():
             return load_record(path)
         with FileLock(path.with_suffix(".lock")):
             if path.is_file():
                 return load_record(path)
-            record = make()
+            record = replace(make(), suite=suite)
             save_record(record, path)
             return record
 
-    def records(self) -> Iterator[CaseRecord]:
-        """Yield the records made so far, by case id."""
-        for path in sorted((self.path / _CASES).glob("*.json")):
-            yield load_record(path)
+    def records(self) -> dict[Key, CaseRecord]:
+        """Return the records made so far."""
+        paths = sorted((self.path / _CASES).glob("*.json"))
+        return {record.key: record for record in map(load_record, paths)}
 
-    def finish(self, about: Mapping[str, Any], verdicts: list[dict[str, Any]]) -> Path:
+    def finish(
+        self,
+        about: Mapping[str, Any],
+        verdicts: Iterable[Mapping[str, Any]],
+        records: Iterable[CaseRecord],
+    ) -> Path:
         """Write ``report.json`` and drop the pieces it was made of."""
-        records = [record.to_json() for record in self.records()]
         report = {"schema": SCHEMA, "id": self.id, **about}
-        report |= {"verdicts": verdicts, "cases": records}
+        report["verdicts"] = list(verdicts)
+        report["cases"] = [record.to_json() for record in records]
+        text = json.dumps(report, sort_keys=True, allow_nan=False)
         path = self.path / REPORT
         temporary = path.with_suffix(".part")
-        temporary.write_text(json.dumps(report, sort_keys=True), encoding="utf-8")
+        temporary.write_text(text, encoding="utf-8")
         temporary.replace(path)
         shutil.rmtree(self.path / _CASES, ignore_errors=True)
         return path
 
+    def discard(self) -> None:
+        """Remove the folder: nothing was recorded in it."""
+        shutil.rmtree(self.path, ignore_errors=True)
+
+
+def _unwritable(folder: Path, why: str | None) -> SuiteError:
+    return SuiteError(f"{folder} cannot be written to ({why}); give another.")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """A finished run, read back."""
+    """A finished run, read back.
+
+    Attributes:
+        id: Name of its folder.
+        suites: Each suite's path, in full, to the digests that its files had.
+        required: Backends that could not be skipped.
+        asked: Suite, case and check: what was asked for.
+        records: By suite and case, in the run's order.
+
+    """
 
     id: str
-    about: Mapping[str, Any]
-    records: Mapping[str, CaseRecord]
+    suites: Mapping[str, Mapping[str, str]]
+    required: tuple[str, ...]
+    asked: tuple[tuple[str, str, str], ...]
+    records: Mapping[Key, CaseRecord]
 
 
 def load_report(runs: Path, name: str) -> Report:
@@ -111,15 +148,32 @@ def load_report(runs: Path, name: str) -> Report:
     except (OSError, ValueError) as error:
         msg = f"{path} cannot be read as a report: {error}."
         raise SuiteError(msg) from error
-    if data.get("schema") != SCHEMA:
+    schema = data.get("schema") if isinstance(data, dict) else None
+    if schema != SCHEMA:
         msg = (
-            f"{path} has schema {data.get('schema')}, this version reads {SCHEMA}; "
+            f"{path} has schema {schema}, this version reads {SCHEMA}; "
             "use the version that wrote it, or run again."
         )
         raise SuiteError(msg)
-    records = [CaseRecord.from_json(case) for case in data.pop("cases")]
+    try:
+        return _report(data)
+    except (KeyError, TypeError, ValueError) as error:
+        msg = f"{path} is damaged ({type(error).__name__}: {error}); run again."
+        raise SuiteError(msg) from error
+
+
+def _report(data: Mapping[str, Any]) -> Report:
+    records = [CaseRecord.from_json(case) for case in data["cases"]]
+    asked = []
+    for verdict in data["verdicts"]:
+        case, _, what = verdict["id"].rpartition("/")
+        asked.append((verdict["suite"], case, what))
     return Report(
-        id=data["id"], about=data, records={record.case: record for record in records}
+        id=data["id"],
+        suites={suite["path"]: suite["files"] for suite in data["suites"]},
+        required=tuple(data["required"]),
+        asked=tuple(asked),
+        records={record.key: record for record in records},
     )
 
 
@@ -137,15 +191,19 @@ def find_run(runs: Path, name: str) -> Path:
         if (folder / REPORT).is_file():
             return folder / REPORT
     finished = sorted(
-        folder.name
-        for folder in runs.glob("*")
-        if _ID.fullmatch(folder.name) and (folder / REPORT).is_file()
+        (folder for folder in runs.glob("*") if (folder / REPORT).is_file()), key=_age
     )
     if name == LAST and finished:
-        return runs / finished[-1] / REPORT
-    newest = ", ".join(finished[-3:]) or "none"
+        return finished[-1] / REPORT
+    newest = ", ".join(folder.name for folder in finished[-3:]) or "none"
     msg = (
         f"There is no run {name!r} under {runs}; the newest are {newest}. "
         "`parity run` makes one."
     )
     raise SuiteError(msg)
+
+
+def _age(folder: Path) -> tuple[str, float]:
+    """Sort by the second in the name; within one, by when the report was written."""
+    named = _ID.fullmatch(folder.name)
+    return (named[1] if named else "", (folder / REPORT).stat().st_mtime)

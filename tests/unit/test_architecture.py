@@ -21,22 +21,29 @@ LAYERS = (
     # nouns, files, child processes
     ("spec", "tolerance", "toml_file", "digest", "job"),
     ("entry", "isolate", "policy", "gaps", "align", "matrix", "components.*"),
-    ("store", "trace", "keys", "suite", "inputs", "backends"),
+    ("groups", "hub", "backends"),
+    ("store", "trace", "keys", "suite", "inputs"),
     # measure
     ("kernel",),
     ("compare", "timing"),
+    ("warm",),
     # judge
     ("judge",),
     # report
     ("report.*",),
     # frameworks
-    ("program",),
-    ("reference", "export", "convert", "backends.*"),
+    ("graph", "program", "refusal", "weights"),
+    ("submodules",),
+    ("reference",),
+    ("export", "convert", "backends.*"),
     ("transform", "tune"),
     # stages, and their order
     ("stages",),
     ("torch_stage", "deploy_stage", "candidate"),
     ("pipeline", "localise", "explain", "e2e.*", "doctor.*", "init"),
+    ("progress", "runner"),
+    ("conclude",),
+    ("parity_session",),
     # people
     ("plugin", "cli"),
     ("__main__",),
@@ -50,17 +57,21 @@ HOMES = {
     "numpy": (
         *("spec", "trace", "digest", "store", "inputs", "align", "gaps", "suite"),
         *("backends", "backends.*", "components.*", "program", "reference"),
-        *("kernel", "compare", "timing", "tune", "export", "convert", "report.*"),
+        *("kernel", "compare", "warm", "timing", "tune", "export", "graph", "convert"),
         *("torch_stage", "candidate", "pipeline", "localise", "explain", "e2e.*"),
-        "doctor.child",
+        *("report.*", "doctor.child"),
     ),
     "numba": ("kernel", "compare", "doctor.child"),
     "torch": (
         *("components.*", "program", "reference", "export", "backends.pytorch"),
-        *("torch_stage", "e2e.*", "doctor.child"),
+        *("refusal", "submodules", "weights", "torch_stage", "e2e.*"),
+        "doctor.child",
     ),
-    "onnx": ("export", "convert", "transform", "backends.onnxruntime", "doctor.child"),
-    "onnx_ir": ("export",),
+    "onnx": (
+        *("export", "graph", "convert", "transform", "backends.onnxruntime"),
+        "doctor.child",
+    ),
+    "onnx_ir": ("weights", "export"),
     "onnxscript": ("export",),
     "onnxruntime": ("transform", "backends.onnxruntime", "doctor.child"),
     "MNN": ("convert", "backends.mnn", "doctor.child"),

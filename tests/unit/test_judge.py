@@ -317,7 +317,7 @@ def test_beyond_the_limit_is_more_than_1_though_the_ratio_rounds_to_1():
 
     assert verdict.outcome is Outcome.EXCEEDS
     assert verdict.usage > 1.0
-    assert verdict.reason == "SQNR 0.9999999999999999 dB, at least 1.0 asked"
+    assert verdict.reason == "SQNR 0.9999999999999999 dB, at least 1 asked"
 
 
 @pytest.mark.parametrize(

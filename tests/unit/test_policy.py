@@ -167,7 +167,7 @@ PROBE = WIDE + '[unet.mnn.fp32.probes."*.q"]\n'
         ),
         pytest.param(
             NARROW + 'outputs = { tier = "strict", floors = 40.0 }',
-            "5: outputs is looser than tier 'strict' (floors 40 for 8)",
+            "5: outputs is looser than tier 'strict' (floors 40 for 4)",
             id="looser-than-the-tier-it-names",
         ),
         pytest.param(

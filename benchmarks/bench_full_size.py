@@ -1,0 +1,132 @@
+"""Full-size Stable Diffusion 1.5 UNet: what watching every value costs.
+
+    python benchmarks/bench_full_size.py [--store DIR] [--rounds N]
+
+*Bare* is the work nobody can avoid: load and run once in PyTorch, in ONNX Runtime and
+in MNN, each in a process of its own. *Parity* is both runtimes held against the
+reference, all values, with a warm store. They are interleaved in one run.
+To reach: parity at most 1.25 times bare, and no process above the bare peak memory of
+its runtime plus 0.5 GiB. The first run makes the store: about 5 minutes and 14 GB.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from bare import bare_mnn, bare_onnxruntime, bare_pytorch
+
+from harness import export_files, keys
+from harness.convert import MODEL as MNN_MODEL
+from harness.groups import sample_groups
+from harness.isolate import Host
+from harness.pipeline import Engine
+from harness.report.record import LAYERS
+from harness.spec import Case
+from harness.stages import PRELOAD
+from harness.store import Store
+from harness.suite import load_suite
+
+TIMEOUT_S = 3600.0
+SD15 = Path(__file__).parents[1] / "fixtures" / "sd15"
+BACKENDS = ("onnxruntime", "mnn")
+
+
+def bare(store: Store, case: Case) -> dict[str, tuple[float, int]]:
+    """Return seconds and peak bytes of each runtime's bare work."""
+    component = case.component
+    (group,) = sample_groups(case, case.samples)
+    onnx = store.find("onnx", keys.onnx_key(component, case.export, dict(group.shapes)))
+    inputs = store.find("inputs", keys.inputs_key(component, case.samples[0]))
+    assert onnx is not None
+    mnn = store.find("mnn", keys.variant_key(onnx, case.variant, None))
+    assert mnn is not None
+    jobs = {
+        "pytorch": ("torch", bare_pytorch, (component, inputs)),
+        "onnxruntime": (
+            "onnxruntime",
+            bare_onnxruntime,
+            (onnx.file(export_files.MODEL), component, inputs),
+        ),
+        "mnn": ("mnn", bare_mnn, (mnn.file(MNN_MODEL), component, inputs)),
+    }
+    measured = {}
+    for name, (preload, function, arguments) in jobs.items():
+        start = time.perf_counter()
+        with Host(preload, PRELOAD[preload]) as host:
+            result = host.run(function, *arguments, timeout_s=TIMEOUT_S, label=name)
+        measured[name] = (time.perf_counter() - start, result.peak_bytes)
+    return measured
+
+
+def parity(store: Store, cases: dict[str, Case]) -> dict[str, tuple[float, int, int]]:
+    """Return seconds, peak bytes and compared values of each runtime's case."""
+    measured = {}
+    for name, case in cases.items():
+        start = time.perf_counter()
+        with Engine(store, timeout_s=TIMEOUT_S) as engine:
+            record = engine.run(case)
+        took_s = time.perf_counter() - start
+        if record.failure is not None:
+            raise SystemExit(record.failure.message)
+        values = sum(row.what == LAYERS for row in record.rows)
+        measured[name] = (took_s, record.peak_bytes, values)
+    return measured
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--store", type=Path, help="a store to use and keep")
+    parser.add_argument("--rounds", type=int, default=3)
+    arguments = parser.parse_args()
+    suite = load_suite(SD15)
+    cases = {}
+    for backend in BACKENDS:
+        (case,) = suite.select([f"unet/{backend}/fp32"])
+        watched = tuple(sample for sample in case.samples if sample.layers)
+        cases[backend] = replace(case, samples=watched[:1])
+    with tempfile.TemporaryDirectory() as scratch:
+        store = Store(root=arguments.store or Path(scratch))
+        with Engine(store, timeout_s=TIMEOUT_S) as engine:
+            engine.make(cases.values())
+        rounds = [
+            (bare(store, cases["mnn"]), parity(store, cases))
+            for _ in range(arguments.rounds)
+        ]
+    show(rounds)
+
+
+def show(rounds: list[tuple[dict[str, Any], dict[str, Any]]]) -> None:
+    """Print each runtime's median, and the ratio of the sums round by round."""
+    gib = 2**30
+    for name in ("pytorch", *BACKENDS):
+        seconds = statistics.median(alone[name][0] for alone, _ in rounds)
+        peak = max(alone[name][1] for alone, _ in rounds) / gib
+        line = f"{name:<12} bare {seconds:6.1f} s {peak:5.2f} GiB"
+        if name in BACKENDS:
+            watched = statistics.median(seen[name][0] for _, seen in rounds)
+            top = max(seen[name][1] for _, seen in rounds) / gib
+            values = rounds[0][1][name][2]
+            line += (
+                f"   parity {watched:6.1f} s {top:5.2f} GiB "
+                f"({top - peak:+.2f})  {values} values"
+            )
+        print(line)
+    ratios = sorted(
+        sum(row[0] for row in seen.values()) / sum(row[0] for row in alone.values())
+        for alone, seen in rounds
+    )
+    print(
+        f"parity / bare {statistics.median(ratios):.2f} "
+        f"({ratios[0]:.2f} to {ratios[-1]:.2f} in {len(ratios)} rounds)"
+    )
+
+
+if __name__ == "__main__":
+    main()

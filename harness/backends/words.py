@@ -1,0 +1,24 @@
+"""What runtimes print when they run elsewhere than asked. Imports none of them."""
+
+from __future__ import annotations
+
+import re
+
+_OTHER_DEVICE = {
+    "onnxruntime": re.compile(r".*Failed to create CUDAExecutionProvider.*"),
+    "mnn": re.compile(r".*Can't Find type=\d+ backend, use \d+ instead.*"),
+}
+_NO_FLOAT16 = re.compile(r"The device supports:.*fp16:0.*")
+
+
+def fallback(backend: str, precision: str, log: str) -> str:
+    """Return the runtime's own line about another device or precision, or nothing.
+
+    >>> fallback("mnn", "low", "The device supports: i8sdot:0, fp16:0, i8mm: 0")
+    'The device supports: i8sdot:0, fp16:0, i8mm: 0'
+    """
+    found = _OTHER_DEVICE[backend].search(log)
+    if not found and backend == "mnn" and precision == "low":
+        # It computes in float32 then, bit for bit as with high precision.
+        found = _NO_FLOAT16.search(log)
+    return found.group().strip() if found else ""

@@ -1,0 +1,214 @@
+"""The end of a run: everything judged, stale words found, reports written.
+
+A finished run is judged again here too, under other tolerances or today's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from harness.environment import environment
+from harness.errors import ParityError, SuiteError
+from harness.gaps import unmatched
+from harness.report.judged import CaseVerdict, skipped
+from harness.report.markdown import markdown
+from harness.report.record import LAYERS, OUTPUTS, CaseRecord, Key
+from harness.report.run_folder import REPORT, SUMMARY, Report, RunFolder
+from harness.report.summary import summary
+from harness.report.text import Line, few, wrapped
+from harness.runner import Asked, Judge, Settings, asked_of, near, path_of
+from harness.suite import Suite, load_suite
+
+STEP_SUMMARY = "GITHUB_STEP_SUMMARY"
+"""Environment variable naming the file that a CI shows beside the job."""
+
+
+def conclude(
+    folder: RunFolder,
+    suites: Sequence[Suite],
+    settings: Settings,
+    *,
+    asked: Collection[Asked],
+    argv: Sequence[str],
+) -> tuple[list[Line], int]:
+    """Judge what a run recorded and write its reports.
+
+    Args:
+        folder: The run's records.
+        suites: The suites that ran.
+        settings: As the run had them.
+        asked: The checks that were asked for and reached.
+        argv: The command that ran, to repeat it.
+
+    Returns:
+        The summary, and the exit code: 0 parity, 1 none, 2 could not tell.
+
+    Raises:
+        ParityError: A file that describes the run is wrong, or a report cannot be
+            written.
+
+    """
+    judges = {path_of(suite): Judge.of(suite, settings) for suite in suites}
+    records = folder.records()
+    verdicts = [
+        judges[suite].check(records[suite, case], what)
+        for suite, case, what in asked
+        if (suite, case) in records and suite in judges
+    ]
+    seen = {(*verdict.key, verdict.what) for verdict in verdicts}
+    whole = [suite for suite in suites if asked_of(suite) <= seen]
+    stale = [
+        complaint
+        for suite in whole
+        for complaint in _stale(path_of(suite), judges[path_of(suite)], records)
+    ]
+    lines = list(
+        summary(
+            list(records.values()),
+            verdicts,
+            stale=stale,
+            required=settings.require,
+            report=near(folder.path / REPORT),
+            run=folder.id,
+        )
+    )
+    code = exit_code(verdicts, stale, settings.require)
+    about = {
+        "suites": [
+            {"path": path_of(suite), "files": files_of(suite)} for suite in suites
+        ],
+        "environment": environment().to_json(),
+        "command": list(argv),
+        "required": list(settings.require),
+        "tier": settings.tier,
+        "changes": list(settings.changes),
+        "exit_code": code,
+    }
+    try:
+        folder.finish(about, map(_brief, verdicts), records.values())
+        _tell(folder, markdown(list(records.values()), verdicts, lines, folder.id))
+    except OSError as error:
+        msg = f"{folder.path} cannot be written to ({error.strerror}): no report."
+        raise ParityError(msg) from error
+    return lines, code
+
+
+def _tell(folder: RunFolder, text: str) -> None:
+    (folder.path / SUMMARY).write_text(text, encoding="utf-8")
+    if step := os.environ.get(STEP_SUMMARY):
+        with Path(step).open("a", encoding="utf-8") as file:
+            file.write(text)
+
+
+def _stale(suite: str, judge: Judge, records: dict[Key, CaseRecord]) -> Iterable[str]:
+    """Complain about what a run of the whole suite found no use for."""
+    own = [record for record in records.values() if record.suite == suite]
+    ids = [f"{record.case}/{what}" for record in own for what in (LAYERS, OUTPUTS)]
+    for gap in unmatched(judge.gaps, ids):
+        yield f"{gap.source}: the gap {gap.case!r} matches no check; remove it."
+    for record in own:
+        if record.failure is None:
+            names = {row.probe for row in record.rows}
+            names |= {row.module for row in record.rows}
+            case = (record.component, record.backend, record.variant)
+            yield from judge.policy.unmatched_patterns(case, names)
+
+
+def exit_code(
+    verdicts: Iterable[CaseVerdict],
+    stale: Sequence[str] = (),
+    required: Collection[str] = (),
+) -> int:
+    """Return 0 for parity, 1 for no parity, 2 when it could not be told."""
+    told = [verdict for verdict in verdicts if not skipped(verdict, required)]
+    bad = [verdict for verdict in told if not verdict.outcome.passed]
+    if any(verdict.outcome.measured for verdict in bad):
+        return 1
+    # A run that compared nothing, or whose own files are wrong, tells nothing.
+    return 2 if bad or stale or not told else 0
+
+
+def judged_again(
+    report: Report, settings: Settings, moved_to: Suite | None = None
+) -> tuple[list[CaseVerdict], list[Line]]:
+    """Judge a finished run under the tolerances of today.
+
+    Args:
+        report: The run.
+        settings: Other tolerances, if any.
+        moved_to: Where its suite is now; where it was then, if left out.
+
+    Returns:
+        The verdicts, and what has changed since the run.
+
+    Raises:
+        ParityError: A suite of the run is gone, or wrong.
+
+    """
+    notes: list[Line] = []
+    judges = {}
+    for path, files in report.suites.items():
+        suite = moved_to or _suite_of(report, path)
+        judges[path] = Judge.of(suite, settings)
+        notes += _changed(report, path, files, suite)
+    verdicts = [
+        judges[suite].check(report.records[suite, case], what)
+        for suite, case, what in report.asked
+    ]
+    return verdicts, notes
+
+
+def _suite_of(report: Report, path: str) -> Suite:
+    try:
+        return load_suite(Path(path))
+    except ParityError as error:
+        gone = "is no longer there" if not Path(path).exists() else "cannot be read"
+        detail = "" if not Path(path).exists() else f" {error}"
+        msg = (
+            f"Run {report.id} is of the suite {path}, which {gone}; name the one to "
+            f"judge by with --suite.{detail}"
+        )
+        raise SuiteError(msg) from error
+
+
+def _changed(
+    report: Report, path: str, files: Mapping[str, str], suite: Suite
+) -> Iterator[Line]:
+    """Say what is no longer as it was in the run."""
+    now = files_of(suite)
+    names = [name for name in {**files, **now} if files.get(name) != now.get(name)]
+    if names:
+        have = "has" if len(names) == 1 else "have"
+        text = f"{', '.join(names)} {have} changed since the run"
+        yield from wrapped(text, indent=" ", tone="quiet")
+    ids = {case.id for case in suite.cases}
+    gone = [case for of, case in report.records if of == path and case not in ids]
+    if gone:
+        text = f"the suite no longer has {few(gone)}, judged here as then recorded"
+        yield from wrapped(text, indent=" ", tone="quiet")
+
+
+def files_of(suite: Suite) -> dict[str, str]:
+    """Return digests of the files that describe a suite, by name."""
+    paths = (suite.path, suite.tolerances_path, suite.gaps_path)
+    return {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in paths
+        if path.is_file()
+    }
+
+
+def _brief(verdict: CaseVerdict) -> dict[str, object]:
+    first = verdict.first
+    return {
+        "suite": verdict.suite,
+        "id": verdict.id,
+        "outcome": verdict.outcome.value,
+        "found": verdict.found.value,
+        "reason": verdict.reason,
+        "first_divergence": first.row.probe if first else None,
+        "sample": first.row.sample if first else None,
+    }

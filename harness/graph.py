@@ -1,0 +1,99 @@
+"""Read an exported graph: which value was made for what, and which say nothing new."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+
+from harness.align import GraphValue
+
+_NEUTRAL = {"Div": 1, "Mul": 1, "Add": 0, "Sub": 0}
+_EITHER_SIDE = ("Mul", "Add")
+_SIZES = ("Shape", "Size")
+
+
+def graph_values(
+    path: Path, origin_of: Callable[[onnx.NodeProto], str]
+) -> list[GraphValue]:
+    """Return every value that the graph's nodes make, in order.
+
+    Args:
+        path: Of the exported file; its weights are not read.
+        origin_of: What the exporter made a node for.
+
+    """
+    graph = onnx.load(path, load_external_data=False).graph
+    outputs = {value.name for value in graph.output}
+    users: dict[str, list[str]] = {}
+    for node in graph.node:
+        for name in node.input:
+            users.setdefault(name, []).append(origin_of(node))
+    depends = {value.name for value in graph.input}
+    scalars = _scalars(graph)
+    repeats: dict[str, str] = {}
+    for node in graph.node:
+        nested = any(a.HasField("g") for a in node.attribute)
+        reads = nested or any(name in depends for name in node.input)
+        # A size decides shapes, not numbers: what hangs on it alone is constant.
+        if reads and node.op_type not in _SIZES:
+            depends.update(node.output)
+        if before := _unchanged(node, scalars):
+            repeats[node.output[0]] = repeats.get(before, before)
+    return [
+        GraphValue(
+            name=name,
+            origin=origin_of(node),
+            used_by=tuple(users.get(name, ())),
+            is_output=name in outputs,
+            is_constant=name not in depends,
+            repeats=repeats.get(name, ""),
+        )
+        for node in graph.node
+        for name in node.output
+        if name
+    ]
+
+
+def program_value(node: onnx.NodeProto) -> str:
+    """Return the program's value that the dynamo exporter made a node for."""
+    for entry in node.metadata_props:
+        if entry.key == "pkg.torch.onnx.fx_node":
+            return entry.value.partition(" ")[0].strip("%")
+    return ""
+
+
+def module_scope(node: onnx.NodeProto) -> str:
+    """Return ``mid_block/conv`` of the TorchScript node ``/mid_block/conv/Conv``."""
+    return node.name.rpartition("/")[0].strip("/")
+
+
+def _unchanged(node: onnx.NodeProto, scalars: dict[str, float]) -> str:
+    """Return the value that a node passes on as it is, or nothing."""
+    if node.op_type == "Identity":
+        return node.input[0]
+    neutral = _NEUTRAL.get(node.op_type)
+    if neutral is None:
+        return ""
+    one, two = node.input
+    if scalars.get(two) == neutral:
+        return one
+    return two if node.op_type in _EITHER_SIDE and scalars.get(one) == neutral else ""
+
+
+def _scalars(graph: onnx.GraphProto) -> dict[str, float]:
+    """Return the constants that are one number without axes."""
+    tensors = {tensor.name: tensor for tensor in graph.initializer}
+    for node in graph.node:
+        if node.op_type == "Constant" and node.attribute[0].name == "value":
+            tensors[node.output[0]] = node.attribute[0].t
+    kept = onnx.TensorProto.EXTERNAL
+    return {
+        name: float(np.asarray(onnx.numpy_helper.to_array(tensor)).item())
+        for name, tensor in tensors.items()
+        if not tensor.dims
+        and tensor.data_location != kept
+        and tensor.data_type != onnx.TensorProto.STRING
+    }

@@ -1,0 +1,119 @@
+"""The values of one case in order of execution, their errors as a small plot."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from harness.report.judged import CaseVerdict, JudgedRow
+from harness.report.record import CaseRecord
+from harness.report.text import WIDTH, Line, count, cut, operator
+
+_PLOT = " ▁▂▃▄▅▆▇█"
+_CURVE = 72
+_LEAST_TOP = 16.0
+"""Floors at the top of the plot, unless an error is larger."""
+
+
+def layer_lines(
+    record: CaseRecord, verdicts: Sequence[CaseVerdict], *, sample: str = ""
+) -> Iterator[Line]:
+    """Yield a case's values, the worst over samples or those of one sample.
+
+    Args:
+        record: Of the case.
+        verdicts: Of its checks.
+        sample: Only this one.
+
+    """
+    ordered = _worst(verdicts, sample)
+    if not ordered:
+        why = record.failure.message if record.failure else "its record has none"
+        yield Line(text=f"{record.case}: no values were compared: {why}", tone="bad")
+        return
+    out = sum(not judged.verdict.passed for judged in ordered)
+    told = f"{out:,} out of tolerance" if out else "all within tolerance"
+    which = f"sample {sample}" if sample else "the worst of all samples"
+    yield Line(
+        text=f"{record.case}: {count(len(ordered), 'value')} in order of execution, "
+        f"{told} ({which})",
+        tone="bad" if out else "good",
+    )
+    top = max([_LEAST_TOP, *filter(math.isfinite, map(_floors, ordered))])
+    yield Line(text=f"  {_curve(ordered, top)}")
+    yield Line(
+        text=f"  error along the depth, log scale from 1 to {top:,.0f} floors",
+        tone="quiet",
+    )
+    if record.observer_max_abs:
+        seen = max(record.observer_max_abs.values())
+        yield Line(
+            text=f"  watching changed the outputs by at most {seen:.3e}", tone="quiet"
+        )
+    yield Line(
+        text=f"{'floors':>9} {'max abs':>9} {'SQNR dB':>8}   where", tone="quiet"
+    )
+    for judged in ordered:
+        yield _line(judged, top)
+
+
+def samples_of(verdicts: Sequence[CaseVerdict]) -> tuple[str, ...]:
+    """Return every sample that was compared, in order."""
+    return tuple(
+        dict.fromkeys(j.row.sample for verdict in verdicts for j in verdict.rows)
+    )
+
+
+def _worst(verdicts: Sequence[CaseVerdict], sample: str) -> list[JudgedRow]:
+    worst: dict[tuple[str, str], JudgedRow] = {}
+    for verdict in verdicts:
+        for judged in verdict.rows:
+            row = judged.row
+            if sample and row.sample != sample:
+                continue
+            kept = worst.get((row.what, row.probe))
+            if kept is None or judged.verdict.usage > kept.verdict.usage:
+                worst[row.what, row.probe] = judged
+    return sorted(worst.values(), key=lambda judged: judged.row.position)
+
+
+def _line(judged: JudgedRow, top: float) -> Line:
+    c, row = judged.row.comparison, judged.row
+    floors = "-" if c.floor_multiple is None else f"{c.floor_multiple:.3g}"
+    mark = " " if judged.verdict.passed else "✗"
+    bar = "▪" * _height(_floors(judged), top)
+    head = f"{floors:>9} {c.max_abs:>9.2e} {c.sqnr_db:>8.1f} {mark} {bar:<8} "
+    op = operator(row.op)
+    place = cut(row.module or row.probe, WIDTH - len(head) - len(op) - 2)
+    return Line(
+        text=f"{head}{place}  {op}", tone="" if judged.verdict.passed else "bad"
+    )
+
+
+def _curve(rows: Sequence[JudgedRow], top: float) -> str:
+    """Return a one-line plot of the largest error in each stretch of the depth."""
+    step = math.ceil(len(rows) / _CURVE)
+    heights = [
+        max(_height(_floors(judged), top) for judged in rows[at : at + step])
+        for at in range(0, len(rows), step)
+    ]
+    return "".join(_PLOT[height] for height in heights)
+
+
+def _floors(judged: JudgedRow) -> float:
+    """Return an error in floors; infinite where numbers could not be compared."""
+    multiple = judged.row.comparison.floor_multiple
+    if multiple is not None and not math.isnan(multiple):
+        return multiple
+    return 0.0 if judged.verdict.passed else math.inf
+
+
+def _height(multiple: float, top: float) -> int:
+    """Return 0 for no error, 1 for up to a floor, 8 for the top and beyond."""
+    highest = len(_PLOT) - 1
+    if multiple <= 0.0:
+        return 0
+    if multiple >= top:
+        return highest
+    share = math.log(max(multiple, 1.0)) / math.log(top)
+    return 1 + math.floor(share * (highest - 1))

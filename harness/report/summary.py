@@ -1,0 +1,324 @@
+"""A run's summary: where it first parts, what is near its limit, what to do next."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+from harness.outcome import Outcome
+from harness.report.judged import CaseVerdict, JudgedRow, coverage_share, skipped
+from harness.report.record import LAYERS, OUTPUTS, CaseRecord, Key, labels
+from harness.report.text import (
+    INDENT,
+    WIDTH,
+    Line,
+    count,
+    cut,
+    few,
+    in_floors,
+    joined,
+    operator,
+    wrapped,
+)
+
+CLOSEST = 3
+"""How many cases near their limit a summary names."""
+
+DETAILED = 5
+"""How many failures it explains; of the others it gives a line each."""
+
+_LOG_LINES = 3
+
+Failed = tuple[CaseRecord, Sequence[CaseVerdict]]
+
+
+def summary(
+    records: Sequence[CaseRecord],
+    verdicts: Sequence[CaseVerdict],
+    *,
+    stale: Sequence[str] = (),
+    required: Collection[str] = (),
+    report: str = "",
+    run: str = "last",
+) -> Iterator[Line]:
+    """Yield a run's summary; the clearest failure leads.
+
+    Args:
+        records: Of all cases.
+        verdicts: Of all checks that were asked for.
+        stale: Complaints about files that describe the run.
+        required: Backends that may not be skipped.
+        report: Path of the report.
+        run: How to name the run on the next command line.
+
+    """
+    names = labels(records)
+    left_out = [verdict for verdict in verdicts if skipped(verdict, required)]
+    by_case: dict[Key, list[CaseVerdict]] = {}
+    for verdict in verdicts:
+        if verdict not in left_out:
+            by_case.setdefault(verdict.key, []).append(verdict)
+    asked = [record for record in records if record.key in by_case]
+    bad = sorted(
+        (
+            (record, by_case[record.key])
+            for record in asked
+            if not all(check.outcome.passed for check in by_case[record.key])
+        ),
+        key=_clearness,
+    )
+    yield from _failures(bad, names)
+    for complaint in stale:
+        yield from wrapped(f"✗ {complaint}", indent=" ", tone="bad")
+    yield from _tally(by_case, len(bad), names)
+    yield from _gaps(by_case.values(), names)
+    yield from _skips(left_out)
+    yield from _coverage(asked, names)
+    yield from _ran(asked)
+    if bad and bad[0][0].rows:
+        case = names[bad[0][0].key]
+        yield Line(text=f" all layers  parity show {run} {case}", tone="quiet")
+    if report:
+        yield Line(text=f" report      {report}", tone="quiet")
+
+
+def _clearness(failed: Failed) -> tuple[bool, bool, bool, float]:
+    """Sort what tells most first: measured, located, full precision, far off."""
+    record, checks = failed
+    shown = _shown(checks)
+    far = shown.first.verdict.usage if shown and shown.first else 0.0
+    return (
+        not all(check.found.measured for check in checks),
+        shown is None or shown.what != LAYERS,
+        record.variant != "fp32",
+        -far,
+    )
+
+
+def _shown(checks: Iterable[CaseVerdict]) -> CaseVerdict | None:
+    """Return the failed check that says where a case parts; layers say it best."""
+    failed = [c for c in checks if c.first is not None and not c.outcome.passed]
+    return min(failed, key=lambda check: check.what != LAYERS, default=None)
+
+
+def _failures(bad: Sequence[Failed], names: Mapping[Key, str]) -> Iterator[Line]:
+    """Explain failures, those with the same words once."""
+    together: dict[str, list[Failed]] = {}
+    for record, checks in bad:
+        words = record.failure.message if record.failure else ""
+        own = words.replace(record.case, "") or names[record.key]
+        together.setdefault(own, []).append((record, checks))
+    for at, same in enumerate(together.values()):
+        record, checks = same[0]
+        others = [names[other.key] for other, _ in same[1:]]
+        name = names[record.key] + (f" and {len(others):,} more" if others else "")
+        lines = list(_failed(name, record, checks))
+        yield from lines if at < DETAILED else lines[:1]
+        if others:
+            yield from wrapped(f"also {few(others)}", tone="quiet")
+
+
+def _failed(
+    name: str, record: CaseRecord, checks: Sequence[CaseVerdict]
+) -> Iterator[Line]:
+    shown = _shown(checks)
+    if record.failure is not None:
+        yield Line(text=f" ✗ {name}   {record.failure.outcome}", tone="bad")
+        yield from wrapped(record.failure.message)
+        for line in _last_words(record.failure.log, record.failure.message):
+            text = f"{INDENT}│ {line}"[:WIDTH]
+            yield Line(text=text, tone="quiet")
+    elif shown is not None and shown.first is not None:
+        yield from _parts_at(name, shown, shown.first, checks)
+    for check in checks:
+        # What no row tells: too little compared, nothing compared, a stale gap.
+        told = record.failure is not None or check.first is not None
+        if check.outcome is Outcome.STALE_GAP or not (check.outcome.passed or told):
+            if shown is None and record.failure is None:
+                yield Line(
+                    text=f" ✗ {name}   {check.what}: {check.outcome}", tone="bad"
+                )
+            yield from wrapped(f"{check.what}: {check.reason}")
+
+
+def _parts_at(
+    name: str, shown: CaseVerdict, first: JudgedRow, checks: Iterable[CaseVerdict]
+) -> Iterator[Line]:
+    row = first.row
+    op = "" if row.op == "output" else f"  ({operator(row.op)})"
+    what = "output " if row.op == "output" else ""
+    place = f"parts at {what}{row.module or row.probe}{op}"
+    if len(f" ✗ {name}   {place}") <= WIDTH:
+        yield Line(text=f" ✗ {name}   {place}", tone="bad")
+    else:
+        yield Line(text=f" ✗ {name}", tone="bad")
+        yield Line(text=f"{INDENT}{place}", tone="bad")
+    yield from joined(_errors(shown, first, checks))
+    yield from joined(_inputs(first, shown.inputs))
+    yield from joined(_where(first))
+    if row.source:
+        yield Line(text=f"{INDENT}{row.source}", tone="quiet")
+
+
+def _errors(
+    shown: CaseVerdict, first: JudgedRow, checks: Iterable[CaseVerdict]
+) -> Iterator[str]:
+    """Yield how far off it is, its inputs are, and the output is."""
+    reason = first.verdict.reason
+    outcome = first.verdict.outcome
+    yield reason if outcome is Outcome.EXCEEDS else f"{outcome}: {reason}"
+    if "floors" not in reason:
+        yield _multiple(first)
+    if shown.inputs:
+        floors = shown.inputs_floors
+        if not all(judged.verdict.passed for judged in shown.inputs):
+            yield "its inputs are already out of tolerance"
+        elif floors is not None:
+            yield f"its inputs agree to {in_floors(floors)}"
+    for check in checks:
+        if check is shown or check.worst is None:
+            continue
+        if check.what == OUTPUTS:
+            multiple = _multiple(check.worst)
+            yield f"output off by {multiple}" if multiple else ""
+        elif check.outcome is Outcome.WITHIN:
+            yield f"every layer within ({len(check.rows):,} compared)"
+
+
+def _multiple(judged: JudgedRow) -> str:
+    multiple = judged.row.comparison.floor_multiple
+    known = multiple is not None and not math.isnan(multiple)
+    return in_floors(multiple) if multiple is not None and known else ""
+
+
+def _inputs(first: JudgedRow, inputs: Sequence[JudgedRow]) -> Iterator[str]:
+    """Yield what a value was made from."""
+    for judged in inputs:
+        row = judged.row
+        shape = list(row.comparison.expected_shape)
+        size = f"{shape} {_multiple(judged)}".rstrip()
+        op, room = operator(row.op), WIDTH - len(INDENT) - len(size) - 12
+        place = cut(row.module or row.probe, room - len(op))
+        yield f"from {place} ({op}) {size}"
+    if not inputs and first.row.op != "output":
+        missing = few(first.row.parents)
+        yield f"from {missing}, not compared" if missing else "from the component's inputs alone"
+
+
+def _where(first: JudgedRow) -> Iterator[str]:
+    """Yield the sample, and the worst element in it."""
+    c = first.row.comparison
+    yield f"on {first.row.sample}"
+    if c.worst_index is not None and c.expected_shape == c.actual_shape:
+        yield f"worst at {list(c.worst_index)} of {list(c.expected_shape)}"
+        if c.worst_actual is not None and c.worst_expected is not None:
+            yield f"{c.worst_actual:.6g}, expected {c.worst_expected:.6g}"
+    yield _batch_item(first)
+
+
+def _batch_item(judged: JudgedRow) -> str:
+    """Say so when one batch item carries the error alone."""
+    c, few_items, all_but_rounding = judged.row.comparison, 2, 0.99
+    items = c.expected_shape[0] if c.expected_shape else 1
+    if items < few_items or c.worst_item is None or not c.rms:
+        return ""
+    if not c.worst_item_rms**2 / (items * c.rms**2) >= all_but_rounding:
+        return ""
+    agree = "the other agrees" if items == few_items else "the others agree"
+    return f"batch item {c.worst_item} carries all of it, {agree}"
+
+
+def _tally(
+    by_case: Mapping[Key, Sequence[CaseVerdict]], bad: int, names: Mapping[Key, str]
+) -> Iterator[Line]:
+    total = len(by_case)
+    if not total:
+        yield Line(text=" nothing was compared", tone="bad")
+        return
+    near = sorted(
+        (
+            max(checks, key=lambda check: check.usage)
+            for checks in by_case.values()
+            if all(check.outcome is Outcome.WITHIN for check in checks)
+        ),
+        key=lambda verdict: -verdict.usage,
+    )[:CLOSEST]
+    agree = "agrees" if total == 1 else "agree"
+    yield Line(
+        text=f" {total - bad:,} of {count(total, 'case')} {agree}."
+        f"{' Closest to their limit:' if near else ''}",
+        tone="bad" if bad else "good",
+    )
+    width = max((len(names[verdict.key]) for verdict in near), default=0)
+    for verdict in near:
+        if verdict.worst is not None:
+            row, reason = verdict.worst.row, verdict.worst.verdict.reason
+            head, op = f"   {names[verdict.key]:<{width}}  ", row.module or row.probe
+            place = cut(op, max(12, WIDTH - len(head) - len(reason) - 2))
+            yield Line(text=f"{head}{place}  {reason}")
+
+
+def _gaps(
+    cases: Iterable[Sequence[CaseVerdict]], names: Mapping[Key, str]
+) -> Iterator[Line]:
+    known = [
+        names[checks[0].key]
+        for checks in cases
+        if any(check.outcome is Outcome.GAP for check in checks)
+        and all(check.outcome.passed for check in checks)
+    ]
+    if known:
+        text = f"{len(known):,} of them only by a known gap: {few(known)}"
+        yield from wrapped(text, indent=" ", tone="quiet")
+
+
+def _skips(left_out: Iterable[CaseVerdict]) -> Iterator[Line]:
+    reasons: dict[str, set[Key]] = {}
+    for verdict in left_out:
+        reasons.setdefault(verdict.reason, set()).add(verdict.key)
+    for reason, cases in reasons.items():
+        text = f"{count(len(cases), 'case')} skipped: {reason}"
+        yield from wrapped(text, indent=" ", tone="bad")
+
+
+def _coverage(
+    records: Iterable[CaseRecord], names: Mapping[Key, str]
+) -> Iterator[Line]:
+    lowest: dict[str, CaseRecord] = {}
+    for record in records:
+        if record.coverage is None:
+            continue
+        kept = lowest.get(record.backend)
+        if kept is None or coverage_share(record) < coverage_share(kept):
+            lowest[record.backend] = record
+    shares = []
+    for backend, record in lowest.items():
+        counts = record.coverage or {}
+        left = [
+            f"{counts[key]:,} {words}"
+            for key, words in (("fused", "fused away"), ("unmatched", "unmatched"))
+            if counts.get(key)
+        ]
+        detail = f" ({', '.join(left)} in {names[record.key]})" if left else ""
+        shares.append(f"{coverage_share(record):.1%} in {backend}{detail}")
+    if shares:
+        shares[0] = f"coverage at least {shares[0]}"
+    yield from joined(shares, indent=" ", between="; ", tone="quiet")
+
+
+def _ran(records: Iterable[CaseRecord]) -> Iterator[Line]:
+    seen: dict[str, None] = {}
+    for record in records:
+        if ran := record.ran:
+            threads = count(int(ran["threads"]), "thread")
+            words = f"{ran['backend']} {ran['version']} on {ran['device'].upper()}"
+            seen[f"{words} ({threads}, precision {ran['precision']})"] = None
+    parts = list(seen)
+    if parts:
+        parts[0] = f"ran {parts[0]}"
+    yield from joined(parts, indent=" ", between=", ", tone="quiet")
+
+
+def _last_words(log: str, message: str) -> list[str]:
+    lines = [line.rstrip() for line in log.splitlines() if line.strip()]
+    return [line for line in lines[-_LOG_LINES:] if line.strip() not in message]

@@ -1,0 +1,137 @@
+"""Proof that an exported file holds the module's weights, bit for bit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+import xxhash
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+if TYPE_CHECKING:
+    import onnx_ir
+
+
+def lost_weights(
+    module: torch.nn.Module, example: tuple[torch.Tensor, ...], model: onnx_ir.Model
+) -> list[str]:
+    """Return parameters that the file ought to hold and whose values it does not.
+
+    Equal by digest of the bytes; a matrix may be transposed.
+    """
+    held = {_digest(data) for data in _tensors(model)}
+    absent = []
+    for name, parameter in module.named_parameters():
+        array = parameter.detach().numpy()
+        if _digest(array.tobytes()) in held:
+            continue
+        flipped = array.ndim == 2 and _digest(array.T.tobytes()) in held  # noqa: PLR2004  # a matrix
+        if not flipped:
+            absent.append(name)
+    due = weights_due(module, example) if absent else set()
+    return [name for name in absent if name in due]
+
+
+def weights_due(module: torch.nn.Module, example: tuple[torch.Tensor, ...]) -> set[str]:
+    """Return parameters that every faithful export holds as they are.
+
+    These are applied to values made from the inputs, on a way to the outputs. Others
+    may be gone: exporters prune what reaches no output, compute what hangs on
+    parameters alone, and multiply a batch normalisation into the operator before it.
+    """
+    names: dict[int, frozenset[str]] = {}
+    for name, parameter in module.named_parameters():
+        memory = _memory(parameter)
+        names[memory] = names.get(memory, frozenset()) | {name}
+    with torch.no_grad(), _Following(names) as following:
+        following.start(example)
+        outputs = module(*example)
+        return set(following.behind(outputs))
+
+
+@dataclass(frozen=True, slots=True)
+class _Origin:
+    """What a value made from the inputs hangs on.
+
+    Attributes:
+        before: Parameters applied on the way to it.
+        last: Of these, the ones that the last operator applied.
+
+    """
+
+    before: frozenset[str] = frozenset()
+    last: frozenset[str] = frozenset()
+
+    @property
+    def all(self) -> frozenset[str]:
+        return self.before | self.last
+
+
+class _Following(TorchDispatchMode):
+    """Follows values, by the memory that they lie in, from the inputs on."""
+
+    def __init__(self, names: Mapping[int, frozenset[str]]) -> None:
+        super().__init__()
+        self._names = names
+        self._origins: dict[int, _Origin] = {}
+
+    def start(self, inputs: tuple[torch.Tensor, ...]) -> None:
+        self._origins.update((_memory(value), _Origin()) for value in inputs)
+
+    def behind(self, outputs: object) -> frozenset[str]:
+        """Return the parameters behind some values."""
+        made = [self._origins.get(m, _Origin()).all for m in _memories(outputs)]
+        return frozenset().union(*made)
+
+    def __torch_dispatch__(
+        self,
+        func: torch._ops.OpOverload,  # no public name
+        types: object,
+        args: tuple[object, ...] = (),
+        kwargs: dict[str, object] | None = None,
+    ) -> object:
+        del types
+        kwargs = kwargs or {}
+        result = func(*args, **kwargs)
+        read = _memories((args, kwargs))
+        origins = [self._origins[m] for m in read if m in self._origins]
+        for memory in _memories(result):
+            if memory in read and not func._schema.is_mutable:  # noqa: SLF001  # no public name
+                continue  # a view of what was read hangs on what that hangs on
+            if origins:
+                self._origins[memory] = self._made(str(func), read, origins)
+            else:
+                self._origins.pop(memory, None)  # freed memory, used again
+        return result
+
+    def _made(self, operator: str, read: list[int], origins: list[_Origin]) -> _Origin:
+        if "batch_norm" in operator:
+            return _Origin(frozenset().union(*(o.before for o in origins)))
+        before = frozenset().union(*(o.all for o in origins))
+        applied = (self._names[m] for m in read if m in self._names)
+        return _Origin(before, frozenset().union(*applied))
+
+
+def _memories(values: object) -> list[int]:
+    leaves = tree_leaves(values)
+    return [_memory(leaf) for leaf in leaves if isinstance(leaf, torch.Tensor)]
+
+
+def _memory(value: torch.Tensor) -> int:
+    return value.untyped_storage().data_ptr()
+
+
+def _digest(data: bytes) -> bytes:
+    return xxhash.xxh3_128_digest(data)
+
+
+def _tensors(model: onnx_ir.Model) -> Iterator[bytes]:
+    for value in model.graph.initializers.values():
+        if value.const_value is not None:
+            yield value.const_value.tobytes()
+    for node in model.graph:
+        if node.op_type == "Constant" and "value" in node.attributes:
+            yield node.attributes["value"].as_tensor().tobytes()

@@ -1,0 +1,85 @@
+"""Weights that cannot be trusted are refused before anything native reads them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import struct
+
+import pytest
+
+TINY_HEADER = {"weight": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}
+
+
+def safetensors(header, data: bytes) -> bytes:
+    text = json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text + data
+
+
+NETWORKS = {
+    "pickled": ("diffusion_pytorch_model.bin", b"\x80\x04N.", ("pickle", "refused")),
+    "truncated": (
+        "diffusion_pytorch_model.safetensors",
+        safetensors(TINY_HEADER, b"1234"),
+        ("78 bytes", "truncated"),
+    ),
+    "pointer": (
+        "diffusion_pytorch_model.safetensors",
+        b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n",
+        ("63 bytes", "Git LFS pointer"),
+    ),
+    "weightless": ("README.md", b"", ("no weights", "`seed`")),
+    "incomplete": (
+        "diffusion_pytorch_model.safetensors",
+        safetensors(TINY_HEADER, b"12345678"),
+        ("lacks", "of the weights", "config.json"),
+    ),
+}
+RECIPE = """\
+from harness.components import vae_decoder
+from harness.components.checkpoint import load_network
+from harness.components.vae import network
+
+signature, realistic = vae_decoder.signature, vae_decoder.realistic
+
+
+def build(component, attention=""):
+    return load_network(component.source, "{folder}", network)
+"""
+
+
+@pytest.fixture(scope="module")
+def refused(new_project):
+    """One checkpoint with a network for each way to be wrong, and one run of it."""
+    project = new_project()
+    folder = project.folder / "checkpoint"
+    shutil.copytree(project.checkpoint, folder)
+    more = ""
+    for name, (file, data, _) in NETWORKS.items():
+        shutil.copytree(folder / "vae", folder / name)
+        (folder / name / file).write_bytes(data)
+        text = RECIPE.format(folder=name)
+        (project.folder / f"{name}_net.py").write_text(text, encoding="utf-8")
+        more += f'[component.{name}]\nrecipe = "{name}_net"\n'
+    project.import_from(project.folder)
+    project.write(
+        *NETWORKS,
+        source='checkpoint = "checkpoint"',
+        backends="[backend.onnxruntime]",
+        more=more,
+    )
+    return project, project.run()
+
+
+def test_weights_that_cannot_be_read_end_in_could_not_tell(refused):
+    project, ended = refused
+
+    assert ended.code == 2
+    assert not list(project.store.glob("v1/onnx"))
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_what_is_wrong_with_weights_is_one_sentence(refused, name):
+    *_, facts = NETWORKS[name]
+
+    assert refused[1].sentence(f"checkpoint/{name}", *facts)

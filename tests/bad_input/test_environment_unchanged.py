@@ -1,0 +1,18 @@
+"""Converting installs nothing, and needs no network; the wheel's own command does."""
+
+from __future__ import annotations
+
+import shutil
+
+
+def test_a_conversion_changes_no_package_and_needs_no_network(
+    project, packages, installed
+):
+    shutil.rmtree(project.store / "v1" / "mnn")
+    before = installed()
+
+    ended = project.run("mnn", wrap=("unshare", "--net"))
+
+    assert ended.code == 0
+    assert (project.entry("mnn") / "model.mnn").is_file()
+    assert installed() == before == packages

@@ -1,0 +1,152 @@
+"""A word that means nothing here ends the run before it starts."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+WORDS = {
+    "backend": ({"backends": "[backend.tensorrt]"}, "parity.toml:12", "'tensorrt'"),
+    "provider": (
+        {"backends": '[backend.onnxruntime]\ndevice = "rocm"'},
+        "parity.toml:13",
+        '"rocm"',
+    ),
+    "opset": ({"more": "[export]\nopset = 13"}, "parity.toml", "opset 14 or newer"),
+    "variant": (
+        {"backends": '[backend.mnn]\nvariants = ["int8"]'},
+        "parity.toml:13",
+        "unknown 'int8' in 'variants'",
+    ),
+    "exporter": (
+        {"more": '[export]\nexporter = "dinamo"'},
+        "did you mean 'dynamo'?",
+        '"dinamo"',
+    ),
+    "profile": (
+        {"backends": '[backend.mnn]\n[variant.mnn.fp32]\nprofiles = ["uniform"]'},
+        "'uniform'",
+        "unit-normal",
+    ),
+    "key": ({"more": "[export]\nopsett = 18"}, "did you mean 'opset'?", "'opsett'"),
+    "size": ({"shapes": "batch = 0\nheight = 4\nwidth = 6"}, "'batch'", "1 or more"),
+}
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_an_unknown_word_is_named_with_its_line(empty, word):
+    changes, *facts = WORDS[word]
+    empty.write("vae_decoder", **changes)
+
+    ended = empty.run()
+
+    assert ended.code == 2
+    assert ended.sentence("parity: parity.toml:", *facts)
+    assert not empty.store.exists()
+
+
+def test_a_component_that_the_checkpoint_lacks_is_named_with_those_it_has(empty):
+    empty.write("unet")
+
+    ended = empty.run()
+
+    assert ended.code == 2
+    assert ended.sentence("parity.toml:1", "'unet'", "text_encoder, vae")
+
+
+def test_an_unknown_tier_of_the_command_line_is_named(empty):
+    empty.write("vae_decoder")
+
+    ended = empty.run("--tier", "strikt")
+
+    assert ended.code == 2
+    assert ended.sentence("strikt", "did you mean 'strict'?")
+    assert empty.reports() == {}
+
+
+def test_an_unknown_tier_of_the_tolerances_is_named_with_its_line(empty):
+    empty.write("vae_decoder")
+    path = empty.folder / "tolerances.toml"
+    path.write_text(path.read_text().replace("standard", "standart", 1))
+
+    ended = empty.run()
+
+    assert ended.code == 2
+    assert ended.sentence("tolerances.toml:2", "standart", "did you mean 'standard'?")
+    assert empty.reports() == {}
+
+
+def test_a_case_that_there_is_not_is_named_with_the_nearest(empty):
+    empty.write("vae_decoder")
+
+    ended = empty.run("vae_encoder")
+
+    assert ended.code == 2
+    assert ended.sentence("'vae_encoder'", "vae_decoder/onnxruntime/fp32")
+
+
+def test_a_suite_that_is_not_there_is_said_with_what_writes_one(empty):
+    ended = empty.run()
+
+    assert ended.code == 2
+    assert ended.sentence("there is no suite", "parity init")
+
+
+def test_a_converter_that_is_not_there_is_named(empty):
+    empty.write("vae_decoder")
+
+    ended = empty.run("--mnn-convert", "/nowhere/MNNConvert")
+
+    assert ended.code == 2
+    assert ended.sentence("/nowhere/MNNConvert", "no program that can be run")
+
+
+def test_a_run_that_never_started_leaves_no_run_folder(empty):
+    empty.write("vae_decoder")
+
+    empty.run("--tier", "strikt")
+
+    assert not empty.runs.exists() or list(empty.runs.iterdir()) == []
+
+
+# Checkpoints that cannot be one are refused when the suite is read.
+
+
+def source(**keys: object) -> str:
+    return "\n".join(f"{key} = {json.dumps(value)}" for key, value in keys.items())
+
+
+def test_a_checkpoint_that_is_not_there_is_named_with_its_line(empty):
+    empty.write("vae_decoder", source=source(checkpoint="no/such/folder"))
+
+    ended = empty.run()
+
+    assert ended.code == 2
+    assert ended.sentence("parity.toml:3", "no/such/folder", "no such folder")
+
+
+def test_a_folder_that_is_no_checkpoint_is_named(empty):
+    empty.write("vae_decoder", source=source(checkpoint="."))
+
+    ended = empty.run()
+
+    assert ended.code == 2
+    assert ended.sentence("not a diffusers checkpoint", "model_index.json")
+
+
+def test_a_hub_id_without_a_network_says_what_to_do(empty):
+    """Twice without one: told to stay off it, and with none to be reached."""
+    empty.write("vae_decoder", source=source(hub="nobody/nothing-here"))
+    cache = {"HF_HOME": str(empty.folder / "cache")}
+
+    empty.env.update(cache)
+    offline = empty.run()
+    empty.env.update(cache | {"HF_HUB_OFFLINE": "0"})
+    unreachable = empty.run(wrap=("unshare", "--net"))
+
+    for ended in (offline, unreachable):
+        assert ended.code == 2
+        assert ended.sentence(
+            "parity.toml:3", "'nobody/nothing-here'", "cannot be downloaded"
+        )

@@ -1,0 +1,51 @@
+"""A store that is filled once, and the runs that several tests look at."""
+
+import os
+
+import pytest
+
+from tests.plugin.project import TOLERANCES, write_project
+
+
+@pytest.fixture(scope="session")
+def store(tmp_path_factory):
+    """A store that all the tests share; the first run of them fills it."""
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PARITY_STORE", str(shared / "parity-store"))
+        for name in ("GITHUB_STEP_SUMMARY", "PYTEST_ADDOPTS", "FORCE_COLOR"):
+            patch.delenv(name, raising=False)
+        yield shared / "parity-store"
+
+
+@pytest.fixture(scope="session")
+def passing(store, tmp_path_factory):  # noqa: ARG001  # which it fills
+    """A run in which every case agrees; it makes what the store lacks."""
+    project = write_project(tmp_path_factory.mktemp("passing"))
+    return project, project.pytest()
+
+
+@pytest.fixture(scope="session")
+def failing(passing, tmp_path_factory):  # noqa: ARG001  # it fills the store
+    """A run in which one case of three differs, with a JUnit file."""
+    project = write_project(tmp_path_factory.mktemp("failing"))
+    project.tighten()
+    return project, project.pytest("--junitxml=junit.xml")
+
+
+@pytest.fixture
+def project(passing, tmp_path):  # noqa: ARG001  # it fills the store
+    """A project of one's own, on the warm store."""
+    return write_project(tmp_path / "project")
+
+
+@pytest.fixture
+def quick(project):
+    """One with a single case, for what does not depend on the runtime."""
+    project.change(
+        "parity.toml", '[backend.mnn]\nvariants = ["fp32", "int8-weights"]\n', ""
+    )
+    head = TOLERANCES.partition("[mnn.fp32]")[0]
+    (project.path / "tolerances.toml").write_text(head)
+    return project

@@ -1,0 +1,164 @@
+"""A project of one tiny network, its store warm, and pytest run on it from outside.
+
+Nothing is mocked: the suite is quick because the network is small. Where a test wants
+a failure it tightens a tolerance; where it wants none to be there, it hides a runtime.
+"""
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.init import _TEST
+
+CONFIG = {
+    "_class_name": "AutoencoderKL",
+    "act_fn": "silu",
+    "block_out_channels": [8],
+    "down_block_types": ["DownEncoderBlock2D"],
+    "up_block_types": ["UpDecoderBlock2D"],
+    "in_channels": 3,
+    "out_channels": 3,
+    "latent_channels": 4,
+    "layers_per_block": 1,
+    "mid_block_add_attention": False,
+    "norm_num_groups": 4,
+    "sample_size": 8,
+    "scaling_factor": 0.18215,
+}
+SUITE = """\
+components = ["vae_decoder"]
+
+[source]
+checkpoint = "checkpoint"
+seed = 0
+
+[export]
+dynamic_axes = []
+
+[[shapes]]
+batch = 1
+height = 8
+width = 8
+
+[inputs]
+profiles = ["realistic"]
+realistic = 1
+
+[backend.onnxruntime]
+variants = ["fp32"]
+
+[backend.mnn]
+variants = ["fp32", "int8-weights"]
+
+[limits]
+coverage = 0.5
+timeout_s = 120
+"""
+TOLERANCES = """\
+[onnxruntime.fp32]
+outputs = "standard"
+layers = "standard"
+
+[mnn.fp32]
+outputs = "standard"
+layers = "standard"
+
+[mnn.int8-weights]
+outputs = "quantized"
+layers = "quantized"
+"""
+CASES = (
+    "vae_decoder/onnxruntime/fp32",
+    "vae_decoder/mnn/fp32",
+    "vae_decoder/mnn/int8-weights",
+)
+PYTEST = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider")
+PARITY = (sys.executable, "-m", "harness")
+LIMIT_S = 240
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A command that has ended."""
+
+    code: int
+    text: str
+
+    def has(self, words):
+        """Whether it said so, wherever lines were broken."""
+        return " ".join(words.split()) in " ".join(self.text.split())
+
+    @property
+    def parity(self):
+        """The lines of pytest's parity section."""
+        lines = self.text.splitlines()
+        starts = [n for n, line in enumerate(lines) if line.strip("= ") == "parity"]
+        assert starts, self.text
+        rest = lines[starts[0] + 1 :]
+        ends = [n for n, line in enumerate(rest) if line.startswith("==")]
+        return rest[: ends[0]]
+
+
+@dataclass(frozen=True)
+class Project:
+    """A folder with a suite, and what is run in it."""
+
+    path: Path
+
+    def change(self, name, old, new):
+        file = self.path / name
+        text = file.read_text()
+        assert old in text, text
+        file.write_text(text.replace(old, new))
+
+    def tighten(self, table="[mnn.fp32]"):
+        """Allow no difference where one is certain."""
+        head, _, rest = (self.path / "tolerances.toml").read_text().partition(table)
+        rest = rest.replace('"standard"', '"exact"', 2)
+        (self.path / "tolerances.toml").write_text(head + table + rest)
+
+    def hide(self, module):
+        """Have one runtime look as if it were not installed."""
+        text = f"import sys\nsys.modules[{module!r}] = None\n"
+        (self.path / "conftest.py").write_text(text)
+
+    def pytest(self, *args):
+        return self.run(*PYTEST, "-m", "parity", *args)
+
+    def parity(self, *args):
+        return self.run(*PARITY, *args)
+
+    def run(self, *command):
+        done = subprocess.run(
+            command,
+            cwd=self.path,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            encoding="utf-8",
+            timeout=LIMIT_S,
+            check=False,
+        )
+        return Ended(code=done.returncode, text=done.stdout)
+
+    @property
+    def reports(self):
+        return sorted((self.path / "reports" / "runs").glob("*/report.json"))
+
+    @property
+    def report(self):
+        (path,) = self.reports
+        return json.loads(path.read_text())
+
+
+def write_project(folder):
+    vae = folder / "checkpoint" / "vae"
+    vae.mkdir(parents=True)
+    (vae / "config.json").write_text(json.dumps(CONFIG))
+    (vae.parent / "model_index.json").write_text("{}")
+    (folder / "parity.toml").write_text(SUITE)
+    (folder / "tolerances.toml").write_text(TOLERANCES)
+    (folder / "test_parity.py").write_text(_TEST)
+    return Project(folder)

@@ -1,0 +1,77 @@
+"""What a run leaves behind: one strict JSON, a JUnit file, a Markdown summary."""
+
+import json
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from tests.plugin.project import CASES
+
+
+def refuse(word):
+    pytest.fail(f"{word} is not JSON")
+
+
+def test_one_json_holds_every_case_and_every_check(failing):
+    project, _ = failing
+    (path,) = project.reports
+    report = json.loads(path.read_text(), parse_constant=refuse)
+
+    assert report["schema"] == 1
+    assert {case["case"] for case in report["cases"]} == set(CASES)
+    assert len(report["verdicts"]) == 2 * len(CASES)
+    assert all(case["rows"]["rows"] for case in report["cases"])
+    assert report["exit_code"] == 1
+    assert report["command"][0] == "pytest"
+    assert report["environment"]["packages"]
+
+
+def test_nothing_else_is_left_in_the_run_folder(failing):
+    project, _ = failing
+    (path,) = project.reports
+
+    assert sorted(p.name for p in path.parent.iterdir()) == [
+        "report.json",
+        "summary.md",
+    ]
+
+
+def test_the_summary_is_markdown_with_a_row_a_case(failing):
+    project, _ = failing
+    (path,) = project.reports
+    text = (path.parent / "summary.md").read_text()
+
+    assert text.count("\n| vae_decoder/") == len(CASES)
+    assert "| vae_decoder/mnn/fp32 | **exceeds** | **exceeds** |" in text
+
+
+def test_a_ci_gets_the_summary_beside_the_job(quick, monkeypatch):
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(quick.path / "step.md"))
+
+    assert quick.pytest("-k", "outputs").code == 0
+
+    assert "1 of 1 case agrees" in (quick.path / "step.md").read_text()
+
+
+def test_junit_properties_tell_the_verdict(failing):
+    project, _ = failing
+    told = {}
+    for case in ET.parse(project.path / "junit.xml").iter("testcase"):  # noqa: S314  # our own
+        found = {p.get("name"): p.get("value") for p in case.iter("property")}
+        told[found["parity.check"]] = found
+
+    differs = told["vae_decoder/mnn/fp32/layers"]
+    assert differs["parity.outcome"] == "exceeds"
+    assert differs["parity.first_divergence"]
+    assert differs["parity.operator"].startswith("aten.")
+    assert ".py:" in differs["parity.source"]
+    assert float(differs["parity.floors"]) > 0
+    agrees = told["vae_decoder/onnxruntime/fp32/outputs"]
+    assert agrees["parity.outcome"] == "within"
+    assert 0 <= float(agrees["parity.usage"]) <= 1
+
+
+def test_a_report_only_tells_of_checks_that_were_asked_for(quick):
+    assert quick.pytest("-k", "outputs").code == 0
+
+    assert [v["id"] for v in quick.report["verdicts"]] == [f"{CASES[0]}/outputs"]

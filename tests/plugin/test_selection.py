@@ -1,0 +1,46 @@
+"""pytest's own ways to select and to stop work on parity tests too."""
+
+import sys
+
+from tests.plugin.project import CASES
+
+
+def test_collect_only_lists_ids_and_runs_nothing(quick):
+    ended = quick.pytest("--collect-only", "-q")
+
+    assert ended.code == 0
+    assert ended.has(f"test_parity[{CASES[0]}/layers]")
+    assert not (quick.path / "reports").exists()
+
+
+def test_k_selects_by_id(project):
+    ended = project.pytest("-k", "mnn and outputs", "--collect-only", "-q")
+
+    assert ended.has("2/6 tests collected")
+
+
+def test_x_stops_and_reports_what_was_reached(project):
+    project.tighten("[onnxruntime.fp32]")
+
+    ended = project.pytest("-x")
+
+    assert ended.code == 1, ended.text
+    assert ended.parity[0].startswith(f" ✗ {CASES[0]}   parts at ")
+    assert [v["id"] for v in project.report["verdicts"]] == [f"{CASES[0]}/layers"]
+
+
+def test_lf_runs_only_what_failed(quick):
+    (quick.path / "tolerances.toml").write_text(
+        '[onnxruntime.fp32]\noutputs = "exact"\nlayers = "standard"\n'
+    )
+    command = (sys.executable, "-m", "pytest", "-m", "parity")
+    assert quick.run(*command).has("1 failed, 1 passed")
+
+    assert quick.run(*command, "--lf").has("1 failed in")
+
+
+def test_verbose_keeps_a_line_a_test(quick):
+    ended = quick.pytest("-v", "-k", "outputs")
+
+    assert ended.has(f"test_parity[{CASES[0]}/outputs] PASSED")
+    assert not ended.has(f"✓ {CASES[0]}")

@@ -1,0 +1,83 @@
+"""The last screen: where it first parts, what that was made from, what comes next."""
+
+import shlex
+
+from harness.report.text import WIDTH
+from tests.plugin.project import PYTEST
+
+CASE = "vae_decoder/mnn/fp32"
+
+
+def test_the_first_divergence_leads(failing):
+    _, ended = failing
+
+    assert ended.parity[0].startswith(f" ✗ {CASE}   parts at ")
+
+
+def test_it_names_module_operator_error_inputs_and_source(failing):
+    _, ended = failing
+    block = "\n".join(ended.parity[:6])
+
+    assert "(conv2d)" in ended.parity[0]
+    assert "allowed 0.000e+00" in block
+    assert "floors · output off by" in block
+    assert "from " in block
+    assert "on realistic-0 · worst at [" in block
+    assert "vae_decoder.py:" in block or "vae.py:" in block
+
+
+def test_a_case_that_differs_has_one_block_and_one_line(failing):
+    _, ended = failing
+
+    assert ended.text.count(f"✗ {CASE} ") == 2
+    assert ended.text.count("✓ vae_decoder/onnxruntime/fp32 ") == 1
+
+
+def test_a_failed_test_is_a_sentence(failing):
+    _, ended = failing
+
+    assert ended.has(f"{CASE}/layers: parts at ")
+    assert not ended.has("Traceback")
+    assert not ended.has("During handling")
+
+
+def test_it_counts_cases_not_checks(failing, passing):
+    _, ended = failing
+    assert any(line.startswith(" 2 of 3 cases agree.") for line in ended.parity)
+
+    _, ended = passing
+    assert ended.parity[0] == " 3 of 3 cases agree. Closest to their limit:"
+
+
+def test_it_ends_with_the_next_command_and_the_report(failing):
+    project, ended = failing
+    (report,) = project.reports
+
+    assert ended.parity[-2] == f" all layers  parity show {report.parent.name} {CASE}"
+    assert ended.parity[-1] == f" report      {report.relative_to(project.path)}"
+
+
+def test_it_says_what_ran(failing):
+    _, ended = failing
+
+    assert ended.has(" on CPU (2 threads, precision high)")
+    assert ended.has("coverage at least ")
+
+
+def test_it_fits_a_screen_and_a_log_file(failing):
+    _, ended = failing
+
+    assert [line for line in ended.parity if len(line) > WIDTH] == []
+    assert "\x1b" not in ended.text
+
+
+def test_no_color_means_none_even_on_a_terminal(quick):
+    ended = quick.run(
+        "script",
+        "-qec",
+        f"NO_COLOR=1 {shlex.join(PYTEST)} -k outputs",
+        "/dev/null",
+    )
+
+    assert ended.code == 0, ended.text
+    assert "\x1b[3" not in ended.text

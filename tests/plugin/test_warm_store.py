@@ -1,0 +1,26 @@
+"""Nothing is made twice."""
+
+
+def contents(store):
+    return {path: path.stat().st_mtime_ns for path in store.glob("v1/*/??/*/*")}
+
+
+def test_a_second_run_makes_nothing(project, store):
+    before = contents(store)
+
+    ended = project.pytest("--durations=0")
+
+    assert ended.code == 0, ended.text
+    assert before
+    assert contents(store).keys() == before.keys()
+    assert not ended.has("exporting")
+    assert not ended.has("converting")
+    assert all("onnx" not in case["took_s"] for case in project.report["cases"])
+
+
+def test_the_header_says_what_runs(passing):
+    _, ended = passing
+
+    assert ended.has(
+        "parity: parity.toml · 1 component × 2 backends × 2 variants, 3 cases · store "
+    )

@@ -1,0 +1,160 @@
+"""Small networks and checkpoints that the tests export, convert and run."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from harness.export import Exported, export_onnx
+from harness.inputs import Array, draw
+from harness.spec import Component, ExportSettings, Sample, Source, TensorSpec
+
+DIGITS = Path(__file__).parents[2] / "fixtures" / "digits"
+
+_SMALL_UNET: dict[str, object] = {
+    "block_out_channels": [8, 16],
+    "down_block_types": ["CrossAttnDownBlock2D", "DownBlock2D"],
+    "cross_attention_dim": 16,
+    "attention_head_dim": 2,
+    "layers_per_block": 1,
+    "norm_num_groups": 4,
+    "sample_size": 8,
+}
+_SMALL: dict[str, dict[str, object]] = {
+    "unet": {**_SMALL_UNET, "up_block_types": ["UpBlock2D", "CrossAttnUpBlock2D"]},
+    "controlnet": {**_SMALL_UNET, "conditioning_embedding_out_channels": [4, 8]},
+    "text_encoder": {
+        "hidden_size": 16,
+        "intermediate_size": 32,
+        "num_attention_heads": 2,
+        "num_hidden_layers": 2,
+        "max_position_embeddings": 12,
+        "vocab_size": 98,
+        "bos_token_id": 96,
+        "eos_token_id": 97,
+        "pad_token_id": 97,
+        "projection_dim": 16,
+    },
+}
+
+
+def small_checkpoint(folder: Path) -> Path:
+    """Write the configurations of a Stable Diffusion that runs in milliseconds."""
+    for name, changes in _SMALL.items():
+        config = json.loads((DIGITS / name / "config.json").read_text(encoding="utf-8"))
+        (folder / name).mkdir(parents=True)
+        (folder / name / "config.json").write_text(
+            json.dumps({**config, **changes}), encoding="utf-8"
+        )
+    shutil.copytree(DIGITS / "scheduler", folder / "scheduler")
+    shutil.copy(DIGITS / "model_index.json", folder)
+    return folder
+
+
+SIZES = {"batch": 2, "height": 6, "width": 10}
+BLOCKS = Component(
+    name="blocks",
+    recipe="tests.unit.nets",
+    source=Source(path=DIGITS, seed=0),
+    inputs=(
+        TensorSpec(name="image", shape=("batch", 4, "height", "width"), draw="normal"),
+        TensorSpec(name="kind", shape=("batch",), dtype="int64", draw="timestep"),
+    ),
+    outputs=(
+        TensorSpec(name="map", shape=("batch", 4, "height", "width")),
+        TensorSpec(name="pooled", shape=("batch", 8)),
+    ),
+)
+OPEN = ("batch", "height", "width")
+
+
+class Attention(nn.Module):
+    """Two heads, as diffusers does it: projections without bias, and one with."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.to_q, self.to_k, self.to_v = (
+            nn.Linear(8, 8, bias=False) for _ in range(3)
+        )
+        self.to_out = nn.Linear(8, 8)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        heads = [
+            part(tokens).unflatten(-1, (2, 4)).transpose(1, 2)
+            for part in (self.to_q, self.to_k, self.to_v)
+        ]
+        mixed = nn.functional.scaled_dot_product_attention(*heads)
+        return self.to_out(mixed.transpose(1, 2).flatten(2)) / 1.0
+
+
+class Blocks(nn.Module):
+    """Convolution, normalisation, attention and embedding; two outputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.conv_in = nn.Conv2d(4, 8, 3, padding=1)
+        self.norm = nn.GroupNorm(2, 8)
+        self.kinds = nn.Embedding(1000, 8)
+        self.attention = Attention()
+        self.ff = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 8))
+        self.conv_out = nn.Conv2d(8, 4, 1)
+        self.eval().requires_grad_(requires_grad=False)
+
+    def forward(
+        self, image: torch.Tensor, kind: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        hidden = nn.functional.silu(self.norm(self.conv_in(image)))
+        tokens = hidden.flatten(2).transpose(1, 2) + self.kinds(kind)[:, None]
+        tokens = tokens + self.attention(tokens)
+        tokens = tokens + self.ff(tokens)
+        pooled = torch.tanh(tokens.mean(1))
+        return self.conv_out(tokens.transpose(1, 2).reshape(hidden.shape)), pooled
+
+
+def sizes(**changes: int) -> tuple[tuple[str, int], ...]:
+    """Return a sample's sizes, as pairs."""
+    return tuple(sorted({**SIZES, **changes}.items()))
+
+
+def feeds(component: Component, index: int = 0, **changes: int) -> dict[str, Array]:
+    """Draw inputs by name."""
+    sample = Sample(profile="unit-normal", index=index, shapes=sizes(**changes))
+    return draw(component, sample)
+
+
+def export(
+    module: nn.Module,
+    component: Component,
+    folder: Path,
+    exporter: str = "dynamo",
+    opset: int = 18,
+    **settings: Any,
+) -> Exported:
+    """Export with every symbol open, unless told otherwise."""
+    asked = ExportSettings(
+        exporter=exporter, opset=opset, **{"dynamic": OPEN, **settings}
+    )
+    example = tuple(torch.tensor(v) for v in feeds(component).values())
+    return export_onnx(module, component, asked, example, folder)
+
+
+def component(
+    name: str,
+    inputs: dict[str, tuple[int | str, ...]],
+    outputs: tuple[str, ...] = ("out",),
+) -> Component:
+    """Describe a network whose inputs are all float32."""
+    return Component(
+        name=name,
+        recipe="tests.unit.nets",
+        source=Source(path=DIGITS, seed=0),
+        inputs=tuple(
+            TensorSpec(name=key, shape=shape, draw="normal")
+            for key, shape in inputs.items()
+        ),
+        outputs=tuple(TensorSpec(name=key, shape=()) for key in outputs),
+    )

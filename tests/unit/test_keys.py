@@ -1,0 +1,146 @@
+"""`harness.keys`: what was made is found again, and nothing else is."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from harness import keys
+from harness.components import describe
+from harness.digest import digest_value
+from harness.entry import Entry
+from harness.spec import Device, ExportSettings, Sample, Source, Variant
+from harness.store import Store
+from tests.unit import nets
+
+SHAPES = (("batch", 2), ("height", 8), ("width", 12))
+SAMPLE = Sample(profile="realistic", index=1, shapes=SHAPES)
+HERE = Device()
+SETTINGS = ExportSettings()
+VARIANT = Variant(name="fp32", backend="mnn", kind="fp32")
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("checkpoint") / "small"
+    return Source(path=nets.small_checkpoint(folder), seed=0)
+
+
+@pytest.fixture(scope="module")
+def unet(source):
+    return describe("unet", "unet", source)
+
+
+@pytest.fixture
+def entry(tmp_path) -> Entry:
+    def build(folder):
+        (folder / "model.onnx").write_bytes(b"graph")
+        return {}
+
+    return Store(root=tmp_path).make("onnx", {"one": 1}, build)
+
+
+def onnx(component, settings=SETTINGS, **shapes):
+    return digest_value(keys.onnx_key(component, settings, {**dict(SHAPES), **shapes}))
+
+
+def test_keys_are_json_and_hold_no_path(unet, entry, source):
+    made = [
+        keys.inputs_key(unet, SAMPLE),
+        keys.onnx_key(unet, SETTINGS, dict(SHAPES)),
+        keys.reference_key({"a": 1}, entry, Device(), layers=True),
+        keys.variant_key(entry, VARIANT, None),
+    ]
+
+    for key in made:
+        assert str(source.path) not in json.dumps(key)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        replace(SETTINGS, opset=20),
+        replace(SETTINGS, exporter="torchscript"),
+        replace(SETTINGS, dynamic=()),
+        replace(SETTINGS, external_data=True),
+        replace(SETTINGS, attention="eager"),
+    ],
+    ids=str,
+)
+def test_a_graph_is_another_when_it_is_asked_for_otherwise(unet, settings):
+    assert onnx(unet, settings) != onnx(unet)
+
+
+def test_a_graph_is_another_for_other_sizes_seeds_and_networks(unet, source):
+    reseeded = describe("unet", "unet", replace(source, seed=1))
+    control = describe("unet", "controlnet", source)
+
+    assert len({onnx(unet), onnx(unet, height=9), onnx(reseeded), onnx(control)}) == 4
+
+
+def test_a_graph_is_the_same_under_another_name_or_place(unet, tmp_path):
+    moved = Source(path=nets.small_checkpoint(tmp_path / "moved"), seed=0)
+
+    assert onnx(describe("unet", "unet", moved)) == onnx(unet)
+    assert onnx(replace(unet, name="denoiser")) == onnx(unet)
+
+
+def test_only_the_networks_own_folder_decides_its_graph(unet, tmp_path):
+    folder = nets.small_checkpoint(tmp_path / "changed")
+    config = folder / "controlnet" / "config.json"
+    config.write_text(config.read_text(encoding="utf-8") + "\n", encoding="utf-8")
+    other = Source(path=folder, seed=0)
+    unet_there = describe("unet", "unet", other)
+
+    assert onnx(unet_there) == onnx(unet)
+    assert onnx(describe("c", "controlnet", other)) != onnx(
+        describe("c", "controlnet", unet.source)
+    )
+
+
+def test_inputs_hang_on_the_sample_but_not_on_whether_layers_are_watched(unet):
+    key = keys.inputs_key(unet, SAMPLE)
+
+    assert keys.inputs_key(unet, replace(SAMPLE, layers=False)) == key
+    for change in ({"index": 2}, {"seed": 1}, {"profile": "unit-normal"}):
+        assert keys.inputs_key(unet, replace(SAMPLE, **change)) != key
+
+
+def test_a_reference_hangs_on_graph_inputs_device_and_layers(entry):
+    def key(graph=1, device=HERE, *, layers=True):
+        return keys.reference_key({"graph": graph}, entry, device, layers=layers)
+
+    others = [key(2), key(device=Device(device="cuda")), key(layers=False)]
+
+    assert key() == key()
+    assert key() not in others
+
+
+def test_a_deployed_file_hangs_on_contents_kind_flags_and_converter(entry, tmp_path):
+    program = tmp_path / "MNNConvert"
+    program.write_text("one", encoding="utf-8")
+    key = keys.variant_key(entry, VARIANT, None)
+    others = [
+        keys.variant_key(entry, replace(VARIANT, kind="fp16-weights"), None),
+        keys.variant_key(entry, replace(VARIANT, flags=("--fp16",)), None),
+        keys.variant_key(entry, replace(VARIANT, backend="onnxruntime"), None),
+        keys.variant_key(entry, VARIANT, str(program)),
+    ]
+
+    assert keys.variant_key(entry, replace(VARIANT, name="mine"), None) == key
+    assert key not in others
+    assert len({digest_value(other) for other in others}) == 4
+
+
+def test_every_module_that_shapes_an_export_is_in_its_key():
+    for name in (*keys._EXPORT_CODE, *keys._REFERENCE_CODE):
+        assert keys.code_digest((name,))
+    assert {"export", "graph", "program", "submodules", "align"} <= set(
+        keys._EXPORT_CODE
+    )
+
+
+def test_only_installed_packages_have_a_version():
+    found = keys.versions(("torch", "no-such-package"))
+
+    assert list(found) == ["torch"]
