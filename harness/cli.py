@@ -268,7 +268,8 @@ def store_list(store: str) -> int:
         used = datetime.fromtimestamp(entry.used_s).astimezone()
         total += entry.size_bytes
         click.echo(
-            f"{entry.kind:<12} {entry.key_digest[:12]} {entry.size_bytes / 2**20:>9.1f} MB"
+            f"{entry.kind:<12} {entry.key_digest[:12]} "
+            f"{entry.size_bytes / 2**20:>9.1f} MB"
             f"  used {used:%Y-%m-%d %H:%M}  {_about(entry.key)}"
         )
     click.echo(f"{total / 2**20:,.1f} MB in {opened.root}")

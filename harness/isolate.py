@@ -352,7 +352,7 @@ def _result(
         case ("raised", payload):
             raised = pickle.loads(payload)  # noqa: S301  # tried before it was sent
             if isinstance(raised, StageError):
-                raised.log = f"{log}\n{raised.log}".strip()
+                raised.log = f"{log}{raised.log}"  # native words, then its own
             raise raised
         case ("failed", text):
             msg = f"{label}: {text}"

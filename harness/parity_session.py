@@ -267,13 +267,15 @@ def settings_of(config: pytest.Config) -> Settings:
     option = config.getoption
     backends = tuple(name for name in option("parity_backend").split(",") if name)
     require = tuple(name for name in option("parity_require").split(",") if name)
-    for given, names in (("backend", backends), ("require", require)):
-        for name in names:
-            if name not in BACKENDS:
-                raise _unknown(given, "backend", name, BACKENDS)
     tier = option("parity_tier")
-    if tier and tier not in TIER_NAMES:
-        raise _unknown("tier", "tier", tier, TIER_NAMES)
+    for given, kind, names, there in (
+        ("backend", "backend", backends, BACKENDS),
+        ("require", "backend", require, BACKENDS),
+        ("tier", "tier", (tier,) if tier else (), TIER_NAMES),
+    ):
+        for name in names:
+            if name not in there:
+                raise _unknown(given, kind, name, there)
     try:
         parse_changes(option("parity_set"))
     except SpecError as error:

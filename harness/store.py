@@ -41,6 +41,8 @@ from harness.errors import StoreError
 SCHEMA = 1
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _NEARLY_FULL_BYTES = 1 << 20
+_DYING_S = 1.0
+"""How long what was just killed may still hold a lock."""
 
 Build = Callable[[Path], Mapping[str, object]]
 
@@ -133,7 +135,7 @@ class Store:
         """
         yield from self.sweep()
         for folder in self._folders():
-            with self._locked(id_of(folder), wait=False) as held:
+            with self._locked(id_of(folder), wait_s=0) as held:
                 if not held:
                     continue
                 try:
@@ -227,14 +229,15 @@ class Store:
         return True
 
     def _discard_unless_held(self, folder: Path) -> bool:
-        with self._locked(id_of(folder), wait=False) as held:
+        with self._locked(id_of(folder), wait_s=0) as held:
             return held and self._discard(folder)
 
     def sweep(self) -> tuple[Finding, ...]:
         """Remove what dead makers left; a live one holds its lock."""
         findings = []
         for left in sorted(self._making.glob("*")):
-            with self._locked(left.name.rpartition(".")[0], wait=False) as held:
+            name = left.name.rpartition(".")[0]
+            with self._locked(name, wait_s=_DYING_S) as held:
                 if held:
                     shutil.rmtree(left, ignore_errors=True)
                     problem = "left by a process that died before it was done"
@@ -257,14 +260,14 @@ class Store:
         return sorted((self.root / f"v{SCHEMA}").glob("*/??/*"))
 
     @contextmanager
-    def _locked(self, name: str, *, wait: bool = True) -> Iterator[bool]:
-        """Hold an entry's lock, or yield False if it is held and we shall not wait.
+    def _locked(self, name: str, *, wait_s: float = -1) -> Iterator[bool]:
+        """Hold an entry's lock, or yield False if it is held for longer than we wait.
 
-        The wait has no limit of its own, because the stages a maker runs have one.
+        The wait has no limit unless given, because the stages a maker runs have one.
         """
         with self._sentences():
             self._prepare()
-            lock = FileLock(self.root / "locks" / name, timeout=-1 if wait else 0)
+            lock = FileLock(self.root / "locks" / name, timeout=wait_s)
             with suppress(Timeout):
                 lock.acquire()
         try:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from harness.report.judged import CaseVerdict, JudgedRow
-from harness.report.record import CaseRecord
+from harness.report.record import OUTPUTS, CaseRecord
 from harness.report.text import WIDTH, Line, count, cut, operator
 
 _PLOT = " ▁▂▃▄▅▆▇█"
@@ -33,16 +33,14 @@ def layer_lines(
         return
     out = sum(not judged.verdict.passed for judged in ordered)
     told = f"{out:,} out of tolerance" if out else "all within tolerance"
-    which = f"sample {sample}" if sample else "the worst of all samples"
-    yield Line(
-        text=f"{record.case}: {count(len(ordered), 'value')} in order of execution, "
-        f"{told} ({which})",
-        tone="bad" if out else "good",
-    )
+    which = f"of sample {sample}" if sample else "the worst of all samples"
+    values = f"{count(len(ordered), 'value')} in order of execution"
+    tone = "bad" if out else "good"
+    yield Line(text=f"{record.case}: {values}, {told}", tone=tone)
     top = max([_LEAST_TOP, *filter(math.isfinite, map(_floors, ordered))])
     yield Line(text=f"  {_curve(ordered, top)}")
     yield Line(
-        text=f"  error along the depth, log scale from 1 to {top:,.0f} floors",
+        text=f"  error along the depth, {which}, log scale from 1 to {top:,.0f} floors",
         tone="quiet",
     )
     if record.observer_max_abs:
@@ -74,7 +72,8 @@ def _worst(verdicts: Sequence[CaseVerdict], sample: str) -> list[JudgedRow]:
             kept = worst.get((row.what, row.probe))
             if kept is None or judged.verdict.usage > kept.verdict.usage:
                 worst[row.what, row.probe] = judged
-    return sorted(worst.values(), key=lambda judged: judged.row.position)
+    # An output's position counts what was recorded, a layer's the whole program.
+    return sorted(worst.values(), key=lambda j: (j.row.what == OUTPUTS, j.row.position))
 
 
 def _line(judged: JudgedRow, top: float) -> Line:

@@ -80,7 +80,11 @@ class RunFolder:
             if path.is_file():
                 return load_record(path)
             record = replace(make(), suite=suite)
-            save_record(record, path)
+            try:
+                save_record(record, path)
+            except OSError as error:
+                path.with_suffix(".part").unlink(missing_ok=True)
+                raise _unwritable(self.path, error.strerror) from error
             return record
 
     def records(self) -> dict[Key, CaseRecord]:

@@ -147,7 +147,8 @@ def _parts_at(
     row = first.row
     op = "" if row.op == "output" else f"  ({operator(row.op)})"
     what = "output " if row.op == "output" else ""
-    place = f"parts at {what}{row.module or row.probe}{op}"
+    room = WIDTH - len(f"{INDENT}parts at {what}{op}")
+    place = f"parts at {what}{cut(row.module or row.probe, room)}{op}"
     if len(f" ✗ {name}   {place}") <= WIDTH:
         yield Line(text=f" ✗ {name}   {place}", tone="bad")
     else:
@@ -202,7 +203,11 @@ def _inputs(first: JudgedRow, inputs: Sequence[JudgedRow]) -> Iterator[str]:
         yield f"from {place} ({op}) {size}"
     if not inputs and first.row.op != "output":
         missing = few(first.row.parents)
-        yield f"from {missing}, not compared" if missing else "from the component's inputs alone"
+        yield (
+            f"from {missing}, not compared"
+            if missing
+            else "from the component's inputs alone"
+        )
 
 
 def _where(first: JudgedRow) -> Iterator[str]:

@@ -103,18 +103,21 @@ def case_line(case: str, checks: Mapping[str, Mapping[str, str]]) -> Line:
         checks: Check to its properties, as a test or a run tells them.
 
     """
-    words, tone, mark = [], "good", "✓"
+    words, place, tone, mark = [], "", "good", "✓"
     for what, told in checks.items():
-        outcome, place = told["parity.outcome"], told.get("parity.first_divergence")
+        outcome = told["parity.outcome"]
         if outcome == "unavailable":
             words, tone, mark = ["not installed"], "quiet", "-"
             break
         if outcome == "within":
             words.append(f"{what} use {float(told['parity.usage']):.0%} of tolerance")
         elif outcome == "gap":
-            words.append(f"{what}: known gap")
+            words.append(f"{what} known gap")
         else:
             tone, mark = "bad", "✗"
-            words.append(f"{what} {outcome}" + (f" at {place}" if place else ""))
-    head = f" {mark} {case:<38} "
-    return Line(text=head + cut(" · ".join(words), WIDTH - len(head)), tone=tone)
+            words.append(f"{what} {outcome}")
+            place = place or told.get("parity.first_divergence", "")
+    text = f" {mark} {case:<38} {' · '.join(words)}"
+    if place:
+        text += f" · parts at {cut(place, WIDTH - len(text) - 12)}"
+    return Line(text=text, tone=tone)

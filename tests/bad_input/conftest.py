@@ -205,6 +205,13 @@ class Project:
         newest = list(self.reports().values())[-1]
         return {check["id"]: check["outcome"] for check in newest["verdicts"]}
 
+    def reason(self, check: str) -> str:
+        """Return the newest report's one sentence about a check."""
+        newest = list(self.reports().values())[-1]
+        (reason,) = (c["reason"] for c in newest["verdicts"] if c["id"] == check)
+        assert "\n" not in reason
+        return str(reason)
+
     def entry(self, kind: str) -> Path:
         """Return the folder of the one entry of a kind."""
         (found,) = self.store.glob(f"v1/{kind}/*/*/entry.json")

@@ -1,0 +1,58 @@
+"""Records made by hand, as the engine would make them."""
+
+import numpy as np
+
+from harness.compare import compare
+from harness.report.record import LAYERS, OUTPUTS, CaseRecord, Failure, Row
+
+CASE = "unet/mnn/fp32"
+COVERAGE = {"computing": 10, "aligned": 10, "fused": 0, "unmatched": 0, "missing": []}
+
+
+def row(probe, floors, *, parents=(), what=LAYERS, position=0, sample="s-0", **about):
+    """A comparison that is so many noise floors off."""
+    expected = np.linspace(-1.0, 1.0, 16, dtype=np.float32).reshape(2, 8)
+    error = np.full(expected.shape, floors * 1e-3)
+    return Row(
+        sample=sample,
+        what=what,
+        probe=probe,
+        position=position,
+        op="output" if what == OUTPUTS else "aten.conv2d.default",
+        module=about.get("module", "" if what == OUTPUTS else f"net.{probe}"),
+        source="" if what == OUTPUTS else "net.py:7",
+        parents=tuple(parents),
+        comparison=compare(expected=expected, actual=expected + error, floor_rms=1e-3),
+    )
+
+
+def chain(*errors, sample="s-0"):
+    """Layers, each made from the one before."""
+    return tuple(
+        row(
+            f"v{at}",
+            floors,
+            parents=(f"v{at - 1}",) if at else (),
+            position=at,
+            sample=sample,
+        )
+        for at, floors in enumerate(errors)
+    )
+
+
+def output(floors, **about):
+    return row("sample", floors, what=OUTPUTS, position=1000, **about)
+
+
+def record(*rows, case=CASE, failure=None, **about):
+    component, backend, variant = case.split("/")
+    return CaseRecord(
+        case=case,
+        component=component,
+        backend=backend,
+        variant=variant,
+        rows=rows,
+        asked={"device": "cpu"},
+        failure=None if failure is None else Failure(**failure),
+        **{"coverage": COVERAGE, **about},
+    )
