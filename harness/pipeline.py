@@ -31,6 +31,9 @@ from harness.spec import Case, Sample
 from harness.stages import Deployed, Reading
 from harness.store import Store
 
+LOG_CHARACTERS = 4096
+"""Of a runtime's native output, what a record keeps."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
@@ -76,6 +79,7 @@ class Engine:
         self._pool = ThreadPoolExecutor(max_workers=jobs, thread_name_prefix="parity")
         self._idle: dict[str, list[Host]] = {}
         self._all: list[Host] = []
+        self._closed = False
         self._lock = threading.Lock()
         self._making: dict[str, threading.Lock] = {}
         self._failed: dict[str, StageError] = {}
@@ -97,6 +101,7 @@ class Engine:
         """Drop waiting cases and end every child process."""
         self._pool.shutdown(wait=False, cancel_futures=True)
         with self._lock:
+            self._closed = True
             hosts, self._all = self._all, []
         for host in hosts:
             host.close()
@@ -202,6 +207,7 @@ class Engine:
             artifacts=made,
             took_s=took,
             peak_bytes=result.peak_bytes,
+            log=result.log[-LOG_CHARACTERS:],
         )
 
     def _prepare(
@@ -330,6 +336,9 @@ class Engine:
         """Run a stage in a child process of an idle host, or of a new one."""
         with self._lock:
             idle = self._idle.setdefault(host_name, [])
+            if self._closed:
+                msg = f"{label}: given up, the run was stopped."
+                raise StageError(msg, outcome=Outcome.RUN)
             host = idle.pop() if idle else None
             if host is None:
                 host = Host(host_name, stages.PRELOAD[host_name])

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -43,6 +44,7 @@ _IDENTITIES = frozenset(
 _NEUTRAL = {"div": 1, "mul": 1, "add": 0, "sub": 0}
 """Second operand with which an operator changes nothing."""
 
+_HOME = Path(__file__).parents[1].as_posix()
 _STACK_LINE = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 
@@ -201,7 +203,9 @@ def _source_line(node: fx.Node) -> str:
         if "/torch/" not in file_:
             file, line = file_, line_
             break
-    return f"{file.rpartition('site-packages/')[2]}:{line}"
+    for root in ("site-packages/", f"{_HOME}/"):
+        file = file.rpartition(root)[2]
+    return f"{file}:{line}"
 
 
 class _Streaming(fx.Interpreter):

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import numpy as np
 import onnx
 import onnxruntime as ort
 
@@ -22,6 +22,9 @@ from harness.backends import Ran, check_feeds
 from harness.errors import StageError
 from harness.outcome import Outcome
 from harness.spec import Device
+
+if TYPE_CHECKING:
+    import numpy as np
 
 SEGMENT_BYTES = 256 * 2**20
 """Values read in one segment: enough to make segments few, little beside a model."""

@@ -82,6 +82,7 @@ class CaseRecord:
         artifacts: Store entries used: stage to digest, size and tool versions.
         took_s: Stage to seconds; stages whose product was in the store are absent.
         peak_bytes: Largest resident set of the candidate's process.
+        log: Last native output of the candidate's process.
 
     """
 
@@ -100,6 +101,7 @@ class CaseRecord:
     artifacts: Mapping[str, Any] | None = None
     took_s: Mapping[str, float] | None = None
     peak_bytes: int = 0
+    log: str = ""
 
     @property
     def key(self) -> Key:

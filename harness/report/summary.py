@@ -201,7 +201,8 @@ def _inputs(first: JudgedRow, inputs: Sequence[JudgedRow]) -> Iterator[str]:
         op, room = operator(row.op), WIDTH - len(INDENT) - len(size) - 12
         place = cut(row.module or row.probe, room - len(op))
         yield f"from {place} ({op}) {size}"
-    if not inputs and first.row.op != "output":
+    # Seen at the borders of modules, a value's origins are not known.
+    if not inputs and first.row.op.startswith("aten."):
         missing = few(first.row.parents)
         yield (
             f"from {missing}, not compared"

@@ -150,3 +150,29 @@ def test_a_hub_id_without_a_network_says_what_to_do(empty):
         assert ended.sentence(
             "parity.toml:3", "'nobody/nothing-here'", "cannot be downloaded"
         )
+
+
+# Recipes of one's own may be wrong in any way that Python can.
+
+RECIPES = {
+    "unreadable": ("def build(:\n", ("unreadable_net", "SyntaxError", "line 1")),
+    "raises": ("raise KeyError('size')\n", ("raises_net", "KeyError", "net.py:1")),
+    "misses_one": ("def build(): ...\n", ("misses_one_net", "no function")),
+    "signs_nonsense": (
+        "def signature(source, options): ...\nbuild = realistic = signature\n",
+        ("signs_nonsense", "signature()", "TypeError"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_recipe_that_is_wrong_is_named_with_its_line(empty, name):
+    text, facts = RECIPES[name]
+    (empty.folder / f"{name}_net.py").write_text(text, encoding="utf-8")
+    empty.import_from(empty.folder)
+    empty.write(name, more=f'[component.{name}]\nrecipe = "{name}_net"')
+
+    ended = empty.run()
+
+    assert ended.code == 2
+    assert ended.sentence("parity: parity.toml:", *facts)
