@@ -152,12 +152,21 @@ def _all_constant(values: Sequence[GraphValue]) -> bool:
 
 
 def wanted_values(probes: Iterable[Probe]) -> dict[str, Probe]:
-    """Return exported value name to the probe that it is compared with."""
-    return {
+    """Return exported value name to the probe that it is compared with.
+
+    Views and constants are compared too where the exporter kept them by their own
+    name; a computed value comes before one that merely carries it.
+    """
+    probes = tuple(probes)
+    wanted = {
         probe.onnx: probe
         for probe in probes
         if probe.onnx and probe.kind is Kind.COMPUTE
     }
+    for probe in probes:
+        if probe.onnx == probe.name and probe.kind is not Kind.DUPLICATE:
+            wanted.setdefault(probe.onnx, probe)
+    return wanted
 
 
 def source_value(name: str) -> str:

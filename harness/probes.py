@@ -35,7 +35,7 @@ class Probe:
     Attributes:
         name: The value's name in the PyTorch program.
         position: Order of execution, from 0.
-        kind: What it is; only `Kind.COMPUTE` is compared.
+        kind: What it is; coverage counts what computes.
         op: Operator, ``aten.conv2d.default``, or a module's class name.
         module: Path in the checkpoint's own names, ``down_blocks.0.resnets.0.conv1``.
         source: The model's line that called it, ``diffusers/models/resnet.py:345``.

@@ -253,7 +253,7 @@ def program_of_export(exported: ExportedProgram) -> Program:
     """Return the program that the dynamo exporter translated to ONNX."""
     graph = exported.module(check_guards=False)
     probes = tuple(probes_of_graph(graph.graph))
-    wanted = frozenset(probe.name for probe in probes if probe.kind is Kind.COMPUTE)
+    wanted = frozenset(p.name for p in probes if p.kind is not Kind.DUPLICATE)
 
     def run(
         inputs: tuple[torch.Tensor, ...],

@@ -8,7 +8,7 @@ then run in float64; how far float32 is from that is each value's noise floor.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -114,6 +114,7 @@ def record_reference(  # one run's whole circumstances
     *,
     device: str,
     layers: bool,
+    wanted: Collection[str] | None = None,
 ) -> dict[str, object]:
     """Write the trace of one sample to `folder`, and return what was seen.
 
@@ -125,6 +126,7 @@ def record_reference(  # one run's whole circumstances
         folder: Empty; gets the trace's two files.
         device: Where PyTorch runs, ``cpu`` or ``cuda``.
         layers: Whether to record the program's values, or outputs alone.
+        wanted: Which of the program's values; all when left out.
 
     Returns:
         ``values``, how many were recorded; ``rewrite_max_abs``, how far the program's
@@ -143,7 +145,7 @@ def record_reference(  # one run's whole circumstances
     tensors = tuple(torch.tensor(value, device=device) for value in inputs.values())
 
     def record(name: str, value: torch.Tensor) -> None:
-        if layers:
+        if layers and (wanted is None or name in wanted):
             floating = value.is_floating_point() and value.numel() > 0
             is_mask = floating and bool((value.abs() > MASKED).any())
             writer.add(name, value.detach().cpu().numpy(), is_mask=is_mask)

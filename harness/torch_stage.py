@@ -14,6 +14,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import torch
 
+from harness.align import wanted_values
 from harness.components import recipe_module
 from harness.entry import Entry
 from harness.errors import StageError
@@ -116,14 +117,16 @@ class _Work:
                 with TemporaryDirectory() as scratch:
                     self._exports[group] = self._export(group, Path(scratch))
             self._say("recording", f"float32 and float64, {sample.id}")
+            exported = self._exports[group]
             return record_reference(
                 self.module,
-                self._exports[group].program,
+                exported.program,
                 self.component,
                 load_inputs(inputs, self.component),
                 folder,
                 device=self.device.device,
                 layers=sample.layers,
+                wanted={p.name for p in wanted_values(exported.probes).values()},
             )
 
         graph = onnx_key(self.component, self.settings, dict(group.shapes))
