@@ -20,6 +20,7 @@ from harness.align import (
 )
 from harness.backends import load_backend
 from harness.compare import Comparison, compare
+from harness.deployed import Deployed, Reading
 from harness.entry import Entry
 from harness.errors import StageError, StoreError
 from harness.isolate import report_progress
@@ -27,7 +28,6 @@ from harness.outcome import Outcome
 from harness.probes import Probe, load_probes
 from harness.report.record import LAYERS, OUTPUTS, Row
 from harness.spec import Component, Device
-from harness.stages import Deployed, Reading
 from harness.trace import OUTPUT, Trace, load_inputs, open_trace
 
 if TYPE_CHECKING:

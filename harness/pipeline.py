@@ -19,6 +19,7 @@ from harness import export_files, keys, stages
 from harness.backends.words import fallback
 from harness.convert import MODEL as MNN_MODEL
 from harness.convert import native_converter
+from harness.deployed import Deployed, Reading
 from harness.digest import digest_value
 from harness.entry import Entry
 from harness.errors import ParityError, StageError
@@ -28,7 +29,6 @@ from harness.job import JobResult
 from harness.outcome import Outcome
 from harness.report.record import CaseRecord, Failure
 from harness.spec import Case, Sample
-from harness.stages import Deployed, Reading
 from harness.store import Store
 
 LOG_CHARACTERS = 4096

@@ -6,42 +6,13 @@ Importing this imports no framework; the stage does, on its side of the border.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from harness.deployed import Deployed
 from harness.entry import Entry
 from harness.groups import Group
 from harness.spec import Component, Device, ExportSettings, Variant
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
-    """One sample to run: its id, its inputs, its reference, and how much to watch."""
-
-    sample: str
-    inputs: Entry
-    reference: Entry
-    layers: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Deployed:
-    """One deployed file and the samples that it serves.
-
-    Attributes:
-        artifact: Holds the file and its weights.
-        model: The file's name in it.
-        probes: Path of the exported graph's probe table.
-        readings: In file order.
-
-    """
-
-    artifact: Entry
-    model: str
-    probes: Path
-    readings: tuple[Reading, ...]
-
 
 PRELOAD = {
     "torch": ("diffusers", "transformers", "harness.torch_stage", "harness.warm"),

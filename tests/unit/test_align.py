@@ -140,7 +140,7 @@ def test_a_module_that_passes_on_a_value_seen_already_computes_nothing():
     assert list(wanted_values(found.values())) == ["/attn/to_out/Add"]
 
 
-def test_only_what_computes_is_compared():
+def test_what_the_exporter_kept_by_name_is_compared_and_a_duplicate_once():
     probes = [
         probe("conv2d", onnx="conv2d"),
         probe("view", Kind.MOVE, onnx="view"),
@@ -150,7 +150,15 @@ def test_only_what_computes_is_compared():
         probe("gone"),
     ]
 
-    assert wanted_values(probes) == {"conv2d": probes[0]}
+    kept = {p.name: p for p in probes if p.name not in {"silu_1", "gone"}}
+    assert wanted_values(probes) == kept
+
+
+def test_a_computed_value_is_compared_before_one_that_carries_it():
+    carried = probe("conv2d", onnx="div")
+    probes = [probe("div", Kind.IDENTITY, onnx="div"), carried]
+
+    assert wanted_values(probes) == {"div": carried}
 
 
 def test_a_product_that_mnn_made_a_convolution_keeps_its_name():

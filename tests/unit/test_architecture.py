@@ -21,7 +21,7 @@ LAYERS = (
     # nouns, files, child processes
     ("spec", "tolerance", "toml_file", "digest", "job"),
     ("entry", "isolate", "policy", "gaps", "align", "matrix", "components.*"),
-    ("groups", "hub", "backends"),
+    ("groups", "deployed", "hub", "backends"),
     ("store", "trace", "keys", "suite", "inputs"),
     # measure
     ("kernel",),

@@ -5,10 +5,10 @@ import pytest
 
 from harness import candidate
 from harness.candidate import check_artifact
+from harness.deployed import Reading
 from harness.errors import StageError
 from harness.outcome import Outcome
 from harness.probes import Kind, Probe
-from harness.stages import Reading
 from harness.store import Store
 from harness.trace import OUTPUT, TraceWriter
 
