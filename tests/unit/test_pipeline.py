@@ -87,8 +87,10 @@ def test_a_record_has_rows_of_both_checks(records, exporter, backend):
     outputs = [row for row in record.rows if row.what == OUTPUTS]
 
     assert record.failure is None, record.failure
-    # Merged operators are covered by their twin, and have no row of their own.
-    assert 0.9 < len(layers) / record.coverage["aligned"] <= 1
+    # Merged operators are covered by their twin, and have no row of their own; views
+    # have one in ONNX Runtime, which runs the graph as it was exported.
+    assert len(layers) > 0.9 * record.coverage["aligned"]
+    assert len({row.probe for row in layers}) == len(layers)
     assert [(row.sample, row.probe) for row in outputs] == [
         ("realistic-1", "out_sample"),
         ("unit-normal-0", "out_sample"),

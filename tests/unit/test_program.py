@@ -203,8 +203,10 @@ def test_a_program_gives_what_the_module_gives(make):
     outputs = program.run(example, lambda name, value: seen.update({name: value}))
 
     assert all(map(torch.equal, outputs, module(*example)))
-    wanted = {p.name for p in program.probes if p.kind is Kind.COMPUTE}
-    assert set(seen) == wanted
+    computed = {p.name for p in program.probes if p.kind is Kind.COMPUTE}
+    merged = {p.name for p in program.probes if p.kind is Kind.DUPLICATE}
+    assert computed <= set(seen)
+    assert not merged & set(seen)
 
 
 def test_a_graph_hands_over_the_values_that_hooks_see():
@@ -237,7 +239,7 @@ def test_a_double_run_is_in_double(image):
             (image,), lambda _, value, kinds=kinds: kinds.add(value.dtype), double=True
         )
 
-        assert kinds == {torch.float64}
+        assert kinds - {torch.int64} == {torch.float64}  # positions are counted
         assert {value.dtype for value in outputs} == {torch.float64}
 
 
