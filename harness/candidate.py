@@ -19,7 +19,8 @@ from harness.align import (
     wanted_values,
 )
 from harness.backends import load_backend
-from harness.compare import Comparison, compare
+from harness.compare import compare
+from harness.comparison import Comparison
 from harness.deployed import Deployed, Reading
 from harness.entry import Entry
 from harness.errors import StageError, StoreError

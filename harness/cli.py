@@ -20,9 +20,8 @@ from harness.report.text import Line, count
 
 if TYPE_CHECKING:
     from harness.runner import Settings
-    from harness.spec import Case
     from harness.store import Store
-    from harness.suite import Suite
+    from harness.suite import Suite, Tested
 
 CANNOT_TELL = 2
 _COLOURS = {"good": "green", "bad": "red", "quiet": "bright_black"}
@@ -79,12 +78,14 @@ def cli() -> None:
     help="Cases at once; the suite says when left out.",
 )
 @click.option("--mnn-convert", default="", help="A native MNNConvert to use.")
+@click.option("--e2e", is_flag=True, help="Only end-to-end cases: whole pipelines.")
 @click.option("--list", "only_list", is_flag=True, help="List the cases and stop.")
 def run(  # one option each
     *,
     cases: tuple[str, ...],
     suite: Path,
     only_list: bool,
+    e2e: bool,
     require: str,
     jobs: int | None,
     **words: Any,  # noqa: ANN401  # the settings that are plain text
@@ -97,6 +98,13 @@ def run(  # one option each
 
     loaded = load_suite(suite)
     chosen = loaded.select(cases)
+    if e2e:
+        chosen = tuple(case for case in chosen if case in loaded.chains)
+        if not chosen:
+            msg = (
+                f"{suite} has no end-to-end case of that name; add [pipeline.text2img]."
+            )
+            raise ParityError(msg)
     if only_list:
         for case in chosen:
             click.echo(case.id)
@@ -110,7 +118,7 @@ def run(  # one option each
     return _run(loaded, chosen, settings)
 
 
-def _run(suite: Suite, chosen: Sequence[Case], settings: Settings) -> int:
+def _run(suite: Suite, chosen: Sequence[Tested], settings: Settings) -> int:
     """Run cases of a suite, print a line for each, and report."""
     from harness.conclude import conclude
     from harness.parity_session import properties_of

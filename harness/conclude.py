@@ -15,7 +15,7 @@ from harness.errors import ParityError, SuiteError
 from harness.gaps import unmatched
 from harness.report.judged import CaseVerdict, skipped
 from harness.report.markdown import markdown
-from harness.report.record import LAYERS, OUTPUTS, CaseRecord, Key
+from harness.report.record import CaseRecord, Key
 from harness.report.run_folder import REPORT, SUMMARY, Report, RunFolder
 from harness.report.summary import summary
 from harness.report.text import Line, few, wrapped
@@ -63,7 +63,7 @@ def conclude(
     stale = [
         complaint
         for suite in whole
-        for complaint in _stale(path_of(suite), judges[path_of(suite)], records)
+        for complaint in _stale(suite, judges[path_of(suite)], records)
     ]
     lines = list(
         summary(
@@ -103,10 +103,11 @@ def _tell(folder: RunFolder, text: str) -> None:
             file.write(text)
 
 
-def _stale(suite: str, judge: Judge, records: dict[Key, CaseRecord]) -> Iterable[str]:
+def _stale(suite: Suite, judge: Judge, records: dict[Key, CaseRecord]) -> Iterable[str]:
     """Complain about what a run of the whole suite found no use for."""
-    own = [record for record in records.values() if record.suite == suite]
-    ids = [f"{record.case}/{what}" for record in own for what in (LAYERS, OUTPUTS)]
+    path = path_of(suite)
+    own = [record for record in records.values() if record.suite == path]
+    ids = [f"{case}/{what}" for _, case, what in asked_of(suite)]
     for gap in unmatched(judge.gaps, ids):
         yield f"{gap.source}: the gap {gap.case!r} matches no check; remove it."
     for record in own:
@@ -184,7 +185,7 @@ def _changed(
         have = "has" if len(names) == 1 else "have"
         text = f"{', '.join(names)} {have} changed since the run"
         yield from wrapped(text, indent=" ", tone="quiet")
-    ids = {case.id for case in suite.cases}
+    ids = {case.id for case in suite.tested}
     gone = [case for of, case in report.records if of == path and case not in ids]
     if gone:
         text = f"the suite no longer has {few(gone)}, judged here as then recorded"

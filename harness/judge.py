@@ -16,9 +16,11 @@ from harness.outcome import Outcome
 from harness.tolerance import Tolerance
 
 if TYPE_CHECKING:
-    from harness.compare import Comparison
+    from harness.comparison import Comparison, Picture
 
 _ALL_DIGITS = 17
+_LEVEL = 1.0
+"""Of a picture's 255: what differs by less is one colour on a screen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +66,7 @@ def judge(
     is_output: bool,
     allow_nonfinite: bool = False,
     allow_constant: bool = False,
+    allow_misread: bool = False,
 ) -> Verdict:
     """Hold one comparison against one tolerance.
 
@@ -73,12 +76,18 @@ def judge(
         is_output: A component's output, which must not be one value everywhere. A
             layer may be (a mask, a bias); it is judged by its numbers.
         allow_nonfinite: NaN and infinities pass if they are at the same places.
-        allow_constant: An output may be one value everywhere.
+        allow_constant: An output may be one value everywhere, a picture one colour.
+        allow_misread: A suite's reader may see something else in the picture.
 
     """
     outcome, reason = _obstacle(comparison, allow_nonfinite=allow_nonfinite)
-    if outcome is None and is_output and not allow_constant:
-        outcome, reason = _constant(comparison)
+    if outcome is None and not allow_constant:
+        if comparison.picture is not None:
+            outcome, reason = _without_content(comparison.picture)
+        elif is_output:
+            outcome, reason = _constant(comparison)
+    if outcome is None and comparison.picture is not None and not allow_misread:
+        outcome, reason = _misread(comparison.picture)
     if outcome is not None:
         usage = math.inf
     else:
@@ -142,6 +151,26 @@ def _constant(comparison: Comparison) -> tuple[Outcome | None, str]:
     )
 
 
+def _without_content(picture: Picture) -> tuple[Outcome | None, str]:
+    """Return what a picture without content is: black, or of one colour."""
+    peaks = {"reference": picture.expected_peak, "candidate": picture.actual_peak}
+    if dark := [side for side, peak in peaks.items() if peak < _LEVEL]:
+        return Outcome.BLACK, f"black all over in the {' and the '.join(dark)}"
+    spreads = {"reference": picture.expected_spread, "candidate": picture.actual_spread}
+    if plain := [side for side, spread in spreads.items() if spread < _LEVEL]:
+        return Outcome.CONSTANT, f"one colour all over in the {' and the '.join(plain)}"
+    return None, ""
+
+
+def _misread(picture: Picture) -> tuple[Outcome | None, str]:
+    if picture.expected_read == picture.actual_read:
+        return None, ""
+    return (
+        Outcome.MISREAD,
+        f"read as {picture.actual_read!r}, expected {picture.expected_read!r}",
+    )
+
+
 def _dtype_kind(name: str) -> str:
     """Return the kind of number a numpy dtype name stands for.
 
@@ -165,7 +194,14 @@ def _checks(comparison: Comparison, tolerance: Tolerance) -> Iterator[_Check]:
     if tolerance.floors is not None:
         yield _floors(0.0 if equal else comparison.floor_multiple, tolerance.floors)
     if tolerance.sqnr_db is not None:
-        yield _sqnr(math.inf if equal else comparison.sqnr_db, tolerance.sqnr_db)
+        sqnr = math.inf if equal else comparison.sqnr_db
+        yield _decibels("SQNR", sqnr, tolerance.sqnr_db)
+    picture = comparison.picture
+    if tolerance.psnr_db is not None:
+        psnr = math.nan if picture is None else picture.psnr_db
+        yield _decibels("PSNR", psnr, tolerance.psnr_db)
+    if tolerance.ssim is not None:
+        yield _ssim(math.nan if picture is None else picture.ssim, tolerance.ssim)
 
 
 def _elements(
@@ -195,7 +231,7 @@ def _floors(multiple: float | None, limit: float) -> _Check:
     return _upper(multiple, limit, "{} floors, allowed {}", ".4g")
 
 
-def _sqnr(value: float, limit: float) -> _Check:
+def _decibels(name: str, value: float, limit: float) -> _Check:
     # As a ratio of error amplitudes, which is what the other usages are too; the cut
     # keeps a hopeless value from overflowing.
     ratio = math.pow(10.0, min((limit - value) / 20.0, 300.0))
@@ -203,7 +239,18 @@ def _sqnr(value: float, limit: float) -> _Check:
     return _check(
         holds=value >= limit,
         usage=ratio,
-        reason=f"SQNR {shown} dB, at least {least} asked",
+        reason=f"{name} {shown} dB, at least {least} asked",
+    )
+
+
+def _ssim(value: float, limit: float) -> _Check:
+    shown, least = _apart(value, limit, ".4f")
+    # What is missing to equality is an error, and can be held against its limit.
+    beyond = 0.0 if value == 1.0 else math.inf
+    return _check(
+        holds=value >= limit,
+        usage=(1.0 - value) / (1.0 - limit) if limit < 1.0 else beyond,
+        reason=f"SSIM {shown}, at least {least} asked",
     )
 
 

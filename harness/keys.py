@@ -15,6 +15,7 @@ from pathlib import Path
 
 from harness.components import RECIPES, folders_of
 from harness.digest import digest_file, digest_tree, digest_value
+from harness.e2e.plan import Pipeline
 from harness.entry import Entry
 from harness.spec import Component, Device, ExportSettings, Sample, Source, Variant
 
@@ -28,6 +29,12 @@ _EXPORT_CODE = (
     "probes",
     "submodules",
     "weights",
+)
+_DRAWING_TOOLS = ("torch", "diffusers", "transformers", "numpy")
+_OPENCV = ("opencv-python-headless", "opencv-python")
+_DRAWING_CODE = (
+    *("e2e/drawing", "e2e/reference", "e2e/seats", "e2e/networks"),
+    *("e2e/noise", "e2e/schedule", "e2e/hints"),
 )
 _REFERENCE_CODE = (*_EXPORT_CODE, "reference", "trace")
 
@@ -80,6 +87,43 @@ def variant_key(onnx: Entry, variant: Variant, native: str | None) -> dict[str, 
         "converter": digest_file(Path(native)) if native else "wheel",
         "code": code_digest(("convert",) if mnn else ("transform",)),
         "tools": versions(("MNN",) if mnn else ("onnxruntime-gpu", "onnxruntime")),
+    }
+
+
+def drawing_inputs_key(pipeline: Pipeline) -> dict[str, object]:
+    """Key of a pipeline's token ids, noise and picture."""
+    image, source = pipeline.image, pipeline.source
+    folders = tuple(
+        name for name in ("tokenizer", "vae", "unet") if (source.path / name).is_dir()
+    )
+    return {
+        "checkpoint": checkpoint_digest(source, folders),
+        "kind": pipeline.kind,
+        "texts": [*pipeline.texts, pipeline.negative_prompt],
+        "steps": pipeline.steps,
+        "seed": pipeline.seed,
+        "size": [pipeline.height, pipeline.width],
+        "image": digest_file(image) if image else "",
+        "control": asdict(pipeline.control),
+        "code": code_digest(("e2e/inputs", "e2e/hints")),
+        "tools": versions((*_DRAWING_TOOLS, *_OPENCV)),
+    }
+
+
+def drawing_key(pipeline: Pipeline, inputs: Entry, device: Device) -> dict[str, object]:
+    """Key of a pipeline as PyTorch draws it."""
+    return {
+        "inputs": contents(inputs),
+        "components": [_component(component) for component in pipeline.components],
+        "scheduler": checkpoint_digest(pipeline.source, ("scheduler",)),
+        "sampling": asdict(pipeline.sampling),
+        "guidance_scale": pipeline.guidance_scale,
+        "eta": pipeline.eta,
+        "strength": pipeline.strength,
+        "control": asdict(pipeline.control),
+        "device": asdict(device),
+        "code": code_digest(_DRAWING_CODE),
+        "tools": versions(_DRAWING_TOOLS),
     }
 
 

@@ -43,6 +43,22 @@ DEVICES: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What a run may use, and how much it must see.
+
+    Attributes:
+        timeout_s: Longest that one stage of one case may take.
+        coverage: Least share of the reference's computing operators to compare.
+        jobs: Cases in progress at once, each in processes of its own.
+
+    """
+
+    timeout_s: float = 900.0
+    coverage: float = 0.95
+    jobs: int = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Drawing:
     """What ``[inputs]`` says.
 
@@ -124,6 +140,24 @@ def read_count(table: Table, key: str, default: int | None = None) -> int:
         text = f"{key!r} must be 1 or more, got {count}."
         raise table.error(text, key)
     return count
+
+
+def read_limits(table: Table) -> Limits:
+    """Read ``[limits]``."""
+    default = Limits()
+    limits = Limits(
+        timeout_s=table.take("timeout_s", float, default.timeout_s),
+        coverage=table.take("coverage", float, default.coverage),
+        jobs=read_count(table, "jobs", default.jobs),
+    )
+    table.done()
+    if not 0.0 < limits.timeout_s < float("inf"):
+        text = f"timeout_s must be more than 0 seconds, got {limits.timeout_s}."
+        raise table.error(text, "timeout_s")
+    if not 0.0 <= limits.coverage <= 1.0:
+        text = f"coverage is a share from 0 to 1, got {limits.coverage}."
+        raise table.error(text, "coverage")
+    return limits
 
 
 def read_drawing(table: Table) -> Drawing:

@@ -24,6 +24,15 @@ class Outcome(StrEnum):
     CONSTANT = "constant"
     """One value everywhere: it would agree with anything broken the same way."""
 
+    BLACK = "black"
+    """A picture that is black all over, which is what NaN becomes on a screen."""
+
+    MISREAD = "misread"
+    """A suite's own reader sees something else in the picture."""
+
+    SCHEDULE = "schedule"
+    """Timesteps or sigmas differ, before any network has run."""
+
     SHAPE = "shape"
     """Shapes differ; nothing is broadcast."""
 
@@ -90,6 +99,9 @@ _MEASURED = frozenset(
         Outcome.EXCEEDS,
         Outcome.NONFINITE,
         Outcome.CONSTANT,
+        Outcome.BLACK,
+        Outcome.MISREAD,
+        Outcome.SCHEDULE,
         Outcome.SHAPE,
         Outcome.DTYPE,
         Outcome.EMPTY,

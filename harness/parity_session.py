@@ -16,8 +16,8 @@ from typing import TextIO, cast
 import pytest
 
 from harness.conclude import conclude
+from harness.e2e.plan import MIXED
 from harness.errors import ParityError, SpecError
-from harness.policy import parse_changes
 from harness.progress import ProgressLines, moves
 from harness.report.judged import CaseVerdict, skipped
 from harness.report.record import WHATS, Key
@@ -26,7 +26,7 @@ from harness.report.text import Line, case_line, wrapped
 from harness.runner import Asked, Run, Settings, header, path_of
 from harness.spec import BACKENDS
 from harness.suite import Check, Suite, load_suite
-from harness.tolerance import TIER_NAMES
+from harness.tolerance import TIER_NAMES, parse_changes
 from harness.toml_file import did_you_mean
 
 CANNOT_TELL = 2
@@ -205,6 +205,8 @@ def properties_of(verdict: CaseVerdict) -> list[tuple[str, str]]:
         ("parity.reason", verdict.reason),
         ("parity.usage", f"{verdict.usage:.3g}"),
     ]
+    if verdict.picture:
+        found.append(("parity.picture", verdict.picture))
     if verdict.first is not None:
         row = verdict.first.row
         floors = row.comparison.floor_multiple
@@ -235,7 +237,7 @@ def leave_out(
     """
     checks = [check for item in items if (check := check_of(item))]
     suites = {path_of(check.suite): check.suite for check in checks}
-    cases = [case for suite in suites.values() for case in suite.cases]
+    cases = [case for suite in suites.values() for case in suite.tested]
     for part, names in chosen.items():
         there = list(dict.fromkeys(case.id.split("/")[_PARTS[part]] for case in cases))
         if checks and (unknown := sorted(names - set(there))):
@@ -269,7 +271,7 @@ def settings_of(config: pytest.Config) -> Settings:
     require = tuple(name for name in option("parity_require").split(",") if name)
     tier = option("parity_tier")
     for given, kind, names, there in (
-        ("backend", "backend", backends, BACKENDS),
+        ("backend", "backend", backends, (*BACKENDS, MIXED)),
         ("require", "backend", require, BACKENDS),
         ("tier", "tier", (tier,) if tier else (), TIER_NAMES),
     ):

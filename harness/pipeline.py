@@ -6,49 +6,35 @@ record whatever happened. It judges nothing.
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
-from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from contextlib import suppress
+from dataclasses import asdict
 from functools import partial
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, cast
 
-from harness import export_files, keys, stages
+from harness import export_files, stages
 from harness.backends.words import fallback
-from harness.convert import MODEL as MNN_MODEL
 from harness.convert import native_converter
-from harness.deployed import Deployed, Reading
-from harness.digest import digest_value
+from harness.deployed import Deployed
+from harness.e2e.plan import Chain, ChainRun, Seated
 from harness.entry import Entry
 from harness.errors import ParityError, StageError
-from harness.groups import Group, sample_groups, samples_of
-from harness.isolate import Host
-from harness.job import JobResult
+from harness.groups import sample_groups, samples_of
+from harness.makers import Makers, export_id
 from harness.outcome import Outcome
 from harness.report.record import CaseRecord, Failure
-from harness.spec import Case, Sample
+from harness.spec import Case, Device
 from harness.store import Store
+from harness.workshop import Progress, Workshop
 
 LOG_CHARACTERS = 4096
 """Of a runtime's native output, what a record keeps."""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
-    """What a stage says while it works.
-
-    Attributes:
-        stage: ``exporting``, ``converting``, ``running``, …
-        subject: Component or case.
-        detail: Opset, size, sample.
-
-    """
-
-    stage: str
-    subject: str
-    detail: str
+Known = Callable[..., CaseRecord]
+"""A record of which the case's own fields are filled in."""
 
 
 class Engine:
@@ -59,6 +45,7 @@ class Engine:
         timeout_s: Limit of one stage of one case.
         jobs: Cases in progress at once.
         mnn_convert: A native converter to use, instead of one on PATH or the wheel's.
+        pictures: Folder for what end-to-end cases draw.
         on_progress: Told what the stages do, from several threads.
 
     """
@@ -70,19 +57,14 @@ class Engine:
         timeout_s: float,
         jobs: int = 1,
         mnn_convert: str | None = None,
+        pictures: Path | None = None,
         on_progress: Callable[[Progress], None] | None = None,
     ) -> None:
         self.store = store
-        self._timeout_s = timeout_s
-        self._native = native_converter(mnn_convert)
-        self._on_progress = on_progress
+        self._pictures = pictures
+        self._workshop = Workshop(timeout_s, on_progress)
+        self._makers = Makers(store, self._workshop, native_converter(mnn_convert))
         self._pool = ThreadPoolExecutor(max_workers=jobs, thread_name_prefix="parity")
-        self._idle: dict[str, list[Host]] = {}
-        self._all: list[Host] = []
-        self._closed = False
-        self._lock = threading.Lock()
-        self._making: dict[str, threading.Lock] = {}
-        self._failed: dict[str, StageError] = {}
 
     def __enter__(self) -> Self:
         """Return the engine itself."""
@@ -100,53 +82,60 @@ class Engine:
     def close(self) -> None:
         """Drop waiting cases and end every child process."""
         self._pool.shutdown(wait=False, cancel_futures=True)
-        with self._lock:
-            self._closed = True
-            hosts, self._all = self._all, []
-        for host in hosts:
-            host.close()
+        self._workshop.close()
         self._pool.shutdown(wait=True)
 
-    def make(self, cases: Iterable[Case]) -> None:
+    def make(self, cases: Iterable[Case | Chain]) -> None:
         """Make all that the cases need and the store lacks; return when it is there.
 
         What cannot be made is left out here: the case that needs it says so.
         """
         by_component: dict[str, list[Case]] = {}
+        chains: list[Chain] = []
         for case in cases:
-            by_component.setdefault(_export_id(case), []).append(case)
+            if isinstance(case, Chain):
+                chains.append(case)
+            else:
+                by_component.setdefault(export_id(case), []).append(case)
         exports = {
             self._pool.submit(
-                self._try, self._prepare, together[0], samples_of(together)
+                self._try, self._makers.prepare, together[0], samples_of(together)
             ): together
             for together in by_component.values()
         }
         waiting = [
-            self._pool.submit(self._try, self._deploy_all, case)
+            self._pool.submit(self._try, self._makers.deploy_all, case)
             for done in as_completed(exports)
             for case in exports[done]
         ]
+        waiting += [self._pool.submit(self._try, self._make_chain, c) for c in chains]
         wait(waiting)
+
+    def _make_chain(self, chain: Chain) -> None:
+        self._makers.draw(chain.pipeline, chain.device, {})
+        self._seated(chain, {})
 
     def _try(self, stage: Callable[..., object], *arguments: object) -> None:
         with suppress(ParityError):
             stage(*arguments)
 
-    def submit(self, case: Case) -> Future[CaseRecord]:
+    def submit(self, case: Case | Chain) -> Future[CaseRecord]:
         """Start a case as soon as there is room for it."""
         return self._pool.submit(self.run, case)
 
-    def run(self, case: Case) -> CaseRecord:
+    def run(self, case: Case | Chain) -> CaseRecord:
         """Take one case through all stages and return its record."""
         known = partial(
             CaseRecord,
             case=case.id,
-            component=case.component.name,
+            component=case.subject,
             backend=case.backend,
-            variant=case.variant.name,
+            variant=case.how,
             asked=asdict(case.device),
         )
         try:
+            if isinstance(case, Chain):
+                return self._run_chain(case, known)
             return self._run(case, known)
         except StageError as error:
             return known(
@@ -157,15 +146,15 @@ class Engine:
         except ParityError as error:
             return known(failure=Failure(outcome=Outcome.EXPORT, message=str(error)))
 
-    def _run(self, case: Case, known: Callable[..., CaseRecord]) -> CaseRecord:
+    def _run(self, case: Case, known: Known) -> CaseRecord:
         took: dict[str, float] = {}
-        prepared = self._prepare(case, case.samples, took)
+        prepared = self._makers.prepare(case, case.samples, took)
         deployed = []
         made: dict[str, Any] = {}
         rewrite = 0.0
         for group in sample_groups(case, case.samples):
-            onnx = self._graph(case, group)
-            artifact, model = self._deploy(case, onnx, took)
+            onnx = self._makers.graph(case, group)
+            artifact, model = self._makers.deploy(case, onnx, took)
             readings = tuple(prepared[sample] for sample in group.samples)
             rewrite = max(
                 [rewrite]
@@ -183,7 +172,7 @@ class Engine:
                 )
             )
             made = {"onnx": _summary(onnx), case.backend: _summary(artifact)}
-        result = self._job(
+        result = self._workshop.job(
             case.backend,
             stages.run_candidate,
             case.id,
@@ -196,7 +185,8 @@ class Engine:
             failure=Outcome.RUN,
         )
         took["candidate"] = result.wall_ns / 1e9
-        self._check_words(case, f"{result.import_log}\n{result.log}")
+        said = f"{result.import_log}\n{result.log}"
+        check_words(case.id, case.backend, case.device, said)
         measured = cast("Mapping[str, Any]", result.value)
         return known(
             rows=measured["rows"],
@@ -210,180 +200,78 @@ class Engine:
             log=result.log[-LOG_CHARACTERS:],
         )
 
-    def _prepare(
-        self,
-        case: Case,
-        samples: Sequence[Sample],
-        took: dict[str, float] | None = None,
-    ) -> dict[Sample, Reading]:
-        """Return samples' inputs and references, making what is missing."""
-        groups = sample_groups(case, samples)
-        with self._one_at_a_time(_export_id(case)):
-            found = self._readings(case, groups)
-            if found is None:
-                result = self._job(
-                    "torch",
-                    stages.prepare,
-                    self.store.root,
-                    case.component,
-                    case.export,
-                    groups,
-                    case.reference,
-                    subject=case.component.name,
-                    label=f"{case.component.name}: export and reference",
-                    failure=Outcome.EXPORT,
+    def _run_chain(self, chain: Chain, known: Known) -> CaseRecord:
+        took: dict[str, float] = {}
+        pipeline = chain.pipeline
+        inputs, reference = self._makers.draw(pipeline, chain.device, took)
+        seated = self._seated(chain, took)
+        folder = self._pictures or self.store.root / "pictures"
+        result = self._workshop.job(
+            "pipeline",
+            stages.run_chain,
+            ChainRun(
+                case=chain.id,
+                pipeline=pipeline,
+                seated=seated,
+                inputs=inputs,
+                reference=reference,
+                device=chain.device,
+                folder=folder / chain.id.replace("/", "+"),
+            ),
+            subject=chain.id,
+            label=chain.id,
+            failure=Outcome.RUN,
+        )
+        took["candidate"] = result.wall_ns / 1e9
+        said = f"{result.import_log}\n{result.log}"
+        for file in seated:
+            check_words(chain.id, file.backend, file.device, said)
+        measured = cast("Mapping[str, Any]", result.value)
+        return known(
+            rows=measured["rows"],
+            ran=measured["ran"],
+            chain={"seats": chain.asked, **measured["chain"]},
+            artifacts={file.seat: _summary(file.artifact) for file in seated},
+            took_s=took,
+            peak_bytes=result.peak_bytes,
+            log=result.log[-LOG_CHARACTERS:],
+        )
+
+    def _seated(self, chain: Chain, took: dict[str, float]) -> tuple[Seated, ...]:
+        """Return the deployed file of each seat that has one; make what is missing."""
+        seated = []
+        for seat, case in chain.seats:
+            if case is None:
+                continue
+            graph = self._makers.export(case, took)
+            artifact, model = self._makers.deploy(case, graph, took)
+            seated.append(
+                Seated(
+                    seat=seat,
+                    component=case.component,
+                    backend=case.backend,
+                    device=case.device,
+                    artifact=artifact,
+                    model=model,
                 )
-                if took is not None:
-                    took.update(cast("dict[str, float]", result.value))
-                found = self._readings(case, groups)
-        if found is None:
-            msg = f"{case.component.name}: the store lost what was just made in it."
-            raise StageError(msg, outcome=Outcome.LOAD)
-        return found
-
-    def _readings(
-        self, case: Case, groups: tuple[Group, ...]
-    ) -> dict[Sample, Reading] | None:
-        """Return what the store has, or None unless it has all."""
-        readings = {}
-        for group in groups:
-            graph = keys.onnx_key(case.component, case.export, dict(group.shapes))
-            if self.store.find("onnx", graph) is None:
-                return None
-            for sample in group.samples:
-                drawn = keys.inputs_key(case.component, sample)
-                inputs = self.store.find("inputs", drawn)
-                if inputs is None:
-                    return None
-                recorded = keys.reference_key(
-                    graph, inputs, case.reference, layers=sample.layers
-                )
-                reference = self.store.find("reference", recorded)
-                if reference is None:
-                    return None
-                readings[sample] = Reading(
-                    sample=sample.id,
-                    inputs=inputs,
-                    reference=reference,
-                    layers=sample.layers,
-                )
-        return readings
-
-    def _deploy_all(self, case: Case) -> None:
-        for group in sample_groups(case, case.samples):
-            self._deploy(case, self._graph(case, group))
-
-    def _deploy(
-        self, case: Case, onnx: Entry, took: dict[str, float] | None = None
-    ) -> tuple[Entry, str]:
-        """Return the deployed file, making it if it is missing."""
-        variant = case.variant
-        if variant.backend == "onnxruntime" and variant.kind == "fp32":
-            return onnx, export_files.MODEL
-        key = keys.variant_key(onnx, variant, self._native)
-        model = MNN_MODEL if variant.backend == "mnn" else export_files.MODEL
-        with self._one_at_a_time(digest_value(key)):
-            found = self.store.find(variant.backend, key)
-            if found is None:
-                result = self._job(
-                    f"convert-{variant.backend}",
-                    stages.deploy,
-                    self.store.root,
-                    case.component,
-                    variant,
-                    onnx,
-                    self._native,
-                    subject=case.component.name,
-                    label=f"{case.id}: conversion",
-                    failure=Outcome.CONVERT,
-                )
-                if took is not None:
-                    took["convert"] = cast("float", result.value)
-                found = self._found(variant.backend, key)
-        return found, model
-
-    def _graph(self, case: Case, group: Group) -> Entry:
-        key = keys.onnx_key(case.component, case.export, dict(group.shapes))
-        return self._found("onnx", key)
-
-    def _found(self, kind: str, key: Mapping[str, object]) -> Entry:
-        entry = self.store.find(kind, key)
-        if entry is None:
-            msg = f"The store lost the {kind} artifact that was just made in it."
-            raise StageError(msg, outcome=Outcome.LOAD)
-        return entry
-
-    def _check_words(self, case: Case, log: str) -> None:
-        """Fail a run whose native output says that it ran elsewhere."""
-        device = case.device
-        if words := fallback(case.backend, device.precision, log):
-            asked = f"{device.device} in {device.precision} precision"
-            msg = (
-                f"{case.id}: asked for {asked}, and the runtime says: {words!r}. "
-                "`parity doctor` says what works here."
             )
-            raise StageError(msg, outcome=Outcome.FELL_BACK, log=log)
-
-    def _job(
-        self,
-        host_name: str,
-        function: Callable[..., object],
-        *arguments: object,
-        subject: str,
-        label: str,
-        failure: Outcome,
-    ) -> JobResult:
-        """Run a stage in a child process of an idle host, or of a new one."""
-        with self._lock:
-            idle = self._idle.setdefault(host_name, [])
-            if self._closed:
-                msg = f"{label}: given up, the run was stopped."
-                raise StageError(msg, outcome=Outcome.RUN)
-            host = idle.pop() if idle else None
-            if host is None:
-                host = Host(host_name, stages.PRELOAD[host_name])
-                self._all.append(host)
-        try:
-            return host.run(
-                function,
-                *arguments,
-                timeout_s=self._timeout_s,
-                label=label,
-                failure=failure,
-                on_progress=self._relay,
-            )
-        finally:
-            self._tell(Progress(stage="done", subject=subject, detail=""))
-            with self._lock:
-                self._idle[host_name].append(host)
-
-    @contextmanager
-    def _one_at_a_time(self, name: str) -> Iterator[None]:
-        """Let one thread make a thing; keep a failure, so that it happens once."""
-        with self._lock:
-            making = self._making.setdefault(name, threading.Lock())
-        with making:
-            if name in self._failed:
-                raise self._failed[name]
-            try:
-                yield
-            except StageError as error:
-                self._failed[name] = error
-                raise
-
-    def _relay(self, text: str) -> None:
-        """Pass on what a stage said from its process."""
-        stage, subject, detail = text.split("\t", 2)
-        self._tell(Progress(stage=stage, subject=subject, detail=detail))
-
-    def _tell(self, progress: Progress) -> None:
-        if self._on_progress is not None:
-            self._on_progress(progress)
+        return tuple(seated)
 
 
-def _export_id(case: Case) -> str:
-    made = (case.component.name, asdict(case.export), asdict(case.reference))
-    return digest_value(made)
+def check_words(case: str, backend: str, device: Device, log: str) -> None:
+    """Fail a run whose native output says that it ran elsewhere.
+
+    Raises:
+        StageError: It does.
+
+    """
+    if words := fallback(backend, device.precision, log):
+        asked = f"{device.device} in {device.precision} precision"
+        msg = (
+            f"{case}: asked for {asked}, and the runtime says: {words!r}. "
+            "`parity doctor` says what works here."
+        )
+        raise StageError(msg, outcome=Outcome.FELL_BACK, log=log)
 
 
 def _summary(entry: Entry) -> dict[str, Any]:

@@ -19,7 +19,8 @@
 
 The narrowest table that states a thing decides it, thing by thing. Of two probe
 patterns that both match, the first in the file does. Patterns are shell patterns:
-``*`` also crosses dots, and ``[`` must be written ``[[]``.
+``*`` also crosses dots, and ``[`` must be written ``[[]``. A variant may be one too,
+as in ``[mixed."*"]``: a pipeline whose seats are taken by several runtimes is `mixed`.
 
 A table that loosens gives its reason in `why`. Looser means: than the tier it names,
 or than the wider table it narrows; bounds without a tier and ``allow_* = true`` count
@@ -34,10 +35,22 @@ from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from harness.e2e.plan import MIXED
 from harness.errors import SpecError, SuiteError
 from harness.spec import BACKENDS
-from harness.tolerance import BOUNDS, GROUPS, TIER_NAMES, TIERS, Tolerance
+from harness.tolerance import (
+    BOUNDS,
+    GROUPS,
+    OF_PICTURES,
+    TIER_NAMES,
+    TIERS,
+    Tolerance,
+    check_word,
+)
 from harness.toml_file import Table, TomlFile, did_you_mean, dotted
+
+_FLAGS = ("allow_nonfinite", "allow_constant", "allow_misread")
+_SIDES = (*BACKENDS, MIXED)
 
 Case = tuple[str, str, str]
 """Component, backend and variant."""
@@ -52,6 +65,7 @@ class Rule:
         tier: The tier they start from; empty for bounds that stand alone.
         allow_nonfinite: NaN and infinities may be there, at the same places.
         allow_constant: One value everywhere is not suspicious.
+        allow_misread: A reader may see something else in a picture.
         why: The reason given by the narrowest table that gives one.
         source: ``path:line`` of the tolerance.
 
@@ -61,6 +75,7 @@ class Rule:
     tier: str
     allow_nonfinite: bool = False
     allow_constant: bool = False
+    allow_misread: bool = False
     why: str = ""
     source: str = ""
 
@@ -75,6 +90,7 @@ class Scope:
         rules: Group → what it states, as yet without the flags.
         allow_nonfinite: As `Rule`.
         allow_constant: As `Rule`.
+        allow_misread: As `Rule`.
         why: The reason for whatever in it loosens.
         source: ``path:line`` of its header.
 
@@ -85,6 +101,7 @@ class Scope:
     rules: Mapping[str, Rule]
     allow_nonfinite: bool | None
     allow_constant: bool | None
+    allow_misread: bool | None
     why: str
     source: str
 
@@ -96,7 +113,12 @@ class Scope:
 
     def covers(self, case: Case) -> bool:
         """Whether it speaks about this case, pattern aside."""
-        return self.case[0] in {"", case[0]} and self.case[1:] == case[1:]
+        component, backend, variant = self.case
+        return (
+            component in {"", case[0]}
+            and backend == case[1]
+            and fnmatchcase(case[2], variant)
+        )
 
     def matches(self, names: Iterable[str]) -> bool:
         """Whether its pattern, if it has one, matches one of a probe's names."""
@@ -154,7 +176,7 @@ class Policy:
             SpecError: A changed bound makes no sense with the others.
 
         """
-        _check_word("group", group, GROUPS)
+        check_word("group", group, GROUPS)
         names = [name for name in (probe, module) if name]
         chain = _chain(self.scopes, (component, backend, variant), names)
         rule = next((s.rules[group] for s in chain if group in s.rules), None)
@@ -172,6 +194,7 @@ class Policy:
             tolerance=self._changed(rule.tolerance, group),
             allow_nonfinite=_first(s.allow_nonfinite for s in chain),
             allow_constant=_first(s.allow_constant for s in chain),
+            allow_misread=_first(s.allow_misread for s in chain),
             why=next((s.why for s in chain if s.why), ""),
         )
 
@@ -182,7 +205,7 @@ class Policy:
             SpecError: There is no such tier.
 
         """
-        _check_word("tier", tier, TIER_NAMES)
+        check_word("tier", tier, TIER_NAMES)
         return replace(self, tier=tier)
 
     def with_changes(self, changes: Mapping[str, float]) -> Policy:
@@ -193,7 +216,7 @@ class Policy:
 
         """
         for name in changes:
-            _check_word("bound", name, BOUNDS)
+            check_word("bound", name, BOUNDS)
         merged = {**dict(self.changes), **changes}
         return replace(self, changes=tuple(sorted(merged.items())))
 
@@ -214,7 +237,7 @@ class Policy:
             if component and component not in components:
                 hint = did_you_mean(component, components)
                 word = f"component {component!r}"
-            elif variant not in variants:
+            elif not any(fnmatchcase(name, variant) for name in variants):
                 hint = did_you_mean(variant, variants)
                 word = f"variant {variant!r} for {backend}"
             else:
@@ -234,46 +257,17 @@ class Policy:
         )
 
     def _changed(self, tolerance: Tolerance, group: str) -> Tolerance:
+        changes = {
+            name: bound
+            for name, bound in self.changes
+            if group == "image" or name not in OF_PICTURES
+        }
         try:
-            return replace(tolerance, **dict(self.changes))
+            return replace(tolerance, **changes)
         except SpecError as error:
-            changes = " ".join(f"{name}={value:g}" for name, value in self.changes)
-            msg = f"{changes} does not fit the tolerance of {group}: {error}"
+            words = " ".join(f"{name}={value:g}" for name, value in self.changes)
+            msg = f"{words} does not fit the tolerance of {group}: {error}"
             raise SpecError(msg) from None
-
-
-def parse_changes(texts: Iterable[str]) -> dict[str, float]:
-    """Parse ``--set`` values.
-
-    >>> parse_changes(["rtol=1e-3", "atol=1e-4"])
-    {'rtol': 0.001, 'atol': 0.0001}
-
-    Raises:
-        SpecError: One of them is not ``bound=number``, or a bound comes twice.
-
-    """
-    changes: dict[str, float] = {}
-    for text in texts:
-        name, equals, number = (part.strip() for part in text.partition("="))
-        if not equals:
-            msg = f"{text!r} is not of the form bound=number, such as floors=40."
-            raise SpecError(msg)
-        _check_word("bound", name, BOUNDS)
-        if name in changes:
-            msg = f"{name} is set twice, to {changes[name]:g} and to {number}."
-            raise SpecError(msg)
-        try:
-            changes[name] = float(number)
-        except ValueError:
-            msg = f"{name} must be a number, got {number!r}."
-            raise SpecError(msg) from None
-    return changes
-
-
-def _check_word(kind: str, word: str, options: Collection[str]) -> None:
-    if word not in options:
-        msg = f"unknown {kind} {word!r}; {did_you_mean(word, options)}"
-        raise SpecError(msg)
 
 
 def _first(flags: Iterable[bool | None]) -> bool:
@@ -286,17 +280,20 @@ def _chain(scopes: Iterable[Scope], case: Case, names: Collection[str]) -> list[
     covering = [s for s in scopes if s.covers(case) and s.matches(names)]
     patterned = [scope for scope in covering if scope.pattern][:1]
     plain = [scope for scope in covering if not scope.pattern]
-    return patterned + sorted(plain, key=lambda scope: not scope.case[0])
+    # A component is narrower than none, and a variant than a pattern of them.
+    return patterned + sorted(
+        plain, key=lambda scope: (not scope.case[0], scope.case[2] != case[2])
+    )
 
 
 def _scopes(root: Table) -> Iterator[Scope]:
     for name, table in root.children():
-        if name in BACKENDS:
+        if name in _SIDES:
             for variant, inner in table.children():
                 yield _scope(inner, ("", name, variant))
             continue
         for backend, variants in table.children():
-            if backend not in BACKENDS:
+            if backend not in _SIDES:
                 raise _unknown_backend(table, name, backend)
             for variant, inner in variants.children():
                 # Taken first: `_scope` refuses what is left in the table.
@@ -333,12 +330,13 @@ def _scope(
         rules={group: rule for group, rule in found.items() if rule},
         allow_nonfinite=table.take("allow_nonfinite", bool, None),
         allow_constant=table.take("allow_constant", bool, None),
+        allow_misread=table.take("allow_misread", bool, None),
         why=table.take("why", str, "").strip(),
         source=table.where(),
     )
     table.done()
-    flags = (scope.allow_nonfinite, scope.allow_constant)
-    if not scope.rules and flags == (None, None) and not is_parent:
+    flags = [getattr(scope, flag) for flag in _FLAGS]
+    if not scope.rules and flags == [None] * len(flags) and not is_parent:
         text = f'{scope.header} states nothing; give it {GROUPS[0]} = "standard".'
         raise table.error(text)
     return scope
@@ -368,7 +366,7 @@ def _rule(table: Table, group: str) -> Rule | None:
 def _require_why(scope: Scope, scopes: tuple[Scope, ...]) -> None:
     if scope.why:
         return
-    for flag in ("allow_nonfinite", "allow_constant"):
+    for flag in _FLAGS:
         if getattr(scope, flag):
             raise _no_why(scope, f"{flag} loosens", scope.source)
     plain = [other for other in scopes if not other.pattern]

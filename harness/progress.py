@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TextIO
 
-from harness.pipeline import Progress
+from harness.workshop import Progress
 
 LONG_S = 2.0
 """A stage that took longer leaves a line behind."""
@@ -113,8 +113,9 @@ class ProgressLines:
 
     def _leave(self, lane: _Lane) -> None:
         took_s = time.monotonic() - lane.since_s
-        if self.lasting and took_s >= LONG_S:
-            p = lane.progress
+        p = lane.progress
+        # A case that ran has a line of its own.
+        if self.lasting and took_s >= LONG_S and p.stage != "running":
             about = f"  {p.stage:<10} {p.subject:<34} {p.detail:<34}"
             self._write(f"{self._clear}{about} {took_s:7.1f} s\n")
 

@@ -15,17 +15,19 @@ from types import TracebackType
 from typing import Self
 
 from harness.backends import DISTRIBUTIONS
+from harness.e2e.plan import Chain
 from harness.gaps import Gap, load_gaps
 from harness.outcome import Outcome
-from harness.pipeline import Engine, Progress
-from harness.policy import Policy, parse_changes
+from harness.pipeline import Engine
+from harness.policy import Policy
 from harness.report.judged import CaseVerdict, judge_case
-from harness.report.record import LAYERS, OUTPUTS, CaseRecord, Failure
-from harness.report.run_folder import RunFolder
+from harness.report.record import CaseRecord, Failure
+from harness.report.run_folder import PICTURES, RunFolder
 from harness.report.text import count
-from harness.spec import Case
 from harness.store import Store, default_root
-from harness.suite import Suite
+from harness.suite import Suite, Tested
+from harness.tolerance import parse_changes
+from harness.workshop import Progress
 
 MODULES = {"onnxruntime": "onnxruntime", "mnn": "MNN"}
 """Backend to the module that it needs."""
@@ -77,9 +79,10 @@ class Judge:
         """
         policy = Policy.load(suite.tolerances_path)
         variants: dict[str, set[str]] = {}
-        for case in suite.cases:
-            variants.setdefault(case.backend, set()).add(case.variant.name)
-        policy.check_names([c.name for c in suite.components], variants)
+        for case in suite.tested:
+            variants.setdefault(case.backend, set()).add(case.how)
+        subjects = dict.fromkeys(case.subject for case in suite.tested)
+        policy.check_names(tuple(subjects), variants)
         if settings.tier:
             policy = policy.with_tier(settings.tier)
         if settings.changes:
@@ -120,6 +123,7 @@ class Run:
             timeout_s=suite.limits.timeout_s,
             jobs=settings.jobs or suite.limits.jobs,
             mnn_convert=settings.mnn_convert or None,
+            pictures=self.folder.path / PICTURES,
             on_progress=on_progress,
         )
         self._started: dict[str, Future[CaseRecord]] = {}
@@ -142,17 +146,17 @@ class Run:
         self._engine.close()
         self.store.sweep()
 
-    def make(self, cases: Iterable[Case]) -> None:
+    def make(self, cases: Iterable[Tested]) -> None:
         """Make all that the cases need and the store lacks."""
         self._engine.make(case for case in cases if not missing(case))
 
-    def start(self, cases: Iterable[Case]) -> None:
+    def start(self, cases: Iterable[Tested]) -> None:
         """Begin cases in the background, in order, as there is room."""
         for case in cases:
             if case.id not in self._started and not missing(case):
                 self._started[case.id] = self._engine.submit(case)
 
-    def record(self, case: Case) -> CaseRecord:
+    def record(self, case: Tested) -> CaseRecord:
         """Return a case's record, running it if no process of this run has."""
 
         def make() -> CaseRecord:
@@ -163,38 +167,33 @@ class Run:
 
         return self.folder.record_once((path_of(self.suite), case.id), make)
 
-    def check(self, case: Case, what: str) -> CaseVerdict:
+    def check(self, case: Tested, what: str) -> CaseVerdict:
         """Run one check of a case and judge it."""
         return self.judge.check(self.record(case), what)
 
-    def verdicts(self, case: Case) -> list[CaseVerdict]:
+    def verdicts(self, case: Tested) -> list[CaseVerdict]:
         """Run a case and judge every check that its record answers."""
         record = self.record(case)
-        return [self.judge.check(record, what) for what in whats_of(case)]
+        return [self.judge.check(record, what) for what in case.whats]
 
 
-def missing(case: Case) -> bool:
-    """Whether a case's runtime is not installed here."""
-    return find_spec(MODULES[case.backend]) is None
+def missing(case: Tested) -> tuple[str, ...]:
+    """Return the runtimes of a case that are not installed here."""
+    return tuple(name for name in case.runtimes if find_spec(MODULES[name]) is None)
 
 
-def _unavailable(case: Case) -> CaseRecord:
-    packages = " or ".join(DISTRIBUTIONS[case.backend])
-    message = f"{case.backend} is not installed (pip install {packages})"
+def _unavailable(case: Tested) -> CaseRecord:
+    name = missing(case)[0]
+    packages = " or ".join(DISTRIBUTIONS[name])
+    message = f"{name} is not installed (pip install {packages})"
     return CaseRecord(
         case=case.id,
-        component=case.component.name,
+        component=case.subject,
         backend=case.backend,
-        variant=case.variant.name,
+        variant=case.how,
         asked=asdict(case.device),
         failure=Failure(outcome=Outcome.UNAVAILABLE, message=message),
     )
-
-
-def whats_of(case: Case) -> tuple[str, ...]:
-    """Return the checks a case has: without layers where no sample compares them."""
-    layers = any(sample.layers for sample in case.samples)
-    return (LAYERS, OUTPUTS) if layers else (OUTPUTS,)
 
 
 def path_of(suite: Suite) -> str:
@@ -207,15 +206,20 @@ def open_store(root: str) -> Store:
     return Store(root=Path(root).expanduser() if root else default_root())
 
 
-def header(suite: Suite, cases: Collection[Case], store: Store) -> str:
+def header(suite: Suite, cases: Collection[Tested], store: Store) -> str:
     """Return the line that says what is going to run."""
+    chains = [case for case in cases if isinstance(case, Chain)]
+    parts = [case for case in cases if not isinstance(case, Chain)]
     sides = {
-        "component": {case.component.name for case in cases},
-        "backend": {case.backend for case in cases},
-        "variant": {case.variant.name for case in cases},
+        "component": {case.subject for case in parts},
+        "pipeline": {case.subject for case in chains},
+        "backend": {name for case in cases for name in case.runtimes},
+        "variant": {case.how for case in parts or chains},
     }
     size = sum(entry.size_bytes for entry in store.entries()) / 2**20
-    matrix = " × ".join(count(len(names), noun) for noun, names in sides.items())
+    matrix = " × ".join(
+        count(len(names), noun) for noun, names in sides.items() if names
+    )
     megabytes = f"{size:,.0f}" if round(size) else f"{size:.1f}"
     return (
         f"parity: {near(suite.path)} · {matrix}, {count(len(cases), 'case')} · "
@@ -223,12 +227,12 @@ def header(suite: Suite, cases: Collection[Case], store: Store) -> str:
     )
 
 
-def asked_of(suite: Suite, cases: Collection[Case] | None = None) -> set[Asked]:
+def asked_of(suite: Suite, cases: Collection[Tested] | None = None) -> set[Asked]:
     """Return every check of a suite, or of some of its cases."""
     return {
         (path_of(suite), case.id, what)
-        for case in (suite.cases if cases is None else cases)
-        for what in whats_of(case)
+        for case in (suite.tested if cases is None else cases)
+        for what in case.whats
     }
 
 

@@ -273,9 +273,30 @@ class Case:
     reference: Device = Device()
 
     @property
+    def subject(self) -> str:
+        """What is tested, first in the id."""
+        return self.component.name
+
+    @property
     def backend(self) -> str:
         """The runtime, second in the id."""
         return self.variant.backend
+
+    @property
+    def how(self) -> str:
+        """How it was made, third in the id."""
+        return self.variant.name
+
+    @property
+    def whats(self) -> tuple[str, ...]:
+        """What is checked of it; no layers where no sample compares them."""
+        layers = any(sample.layers for sample in self.samples)
+        return ("layers", "outputs") if layers else ("outputs",)
+
+    @property
+    def runtimes(self) -> tuple[str, ...]:
+        """Runtimes that it needs."""
+        return (self.backend,)
 
     @property
     def id(self) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.deployed import Deployed
+from harness.e2e.plan import ChainRun, Pipeline
 from harness.entry import Entry
 from harness.groups import Group
 from harness.spec import Component, Device, ExportSettings, Variant
@@ -24,6 +25,7 @@ PRELOAD = {
         "harness.warm",
     ),
     "mnn": ("harness.backends.mnn", "harness.candidate", "harness.warm"),
+    "pipeline": ("diffusers", "transformers", "harness.e2e.stage", "harness.warm"),
 }
 """Host to what its jobs need; imported once, forked for each job."""
 
@@ -65,3 +67,17 @@ def run_candidate(
     from harness import candidate
 
     return candidate.run_candidate(case, component, device, backend, deployed)
+
+
+def draw_reference(root: Path, pipeline: Pipeline, device: Device) -> float:
+    """Draw a pipeline with PyTorch alone; return seconds taken (`pipeline`)."""
+    from harness.e2e import stage
+
+    return stage.draw_reference(root, pipeline, device)
+
+
+def run_chain(given: ChainRun) -> dict[str, Any]:
+    """Draw with deployed files in the seats, and compare (`pipeline`)."""
+    from harness.e2e import stage
+
+    return stage.run_chain(given)

@@ -9,6 +9,7 @@ It is read at every pytest collection, so it imports no numpy and no framework.
     [inputs]                                 # profiles, realistic, seed
     [backend.mnn]                            # variants, device, threads, ...
     [variant.mnn.int4-hqq]                   # from, flags, profiles
+    [pipeline.text2img]                      # prompts, steps, scheduler, ...
     [component.text_encoder]                 # export settings and recipe options
     [limits]                                 # timeout_s, coverage, jobs
     [files]                                  # tolerances, known_gaps
@@ -21,22 +22,25 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from harness.components import RECIPES, describe, discover
+from harness.e2e.plan import Chain
+from harness.e2e.tables import read_chains
 from harness.errors import ParityError, SuiteError
 from harness.hub import snapshot
 from harness.matrix import (
+    Limits,
     Planned,
     check_symbols,
     check_used,
     narrow,
     read_bindings,
-    read_count,
     read_drawing,
+    read_limits,
     read_reference,
     read_variants,
     read_words,
@@ -52,28 +56,12 @@ if TYPE_CHECKING:
 FILE: Final = "parity.toml"
 OLDEST_OPSET: Final = 14
 ATTENTIONS: Final = ("eager", "sdpa")
-WHATS: Final = ("layers", "outputs")
-"""What is checked of a case: values on the way, and what it returns."""
+Tested = Case | Chain
+"""What has an id and a record: a component's case, or a pipeline's chain."""
 
 _EXPORT_KEYS = ("exporter", "opset", "dynamic_axes", "external_data", "attention")
 _COMPONENT_KEYS = ("recipe", "variants", "shapes", *_EXPORT_KEYS)
 _GLOB = re.compile(r"[*?\[]")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """What a run may use, and how much it must see.
-
-    Attributes:
-        timeout_s: Longest that one stage of one case may take.
-        coverage: Least share of the reference's computing operators to compare.
-        jobs: Cases in progress at once, each in processes of its own.
-
-    """
-
-    timeout_s: float = 900.0
-    coverage: float = 0.95
-    jobs: int = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +74,7 @@ class Suite:
         source: Where weights come from; a hub id is resolved to its folder.
         export: As under ``[export]``; each case holds its component's own.
         cases: In file order: component, then backend, then variant.
+        chains: End-to-end cases, in file order.
         tolerances_path: May not exist; whoever judges says so.
         gaps_path: May not exist, and then there are none.
         limits: Time, coverage, jobs.
@@ -97,6 +86,7 @@ class Suite:
     source: Source
     export: ExportSettings
     cases: tuple[Case, ...] = field(repr=False)
+    chains: tuple[Chain, ...] = field(repr=False)
     tolerances_path: Path
     gaps_path: Path
     limits: Limits
@@ -108,7 +98,12 @@ class Suite:
             {case.component.name: case.component for case in self.cases}.values()
         )
 
-    def select(self, patterns: Iterable[str]) -> tuple[Case, ...]:
+    @property
+    def tested(self) -> tuple[Tested, ...]:
+        """Everything that has an id: components' cases, then pipelines'."""
+        return (*self.cases, *self.chains)
+
+    def select(self, patterns: Iterable[str]) -> tuple[Tested, ...]:
         """Return the cases that any of `patterns` means; all without a pattern.
 
         A pattern with ``*``, ``?`` or ``[`` is a shell pattern over whole ids. Any
@@ -119,7 +114,7 @@ class Suite:
             SuiteError: A pattern means no case.
 
         """
-        ids = [case.id for case in self.cases]
+        ids = [case.id for case in self.tested]
         chosen: set[str] = set()
         patterns = tuple(patterns)
         for pattern in patterns:
@@ -131,22 +126,22 @@ class Suite:
                 )
                 raise SuiteError(msg)
             chosen |= meant
-        return tuple(c for c in self.cases if not patterns or c.id in chosen)
+        return tuple(c for c in self.tested if not patterns or c.id in chosen)
 
     def checks(self, *whats: str) -> list[ParameterSet]:
         """Return a `Check` each for ``pytest.mark.parametrize``, ids written out.
 
-        Both `WHATS` of every case, unless only some are asked for.
-
-        A case of which no sample compares layers has no ``layers`` check.
+        All that there is to check of every case, unless only some is asked for:
+        ``layers`` and ``outputs`` of components, ``latents`` and ``image`` of
+        pipelines.
         """
         import pytest
 
         return [
             pytest.param(check, id=check.id)
-            for case in self.cases
-            for what in whats or WHATS
-            if what == "outputs" or any(sample.layers for sample in case.samples)
+            for case in self.tested
+            for what in case.whats
+            if not whats or what in whats
             for check in (Check(suite=self, case=case, what=what),)
         ]
 
@@ -158,12 +153,12 @@ class Check:
     Attributes:
         suite: Of the case.
         case: What is run.
-        what: One of `WHATS`.
+        what: One of the case's `whats`.
 
     """
 
     suite: Suite = field(repr=False)
-    case: Case
+    case: Tested
     what: str
 
     @property
@@ -190,7 +185,9 @@ def load_suite(path: Path) -> Suite:
     source_table, export_table, inputs, limits_table, files = map(
         root.table, ("source", "export", "inputs", "limits", "files")
     )
-    options, backends, variants = map(root.table, ("component", "backend", "variant"))
+    options, backends, variants, pipelines = map(
+        root.table, ("component", "backend", "variant", "pipeline")
+    )
     root.take_list("components", str, ())
     root.tables("shapes")
     root.done()
@@ -228,6 +225,16 @@ def load_suite(path: Path) -> Suite:
         drawn = [sample for case in chosen for sample in case.samples]
         check_used(component.name, own, drawn, drawing)
         cases += chosen
+    of = {case.component.recipe: case for case in reversed(cases)}
+
+    def kin(seat: str) -> Case:
+        """Return a case of the component that takes a pipeline's seat."""
+        if seat in of:
+            return of[seat]
+        component = describe(seat, seat, source)
+        settings = _export(options.table(seat), export, symbols_of(component))
+        return replace(cases[0], component=component, export=settings, samples=())
+
     tolerances, gaps = _files(files, path.parent)
     return Suite(
         path=path,
@@ -235,9 +242,10 @@ def load_suite(path: Path) -> Suite:
         source=source,
         export=export,
         cases=tuple(cases),
+        chains=read_chains(pipelines, source, kin, planned),
         tolerances_path=tolerances,
         gaps_path=gaps,
-        limits=_limits(limits_table),
+        limits=read_limits(limits_table),
     )
 
 
@@ -354,23 +362,6 @@ def _chosen(table: Table, planned: tuple[Planned, ...]) -> list[Planned]:
     names = tuple(dict.fromkeys(plan.variant.name for plan in planned))
     wanted = read_words(table, "variants", names, names)
     return [plan for plan in planned if plan.variant.name in wanted]
-
-
-def _limits(table: Table) -> Limits:
-    default = Limits()
-    limits = Limits(
-        timeout_s=table.take("timeout_s", float, default.timeout_s),
-        coverage=table.take("coverage", float, default.coverage),
-        jobs=read_count(table, "jobs", default.jobs),
-    )
-    table.done()
-    if not 0.0 < limits.timeout_s < float("inf"):
-        text = f"timeout_s must be more than 0 seconds, got {limits.timeout_s}."
-        raise table.error(text, "timeout_s")
-    if not 0.0 <= limits.coverage <= 1.0:
-        text = f"coverage is a share from 0 to 1, got {limits.coverage}."
-        raise table.error(text, "coverage")
-    return limits
 
 
 def _files(table: Table, folder: Path) -> tuple[Path, Path]:

@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from datetime import date
 
 from harness import gaps as known_gaps
+from harness.e2e.plan import IMAGE, MIXED
 from harness.gaps import Gap
 from harness.judge import Verdict, judge
 from harness.outcome import Outcome
 from harness.policy import Policy
+from harness.report.drawn import picture_words
 from harness.report.record import LAYERS, OUTPUTS, CaseRecord, Key, Row
 from harness.report.text import count, in_floors, operator
 
@@ -34,7 +36,7 @@ class CaseVerdict:
     Attributes:
         case: ``component/backend/variant``.
         suite: Path of the suite's file.
-        what: ``layers`` or ``outputs``.
+        what: ``layers`` or ``outputs``; of a pipeline ``latents`` or ``image``.
         outcome: How it ended, known gaps considered.
         found: How it ended before known gaps were considered.
         reason: One phrase with numbers.
@@ -43,6 +45,7 @@ class CaseVerdict:
             within, or failing that the earliest one out; None if all are within.
         inputs: The rows that the first divergence was made from.
         rows: Every judged row, in order.
+        picture: How far a picture is off, and by whom, in words; empty elsewhere.
 
     """
 
@@ -56,6 +59,7 @@ class CaseVerdict:
     first: JudgedRow | None
     inputs: tuple[JudgedRow, ...]
     rows: tuple[JudgedRow, ...]
+    picture: str = ""
 
     @property
     def id(self) -> str:
@@ -120,6 +124,7 @@ def judge_case(
         first=first,
         inputs=inputs,
         rows=rows,
+        picture=picture_words(record) if what == IMAGE else "",
     )
 
 
@@ -143,6 +148,7 @@ def _judged(record: CaseRecord, what: str, policy: Policy) -> Iterator[JudgedRow
                 is_output=what == OUTPUTS,
                 allow_nonfinite=rule.allow_nonfinite,
                 allow_constant=rule.allow_constant,
+                allow_misread=rule.allow_misread,
             ),
         )
 
@@ -150,7 +156,9 @@ def _judged(record: CaseRecord, what: str, policy: Policy) -> Iterator[JudgedRow
 def skipped(verdict: CaseVerdict, required: Collection[str]) -> bool:
     """Whether a check says nothing, as its runtime is missing and may be."""
     backend = verdict.case.split("/")[1]
-    return verdict.found is Outcome.UNAVAILABLE and backend not in required
+    # A mixed chain lacks one of several; which one does not matter to who requires.
+    may = backend not in required and not (backend == MIXED and required)
+    return verdict.found is Outcome.UNAVAILABLE and may
 
 
 def _found(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
+from harness.report.drawn import chain_lines
 from harness.report.judged import CaseVerdict, JudgedRow
 from harness.report.record import OUTPUTS, CaseRecord
 from harness.report.text import WIDTH, Line, count, cut, operator
@@ -38,11 +39,12 @@ def layer_lines(
     tone = "bad" if out else "good"
     yield Line(text=f"{record.case}: {values}, {told}", tone=tone)
     top = max([_LEAST_TOP, *filter(math.isfinite, map(_floors, ordered))])
-    yield Line(text=f"  {_curve(ordered, top)}")
-    yield Line(
-        text=f"  error along the depth, {which}, log scale from 1 to {top:,.0f} floors",
-        tone="quiet",
-    )
+    if record.chain:
+        yield from chain_lines(record)
+    else:
+        yield Line(text=f"  {_curve(ordered, top)}")
+        scale = f"log scale from 1 to {top:,.0f} floors"
+        yield Line(text=f"  error along the depth, {which}, {scale}", tone="quiet")
     if record.observer_max_abs:
         seen = max(record.observer_max_abs.values())
         yield Line(

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 
+from harness.e2e.plan import IMAGE, LATENTS
+from harness.report.drawn import CLEAN_DB, attribution_of
 from harness.report.judged import CaseVerdict, coverage_share
-from harness.report.record import LAYERS, OUTPUTS, CaseRecord, labels
+from harness.report.record import LAYERS, OUTPUTS, CaseRecord, Key, labels
 from harness.report.text import Line
 
 
@@ -20,8 +23,22 @@ def markdown(
     names = labels(records)
     body = "\n".join(line.text for line in lines)
     head = f"## Parity {run}\n\n```text\n{body}\n```\n"
-    if not records:
-        return head
+    parts = [record for record in records if record.chain is None]
+    chains = [record for record in records if record.chain is not None]
+    tables = []
+    if parts:
+        tables.append(_components(parts, by_check, names))
+    if chains:
+        tables.append(_pipelines(chains, by_check, names))
+    return "\n".join((head, *tables))
+
+
+Checks = Mapping[tuple[str, str, str], CaseVerdict]
+
+
+def _components(
+    records: Sequence[CaseRecord], by_check: Checks, names: Mapping[Key, str]
+) -> str:
     table = [
         "| case | layers | outputs | worst output | SQNR dB | coverage |",
         "|---|---|---|--:|--:|--:|",
@@ -34,7 +51,49 @@ def markdown(
             f"| {names[record.key]} | {_outcome(layers)} | {_outcome(outputs)} "
             f"| {_floors(outputs)} | {_sqnr(outputs)} | {_coverage(record)} |"
         )
-    return f"{head}\n" + "\n".join(table) + "\n"
+    return "\n".join(table) + "\n"
+
+
+def _pipelines(
+    records: Sequence[CaseRecord], by_check: Checks, names: Mapping[Key, str]
+) -> str:
+    """Return a row a pipeline, then what was drawn where it is off."""
+    table = [
+        "| pipeline | latents | image | PSNR dB | SSIM | parts at | brought by |",
+        "|---|---|---|--:|--:|---|---|",
+    ]
+    drawn: list[str] = []
+    for record in records:
+        latents, image = (by_check.get((*record.key, w)) for w in (LATENTS, IMAGE))
+        first = latents.first.row.module if latents and latents.first else ""
+        pictures = [
+            row.comparison.picture
+            for row in record.rows
+            if row.comparison.picture is not None
+        ]
+        psnr = min((p.psnr_db for p in pictures), default=math.nan)
+        ssim = min((p.ssim for p in pictures), default=math.nan)
+        found = attribution_of(record)
+        by = ""
+        if found is not None and not psnr > CLEAN_DB:
+            by = ", ".join(f"{s} {p.share:.0%}" for s, p in found.parts.items())
+            drawn += [
+                f"\n{names[record.key]}: PyTorch, candidate, difference\n",
+                *(f"![{names[record.key]}]({path})" for path in _worst_of(record)),
+            ]
+        table.append(
+            f"| {names[record.key]} | {_outcome(latents)} | {_outcome(image)} "
+            f"| {psnr:.1f} | {ssim:.4f} | {first} | {by} |"
+        )
+    return "\n".join((*table, *drawn)) + "\n"
+
+
+def _worst_of(record: CaseRecord) -> Sequence[str]:
+    """Return the path of the picture that is off most, among those that were kept."""
+    paths = (record.chain or {}).get("pictures") or ()
+    pictures = [row for row in record.rows if row.what == IMAGE][: len(paths)]
+    worst = max(range(len(pictures)), key=lambda i: pictures[i].comparison.rms)
+    return paths[worst : worst + 1]
 
 
 def _outcome(verdict: CaseVerdict | None) -> str:

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from harness.compare import Comparison
+from harness.comparison import Comparison
 
 LAYERS = "layers"
 OUTPUTS = "outputs"
@@ -29,7 +29,7 @@ class Row:
 
     Attributes:
         sample: Sample id, ``realistic-1``.
-        what: ``layers`` or ``outputs``.
+        what: ``layers`` or ``outputs``; of a pipeline ``latents`` or ``image``.
         probe: Name of the value in the PyTorch program, or of the output.
         position: Order of execution in the PyTorch program, from 0.
         op: PyTorch operator.
@@ -79,6 +79,8 @@ class CaseRecord:
             of the deployed one, by sample.
         rewrite_max_abs: Largest difference between the module's outputs and those of
             the program made from its exportable copy, over samples.
+        chain: Of an end-to-end case: who sat in which seat, how errors grow, what
+            guidance does to them, and which seats they come from.
         artifacts: Store entries used: stage to digest, size and tool versions.
         took_s: Stage to seconds; stages whose product was in the store are absent.
         peak_bytes: Largest resident set of the candidate's process.
@@ -98,6 +100,7 @@ class CaseRecord:
     coverage: Mapping[str, Any] | None = None
     observer_max_abs: Mapping[str, float] | None = None
     rewrite_max_abs: float | None = None
+    chain: Mapping[str, Any] | None = None
     artifacts: Mapping[str, Any] | None = None
     took_s: Mapping[str, float] | None = None
     peak_bytes: int = 0
@@ -155,7 +158,8 @@ class CaseRecord:
 
 _ABOUT = tuple(name for name in Row.__slots__ if name not in {"sample", "comparison"})
 _MEASURED = tuple(field.name for field in fields(Comparison))
-_MEASURES = ("observer_max_abs", "rewrite_max_abs")
+_WORDS = ("nan", "inf", "-inf")
+_MEASURES = ("observer_max_abs", "rewrite_max_abs", "chain")
 
 
 def _strict(value: object) -> Any:  # noqa: ANN401  # what JSON holds
@@ -172,7 +176,9 @@ def _strict(value: object) -> Any:  # noqa: ANN401  # what JSON holds
 def _numbers(value: Any) -> Any:  # noqa: ANN401  # what JSON holds
     if isinstance(value, dict):
         return {name: _numbers(entry) for name, entry in value.items()}
-    return float(value) if isinstance(value, str) else value
+    if isinstance(value, list):
+        return [_numbers(entry) for entry in value]
+    return float(value) if value in _WORDS else value
 
 
 def labels(records: Iterable[CaseRecord]) -> dict[Key, str]:

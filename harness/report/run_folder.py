@@ -17,10 +17,13 @@ from filelock import FileLock
 from harness.errors import SuiteError
 from harness.report.record import CaseRecord, Key, load_record, save_record
 
-SCHEMA = 1
+SCHEMA = 2
 REPORT = "report.json"
 SUMMARY = "summary.md"
 LAST = "last"
+PICTURES = "pictures"
+"""Folder of what end-to-end cases drew, in the run's."""
+
 _CASES = "cases"
 _ID = re.compile(r"(\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d)(?:-(\d+))?")
 

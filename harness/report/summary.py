@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
+from harness.e2e.plan import LATENTS
 from harness.outcome import Outcome
 from harness.report.judged import CaseVerdict, JudgedRow, coverage_share, skipped
 from harness.report.record import LAYERS, OUTPUTS, CaseRecord, Key, labels
@@ -26,6 +27,9 @@ CLOSEST = 3
 
 DETAILED = 5
 """How many failures it explains; of the others it gives a line each."""
+
+ON_THE_WAY = (LAYERS, LATENTS)
+"""Checks that say where a case parts; the others say that it does."""
 
 _LOG_LINES = 3
 
@@ -89,7 +93,7 @@ def _clearness(failed: Failed) -> tuple[bool, bool, bool, float]:
     far = shown.first.verdict.usage if shown and shown.first else 0.0
     return (
         not all(check.found.measured for check in checks),
-        shown is None or shown.what != LAYERS,
+        shown is None or shown.what not in ON_THE_WAY,
         record.variant != "fp32",
         -far,
     )
@@ -98,7 +102,7 @@ def _clearness(failed: Failed) -> tuple[bool, bool, bool, float]:
 def _shown(checks: Iterable[CaseVerdict]) -> CaseVerdict | None:
     """Return the failed check that says where a case parts; layers say it best."""
     failed = [c for c in checks if c.first is not None and not c.outcome.passed]
-    return min(failed, key=lambda check: check.what != LAYERS, default=None)
+    return min(failed, key=lambda check: check.what not in ON_THE_WAY, default=None)
 
 
 def _failures(bad: Sequence[Failed], names: Mapping[Key, str]) -> Iterator[Line]:
@@ -157,6 +161,9 @@ def _parts_at(
     yield from joined(_errors(shown, first, checks))
     yield from joined(_inputs(first, shown.inputs))
     yield from joined(_where(first))
+    for check in checks:
+        if check.picture:
+            yield Line(text=f"{INDENT}{check.picture}")
     if row.source:
         yield Line(text=f"{INDENT}{row.source}", tone="quiet")
 

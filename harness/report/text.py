@@ -109,11 +109,13 @@ def case_line(case: str, checks: Mapping[str, Mapping[str, str]]) -> Line:
         if outcome == "unavailable":
             words, tone, mark = ["not installed"], "quiet", "-"
             break
-        if outcome == "within":
+        if told.get("parity.picture"):
+            words.append(told["parity.picture"])
+        elif outcome == "within":
             words.append(f"{what} use {float(told['parity.usage']):.0%} of tolerance")
         elif outcome == "gap":
             words.append(f"{what} known gap")
-        else:
+        if outcome not in {"within", "gap"}:
             tone, mark = "bad", "✗"
             words.append(f"{what} {outcome}")
             place = place or told.get("parity.first_divergence", "")

@@ -19,10 +19,13 @@ LAYERS = (
     ("harness", "outcome", "environment", "ladder", "probes", "export_files"),
     ("errors",),
     # nouns, files, child processes
-    ("spec", "tolerance", "toml_file", "digest", "job"),
-    ("entry", "isolate", "policy", "gaps", "align", "matrix", "components.*"),
-    ("groups", "deployed", "hub", "backends"),
-    ("store", "trace", "keys", "suite", "inputs"),
+    ("spec", "toml_file", "digest", "job", "comparison"),
+    ("tolerance",),
+    ("entry", "isolate", "gaps", "align", "matrix", "components.*"),
+    ("groups", "deployed", "hub", "backends", "e2e.plan", "e2e.attribution"),
+    ("policy",),
+    ("store", "trace", "keys", "inputs", "e2e.tables"),
+    ("suite",),
     # measure
     ("kernel",),
     ("compare", "timing"),
@@ -40,7 +43,9 @@ LAYERS = (
     # stages, and their order
     ("stages",),
     ("torch_stage", "deploy_stage", "candidate"),
-    ("pipeline", "localise", "explain", "e2e.*", "doctor.*", "init"),
+    ("e2e.*", "workshop"),
+    ("makers",),
+    ("pipeline", "localise", "explain", "doctor.*", "init"),
     ("progress", "runner"),
     ("conclude",),
     ("parity_session",),
@@ -50,7 +55,7 @@ LAYERS = (
 )
 
 # A request names, inside a function, the stage that answers it in a child process.
-ANSWERED_BY = {"stages": ("torch_stage", "deploy_stage", "candidate")}
+ANSWERED_BY = {"stages": ("torch_stage", "deploy_stage", "candidate", "e2e.stage")}
 
 # Who may import what is heavy, at the top of the file or in a function.
 HOMES = {
@@ -75,6 +80,9 @@ HOMES = {
     "onnxscript": ("export",),
     "onnxruntime": ("transform", "backends.onnxruntime", "doctor.child"),
     "MNN": ("convert", "backends.mnn", "doctor.child"),
+    "cv2": ("e2e.hints", "e2e.pictures"),
+    "skimage": ("e2e.pictures",),
+    "flip_evaluator": ("e2e.pictures",),
     "_tools": ("convert", "doctor.child"),
     "diffusers": ("components.*", "e2e.*"),
     "transformers": ("components.*", "e2e.*"),

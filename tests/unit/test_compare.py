@@ -9,7 +9,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from harness.compare import EXACT_QUANTILES, UNIT_ROUNDOFF, Comparison, compare
+from harness.compare import EXACT_QUANTILES, UNIT_ROUNDOFF, compare
+from harness.comparison import Comparison
 from harness.errors import SpecError
 from harness.kernel import BIN_WIDTH
 from harness.ladder import RTOL_LADDER

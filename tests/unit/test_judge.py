@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from harness.compare import Comparison, compare
+from harness.compare import compare
+from harness.comparison import Comparison
 from harness.judge import judge
 from harness.ladder import RTOL_LADDER
 from harness.outcome import Outcome

@@ -8,8 +8,8 @@ import pytest
 
 import harness.policy
 from harness.errors import SpecError, SuiteError
-from harness.policy import Policy, parse_changes
-from harness.tolerance import TIERS, Tolerance
+from harness.policy import Policy
+from harness.tolerance import TIERS, Tolerance, parse_changes
 
 WIDE = """\
 [mnn.fp32]

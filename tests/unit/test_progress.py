@@ -7,8 +7,8 @@ import time
 import pytest
 
 from harness import progress
-from harness.pipeline import Progress
 from harness.progress import ProgressLines, moves
+from harness.workshop import Progress
 
 
 class Terminal(io.StringIO):

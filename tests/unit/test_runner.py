@@ -8,7 +8,7 @@ import pytest
 
 from harness.conclude import exit_code
 from harness.outcome import Outcome
-from harness.runner import asked_of, header, missing, whats_of
+from harness.runner import asked_of, header, missing
 from harness.store import Store
 
 
@@ -48,22 +48,18 @@ def case(name, *layers) -> Any:
     component, backend, variant = name.split("/")
     return SimpleNamespace(
         id=name,
-        component=SimpleNamespace(name=component),
+        subject=component,
         backend=backend,
-        variant=SimpleNamespace(name=variant),
-        samples=[SimpleNamespace(layers=kept) for kept in layers],
+        runtimes=(backend,),
+        how=variant,
+        whats=("layers", "outputs") if any(layers) else ("outputs",),
     )
-
-
-def test_a_case_without_layers_has_one_check():
-    assert whats_of(case("a/mnn/fp32", False, True)) == ("layers", "outputs")
-    assert whats_of(case("a/mnn/fp32", False)) == ("outputs",)
 
 
 def test_all_of_a_suite_is_every_check_of_every_case(tmp_path):
     path = tmp_path / "parity.toml"
     suite: Any = SimpleNamespace(
-        path=path, cases=[case("a/mnn/fp32", True), case("b/mnn/fp32", False)]
+        path=path, tested=[case("a/mnn/fp32", True), case("b/mnn/fp32", False)]
     )
 
     assert asked_of(suite) == {

@@ -151,9 +151,9 @@ def test_layers_are_held_to_no_absolute_bound_unless_to_equality():
     assert [t.name for t in TIERS.values() if t.layers.atol is not None] == ["exact"]
 
 
-def test_a_tier_knows_two_groups_and_no_third():
-    tier = Tier(name="t", outputs=BASE, layers=SHARED)
+def test_a_tier_knows_four_groups_and_no_fifth():
+    tier = Tier(name="t", outputs=BASE, layers=SHARED, latents=BASE, image=SHARED)
 
-    assert (tier.for_group("outputs"), tier.for_group("layers")) == (BASE, SHARED)
+    assert [tier.for_group(g) for g in GROUPS] == [BASE, SHARED, BASE, SHARED]
     with pytest.raises(SpecError, match="group must be one of"):
         tier.for_group("inputs")

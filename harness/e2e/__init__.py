@@ -1,0 +1,1 @@
+"""Whole pipelines: the same picture from PyTorch and from a runtime."""

@@ -1,0 +1,161 @@
+"""Draw pictures with diffusers' own pipeline, whoever sits in its seats.
+
+There is no denoising loop here: a pipeline is put together from `seats` and called.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import diffusers
+import numpy as np
+import torch
+
+from harness.e2e.inputs import Inputs
+from harness.e2e.networks import Network
+from harness.e2e.noise import stored_noise
+from harness.e2e.plan import Pipeline, Sampling
+from harness.e2e.schedule import make_scheduler
+from harness.e2e.seats import (
+    ControlNetSeat,
+    StoredTokens,
+    TextSeat,
+    UNetSeat,
+    VaeSeat,
+    control_of,
+)
+
+OnStep = Callable[[int, float, torch.Tensor, Any], torch.Tensor]
+"""Gets the step's number and timestep, the latents it made and the scheduler; returns
+the latents to go on with."""
+
+_CLASSES = {
+    "text2img": "StableDiffusionPipeline",
+    "img2img": "StableDiffusionImg2ImgPipeline",
+    "controlnet": "StableDiffusionControlNetPipeline",
+}
+FULL_SCALE = 255.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cast:
+    """Who plays in one drawing.
+
+    Attributes:
+        networks: Seat to network.
+        sampling: How the scheduler is made.
+        own_sampling: Whether the app's scheduler is taken as it is; diffusers mends
+            outdated settings of the checkpoint's.
+        factors: Seat of the autoencoder to the scaling factor of the app.
+        dtype: Of latents and of what is computed outside the networks.
+
+    """
+
+    networks: Mapping[str, Network]
+    sampling: Sampling
+    own_sampling: bool = False
+    factors: Mapping[str, float] | None = None
+    dtype: torch.dtype = torch.float32
+
+
+def assemble(pipeline: Pipeline, inputs: Inputs, cast: Cast) -> Any:
+    """Return diffusers' pipeline with the cast in its seats."""
+    source, dtype, networks = pipeline.source, cast.dtype, cast.networks
+    scheduler = make_scheduler(source, cast.sampling)
+    parts: dict[str, Any] = {
+        "text_encoder": TextSeat(networks["text_encoder"], source, dtype),
+        "tokenizer": StoredTokens(inputs.ids),
+        "vae": VaeSeat(
+            networks.get("vae_encoder"),
+            networks["vae_decoder"],
+            source,
+            dtype,
+            cast.factors or {},
+        ),
+        "scheduler": scheduler,
+        "safety_checker": None,
+        "feature_extractor": None,
+        "requires_safety_checker": False,
+    }
+    unet = "controlled_unet" if "controlled_unet" in networks else "unet"
+    parts["unet"] = UNetSeat(networks[unet], source, dtype)
+    if pipeline.kind == "controlnet":
+        parts["controlnet"] = ControlNetSeat(networks["controlnet"], source, dtype)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # outdated settings, mended
+        pipe = getattr(diffusers, _CLASSES[pipeline.kind])(**parts)
+    if cast.own_sampling:
+        pipe.scheduler = make_scheduler(source, cast.sampling)
+    pipe.set_progress_bar_config(disable=True)
+    return pipe
+
+
+def draw(
+    pipe: Any,
+    pipeline: Pipeline,
+    inputs: Inputs,
+    *,
+    on_step: OnStep | None = None,
+    decode: bool = True,
+) -> np.ndarray:
+    """Call the pipeline and return its pictures.
+
+    Args:
+        pipe: From `assemble`.
+        pipeline: What is drawn.
+        inputs: Stored ids, noise and pictures.
+        on_step: Told of every step, and may replace its latents.
+        decode: Whether to draw pictures, or stop at latents.
+
+    Returns:
+        Pictures ``[batch, height, width, 3]``, float32, 0 to 255 and not rounded; or
+        latents ``[batch, channels, height, width]``.
+
+    """
+    dtype = pipe.unet.dtype
+    texts = list(pipeline.texts)
+    call: dict[str, Any] = {
+        "prompt": texts,
+        "negative_prompt": [pipeline.negative_prompt] * len(texts),
+        "num_inference_steps": pipeline.steps,
+        "guidance_scale": pipeline.guidance_scale,
+        "eta": pipeline.eta,
+        "output_type": "np" if decode else "latent",
+        "return_dict": False,
+    }
+    noise = inputs.noise
+    if pipeline.kind == "img2img":
+        call |= {
+            "image": _batch(inputs.image, texts, dtype),
+            "strength": pipeline.strength,
+        }
+    else:
+        call |= {"height": pipeline.height, "width": pipeline.width}
+        call["latents"] = torch.from_numpy(noise[0].copy()).to(dtype)
+        noise = noise[1:]
+    if pipeline.kind == "controlnet":
+        call |= {"image": _batch(inputs.image, texts, dtype), **control_of(pipeline)}
+    if on_step is not None:
+
+        def told(
+            pipe: Any, step: int, timestep: object, made: dict[str, torch.Tensor]
+        ) -> dict[str, torch.Tensor]:
+            t = float(timestep)  # type: ignore[arg-type]  # a tensor of one number
+            return {"latents": on_step(step, t, made["latents"], pipe.scheduler)}
+
+        call["callback_on_step_end"] = told
+    with stored_noise(noise, pipe, pipe.scheduler), torch.no_grad():
+        made = pipe(**call)[0]
+    if not decode:
+        return np.asarray(made)
+    return np.asarray(made, dtype=np.float32) * np.float32(FULL_SCALE)
+
+
+def _batch(
+    image: np.ndarray | None, texts: list[str], dtype: torch.dtype
+) -> torch.Tensor:
+    assert image is not None  # noqa: S101  # inputs of these kinds have one
+    return torch.from_numpy(np.stack([image] * len(texts))).to(dtype)

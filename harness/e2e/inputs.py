@@ -1,0 +1,131 @@
+"""What a pipeline starts from: token ids, noise, a picture or a hint; drawn once.
+
+Stored as arrays, so that every runtime gets the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from harness.components.checkpoint import load_tokenizer, read_config
+from harness.components.clip_text import token_ids
+from harness.components.controlnet import smooth_pictures
+from harness.e2e.hints import canny_hint, fit, read_image, three_channels
+from harness.e2e.plan import Pipeline
+from harness.errors import SuiteError
+
+_TWO_ORDERS = 2
+"""Most network calls that a scheduler makes of one step: Heun's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inputs:
+    """A pipeline's inputs.
+
+    Attributes:
+        ids: Text to token ids, int64 ``[tokens]``.
+        noise: ``[draws, batch, channels, height, width]``, float32, unit variance; the
+            first is the initial noise, the others are the scheduler's.
+        image: ``[3, height, width]`` in [0, 1]: a picture, or a hint of 0 and 1; None
+            for text to image.
+
+    """
+
+    ids: Mapping[str, np.ndarray]
+    noise: np.ndarray
+    image: np.ndarray | None
+
+
+def draw_inputs(pipeline: Pipeline) -> Inputs:
+    """Draw a pipeline's inputs from its seed.
+
+    Raises:
+        SuiteError: Its picture cannot be read, or is no picture of the asked size.
+
+    """
+    rng = np.random.default_rng(pipeline.seed)
+    texts = tuple(dict.fromkeys((*pipeline.texts, pipeline.negative_prompt)))
+    config = read_config(pipeline.source, "vae")
+    factor = 2 ** (len(config["block_out_channels"]) - 1)
+    latents = (
+        len(pipeline.texts),
+        config["latent_channels"],
+        pipeline.height // factor,
+        pipeline.width // factor,
+    )
+    draws = 2 + _TWO_ORDERS * pipeline.steps
+    noise = rng.standard_normal((draws, *latents), dtype=np.float32)
+    return Inputs(ids=_ids(pipeline, texts), noise=noise, image=_image(pipeline, rng))
+
+
+def save_inputs(inputs: Inputs, folder: Path) -> Mapping[str, object]:
+    """Write the arrays to `folder`; return the texts, in the order of their ids."""
+    np.save(folder / "ids.npy", np.stack(list(inputs.ids.values())))
+    np.save(folder / "noise.npy", inputs.noise)
+    if inputs.image is not None:
+        np.save(folder / "image.npy", inputs.image)
+    return {"texts": list(inputs.ids)}
+
+
+def load_inputs(folder: Path, texts: list[str]) -> Inputs:
+    """Read what `save_inputs` wrote."""
+    image = folder / "image.npy"
+    ids = np.load(folder / "ids.npy")
+    return Inputs(
+        ids=dict(zip(texts, ids, strict=True)),
+        noise=np.load(folder / "noise.npy"),
+        image=np.load(image) if image.is_file() else None,
+    )
+
+
+def _ids(pipeline: Pipeline, texts: tuple[str, ...]) -> dict[str, np.ndarray]:
+    source = pipeline.source
+    tokenizer = load_tokenizer(source)
+    if tokenizer is None:
+        # Weights are drawn where there is no tokenizer, and words mean nothing.
+        rng = np.random.default_rng(pipeline.seed)
+        drawn = token_ids(source, len(texts), 0, rng).astype(np.int64)
+        return dict(zip(texts, drawn, strict=True))
+    tokens = read_config(source, "text_encoder")["max_position_embeddings"]
+    found = {}
+    for text in texts:
+        ids = tokenizer(text, padding="max_length", max_length=tokens)["input_ids"]
+        if len(ids) > tokens:
+            msg = (
+                f"{pipeline.name}: the prompt {text[:40]!r} has {len(ids)} tokens and "
+                f"the text encoder takes {tokens}; shorten it, or added_prompt."
+            )
+            raise SuiteError(msg)
+        found[text] = np.asarray(ids, dtype=np.int64)
+    return found
+
+
+def _image(pipeline: Pipeline, rng: np.random.Generator) -> np.ndarray | None:
+    if pipeline.kind == "text2img":
+        return None
+    size = (pipeline.height, pipeline.width)
+    if pipeline.image is None:
+        soft = smooth_pictures((1, 3, *size), rng)[0]
+        image = np.ascontiguousarray(((soft + 1) * 127.5).transpose(1, 2, 0))
+        image = image.astype(np.uint8)
+    else:
+        image = three_channels(read_image(pipeline.image))
+    if pipeline.kind == "controlnet":
+        control = pipeline.control
+        return canny_hint(
+            fit(image, control.resolution),
+            low_threshold=control.low_threshold,
+            high_threshold=control.high_threshold,
+        )
+    if image.shape[:2] != size:
+        msg = (
+            f"{pipeline.name}: {pipeline.image} is {image.shape[1]} x {image.shape[0]} "
+            f"px and the pipeline draws {size[1]} x {size[0]}; give `height` and "
+            "`width`, or another picture."
+        )
+        raise SuiteError(msg)
+    return np.ascontiguousarray(image.transpose(2, 0, 1), dtype=np.float32) / 255

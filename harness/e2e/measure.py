@@ -1,0 +1,396 @@
+"""Draw with deployed files in the seats, and hold every step against PyTorch's.
+
+Runs in a child process; numbers and small pictures come back.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from harness.compare import compare
+from harness.e2e.attribution import attribute
+from harness.e2e.drawing import Cast, assemble, draw
+from harness.e2e.inputs import Inputs
+from harness.e2e.networks import Network, Remembered
+from harness.e2e.pictures import compare_pictures, png, side_by_side
+from harness.e2e.plan import DENOISING, IMAGE, LATENTS, Pipeline
+from harness.e2e.reference import (
+    HEARD,
+    Forcing,
+    Listener,
+    Reference,
+    Steps,
+    heard,
+    listening,
+)
+from harness.e2e.schedule import config_gap, schedule_gap, schedule_of, settings_of
+from harness.errors import StageError, SuiteError
+from harness.outcome import Outcome
+from harness.report.record import Row
+
+EXCHANGED = 0.1
+"""Below this share of the error, exchanging the halves of the batch explains it."""
+
+_SHOWN = 8
+"""Pictures that are kept of a case."""
+
+_VAE = ("vae_encoder", "vae_decoder")
+Reader = Callable[[np.ndarray], object]
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """What an end-to-end case left.
+
+    Attributes:
+        rows: Comparisons of latents and pictures.
+        about: How errors grow, what guidance does to them, who brought them.
+        pictures: File name to PNG: reference, candidate and difference, side by side.
+
+    """
+
+    rows: tuple[Row, ...]
+    about: Mapping[str, Any]
+    pictures: Mapping[str, bytes]
+
+
+class _Bench:
+    """One case's pipeline, and everybody who may sit in its seats."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        inputs: Inputs,
+        candidates: Mapping[str, Network],
+        torch_networks: Mapping[str, Network],
+    ) -> None:
+        self.pipeline = pipeline
+        self.inputs = inputs
+        self.seats = [seat for seat in pipeline.seats if seat in candidates]
+        self.candidates = {seat: Remembered(candidates[seat]) for seat in self.seats}
+        self.references = {
+            seat: Remembered(network) for seat, network in torch_networks.items()
+        }
+
+    def networks(self, taken: Sequence[str] | frozenset[str]) -> dict[str, Network]:
+        """Return a network for every seat: the candidate's in those `taken`."""
+        return {
+            seat: self.candidates[seat] if seat in taken else self.references[seat]
+            for seat in self.pipeline.seats
+        }
+
+    def pipe(self, networks: Mapping[str, Network], *, factors: Sequence[str]) -> Any:
+        """Return diffusers' pipeline as the app runs it."""
+        app = self.pipeline.app
+        factor = app.scaling_factor
+        cast = Cast(
+            networks=networks,
+            sampling=app.sampling or self.pipeline.sampling,
+            own_sampling=app.sampling is not None,
+            factors={} if factor is None else dict.fromkeys(factors, factor),
+        )
+        return assemble(self.pipeline, self.inputs, cast)
+
+    def vae(self, taken: Sequence[str] | frozenset[str]) -> list[str]:
+        """Return the autoencoder's seats that the candidate takes."""
+        return [seat for seat in _VAE if seat in taken]
+
+
+def measure(
+    *,
+    case: str,
+    pipeline: Pipeline,
+    inputs: Inputs,
+    reference: Reference,
+    candidates: Mapping[str, Network],
+    torch_networks: Mapping[str, Network],
+    say: Say = lambda _: None,
+) -> Measured:
+    """Draw free-running and teacher-forced, compare, and find who is to blame.
+
+    Args:
+        case: Begins every message.
+        pipeline: What is drawn.
+        inputs: As the reference had them.
+        reference: PyTorch's drawing.
+        candidates: Seat to who takes it; PyTorch has the others.
+        torch_networks: PyTorch's network for every seat.
+        say: Told what is being done.
+
+    Raises:
+        StageError: The schedule differs, or a runtime refuses to run.
+
+    """
+    bench = _Bench(pipeline, inputs, candidates, torch_networks)
+    _preload(bench, reference)
+    for network in bench.candidates.values():
+        network.always_runs = True
+    free = listening(bench.networks(bench.seats))
+    pipe = bench.pipe(free, factors=bench.vae(bench.seats))
+    _require_schedule(case, reference, pipe, pipeline)
+
+    steps = Steps()
+    total = len(reference.timesteps)
+
+    def told(
+        step: int, t: float, latents: torch.Tensor, scheduler: Any
+    ) -> torch.Tensor:
+        say(f"step {step + 1} of {total}, free-running")
+        return steps.told(step, t, latents, scheduler)
+
+    pictures = draw(pipe, pipeline, inputs, on_step=told)
+    rows = [*_conditioning(free, reference)]
+    forced, predictions = _forced(bench, reference, say)
+    rows += _step_rows("teacher-forced", forced, reference)
+    rows += _step_rows("free-running", steps.latents, reference)
+    rows.sort(key=lambda row: row.position)
+    rows += _picture_rows(pipeline, reference, pictures)
+    about: dict[str, Any] = {
+        "timesteps": reference.timesteps.tolist(),
+        "growth": _growth(rows),
+        **_guidance(pipeline, reference, predictions),
+    }
+    error = _power(reference.pictures, pictures)
+    if pipeline.attribution and error > 0.0:
+        for network in bench.candidates.values():
+            network.always_runs = False
+        say("exchanging seats")
+        found = attribute(
+            bench.seats, error, lambda taken: _exchanged(bench, reference, taken, say)
+        )
+        about["attribution"] = found.to_json()
+    return Measured(
+        rows=tuple(rows), about=about, pictures=_shown(reference.pictures, pictures)
+    )
+
+
+def _preload(bench: _Bench, reference: Reference) -> None:
+    """Have the UNet's memory begin with what it answered in the reference."""
+    unet = bench.references.get("controlled_unet") or bench.references["unet"]
+    for key, answer in zip(reference.seen, reference.predictions, strict=True):
+        unet.learn(key, {HEARD["unet"]: torch.from_numpy(answer)})
+
+
+def _require_schedule(
+    case: str, reference: Reference, pipe: Any, pipeline: Pipeline
+) -> None:
+    """Refuse to run networks on another schedule: nothing later would mean anything.
+
+    Raises:
+        StageError: Saying what differs, and which setting is behind it.
+
+    """
+    gap = schedule_gap(reference.schedule, schedule_of(pipe, pipeline))
+    if gap:
+        why = config_gap(reference.settings, settings_of(pipe.scheduler))
+        because = f"; {why}" if why else ""
+        msg = (
+            f"{case}: the scheduler differs before any network runs: {gap}{because}. "
+            f"Make the app's {type(pipe.scheduler).__name__} as the checkpoint's."
+        )
+        raise StageError(msg, outcome=Outcome.SCHEDULE)
+
+
+def _forced(
+    bench: _Bench, reference: Reference, say: Say
+) -> tuple[list[torch.Tensor], np.ndarray]:
+    """Take every step from the reference's latents; return steps and predictions."""
+    taken = [seat for seat in bench.seats if seat in DENOISING]
+    networks = listening(bench.networks(taken))
+    forcing = Forcing(reference.latents, reference.states)
+    total = len(reference.timesteps)
+
+    def told(
+        step: int, t: float, latents: torch.Tensor, scheduler: Any
+    ) -> torch.Tensor:
+        say(f"step {step + 1} of {total}, teacher-forced")
+        return forcing.told(step, t, latents, scheduler)
+
+    pipe = bench.pipe(networks, factors=())
+    draw(pipe, bench.pipeline, bench.inputs, on_step=told, decode=False)
+    unet: Listener = networks.get("controlled_unet") or networks["unet"]
+    return forcing.own, np.stack([value.numpy() for value in unet.answers])
+
+
+def _exchanged(
+    bench: _Bench, reference: Reference, taken: frozenset[str], say: Say
+) -> float:
+    say(f"exchanging seats, candidate in {', '.join(sorted(taken))}")
+    pipe = bench.pipe(bench.networks(taken), factors=bench.vae(taken))
+    return _power(reference.pictures, draw(pipe, bench.pipeline, bench.inputs))
+
+
+def _power(expected: np.ndarray, actual: np.ndarray) -> float:
+    """Return the mean squared error; infinite where it is not finite."""
+    power = float(np.mean((actual.astype(np.float64) - expected) ** 2))
+    return power if math.isfinite(power) else math.inf
+
+
+def _conditioning(heard_by: Mapping[str, Any], reference: Reference) -> Iterator[Row]:
+    """Compare what is made before the first step."""
+    for seat, name, expected in (
+        ("text_encoder", "embeddings", reference.embeddings),
+        ("vae_encoder", "begun", reference.begun),
+    ):
+        if seat in heard_by:
+            yield _row(
+                name,
+                position=-1,
+                op=seat,
+                module=seat,
+                expected=expected,
+                actual=heard(heard_by[seat]),
+                floor=reference.floors[name][0],
+            )
+
+
+def _step_rows(
+    curve: str, made: Sequence[torch.Tensor], reference: Reference
+) -> Iterator[Row]:
+    total = len(reference.timesteps)
+    for step, (timestep, latents) in enumerate(
+        zip(reference.timesteps, made, strict=True)
+    ):
+        own = f"teacher-forced.{step:02}"
+        before = f"free-running.{step - 1:02}" if step else "embeddings"
+        yield _row(
+            f"{curve}.{step:02}",
+            position=2 * step + (curve == "free-running"),
+            op=curve,
+            module=f"step {step + 1} of {total}, timestep {timestep:g}",
+            parents=() if curve == "teacher-forced" else (before, "begun", own),
+            expected=reference.latents[step],
+            actual=latents.numpy(),
+            floor=reference.floors[curve][step],
+        )
+
+
+def _row(
+    probe: str,
+    *,
+    position: int,
+    op: str,
+    module: str,
+    expected: np.ndarray,
+    actual: np.ndarray,
+    floor: float,
+    parents: tuple[str, ...] = (),
+) -> Row:
+    comparison = compare(expected=expected, actual=actual, floor_rms=float(floor))
+    return Row(
+        sample="pipeline",
+        what=LATENTS,
+        probe=probe,
+        position=position,
+        op=op,
+        module=module,
+        source="",
+        parents=parents,
+        comparison=comparison,
+    )
+
+
+def _picture_rows(
+    pipeline: Pipeline, reference: Reference, pictures: np.ndarray
+) -> Iterator[Row]:
+    read = reader_of(pipeline.reader)
+    for index, text in enumerate(pipeline.texts):
+        yield Row(
+            sample=f"picture-{index}",
+            what=IMAGE,
+            probe=f"picture.{index}",
+            position=2 * len(reference.timesteps) + index,
+            op="picture",
+            module=text,
+            source="",
+            parents=(),
+            comparison=compare_pictures(
+                expected=reference.pictures[index],
+                actual=pictures[index],
+                floor_rms=float(reference.floors["pictures"][index]),
+                read=read,
+            ),
+        )
+
+
+def reader_of(path: str) -> Reader | None:
+    """Import the function that ``file.py:function`` or ``module:function`` names.
+
+    Raises:
+        SuiteError: It cannot be imported, or is no function.
+
+    """
+    if not path:
+        return None
+    place, _, name = path.rpartition(":")
+    try:
+        if place.endswith(".py"):
+            spec = importlib.util.spec_from_file_location(Path(place).stem, place)
+            assert spec is not None  # noqa: S101  # a .py file has a loader
+            assert spec.loader is not None  # noqa: S101  # idem
+            module = importlib.util.module_from_spec(spec)
+            import sys  # dataclasses look their module up
+
+            sys.modules[spec.name] = module
+            spec.loader.exec_module(module)
+        else:
+            module = importlib.import_module(place)
+        reader: Reader = getattr(module, name)
+    except Exception as error:  # somebody's own code may raise anything
+        msg = f"reader {path!r} cannot be imported: {error}."
+        raise SuiteError(msg) from error
+    return reader
+
+
+def _growth(rows: Sequence[Row]) -> float | None:
+    """Return the factor by which the free-running error grows a step, on average."""
+    errors = [row.comparison.rms for row in rows if row.op == "free-running"]
+    if len(errors) < 2 or not errors[0] or not math.isfinite(errors[-1]):  # noqa: PLR2004  # two make a factor
+        return None
+    return float((errors[-1] / errors[0]) ** (1 / (len(errors) - 1)))
+
+
+def _guidance(
+    pipeline: Pipeline, reference: Reference, predictions: np.ndarray
+) -> dict[str, Any]:
+    """Say how guidance amplifies the error of the predictions, step by step.
+
+    Guidance takes ``u + s (c - u)`` of the two halves of the batch; where their errors
+    differ, that difference is multiplied by the scale s.
+    """
+    if not pipeline.guided:
+        return {}
+    error = predictions.astype(np.float64) - reference.predictions
+    halves = np.split(error, 2, axis=1)
+    guided = halves[0] + pipeline.guidance_scale * (halves[1] - halves[0])
+    axes = tuple(range(1, error.ndim))
+    raw = np.sqrt(np.mean(error**2, axis=axes))
+    amplified = np.sqrt(np.mean(guided**2, axis=axes))
+    ratio = np.divide(amplified, raw, out=np.ones_like(raw), where=raw > 0)
+    exchanged = np.concatenate(np.split(predictions, 2, axis=1)[::-1], axis=1)
+    left = float(np.mean((exchanged.astype(np.float64) - reference.predictions) ** 2))
+    swapped = left < EXCHANGED**2 * float(np.mean(error**2))
+    return {
+        "guidance": [float(value) for value in ratio],
+        "signature": "the halves of the guidance batch are exchanged"
+        if swapped
+        else "",
+    }
+
+
+def _shown(expected: np.ndarray, actual: np.ndarray) -> dict[str, bytes]:
+    shown = {}
+    for index, (one, two) in enumerate(zip(expected, actual, strict=True)):
+        if index < _SHOWN:
+            image, amplified = side_by_side(one, two)
+            shown[f"{index}-difference-x{amplified:g}.png"] = png(image)
+    return shown

@@ -1,0 +1,273 @@
+"""Record PyTorch's own drawing: what every runtime's is held against.
+
+The pipeline is drawn in float32, which is the reference, and twice in float64: on its
+own, and from the reference's latents at every step. How far float32 is from those is
+the noise floor of each step and of the picture.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from harness.e2e.drawing import Cast, assemble, draw
+from harness.e2e.inputs import Inputs
+from harness.e2e.networks import Network, Residents, Tensors, TorchNetwork, fingerprint
+from harness.e2e.plan import Pipeline
+from harness.e2e.schedule import restore, schedule_of, settings_of, state_of
+from harness.spec import Device
+
+_ARRAYS = "reference.npz"
+_STATES = "states.pt"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reference:
+    """PyTorch's drawing, step by step.
+
+    Attributes:
+        schedule: The scheduler's arrays by name.
+        settings: The scheduler's configuration.
+        timesteps: Of the steps that were made.
+        embeddings: The text encoder's answers, ``[texts, tokens, width]``.
+        begun: The autoencoder's latents of the first picture, or nothing.
+        predictions: The UNet's answers ``[steps, rows, channels, height, width]``;
+            with guidance the rows without the prompt come first.
+        seen: Fingerprints of the inputs that gave `predictions`.
+        latents: After each step ``[steps, batch, channels, height, width]``.
+        states: What the scheduler remembers after each step.
+        pictures: ``[batch, height, width, 3]``, 0 to 255, not rounded.
+        floors: Name to rms of float32's own error, one a step or picture.
+
+    """
+
+    schedule: Mapping[str, np.ndarray]
+    settings: Mapping[str, Any]
+    timesteps: np.ndarray
+    embeddings: np.ndarray
+    begun: np.ndarray
+    predictions: np.ndarray
+    seen: tuple[str, ...]
+    latents: np.ndarray
+    states: tuple[Mapping[str, Any], ...]
+    pictures: np.ndarray
+    floors: Mapping[str, np.ndarray]
+
+
+@dataclass(slots=True)
+class Listener:
+    """A network between a seat and its own, that keeps what was answered.
+
+    Attributes:
+        network: Who answers.
+        output: Which answer to keep.
+        answers: One a call.
+        seen: Fingerprints of the inputs.
+
+    """
+
+    network: Network
+    output: str
+    answers: list[torch.Tensor] = field(default_factory=list)
+    seen: list[str] = field(default_factory=list)
+
+    def __call__(self, feeds: Mapping[str, torch.Tensor]) -> Tensors:
+        """Pass on question and answer."""
+        made = self.network(feeds)
+        self.answers.append(made[self.output].clone())
+        self.seen.append(fingerprint(feeds))
+        return made
+
+
+HEARD = {
+    "text_encoder": "last_hidden_state",
+    "vae_encoder": "latent_sample",
+    "unet": "out_sample",
+    "controlled_unet": "out_sample",
+}
+"""Seat to the output that is kept of it."""
+
+
+@dataclass(slots=True)
+class Steps:
+    """Keeps what a pipeline tells of its steps."""
+
+    latents: list[torch.Tensor] = field(default_factory=list)
+    timesteps: list[float] = field(default_factory=list)
+    states: list[dict[str, Any]] = field(default_factory=list)
+
+    def told(
+        self, step: int, timestep: float, latents: torch.Tensor, scheduler: Any
+    ) -> torch.Tensor:
+        """Keep a step; change nothing."""
+        del step
+        self.latents.append(latents.clone())
+        self.timesteps.append(timestep)
+        self.states.append(state_of(scheduler))
+        return latents
+
+
+@dataclass(slots=True)
+class Forcing:
+    """Puts the reference's latents in the place of a step's own, once kept.
+
+    Attributes:
+        latents: The reference's, after each step.
+        states: The reference's scheduler, after each step.
+        own: What each step made.
+
+    """
+
+    latents: np.ndarray
+    states: tuple[Mapping[str, Any], ...]
+    own: list[torch.Tensor] = field(default_factory=list)
+
+    def told(
+        self, step: int, timestep: float, latents: torch.Tensor, scheduler: Any
+    ) -> torch.Tensor:
+        """Keep what was made, and go on as the reference did."""
+        del timestep
+        self.own.append(latents.clone())
+        restore(scheduler, self.states[step], latents.dtype)
+        return torch.from_numpy(self.latents[step].copy()).to(latents.dtype)
+
+
+def listening(networks: Mapping[str, Network]) -> dict[str, Any]:
+    """Return the networks with a listener before each whose answer is kept."""
+    return {
+        seat: Listener(network, HEARD[seat]) if seat in HEARD else network
+        for seat, network in networks.items()
+    }
+
+
+def torch_networks(
+    pipeline: Pipeline,
+    residents: Residents,
+    device: Device,
+    dtype: torch.dtype = torch.float32,
+) -> dict[str, Network]:
+    """Return PyTorch's network for every seat."""
+    return {
+        seat: TorchNetwork(component, residents, device, dtype)
+        for seat, component in zip(pipeline.seats, pipeline.components, strict=True)
+    }
+
+
+def record(
+    pipeline: Pipeline, inputs: Inputs, folder: Path, device: Device
+) -> Mapping[str, object]:
+    """Draw the reference and its floors, and write them to `folder`."""
+    residents = Residents()
+    networks = listening(torch_networks(pipeline, residents, device))
+    cast = Cast(networks=networks, sampling=pipeline.sampling)
+    pipe = assemble(pipeline, inputs, cast)
+    schedule = schedule_of(pipe, pipeline)
+    steps = Steps()
+    pictures = draw(pipe, pipeline, inputs, on_step=steps.told)
+    unet = networks.get("controlled_unet") or networks["unet"]
+    arrays = {
+        "timesteps": np.array(steps.timesteps),
+        "embeddings": heard(networks["text_encoder"]),
+        "begun": heard(networks.get("vae_encoder")),
+        "predictions": np.stack([value.numpy() for value in unet.answers]),
+        "latents": stacked(steps.latents),
+        "pictures": pictures,
+    }
+    residents.close()
+    floors = _floors(pipeline, inputs, device, arrays, tuple(steps.states))
+    named: dict[str, Any] = {
+        **arrays,
+        **{f"schedule.{name}": value for name, value in schedule.items()},
+        **{f"floors.{name}": value for name, value in floors.items()},
+    }
+    np.savez(folder / _ARRAYS, **named)
+    torch.save(steps.states, folder / _STATES)
+    return {"seen": unet.seen, "settings": settings_of(pipe.scheduler)}
+
+
+def _floors(
+    pipeline: Pipeline,
+    inputs: Inputs,
+    device: Device,
+    single: Mapping[str, np.ndarray],
+    states: tuple[Mapping[str, Any], ...],
+) -> dict[str, np.ndarray]:
+    """Draw in float64, free and from the reference's latents; return rms by name."""
+    dtype = torch.float64
+    residents = Residents()
+    networks = listening(torch_networks(pipeline, residents, device, dtype))
+    cast = Cast(networks=networks, sampling=pipeline.sampling, dtype=dtype)
+    steps = Steps()
+    pictures = draw(
+        assemble(pipeline, inputs, cast), pipeline, inputs, on_step=steps.told
+    )
+    embeddings, begun = (
+        heard(networks["text_encoder"]),
+        heard(networks.get("vae_encoder")),
+    )
+    forcing = Forcing(single["latents"], states)
+    draw(
+        assemble(pipeline, inputs, cast),
+        pipeline,
+        inputs,
+        on_step=forcing.told,
+        decode=False,
+    )
+    residents.close()
+    return {
+        "embeddings": _rms(single["embeddings"][None], embeddings[None]),
+        "begun": _rms(single["begun"][None], begun[None]),
+        "free-running": _rms(single["latents"], stacked(steps.latents)),
+        "teacher-forced": _rms(single["latents"], stacked(forcing.own)),
+        "pictures": _rms(single["pictures"], pictures),
+    }
+
+
+def load_reference(folder: Path, meta: Mapping[str, Any]) -> Reference:
+    """Read what `record` wrote; `meta` is what it returned."""
+    with np.load(folder / _ARRAYS) as arrays:
+        named = {name: arrays[name] for name in arrays.files}
+    states = torch.load(folder / _STATES, weights_only=True)
+
+    def of(prefix: str) -> dict[str, np.ndarray]:
+        return {
+            name.removeprefix(prefix): value
+            for name, value in named.items()
+            if name.startswith(prefix)
+        }
+
+    plain = {name: value for name, value in named.items() if "." not in name}
+    return Reference(
+        schedule=of("schedule."),
+        settings=meta["settings"],
+        seen=tuple(meta["seen"]),
+        states=tuple(states),
+        floors=of("floors."),
+        **plain,
+    )
+
+
+def heard(listener: Listener | None) -> np.ndarray:
+    """Return what a listener kept, call after call; empty without one."""
+    if listener is None:
+        return np.zeros((0, 1), dtype=np.float32)
+    return torch.cat(listener.answers).numpy()
+
+
+def stacked(values: list[torch.Tensor]) -> np.ndarray:
+    """Return tensors of one shape as one array."""
+    return torch.stack(values).numpy()
+
+
+def _rms(single: np.ndarray, double: np.ndarray) -> np.ndarray:
+    """Return the root mean square of the difference, for each along the first axis."""
+    axes = tuple(range(1, single.ndim))
+    if single.size == 0:
+        return np.zeros(len(single))
+    gaps = single.astype(np.float64) - double.astype(np.float64)
+    return np.sqrt(np.mean(gaps**2, axis=axes))

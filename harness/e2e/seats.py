@@ -1,0 +1,223 @@
+"""Thin modules that stand in a diffusers pipeline for its networks.
+
+Each has the `config`, `dtype` and `forward` that the pipeline expects, and asks a
+`Network` for the numbers: PyTorch's own module or a deployed file, who sits there.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+from diffusers import AutoencoderKL, ControlNetModel, UNet2DConditionModel
+from diffusers.configuration_utils import FrozenDict
+
+from harness.components.checkpoint import read_config
+from harness.components.controlnet import residuals
+from harness.e2e.hints import residual_scales
+from harness.e2e.networks import Network
+from harness.e2e.plan import Pipeline
+from harness.spec import Source
+
+_CPU = torch.device("cpu")
+
+
+class _Seat(torch.nn.Module):
+    """What a pipeline asks of any of its networks."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.dtype = dtype
+        self.device = _CPU
+
+
+class TextSeat(_Seat):
+    """Stands for the text encoder."""
+
+    def __init__(self, network: Network, source: Source, dtype: torch.dtype) -> None:
+        super().__init__(dtype)
+        self._network = network
+        self.config = SimpleNamespace(**read_config(source, "text_encoder"))
+
+    def forward(
+        self, input_ids: torch.Tensor, **unused: object
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return hidden states ``[batch, tokens, width]`` and the pooled output."""
+        del unused  # attention_mask, which Stable Diffusion's encoder does not use
+        made = self._network({"input_ids": input_ids})
+        return (
+            made["last_hidden_state"].to(self.dtype),
+            made["pooler_output"].to(self.dtype),
+        )
+
+
+class UNetSeat(_Seat):
+    """Stands for the UNet, with a ControlNet's residuals or without."""
+
+    def __init__(self, network: Network, source: Source, dtype: torch.dtype) -> None:
+        super().__init__(dtype)
+        self._network = network
+        self._source = source
+        self.config = _config(UNet2DConditionModel, source, "unet")
+
+    def forward(
+        self,
+        sample: torch.Tensor,
+        timestep: torch.Tensor,
+        *,
+        encoder_hidden_states: torch.Tensor,
+        down_block_additional_residuals: Sequence[torch.Tensor] | None = None,
+        mid_block_additional_residual: torch.Tensor | None = None,
+        **unused: object,
+    ) -> tuple[torch.Tensor]:
+        """Return the predicted noise."""
+        del unused
+        feeds = {
+            "sample": sample,
+            "timestep": timestep.reshape(1),
+            "encoder_hidden_states": encoder_hidden_states,
+        }
+        if down_block_additional_residuals is not None:
+            specs = residuals(read_config(self._source, "controlnet"))
+            given = (*down_block_additional_residuals, mid_block_additional_residual)
+            for spec, value in zip(specs, given, strict=True):
+                assert value is not None  # noqa: S101  # a pipeline gives all or none
+                feeds[spec.name] = value
+        return (self._network(feeds)["out_sample"].to(self.dtype),)
+
+
+class ControlNetSeat(ControlNetModel):
+    """Stands for the ControlNet; scales the residuals, which are exported unscaled.
+
+    diffusers asks for an instance of its own class, and has guess mode fall off as
+    ``10 ** (i / 12 - 1)``; here it falls off as the classic app has it.
+    """
+
+    def __init__(self, network: Network, source: Source, dtype: torch.dtype) -> None:
+        torch.nn.Module.__init__(self)  # and none of the parent's layers
+        self._network = network
+        self._dtype = dtype
+        self._internal_dict = _config(ControlNetModel, source, "controlnet")
+
+    dtype = property(lambda self: self._dtype)
+    device = property(lambda self: _CPU)  # noqa: ARG005  # a property's signature
+
+    def forward(
+        self,
+        sample: torch.Tensor,
+        timestep: torch.Tensor,
+        *,
+        encoder_hidden_states: torch.Tensor,
+        controlnet_cond: torch.Tensor,
+        conditioning_scale: float = 1.0,
+        guess_mode: bool = False,
+        **unused: object,
+    ) -> tuple[list[torch.Tensor], torch.Tensor]:
+        """Return residuals of the down blocks, and the middle one, scaled."""
+        del unused
+        made = self._network(
+            {
+                "sample": sample,
+                "timestep": timestep.reshape(1),
+                "encoder_hidden_states": encoder_hidden_states,
+                "controlnet_cond": controlnet_cond,
+            }
+        )
+        scales = residual_scales(conditioning_scale, len(made), guess_mode=guess_mode)
+        scaled = [
+            value.to(self._dtype) * scale
+            for value, scale in zip(made.values(), scales, strict=True)
+        ]
+        return scaled[:-1], scaled[-1]
+
+
+class VaeSeat(_Seat):
+    """Stands for the autoencoder: an encoder that never samples, and a decoder.
+
+    Args:
+        encoder: Picture to latents; None where no picture is encoded.
+        decoder: Latents to picture.
+        source: Of the configuration.
+        dtype: Of the pipeline.
+        factors: What encoder and decoder scale latents by, where that is not what
+            the configuration says.
+
+    """
+
+    def __init__(
+        self,
+        encoder: Network | None,
+        decoder: Network,
+        source: Source,
+        dtype: torch.dtype,
+        factors: Mapping[str, float],
+    ) -> None:
+        super().__init__(dtype)
+        self._encoder = encoder
+        self._decoder = decoder
+        self._factors = factors
+        self.config = _config(AutoencoderKL, source, "vae")
+
+    def encode(self, picture: torch.Tensor) -> SimpleNamespace:
+        """Return the mode of the latents, which the pipeline will scale."""
+        assert self._encoder is not None  # noqa: S101  # only image to image encodes
+        mode = self._encoder({"sample": picture})["latent_sample"].to(self.dtype)
+        return SimpleNamespace(latents=mode * self._otherwise("vae_encoder"))
+
+    def decode(self, latents: torch.Tensor, **unused: object) -> tuple[torch.Tensor]:
+        """Return the picture of latents that the pipeline has scaled back."""
+        del unused
+        latents = latents / self._otherwise("vae_decoder")
+        return (self._decoder({"latent_sample": latents})["sample"].to(self.dtype),)
+
+    def _otherwise(self, seat: str) -> float:
+        """Return the seat's own factor over the configuration's."""
+        return self._factors.get(seat, self.config.scaling_factor) / float(
+            self.config.scaling_factor
+        )
+
+
+class StoredTokens:
+    """Stands for the tokenizer: gives stored ids, the same for every runtime."""
+
+    added_tokens_encoder: Mapping[str, int] = {}
+
+    def __init__(self, ids: Mapping[str, np.ndarray]) -> None:
+        self._ids = ids
+        self.model_max_length = len(next(iter(ids.values())))
+
+    def tokenize(self, text: str) -> list[str]:
+        """Return no words: textual inversion looks for its own, and finds none."""
+        del text
+        return []
+
+    def __call__(self, texts: str | Sequence[str], **unused: object) -> SimpleNamespace:
+        """Return ``input_ids [batch, tokens]`` of texts, padded as they were stored."""
+        del unused
+        listed = [texts] if isinstance(texts, str) else texts
+        ids = np.stack([self._ids[text] for text in listed])
+        return SimpleNamespace(input_ids=torch.from_numpy(ids))
+
+
+def control_of(pipeline: Pipeline) -> dict[str, Any]:
+    """Return a ControlNet pipeline's own arguments."""
+    control = pipeline.control
+    return {
+        "controlnet_conditioning_scale": float(control.strength),
+        "guess_mode": control.guess_mode,
+    }
+
+
+def _config(cls: type, source: Source, folder: str) -> FrozenDict:
+    """Return a network's configuration, with its class's defaults filled in."""
+    signature = inspect.signature(cls).parameters.values()
+    defaults = {
+        each.name: each.default
+        for each in signature
+        if each.default is not inspect.Parameter.empty
+    }
+    return FrozenDict({**defaults, **read_config(source, folder)})

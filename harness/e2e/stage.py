@@ -1,0 +1,115 @@
+"""End-to-end stages, as they run in a child process."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, cast
+
+from harness.candidate import check_artifact
+from harness.e2e.inputs import Inputs, draw_inputs, load_inputs, save_inputs
+from harness.e2e.measure import measure
+from harness.e2e.networks import Residents, SessionNetwork
+from harness.e2e.plan import ChainRun, Pipeline
+from harness.e2e.reference import load_reference, record, torch_networks
+from harness.entry import Entry
+from harness.isolate import report_progress
+from harness.keys import drawing_inputs_key, drawing_key
+from harness.spec import REFERENCE, Device
+from harness.store import Store
+from harness.torch_stage import ask_device
+
+
+def draw_reference(root: Path, pipeline: Pipeline, device: Device) -> float:
+    """Draw inputs and PyTorch's pictures into the store; return seconds taken.
+
+    Raises:
+        StageError: PyTorch cannot run on `device`.
+        SuiteError: A picture or a prompt cannot be used.
+
+    """
+    start = time.perf_counter()
+    ask_device(device)
+    store = Store(root=root)
+
+    def build_inputs(folder: Path) -> Mapping[str, object]:
+        report_progress(f"drawing\t{pipeline.name}\tinputs")
+        return save_inputs(draw_inputs(pipeline), folder)
+
+    def build_reference(folder: Path) -> Mapping[str, object]:
+        report_progress(f"drawing\t{pipeline.name}\tfloat32 and float64")
+        return record(pipeline, _inputs(inputs), folder, device)
+
+    inputs = store.make("drawing-inputs", drawing_inputs_key(pipeline), build_inputs)
+    key = drawing_key(pipeline, inputs, device)
+    store.make("drawing", key, build_reference)
+    return time.perf_counter() - start
+
+
+def run_chain(given: ChainRun) -> dict[str, Any]:
+    """Draw with deployed files in the seats, and write the pictures.
+
+    Returns:
+        Fields of a `CaseRecord`: ``rows``, ``ran``, ``chain``.
+
+    Raises:
+        StageError: An artifact is damaged, the schedule differs, or a runtime refuses.
+
+    """
+    case, device, folder = given.case, given.device, given.folder
+    ask_device(device)
+    for entry in (given.inputs, given.reference, *(f.artifact for f in given.seated)):
+        check_artifact(entry)
+    residents = Residents()
+    candidates = {
+        file.seat: SessionNetwork(
+            file.component,
+            residents,
+            backend=file.backend,
+            device=file.device,
+            artifact=file.artifact,
+            model=file.model,
+        )
+        for file in given.seated
+    }
+    try:
+        measured = measure(
+            case=case,
+            pipeline=given.pipeline,
+            inputs=_inputs(given.inputs),
+            reference=load_reference(given.reference.path, given.reference.meta),
+            candidates=candidates,
+            torch_networks=torch_networks(given.pipeline, residents, device),
+            say=lambda text: report_progress(f"running\t{case}\t{text}"),
+        )
+    finally:
+        residents.close()
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, picture in measured.pictures.items():
+        (folder / name).write_bytes(picture)
+    ran = [asdict(network.ran) for network in candidates.values() if network.ran]
+    pictures = [
+        f"{folder.parent.name}/{folder.name}/{name}" for name in measured.pictures
+    ]
+    return {
+        "rows": measured.rows,
+        "ran": _together(ran),
+        "chain": {**measured.about, "pictures": pictures},
+    }
+
+
+def _inputs(entry: Entry) -> Inputs:
+    return load_inputs(entry.path, cast("list[str]", entry.meta["texts"]))
+
+
+def _together(ran: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return what ran in one set of words; a chain of several runtimes names each."""
+    if not ran:
+        return {"backend": REFERENCE}
+    words = {
+        name: " + ".join(dict.fromkeys(str(each[name]) for each in ran))
+        for name in ("backend", "version", "device", "precision")
+    }
+    return {**ran[0], **words}

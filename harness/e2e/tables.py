@@ -1,0 +1,360 @@
+"""Read ``[pipeline.*]`` of parity.toml: what is drawn, and by whom.
+
+[pipeline.text2img]            # `kind` where the name says nothing of it
+prompts = ["a seven in red ink on white paper"]
+steps = 10
+guidance_scale = 3.0
+scheduler = "ddim"             # left out: the checkpoint's own
+variants = ["fp32"]            # left out: all
+mixed = ["pytorch", "onnxruntime/fp32", "mnn/fp32"]    # every chain of these
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import product
+from pathlib import Path
+
+from harness.components import RECIPES
+from harness.e2e.plan import (
+    DENOISING,
+    KINDS,
+    MIXED,
+    SCHEDULERS,
+    App,
+    Chain,
+    Control,
+    Options,
+    Pipeline,
+    Sampling,
+    fitted_size,
+)
+from harness.errors import SuiteError
+from harness.matrix import Planned, read_count, read_words
+from harness.spec import (
+    REFERENCE,
+    Case,
+    Component,
+    Sample,
+    Source,
+)
+from harness.toml_file import Table
+
+Kin = Callable[[str], Case]
+"""A case of the component that takes a seat, which shares its exported graph."""
+
+_ORIENTATION = 0x0112
+_LYING = (5, 6, 7, 8)
+"""Values of that Exif tag in pictures that are shown turned by a quarter."""
+
+
+def read_chains(
+    table: Table, source: Source, kin: Kin, planned: Sequence[Planned]
+) -> tuple[Chain, ...]:
+    """Read every pipeline, and return its chains in file order.
+
+    Raises:
+        SuiteError: Something in it is wrong; names file and line.
+
+    """
+    return tuple(
+        chain
+        for name, inner in table.children()
+        for chain in _chains(name, inner, source, kin, planned)
+    )
+
+
+def _chains(
+    name: str, table: Table, source: Source, kin: Kin, planned: Sequence[Planned]
+) -> Iterator[Chain]:
+    kind = table.choice("kind", tuple(KINDS), name if name in KINDS else "")
+    if not kind:
+        text = f"{name!r} is no kind of pipeline; give `kind`, one of {tuple(KINDS)}."
+        raise table.error(text)
+    cases = {seat: kin(seat) for seat in KINDS[kind]}
+    if name in RECIPES or any(name == case.component.name for case in cases.values()):
+        text = (
+            f"{name!r} is a component, and ids must differ; call the pipeline another."
+        )
+        raise table.error(text)
+    pipeline = _pipeline(name, kind, table, source, cases)
+    names = tuple(dict.fromkeys(plan.variant.name for plan in planned))
+    wanted = read_words(table, "variants", names, names)
+    by_name = {f"{p.variant.backend}/{p.variant.name}": p for p in planned}
+    words = read_words(table, "mixed", (REFERENCE, *by_name), (), may_be_empty=True)
+    table.done()
+    chain = partial(Chain, device=cases["text_encoder"].reference)
+    for plan in planned:
+        if plan.variant.name in wanted:
+            yield chain(
+                pipeline=pipeline,
+                backend=plan.variant.backend,
+                variant=plan.variant.name,
+                seats=tuple(
+                    (seat, _seated(pipeline, seat, case, plan))
+                    for seat, case in cases.items()
+                ),
+            )
+    for given in _mixtures(words, pipeline):
+        yield chain(
+            # Exchanging the seats of every mixture would find nothing new.
+            pipeline=replace(pipeline, attribution=False),
+            backend=MIXED,
+            variant=_mixture_name(pipeline, given),
+            seats=tuple(
+                (
+                    seat,
+                    None
+                    if given[seat] == REFERENCE
+                    else _seated(pipeline, seat, case, by_name[given[seat]]),
+                )
+                for seat, case in cases.items()
+            ),
+        )
+
+
+def _seated(pipeline: Pipeline, seat: str, case: Case, plan: Planned) -> Case:
+    """Return the case of which a deployed file takes a seat."""
+    sizes = _sizes(pipeline, seat, case.component)
+    baked = {k: v for k, v in sizes.items() if k not in case.export.dynamic}
+    # A graph that the component's own samples are served by is exported already.
+    fitting = (s for s in case.samples if baked.items() <= dict(s.shapes).items())
+    drawn = Sample(profile="realistic", index=0, shapes=tuple(sorted(sizes.items())))
+    sample = next(fitting, drawn)
+    return replace(case, variant=plan.variant, device=plan.device, samples=(sample,))
+
+
+def _mixtures(words: Sequence[str], pipeline: Pipeline) -> Iterator[dict[str, str]]:
+    """Yield who sits where, for every chain of two or more.
+
+    ControlNet and UNet are one seat here: they work in turns at every step.
+    """
+    places = [seat for seat in pipeline.seats if seat not in DENOISING]
+    places.insert(places.index("vae_decoder"), DENOISING[0])
+    for row in product(words, repeat=len(places)):
+        if len(set(row)) > 1:
+            given = dict(zip(places, row, strict=True))
+            yield {
+                seat: given[DENOISING[0] if seat in DENOISING else seat]
+                for seat in pipeline.seats
+            }
+
+
+def _mixture_name(pipeline: Pipeline, given: Mapping[str, str]) -> str:
+    """Return ``pytorch-mnn-pytorch``, in the order in which the seats work.
+
+    The variant is named where it is not fp32; ControlNet and UNet are named once.
+    """
+    seats = [seat for seat in pipeline.seats if seat != "controlnet"]
+    words = (given[seat].removesuffix("/fp32").replace("/", ".") for seat in seats)
+    return "-".join(words)
+
+
+def _sizes(pipeline: Pipeline, seat: str, component: Component) -> dict[str, int]:
+    """Return the sizes that a seat's file must take, by symbol."""
+    factor = vae_factor(pipeline.source)
+    batch = len(pipeline.texts)
+    alone = seat == "controlnet" and pipeline.control.guess_mode
+    if seat in DENOISING and pipeline.guided and not alone:
+        batch *= 2
+    sizes = {
+        "batch": batch,
+        "height": pipeline.height // factor,
+        "width": pipeline.width // factor,
+    }
+    symbols = {symbol for spec in component.inputs for symbol in spec.symbols}
+    return {symbol: size for symbol, size in sizes.items() if symbol in symbols}
+
+
+def vae_factor(source: Source) -> int:
+    """Return how many pixels a latent spans."""
+    path = source.path / "vae" / "config.json"
+    config = json.loads(path.read_text(encoding="utf-8"))
+    return int(2 ** (len(config["block_out_channels"]) - 1))
+
+
+def _pipeline(
+    name: str, kind: str, table: Table, source: Source, cases: Mapping[str, Case]
+) -> Pipeline:
+    image = table.take("image", str, "")
+    path = (table.file.path.parent / image).resolve() if image else None
+    if path is not None and not path.is_file():
+        text = f"there is no picture {path}."
+        raise table.error(text, "image")
+    control = _control(table) if kind == "controlnet" else Control()
+    sampling = _sampling(table, source, Sampling())
+    height, width = _size(table, kind, path, control, source)
+    return Pipeline(
+        name=name,
+        kind=kind,
+        source=source,
+        components=tuple(case.component for case in cases.values()),
+        prompts=_prompts(table),
+        added_prompt=table.take("added_prompt", str, ""),
+        negative_prompt=table.take("negative_prompt", str, ""),
+        samples=read_count(table, "samples", 1),
+        steps=read_count(table, "steps", 20),
+        guidance_scale=_number(table, "guidance_scale", 7.5, 0.0, 100.0),
+        sampling=sampling,
+        eta=_number(table, "eta", 0.0, 0.0, 1.0),
+        seed=table.take("seed", int, 0),
+        height=height,
+        width=width,
+        image=path,
+        strength=(
+            _number(table, "strength", 0.8, 0.0, 1.0) if kind == "img2img" else 0.8
+        ),
+        control=control,
+        reader=_reader(table),
+        app=_app(table.table("app"), sampling, source),
+        attribution=table.take("attribution", bool, default=True),
+    )
+
+
+def _prompts(table: Table) -> tuple[str, ...]:
+    """Read prompts from the list, or from a file that has one on each line."""
+    if named := table.take("prompts_file", str, ""):
+        path = table.file.path.parent / named
+        if not path.is_file():
+            text = f"there is no file {path}."
+            raise table.error(text, "prompts_file")
+        if "prompts" in table:
+            text = "give `prompts` or `prompts_file`, not both."
+            raise table.error(text, "prompts")
+        lines = path.read_text(encoding="utf-8").splitlines()
+        return tuple(line.strip() for line in lines if line.strip())
+    if table.holds("prompts", str):
+        return (table.take("prompts", str),)
+    prompts = table.take_list("prompts", str)
+    if not prompts:
+        text = "'prompts' is empty, so there would be nothing to draw."
+        raise table.error(text, "prompts")
+    return prompts
+
+
+def _size(
+    table: Table,
+    kind: str,
+    image: Path | None,
+    control: Control,
+    source: Source,
+) -> tuple[int, int]:
+    """Return height and width of the pictures; a hint decides its own."""
+    if kind == "controlnet":
+        return hint_size(table, image, control.resolution)
+    factor = vae_factor(source) * 2 ** _halvings(source)
+    sizes = []
+    for key in ("height", "width"):
+        size = read_count(table, key)
+        if size % factor:
+            text = f"{key!r} must be a multiple of {factor}, got {size}."
+            raise table.error(text, key)
+        sizes.append(size)
+    return sizes[0], sizes[1]
+
+
+def hint_size(table: Table, image: Path | None, resolution: int) -> tuple[int, int]:
+    """Return height and width of the hint that a picture becomes, in pixels.
+
+    Raises:
+        SuiteError: The picture cannot be read, or a side would vanish.
+
+    """
+    from PIL import Image  # which reads no more than the file's head here
+
+    height = width = resolution
+    try:
+        if image is not None:
+            with Image.open(image) as opened:
+                width, height = opened.size
+                if opened.getexif().get(_ORIENTATION, 1) in _LYING:
+                    height, width = width, height
+        return fitted_size(height, width, resolution)
+    except OSError as error:
+        text = f"{image} is no picture that can be read: {error}."
+        raise table.error(text, "image") from None
+    except SuiteError as error:
+        raise table.error(str(error), "resolution") from None
+
+
+def _halvings(source: Source) -> int:
+    """Return how often the UNet halves its latents."""
+    path = source.path / "unet" / "config.json"
+    config = json.loads(path.read_text(encoding="utf-8"))
+    return len(config["block_out_channels"]) - 1
+
+
+def _number(table: Table, key: str, default: float, least: float, most: float) -> float:
+    value = table.take(key, float, default)
+    if not least <= value <= most:
+        text = f"{key!r} must be from {least:g} to {most:g}, got {value:g}."
+        raise table.error(text, key)
+    return value
+
+
+def _sampling(table: Table, source: Source, base: Sampling) -> Sampling:
+    name = table.choice("scheduler", tuple(SCHEDULERS), base.scheduler)
+    options = table.table("scheduler_options")
+    taken: Options = tuple(
+        (key, value)
+        for key, value in options.data.items()
+        if isinstance(value, str | int | float | bool)
+    )
+    if len(taken) < len(options.data):
+        text = "scheduler_options are texts, numbers, true or false."
+        raise options.error(text)
+    if not name and not (source.path / "scheduler" / "scheduler_config.json").is_file():
+        text = f"the checkpoint has no scheduler; give one of {tuple(SCHEDULERS)}."
+        raise table.error(text)
+    return Sampling(scheduler=name, options=taken)
+
+
+def _control(table: Table) -> Control:
+    default = Control()
+    low, high = (
+        read_count(table, key, value)
+        for key, value in (
+            ("low_threshold", default.low_threshold),
+            ("high_threshold", default.high_threshold),
+        )
+    )
+    if not low <= high <= 255:  # noqa: PLR2004  # grey levels
+        text = f"thresholds go low <= high <= 255, got {low} and {high}."
+        raise table.error(text, "high_threshold")
+    return Control(
+        resolution=read_count(table, "resolution", default.resolution),
+        low_threshold=low,
+        high_threshold=high,
+        strength=_number(table, "strength", default.strength, 0.0, 2.0),
+        guess_mode=table.take("guess_mode", bool, default=default.guess_mode),
+    )
+
+
+def _reader(table: Table) -> str:
+    reader = table.take("reader", str, "")
+    place, colon, name = reader.rpartition(":")
+    if reader and not (colon and name.isidentifier()):
+        text = f"reader is written 'file.py:function', got {reader!r}."
+        raise table.error(text, "reader")
+    if place.endswith(".py"):
+        path = (table.file.path.parent / place).resolve()
+        if not path.is_file():
+            text = f"there is no file {path}."
+            raise table.error(text, "reader")
+        return f"{path}:{name}"
+    return reader
+
+
+def _app(table: Table, base: Sampling, source: Source) -> App:
+    """Read what the app does otherwise; nothing, when there is no such table."""
+    has_schedule = "scheduler" in table or "scheduler_options" in table
+    factor = table.take("scaling_factor", float, None)
+    sampling = _sampling(table, source, base)
+    table.done()
+    if factor is not None and not factor > 0.0:
+        text = f"'scaling_factor' must be more than 0, got {factor:g}."
+        raise table.error(text, "scaling_factor")
+    return App(sampling=sampling if has_schedule else None, scaling_factor=factor)

@@ -1,0 +1,218 @@
+"""Make what cases need: inputs, graphs, references, deployed files; each once.
+
+Looks in the store first, and sends what is missing to child processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import cast
+
+from harness import export_files, keys, stages
+from harness.convert import MODEL as MNN_MODEL
+from harness.deployed import Reading
+from harness.digest import digest_value
+from harness.e2e.plan import Pipeline
+from harness.entry import Entry
+from harness.errors import StageError
+from harness.groups import Group, sample_groups
+from harness.outcome import Outcome
+from harness.spec import Case, Device, Sample
+from harness.store import Store
+from harness.workshop import Workshop
+
+
+class Makers:
+    """Makes what is missing; usable from several threads.
+
+    Args:
+        store: Where artifacts are kept.
+        workshop: Where stages run.
+        native: A native converter, or None for the wheel's.
+
+    """
+
+    def __init__(self, store: Store, workshop: Workshop, native: str | None) -> None:
+        self.store = store
+        self.workshop = workshop
+        self._native = native
+
+    def prepare(
+        self,
+        case: Case,
+        samples: Sequence[Sample],
+        took: dict[str, float] | None = None,
+    ) -> dict[Sample, Reading]:
+        """Return samples' inputs and references, making what is missing."""
+        groups = sample_groups(case, samples)
+        with self.workshop.one_at_a_time(export_id(case)):
+            found = self._readings(case, groups)
+            if found is None:
+                result = self.workshop.job(
+                    "torch",
+                    stages.prepare,
+                    self.store.root,
+                    case.component,
+                    case.export,
+                    groups,
+                    case.reference,
+                    subject=case.component.name,
+                    label=f"{case.component.name}: export and reference",
+                    failure=Outcome.EXPORT,
+                )
+                if took is not None:
+                    took.update(cast("dict[str, float]", result.value))
+                found = self._readings(case, groups)
+        if found is None:
+            msg = f"{case.component.name}: the store lost what was just made in it."
+            raise StageError(msg, outcome=Outcome.LOAD)
+        return found
+
+    def _readings(
+        self, case: Case, groups: tuple[Group, ...]
+    ) -> dict[Sample, Reading] | None:
+        """Return what the store has, or None unless it has all."""
+        readings = {}
+        for group in groups:
+            graph = keys.onnx_key(case.component, case.export, dict(group.shapes))
+            if self.store.find("onnx", graph) is None:
+                return None
+            for sample in group.samples:
+                drawn = keys.inputs_key(case.component, sample)
+                inputs = self.store.find("inputs", drawn)
+                if inputs is None:
+                    return None
+                recorded = keys.reference_key(
+                    graph, inputs, case.reference, layers=sample.layers
+                )
+                reference = self.store.find("reference", recorded)
+                if reference is None:
+                    return None
+                readings[sample] = Reading(
+                    sample=sample.id,
+                    inputs=inputs,
+                    reference=reference,
+                    layers=sample.layers,
+                )
+        return readings
+
+    def export(self, case: Case, took: dict[str, float] | None = None) -> Entry:
+        """Return the graph that serves a case's first sample, without references."""
+        group = sample_groups(case, case.samples)[0]
+        key = keys.onnx_key(case.component, case.export, dict(group.shapes))
+        with self.workshop.one_at_a_time(export_id(case)):
+            if self.store.find("onnx", key) is None:
+                result = self.workshop.job(
+                    "torch",
+                    stages.prepare,
+                    self.store.root,
+                    case.component,
+                    case.export,
+                    (replace(group, samples=()),),
+                    case.reference,
+                    subject=case.component.name,
+                    label=f"{case.component.name}: export",
+                    failure=Outcome.EXPORT,
+                )
+                if took is not None:
+                    took.update(cast("dict[str, float]", result.value))
+        return self.found("onnx", key)
+
+    def draw(
+        self, pipeline: Pipeline, device: Device, took: dict[str, float]
+    ) -> tuple[Entry, Entry]:
+        """Return a pipeline's inputs and PyTorch's drawing, making what is missing."""
+        drawn = keys.drawing_inputs_key(pipeline)
+        with self.workshop.one_at_a_time(digest_value((drawn, asdict(device)))):
+            found = self._drawing(drawn, pipeline, device)
+            if found is None:
+                result = self.workshop.job(
+                    "pipeline",
+                    stages.draw_reference,
+                    self.store.root,
+                    pipeline,
+                    device,
+                    subject=pipeline.name,
+                    label=f"{pipeline.name}: reference",
+                    failure=Outcome.REFERENCE,
+                )
+                took["reference"] = cast("float", result.value)
+                found = self._drawing(drawn, pipeline, device)
+        if found is None:
+            msg = f"{pipeline.name}: the store lost what was just drawn into it."
+            raise StageError(msg, outcome=Outcome.LOAD)
+        return found
+
+    def _drawing(
+        self, drawn: Mapping[str, object], pipeline: Pipeline, device: Device
+    ) -> tuple[Entry, Entry] | None:
+        inputs = self.store.find("drawing-inputs", drawn)
+        if inputs is None:
+            return None
+        key = keys.drawing_key(pipeline, inputs, device)
+        reference = self.store.find("drawing", key)
+        return None if reference is None else (inputs, reference)
+
+    def deploy_all(self, case: Case) -> None:
+        """Make the deployed file of each of a case's graphs."""
+        for group in sample_groups(case, case.samples):
+            self.deploy(case, self.graph(case, group))
+
+    def deploy(
+        self, case: Case, onnx: Entry, took: dict[str, float] | None = None
+    ) -> tuple[Entry, str]:
+        """Return the deployed file, making it if it is missing."""
+        variant = case.variant
+        if variant.backend == "onnxruntime" and variant.kind == "fp32":
+            return onnx, export_files.MODEL
+        key = keys.variant_key(onnx, variant, self._native)
+        model = MNN_MODEL if variant.backend == "mnn" else export_files.MODEL
+        with self.workshop.one_at_a_time(digest_value(key)):
+            found = self.store.find(variant.backend, key)
+            if found is None:
+                result = self.workshop.job(
+                    f"convert-{variant.backend}",
+                    stages.deploy,
+                    self.store.root,
+                    case.component,
+                    variant,
+                    onnx,
+                    self._native,
+                    subject=case.component.name,
+                    label=f"{case.id}: conversion",
+                    failure=Outcome.CONVERT,
+                )
+                if took is not None:
+                    took["convert"] = cast("float", result.value)
+                found = self.found(variant.backend, key)
+        return found, model
+
+    def graph(self, case: Case, group: Group) -> Entry:
+        """Return a graph that was made before.
+
+        Raises:
+            StageError: It is no longer there.
+
+        """
+        key = keys.onnx_key(case.component, case.export, dict(group.shapes))
+        return self.found("onnx", key)
+
+    def found(self, kind: str, key: Mapping[str, object]) -> Entry:
+        """Return what must be in the store by now.
+
+        Raises:
+            StageError: It is not.
+
+        """
+        entry = self.store.find(kind, key)
+        if entry is None:
+            msg = f"The store lost the {kind} artifact that was just made in it."
+            raise StageError(msg, outcome=Outcome.LOAD)
+        return entry
+
+
+def export_id(case: Case) -> str:
+    """Return what the exports and references of a case are known by."""
+    made = (case.component.name, asdict(case.export), asdict(case.reference))
+    return digest_value(made)

@@ -1,0 +1,134 @@
+"""Child processes for stages: an idle host for each job, and one maker for each thing.
+
+Knows hosts and locks, and nothing of what a stage does.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from harness import stages
+from harness.errors import StageError
+from harness.isolate import Host
+from harness.job import JobResult
+from harness.outcome import Outcome
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """What a stage says while it works.
+
+    Attributes:
+        stage: ``exporting``, ``converting``, ``running``, …
+        subject: Component or case.
+        detail: Opset, size, sample.
+
+    """
+
+    stage: str
+    subject: str
+    detail: str
+
+
+class Workshop:
+    """Runs stages in child processes; usable from several threads.
+
+    Args:
+        timeout_s: Limit of one stage.
+        on_progress: Told what the stages do, from several threads.
+
+    """
+
+    def __init__(
+        self,
+        timeout_s: float,
+        on_progress: Callable[[Progress], None] | None = None,
+    ) -> None:
+        self._timeout_s = timeout_s
+        self._on_progress = on_progress
+        self._idle: dict[str, list[Host]] = {}
+        self._all: list[Host] = []
+        self._closed = False
+        self._lock = threading.Lock()
+        self._making: dict[str, threading.Lock] = {}
+        self._failed: dict[str, StageError] = {}
+
+    def close(self) -> None:
+        """End every child process; jobs that are asked for later are given up."""
+        with self._lock:
+            self._closed = True
+            hosts, self._all = self._all, []
+        for host in hosts:
+            host.close()
+
+    def job(
+        self,
+        host_name: str,
+        function: Callable[..., object],
+        *arguments: object,
+        subject: str,
+        label: str,
+        failure: Outcome,
+    ) -> JobResult:
+        """Run a stage in a child process of an idle host, or of a new one.
+
+        Args:
+            host_name: One of `stages.PRELOAD`.
+            function: The stage.
+            *arguments: Of the stage.
+            subject: What it works on, for progress.
+            label: Begins every message.
+            failure: Outcome of an exception that says none of its own.
+
+        Raises:
+            ParityError: As `Host.run`.
+
+        """
+        with self._lock:
+            idle = self._idle.setdefault(host_name, [])
+            if self._closed:
+                msg = f"{label}: given up, the run was stopped."
+                raise StageError(msg, outcome=Outcome.RUN)
+            host = idle.pop() if idle else None
+            if host is None:
+                host = Host(host_name, stages.PRELOAD[host_name])
+                self._all.append(host)
+        try:
+            return host.run(
+                function,
+                *arguments,
+                timeout_s=self._timeout_s,
+                label=label,
+                failure=failure,
+                on_progress=self._relay,
+            )
+        finally:
+            self._tell(Progress(stage="done", subject=subject, detail=""))
+            with self._lock:
+                self._idle[host_name].append(host)
+
+    @contextmanager
+    def one_at_a_time(self, name: str) -> Iterator[None]:
+        """Let one thread make a thing; keep a failure, so that it happens once."""
+        with self._lock:
+            making = self._making.setdefault(name, threading.Lock())
+        with making:
+            if name in self._failed:
+                raise self._failed[name]
+            try:
+                yield
+            except StageError as error:
+                self._failed[name] = error
+                raise
+
+    def _relay(self, text: str) -> None:
+        """Pass on what a stage said from its process."""
+        stage, subject, detail = text.split("\t", 2)
+        self._tell(Progress(stage=stage, subject=subject, detail=detail))
+
+    def _tell(self, progress: Progress) -> None:
+        if self._on_progress is not None:
+            self._on_progress(progress)

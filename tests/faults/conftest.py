@@ -1,0 +1,90 @@
+"""Digits' components as ONNX Runtime deploys them, ready to be tampered with."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from harness.e2e.inputs import draw_inputs
+from harness.e2e.networks import Residents, SessionNetwork
+from harness.e2e.reference import load_reference, record, torch_networks
+from harness.makers import Makers
+from harness.spec import Device
+from harness.store import Store
+from harness.suite import load_suite
+from harness.workshop import Workshop
+
+DIGITS = Path(__file__).parents[2] / "fixtures" / "digits"
+LIMIT_S = 600.0
+
+
+@pytest.fixture(scope="session")
+def digits():
+    torch.set_num_threads(1)  # xdist's other worker has the other core
+    return load_suite(DIGITS)
+
+
+@pytest.fixture(scope="session")
+def makers(tmp_path_factory):
+    """What exports and converts; the workers of xdist share its store."""
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    workshop = Workshop(LIMIT_S)
+    yield Makers(Store(root=shared / "digits-store"), workshop, None)
+    workshop.close()
+
+
+@pytest.fixture(scope="session")
+def residents():
+    held = Residents()
+    yield held
+    held.close()
+
+
+@pytest.fixture(scope="session")
+def network_of(makers, residents):
+    """Return a case's deployed file as a network."""
+
+    def made(case):
+        artifact, model = makers.deploy(case, makers.export(case))
+        return SessionNetwork(
+            case.component,
+            residents,
+            backend=case.backend,
+            device=case.device,
+            artifact=artifact,
+            model=model,
+        )
+
+    return made
+
+
+class Staged:
+    """One chain with its inputs, PyTorch's drawing, and all who may sit in it."""
+
+    def __init__(self, chain, network_of, residents, folder):
+        self.chain = chain
+        self.pipeline = chain.pipeline
+        self.inputs = draw_inputs(chain.pipeline)
+        meta = record(chain.pipeline, self.inputs, folder, Device())
+        self.reference = load_reference(folder, meta)
+        self.candidates = {seat: network_of(case) for seat, case in chain.seats}
+        self.torch = torch_networks(chain.pipeline, residents, Device())
+
+
+@pytest.fixture(scope="session")
+def staged(digits, network_of, residents, tmp_path_factory):
+    """Return a chain by id, staged once."""
+    kept = {}
+
+    def of(name):
+        if name not in kept:
+            chain = next(chain for chain in digits.chains if chain.id == name)
+            folder = tmp_path_factory.mktemp("reference")
+            kept[name] = Staged(chain, network_of, residents, folder)
+        return kept[name]
+
+    return of
