@@ -6,6 +6,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+from harness.e2e.plan import ChainRun
 from harness.entry import Entry
 from harness.spec import Component, ExportSettings, Sample
 
@@ -71,3 +72,50 @@ def verify(
     start = time.perf_counter()
     found = verify_onnx_program(program, args=example, compare_intermediates=True)
     return time.perf_counter() - start, len(found)
+
+
+def bare_drawings(given: ChainRun, *, all_of_them: bool) -> None:
+    """Draw what an end-to-end case draws, or the two pictures alone; keep nothing."""
+    import torch
+
+    from harness.e2e.drawing import Cast, assemble, draw
+    from harness.e2e.inputs import load_inputs
+    from harness.e2e.networks import Residents, SessionNetwork
+    from harness.e2e.plan import DENOISING
+    from harness.e2e.reference import Forcing, load_reference, torch_networks
+
+    torch.set_num_threads(given.device.threads)
+    pipeline, residents = given.pipeline, Residents()
+    inputs = load_inputs(given.inputs.path, given.inputs.meta["texts"])
+    reference = load_reference(given.reference.path, given.reference.meta)
+    candidates = {
+        file.seat: SessionNetwork(
+            file.component,
+            residents,
+            backend=file.backend,
+            device=file.device,
+            artifact=file.artifact,
+            model=file.model,
+        )
+        for file in given.seated
+    }
+    singles = torch_networks(pipeline, residents, given.device)
+
+    def drawn(networks, dtype=torch.float32, *, forced=False):
+        cast = Cast(networks=networks, sampling=pipeline.sampling, dtype=dtype)
+        pipe = assemble(pipeline, inputs, cast)
+        forcing = Forcing(reference.latents, reference.states)
+        on_step = forcing.told if forced else None
+        draw(pipe, pipeline, inputs, on_step=on_step, decode=not forced)
+
+    drawn(singles)
+    drawn(candidates)
+    if all_of_them:
+        doubles = torch_networks(pipeline, residents, given.device, torch.float64)
+        drawn(doubles, torch.float64)
+        drawn(doubles, torch.float64, forced=True)
+        steps = {seat: candidates[seat] for seat in pipeline.seats if seat in DENOISING}
+        drawn({**singles, **steps}, forced=True)
+        for seat in pipeline.seats:
+            drawn({**singles, seat: candidates[seat]})
+            drawn({**candidates, seat: singles[seat]})

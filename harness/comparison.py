@@ -11,6 +11,7 @@ from harness.errors import SpecError
 from harness.ladder import RTOL_LADDER
 
 _UNMEASURED = (math.nan,) * len(RTOL_LADDER)
+_PICTURE_WORDS = ("perceptual_by", "expected_read", "actual_read")
 _NONFINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 
@@ -175,7 +176,8 @@ class Comparison:
             raise SpecError(msg)
         values = {name: _from_jsonable(value) for name, value in data.items()}
         if values["picture"] is not None:
-            values["picture"] = Picture(**values["picture"])
+            words = {name: data["picture"][name] for name in _PICTURE_WORDS}
+            values["picture"] = Picture(**{**values["picture"], **words})
         return cls(**values)
 
 

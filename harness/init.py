@@ -8,12 +8,14 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
 from harness.components import describe, discover, folders_of
 from harness.components.checkpoint import read_config
+from harness.e2e.plan import KINDS
+from harness.e2e.tables import vae_factor
 from harness.errors import SuiteError
 from harness.matrix import VARIANTS, symbols_of
 from harness.spec import PROFILES, Source
@@ -35,7 +37,7 @@ TIERS: Final[Mapping[str, tuple[str, str]]] = {
     "mnn.fused": ("standard", "standard"),
     "mnn.deploy": ("relaxed", "relaxed"),
 }
-"""Tiers of outputs and of layers to begin with, for every built-in variant."""
+"""Tiers to begin with, for every built-in variant: of outputs, and of all else."""
 
 _TEST = '''\
 """Parity of the deployed models with PyTorch: `pytest -m parity`."""
@@ -119,6 +121,7 @@ def suite_text(checkpoint: Path, folder: Path) -> str:
         *_backends(),
         *_variants(),
         *_own(names),
+        *_pipelines(source, names, size),
         [
             "[limits]",
             _line("timeout_s = 900", "of one stage of one case"),
@@ -141,8 +144,9 @@ def tolerances_text() -> str:
 #   why = "..."
 """
     tables = [
-        f'[{key}]\noutputs = "{outputs}"\nlayers = "{layers}"\n'
-        for key, (outputs, layers) in TIERS.items()
+        f'[{key}]\noutputs = "{outputs}"\nlayers = "{rest}"\n'
+        f'latents = "{rest}"\nimage = "{rest}"\n'
+        for key, (outputs, rest) in TIERS.items()
     ]
     return "\n".join([head, *tables])
 
@@ -241,6 +245,34 @@ def _own(names: Iterable[str]) -> list[list[str]]:
             'attention = "eager"',
         ]
     ]
+
+
+def _pipelines(source: Source, names: Collection[str], size: int) -> list[list[str]]:
+    """Return a picture from each kind of pipeline that the components make."""
+    found: list[list[str]] = []
+    for kind, seats in KINDS.items():
+        if not all(seat in names for seat in seats):
+            continue
+        pixels = size * vae_factor(source)
+        controlled = kind == "controlnet"
+        head = f"[pipeline.{'canny' if controlled else kind}]"
+        lines = [
+            _line(head, "a whole picture, step by step"),
+            'prompts = ["a photo of an astronaut riding a horse on mars"]',
+            *(
+                [
+                    'kind = "controlnet"',
+                    _line(f"resolution = {pixels}", "of the hint's shorter side"),
+                    _line('# image = "picture.png"', "left out: one is drawn"),
+                ]
+                if controlled
+                else [f"height = {pixels}", f"width = {pixels}"]
+            ),
+            _line("steps = 10", "with the checkpoint's scheduler, or `scheduler`"),
+            _line('variants = ["fp32"]', "left out: all"),
+        ]
+        found.append(lines)
+    return found
 
 
 def _latent_size(source: Source, names: Iterable[str]) -> int:

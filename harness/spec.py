@@ -29,7 +29,13 @@ PROFILES = (
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*")
 
 
-def _check_name(kind: str, name: str) -> None:
+def check_name(kind: str, name: str) -> None:
+    """Refuse a name that cannot stand in a test id.
+
+    Raises:
+        SpecError: It has other characters.
+
+    """
     if not _NAME.fullmatch(name):
         msg = (
             f"{kind} name {name!r} must be lower case letters, digits, '_', '-' or "
@@ -140,7 +146,7 @@ class Component:
     options: tuple[tuple[str, str | int | bool], ...] = ()
 
     def __post_init__(self) -> None:
-        _check_name("component", self.name)
+        check_name("component", self.name)
         names = [spec.name for spec in (*self.inputs, *self.outputs)]
         # An autoencoder's input and output may share a name, one side's may not.
         for side in (self.inputs, self.outputs):
@@ -195,7 +201,7 @@ class Variant:
     flags: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        _check_name("variant", self.name)
+        check_name("variant", self.name)
         if self.backend not in BACKENDS:
             msg = f"backend must be one of {BACKENDS}, got {self.backend!r}."
             raise SpecError(msg)

@@ -242,7 +242,9 @@ def load_suite(path: Path) -> Suite:
         source=source,
         export=export,
         cases=tuple(cases),
-        chains=read_chains(pipelines, source, kin, planned),
+        chains=read_chains(
+            pipelines, source, kin, planned, [part.name for part in components]
+        ),
         tolerances_path=tolerances,
         gaps_path=gaps,
         limits=read_limits(limits_table),

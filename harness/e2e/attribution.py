@@ -105,6 +105,8 @@ def _share(alone: float, without: float, total: float) -> float:
         return 0.0
     if not math.isfinite(total):  # who breaks a picture alone, or is missed by it
         return (float(not math.isfinite(alone)) + float(math.isfinite(without))) / 2
-    if not math.isfinite(alone) or not math.isfinite(without):
-        return math.nan
+    if not math.isfinite(alone):  # and together something hides it
+        return 1.0
+    if not math.isfinite(without):  # which it hides
+        return 0.0
     return (alone + total - without) / (2 * total)

@@ -266,7 +266,8 @@ def _step_rows(
             f"{curve}.{step:02}",
             position=2 * step + (curve == "free-running"),
             op=curve,
-            module=f"step {step + 1} of {total}, timestep {timestep:g}",
+            module=f"step {step + 1} of {total}",
+            source=f"timestep {timestep:g}",
             parents=() if curve == "teacher-forced" else (before, "begun", own),
             expected=reference.latents[step],
             actual=latents.numpy(),
@@ -283,6 +284,7 @@ def _row(
     expected: np.ndarray,
     actual: np.ndarray,
     floor: float,
+    source: str = "",
     parents: tuple[str, ...] = (),
 ) -> Row:
     comparison = compare(expected=expected, actual=actual, floor_rms=float(floor))
@@ -293,7 +295,7 @@ def _row(
         position=position,
         op=op,
         module=module,
-        source="",
+        source=source,
         parents=parents,
         comparison=comparison,
     )

@@ -17,7 +17,7 @@ import torch
 import xxhash
 
 from harness.backends import Session, load_backend
-from harness.components import recipe_module
+from harness.components import folders_of, recipe_module
 from harness.entry import Entry
 from harness.errors import StageError
 from harness.outcome import Outcome
@@ -125,8 +125,13 @@ class TorchNetwork:
 
 
 def _weight_bytes(component: Component) -> int:
-    """Return the size of a checkpoint's weights; 0 for weights that are drawn."""
-    files = component.source.path.glob("*/*.safetensors")
+    """Return the size of a component's weights; 0 for weights that are drawn."""
+    home = component.source.path
+    files = [
+        file
+        for folder in folders_of(component.recipe)
+        for file in (home / folder).glob("*.safetensors")
+    ]
     return sum(file.stat().st_size for file in files)
 
 
@@ -233,7 +238,7 @@ class Remembered:
     def learn(self, key: str, answer: Tensors) -> None:
         """Keep an answer, if there is room."""
         size = sum(value.nbytes for value in answer.values())
-        if size <= self._left_bytes:
+        if key not in self._answers and size <= self._left_bytes:
             self._left_bytes -= size
             self._answers[key] = {name: value.clone() for name, value in answer.items()}
 

@@ -12,7 +12,15 @@ from typing import Final
 
 from harness.entry import Entry
 from harness.errors import SuiteError
-from harness.spec import BACKENDS, REFERENCE, Case, Component, Device, Source
+from harness.spec import (
+    BACKENDS,
+    REFERENCE,
+    Case,
+    Component,
+    Device,
+    Source,
+    check_name,
+)
 
 SCHEDULE: Final = "schedule"
 LATENTS: Final = "latents"
@@ -154,6 +162,9 @@ class Pipeline:
     reader: str = ""
     app: App = App()
     attribution: bool = True
+
+    def __post_init__(self) -> None:
+        check_name("pipeline", self.name)
 
     @property
     def seats(self) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ networks agree; so schedules are compared exactly, before any network runs.
 
 from __future__ import annotations
 
-import json
+import inspect
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -14,8 +14,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from harness.components.checkpoint import load_scheduler
 from harness.e2e.plan import SCHEDULERS, Pipeline, Sampling
+from harness.errors import SuiteError
 from harness.spec import Source
+from harness.toml_file import did_you_mean
 
 _ARRAYS = ("timesteps", "sigmas", "alphas_cumprod", "init_noise_sigma")
 _SHOWN = 4
@@ -25,12 +28,17 @@ def make_scheduler(source: Source, sampling: Sampling) -> Any:
     """Return a scheduler of diffusers, from the checkpoint's own configuration."""
     import diffusers
 
-    path = source.path / "scheduler" / "scheduler_config.json"
-    config = json.loads(path.read_text(encoding="utf-8"))
-    name = SCHEDULERS.get(sampling.scheduler) or config["_class_name"]
+    own = load_scheduler(source)
+    name = SCHEDULERS.get(sampling.scheduler) or type(own).__name__
     # What another scheduler has no use for is left out by diffusers itself, as when
     # an app changes the scheduler of a pipeline.
-    return getattr(diffusers, name).from_config(config, **dict(sampling.options))
+    cls = getattr(diffusers, name)
+    known = inspect.signature(cls).parameters
+    for option, _ in sampling.options:
+        if option not in known:
+            msg = f"{name} has no option {option!r}; {did_you_mean(option, known)}"
+            raise SuiteError(msg)
+    return cls.from_config(own.config, **dict(sampling.options))
 
 
 def schedule_of(pipe: Any, pipeline: Pipeline) -> dict[str, np.ndarray]:

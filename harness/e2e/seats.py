@@ -127,10 +127,11 @@ class ControlNetSeat(ControlNetModel):
                 "controlnet_cond": controlnet_cond,
             }
         )
-        scales = residual_scales(conditioning_scale, len(made), guess_mode=guess_mode)
+        names = [spec.name for spec in residuals(self._internal_dict)]
+        scales = residual_scales(conditioning_scale, len(names), guess_mode=guess_mode)
         scaled = [
-            value.to(self._dtype) * scale
-            for value, scale in zip(made.values(), scales, strict=True)
+            made[name].to(self._dtype) * scale
+            for name, scale in zip(names, scales, strict=True)
         ]
         return scaled[:-1], scaled[-1]
 

@@ -12,7 +12,7 @@ mixed = ["pytorch", "onnxruntime/fp32", "mnn/fp32"]    # every chain of these
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import product
@@ -32,7 +32,7 @@ from harness.e2e.plan import (
     Sampling,
     fitted_size,
 )
-from harness.errors import SuiteError
+from harness.errors import SpecError, SuiteError
 from harness.matrix import Planned, read_count, read_words
 from harness.spec import (
     REFERENCE,
@@ -52,19 +52,27 @@ _LYING = (5, 6, 7, 8)
 
 
 def read_chains(
-    table: Table, source: Source, kin: Kin, planned: Sequence[Planned]
+    table: Table,
+    source: Source,
+    kin: Kin,
+    planned: Sequence[Planned],
+    components: Collection[str],
 ) -> tuple[Chain, ...]:
     """Read every pipeline, and return its chains in file order.
+
+    A pipeline may not be called as one of the `components`: their ids would be equal.
 
     Raises:
         SuiteError: Something in it is wrong; names file and line.
 
     """
-    return tuple(
-        chain
-        for name, inner in table.children()
-        for chain in _chains(name, inner, source, kin, planned)
-    )
+    chains: list[Chain] = []
+    for name, inner in table.children():
+        if name in {*RECIPES, *components}:
+            text = f"{name!r} is a component, and ids must differ; take another name."
+            raise inner.error(text)
+        chains += _chains(name, inner, source, kin, planned)
+    return tuple(chains)
 
 
 def _chains(
@@ -74,17 +82,18 @@ def _chains(
     if not kind:
         text = f"{name!r} is no kind of pipeline; give `kind`, one of {tuple(KINDS)}."
         raise table.error(text)
-    cases = {seat: kin(seat) for seat in KINDS[kind]}
-    if name in RECIPES or any(name == case.component.name for case in cases.values()):
-        text = (
-            f"{name!r} is a component, and ids must differ; call the pipeline another."
-        )
-        raise table.error(text)
+    try:
+        cases = {seat: kin(seat) for seat in KINDS[kind]}
+    except SuiteError as error:
+        raise table.error(str(error)) from None
     pipeline = _pipeline(name, kind, table, source, cases)
     names = tuple(dict.fromkeys(plan.variant.name for plan in planned))
     wanted = read_words(table, "variants", names, names)
     by_name = {f"{p.variant.backend}/{p.variant.name}": p for p in planned}
     words = read_words(table, "mixed", (REFERENCE, *by_name), (), may_be_empty=True)
+    if len(words) == 1:
+        text = f"'mixed' takes two or more, got {words[0]!r} alone."
+        raise table.error(text, "mixed")
     table.done()
     chain = partial(Chain, device=cases["text_encoder"].reference)
     for plan in planned:
@@ -185,9 +194,21 @@ def _pipeline(
         text = f"there is no picture {path}."
         raise table.error(text, "image")
     control = _control(table) if kind == "controlnet" else Control()
-    sampling = _sampling(table, source, Sampling())
+    sampling = _sampling(table, Sampling())
     height, width = _size(table, kind, path, control, source)
-    return Pipeline(
+    steps = read_count(table, "steps", 20)
+    eta = _number(table, "eta", 0.0, 0.0, 1.0)
+    if eta and _scheduler_of(sampling, source) != SCHEDULERS["ddim"]:
+        text = "'eta' is DDIM's; with another scheduler it would change nothing."
+        raise table.error(text, "eta")
+    strength = 0.8
+    if kind == "img2img":
+        strength = _number(table, "strength", strength, 0.0, 1.0)
+        if not int(steps * strength):
+            text = f"strength {strength:g} leaves none of {steps} steps; give more."
+            raise table.error(text, "strength")
+    made = partial(
+        Pipeline,
         name=name,
         kind=kind,
         source=source,
@@ -196,22 +217,24 @@ def _pipeline(
         added_prompt=table.take("added_prompt", str, ""),
         negative_prompt=table.take("negative_prompt", str, ""),
         samples=read_count(table, "samples", 1),
-        steps=read_count(table, "steps", 20),
+        steps=steps,
         guidance_scale=_number(table, "guidance_scale", 7.5, 0.0, 100.0),
         sampling=sampling,
-        eta=_number(table, "eta", 0.0, 0.0, 1.0),
+        eta=eta,
         seed=table.take("seed", int, 0),
         height=height,
         width=width,
         image=path,
-        strength=(
-            _number(table, "strength", 0.8, 0.0, 1.0) if kind == "img2img" else 0.8
-        ),
+        strength=strength,
         control=control,
         reader=_reader(table),
-        app=_app(table.table("app"), sampling, source),
+        app=_app(table.table("app"), sampling),
         attribution=table.take("attribution", bool, default=True),
     )
+    try:
+        return made()
+    except SpecError as error:
+        raise table.error(str(error)) from None
 
 
 def _prompts(table: Table) -> tuple[str, ...]:
@@ -225,7 +248,11 @@ def _prompts(table: Table) -> tuple[str, ...]:
             text = "give `prompts` or `prompts_file`, not both."
             raise table.error(text, "prompts")
         lines = path.read_text(encoding="utf-8").splitlines()
-        return tuple(line.strip() for line in lines if line.strip())
+        listed = tuple(line.strip() for line in lines if line.strip())
+        if not listed:
+            text = f"{path} has no prompt, so there would be nothing to draw."
+            raise table.error(text, "prompts_file")
+        return listed
     if table.holds("prompts", str):
         return (table.take("prompts", str),)
     prompts = table.take_list("prompts", str)
@@ -295,7 +322,7 @@ def _number(table: Table, key: str, default: float, least: float, most: float) -
     return value
 
 
-def _sampling(table: Table, source: Source, base: Sampling) -> Sampling:
+def _sampling(table: Table, base: Sampling) -> Sampling:
     name = table.choice("scheduler", tuple(SCHEDULERS), base.scheduler)
     options = table.table("scheduler_options")
     taken: Options = tuple(
@@ -306,10 +333,18 @@ def _sampling(table: Table, source: Source, base: Sampling) -> Sampling:
     if len(taken) < len(options.data):
         text = "scheduler_options are texts, numbers, true or false."
         raise options.error(text)
-    if not name and not (source.path / "scheduler" / "scheduler_config.json").is_file():
-        text = f"the checkpoint has no scheduler; give one of {tuple(SCHEDULERS)}."
-        raise table.error(text)
-    return Sampling(scheduler=name, options=taken)
+    kept = dict(base.options) if name == base.scheduler else {}
+    return Sampling(scheduler=name, options=tuple({**kept, **dict(taken)}.items()))
+
+
+def _scheduler_of(sampling: Sampling, source: Source) -> str:
+    """Return the class of diffusers that a scheduler is."""
+    if sampling.scheduler:
+        return SCHEDULERS[sampling.scheduler]
+    path = source.path / "scheduler" / "scheduler_config.json"
+    if not path.is_file():
+        return SCHEDULERS["ddim"]
+    return str(json.loads(path.read_text(encoding="utf-8"))["_class_name"])
 
 
 def _control(table: Table) -> Control:
@@ -348,11 +383,11 @@ def _reader(table: Table) -> str:
     return reader
 
 
-def _app(table: Table, base: Sampling, source: Source) -> App:
+def _app(table: Table, base: Sampling) -> App:
     """Read what the app does otherwise; nothing, when there is no such table."""
     has_schedule = "scheduler" in table or "scheduler_options" in table
     factor = table.take("scaling_factor", float, None)
-    sampling = _sampling(table, source, base)
+    sampling = _sampling(table, base)
     table.done()
     if factor is not None and not factor > 0.0:
         text = f"'scaling_factor' must be more than 0, got {factor:g}."

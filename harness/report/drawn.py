@@ -31,18 +31,17 @@ def picture_words(record: CaseRecord) -> str:
     if not pictures:
         return ""
     psnr = [c.picture.psnr_db for c in pictures if c.picture is not None]
-    worst_db = math.nan if any(map(math.isnan, psnr)) else min(psnr, default=math.nan)
-    if math.isnan(worst_db):
-        words = "picture not finite"
-    elif math.isinf(worst_db):
+    if len(psnr) < len(pictures):
+        return "picture of another size"
+    if any(map(math.isnan, psnr)):
+        words, worst_db = "picture not finite", math.nan
+    elif math.isinf(worst_db := min(psnr)):
         return "picture equal"
     else:
         words = f"picture {worst_db:.1f} dB"
-    if worst_db > CLEAN_DB:
-        return words
-    off = max(c.max_abs for c in pictures)
-    if math.isfinite(off):
-        words += f", off by {off:.3g} of 255"
+        if worst_db > CLEAN_DB:
+            return words
+        words += f", off by {max(c.max_abs for c in pictures):.3g} of 255"
     found = attribution_of(record)
     if found is None:
         return words
@@ -68,8 +67,9 @@ def chain_lines(record: CaseRecord) -> Iterator[Line]:
             if row.op == curve
         ]
         if errors:
-            worst = in_floors(max(errors))
-            yield Line(text=f"  {curve:<15} {_curve(errors)}  up to {worst}")
+            broken = any(math.isnan(error) for error in errors)
+            worst = "not finite" if broken else f"up to {in_floors(max(errors))}"
+            yield Line(text=f"  {curve:<15} {_curve(errors)}  {worst}")
     if chain.get("growth"):
         growth = f"  grows {chain['growth']:.2f} × a step"
         guidance = chain.get("guidance") or ()
@@ -126,7 +126,7 @@ def _curve(errors: Sequence[float]) -> str:
     """Return a bar a step, log scale, the largest error at the top.
 
     >>> _curve([1.0, 10.0, 100.0])
-    '▅▆█'
+    '▄▆█'
     """
     top = max((e for e in errors if math.isfinite(e)), default=0.0)
     if top <= 0.0:

@@ -189,7 +189,7 @@ def _errors(
         if check.what == OUTPUTS:
             multiple = _multiple(check.worst)
             yield f"output off by {multiple}" if multiple else ""
-        elif check.outcome is Outcome.WITHIN:
+        elif check.what == LAYERS and check.outcome is Outcome.WITHIN:
             yield f"every layer within ({len(check.rows):,} compared)"
 
 

@@ -1,0 +1,134 @@
+"""An end-to-end case: what comparing and recording cost beside drawing.
+
+    python benchmarks/bench_end_to_end.py [--store DIR] [--rounds N] [--steps N]
+
+*Harness* is one case from a cold start, PyTorch's drawing included, in child processes.
+*Bare* draws the same pipelines in one process, with nobody looking: PyTorch in float32
+and twice in float64, the candidate free-running and teacher-forced, and every exchange
+of seats. The same sessions sit in the same seats; nothing is recorded, remembered or
+compared. To reach: harness at most 1.15 times bare, interleaved in one run.
+
+The third figure is what drawing only with PyTorch and with the candidate takes: what
+somebody who looks at two pictures pays.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from bare import bare_drawings
+
+from harness.convert import native_converter
+from harness.e2e.plan import Chain, ChainRun, Seated
+from harness.isolate import Host
+from harness.makers import Makers
+from harness.pipeline import Engine
+from harness.stages import PRELOAD
+from harness.store import Store
+from harness.suite import load_suite
+from harness.workshop import Workshop
+
+TIMEOUT_S = 3600.0
+DIGITS = Path(__file__).parents[1] / "fixtures" / "digits"
+BACKENDS = ("onnxruntime", "mnn")
+
+
+def staged(store: Store, chain: Chain) -> ChainRun:
+    """Return what a bare drawing needs, making what is missing."""
+    workshop = Workshop(TIMEOUT_S)
+    try:
+        makers = Makers(store, workshop, native_converter(None))
+        inputs, reference = makers.draw(chain.pipeline, chain.device, {})
+        seated = []
+        for seat, case in chain.seats:
+            assert case is not None
+            artifact, model = makers.deploy(case, makers.export(case))
+            seated.append(
+                Seated(
+                    seat=seat,
+                    component=case.component,
+                    backend=case.backend,
+                    device=case.device,
+                    artifact=artifact,
+                    model=model,
+                )
+            )
+    finally:
+        workshop.close()
+    return ChainRun(
+        case=chain.id,
+        pipeline=chain.pipeline,
+        seated=tuple(seated),
+        inputs=inputs,
+        reference=reference,
+        device=chain.device,
+        folder=store.root,
+    )
+
+
+def bare(given: ChainRun, *, all_of_them: bool) -> float:
+    """Return seconds of the drawings alone, a child process included."""
+    start = time.perf_counter()
+    with Host("bare", PRELOAD["pipeline"]) as host:
+        host.run(
+            bare_drawings,
+            given,
+            all_of_them=all_of_them,
+            timeout_s=TIMEOUT_S,
+            label="bare",
+        )
+    return time.perf_counter() - start
+
+
+def harness(store: Store, chain: Chain, given: ChainRun, folder: Path) -> float:
+    """Return seconds of the case, PyTorch's drawing not in the store."""
+    store.remove(given.reference)
+    start = time.perf_counter()
+    with Engine(store, timeout_s=TIMEOUT_S, pictures=folder) as engine:
+        record = engine.run(chain)
+    took_s = time.perf_counter() - start
+    if record.failure is not None:
+        raise SystemExit(record.failure.message)
+    return took_s
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--store", type=Path, help="a store to use and keep")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=25)
+    arguments = parser.parse_args()
+    suite = load_suite(DIGITS)
+    with tempfile.TemporaryDirectory() as scratch:
+        store = Store(root=arguments.store or Path(scratch))
+        for backend in BACKENDS:
+            (chain,) = suite.select([f"text2img/{backend}/fp32"])
+            assert isinstance(chain, Chain)
+            pipeline = replace(chain.pipeline, steps=arguments.steps)
+            chain = replace(chain, pipeline=pipeline)
+            rounds = []
+            for _ in range(arguments.rounds):
+                given = staged(store, chain)
+                alone = bare(given, all_of_them=True)
+                two = bare(given, all_of_them=False)
+                whole = harness(store, chain, given, Path(scratch))
+                rounds.append((whole / alone, whole, alone, two))
+            ratios = [ratio for ratio, *_ in rounds]
+            whole, alone, two = (
+                statistics.median(each[n] for each in rounds) for n in (1, 2, 3)
+            )
+            print(
+                f"{backend:<12} harness {whole:5.1f} s, bare {alone:5.1f} s: "
+                f"{statistics.median(ratios):.2f} times "
+                f"({min(ratios):.2f} to {max(ratios):.2f}); two pictures {two:5.1f} s"
+            )
+
+
+if __name__ == "__main__":
+    main()
