@@ -455,3 +455,55 @@ def test_the_example_in_the_docs_is_a_policy(load):
     found = rule(policy, probe="mid.attn2.to_q")
     assert (found.tolerance.floors, found.allow_constant) == (64.0, True)
     assert rule(policy, group="outputs").tolerance.floors == 40.0
+
+
+# Pipelines: two more groups, a third backend, and variants by pattern
+
+
+def test_latents_and_pictures_have_tolerances_of_their_own(load):
+    policy = load('[mnn.fp32]\nlatents = "strict"\nimage = "standard"\n')
+
+    case = "text2img/mnn/fp32"
+    assert rule(policy, "latents", case=case).tolerance == TIERS["strict"].latents
+    assert rule(policy, "image", case=case).tolerance == STANDARD.image
+    with pytest.raises(SuiteError, match=r'add layers = "standard" under \[mnn.fp32\]'):
+        rule(policy, "layers", case=case)
+
+
+def test_a_variant_may_be_a_pattern_and_an_exact_one_is_narrower(load):
+    policy = load(
+        '[mixed."*"]\nimage = "standard"\n[mixed.mnn-pytorch]\nimage = "strict"\n'
+    )
+
+    wide = rule(policy, "image", case="text2img/mixed/pytorch-mnn")
+    narrow = rule(policy, "image", case="text2img/mixed/mnn-pytorch")
+    assert (wide.tolerance, narrow.tolerance) == (
+        STANDARD.image,
+        TIERS["strict"].image,
+    )
+    policy.check_names(["text2img"], {"mixed": ["mnn-pytorch", "pytorch-mnn"]})
+    with pytest.raises(SuiteError, match="no variant 'mnn-pytorch' for mixed"):
+        policy.check_names(["text2img"], {"mixed": ["pytorch-mnn"]})
+    with pytest.raises(SuiteError, match=r"no variant '\*' for mixed"):
+        policy.check_names(["text2img"], {"mnn": ["fp32"]})
+
+
+def test_an_exact_variant_that_loosens_its_pattern_says_why(load):
+    with pytest.raises(SuiteError, match=r"looser than \[mixed.\"\*\"\]"):
+        load('[mixed."*"]\nimage = "strict"\n[mixed.mnn-mnn]\nimage = "relaxed"\n')
+
+
+def test_a_reading_may_differ_only_with_a_reason(load):
+    text = '[mnn.int4-weights]\nimage = "quantized"\nallow_misread = true\n'
+
+    with pytest.raises(SuiteError, match="allow_misread loosens"):
+        load(text)
+    policy = load(text + 'why = "4 bits; 3 of 100 digits are others when set"\n')
+    assert rule(policy, "image", case="hundred/mnn/int4-weights").allow_misread
+
+
+def test_bounds_of_pictures_change_those_of_pictures_alone(load):
+    policy = load(WIDE + 'image = "standard"\n').with_changes({"psnr_db": 30.0})
+
+    assert rule(policy, "image").tolerance == replace(STANDARD.image, psnr_db=30.0)
+    assert rule(policy, "layers").tolerance == STANDARD.layers
