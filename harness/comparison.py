@@ -22,12 +22,12 @@ class Picture:
     Levels go from 0 to 255 and are not rounded.
 
     Attributes:
-        expected_peak: Largest level of the reference's; NaN if one is not finite.
+        expected_peak: Largest finite level of the reference's; NaN if none is.
         actual_peak: Of the candidate's.
-        expected_spread: Largest difference of two levels of one channel in the
-            reference's; below 1 it is of one colour.
+        expected_spread: Largest difference of two finite levels of one channel in
+            the reference's; below 1 it is of one colour.
         actual_spread: In the candidate's.
-        mean_abs: Mean absolute difference, in levels.
+        mean_abs: Mean absolute difference, in levels; NaN where one is not finite.
         psnr_db: Peak signal to noise, the peak being 255; infinite where they are
             equal, NaN where a level is not finite.
         ssim: Structural similarity (Wang et al. 2004), 1 where they are equal; NaN
@@ -166,19 +166,24 @@ class Comparison:
             SpecError: A field is missing or unknown.
 
         """
-        names = {field.name for field in fields(cls)}
-        if names != data.keys():
-            missing, unknown = sorted(names - data.keys()), sorted(data.keys() - names)
-            msg = (
-                f"A comparison has other fields: missing {missing}, unknown {unknown}. "
-                "Record the run again."
-            )
-            raise SpecError(msg)
+        _check_fields("comparison", {field.name for field in fields(cls)}, data)
         values = {name: _from_jsonable(value) for name, value in data.items()}
         if values["picture"] is not None:
+            names = {field.name for field in fields(Picture)}
+            _check_fields("picture", names, data["picture"])
             words = {name: data["picture"][name] for name in _PICTURE_WORDS}
             values["picture"] = Picture(**{**values["picture"], **words})
         return cls(**values)
+
+
+def _check_fields(noun: str, names: set[str], data: Mapping[str, Any]) -> None:
+    if names != data.keys():
+        missing, unknown = sorted(names - data.keys()), sorted(data.keys() - names)
+        msg = (
+            f"A {noun} has other fields: missing {missing}, unknown {unknown}. "
+            "Record the run again."
+        )
+        raise SpecError(msg)
 
 
 def _jsonable(value: object) -> object:

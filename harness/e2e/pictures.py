@@ -18,6 +18,7 @@ from skimage.metrics import structural_similarity
 
 from harness.compare import compare
 from harness.comparison import Comparison, Picture
+from harness.errors import SpecError
 
 PEAK: Final = 255.0
 WINDOW: Final = 11
@@ -27,6 +28,8 @@ GAP_PX: Final = 4
 MOST: Final = 256
 """Largest factor of a difference that is shown: 1 of 255 is then full scale."""
 
+_AXES = 3
+_CHANNELS = 3
 _MAGENTA = (255, 0, 255)
 Reader = Callable[[np.ndarray], object]
 
@@ -46,33 +49,56 @@ def compare_pictures(
         floor_rms: Rms of the reference's own float32 error, in levels.
         read: Sees a uint8 picture, and says what it shows.
 
+    Raises:
+        SpecError: The two are of one shape, and it is no picture's.
+
     """
     measured = compare(expected=expected, actual=actual, floor_rms=floor_rms)
     if expected.shape != actual.shape:
         return measured
+    if expected.ndim != _AXES or expected.shape[-1] != _CHANNELS:
+        msg = f"A picture is [height, width, 3], got {list(expected.shape)}."
+        raise SpecError(msg)
+    if expected.size == 0:
+        return measured
     finite = bool(np.isfinite(expected).all() and np.isfinite(actual).all())
     perceptual, by = _perceptual(expected, actual) if finite else (None, "not finite")
     picture = Picture(
-        expected_peak=float(expected.max()),
-        actual_peak=float(actual.max()),
+        expected_peak=_peak(expected),
+        actual_peak=_peak(actual),
         expected_spread=_spread(expected),
         actual_spread=_spread(actual),
-        mean_abs=float(
-            np.mean(np.abs(np.subtract(actual, expected, dtype=np.float64)))
-        ),
+        mean_abs=_mean_abs(expected, actual) if finite else math.nan,
         psnr_db=_psnr_db(measured.rms) if finite else math.nan,
         ssim=_ssim(expected, actual) if finite else math.nan,
         perceptual=perceptual,
         perceptual_by=by,
-        expected_read=str(read(eight_bits(expected))) if read and finite else "",
-        actual_read=str(read(eight_bits(actual))) if read and finite else "",
+        # Of what is not finite too: a suite may allow that, and asked for a reading.
+        expected_read=str(read(eight_bits(expected))) if read else "",
+        actual_read=str(read(eight_bits(actual))) if read else "",
     )
     return replace(measured, picture=picture)
 
 
+def _peak(picture: np.ndarray) -> float:
+    """Return the largest finite level; NaN without one."""
+    finite = picture[np.isfinite(picture)]
+    return float(finite.max()) if finite.size else math.nan
+
+
 def _spread(picture: np.ndarray) -> float:
-    """Return the largest difference of two levels of one channel."""
-    return float(np.max(picture.max(axis=(0, 1)) - picture.min(axis=(0, 1))))
+    """Return the largest difference of two finite levels of one channel, or NaN."""
+    finite = np.isfinite(picture)
+    if not finite.any():
+        return math.nan
+    levels = picture.astype(np.float64)
+    most = levels.max(axis=(0, 1), initial=-math.inf, where=finite)
+    least = levels.min(axis=(0, 1), initial=math.inf, where=finite)
+    return float(np.max(most - least))
+
+
+def _mean_abs(expected: np.ndarray, actual: np.ndarray) -> float:
+    return float(np.mean(np.abs(np.subtract(actual, expected, dtype=np.float64))))
 
 
 def _psnr_db(rms: float) -> float:
@@ -116,23 +142,36 @@ def eight_bits(picture: np.ndarray) -> np.ndarray:
     return np.clip(np.rint(finite), 0, PEAK).astype(np.uint8)
 
 
-def side_by_side(expected: np.ndarray, actual: np.ndarray) -> tuple[np.ndarray, float]:
+def side_by_side(
+    expected: np.ndarray, actual: np.ndarray, *, amplify: float | None = None
+) -> tuple[np.ndarray, float]:
     """Return reference, candidate and their difference, made visible.
+
+    Args:
+        expected: The reference's, ``[height, width, 3]``, 0 to 255.
+        actual: The candidate's, of the same shape.
+        amplify: What the difference is multiplied by; None for the power of two, at
+            most `MOST`, that brings its largest nearest to full scale.
 
     Returns:
         uint8 ``[height, 3 * width + 2 * GAP_PX, 3]``, what is not finite in magenta;
-        and the power of two that the difference is multiplied by.
+        and what the difference is multiplied by.
 
     """
     with np.errstate(invalid="ignore"):
         gap = np.abs(actual.astype(np.float64) - expected)
+    amplified = _amplification(gap) if amplify is None else amplify
+    white = np.full((expected.shape[0], GAP_PX, 3), PEAK, np.uint8)
+    shown = [_shown(expected), white, _shown(actual), white, _shown(gap * amplified)]
+    return np.hstack(shown), amplified
+
+
+def _amplification(gap: np.ndarray) -> float:
     largest = float(np.max(gap, initial=0.0, where=np.isfinite(gap)))
     amplified = 1.0
     while largest > 0.0 and amplified < MOST and largest * amplified * 2 <= PEAK:
         amplified *= 2.0
-    white = np.full((expected.shape[0], GAP_PX, 3), PEAK, np.uint8)
-    shown = [_shown(expected), white, _shown(actual), white, _shown(gap * amplified)]
-    return np.hstack(shown), amplified
+    return amplified
 
 
 def _shown(picture: np.ndarray) -> np.ndarray:

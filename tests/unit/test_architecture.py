@@ -23,6 +23,7 @@ LAYERS = (
     ("tolerance",),
     ("entry", "isolate", "gaps", "align", "matrix", "components.*"),
     ("groups", "deployed", "hub", "backends", "e2e.plan", "e2e.attribution"),
+    ("scope",),
     ("policy",),
     ("store", "trace", "keys", "inputs", "e2e.tables"),
     ("suite",),
