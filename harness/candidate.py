@@ -77,7 +77,7 @@ def run_candidate(
                 if not reading.layers:
                     continue
                 report_progress(f"running\t{case}\t{size}, layers of {reading.sample}")
-                watcher = _Watcher(reading, probes)
+                watcher = Watcher(reading, probes)
                 feeds = load_inputs(reading.inputs, component)
                 watched = session.watch(feeds, watcher.sizes, watcher.on_value)
                 rows += watcher.rows()
@@ -109,7 +109,7 @@ def check_artifact(artifact: Entry) -> None:
         raise StageError(str(error), outcome=Outcome.LOAD) from error
 
 
-class _Watcher:
+class Watcher:
     """Holds each value against the reference's while the runtime still has it."""
 
     def __init__(self, reading: Reading, probes: Sequence[Probe]) -> None:
@@ -131,7 +131,12 @@ class _Watcher:
         """Exported values that were held against the reference."""
         return set(self._seen)
 
+    def expected(self, value: str) -> np.ndarray:
+        """Return the reference's value of an exported one."""
+        return self._trace[self._wanted[value].name]
+
     def on_value(self, name: str, actual: np.ndarray) -> None:
+        """Compare a value, if the reference has it; `name` is the runtime's."""
         value = source_value(name)
         probe = self._wanted.get(value)
         if probe is None:
@@ -150,6 +155,7 @@ class _Watcher:
         self._trace.forget(probe.name)
 
     def rows(self) -> list[Row]:
+        """Return what was compared, in order of execution."""
         found = sorted(self._seen.values(), key=lambda pair: pair[0].position)
         return [
             Row(

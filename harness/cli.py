@@ -78,6 +78,11 @@ def cli() -> None:
     help="Cases at once; the suite says when left out.",
 )
 @click.option("--mnn-convert", default="", help="A native MNNConvert to use.")
+@click.option(
+    "--isolate",
+    is_flag=True,
+    help="Run every operator on PyTorch's own inputs too; else where layers part.",
+)
 @click.option("--e2e", is_flag=True, help="Only end-to-end cases: whole pipelines.")
 @click.option("--list", "only_list", is_flag=True, help="List the cases and stop.")
 def run(  # one option each

@@ -25,8 +25,8 @@ from harness.errors import ParityError, StageError
 from harness.groups import sample_groups, samples_of
 from harness.makers import Makers, export_id
 from harness.outcome import Outcome
-from harness.report.record import CaseRecord, Failure
-from harness.spec import Case, Device
+from harness.report.record import CaseRecord, Failure, Row
+from harness.spec import Case, Device, Sample
 from harness.store import Store
 from harness.workshop import Progress, Workshop
 
@@ -199,6 +199,37 @@ class Engine:
             peak_bytes=result.peak_bytes,
             log=result.log[-LOG_CHARACTERS:],
         )
+
+    def isolate(self, case: Case, sample: Sample) -> tuple[Row, ...]:
+        """Run a case's operators on the reference's own inputs, for one sample.
+
+        Raises:
+            ParityError: A stage ended without an answer.
+
+        """
+        prepared = self._makers.prepare(case, case.samples)
+        groups = sample_groups(case, case.samples)
+        group = next(group for group in groups if sample in group.samples)
+        onnx = self._makers.graph(case, group)
+        artifact, model = self._makers.deploy(case, onnx)
+        result = self._workshop.job(
+            case.backend,
+            stages.run_isolated,
+            case.id,
+            case.component,
+            case.device,
+            case.backend,
+            Deployed(
+                artifact=artifact,
+                model=model,
+                probes=onnx.file(export_files.PROBES),
+                readings=(prepared[sample],),
+            ),
+            subject=case.id,
+            label=f"{case.id}: on the reference's inputs",
+            failure=Outcome.RUN,
+        )
+        return cast("tuple[Row, ...]", result.value)
 
     def _run_chain(self, chain: Chain, known: Known) -> CaseRecord:
         took: dict[str, float] = {}

@@ -236,13 +236,12 @@ def _replaced(scope: Scope, plain: Collection[Scope], group: str) -> Iterator[Sc
     """
     component, backend, variant = scope.case
     stated = {s.case[2] for s in plain if s.case[1] == backend}
-    for name in sorted(n for n in stated | {variant} if fnmatchcase(n, variant)):
+    covered = {name for name in stated if fnmatchcase(name, variant)}
+    for name in sorted(covered | {variant}):
         case = (component, backend, name)
         chain = [s for s in _chain(plain, case, ()) if group in s.rules]
-        if scope.pattern:
-            yield from chain[:1]
-        elif chain[0] is scope:
-            yield from chain[1:2]
+        if scope not in chain[1:]:  # there a narrower one decides, whatever this says
+            yield from [other for other in chain if other is not scope][:1]
 
 
 def _loosened(rule: Rule, wider: Rule) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import Future
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,12 +16,13 @@ from typing import Self
 
 from harness.backends import DISTRIBUTIONS
 from harness.e2e.plan import Chain
+from harness.errors import ParityError
 from harness.gaps import Gap, load_gaps
 from harness.outcome import Outcome
 from harness.pipeline import Engine
 from harness.policy import Policy
 from harness.report.judged import CaseVerdict, judge_case
-from harness.report.record import CaseRecord, Failure
+from harness.report.record import LAYERS, CaseRecord, Failure
 from harness.report.run_folder import PICTURES, RunFolder
 from harness.report.text import count
 from harness.store import Store, default_root
@@ -48,6 +49,8 @@ class Settings:
         require: Backends that must be there; missing ones fail, not skip.
         jobs: Cases in progress at once; 0 for what the suite says.
         mnn_convert: Native converter; empty for one on PATH or the wheel's.
+        isolate: Whether operators run on the reference's own inputs in every case, and
+            not only where layers part.
 
     """
 
@@ -58,6 +61,7 @@ class Settings:
     require: tuple[str, ...] = ()
     jobs: int = 0
     mnn_convert: str = ""
+    isolate: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,9 +167,27 @@ class Run:
             if missing(case):
                 return _unavailable(case)
             started = self._started.get(case.id)
-            return started.result() if started else self._engine.run(case)
+            record = started.result() if started else self._engine.run(case)
+            return self._localised(case, record)
 
         return self.folder.record_once((path_of(self.suite), case.id), make)
+
+    def _localised(self, case: Tested, record: CaseRecord) -> CaseRecord:
+        """Add what each operator introduces, where layers part or it was asked for."""
+        if isinstance(case, Chain) or record.failure or LAYERS not in case.whats:
+            return record
+        verdict = self.judge.check(record, LAYERS)
+        wanted = self.settings.isolate or not verdict.outcome.passed
+        if not wanted or not verdict.rows:
+            return record
+        shown = verdict.first or verdict.rows[0]
+        sample = next(s for s in case.samples if s.id == shown.row.sample)
+        try:
+            rows = self._engine.isolate(case, sample)
+        except ParityError as error:
+            # What was measured stands; why there is no more of it belongs to it.
+            return replace(record, log=f"{record.log}\n{error}")
+        return replace(record, rows=(*record.rows, *rows))
 
     def check(self, case: Tested, what: str) -> CaseVerdict:
         """Run one check of a case and judge it."""

@@ -13,6 +13,7 @@ from harness.deployed import Deployed
 from harness.e2e.plan import ChainRun, Pipeline
 from harness.entry import Entry
 from harness.groups import Group
+from harness.report.record import Row
 from harness.spec import Component, Device, ExportSettings, Variant
 
 PRELOAD = {
@@ -67,6 +68,19 @@ def run_candidate(
     from harness import candidate
 
     return candidate.run_candidate(case, component, device, backend, deployed)
+
+
+def run_isolated(
+    case: str,
+    component: Component,
+    device: Device,
+    backend: str,
+    file: Deployed,
+) -> tuple[Row, ...]:
+    """Run operators on the reference's own inputs (the backend's own host)."""
+    from harness import isolated
+
+    return isolated.run_isolated(case, component, device, backend, file)
 
 
 def draw_reference(root: Path, pipeline: Pipeline, device: Device) -> float:

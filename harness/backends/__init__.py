@@ -85,6 +85,23 @@ class Session(Protocol):
         """
         ...
 
+    def isolate(
+        self,
+        feeds: Mapping[str, np.ndarray],
+        given: Mapping[str, np.ndarray],
+        on_value: Callable[[str, np.ndarray], None],
+    ) -> None:
+        """Run each watched operator on values that are given, not on its own inputs'.
+
+        Args:
+            feeds: Inputs by name.
+            given: The runtime's name of each watched value to the reference's; an
+                array is made when it is asked for.
+            on_value: Gets each value again, as made from given ones alone.
+
+        """
+        ...
+
 
 class Backend(Protocol):
     """What a backend module offers."""

@@ -7,10 +7,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import MNN
+import MNN.expr
+import MNN.nn
 import numpy as np
 
 from harness.align import source_value
 from harness.backends import Ran, check_feeds
+from harness.cuts import grouped
 from harness.errors import StageError
 from harness.outcome import Outcome
 from harness.spec import Device
@@ -55,17 +58,17 @@ class MnnSession:
     def __init__(self, path: Path, device: Device, outputs: Sequence[str]) -> None:
         self._path = path
         self._outputs = tuple(outputs)
+        self._device = device
+        self._config = {
+            "backend": device.device.upper(),
+            "precision": device.precision,
+            "numThread": device.threads,
+        }
         try:
             self._net = MNN.Interpreter(str(path))
             for name, value in device.hints:
                 self._net.setSessionHint(_hint(name), value)
-            self._session = self._net.createSession(
-                {
-                    "backend": device.device.upper(),
-                    "precision": device.precision,
-                    "numThread": device.threads,
-                }
-            )
+            self._session = self._net.createSession(self._config)
             self._inputs = self._net.getSessionInputAll(self._session)
             found = sorted(self._net.getSessionOutputAll(self._session))
         except StageError:
@@ -142,6 +145,45 @@ class MnnSession:
         self._check_ran(code)
         return self._read_outputs()
 
+    def isolate(
+        self,
+        feeds: Mapping[str, np.ndarray],
+        given: Mapping[str, np.ndarray],
+        on_value: Callable[[str, np.ndarray], None],
+    ) -> None:
+        """Run cuts of the file as it is, a few groups of them, none converted again."""
+        self._session = None  # one copy of the weights at a time
+        graph = MNN.expr.load_as_dict(str(self._path))
+        inputs_of = {
+            name: [entry.name for entry in variable.inputs]
+            for name, variable in graph.items()
+        }
+        del graph
+        made = [name for name in given if name in inputs_of]
+        for group in grouped(made, inputs_of, {*made, *feeds}):
+            runtime = MNN.nn.create_runtime_manager((self._config,))
+            for name, value in self._device.hints:
+                runtime.set_hint(_hint(name), value)
+            cut = MNN.nn.load_module_from_file(
+                str(self._path),
+                list(group.given),
+                list(group.made),
+                runtime_manager=runtime,
+            )
+            asked = [
+                _variable(name, feeds[name] if name in feeds else given[name])
+                for name in group.given
+            ]
+            answers = cut.forward(asked)
+            if len(answers) != len(group.made):
+                msg = (
+                    f"MNN {MNN.version()} cannot run {len(group.made)} cuts of "
+                    f"{self._path.name} on the reference's values; its log says why."
+                )
+                raise StageError(msg, outcome=Outcome.RUN)
+            for name, answer in zip(group.made, answers, strict=True):
+                on_value(name, _read(answer))
+
     def close(self) -> None:
         """Drop the session; MNN frees it with its interpreter."""
         self._inputs = {}
@@ -202,6 +244,20 @@ def _copy(tensor: MNN.Tensor) -> np.ndarray:
         msg = f"MNN {MNN.version()} cannot copy a tensor of shape {shape} to the host."
         raise StageError(msg, outcome=Outcome.RUN)
     return np.array(host.getNumpyData(), dtype=dtype).reshape(shape)
+
+
+def _variable(name: str, value: np.ndarray) -> MNN.expr.Var:
+    """Return a value as what a module takes."""
+    value = _narrowed(name, value)
+    kind = MNN.expr.float if value.dtype == np.float32 else MNN.expr.int
+    return MNN.expr.const(value, list(value.shape), MNN.expr.NCHW, kind)
+
+
+def _read(variable: MNN.expr.Var) -> np.ndarray:
+    """Copy a module's answer out in NCHW order; owned."""
+    if variable.data_format == MNN.expr.NC4HW4:
+        variable = MNN.expr.convert(variable, MNN.expr.NCHW)
+    return np.array(variable.read())
 
 
 def _narrowed(name: str, value: np.ndarray) -> np.ndarray:

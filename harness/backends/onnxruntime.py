@@ -9,7 +9,7 @@ the values are ever held together.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 SEGMENT_BYTES = 256 * 2**20
 """Values read in one segment: enough to make segments few, little beside a model."""
+
+GIVEN = "//given"
+"""Ends the name of an input that stands in for a value of the graph."""
 
 _PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
 
@@ -112,6 +115,33 @@ class OrtSession:
             needed |= set(self._outputs)
             live = {name: value for name, value in live.items() if name in needed}
         return {name: live[name] for name in self._outputs}
+
+    def isolate(
+        self,
+        feeds: Mapping[str, np.ndarray],
+        given: Mapping[str, np.ndarray],
+        on_value: Callable[[str, np.ndarray], None],
+    ) -> None:
+        """Run the graph unoptimised, every reader of a value reading the given one."""
+        self._deployed = self._whole = None  # one copy of the weights at a time
+        model = cut_model(self._proto, given)
+        sizes = {name: given[name].nbytes for name in given}
+        for segment in plan_segments(model.graph, sizes, ()):
+            live = {
+                name: given[name.removesuffix(GIVEN)]
+                if name.endswith(GIVEN)
+                else feeds[name]
+                for name in segment.reads
+            }
+            if not segment.shows:
+                continue
+            session = self._open(
+                segment_model(model, segment, live).SerializeToString(),
+                ort.GraphOptimizationLevel.ORT_DISABLE_ALL,
+            )
+            made = self._call(session, list(segment.shows), live)
+            for name, value in zip(segment.shows, made, strict=True):
+                on_value(name, value)
 
     def close(self) -> None:
         """Drop the sessions."""
@@ -198,6 +228,24 @@ class OrtSession:
             )
             raise StageError(msg, outcome=Outcome.RUN) from error
         return made
+
+
+def cut_model(model: onnx.ModelProto, names: Collection[str]) -> onnx.ModelProto:
+    """Return the graph with an input in the place of each named value's readers.
+
+    Whoever made a value still makes it; who reads it reads ``NAME`` + `GIVEN`. What a
+    subgraph reads from outside stays as it was.
+    """
+    cut = onnx.ModelProto()
+    cut.CopyFrom(model)
+    read: dict[str, None] = {}
+    for node in cut.graph.node:
+        for place, name in enumerate(node.input):
+            if name in names:
+                node.input[place] = name + GIVEN
+                read[name + GIVEN] = None
+    cut.graph.input.extend(onnx.ValueInfoProto(name=name) for name in read)
+    return cut
 
 
 def plan_segments(

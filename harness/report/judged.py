@@ -17,7 +17,14 @@ from harness.judge import Verdict, judge
 from harness.outcome import Outcome
 from harness.policy import Policy
 from harness.report.drawn import picture_words
-from harness.report.record import LAYERS, OUTPUTS, CaseRecord, Key, Row
+from harness.report.record import (
+    ISOLATED,
+    LAYERS,
+    OUTPUTS,
+    CaseRecord,
+    Key,
+    Row,
+)
 from harness.report.text import count, in_floors, operator
 
 
@@ -44,6 +51,9 @@ class CaseVerdict:
         first: First divergence: the earliest row out of tolerance whose inputs are
             within, or failing that the earliest one out; None if all are within.
         inputs: The rows that the first divergence was made from.
+        origins: Operators whose own error, on the reference's inputs, is out of
+            tolerance, in order; of one sample, and only where that was measured.
+        isolated: Whether it was.
         rows: Every judged row, in order.
         picture: How far a picture is off, and by whom, in words; empty elsewhere.
 
@@ -59,6 +69,8 @@ class CaseVerdict:
     first: JudgedRow | None
     inputs: tuple[JudgedRow, ...]
     rows: tuple[JudgedRow, ...]
+    origins: tuple[JudgedRow, ...] = ()
+    isolated: bool = False
     picture: str = ""
 
     @property
@@ -110,7 +122,9 @@ def judge_case(
     rows = tuple(_judged(record, what, policy))
     failing = [judged for judged in rows if not judged.verdict.passed]
     worst = max(rows, key=lambda judged: judged.verdict.usage, default=None)
-    first, inputs = first_divergence(rows, failing)
+    own = tuple(_judged(record, ISOLATED, policy)) if what == LAYERS else ()
+    origins = tuple(judged for judged in own if not judged.verdict.passed)
+    first, inputs = first_divergence(rows, failing, origins)
     found, reason = _found(record, what, rows, min_coverage)
     applied = known_gaps.apply(gaps, f"{record.case}/{what}", found, today)
     return CaseVerdict(
@@ -124,6 +138,8 @@ def judge_case(
         first=first,
         inputs=inputs,
         rows=rows,
+        origins=tuple(sorted(origins, key=lambda judged: judged.row.position)),
+        isolated=bool(own),
         picture=picture_words(record) if what == IMAGE else "",
     )
 
@@ -136,7 +152,7 @@ def _judged(record: CaseRecord, what: str, policy: Policy) -> Iterator[JudgedRow
             component=record.component,
             backend=record.backend,
             variant=record.variant,
-            group=what,
+            group=LAYERS if what == ISOLATED else what,
             probe=row.probe,
             module=row.module,
         )
@@ -206,18 +222,25 @@ def _name(row: Row) -> str:
 
 
 def first_divergence(
-    rows: Iterable[JudgedRow], failing: Sequence[JudgedRow]
+    rows: Iterable[JudgedRow],
+    failing: Sequence[JudgedRow],
+    origins: Sequence[JudgedRow] = (),
 ) -> tuple[JudgedRow | None, tuple[JudgedRow, ...]]:
     """Return where a run first parts, and the values that was made from.
 
-    Errors are not monotone in depth, so every row is looked at: the first divergence
-    is the earliest whose inputs are all within. Several samples may each have one;
-    the earliest in the program counts, and among equals the largest.
+    Errors are not monotone in depth, so every row is looked at. Where operators also
+    ran on the reference's inputs, it is the earliest whose own error is out of
+    tolerance; elsewhere the earliest whose inputs are all within. Several samples may
+    each have one; the earliest in the program counts, and among equals the largest.
     """
+    blamed = {(judged.row.sample, judged.row.probe) for judged in origins}
     by_name = {(judged.row.sample, judged.row.probe): judged for judged in rows}
     ordered = sorted(
         failing, key=lambda judged: (judged.row.position, -judged.verdict.usage)
     )
+    for judged in ordered:
+        if (judged.row.sample, judged.row.probe) in blamed:
+            return judged, _parents(judged, by_name)
     for judged in ordered:
         parents = _parents(judged, by_name)
         if all(parent.verdict.passed for parent in parents):

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from harness.report.drawn import chain_lines
 from harness.report.judged import CaseVerdict, JudgedRow
-from harness.report.record import OUTPUTS, CaseRecord
+from harness.report.record import ISOLATED, OUTPUTS, CaseRecord
 from harness.report.text import WIDTH, Line, count, cut, operator
 
 _PLOT = " ▁▂▃▄▅▆▇█"
@@ -50,11 +50,16 @@ def layer_lines(
         yield Line(
             text=f"  watching changed the outputs by at most {seen:.3e}", tone="quiet"
         )
-    yield Line(
-        text=f"{'floors':>9} {'max abs':>9} {'SQNR dB':>8}   where", tone="quiet"
-    )
+    own = {
+        row.probe: f"{row.comparison.floor_multiple:.3g}"
+        for row in record.rows
+        if row.what == ISOLATED and row.comparison.floor_multiple is not None
+    }
+    head = f"{'floors':>9} " + (f"{'own':>9} " if own else "")
+    yield Line(text=f"{head}{'max abs':>9} {'SQNR dB':>8}   where", tone="quiet")
     for judged in ordered:
-        yield _line(judged, top)
+        shown = f"{own.get(judged.row.probe, '-'):>9} " if own else ""
+        yield _line(judged, top, shown)
 
 
 def samples_of(verdicts: Sequence[CaseVerdict]) -> tuple[str, ...]:
@@ -78,12 +83,12 @@ def _worst(verdicts: Sequence[CaseVerdict], sample: str) -> list[JudgedRow]:
     return sorted(worst.values(), key=lambda j: (j.row.what == OUTPUTS, j.row.position))
 
 
-def _line(judged: JudgedRow, top: float) -> Line:
+def _line(judged: JudgedRow, top: float, own: str) -> Line:
     c, row = judged.row.comparison, judged.row
     floors = "-" if c.floor_multiple is None else f"{c.floor_multiple:.3g}"
     mark = " " if judged.verdict.passed else "✗"
     bar = "▪" * _height(_floors(judged), top)
-    head = f"{floors:>9} {c.max_abs:>9.2e} {c.sqnr_db:>8.1f} {mark} {bar:<8} "
+    head = f"{floors:>9} {own}{c.max_abs:>9.2e} {c.sqnr_db:>8.1f} {mark} {bar:<8} "
     op = operator(row.op)
     place = cut(row.module or row.probe, WIDTH - len(head) - len(op) - 2)
     return Line(

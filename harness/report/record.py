@@ -16,6 +16,9 @@ from harness.comparison import Comparison
 
 LAYERS = "layers"
 OUTPUTS = "outputs"
+ISOLATED = "isolated"
+"""Rows of operators that ran on the reference's own inputs; no check of its own."""
+
 WHATS = (LAYERS, OUTPUTS)
 """The two checks of a case: values in between as watched, outputs as deployed."""
 

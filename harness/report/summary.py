@@ -160,6 +160,8 @@ def _parts_at(
         yield Line(text=f"{INDENT}{place}", tone="bad")
     yield from joined(_errors(shown, first, checks))
     yield from joined(_inputs(first, shown.inputs))
+    for text in _origins(shown, first):
+        yield from wrapped(text)
     yield from joined(_where(first))
     for check in checks:
         if check.picture:
@@ -183,6 +185,7 @@ def _errors(
             yield "its inputs are already out of tolerance"
         elif floors is not None:
             yield f"its inputs agree to {in_floors(floors)}"
+    yield _own(shown, first)
     for check in checks:
         if check is shown or check.worst is None:
             continue
@@ -191,6 +194,28 @@ def _errors(
             yield f"output off by {multiple}" if multiple else ""
         elif check.what == LAYERS and check.outcome is Outcome.WITHIN:
             yield f"every layer within ({len(check.rows):,} compared)"
+
+
+def _own(shown: CaseVerdict, first: JudgedRow) -> str:
+    """Say what the operator introduces by itself, on the reference's own inputs."""
+    if not shown.isolated:
+        return ""
+    for judged in shown.origins:
+        if judged.row.probe == first.row.probe:
+            return f"{_multiple(judged)} of it its own"
+    return "no operator introduces it alone"
+
+
+def _origins(shown: CaseVerdict, first: JudgedRow) -> Iterator[str]:
+    """Name other operators that introduce an error of their own."""
+    others = [
+        judged.row.module or judged.row.probe
+        for judged in shown.origins
+        if judged.row.probe != first.row.probe
+    ]
+    if others:
+        verb = "parts by itself" if len(others) == 1 else "part by themselves"
+        yield f"{count(len(others), 'other operator')} {verb}: {few(others)}"
 
 
 def _multiple(judged: JudgedRow) -> str:

@@ -16,7 +16,7 @@ MAX_LINES = 400
 # files may import each other; a name of its own goes before it.
 LAYERS = (
     # words
-    ("harness", "outcome", "environment", "ladder", "probes", "export_files"),
+    ("harness", "outcome", "environment", "ladder", "probes", "export_files", "cuts"),
     ("errors",),
     # nouns, files, child processes
     ("spec", "toml_file", "digest", "job", "comparison"),
@@ -44,6 +44,7 @@ LAYERS = (
     # stages, and their order
     ("stages",),
     ("torch_stage", "deploy_stage", "candidate"),
+    ("isolated",),
     ("e2e.*", "workshop"),
     ("makers",),
     ("pipeline", "localise", "explain", "doctor.*", "init"),
@@ -56,7 +57,9 @@ LAYERS = (
 )
 
 # A request names, inside a function, the stage that answers it in a child process.
-ANSWERED_BY = {"stages": ("torch_stage", "deploy_stage", "candidate", "e2e.stage")}
+ANSWERED_BY = {
+    "stages": ("torch_stage", "deploy_stage", "candidate", "isolated", "e2e.stage")
+}
 
 # Who may import what is heavy, at the top of the file or in a function.
 HOMES = {
@@ -64,7 +67,15 @@ HOMES = {
         *("spec", "trace", "digest", "store", "inputs", "align", "gaps", "suite"),
         *("backends", "backends.*", "components.*", "program", "reference"),
         *("kernel", "compare", "warm", "timing", "tune", "export", "graph", "convert"),
-        *("torch_stage", "candidate", "pipeline", "localise", "explain", "e2e.*"),
+        *(
+            "torch_stage",
+            "candidate",
+            "isolated",
+            "pipeline",
+            "localise",
+            "explain",
+            "e2e.*",
+        ),
         *("report.*", "doctor.child"),
     ),
     "numba": ("kernel", "compare", "doctor.child"),

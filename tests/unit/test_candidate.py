@@ -57,7 +57,7 @@ def reading(tmp_path):
 
 @pytest.fixture
 def watcher(reading):
-    return candidate._Watcher(reading, PROBES)
+    return candidate.Watcher(reading, PROBES)
 
 
 def rows_of(watcher):

@@ -9,6 +9,9 @@ import sys
 import cv2
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
 from skimage.metrics import peak_signal_noise_ratio, structural_similarity
 
 from harness.comparison import Comparison
@@ -19,6 +22,7 @@ from harness.e2e.pictures import (
     png,
     side_by_side,
 )
+from harness.errors import SpecError
 from harness.judge import judge
 from harness.outcome import Outcome
 from harness.tolerance import TIERS, Tolerance
@@ -71,10 +75,46 @@ def test_equal_pictures_are_equal_by_every_measure():
     assert seen.perceptual == 0.0
 
 
-def test_a_wrap_around_of_bytes_cannot_happen():
-    seen = compare_pictures(expected=one_colour(250, 0, 0), actual=one_colour(5, 0, 0))
+@settings(max_examples=50, deadline=None)
+@given(
+    pair=st.tuples(
+        *[hnp.arrays(np.float32, (12, 13, 3), elements=st.floats(0, 255, width=32))] * 2
+    )
+)
+def test_psnr_is_20_log10_of_255_over_the_rms(pair):
+    one, two = (side.astype(np.float64) for side in pair)
+    rms = math.sqrt(np.mean((two - one) ** 2))
+
+    seen = compare_pictures(expected=pair[0], actual=pair[1]).picture
+
+    assert seen is not None
+    assert seen.psnr_db == (
+        pytest.approx(20 * math.log10(255 / rms), abs=1e-6) if rms else math.inf
+    )
+    assert -1 <= seen.ssim <= 1
+
+
+def test_psnr_by_hand():
+    checks = np.indices((SIZE, SIZE, 3)).sum(axis=0) % 2 * 2 - 1
+    one = one_colour(100, 100, 100)
+
+    seen = compare_pictures(expected=one, actual=one + np.float32(2.55) * checks)
+
+    assert seen.picture is not None
+    assert seen.picture.psnr_db == pytest.approx(40.0, abs=1e-5)
+    assert seen.picture.mean_abs == pytest.approx(2.55, rel=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.uint8])
+def test_a_wrap_around_of_bytes_cannot_happen(dtype):
+    one, two = one_colour(250, 0, 0).astype(dtype), one_colour(5, 0, 0).astype(dtype)
+
+    seen = compare_pictures(expected=one, actual=two)
 
     assert seen.max_abs == 245
+    assert seen.picture is not None
+    assert seen.picture.mean_abs == pytest.approx(245 / 3)
+    assert (side_by_side(one, two)[0][:, -SIZE:, 0] == 245).all()
 
 
 def test_a_difference_far_below_a_level_is_measured():
@@ -102,7 +142,7 @@ def test_what_a_reader_sees_is_kept():
         assert levels.dtype == np.uint8
         return "rgb"[int(levels.mean(axis=(0, 1)).argmax())]
 
-    one, two = picture(), picture() + np.float32([0, 0, 200])
+    one, two = picture(), picture() + np.array([0, 0, 200], np.float32)
     seen = compare_pictures(expected=one, actual=two, read=brightest)
 
     assert seen.picture is not None
@@ -154,6 +194,45 @@ def test_one_nan_in_a_picture_fails_whatever_the_others_are():
     two[3, 4, 1] = np.nan
 
     assert outcome(picture(), two) is Outcome.NONFINITE
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_a_picture_with_nothing_finite_is_measured_as_far_as_it_goes(value):
+    broken = one_colour(value, value, value)
+
+    for pair in ((picture(), broken), (broken, picture()), (broken, broken)):
+        seen = compare_pictures(expected=pair[0], actual=pair[1])
+        side_by_side(*pair)
+
+        assert seen.picture is not None
+        numbers = (seen.picture.psnr_db, seen.picture.ssim, seen.picture.mean_abs)
+        assert all(map(math.isnan, numbers))
+        assert (seen.picture.perceptual, seen.picture.perceptual_by) == (
+            None,
+            "not finite",
+        )
+        assert judge(seen, LOOSEST, is_output=False).outcome is Outcome.NONFINITE
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_what_is_finite_is_black_though_the_rest_may_be_not_finite(value):
+    black, red = one_colour(0, 0, 0), one_colour(200, 30, 40)
+    black[0, 0, 0] = red[0, 0, 0] = value
+
+    exact = TIERS["exact"].image
+    assert outcome(black, black, exact, allow_nonfinite=True) is Outcome.BLACK
+    assert outcome(red, red, exact, allow_nonfinite=True) is Outcome.CONSTANT
+
+
+def test_a_picture_that_may_be_not_finite_is_read_all_the_same():
+    one = picture()
+    one[0, 0, 0] = np.nan
+    readings = iter("71")
+    seen = compare_pictures(expected=one, actual=one, read=lambda _: next(readings))
+
+    allowed = judge(seen, TIERS["exact"].image, is_output=False, allow_nonfinite=True)
+
+    assert allowed.outcome is Outcome.MISREAD
 
 
 def test_a_picture_may_be_of_one_colour_if_that_is_allowed():
@@ -215,6 +294,25 @@ def test_a_picture_smaller_than_a_window_has_no_ssim_and_fails_its_bound():
     assert not judge(seen, LOOSEST, is_output=False).passed
 
 
+@pytest.mark.parametrize("shape", [(0, 8, 3), (8, 0, 3), (0, 0, 3)])
+def test_a_picture_without_pixels_is_empty(shape):
+    assert outcome(np.zeros(shape), np.zeros(shape)) is Outcome.EMPTY
+
+
+@pytest.mark.parametrize("shape", [(8, 8), (8, 8, 4), (3, 8, 8), (1, 8, 8, 3)])
+def test_what_is_no_picture_is_refused(shape):
+    with pytest.raises(SpecError, match="A picture is"):
+        compare_pictures(expected=np.ones(shape), actual=np.ones(shape))
+
+
+def test_json_of_another_picture_is_refused():
+    data = compare_pictures(expected=picture(), actual=picture()).to_json()
+    data["picture"]["bogus"] = data["picture"].pop("ssim")
+
+    with pytest.raises(SpecError, match=r"picture .* \['ssim'\], unknown \['bogus'\]"):
+        Comparison.from_json(data)
+
+
 def test_a_picture_is_written_and_read_back():
     two = picture()
     two[0, 0, 0] = np.inf
@@ -247,6 +345,13 @@ def test_a_difference_is_amplified_as_far_as_it_goes(off, factor):
     assert side_by_side(one, one + np.float32(off))[1] == factor
 
 
+def test_a_difference_is_amplified_as_asked():
+    shown, amplified = side_by_side(picture(), picture() + 3, amplify=10.0)
+
+    assert amplified == 10.0
+    assert (shown[:, -SIZE:] == 30).all()
+
+
 def test_what_is_not_finite_is_magenta():
     two = picture()
     two[1, 2, 0] = np.nan
@@ -261,4 +366,5 @@ def test_a_file_holds_the_colours_it_was_given():
 
     decoded = cv2.imdecode(np.frombuffer(png(red), np.uint8), cv2.IMREAD_COLOR)
 
+    assert decoded is not None
     assert decoded[0, 0].tolist() == [40, 30, 200]

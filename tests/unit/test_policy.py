@@ -493,6 +493,58 @@ def test_an_exact_variant_that_loosens_its_pattern_says_why(load):
         load('[mixed."*"]\nimage = "strict"\n[mixed.mnn-mnn]\nimage = "relaxed"\n')
 
 
+@pytest.mark.parametrize(
+    ("text", "base"),
+    [
+        pytest.param(
+            '[mnn.fp32]\nlayers = "strict"\n[unet.mnn."fp*"]\nlayers = "relaxed"',
+            "[mnn.fp32]",
+            id="of-a-component-against-an-exact-variant",
+        ),
+        pytest.param(
+            '[mnn.fp32]\nlayers = "strict"\n'
+            '[unet.mnn."*".probes."mid.*"]\nlayers = "relaxed"',
+            "[mnn.fp32]",
+            id="of-probes-against-an-exact-variant",
+        ),
+        pytest.param(
+            '[unet.mnn.fp32]\nlayers = "strict"\n'
+            '[unet.mnn."*".probes."mid.*"]\nlayers = "relaxed"',
+            "[unet.mnn.fp32]",
+            id="of-probes-against-an-exact-variant-of-its-component",
+        ),
+        pytest.param(
+            '[mnn."*"]\nlayers = "strict"\n[mnn."int[48]"]\nlayers = "relaxed"',
+            '[mnn."*"]',
+            id="with-brackets-against-a-wider-pattern",
+        ),
+    ],
+)
+def test_a_variants_pattern_that_loosens_says_why(load, text, base):
+    with pytest.raises(SuiteError) as error:
+        load(text)
+
+    assert f"4: layers is looser than {base}" in str(error.value)
+    load(f'{text}\nwhy = "measured"\n')
+
+
+def test_a_variants_pattern_needs_no_reason_where_a_narrower_table_decides(load):
+    policy = load(
+        '[unet.mnn."*"]\nlayers = "relaxed"\n[mnn.fp32]\nlayers = "strict"\n'
+        '[unet.mnn.fp32]\nlayers = "strict"\n'
+    )
+
+    assert rule(policy).tier == "strict"
+    assert rule(policy, case="unet/mnn/int8").tier == "relaxed"
+
+
+def test_a_variants_pattern_that_matches_none_of_the_suites_is_refused(load):
+    policy = load('[mnn."fp*"]\nlayers = "strict"\n[mnn."bf*"]\nlayers = "exact"')
+
+    with pytest.raises(SuiteError, match=r"toml:3: the suite has no variant 'bf\*'"):
+        policy.check_names(**SUITE)
+
+
 def test_a_reading_may_differ_only_with_a_reason(load):
     text = '[mnn.int4-weights]\nimage = "quantized"\nallow_misread = true\n'
 

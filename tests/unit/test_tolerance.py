@@ -13,6 +13,7 @@ from harness.tolerance import GROUPS, TIER_NAMES, TIERS, Tier, Tolerance
 
 BASE = Tolerance(rtol=1e-4, atol=1e-4, floors=16.0, sqnr_db=50.0)
 SHARED = Tolerance(rtol=1e-4, atol=1e-4, share=0.999, cap=1e-2)
+PICTURE = Tolerance(psnr_db=50.0, ssim=0.99)
 
 
 @pytest.mark.parametrize(
@@ -31,6 +32,12 @@ SHARED = Tolerance(rtol=1e-4, atol=1e-4, share=0.999, cap=1e-2)
         pytest.param({"floors": float("nan")}, "floors must be", id="floors-nan"),
         pytest.param({"sqnr_db": float("nan")}, "sqnr_db must be", id="sqnr-nan"),
         pytest.param({"sqnr_db": float("inf")}, "sqnr_db must be", id="sqnr-inf"),
+        pytest.param({"psnr_db": -1.0}, "psnr_db must be", id="psnr-negative"),
+        pytest.param({"psnr_db": float("nan")}, "psnr_db must be", id="psnr-nan"),
+        pytest.param({"psnr_db": float("inf")}, "psnr_db must be", id="psnr-inf"),
+        pytest.param({"ssim": 1.01}, "ssim must be from -1 to 1", id="ssim-above-1"),
+        pytest.param({"ssim": -1.01}, "ssim must be from", id="ssim-below-minus-1"),
+        pytest.param({"ssim": float("nan")}, "ssim must be from", id="ssim-nan"),
         pytest.param(
             {"rtol": 0.0, "atol": 1.0, "share": 0.5, "cap": 2.0},
             "share must be one of",
@@ -81,6 +88,10 @@ def test_each_rung_of_the_ladder_can_be_stated(rtol):
         ),
         pytest.param(SHARED, {"share": 0.99}, "share 0.99 for 0.999", id="less-share"),
         pytest.param(SHARED, {"cap": 1.0}, "cap 1 for 0.01", id="cap"),
+        pytest.param(PICTURE, {"psnr_db": 49.0}, "psnr_db 49 for 50", id="less-psnr"),
+        pytest.param(PICTURE, {"ssim": 0.98}, "ssim 0.98 for 0.99", id="less-ssim"),
+        pytest.param(PICTURE, {"psnr_db": None}, "no psnr_db", id="psnr-dropped"),
+        pytest.param(PICTURE, {"ssim": None}, "no ssim", id="ssim-dropped"),
     ],
 )
 def test_a_bound_that_lets_more_through_is_looser_and_said_so(base, change, words):

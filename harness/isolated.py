@@ -1,0 +1,90 @@
+"""Run every operator on the reference's own inputs: the error that it introduces.
+
+The other error, the cumulative one, is inherited as well. An operator is to blame when
+its own error is out of tolerance, however far off its inputs are. Runs in a child
+process; only numbers come back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from harness.align import source_value
+from harness.backends import load_backend
+from harness.candidate import Watcher, check_artifact
+from harness.deployed import Deployed
+from harness.isolate import report_progress
+from harness.probes import load_probes
+from harness.report.record import ISOLATED, Row
+from harness.spec import Component, Device
+from harness.trace import load_inputs
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+def run_isolated(
+    case: str,
+    component: Component,
+    device: Device,
+    backend_name: str,
+    file: Deployed,
+) -> tuple[Row, ...]:
+    """Run one sample's operators on the reference's values; return rows.
+
+    Raises:
+        StageError: The artifact is damaged, or the runtime refuses it or a cut of it.
+
+    """
+    (reading,) = file.readings
+    for entry in (file.artifact, reading.inputs, reading.reference):
+        check_artifact(entry)
+    watcher = Watcher(reading, load_probes(file.probes))
+    feeds = load_inputs(reading.inputs, component)
+    outputs = [spec.name for spec in component.outputs]
+    kinds: dict[str, Kind] = {}
+
+    def note(name: str, actual: np.ndarray) -> None:
+        kinds[name] = (actual.dtype, actual.shape)
+
+    report_progress(f"isolating\t{case}\t{reading.sample}")
+    path = file.artifact.file(file.model)
+    with load_backend(backend_name).open_session(path, device, outputs) as session:
+        session.watch(feeds, watcher.sizes, note)
+        session.isolate(feeds, Given(watcher, kinds), watcher.on_value)
+    return tuple(replace(row, what=ISOLATED) for row in watcher.rows())
+
+
+class Given(Mapping[str, "np.ndarray"]):
+    """The reference's values under a runtime's names, in its dtypes; read when asked.
+
+    Args:
+        watcher: Knows which value of the reference each carries.
+        kinds: The runtime's name of a value to the dtype and shape that it had.
+
+    """
+
+    def __init__(self, watcher: Watcher, kinds: Mapping[str, Kind]) -> None:
+        self._watcher = watcher
+        self._kinds = kinds
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        """Return the value; in its own shape, unless the runtime renamed it for one."""
+        dtype, shape = self._kinds[name]
+        expected = self._watcher.expected(source_value(name))
+        value = expected.astype(dtype)
+        renamed = source_value(name) != name
+        return value.reshape(shape) if renamed and value.size else value
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield names in order of execution."""
+        return iter(self._kinds)
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self._kinds)
+
+
+Kind = tuple["np.dtype[np.generic]", tuple[int, ...]]
