@@ -250,3 +250,38 @@ def test_a_truncated_file_is_refused(model, feeds, job, tmp_path, kept_bytes):
 
     assert error.outcome is Outcome.LOAD
     assert "refuses model.mnn: it is truncated" in str(error)
+
+
+def isolated(path, feeds, shapes):
+    """Watched values, and what their operators make of them again."""
+    own, again = {}, {}
+
+    class All(dict[str, int]):
+        def __contains__(self, name):
+            return True
+
+    with open_session(path) as session:
+        session.watch(feeds, All(), lambda n, value: own.update({n: value.copy()}))
+        given = {
+            name: value.reshape(shapes.get(name, value.shape))
+            for name, value in own.items()
+            if name in shapes or name.endswith("__matmul_converted")
+        }
+        session.isolate(feeds, given, lambda n, value: again.update({n: value}))
+    return {name: own[name] for name in given}, again
+
+
+def test_given_its_own_values_each_cut_makes_them_again(
+    model, blocks_files, feeds, job
+):
+    from tests.unit.test_backend_onnxruntime import whole_graph
+
+    # The exported graph's shapes: MNN keeps some values in another one inside.
+    values = whole_graph(blocks_files["dynamo"] / MODEL, feeds)
+    shapes = {name: value.shape for name, value in values.items()}
+
+    own, again = job(isolated, model, feeds, shapes)
+
+    assert len(again) >= 15
+    for name, value in again.items():
+        np.testing.assert_array_equal(value.reshape(own[name].shape), own[name])

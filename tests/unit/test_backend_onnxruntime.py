@@ -227,3 +227,53 @@ def test_a_file_that_cannot_be_loaded_is_a_sentence(tmp_path, blocks_files):
 
 def test_a_backend_is_found_by_its_name():
     assert load_backend("onnxruntime") is backend
+
+
+def isolated(path, feeds, given):
+    """What each operator makes of values that are given."""
+    seen = {}
+    with open_session(path, DEVICE, OUTPUTS) as session:
+        session.isolate(
+            feeds, given, lambda name, value: seen.update({name: value.copy()})
+        )
+    return seen
+
+
+@pytest.mark.parametrize("limit_bytes", [4000, 2**40])
+def test_given_its_own_values_each_operator_makes_them_again(
+    model, feeds, limit_bytes, monkeypatch
+):
+    own = whole_graph(model, feeds)
+    monkeypatch.setattr(
+        backend,
+        "plan_segments",
+        lambda graph, wanted, outputs: plan_segments(
+            graph, wanted, outputs, limit_bytes
+        ),
+    )
+
+    seen = isolated(model, feeds, own)
+
+    assert set(seen) == set(own)
+    assert equal(seen, own)
+
+
+def test_only_an_operator_that_is_wrong_differs_when_its_inputs_are_right(
+    blocks_files, feeds, tmp_path
+):
+    sound = blocks_files["dynamo"] / MODEL
+    right = whole_graph(sound, feeds)
+    proto = onnx.load(sound)
+    conv = next(node for node in proto.graph.node if node.op_type == "Conv")
+    weight = next(t for t in proto.graph.initializer if t.name == conv.input[1])
+    wrong = onnx.numpy_helper.to_array(weight) * np.float32(1.01)
+    weight.CopyFrom(onnx.numpy_helper.from_array(wrong, weight.name))
+    onnx.save(proto, tmp_path / MODEL)
+
+    cumulative = whole_graph(tmp_path / MODEL, feeds)
+    own = isolated(tmp_path / MODEL, feeds, right)
+
+    inherited = [n for n in right if not np.array_equal(cumulative[n], right[n])]
+    introduced = [n for n in right if not np.array_equal(own[n], right[n])]
+    assert introduced == list(conv.output)
+    assert len(inherited) > 20
