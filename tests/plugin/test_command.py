@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from harness.cli import main
+from harness.report.run_folder import SCHEMA
 from tests.plugin.project import CASES, CONFIG
 
 
@@ -166,7 +167,8 @@ def test_show_refuses_a_report_it_cannot_read(tmp_path, capsys):
     for text, words in (
         ('{"schema": 99}', "has schema 99"),
         ("[]", "has schema None"),
-        ('{"schema": 1}', "is damaged"),
+        ('{"schema": 1}', "has schema 1"),
+        (f'{{"schema": {SCHEMA}}}', "is damaged"),
         ("{", "cannot be read"),
     ):
         report.write_text(text)

@@ -5,6 +5,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from harness.report.run_folder import SCHEMA
 from tests.plugin.project import CASES
 
 
@@ -17,7 +18,7 @@ def test_one_json_holds_every_case_and_every_check(failing):
     (path,) = project.reports
     report = json.loads(path.read_text(), parse_constant=refuse)
 
-    assert report["schema"] == 1
+    assert report["schema"] == SCHEMA
     assert {case["case"] for case in report["cases"]} == set(CASES)
     assert len(report["verdicts"]) == 2 * len(CASES)
     assert all(case["rows"]["rows"] for case in report["cases"])
