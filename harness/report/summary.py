@@ -202,7 +202,8 @@ def _own(shown: CaseVerdict, first: JudgedRow) -> str:
         return ""
     for judged in shown.origins:
         if judged.row.probe == first.row.probe:
-            return f"{_multiple(judged)} of it its own"
+            own = _multiple(judged)
+            return f"{'all' if own == _multiple(first) else own} of it its own"
     return "no operator introduces it alone"
 
 

@@ -20,7 +20,8 @@ def test_it_names_module_operator_error_inputs_and_source(failing):
 
     assert "(conv2d)" in ended.parity[0]
     assert "allowed 0.000e+00" in block
-    assert " floors of it its own · output off by" in block
+    assert " floors · all of it its own" in block
+    assert " output off by " in block
     assert "from " in block
     assert "on realistic-0 · worst at [" in block
     assert "vae_decoder.py:" in block or "vae.py:" in block
