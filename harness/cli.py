@@ -11,7 +11,8 @@ from typing import Any
 import click
 
 from harness import __version__
-from harness.commands.explain import explain
+from harness.commands.explain import explain, repro
+from harness.commands.ranges import ranges
 from harness.commands.run import run
 from harness.commands.setup import doctor, init
 from harness.commands.show import show
@@ -29,7 +30,7 @@ def cli() -> None:
     """
 
 
-for _command in (run, show, explain, doctor, init, store):
+for _command in (run, show, explain, repro, ranges, doctor, init, store):
     cli.add_command(_command)
 
 

@@ -53,6 +53,11 @@ class Excerpt:
         """The excerpt's inputs, to the values of the graph that they stand for."""
         return dict(cast("Any", self.entry.meta["given"]))
 
+    @property
+    def begins(self) -> set[str]:
+        """Probes, or inputs of the component, that it reads."""
+        return set(cast("Any", self.entry.meta["begins"]))
+
 
 def excerpt_of(case: Case, entry: Entry) -> Excerpt:
     """Return a stored excerpt as a case of its own."""

@@ -102,6 +102,7 @@ def _cut(
     writer.close({} if floor is None else dict.fromkeys(names, floor))
     return {
         "given": given,
+        "begins": [known[value] for value in begins],
         "nodes": len(cut.graph.node),
         "inputs": [[n, list(a.shape), a.dtype.name] for n, a in arrays.items()],
         "outputs": [[target.onnx, list(expected.shape), expected.dtype.name]],

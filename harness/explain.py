@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
+from harness.around import smallest_excerpt
 from harness.errors import ParityError, SuiteError
 from harness.excerpt import Excerpt, Spot
 from harness.knobs import Knob, knobs_of, together
@@ -181,12 +182,15 @@ class _Tries:
             return
         spot = Spot(probe=probe, shown=tuple(sorted(shown)))
         try:
-            excerpt = self._engine.excerpt(self._case, sample, spot)
+            around = smallest_excerpt(
+                self._engine, self._judge, self._case, sample, spot
+            )
         except ParityError:
             return  # the whole component serves, only slower
-        self.around = self._on(excerpt, None)
-        if not self.around.failure and not self.around.mended:
-            self._excerpt = excerpt
+        case, record = around.excerpt.case, around.record
+        self.around = self._measured(None, case, record, whole=False)
+        if around.shows:
+            self._excerpt = around.excerpt
 
     def all_of(self, knobs: Iterable[Knob]) -> None:
         """Try knobs one at a time, finer ones where a coarse one helps, then pairs."""
@@ -253,20 +257,21 @@ class _Tries:
     def _on(self, excerpt: Excerpt, knob: Knob | None) -> Trial:
         turned = knob.turn(excerpt.case) if knob else excerpt.case
         record = self._engine.run_excerpt(replace(excerpt, case=turned))
-        return replace(self._measured(knob, turned, record, self._at), whole=False)
+        return self._measured(knob, turned, record, whole=False)
 
     def _whole(self, knob: Knob | None, case: Case) -> Trial:
-        return self._measured(knob, case, self._engine.run(case), self._at)
+        return self._measured(knob, case, self._engine.run(case), whole=True)
 
     def _measured(
-        self, knob: Knob | None, case: Case, record: CaseRecord, at: Row
+        self, knob: Knob | None, case: Case, record: CaseRecord, *, whole: bool
     ) -> Trial:
+        at = self._at
         if record.failure is not None:
-            return Trial(knob=knob, failure=record.failure.message)
+            return Trial(knob=knob, whole=whole, failure=record.failure.message)
         try:
             verdicts = {what: self._judge.check(record, what) for what in case.whats}
         except ParityError as error:
-            return Trial(knob=knob, failure=str(error))
+            return Trial(knob=knob, whole=whole, failure=str(error))
         there = [row for row in verdicts[at.what].rows if _same_value(row.row, at)]
         return Trial(
             knob=knob,
@@ -276,6 +281,7 @@ class _Tries:
             ),
             passed=all(verdict.found.passed for verdict in verdicts.values()),
             mended=bool(there) and all(judged.verdict.passed for judged in there),
+            whole=whole,
             size_bytes=(record.artifacts or {})[case.backend]["size_bytes"],
             peak_bytes=record.peak_bytes or 0,
         )

@@ -6,7 +6,7 @@ record whatever happened. It judges nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
 from contextlib import suppress
 from dataclasses import asdict, replace
@@ -227,6 +227,18 @@ class Engine:
             peak_bytes=result.peak_bytes,
             log=result.log[-LOG_CHARACTERS:],
         )
+
+    def references(self, case: Case) -> Iterator[tuple[Path, tuple[Reading, ...]]]:
+        """Yield each graph's probe table and its samples' references.
+
+        Raises:
+            ParityError: A stage ended without an answer.
+
+        """
+        prepared = self._makers.prepare(case, case.samples)
+        for group in sample_groups(case, case.samples):
+            probes = self._makers.graph(case, group).file(export_files.PROBES)
+            yield probes, tuple(prepared[sample] for sample in group.samples)
 
     def excerpt(self, case: Case, sample: Sample, spot: Spot) -> Excerpt:
         """Return one value's part of a case's graph, as a case of its own.

@@ -281,6 +281,8 @@ def _offset(e: _Error) -> str:
     for axis in _channel_axes(e.expected):
         others = tuple(a for a in range(e.expected.ndim) if a != axis)
         means = e.error.mean(axis=others, keepdims=True)
+        if e.error.size < _ENDS * means.size:  # too few to tell a constant by
+            continue
         if _rms(e.error - means) <= max(e.right, _SMALL * _rms(e.error)):
             return f"each channel of axis {axis} is off by its own amount: a bias"
     return ""

@@ -4,6 +4,20 @@ from __future__ import annotations
 
 import re
 
+HINTS = (
+    "max_tuning_number",
+    "strict_check_model",
+    "mem_allocator_type",
+    "winograd_memory_level",
+    "geometry_compute_mask",
+    "dynamic_quant_options",
+    "cpu_littlecore_decrease_rate",
+    "attention_option",
+    "kvcache_size_limit",
+    "op_encoder_number_for_commit",
+)
+"""MNN's session hints in the order of ``Interpreter::HintMode`` in Interpreter.hpp."""
+
 OPTIMISERS = (
     *("AttentionFusion", "BiasGeluFusion", "BiasSkipLayerNormFusion"),
     *("BiasSoftmaxFusion", "ConstantFolding", "ConvActivationFusion"),

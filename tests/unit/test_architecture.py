@@ -26,7 +26,7 @@ LAYERS = (
     ("scope", "excerpt"),
     ("policy",),
     ("store", "trace", "keys", "inputs", "e2e.tables"),
-    ("suite",),
+    ("suite", "ranges"),
     # measure
     ("kernel",),
     ("compare", "signatures"),
@@ -49,7 +49,8 @@ LAYERS = (
     ("makers",),
     ("pipeline", "doctor.*", "init"),
     ("progress", "runner"),
-    ("conclude", "explain"),
+    ("conclude", "around"),
+    ("explain", "repro"),
     ("parity_session", "explained"),
     # people
     ("plugin", "commands.words"),
@@ -74,7 +75,7 @@ HOMES = {
         *("kernel", "compare", "warm", "export", "graph", "convert"),
         *("torch_stage", "candidate", "isolated", "e2e.*"),
         *("report.*", "doctor.child", "segments", "excerpt_stage", "signatures"),
-        "ranges",
+        *("ranges", "repro"),
     ),
     "numba": ("kernel", "compare", "doctor.child"),
     "torch": (
