@@ -93,6 +93,8 @@ def _halve(
         node_block_list=list(kept),
     )
     _drop_repeated_casts(halved.graph)
+    if kept:
+        _join_kept(halved.graph, kept)
     sorted_ = OnnxModel(halved)
     sorted_.topological_sort()  # the tool puts its casts behind all other nodes
     onnx.save_model(
@@ -111,6 +113,35 @@ def _drop_repeated_casts(graph: onnx.GraphProto) -> None:
         twin = made.setdefault(node.output[0], node)
         if twin is not node and (twin.op_type, twin.input) == ("Cast", node.input):
             graph.node.remove(node)
+
+
+def _join_kept(graph: onnx.GraphProto, kept: Sequence[str]) -> None:
+    """Hand values from one kept node to the next in float32, not through float16.
+
+    The tool casts what every kept node makes, even where another kept one reads it.
+    """
+    exact = {name for node in graph.node if node.name in kept for name in node.output}
+    types = {name: _cast_to(node) for node in graph.node for name in node.output}
+    made_from = {
+        name: node.input[0]
+        for node in graph.node
+        for name in node.output
+        if node.op_type == "Cast"
+    }
+    for node in graph.node:
+        for place, name in enumerate(node.input):
+            before = made_from.get(name, "")
+            through = (types.get(before), types.get(name))
+            halved = through == (onnx.TensorProto.FLOAT16, onnx.TensorProto.FLOAT)
+            if halved and made_from[before] in exact:
+                node.input[place] = made_from[before]
+
+
+def _cast_to(node: onnx.NodeProto) -> int:
+    """Return the type that a Cast makes, 0 for another operator."""
+    if node.op_type != "Cast":
+        return 0
+    return int(onnx.helper.get_node_attr_value(node, "to"))
 
 
 def _quantize(
