@@ -305,9 +305,11 @@ def _unknown(option: str, kind: str, name: str, there: Sequence[str]) -> Excepti
 
 
 def _folder(config: pytest.Config, name: str) -> str:
-    """Return a folder in full; an option's is from here, a file's from the root."""
+    """Return a folder in full; an option's is from here, a file's from the file's."""
     if given := config.getoption(f"parity_{name}"):
         return str(Path(given).expanduser().absolute())
     if written := config.getini(f"parity_{name}"):
-        return str(config.rootpath / Path(written).expanduser())
+        # Without a file pytest guesses a root, from what it takes for paths of tests.
+        home = config.rootpath if config.inipath else config.invocation_params.dir
+        return str(home / Path(written).expanduser())
     return ""
