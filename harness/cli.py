@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from harness.suite import Suite, Tested
 
 CANNOT_TELL = 2
+_ADD_PIPELINE = "add [pipeline.text2img]."
 _COLOURS = {"good": "green", "bad": "red", "quiet": "bright_black"}
 _SUITE = click.option(
     "--suite",
@@ -106,9 +107,9 @@ def run(  # one option each
     if e2e:
         chosen = tuple(case for case in chosen if case in loaded.chains)
         if not chosen:
-            msg = (
-                f"{suite} has no end-to-end case of that name; add [pipeline.text2img]."
-            )
+            ids = ", ".join(chain.id for chain in loaded.chains)
+            hint = f" of that name; there are {ids}." if ids else "; " + _ADD_PIPELINE
+            msg = f"{suite} has no end-to-end case{hint}"
             raise ParityError(msg)
     if only_list:
         for case in chosen:

@@ -114,3 +114,73 @@ def write_drawing(folder):
     (folder / "tolerances.toml").write_text(TOLERANCES)
     (folder / "test_parity.py").write_text(_TEST)
     return Project(folder)
+
+
+def pipeline(name, *lines):
+    """Return one more table: the same drawing, and what the lines say of it."""
+    _, _, rest = PIPELINES.partition(f"[pipeline.{PIPELINE}]\n")
+    return "\n".join((f'\n[pipeline.{name}]\nkind = "text2img"', *lines, rest))
+
+
+WRONG = "app = { scaling_factor = 0.3 }"
+"""As if the app had another autoencoder's factor: only the picture is off."""
+
+READER = '''\
+"""Says what a picture shows."""
+
+
+def total(picture):
+    return int(picture.sum())
+
+
+def fails(picture):
+    raise ValueError(f"no digit in {picture.shape}")
+'''
+GAPS = """\
+[[gap]]
+case = "known/onnxruntime/fp32/image"
+outcome = "exceeds"
+why = "another autoencoder's factor"
+
+[[gap]]
+case = "stale/onnxruntime/fp32/latents"
+outcome = "exceeds"
+why = "it did"
+"""
+TIGHT = """
+[tight.onnxruntime.fp32]
+latents = "exact"
+
+[tight.onnxruntime.fp32.probes."embeddings"]
+latents = "standard"
+why = "so that the first step is the first to part"
+"""
+
+
+def only_onnxruntime(project):
+    """Leave one runtime, for what does not depend on which."""
+    project.change("parity.toml", '[backend.mnn]\nvariants = ["fp32"]\n', "")
+    head = TOLERANCES.partition("[mnn.fp32]")[0]
+    (project.path / "tolerances.toml").write_text(head)
+
+
+def write_wrong(folder):
+    """Write a project of pipelines that go wrong, each in a way of its own."""
+    project = write_drawing(folder)
+    only_onnxruntime(project)
+    wrong = (
+        pipeline("tight"),
+        pipeline("scaled", WRONG),
+        pipeline("known", WRONG),
+        pipeline("stale", WRONG, "attribution = false"),
+        pipeline("shifted", "app = { scheduler_options = { steps_offset = 0 } }"),
+        pipeline("misread", WRONG, 'reader = "reader.py:total"'),
+        pipeline("unread", 'reader = "reader.py:fails"'),
+    )
+    with (folder / "parity.toml").open("a") as suite:
+        suite.write("".join(wrong))
+    with (folder / "tolerances.toml").open("a") as tolerances:
+        tolerances.write(TIGHT)
+    (folder / "reader.py").write_text(READER)
+    (folder / "known_gaps.toml").write_text(GAPS)
+    return project
