@@ -49,7 +49,7 @@ def test_a_difference_is_1(misdrawn):
     _, ended = misdrawn
 
     assert ended.code == 1, ended.text
-    assert ended.has("8 failed, 8 passed")
+    assert ended.has("9 failed, 7 passed")
     assert not ended.has("INTERNALERROR")
 
 

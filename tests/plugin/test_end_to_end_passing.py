@@ -80,7 +80,7 @@ def test_the_picture_lies_in_the_run_folder(drawn):
         with Image.open(report.parent / path) as picture:
             picture.load()
             assert (picture.mode, picture.size) == ("RGB", (3 * 16 + 2 * 4, 16))
-            assert len(picture.getcolors()) > 100
+            assert picture.getcolors(maxcolors=100) is None  # more than that
 
 
 def test_the_markdown_summary_has_a_table_of_pipelines(drawn):

@@ -63,7 +63,10 @@ def test_a_missing_tolerance_is_2_and_a_sentence(drawing):
     ended = drawing.parity("run", "--e2e")
 
     assert ended.code == 2, ended.text
-    assert ended.has("tolerances.toml: no tolerance of image for text2img")
+    assert ended.has(
+        f"tolerances.toml: no image tolerance for {ONNXRUNTIME}; add "
+        'image = "standard" under [onnxruntime.fp32].'
+    )
     assert not ended.has("Traceback")
 
 
