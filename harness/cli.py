@@ -141,6 +141,7 @@ def _run(suite: Suite, chosen: Sequence[Tested], settings: Settings) -> int:
     ended = []
     with Run(suite, settings, folder, progress.tell) as running:
         try:
+            running.judge.require((case, w) for case in chosen for w in case.whats)
             click.echo(header(suite, chosen, running.store))
             running.make(chosen)
             running.start(chosen)
@@ -156,6 +157,10 @@ def _run(suite: Suite, chosen: Sequence[Tested], settings: Settings) -> int:
                 running.folder.discard()
                 raise
             click.echo("stopped; what ended is judged below", err=True)
+        except ParityError:
+            if not ended:
+                running.folder.discard()
+            raise
         finally:
             progress.close()
     asked = asked_of(suite, ended)

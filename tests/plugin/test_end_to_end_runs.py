@@ -54,13 +54,14 @@ def test_a_bound_of_pictures_is_set_on_the_command_line(drawing):
     assert drawing.report["changes"] == ["psnr_db=500"]
 
 
-def test_a_missing_tolerance_is_2_and_a_sentence(drawing):
+@pytest.mark.parametrize("run", ["pytest", "parity"])
+def test_a_missing_tolerance_is_2_and_a_sentence_before_anything_runs(drawing, run):
     text = (drawing.path / "tolerances.toml").read_text()
     (drawing.path / "tolerances.toml").write_text(
         text.replace('image = "standard"\n', "")
     )
 
-    ended = drawing.parity("run", "--e2e")
+    ended = drawing.pytest() if run == "pytest" else drawing.parity("run", "--e2e")
 
     assert ended.code == 2, ended.text
     assert ended.has(
@@ -68,6 +69,8 @@ def test_a_missing_tolerance_is_2_and_a_sentence(drawing):
         'image = "standard" under [onnxruntime.fp32].'
     )
     assert not ended.has("Traceback")
+    assert not ended.has("agree")
+    assert drawing.reports == []
 
 
 def test_a_missing_runtime_skips_pipelines(tmp_path, store):  # noqa: ARG001  # none made
