@@ -34,6 +34,7 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from harness.e2e.plan import MIXED
 from harness.errors import SpecError, SuiteError
 from harness.scope import FLAGS, Case, Rule, Scope, read_scopes
 from harness.tolerance import (
@@ -130,6 +131,8 @@ class Policy:
 
     def _none(self, case: Case, group: str) -> SuiteError:
         _, backend, variant = case
+        if backend == MIXED:
+            variant = "*"  # a table for each of a dozen mixtures is what nobody wants
         return SuiteError(
             f"{self.path}: no {group} tolerance for {'/'.join(case)}"
             f'; add {group} = "standard" under [{dotted((backend, variant))}].'

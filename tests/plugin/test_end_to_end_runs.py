@@ -73,6 +73,17 @@ def test_a_missing_tolerance_is_2_and_a_sentence_before_anything_runs(drawing, r
     assert drawing.reports == []
 
 
+def test_a_missing_tolerance_of_mixtures_is_one_table_for_all(drawing):
+    drawing.change(
+        "parity.toml", "steps = 3", 'steps = 3\nmixed = ["pytorch", "onnxruntime/fp32"]'
+    )
+
+    ended = drawing.parity("run")
+
+    assert ended.code == 2, ended.text
+    assert ended.has('add latents = "standard" under [mixed."*"].')
+
+
 def test_a_missing_runtime_skips_pipelines(tmp_path, store):  # noqa: ARG001  # none made
     project = write_drawing(tmp_path)
     project.hide("MNN")
