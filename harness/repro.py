@@ -148,6 +148,8 @@ def _script(around: Around) -> str:
     kind, hints = case.variant.kind, dict(case.device.hints)
     floor = layer.comparison.floor_rms or 0.0
     multiple = layer.comparison.floor_multiple or 0.0
+    # What is out of a tighter tolerance than noise must not end well.
+    allowed = min(NOISE, multiple / 2) if around.shows else NOISE
     as_deployed = (output.comparison.floor_multiple or 0.0) > multiple / 2
     words = {
         "case": case.id,
@@ -166,7 +168,7 @@ def _script(around: Around) -> str:
         "left_out": [name for name in hints if name not in HINTS],
         "output": output.probe,
         "floor": f"{floor:.6e}",
-        "allowed": f"{min(NOISE, multiple / 2) * floor:.6e}",
+        "allowed": f"{allowed * floor:.6e}",
         "flags": " ".join((*FLAGS.get(kind, (kind,)), *case.variant.flags)),
     }
     parts = (f"{case.backend}.txt", "end.txt")
