@@ -254,14 +254,11 @@ def _gelu(e: _Error) -> str:
     magnitude = np.abs(e.error)
     # Above 1 GELU's value is nearly its argument.
     at = float(e.expected.flat[int(magnitude.argmax())])
-    near = abs(abs(at) - GELU_PEAK) <= GELU_WIDTH or -0.05 < at < 0  # noqa: PLR2004  # gelu(-2.7) = -0.009
+    near = abs(abs(at) - GELU_PEAK) <= GELU_WIDTH or GELU_LEAST < at < 0
     if near and magnitude.max() <= GELU_ERROR:
-        return (
-            "the error peaks near |x| = 2.7: GELU's tanh form stands for its erf form"
-        )
-    ratio = float(magnitude.max())
-    if ratio <= 0.0205:  # noqa: PLR2004  # the most that x·sigmoid(1.702x) is off
-        return "GELU by another formula: x·sigmoid(1.702x) is off by 0.0203 at most"
+        return "the error peaks near |x| = 2.7: GELU's tanh form, not its erf form"
+    if magnitude.max() <= QUICK_ERROR:
+        return f"GELU as x·sigmoid(1.702x), which is off by {QUICK_ERROR} at most"
     return ""
 
 

@@ -24,6 +24,14 @@ from harness.errors import ParityError
 @click.option(
     "--sample", default="", help="Values of this sample, not the worst of all."
 )
+@click.option("--modules", is_flag=True, help="Roll values up by module.")
+@click.option(
+    "--depth",
+    default=2,
+    show_default=True,
+    type=click.IntRange(min=1),
+    help="Of --modules; what is out of tolerance is shown to the end.",
+)
 def show(  # one option each
     *,
     run_name: str,
@@ -33,6 +41,8 @@ def show(  # one option each
     tier: str,
     changes: tuple[str, ...],
     sample: str,
+    modules: bool,
+    depth: int,
 ) -> int:
     """Judge RUN again, under other tolerances if asked; nothing is run.
 
@@ -40,6 +50,7 @@ def show(  # one option each
     """
     from harness.conclude import exit_code, judged_again
     from harness.report.layers import layer_lines, samples_of
+    from harness.report.modules import module_lines
     from harness.report.record import labels
     from harness.report.run_folder import load_report
     from harness.report.summary import summary
@@ -65,5 +76,10 @@ def show(  # one option each
     if sample and sample not in samples_of(own):
         raise ParityError(no_such("sample", sample, report.id, samples_of(own)))
     print_lines(notes)
-    print_lines(layer_lines(report.records[keys[0]], own, sample=sample))
+    record = report.records[keys[0]]
+    print_lines(
+        module_lines(record, own, depth)
+        if modules
+        else layer_lines(record, own, sample=sample)
+    )
     return exit_code(own, required=report.required)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 
 from harness.e2e.plan import LATENTS
 from harness.outcome import Outcome
 from harness.report.judged import CaseVerdict, JudgedRow, coverage_share, skipped
-from harness.report.record import LAYERS, OUTPUTS, CaseRecord, Key, labels
+from harness.report.record import LAYERS, OUTPUTS, WHATS, CaseRecord, Key, labels
 from harness.report.text import (
     INDENT,
     WIDTH,
@@ -82,8 +83,22 @@ def summary(
     if bad and bad[0][0].rows:
         case = names[bad[0][0].key]
         yield Line(text=f" all layers  parity show {run} {case}", tone="quiet")
+        if bad[0][1][0].what in WHATS:
+            words = f"parity explain {bad[0][0].case}{_suite(bad[0][0].suite)}"
+            yield Line(text=f" why         {words}", tone="quiet")
     if report:
         yield Line(text=f" report      {report}", tone="quiet")
+
+
+def _suite(path: str) -> str:
+    """Return the option that names a suite, nothing for the one in this folder."""
+    suite = Path(path)
+    if not path or suite.parent == Path.cwd():
+        return ""
+    inside = suite.is_relative_to(Path.cwd())
+    return (
+        f" --suite {suite.parent.relative_to(Path.cwd()) if inside else suite.parent}"
+    )
 
 
 def _clearness(failed: Failed) -> tuple[bool, bool, bool, float]:

@@ -88,7 +88,10 @@ def test_it_leads_with_the_first_divergence(said):
         "     net.py:7",
     ]
     assert lines[5] == " 1 of 2 cases agree. Closest to their limit:"
-    assert lines[-1] == " all layers  parity show last unet/mnn/fp32"
+    assert lines[-2:] == [
+        " all layers  parity show last unet/mnn/fp32",
+        " why         parity explain unet/mnn/fp32",
+    ]
 
 
 def test_what_was_measured_comes_before_what_could_not_be(said):
