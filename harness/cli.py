@@ -5,7 +5,6 @@ Exit codes: 0 parity, 1 no parity, 2 could not tell (bad input, a stage that fai
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
@@ -16,7 +15,9 @@ import click
 
 from harness import __version__
 from harness.errors import ParityError
-from harness.report.text import Line, count
+from harness.release.commands import COMMANDS
+from harness.report.text import count
+from harness.terminal import JUDGED_BY, RUNS, print_lines, styled
 
 if TYPE_CHECKING:
     from harness.runner import Settings
@@ -24,19 +25,12 @@ if TYPE_CHECKING:
     from harness.suite import Suite, Tested
 
 CANNOT_TELL = 2
-_COLOURS = {"good": "green", "bad": "red", "quiet": "bright_black"}
 _SUITE = click.option(
     "--suite",
     default="parity.toml",
     show_default=True,
     type=click.Path(path_type=Path),
     help="The suite, or the folder that it stands in.",
-)
-_RUNS = click.option(
-    "--runs",
-    default="reports/runs",
-    show_default=True,
-    help="Where reports are written and looked for.",
 )
 _STORE = click.option("--store", default="", help="Where artifacts are kept.")
 _TIER = click.option("--tier", default="", help="Hold every value to this tier.")
@@ -61,7 +55,7 @@ def cli() -> None:
 @cli.command()
 @click.argument("cases", nargs=-1)
 @_SUITE
-@_RUNS
+@RUNS
 @_STORE
 @_TIER
 @_SET
@@ -149,7 +143,7 @@ def _run(suite: Suite, chosen: Sequence[Tested], settings: Settings) -> int:
                     for verdict in running.verdicts(case)
                 }
                 ended.append(case)
-                progress.line(_styled(case_line(case.id, told)))
+                progress.line(styled(case_line(case.id, told)))
         except KeyboardInterrupt:
             if not ended:
                 running.folder.discard()
@@ -161,19 +155,15 @@ def _run(suite: Suite, chosen: Sequence[Tested], settings: Settings) -> int:
     argv = ["parity", *sys.argv[1:]]
     lines, code = conclude(running.folder, [suite], settings, asked=asked, argv=argv)
     click.echo()
-    _print(lines)
+    print_lines(lines)
     return code if len(ended) == len(chosen) else CANNOT_TELL
 
 
 @cli.command()
 @click.argument("run_name", metavar="[RUN]", default="last")
 @click.argument("case", required=False)
-@click.option(
-    "--suite",
-    type=click.Path(path_type=Path),
-    help="The suite to judge by; the run's own when left out.",
-)
-@_RUNS
+@JUDGED_BY
+@RUNS
 @_TIER
 @_SET
 @click.option(
@@ -208,9 +198,9 @@ def show(  # one option each
     names = labels(report.records.values())
     if case is None:
         click.echo(f"run {report.id}")
-        _print(notes)
+        print_lines(notes)
         records = list(report.records.values())
-        _print(summary(records, verdicts, required=report.required, run=report.id))
+        print_lines(summary(records, verdicts, required=report.required, run=report.id))
         return exit_code(verdicts, required=report.required)
     keys = [key for key, name in names.items() if case in {name, key[1]}]
     if len(keys) != 1:
@@ -219,8 +209,8 @@ def show(  # one option each
     own = [verdict for verdict in verdicts if verdict.key == keys[0]]
     if sample and sample not in samples_of(own):
         raise ParityError(_no_such("sample", sample, report.id, samples_of(own)))
-    _print(notes)
-    _print(layer_lines(report.records[keys[0]], own, sample=sample))
+    print_lines(notes)
+    print_lines(layer_lines(report.records[keys[0]], own, sample=sample))
     return exit_code(own, required=report.required)
 
 
@@ -340,15 +330,8 @@ def _open_store(root: str) -> Store:
     return open_store(root)
 
 
-def _print(lines: Iterable[Line]) -> None:
-    for line in lines:
-        click.echo(_styled(line))
-
-
-def _styled(line: Line) -> str:
-    """Return a line with its colour, on a terminal that has not asked for none."""
-    plain = not sys.stdout.isatty() or os.environ.get("NO_COLOR")
-    return line.text if plain else click.style(line.text, fg=_COLOURS.get(line.tone))
+for command in COMMANDS:
+    cli.add_command(command)
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -49,8 +49,10 @@ LAYERS = (
     ("makers",),
     ("pipeline", "localise", "explain", "doctor.*", "init"),
     ("progress", "runner"),
+    ("release.*", "terminal"),
     ("conclude",),
-    ("parity_session",),
+    ("release.gate",),
+    ("release.commands", "parity_session"),
     # people
     ("plugin", "cli"),
     ("__main__",),

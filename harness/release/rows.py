@@ -1,0 +1,139 @@
+"""The rows of one check of one case, held against those of another run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from harness.ladder import RTOL_LADDER
+from harness.release import noise
+from harness.release.noise import Change
+from harness.release.snapshot import KeptCase, KeptRow
+from harness.report.record import LAYERS
+from harness.report.text import count, in_floors
+
+RtolOf = Callable[[str, KeptRow], float]
+"""Case and row to the rtol of the tier that it is judged by."""
+
+
+def rows_of(case: KeptCase, what: str) -> dict[tuple[str, str, str], KeptRow]:
+    """Return the rows of one check, by what they are known by."""
+    return {row.key: row for row in case.rows if row.what == what}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """What became of one row, in words, and how much by."""
+
+    change: Change
+    words: str = ""
+    factor: float = 1.0
+
+
+def compare_rows(
+    name: str, what: str, before: KeptCase, after: KeptCase, rtol_of: RtolOf
+) -> Iterator[Compared]:
+    """Hold the rows of one check against another run's, over the union of both."""
+    one, two = rows_of(before, what), rows_of(after, what)
+    for key in dict.fromkeys((*one, *two)):
+        was, is_ = one.get(key), two.get(key)
+        row = is_ or was
+        place = f"{row.module or row.probe} ({row.sample})" if row else ""
+        if was is None or is_ is None:
+            yield Compared(
+                change=Change.NEW if was is None else Change.GONE, words=place
+            )
+            continue
+        if was == is_ and one_question(was, before, after):
+            yield Compared(change=Change.SAME)
+            continue
+        if other := _other_reference(was, is_, before, after):
+            yield Compared(change=Change.INCOMPARABLE, words=f"{place}: {other}")
+            continue
+        found = _row(was, is_, RTOL_LADDER.index(rtol_of(name, is_)))
+        yield Compared(
+            change=found.change, words=f"{place}: {found.words}", factor=found.factor
+        )
+
+
+def one_question(row: KeptRow, before: KeptCase, after: KeptCase) -> bool:
+    """Whether both runs asked the same of a sample, as far as they tell."""
+    one, two = (
+        case.inputs.get(row.sample, case.inputs.get("")) for case in (before, after)
+    )
+    # A report of an earlier version does not tell.
+    return not one or not two or one == two
+
+
+def _other_reference(
+    was: KeptRow, is_: KeptRow, before: KeptCase, after: KeptCase
+) -> str:
+    """Say why errors of two rows mean different things; empty if they do not."""
+    if not one_question(is_, before, after):
+        return "other weights, configuration or inputs"
+    if was.shape != is_.shape:
+        return f"shape {list(was.shape)} before, {list(is_.shape)} now"
+    rounding = max(
+        noise.SAME_REFERENCE * max(was.expected_rms, is_.expected_rms),
+        noise.RMS_FLOORS * max(was.floor or 0.0, is_.floor or 0.0),
+    )
+    # Written so that a reference which is not finite is only like one that is not.
+    if str(was.expected_rms) == str(is_.expected_rms):
+        return ""
+    if not abs(was.expected_rms - is_.expected_rms) <= rounding:
+        return f"the reference's rms was {was.expected_rms:g}, is {is_.expected_rms:g}"
+    return ""
+
+
+def _row(was: KeptRow, is_: KeptRow, step: int) -> Compared:
+    """Hold two errors of the same value against each other."""
+    floor = max(was.floor, is_.floor) if was.floor and is_.floor else None
+    rms = noise.of_rms(was.rms, is_.rms, floor)
+    peak = noise.of_peak(was.atol[step], is_.atol[step], floor)
+    if rms is Change.SAME and peak is Change.SAME:
+        return Compared(change=Change.SAME)
+    words, factor = [], 1.0
+    if rms is not Change.SAME:
+        if was.floors is not None and is_.floors is not None:
+            words.append(f"{in_floors(was.floors)} → {in_floors(is_.floors)}")
+        else:
+            words.append(f"rms error {was.rms:.3e} → {is_.rms:.3e}")
+        factor = _factor(was.rms, is_.rms)
+    if peak is not Change.SAME:
+        rtol = f"at rtol {RTOL_LADDER[step]:.0e}" if step else "at rtol 0"
+        words.append(
+            f"required atol {was.atol[step]:.3e} → {is_.atol[step]:.3e} {rtol}"
+        )
+        factor = max(factor, _factor(was.atol[step], is_.atol[step]), key=abs)
+    worse = Change.WORSE in {rms, peak}
+    return Compared(
+        change=Change.WORSE if worse else Change.BETTER,
+        words=", ".join(words),
+        factor=factor,
+    )
+
+
+def _factor(before: float, after: float) -> float:
+    return after / before if before else float("inf")
+
+
+def together(what: str, rows: Sequence[Compared]) -> tuple[Change, str]:
+    """Return what became of a check, and its loudest row in words."""
+    by_change: dict[Change, list[Compared]] = {}
+    for row in rows:
+        by_change.setdefault(row.change, []).append(row)
+    # Layers come and go with the exporter's choice of operators: coverage tells
+    # whether fewer are looked at. An output or a sample that is gone is another thing.
+    order = [Change.WORSE, Change.INCOMPARABLE, Change.GONE, Change.BETTER, Change.NEW]
+    if what == LAYERS and by_change.get(Change.SAME):
+        order = [Change.WORSE, Change.INCOMPARABLE, Change.BETTER]
+    for change in order:
+        if found := by_change.get(change):
+            loudest = max(found, key=_loudness)
+            number = f"{len(found):,} of {count(len(rows), 'value')}"
+            return change, f"{number}; {loudest.words}"
+    return Change.SAME, ""
+
+
+def _loudness(row: Compared) -> float:
+    return max(row.factor, 1.0 / row.factor) if row.factor else float("inf")
