@@ -21,10 +21,8 @@ RUNS = click.option(
 )
 BASELINES = click.option(
     "--baselines",
-    default="reports/baselines",
-    show_default=True,
-    type=click.Path(path_type=Path),
-    help="Where reviewed baselines are kept.",
+    default="",
+    help="Where reviewed baselines are kept; baselines/ beside the runs if left out.",
 )
 JUDGED_BY = click.option(
     "--suite",

@@ -9,6 +9,9 @@ import click
 
 from harness.terminal import BASELINES, JUDGED_BY, RUNS, print_lines
 
+PAGE = "gate.md"
+"""The gate's page, in the run's folder."""
+
 
 @click.command("diff")
 @click.argument("before")
@@ -17,27 +20,36 @@ from harness.terminal import BASELINES, JUDGED_BY, RUNS, print_lines
 @BASELINES
 @JUDGED_BY
 def diff_command(
-    *, before: str, after: str, runs: str, baselines: Path, suite: Path | None
+    *, before: str, after: str, runs: str, baselines: str, suite: Path | None
 ) -> int:
     """Hold run AFTER against BEFORE, row by row; each a run or a baseline.
 
-    Exit codes: 0 nothing is worse, 1 something is worse, gone or incomparable.
+    Exit codes: 0 nothing is worse, 1 something is worse, gone or incomparable, 2 no
+    check of one could be held against the other's.
     """
     from harness.release.baseline import load_either
     from harness.release.diff import diff
     from harness.release.screen import diff_lines
     from harness.release.tiers import judges_of, rtol_by
 
-    folder = Path(runs).expanduser()
-    one, two = (
-        load_either(n, runs=folder, baselines=baselines) for n in (before, after)
-    )
+    folder, kept = _folders(runs, baselines)
+    one, two = (load_either(n, runs=folder, baselines=kept) for n in (before, after))
     judges = judges_of(
         (two,) if any(c.suite for c in two.cases.values()) else (one,), suite
     )
     found = diff(one, two, rtol_by(judges, two))
     print_lines(diff_lines(found))
+    if not found.tells:
+        return 2
     return 1 if found.blocking else 0
+
+
+def _folders(runs: str, baselines: str) -> tuple[Path, Path]:
+    """Return the folder of runs, and that of baselines."""
+    from harness.release.held import baselines_beside
+
+    folder = Path(runs).expanduser()
+    return folder, Path(baselines) if baselines else baselines_beside(folder)
 
 
 @click.group()
@@ -53,25 +65,26 @@ def baseline() -> None:
 @click.option("--who", default="", help="Who accepts it; git's user when left out.")
 @click.option("--why", default="", help="The reason; needed where checks fail.")
 def baseline_accept(  # one option each
-    *, run_name: str, runs: str, baselines: Path, name: str, who: str, why: str
+    *, run_name: str, runs: str, baselines: str, name: str, who: str, why: str
 ) -> int:
     """Make RUN what later runs are held against."""
     from harness.release.baseline import accept, git_user, path_of, save_baseline
     from harness.release.snapshot import load_snapshot
     from harness.report.run_folder import find_run
 
-    kept = load_snapshot(find_run(Path(runs).expanduser(), run_name))
+    folder, beside = _folders(runs, baselines)
+    run = load_snapshot(find_run(folder, run_name))
     made = accept(
-        kept,
-        name=name or kept.name,
+        run,
+        name=name or run.name,
         who=who or git_user(),
         why=why,
         when=datetime.now(tz=UTC).date(),
     )
-    moved = "moved" if path_of(baselines, made.name).is_file() else "new"
-    path = save_baseline(made, baselines)
+    moved = "moved" if path_of(beside, made.name).is_file() else "new"
+    path = save_baseline(made, beside)
     click.echo(
-        f"{path} ({moved}, {path.stat().st_size / 1024:,.0f} KB) is run {kept.id}, "
+        f"{path} ({moved}, {path.stat().st_size / 1024:,.0f} KB) is run {run.id}, "
         f"accepted by {made.accepted.who}"
     )
     click.echo(f"commit it; next  parity gate RUN --baseline {made.name}")
@@ -79,12 +92,14 @@ def baseline_accept(  # one option each
 
 
 @baseline.command("list")
+@RUNS
 @BASELINES
-def baseline_list(baselines: Path) -> int:
+def baseline_list(*, runs: str, baselines: str) -> int:
     """List the baselines, who accepted each and why."""
     from harness.release.baseline import baselines_in, load_baseline
 
-    paths = baselines_in(baselines)
+    _, folder = _folders(runs, baselines)
+    paths = baselines_in(folder)
     for path in paths:
         kept = load_baseline(path)
         said = kept.accepted
@@ -93,8 +108,56 @@ def baseline_list(baselines: Path) -> int:
             f"{kept.name}  run {kept.snapshot.id}, {said.when} by {said.who}{why}"
         )
     if not paths:
-        click.echo(f"none in {baselines}; `parity baseline accept RUN` makes one")
+        click.echo(f"none in {folder}; `parity baseline accept RUN` makes one")
     return 0
 
 
-COMMANDS = (diff_command, baseline)
+@click.command("gate")
+@click.argument("run_name", metavar="[RUN]", default="last")
+@click.option("--baseline", "against", default="", help="Its name or path.")
+@RUNS
+@BASELINES
+@JUDGED_BY
+def gate_command(
+    *, run_name: str, against: str, runs: str, baselines: str, suite: Path | None
+) -> int:
+    """Say on one page whether RUN may ship, and each reason why not.
+
+    Exit codes: 0 ship, 1 do not, 2 cannot say.
+    """
+    from harness.conclude import judged_again, tell_ci
+    from harness.release.baseline import find_baseline, load_baseline
+    from harness.release.diff import diff
+    from harness.release.gate import decide
+    from harness.release.gate_page import gate_lines, gate_markdown
+    from harness.release.snapshot import load_snapshot
+    from harness.release.tiers import judges_of, rtol_by
+    from harness.report.record import labels
+    from harness.report.run_folder import find_run, load_report
+    from harness.runner import Settings
+    from harness.suite import load_suite
+
+    folder, beside = _folders(runs, baselines)
+    path = find_run(folder, run_name)
+    kept = load_snapshot(path)
+    held = load_baseline(find_baseline(beside, against or kept.name))
+    judges = judges_of([kept], suite)
+    report = load_report(folder, str(path))
+    verdicts, since = judged_again(
+        report, Settings(), load_suite(suite) if suite else None
+    )
+    decision = decide(
+        held,
+        diff(held.snapshot, kept, rtol_by(judges, kept)),
+        verdicts,
+        names=labels(report.records.values()),
+        gaps=dict.fromkeys(gap for judge in judges.values() for gap in judge.gaps),
+        required=report.required,
+    )
+    print_lines(gate_lines(decision))
+    print_lines(since)
+    tell_ci(path.with_name(PAGE), gate_markdown(decision))
+    return decision.code
+
+
+COMMANDS = (diff_command, baseline, gate_command)

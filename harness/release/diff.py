@@ -30,6 +30,7 @@ class Finding:
         words: That in a phrase with numbers; empty for what is the same.
         rows: For a check, how many of its rows went which way.
         of_machine: Whether it is time or memory, which another machine changes.
+        of_case: Whether it says that one run lacks the whole case.
 
     """
 
@@ -39,6 +40,7 @@ class Finding:
     words: str = ""
     rows: Mapping[Change, int] | None = None
     of_machine: bool = False
+    of_case: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +67,12 @@ class Diff:
     def of(self, *changes: Change) -> list[Finding]:
         """Return the findings that went one of these ways."""
         return [finding for finding in self.findings if finding.change in changes]
+
+    @property
+    def tells(self) -> bool:
+        """Whether any check of one run could be held against the other's."""
+        told = (Change.SAME, Change.WORSE, Change.BETTER, Change.GONE)
+        return any(finding.rows is not None for finding in self.of(*told))
 
     @property
     def blocking(self) -> list[Finding]:
@@ -136,15 +144,8 @@ def _case(
     machines: str,
 ) -> Iterator[Finding]:
     before = _that_ran(before)
-    if after is None or (before and not _that_ran(after)):
-        for what, outcome in (before.outcomes if before else {}).items():
-            reason = after.reasons.get(what) if after else None
-            words = reason or f"was {outcome}; there is no such case now"
-            yield Finding(case=name, what=what, change=Change.GONE, words=words)
-        return
-    if before is None:
-        for what, outcome in after.outcomes.items():
-            yield Finding(case=name, what=what, change=Change.NEW, words=outcome)
+    if before is None or after is None or not _that_ran(after):
+        yield from _only_one(name, before, after)
         return
     for what in dict.fromkeys((*before.outcomes, *after.outcomes)):
         yield _check(name, what, before, after, rtol_of)
@@ -163,6 +164,21 @@ def _case(
         peaks = before.peak_bytes, after.peak_bytes
         found = _amount(name, MEMORY, *peaks, noise.of_memory)
         yield replace(found, of_machine=True)
+
+
+def _only_one(
+    name: str, before: KeptCase | None, after: KeptCase | None
+) -> Iterator[Finding]:
+    """Yield a finding a check of a case that one of two runs lacks."""
+    if before is None:
+        change, outcomes = Change.NEW, after.outcomes if after else {}
+    else:
+        change, outcomes = Change.GONE, before.outcomes
+    for what in outcomes:
+        words = "no such case before" if before is None else "no such case now"
+        if before is not None and after is not None:
+            words = after.reasons.get(what, words)
+        yield Finding(case=name, what=what, change=change, words=words, of_case=True)
 
 
 def _that_ran(case: KeptCase | None) -> KeptCase | None:

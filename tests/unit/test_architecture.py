@@ -51,7 +51,6 @@ LAYERS = (
     ("progress", "runner"),
     ("release.*", "terminal"),
     ("conclude",),
-    ("release.gate",),
     ("release.commands", "parity_session"),
     # people
     ("plugin", "cli"),
