@@ -242,9 +242,14 @@ def _amount(
     change = rule(before, after)
     words = ""
     if change is not Change.SAME:
-        one, two = (f"{value / 2**20:,.1f} MB" for value in (before, after))
+        one, two = (_bytes(value) for value in (before, after))
         words = f"{one} → {two} ({after / before - 1:+.0%})" if before else two
     return Finding(case=name, what=what, change=change, words=words)
+
+
+def _bytes(value: int) -> str:
+    large = value >= 2**20
+    return f"{value / 2**20:,.1f} MB" if large else f"{value / 2**10:,.0f} KB"
 
 
 def _benchmarks(

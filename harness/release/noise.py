@@ -29,6 +29,7 @@ PEAK_GROWTH = 1.25
 """And of a largest error a quarter."""
 
 SIZE_GROWTH = 1.02
+SIZE_BYTES = 64 * 2**10
 """One build made in two folders differs by 1 %: exporters write paths into files."""
 
 MEMORY_GROWTH = 1.25
@@ -70,7 +71,7 @@ def of_peak(before: float, after: float, floor: float | None) -> Change:
 
 def of_size(before: int, after: int) -> Change:
     """Hold the size of deployed files against another."""
-    return _moved(before, after, 0.0, SIZE_GROWTH)
+    return _moved(before, after, SIZE_BYTES, SIZE_GROWTH)
 
 
 def of_memory(before: int, after: int) -> Change:

@@ -16,9 +16,9 @@ RtolOf = Callable[[str, KeptRow], float]
 """Case and row to the rtol of the tier that it is judged by."""
 
 
-def rows_of(case: KeptCase, what: str) -> dict[tuple[str, str, str], KeptRow]:
-    """Return the rows of one check, by what they are known by."""
-    return {row.key: row for row in case.rows if row.what == what}
+def rows_of(case: KeptCase, what: str) -> list[KeptRow]:
+    """Return the rows of one check."""
+    return [row for row in case.rows if row.what == what]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,9 +34,7 @@ def compare_rows(
     name: str, what: str, before: KeptCase, after: KeptCase, rtol_of: RtolOf
 ) -> Iterator[Compared]:
     """Hold the rows of one check against another run's, over the union of both."""
-    one, two = rows_of(before, what), rows_of(after, what)
-    for key in dict.fromkeys((*one, *two)):
-        was, is_ = one.get(key), two.get(key)
+    for was, is_ in paired(rows_of(before, what), rows_of(after, what)):
         row = is_ or was
         place = f"{row.module or row.probe} ({row.sample})" if row else ""
         if was is None or is_ is None:
@@ -54,6 +52,34 @@ def compare_rows(
         yield Compared(
             change=found.change, words=f"{place}: {found.words}", factor=found.factor
         )
+
+
+def paired(
+    before: Sequence[KeptRow], after: Sequence[KeptRow]
+) -> Iterator[tuple[KeptRow | None, KeptRow | None]]:
+    """Yield each row with its counterpart, if there is one.
+
+    Another exporter names values otherwise: what is left over by name is paired by what
+    it is, the value of one module with one shape and one magnitude.
+    """
+    by_name = {row.key: row for row in after}
+    alone = []
+    for row in before:
+        if row.key in by_name:
+            yield row, by_name.pop(row.key)
+        else:
+            alone.append(row)
+    by_value: dict[tuple[object, ...], list[KeptRow]] = {}
+    for row in by_name.values():
+        by_value.setdefault(_value(row), []).append(row)
+    for row in alone:
+        found = by_value.get(_value(row))
+        yield row, found.pop(0) if found else None
+    yield from ((None, row) for rows in by_value.values() for row in rows)
+
+
+def _value(row: KeptRow) -> tuple[object, ...]:
+    return row.sample, row.module or row.probe, row.shape, f"{row.expected_rms:.3g}"
 
 
 def one_question(row: KeptRow, before: KeptCase, after: KeptCase) -> bool:
