@@ -12,6 +12,7 @@ import json
 import lzma
 import subprocess
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import date
 from pathlib import Path
@@ -136,7 +137,8 @@ def save_baseline(baseline: Baseline, folder: Path) -> Path:
         temporary.write_bytes(lzma.compress(text.encode()))
         temporary.replace(path)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink()
         msg = f"{path} cannot be written ({error.strerror}); the baseline is as it was."
         raise ParityError(msg) from error
     return path

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -103,16 +104,22 @@ def _other_reference(
         noise.SAME_REFERENCE * max(was.expected_rms, is_.expected_rms),
         noise.RMS_FLOORS * max(was.floor or 0.0, is_.floor or 0.0),
     )
-    # Written so that a reference which is not finite is only like one that is not.
-    if str(was.expected_rms) == str(is_.expected_rms):
+    if was.nonfinite or is_.nonfinite:
+        # The reference's rms is of the places at which both sides are finite.
         return ""
-    if not abs(was.expected_rms - is_.expected_rms) <= rounding:
+    if abs(was.expected_rms - is_.expected_rms) > rounding:
         return f"the reference's rms was {was.expected_rms:g}, is {is_.expected_rms:g}"
     return ""
 
 
 def _row(was: KeptRow, is_: KeptRow, step: int) -> Compared:
     """Hold two errors of the same value against each other."""
+    if was.nonfinite != is_.nonfinite:
+        return Compared(
+            change=Change.WORSE if is_.nonfinite > was.nonfinite else Change.BETTER,
+            words=f"not finite at {was.nonfinite:,} → {count(is_.nonfinite, 'place')}",
+            factor=math.inf,
+        )
     floor = max(was.floor, is_.floor) if was.floor and is_.floor else None
     rms = noise.of_rms(was.rms, is_.rms, floor)
     peak = noise.of_peak(was.atol[step], is_.atol[step], floor)
@@ -140,7 +147,7 @@ def _row(was: KeptRow, is_: KeptRow, step: int) -> Compared:
 
 
 def _factor(before: float, after: float) -> float:
-    return after / before if before else float("inf")
+    return after / before if before else math.inf
 
 
 def together(what: str, rows: Sequence[Compared]) -> tuple[Change, str]:
@@ -162,4 +169,4 @@ def together(what: str, rows: Sequence[Compared]) -> tuple[Change, str]:
 
 
 def _loudness(row: Compared) -> float:
-    return max(row.factor, 1.0 / row.factor) if row.factor else float("inf")
+    return max(row.factor, 1.0 / row.factor) if row.factor else math.inf

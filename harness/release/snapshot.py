@@ -20,7 +20,7 @@ DIGITS = 3
 REFERENCE_DIGITS = 6
 """Of what identifies a reference, which may differ by rounding only."""
 
-_ROW = ("sample", "probe", "expected_rms", "floor", "rms")
+_ROW = ("sample", "probe", "nonfinite", "expected_rms", "floor", "rms")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +33,7 @@ class KeptRow:
         probe: Name of the value.
         module: Module path, empty for outputs.
         shape: Of the reference's array.
+        nonfinite: Places at which one side alone is finite; the errors leave them out.
         expected_rms: Root mean square of the reference's values.
         floor: The noise floor that the error is counted in; None if not known.
         rms: The error's rms; NaN where it could not be measured.
@@ -45,6 +46,7 @@ class KeptRow:
     probe: str
     module: str
     shape: tuple[int, ...]
+    nonfinite: int
     expected_rms: float
     floor: float | None
     rms: float
@@ -261,6 +263,7 @@ def _rows(case: Mapping[str, Any]) -> Iterator[KeptRow]:
             probe=probe["probe"],
             module=probe["module"],
             shape=tuple(row["expected_shape"]),
+            nonfinite=row["nonfinite_mismatched"],
             expected_rms=_short(row["expected_rms"], REFERENCE_DIGITS),
             floor=None if floor is None else _short(floor),
             rms=_short(row["rms"]),
@@ -312,7 +315,8 @@ def _case_rows(
 ) -> Iterator[KeptRow]:
     ladder = zip(*columns["atol"], strict=True)
     plain = zip(*(columns[name] for name in _ROW), strict=True)
-    for (sample, at, expected_rms, floor, rms), atol in zip(plain, ladder, strict=True):
+    for values, atol in zip(plain, ladder, strict=True):
+        sample, at, nonfinite, expected_rms, floor, rms = values
         what, probe, module, shape = probes[at]
         yield KeptRow(
             sample=sample,
@@ -320,6 +324,7 @@ def _case_rows(
             probe=probe,
             module=module,
             shape=tuple(shape),
+            nonfinite=nonfinite,
             expected_rms=float(expected_rms),
             floor=None if floor is None else float(floor),
             rms=float(rms),
