@@ -1,4 +1,4 @@
-"""`parity diff`, `baseline`, `gate` and `history`."""
+"""The commands `parity diff`, `baseline`, `gate` and `history`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from harness.report.text import count
 from harness.terminal import BASELINES, JUDGED_BY, RUNS, print_lines
 
 PAGE = "gate.md"
@@ -160,4 +161,24 @@ def gate_command(
     return decision.code
 
 
-COMMANDS = (diff_command, baseline, gate_command)
+@click.command("history")
+@click.argument("case")
+@RUNS
+@JUDGED_BY
+@click.option("--newest", default=30, show_default=True, help="Of this many runs.")
+def history_command(*, case: str, runs: str, suite: Path | None, newest: int) -> int:
+    """Plot a CASE's error and time over the kept runs, and mark where they moved."""
+    from harness.release.history import kept_runs, steps
+    from harness.release.history_page import history_lines
+    from harness.release.tiers import judges_of, rtol_by
+
+    found, unreadable = kept_runs(Path(runs).expanduser(), case, newest)
+    last = found[-1]
+    rtol_of = rtol_by(judges_of([last], suite), last)
+    print_lines(history_lines(case, list(steps(case, found, rtol_of))))
+    if unreadable:
+        click.echo(f"  {count(unreadable, 'run')} of another version left out")
+    return 0
+
+
+COMMANDS = (diff_command, baseline, gate_command, history_command)

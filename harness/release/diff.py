@@ -11,7 +11,7 @@ from harness.release import noise
 from harness.release.noise import Change
 from harness.release.rows import RtolOf, compare_rows, rows_of, together
 from harness.release.snapshot import Benchmark, KeptCase, Snapshot
-from harness.report.text import count
+from harness.report.text import count, in_bytes
 
 SIZE, MEMORY, SETTINGS, COVERAGE = "size", "memory", "settings", "coverage"
 
@@ -242,14 +242,9 @@ def _amount(
     change = rule(before, after)
     words = ""
     if change is not Change.SAME:
-        one, two = (_bytes(value) for value in (before, after))
+        one, two = (in_bytes(value) for value in (before, after))
         words = f"{one} → {two} ({after / before - 1:+.0%})" if before else two
     return Finding(case=name, what=what, change=change, words=words)
-
-
-def _bytes(value: int) -> str:
-    large = value >= 2**20
-    return f"{value / 2**20:,.1f} MB" if large else f"{value / 2**10:,.0f} KB"
 
 
 def _benchmarks(

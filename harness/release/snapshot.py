@@ -122,6 +122,7 @@ class Snapshot:
         environment: Machine, versions and commit, as a report has them.
         cases: By the name that summaries give them.
         benchmarks: Repeated measurements, where some were made.
+        names: All cases of the run, also where only one was read; not written.
 
     """
 
@@ -130,6 +131,7 @@ class Snapshot:
     environment: Mapping[str, Any]
     cases: Mapping[str, KeptCase]
     benchmarks: tuple[Benchmark, ...] = ()
+    names: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -182,8 +184,12 @@ def benchmarks_of(entries: Iterable[Mapping[str, Any]]) -> tuple[Benchmark, ...]
     )
 
 
-def load_snapshot(path: Path) -> Snapshot:
+def load_snapshot(path: Path, only: str = "") -> Snapshot:
     """Read what comparing needs of a finished run's report.
+
+    Args:
+        path: The report.
+        only: The case to read, where no other is needed; it may then be lacking.
 
     Raises:
         SuiteError: The report cannot be read.
@@ -191,13 +197,13 @@ def load_snapshot(path: Path) -> Snapshot:
     """
     data = read_report(path)
     try:
-        return snapshot(data)
+        return snapshot(data, only)
     except (KeyError, TypeError, ValueError) as error:
         raise damaged(path, error) from error
 
 
-def snapshot(report: Mapping[str, Any]) -> Snapshot:
-    """Return what comparing needs of a report's JSON."""
+def snapshot(report: Mapping[str, Any], only: str = "") -> Snapshot:
+    """Return what comparing needs of a report's JSON, of one case if it is named."""
     names = names_of((case["suite"], case["case"]) for case in report["cases"])
     told: dict[str, list[Mapping[str, str]]] = {}
     for verdict in report["verdicts"]:
@@ -216,8 +222,14 @@ def snapshot(report: Mapping[str, Any]) -> Snapshot:
         cases={
             name: _kept(case, told.get(name, ()))
             for name, case in sorted(cases.items())
+            if only in {"", name}
         },
-        benchmarks=benchmarks_of(report.get("benchmarks", ())),
+        benchmarks=tuple(
+            entry
+            for entry in benchmarks_of(report.get("benchmarks", ()))
+            if only in {"", entry.case}
+        ),
+        names=tuple(sorted(cases)),
     )
 
 
