@@ -115,7 +115,13 @@ def baseline_list(*, runs: str, baselines: str) -> int:
 
 @click.command("gate")
 @click.argument("run_name", metavar="[RUN]", default="last")
-@click.option("--baseline", "against", default="", help="Its name or path.")
+@click.option(
+    "--baseline",
+    "against",
+    default="",
+    metavar="NAME",
+    help="Its name or path; when left out the only one, or that of the suite's folder.",
+)
 @RUNS
 @BASELINES
 @JUDGED_BY
@@ -127,7 +133,7 @@ def gate_command(
     Exit codes: 0 ship, 1 do not, 2 cannot say.
     """
     from harness.conclude import judged_again, tell_ci
-    from harness.release.baseline import find_baseline, load_baseline
+    from harness.release.baseline import baselines_in, find_baseline, load_baseline
     from harness.release.diff import diff
     from harness.release.gate import decide
     from harness.release.gate_page import gate_lines, gate_markdown
@@ -141,7 +147,9 @@ def gate_command(
     folder, beside = _folders(runs, baselines)
     path = find_run(folder, run_name)
     kept = load_snapshot(path)
-    held = load_baseline(find_baseline(beside, against or kept.name))
+    there = baselines_in(beside)
+    only = str(there[0]) if len(there) == 1 else kept.name
+    held = load_baseline(find_baseline(beside, against or only))
     judges = judges_of([kept], suite)
     report = load_report(folder, str(path))
     verdicts, since = judged_again(
