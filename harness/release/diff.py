@@ -29,6 +29,7 @@ class Finding:
         change: What became of it.
         words: That in a phrase with numbers; empty for what is the same.
         rows: For a check, how many of its rows went which way.
+        factor: How many times the error of its loudest row is another.
         of_machine: Whether it is time or memory, which another machine changes.
         of_case: Whether it says that one run lacks the whole case.
 
@@ -39,6 +40,7 @@ class Finding:
     change: Change
     words: str = ""
     rows: Mapping[Change, int] | None = None
+    factor: float = 1.0
     of_machine: bool = False
     of_case: bool = False
 
@@ -65,8 +67,9 @@ class Diff:
     machines: str
 
     def of(self, *changes: Change) -> list[Finding]:
-        """Return the findings that went one of these ways."""
-        return [finding for finding in self.findings if finding.change in changes]
+        """Return the findings that went one of these ways, the loudest first."""
+        found = [finding for finding in self.findings if finding.change in changes]
+        return sorted(found, key=lambda finding: -finding.factor)
 
     @property
     def tells(self) -> bool:
@@ -200,16 +203,21 @@ def _check(
         words = f"was {was}, {is_}: {after.reasons[what]}"
         return Finding(case=name, what=what, change=Change.WORSE, words=words)
     compared = list(compare_rows(name, what, before, after, rtol_of))
-    rows = Counter(row.change for row in compared)
-    change, words = together(what, compared)
+    found = together(what, compared)
+    change, words = found.change, found.words
     if was in _PASSED and is_ not in _PASSED:
-        change, words = (
-            Change.WORSE,
-            f"was {was}, {is_}; {words or after.reasons[what]}",
-        )
+        change = Change.WORSE
+        words = f"was {was}, {is_}; {words or after.reasons[what]}"
     elif change is Change.SAME and was not in _PASSED and is_ in _PASSED:
         change, words = Change.BETTER, f"was {was}, {is_}"
-    return Finding(case=name, what=what, change=change, words=words, rows=rows)
+    return Finding(
+        case=name,
+        what=what,
+        change=change,
+        words=words,
+        rows=Counter(row.change for row in compared),
+        factor=found.factor,
+    )
 
 
 def _settings(name: str, before: KeptCase, after: KeptCase) -> Finding:

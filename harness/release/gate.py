@@ -133,7 +133,7 @@ def decide(
             # A case that is gone is one reason, however many checks it had.
             name=finding.case if finding.of_case else name,
             kind=finding.change.value,
-            words=finding.words,
+            words=_with_picture(finding.words, told.get(name)),
         )
         for name, finding in worse.items()
         if name not in failing
@@ -155,7 +155,12 @@ def _why(verdict: CaseVerdict, finding: Finding | None) -> str:
     words = verdict.reason
     if verdict.first is not None and verdict.outcome is not Outcome.STALE_GAP:
         words += f"; first at {verdict.first.row.module or verdict.first.row.probe}"
-    return f"{words}; {finding.words}" if finding else words
+    return _with_picture(f"{words}; {finding.words}" if finding else words, verdict)
+
+
+def _with_picture(words: str, verdict: CaseVerdict | None) -> str:
+    """Add how far the picture is off, and which component brings that."""
+    return f"{words}; {verdict.picture}" if verdict and verdict.picture else words
 
 
 def _known(gaps: Sequence[Gap], told: Mapping[str, CaseVerdict]) -> Iterator[Excused]:

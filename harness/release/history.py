@@ -17,12 +17,10 @@ from harness.errors import ParityError, SuiteError
 from harness.release.diff import Diff, Finding, diff
 from harness.release.noise import Change
 from harness.release.rows import RtolOf, rows_of
-from harness.release.snapshot import KeptCase, Snapshot, load_snapshot
+from harness.release.snapshot import KeptCase, Snapshot, load_snapshot, psnr_db
 from harness.report.record import LAYERS, OUTPUTS
 from harness.report.run_folder import REPORT
 from harness.report.text import few, in_floors
-
-PEAK = 255.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +31,7 @@ class Step:
         run: Its id.
         error: The worst error of its outputs, in noise floors; of pictures the rms in
             levels; None where nothing was compared.
-        picture: Whether it is of pictures.
+        words: The error with its unit; of pictures their PSNR.
         latency: Median of the first benchmark; None without one.
         metric: The benchmark's name.
         size_bytes: Of what is deployed.
@@ -44,22 +42,12 @@ class Step:
 
     run: str
     error: float | None
-    picture: bool
+    words: str
     latency: float | None
     metric: str
     size_bytes: int
     moved: tuple[Finding, ...] = ()
     since: tuple[str, ...] = ()
-
-    @property
-    def error_words(self) -> str:
-        """The error with its unit."""
-        if self.error is None:
-            return "not compared"
-        if not self.picture:
-            return in_floors(self.error)
-        decibels = math.inf if not self.error else 20 * math.log10(PEAK / self.error)
-        return f"{decibels:.1f} dB"
 
 
 def kept_runs(runs: Path, case: str, newest: int) -> tuple[list[Snapshot], int]:
@@ -132,26 +120,31 @@ def _since(found: Diff, before: Snapshot, after: Snapshot) -> Iterator[str]:
 
 def _step(case: str, run: Snapshot) -> Step:
     kept = run.cases[case]
+    error, words = _error(kept)
     times = [entry for entry in run.benchmarks if entry.case == case]
     return Step(
         run=run.id,
-        error=_error(kept),
-        picture=any(row.what == IMAGE for row in kept.rows),
+        error=error,
+        words=words,
         latency=statistics.median(times[0].runs) if times else None,
         metric=times[0].metric if times else "",
         size_bytes=kept.size_bytes,
     )
 
 
-def _error(case: KeptCase) -> float | None:
-    for what in (IMAGE, OUTPUTS, LAYERS):
-        rows = rows_of(case, what)
-        errors = [row.rms if what == IMAGE else row.floors for row in rows]
-        known = [
-            math.inf if math.isnan(error) else error
-            for error in errors
-            if error is not None
-        ]
+def _error(case: KeptCase) -> tuple[float | None, str]:
+    """Return the worst error of what a case puts out, and that in words."""
+    pictures = [_finite(row.rms) for row in rows_of(case, IMAGE)]
+    if pictures:
+        return max(pictures), f"{psnr_db(max(pictures)):.1f} dB"
+    for what in (OUTPUTS, LAYERS):
+        floors = [row.floors for row in rows_of(case, what)]
+        known = [_finite(value) for value in floors if value is not None]
         if known:
-            return max(known)
-    return None
+            return max(known), in_floors(max(known))
+    return None, "not compared"
+
+
+def _finite(error: float) -> float:
+    """Return an error that can be compared: one that is not finite is the largest."""
+    return math.inf if math.isnan(error) else error

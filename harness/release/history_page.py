@@ -21,7 +21,7 @@ def history_lines(case: str, steps: Sequence[Step]) -> Iterator[Line]:
         latency = "" if step.latency is None else f"{step.metric} {step.latency:.4g}"
         size = in_bytes(step.size_bytes)
         mark = "◆" if step.moved else " "
-        text = f"  {mark} {step.run:<22} {step.error_words:>16} {size:>11}  {latency}"
+        text = f"  {mark} {step.run:<22} {step.words:>16} {size:>11}  {latency}"
         yield Line(text=text.rstrip(), tone=_tone(step))
         for finding in step.moved:
             words = f"{finding.what} {finding.change}: {finding.words}"

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from harness.e2e.plan import IMAGE
 from harness.ladder import RTOL_LADDER
 from harness.release import noise
 from harness.release.noise import Change
-from harness.release.snapshot import KeptCase, KeptRow
+from harness.release.snapshot import KeptCase, KeptRow, psnr_db
 from harness.report.record import LAYERS
 from harness.report.text import count, in_floors
 
@@ -24,7 +25,7 @@ def rows_of(case: KeptCase, what: str) -> list[KeptRow]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """What became of one row, in words, and how much by."""
+    """What became of one row, in words, and how many times the error is another."""
 
     change: Change
     words: str = ""
@@ -127,17 +128,20 @@ def _row(was: KeptRow, is_: KeptRow, step: int) -> Compared:
         return Compared(change=Change.SAME)
     words, factor = [], 1.0
     if rms is not Change.SAME:
-        if was.floors is not None and is_.floors is not None:
+        if is_.what == IMAGE:
+            one, two = psnr_db(was.rms), psnr_db(is_.rms)
+            words.append(f"PSNR {one:.1f} → {two:.1f} dB")
+        elif was.floors is not None and is_.floors is not None:
             words.append(f"{in_floors(was.floors)} → {in_floors(is_.floors)}")
         else:
             words.append(f"rms error {was.rms:.3e} → {is_.rms:.3e}")
-        factor = _factor(was.rms, is_.rms)
+        factor = _apart(was.rms, is_.rms)
     if peak is not Change.SAME:
         rtol = f"at rtol {RTOL_LADDER[step]:.0e}" if step else "at rtol 0"
         words.append(
             f"required atol {was.atol[step]:.3e} → {is_.atol[step]:.3e} {rtol}"
         )
-        factor = max(factor, _factor(was.atol[step], is_.atol[step]), key=abs)
+        factor = max(factor, _apart(was.atol[step], is_.atol[step]))
     worse = Change.WORSE in {rms, peak}
     return Compared(
         change=Change.WORSE if worse else Change.BETTER,
@@ -146,11 +150,12 @@ def _row(was: KeptRow, is_: KeptRow, step: int) -> Compared:
     )
 
 
-def _factor(before: float, after: float) -> float:
-    return after / before if before else math.inf
+def _apart(before: float, after: float) -> float:
+    small, large = sorted((before, after))
+    return large / small if small > 0.0 and math.isfinite(large) else math.inf
 
 
-def together(what: str, rows: Sequence[Compared]) -> tuple[Change, str]:
+def together(what: str, rows: Sequence[Compared]) -> Compared:
     """Return what became of a check, and its loudest row in words."""
     by_change: dict[Change, list[Compared]] = {}
     for row in rows:
@@ -162,11 +167,7 @@ def together(what: str, rows: Sequence[Compared]) -> tuple[Change, str]:
         order = [Change.WORSE, Change.INCOMPARABLE, Change.BETTER]
     for change in order:
         if found := by_change.get(change):
-            loudest = max(found, key=_loudness)
+            loudest = max(found, key=lambda row: row.factor)
             number = f"{len(found):,} of {count(len(rows), 'value')}"
-            return change, f"{number}; {loudest.words}"
-    return Change.SAME, ""
-
-
-def _loudness(row: Compared) -> float:
-    return max(row.factor, 1.0 / row.factor) if row.factor else math.inf
+            return replace(loudest, words=f"{number}; {loudest.words}")
+    return Compared(change=Change.SAME)

@@ -20,6 +20,9 @@ DIGITS = 3
 REFERENCE_DIGITS = 6
 """Of what identifies a reference, which may differ by rounding only."""
 
+PEAK = 255.0
+"""Of a picture's levels."""
+
 _ROW = ("sample", "probe", "nonfinite", "expected_rms", "floor", "rms")
 
 
@@ -65,6 +68,15 @@ class KeptRow:
         if self.rms == 0.0:
             return 0.0
         return self.rms / self.floor if self.floor else math.inf
+
+
+def psnr_db(rms: float) -> float:
+    """Return a picture's peak signal to noise from its error's rms.
+
+    >>> round(psnr_db(2.55)), psnr_db(0.0)
+    (40, inf)
+    """
+    return 20 * math.log10(PEAK / rms) if rms > 0.0 else math.inf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
