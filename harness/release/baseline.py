@@ -170,7 +170,7 @@ def load_baseline(path: Path) -> Baseline:
             snapshot=Snapshot.from_json(data["snapshot"]),
         )
     except (KeyError, TypeError, ValueError) as error:
-        raise damaged(path, error) from error
+        raise damaged(path, error, "restore it, or accept a run again") from error
 
 
 def _accepted(data: Mapping[str, Any]) -> Accepted:

@@ -44,6 +44,11 @@ class Finding:
     of_machine: bool = False
     of_case: bool = False
 
+    @property
+    def name(self) -> str:
+        """The case, and what of it unless all of it is meant."""
+        return self.case if self.of_case else f"{self.case}/{self.what}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diff:
@@ -153,6 +158,9 @@ def _case(
     for what in dict.fromkeys((*before.outcomes, *after.outcomes)):
         yield _check(name, what, before, after, rtol_of)
     yield _settings(name, before, after)
+    if not before.rows or not after.rows:
+        # A stage ended without an answer: nothing was deployed, or nothing ran.
+        return
     yield _coverage(name, before, after)
     yield _amount(name, SIZE, before.size_bytes, after.size_bytes, noise.of_size)
     if machines:

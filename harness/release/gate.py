@@ -107,9 +107,10 @@ def decide(
 
     """
     gaps = tuple(gaps)
+    by_name = {f"{names[v.key]}/{v.what}": v for v in verdicts}
     told = {
-        f"{names[verdict.key]}/{verdict.what}": verdict
-        for verdict in verdicts
+        name: verdict
+        for name, verdict in sorted(by_name.items())
         if not skipped(verdict, required)
     }
     worse = {f"{finding.case}/{finding.what}": finding for finding in found.blocking}
@@ -131,7 +132,7 @@ def decide(
     reasons += [
         Reason(
             # A case that is gone is one reason, however many checks it had.
-            name=finding.case if finding.of_case else name,
+            name=finding.name,
             kind=finding.change.value,
             words=_with_picture(finding.words, told.get(name)),
         )

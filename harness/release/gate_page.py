@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from harness.release.gate import CANNOT_SAY, SHIP, Decision, Excused, Reason
 from harness.release.noise import Change
-from harness.release.screen import SHOWN, listed, notes, totals
-from harness.report.text import Line, count, wrapped
+from harness.release.screen import SHOWN, also, and_more, listed, notes, totals
+from harness.report.text import INDENT, Line, count, wrapped
 
 _WORDS = ("SHIP", "DO NOT SHIP", "CANNOT SAY")
 
@@ -39,12 +39,18 @@ def _against(decision: Decision) -> str:
 
 
 def _reasons(reasons: Sequence[Reason], most: int) -> Iterator[Line]:
-    for number, reason in enumerate(reasons[:most], 1):
-        yield Line(text=f" {number:>2}  {reason.name}   {reason.kind}", tone="bad")
-        yield from wrapped(reason.words)
-    if len(reasons) > most:
-        more = count(len(reasons) - most, "more reason")
-        yield Line(text=f"     and {more}, in gate.md", tone="bad")
+    together: dict[tuple[str, str], list[str]] = {}
+    for reason in reasons:
+        together.setdefault((reason.kind, reason.words), []).append(reason.name)
+    for number, ((kind, words), names) in enumerate(together.items(), 1):
+        if number > most:
+            more = count(len(together) - most, "more reason")
+            yield Line(text=f"     and {more}, in gate.md", tone="bad")
+            return
+        text = f" {number:>2}  {names[0]}{and_more(names)}   {kind}"
+        yield Line(text=text, tone="bad")
+        yield from wrapped(words)
+        yield from also(names, INDENT)
 
 
 def _excused(excused: Sequence[Excused]) -> Iterator[Line]:

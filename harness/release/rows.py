@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from harness.e2e.plan import IMAGE
@@ -36,7 +36,9 @@ def compare_rows(
     name: str, what: str, before: KeptCase, after: KeptCase, rtol_of: RtolOf
 ) -> Iterator[Compared]:
     """Hold the rows of one check against another run's, over the union of both."""
-    for was, is_ in paired(rows_of(before, what), rows_of(after, what)):
+    one, two = rows_of(before, what), rows_of(after, what)
+    otherwise = {row.sample for row in two if not one_question(row, before, after)}
+    for was, is_ in paired(one, two, otherwise):
         row = is_ or was
         place = f"{row.module or row.probe} ({row.sample})" if row else ""
         if was is None or is_ is None:
@@ -44,11 +46,12 @@ def compare_rows(
                 change=Change.NEW if was is None else Change.GONE, words=place
             )
             continue
-        if was == is_ and one_question(was, before, after):
-            yield Compared(change=Change.SAME)
-            continue
-        if other := _other_reference(was, is_, before, after):
+        other = "other weights, configuration or inputs"
+        if is_.sample in otherwise or (other := _other_reference(was, is_)):
             yield Compared(change=Change.INCOMPARABLE, words=f"{place}: {other}")
+            continue
+        if was == is_:
+            yield Compared(change=Change.SAME)
             continue
         found = _row(was, is_, RTOL_LADDER.index(rtol_of(name, is_)))
         yield Compared(
@@ -57,17 +60,21 @@ def compare_rows(
 
 
 def paired(
-    before: Sequence[KeptRow], after: Sequence[KeptRow]
+    before: Sequence[KeptRow], after: Sequence[KeptRow], otherwise: Collection[str] = ()
 ) -> Iterator[tuple[KeptRow | None, KeptRow | None]]:
     """Yield each row with its counterpart, if there is one.
 
-    Another exporter names values otherwise: what is left over by name is paired by what
-    it is, the value of one module with one shape and one magnitude.
+    Another exporter names layers otherwise, or gives a name to another value: what the
+    names leave over is paired by what it is, the value of one module with one shape and
+    one magnitude. Of samples in `otherwise`, which ask another question, names alone
+    tell.
     """
     by_name = {row.key: row for row in after}
     alone = []
     for row in before:
-        if row.key in by_name:
+        named = by_name.get(row.key)
+        must_match = row.what == LAYERS and row.sample not in otherwise
+        if named and not (must_match and _other_reference(row, named)):
             yield row, by_name.pop(row.key)
         else:
             alone.append(row)
@@ -93,12 +100,8 @@ def one_question(row: KeptRow, before: KeptCase, after: KeptCase) -> bool:
     return not one or not two or one == two
 
 
-def _other_reference(
-    was: KeptRow, is_: KeptRow, before: KeptCase, after: KeptCase
-) -> str:
+def _other_reference(was: KeptRow, is_: KeptRow) -> str:
     """Say why errors of two rows mean different things; empty if they do not."""
-    if not one_question(is_, before, after):
-        return "other weights, configuration or inputs"
     if was.shape != is_.shape:
         return f"shape {list(was.shape)} before, {list(is_.shape)} now"
     rounding = max(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from harness.release.diff import MEMORY, Diff, Finding
 from harness.release.noise import Change
@@ -32,15 +32,40 @@ def _elsewhere(finding: Finding) -> bool:
 
 
 def listed(findings: Sequence[Finding], *, tone: str = "") -> Iterator[Line]:
-    """Yield a line and its reason for each of the first findings."""
-    for finding in findings[:SHOWN]:
-        name = f"{finding.case}/{finding.what}"
-        yield Line(text=f" {finding.change.upper():<12} {name}", tone=tone)
-        yield from wrapped(finding.words, indent=" " * 14)
-    if left := findings[SHOWN:]:
-        cases = list(dict.fromkeys(finding.case for finding in left))
-        text = f"and {len(left):,} more {left[0].change}, of {few(cases)}"
+    """Yield a line and its reason for each of the first findings, like together."""
+    together = alike((finding.name, finding.words) for finding in findings)
+    for words, names in list(together.items())[:SHOWN]:
+        text = f" {findings[0].change.upper():<12} {names[0]}{and_more(names)}"
+        yield Line(text=text, tone=tone)
+        yield from wrapped(words, indent=" " * 14)
+        yield from also(names, indent=" " * 14)
+    left = [name for names in list(together.values())[SHOWN:] for name in names]
+    if left:
+        text = f"and {len(left):,} more {findings[0].change}: {few(left)}"
         yield from wrapped(text, indent=" " * 14, tone="quiet")
+
+
+def alike(told: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    """Return words to the names that they are said of.
+
+    >>> alike([("a/layers", "gone"), ("a/outputs", "gone"), ("b/size", "+9%")])
+    {'gone': ['a/layers', 'a/outputs'], '+9%': ['b/size']}
+    """
+    together: dict[str, list[str]] = {}
+    for name, words in dict.fromkeys(told):
+        together.setdefault(words, []).append(name)
+    return together
+
+
+def and_more(names: Sequence[str]) -> str:
+    """Return how many names there are beside the first."""
+    return f" and {len(names) - 1:,} more" if names[1:] else ""
+
+
+def also(names: Sequence[str], indent: str) -> Iterator[Line]:
+    """Yield the names beside the first, or the first of them."""
+    if names[1:]:
+        yield from wrapped(f"also {few(names[1:])}", indent=indent, tone="quiet")
 
 
 def totals(found: Diff) -> Iterator[Line]:

@@ -218,7 +218,8 @@ def snapshot(report: Mapping[str, Any], only: str = "") -> Snapshot:
     """Return what comparing needs of a report's JSON, of one case if it is named."""
     names = names_of((case["suite"], case["case"]) for case in report["cases"])
     told: dict[str, list[Mapping[str, str]]] = {}
-    for verdict in report["verdicts"]:
+    # In a report their order is that of a set.
+    for verdict in sorted(report["verdicts"], key=lambda one: one["id"]):
         case = verdict["id"].rpartition("/")[0]
         told.setdefault(names[verdict["suite"], case], []).append(verdict)
     cases = {names[case["suite"], case["case"]]: case for case in report["cases"]}

@@ -179,10 +179,10 @@ def read_report(path: Path) -> dict[str, Any]:
     return cast("dict[str, Any]", data)
 
 
-def damaged(path: Path, error: Exception) -> SuiteError:
+def damaged(path: Path, error: Exception, mend: str = "run again") -> SuiteError:
     """Return the error that a file is not what its schema says."""
     what = f"{type(error).__name__}: {error}"
-    return SuiteError(f"{path} is damaged ({what}); run again.")
+    return SuiteError(f"{path} is damaged ({what}); {mend}.")
 
 
 def _report(data: Mapping[str, Any]) -> Report:

@@ -92,7 +92,7 @@ def test_an_exporter_flag_that_the_converter_cannot_follow_is_the_reason(branch)
     page = gated(branch, code=2)
 
     assert page.code == 1, page.text
-    assert page.has(f"{APP}/outputs convert")
+    assert page.has(f"1 {APP}/layers and 3 more convert")
     assert page.has("it has no operator GroupNormalization")
     assert not page.has(f"{CASES[0]}/outputs")
 
@@ -190,6 +190,7 @@ def test_a_gap_that_expires_fails_a_plain_run_and_the_gate(branch):
     assert ran.has("gap expired 2020-01-31, accepted by B. Owner")
     page = branch.parity("gate")
     assert page.code == 1, page.text
+    assert page.has(f"{APP}/layers stale-gap")
     assert page.has(f"{APP}/outputs stale-gap")
 
 

@@ -323,11 +323,11 @@ def test_a_run_without_repeated_measurements_says_that_time_has_no_verdict():
 
 def test_every_line_fits_and_a_long_list_is_cut():
     many = [record(output(1), case=f"unet{n}/mnn/fp32") for n in range(40)]
-    worse = [record(output(99), case=f"unet{n}/mnn/fp32") for n in range(40)]
+    worse = [record(output(99 + n), case=f"unet{n}/mnn/fp32") for n in range(40)]
 
     said = text(run(*many), run(*worse))
 
-    assert "and 28 more worse, of unet" in said
+    assert "and 28 more worse: unet" in said
     assert all(len(line) <= 100 for line in said.splitlines())
     assert len(said.splitlines()) < 40
 
@@ -336,3 +336,46 @@ def test_rows_of_isolated_operators_are_left_out():
     rows = (*chain(1), row("v0", 1, what="isolated"))
 
     assert len(run(record(*rows)).cases[CASE].rows) == 1
+
+
+def test_a_name_that_stands_for_another_layer_now_is_not_compared_by_it():
+    def layers(*shapes):
+        return [
+            replace(
+                row(f"v{n}", 1, module=f"net.{n}"),
+                comparison=compare(
+                    expected=np.full(shape, 1.0 + size, np.float32),
+                    actual=np.full(shape, 1.0 + size, np.float32),
+                    floor_rms=1e-3,
+                ),
+            )
+            for n, (shape, size) in enumerate(shapes)
+        ]
+
+    before = run(record(*layers(((2, 8), 0), ((2, 8), 1))))
+    after = run(record(*layers(((2, 8), 0), ((8, 2), 1))))
+
+    finding = found(before, after, what="layers")
+
+    assert finding.change is Change.SAME
+    assert finding.rows == {Change.SAME: 1, Change.GONE: 1, Change.NEW: 1}
+
+
+def test_findings_of_the_same_words_stand_together():
+    names = [f"unet{n}/mnn/fp32" for n in range(3)]
+    sound = run(*(record(output(1), case=name) for name in names))
+    told = [verdict(f"{name}/outputs", "convert", "no operator") for name in names]
+    broken = run(
+        *(
+            record(case=name, failure={"outcome": "convert", "message": "no operator"})
+            for name in names
+        ),
+        verdicts=told,
+    )
+
+    said = text(sound, broken)
+
+    assert "WORSE        unet0/mnn/fp32/outputs and 2 more" in said
+    assert said.count("no operator") == 1
+    # What never ran has no size that could have shrunk.
+    assert "BETTER" not in said
