@@ -165,7 +165,12 @@ def gate_command(
     )
     print_lines(gate_lines(decision))
     print_lines(since)
-    tell_ci(path.with_name(PAGE), gate_markdown(decision))
+    page = path.with_name(PAGE)
+    try:
+        tell_ci(page, gate_markdown(decision))
+    except OSError as error:
+        # What was decided stands without its page.
+        click.echo(f"parity: {page} cannot be written ({error.strerror}).", err=True)
     return decision.code
 
 

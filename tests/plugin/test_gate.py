@@ -150,7 +150,13 @@ def test_a_slower_session_is_seen_beyond_the_spread_of_its_times(base, store):
     assert page.code == 1, page.text
     assert page.has(f"1 {CASES[0]}/latency_ms worse")
     assert page.has("runs within ±")
-    assert base.parity("gate", str(before), "--baseline", "timed").code == 0
+
+    # What was decided stands, also where its page cannot be written.
+    (base.path / "gate.md").unlink()
+    (base.path / "gate.md").mkdir()
+    page = base.parity("gate", str(before), "--baseline", "timed")
+    assert page.code == 0, page.text
+    assert page.has("gate.md cannot be written")
 
 
 def test_other_weights_cannot_be_said_and_a_case_that_is_gone_does_not_ship(branch):
