@@ -14,7 +14,7 @@ from harness.suite import load_suite
 
 
 def judges_of(runs: Iterable[Snapshot], suite: Path | None) -> dict[str, Judge]:
-    """Return who judges each suite of some runs; the one at "" judges any other.
+    """Return who judges each suite of some runs; one at "", if any, judges all others.
 
     Raises:
         ParityError: A suite cannot be read, or no run says which it is.
@@ -48,7 +48,10 @@ def rtol_by(judges: Mapping[str, Judge], after: Snapshot) -> RtolOf:
 
     @cache
     def rtol(name: str, what: str, probe: str, module: str) -> float:
-        judge = judges.get(after.cases[name].suite) or judges[""]
+        judge = judges.get(after.cases[name].suite) or judges.get("")
+        if judge is None:
+            msg = f"nothing says which suite {name} is of; name it with --suite."
+            raise SuiteError(msg)
         component, backend, variant = name.rpartition(":")[2].split("/")
         rule = judge.policy.for_probe(
             component=component,
