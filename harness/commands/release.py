@@ -7,20 +7,30 @@ from pathlib import Path
 
 import click
 
+from harness.commands.words import RUNS, print_lines
 from harness.report.text import count
-from harness.terminal import BASELINES, JUDGED_BY, RUNS, print_lines
 
+BASELINES = click.option(
+    "--baselines",
+    default="",
+    help="Where reviewed baselines are kept; baselines/ beside the runs if left out.",
+)
+JUDGED_BY = click.option(
+    "--suite",
+    type=click.Path(path_type=Path),
+    help="The suite to judge by; the run's own when left out.",
+)
 PAGE = "gate.md"
 """The gate's page, in the run's folder."""
 
 
-@click.command("diff")
+@click.command()
 @click.argument("before")
 @click.argument("after", default="last")
 @RUNS
 @BASELINES
 @JUDGED_BY
-def diff_command(
+def diff(
     *, before: str, after: str, runs: str, baselines: str, suite: Path | None
 ) -> int:
     """Hold run AFTER against BEFORE, row by row; each a run or a baseline.
@@ -29,7 +39,7 @@ def diff_command(
     check of one could be held against the other's.
     """
     from harness.release.baseline import load_either
-    from harness.release.diff import diff
+    from harness.release.diff import diff as held
     from harness.release.screen import diff_lines
     from harness.release.tiers import judges_of, rtol_by
 
@@ -37,7 +47,7 @@ def diff_command(
     one, two = (load_either(n, runs=folder, baselines=kept) for n in (before, after))
     # A baseline does not know where its suite is.
     known = next((run for run in (two, one) if run.name), two)
-    found = diff(one, two, rtol_by(judges_of([known], suite), two))
+    found = held(one, two, rtol_by(judges_of([known], suite), two))
     print_lines(diff_lines(found))
     if not found.tells:
         return 2
@@ -112,7 +122,7 @@ def baseline_list(*, runs: str, baselines: str) -> int:
     return 0
 
 
-@click.command("gate")
+@click.command()
 @click.argument("run_name", metavar="[RUN]", default="last")
 @click.option(
     "--baseline",
@@ -124,7 +134,7 @@ def baseline_list(*, runs: str, baselines: str) -> int:
 @RUNS
 @BASELINES
 @JUDGED_BY
-def gate_command(
+def gate(
     *, run_name: str, against: str, runs: str, baselines: str, suite: Path | None
 ) -> int:
     """Say on one page whether RUN may ship, and each reason why not.
@@ -133,7 +143,7 @@ def gate_command(
     """
     from harness.conclude import judged_again, tell_ci
     from harness.release.baseline import baselines_in, find_baseline, load_baseline
-    from harness.release.diff import diff
+    from harness.release.diff import diff as held
     from harness.release.gate import decide
     from harness.release.gate_page import gate_lines, gate_markdown
     from harness.release.snapshot import load_snapshot
@@ -148,15 +158,15 @@ def gate_command(
     kept = load_snapshot(path)
     there = baselines_in(beside)
     only = str(there[0]) if len(there) == 1 else kept.name
-    held = load_baseline(find_baseline(beside, against or only))
+    reviewed = load_baseline(find_baseline(beside, against or only))
     judges = judges_of([kept], suite)
     report = load_report(folder, str(path))
     verdicts, since = judged_again(
         report, Settings(), load_suite(suite) if suite else None
     )
     decision = decide(
-        held,
-        diff(held.snapshot, kept, rtol_by(judges, kept)),
+        reviewed,
+        held(reviewed.snapshot, kept, rtol_by(judges, kept)),
         verdicts,
         names=labels(report.records.values()),
         gaps=dict.fromkeys(gap for judge in judges.values() for gap in judge.gaps),
@@ -173,12 +183,12 @@ def gate_command(
     return decision.code
 
 
-@click.command("history")
+@click.command()
 @click.argument("case")
 @RUNS
 @JUDGED_BY
 @click.option("--newest", default=30, show_default=True, help="Of this many runs.")
-def history_command(*, case: str, runs: str, suite: Path | None, newest: int) -> int:
+def history(*, case: str, runs: str, suite: Path | None, newest: int) -> int:
     """Plot a CASE's error and time over the kept runs, and mark where they moved."""
     from harness.release.history import kept_runs, steps
     from harness.release.history_page import history_lines
@@ -191,6 +201,3 @@ def history_command(*, case: str, runs: str, suite: Path | None, newest: int) ->
     if unreadable:
         click.echo(f"  {count(unreadable, 'run')} of another version left out")
     return 0
-
-
-COMMANDS = (diff_command, baseline, gate_command, history_command)
