@@ -13,6 +13,7 @@ import click
 from harness import __version__
 from harness.commands.explain import explain, repro
 from harness.commands.ranges import ranges
+from harness.commands.release import baseline, diff, gate, history
 from harness.commands.run import run
 from harness.commands.setup import doctor, init
 from harness.commands.show import show
@@ -30,7 +31,10 @@ def cli() -> None:
     """
 
 
-for _command in (run, show, explain, repro, ranges, doctor, init, store):
+for _command in (
+    *(run, show, explain, repro, ranges, diff, baseline, gate, history),
+    *(doctor, init, store),
+):
     cli.add_command(_command)
 
 

@@ -13,6 +13,8 @@ from pathlib import Path
 from harness.environment import environment
 from harness.errors import ParityError, SuiteError
 from harness.gaps import unmatched
+from harness.release.held import held_against
+from harness.release.screen import diff_lines
 from harness.report.judged import CaseVerdict, skipped
 from harness.report.markdown import markdown
 from harness.report.record import CaseRecord, Key
@@ -44,7 +46,8 @@ def conclude(
         argv: The command that ran, to repeat it.
 
     Returns:
-        The summary, and the exit code: 0 parity, 1 none, 2 could not tell.
+        The summary, and the exit code: 0 parity, 1 none or worse than the baseline,
+        2 could not tell.
 
     Raises:
         ParityError: A file that describes the run is wrong, or a report cannot be
@@ -88,16 +91,24 @@ def conclude(
         "exit_code": code,
     }
     try:
-        folder.finish(about, map(_brief, verdicts), records.values())
-        _tell(folder, markdown(list(records.values()), verdicts, lines, folder.id))
+        report = folder.finish(about, map(_brief, verdicts), records.values())
+        if settings.baseline:
+            everything = len(whole) == len(suites)
+            held = held_against(settings.baseline, report, judges, whole=everything)
+            lines += diff_lines(held)
+            # What is worse within its tolerance is no lack of parity, and yet is 1.
+            code = 1 if held.blocking and code == 0 else code
+        text = markdown(list(records.values()), verdicts, lines, folder.id)
+        tell_ci(folder.path / SUMMARY, text)
     except OSError as error:
         msg = f"{folder.path} cannot be written to ({error.strerror}): no report."
         raise ParityError(msg) from error
     return lines, code
 
 
-def _tell(folder: RunFolder, text: str) -> None:
-    (folder.path / SUMMARY).write_text(text, encoding="utf-8")
+def tell_ci(path: Path, text: str) -> None:
+    """Write a page, and put it beside the job where a CI runs this."""
+    path.write_text(text, encoding="utf-8")
     if step := os.environ.get(STEP_SUMMARY):
         with Path(step).open("a", encoding="utf-8") as file:
             file.write(text)

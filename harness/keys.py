@@ -140,6 +140,42 @@ def drawing_key(pipeline: Pipeline, inputs: Entry, device: Device) -> dict[str, 
     }
 
 
+def question(component: Component, sample: Sample) -> str:
+    """Return a digest of what is asked of every runtime: weights and one sample.
+
+    Tools and the harness's own code are left out: what they change is an answer.
+    """
+    return digest_value(
+        {
+            "recipe": component.recipe,
+            "checkpoint": checkpoint_digest(
+                component.source, folders_of(component.recipe)
+            ),
+            "sample": {k: v for k, v in asdict(sample).items() if k != "layers"},
+        }
+    )
+
+
+def drawing_question(pipeline: Pipeline) -> str:
+    """Return a digest of what a pipeline is asked to draw, and with which weights."""
+    inputs = drawing_inputs_key(pipeline)
+    inputs = {k: v for k, v in inputs.items() if k not in {"code", "tools"}}
+    return digest_value(
+        {
+            "inputs": inputs,
+            "checkpoints": [
+                checkpoint_digest(component.source, folders_of(component.recipe))
+                for component in pipeline.components
+            ],
+            "scheduler": checkpoint_digest(pipeline.source, ("scheduler",)),
+            "sampling": asdict(pipeline.sampling),
+            "guidance_scale": pipeline.guidance_scale,
+            "eta": pipeline.eta,
+            "strength": pipeline.strength,
+        }
+    )
+
+
 def contents(entry: Entry) -> str:
     """Return one digest of an entry's files."""
     return digest_value({name: file.digest for name, file in entry.files.items()})

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, cast
 
-from harness import export_files, stages
+from harness import export_files, keys, stages
 from harness.backends.words import fallback
 from harness.convert import native_converter
 from harness.deployed import Deployed, Reading
@@ -226,6 +226,7 @@ class Engine:
             ran=measured["ran"],
             coverage=measured["coverage"],
             observer_max_abs=measured["observer_max_abs"],
+            inputs={s.id: keys.question(case.component, s) for s in case.samples},
             took_s=took,
             peak_bytes=result.peak_bytes,
             log=result.log[-LOG_CHARACTERS:],
@@ -334,6 +335,7 @@ class Engine:
         return known(
             rows=measured["rows"],
             ran=measured["ran"],
+            inputs={"": keys.drawing_question(pipeline)},
             chain={"seats": chain.asked, **measured["chain"]},
             artifacts={file.seat: _summary(file.artifact) for file in seated},
             took_s=took,

@@ -49,6 +49,7 @@ class Settings:
         require: Backends that must be there; missing ones fail, not skip.
         jobs: Cases in progress at once; 0 for what the suite says.
         mnn_convert: Native converter; empty for one on PATH or the wheel's.
+        baseline: Name or path of the baseline to hold the run against; empty for none.
         isolate: Whether operators run on the reference's own inputs in every case, and
             not only where layers part.
 
@@ -61,6 +62,7 @@ class Settings:
     require: tuple[str, ...] = ()
     jobs: int = 0
     mnn_convert: str = ""
+    baseline: str = ""
     isolate: bool = False
 
 

@@ -50,6 +50,12 @@ _ADD_PIPELINE = "add [pipeline.text2img]."
 )
 @click.option("--mnn-convert", default="", help="A native MNNConvert to use.")
 @click.option(
+    "--baseline",
+    default="",
+    metavar="NAME",
+    help="Hold the run against this reviewed baseline too.",
+)
+@click.option(
     "--isolate",
     is_flag=True,
     help="Run every operator on PyTorch's own inputs too; else where layers part.",
@@ -67,6 +73,8 @@ def run(  # one option each
     **words: Any,  # noqa: ANN401  # the settings that are plain text
 ) -> int:
     """Run CASES of a suite, all when left out: unet, mnn/int8, "unet/*/fp32"."""
+    from harness.release.baseline import find_baseline
+    from harness.release.held import baselines_beside
     from harness.runner import Settings
     from harness.spec import BACKENDS
     from harness.suite import load_suite
@@ -90,6 +98,10 @@ def run(  # one option each
         if name not in BACKENDS:
             msg = f"there is no backend {name!r}; {did_you_mean(name, BACKENDS)}"
             raise click.BadParameter(msg, param_hint="--require")
+    if words["baseline"]:
+        # Now, and not when everything has run.
+        folder = baselines_beside(Path(words["runs"]))
+        find_baseline(folder, words["baseline"])
     settings = Settings(require=required, jobs=jobs or 0, **words)
     return _run(loaded, chosen, settings)
 

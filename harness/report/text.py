@@ -89,6 +89,16 @@ def in_floors(value: float) -> str:
     return f"{value:,.0f} floors" if value >= thousand else f"{value:.3g} floors"
 
 
+def in_bytes(value: int) -> str:
+    """Return a size with its unit.
+
+    >>> in_bytes(45_000), in_bytes(12_345_678)
+    ('44 KB', '11.8 MB')
+    """
+    large = value >= 2**20
+    return f"{value / 2**20:,.1f} MB" if large else f"{value / 2**10:,.0f} KB"
+
+
 def operator(op: str) -> str:
     """Return an operator as PyTorch users know it.
 

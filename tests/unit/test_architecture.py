@@ -49,6 +49,7 @@ LAYERS = (
     ("makers",),
     ("pipeline", "doctor.*", "init"),
     ("progress", "runner"),
+    ("release.*",),
     ("conclude", "around"),
     ("explain", "repro"),
     ("parity_session", "explained"),
