@@ -1,0 +1,93 @@
+"""What a planted fault is: where it goes in, and what the harness must say of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx
+
+from harness.backends import Session
+
+FAMILIES = ("operator", "export", "conversion", "runtime", "metric")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InGraph:
+    """Changes the exported graph.
+
+    `change` returns the value that is wrong from then on, or nothing where the fault
+    has no one place.
+    """
+
+    change: Callable[[onnx.ModelProto], str | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InModule:
+    """Changes the PyTorch module that is exported; `faulty_recipe` knows how by name.
+
+    Attributes:
+        place: Name of the program's value that is wrong; empty if there is none.
+
+    """
+
+    place: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InFiles:
+    """Changes a deployed folder after it was made; also gets another case's folder."""
+
+    change: Callable[[Path, Path], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InSession:
+    """Stands between the harness and a loaded file."""
+
+    wrap: Callable[[Session], Session]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InRule:
+    """Changes one line of the harness's own comparison.
+
+    Attributes:
+        module: Path of the file within the repository.
+        right: The text as it is; stands there once.
+        wrong: What replaces it.
+
+    """
+
+    module: str
+    right: str
+    wrong: str
+
+
+Plant = InGraph | InModule | InFiles | InSession | InRule
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """One thing that is wrong.
+
+    Attributes:
+        name: What the field calls it, kebab-case.
+        family: One of `FAMILIES`.
+        plant: How it goes in.
+        expects: The harness explains it if it says any one of these.
+        component: Digits' component that it is planted in; empty for a rule.
+        backends: Runtimes that it can be planted in.
+        variant: Whose file it is planted in.
+
+    """
+
+    name: str
+    family: str
+    plant: Plant
+    expects: tuple[str, ...]
+    component: str = ""
+    backends: tuple[str, ...] = ("onnxruntime", "mnn")
+    variant: str = "fp32"
