@@ -50,21 +50,20 @@ def run_peers(
     component: Component,
     device: Device,
     backend: str,
-    deployed: Sequence[Deployed],
+    file: Deployed,
     wrap: Wrap | None,
 ) -> dict[str, bool]:
-    """Return which of the peers' rules tell, given the final outputs of every run."""
+    """Return which of the peers' rules tell, given the final outputs of every sample."""
     told = dict.fromkeys(PEERS, False)
     outputs = [spec.name for spec in component.outputs]
-    for file in deployed:
-        path = file.artifact.path / file.model
-        opened = backends.load_backend(backend).open_session(path, device, outputs)
-        with opened as bare:
-            session = wrap(bare) if wrap else bare
-            for reading in file.readings:
-                trace = open_trace(reading.reference.path)
-                made = session.run(load_inputs(reading.inputs, component))
-                expected = {name: trace[OUTPUT + name] for name in outputs}
-                for name in PEERS:
-                    told[name] |= tells(name, component.recipe, expected, made)
+    path = file.artifact.path / file.model
+    opened = backends.load_backend(backend).open_session(path, device, outputs)
+    with opened as bare:
+        session = wrap(bare) if wrap else bare
+        for reading in file.readings:
+            trace = open_trace(reading.reference.path)
+            made = session.run(load_inputs(reading.inputs, component))
+            expected = {name: trace[OUTPUT + name] for name in outputs}
+            for name in PEERS:
+                told[name] |= tells(name, component.name, expected, made)
     return told

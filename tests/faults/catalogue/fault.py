@@ -26,28 +26,44 @@ class InGraph:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InModule:
-    """Changes the PyTorch module that is exported; `faulty_recipe` knows how by name.
+    """Changes the PyTorch module; `faulty_recipe` knows how by the fault's name."""
 
-    Attributes:
-        place: Name of the program's value that is wrong; empty if there is none.
 
-    """
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InConverter:
+    """Takes the place of MNN's converter: a Python program with its arguments."""
 
-    place: str = ""
+    script: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InFiles:
-    """Changes a deployed folder after it was made; also gets another case's folder."""
+    """Changes a deployed folder.
+
+    Attributes:
+        change: Gets the folder, and that of the variant `other`.
+        other: A variant of the same component, or nothing.
+        sealed: Whether the change comes after the store has taken the files' digests.
+
+    """
 
     change: Callable[[Path, Path], None]
+    other: str = ""
+    sealed: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InSession:
-    """Stands between the harness and a loaded file."""
+    """Stands between the harness and a loaded file.
+
+    Attributes:
+        wrap: Makes a session of a session.
+        place: The exported value that it makes wrong; empty where it is outputs.
+
+    """
 
     wrap: Callable[[Session], Session]
+    place: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +82,7 @@ class InRule:
     wrong: str
 
 
-Plant = InGraph | InModule | InFiles | InSession | InRule
+Plant = InGraph | InModule | InConverter | InFiles | InSession | InRule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -96,15 +96,45 @@ def _set_weight(model: onnx.ModelProto, *, value: str, numbers: Numbers) -> str:
     return _set_input(model, value=value, index=index, numbers=numbers)
 
 
-def reads(value: str, old: str, new: str) -> Change:
+def reads(value: str, index: int, other: str) -> Change:
     """Let the node that makes a value read another one."""
-    return partial(_reads, value=value, old=old, new=new)
+    return partial(_reads, value=value, index=index, other=other)
 
 
-def _reads(model: onnx.ModelProto, *, value: str, old: str, new: str) -> str:
-    node = maker(model, value)
-    node.input[list(node.input).index(old)] = new
+def _reads(model: onnx.ModelProto, *, value: str, index: int, other: str) -> str:
+    maker(model, value).input[index] = other
     return value
+
+
+def swapped(value: str, one: int = 0, two: int = 1) -> Change:
+    """Let the node that makes a value read two of its inputs in each other's place."""
+    return partial(_swapped, value=value, one=one, two=two)
+
+
+def _swapped(model: onnx.ModelProto, *, value: str, one: int, two: int) -> str:
+    inputs = maker(model, value).input
+    inputs[one], inputs[two] = inputs[two], inputs[one]
+    return value
+
+
+def outputs_swapped(value: str) -> Change:
+    """Swap the first two outputs of the node that makes a value."""
+    return partial(_outputs_swapped, value=value)
+
+
+def _outputs_swapped(model: onnx.ModelProto, *, value: str) -> str:
+    node = maker(model, value)
+    node.output[:] = [node.output[1], node.output[0], *node.output[2:]]
+    return value
+
+
+def together(*changes: Change) -> Change:
+    """Do several changes; the last says where it shows."""
+    return partial(_together, changes=changes)
+
+
+def _together(model: onnx.ModelProto, *, changes: Sequence[Change]) -> str | None:
+    return [change(model) for change in changes][-1]
 
 
 def replaced(value: str, text: str, **given: str) -> Change:
@@ -140,20 +170,6 @@ def _after(model: onnx.ModelProto, *, value: str, text: str) -> str:
     node.output[list(node.output).index(value)] = right
     place = list(model.graph.node).index(node) + 1
     _insert(model, place, text, value, {"right": right, "out": value})
-    return value
-
-
-def before(value: str, index: int, text: str) -> Change:
-    """Change what the node that makes a value reads: ``right`` becomes ``wrong``."""
-    return partial(_before, value=value, index=index, text=text)
-
-
-def _before(model: onnx.ModelProto, *, value: str, index: int, text: str) -> str:
-    node = maker(model, value)
-    place, wrong = list(model.graph.node).index(node), f"{value}/wrong"
-    names = {"right": node.input[index], "wrong": wrong}
-    _insert(model, place, text, value, names)
-    node.input[index] = wrong
     return value
 
 
