@@ -32,7 +32,7 @@ class Between:
             yield self._wrap(session)
 
 
-def run_wrapped(
+def run_wrapped(  # noqa: PLR0917  # what `run_candidate` gets, and `wrap`
     case: str,
     component: Component,
     device: Device,
@@ -52,9 +52,9 @@ def run_peers(
     backend: str,
     file: Deployed,
     wrap: Wrap | None,
-) -> dict[str, bool]:
-    """Return which of the peers' rules tell, given the final outputs of every sample."""
-    told = dict.fromkeys(PEERS, False)
+) -> dict[str, dict[str, bool]]:
+    """Return, for each sample, which of the peers' rules tell by its final outputs."""
+    told = {}
     outputs = [spec.name for spec in component.outputs]
     path = file.artifact.path / file.model
     opened = backends.load_backend(backend).open_session(path, device, outputs)
@@ -64,6 +64,7 @@ def run_peers(
             trace = open_trace(reading.reference.path)
             made = session.run(load_inputs(reading.inputs, component))
             expected = {name: trace[OUTPUT + name] for name in outputs}
-            for name in PEERS:
-                told[name] |= tells(name, component.name, expected, made)
+            told[reading.sample] = {
+                name: tells(name, component.name, expected, made) for name in PEERS
+            }
     return told

@@ -83,7 +83,7 @@ PEERS: Mapping[str, Rule] = {
 def tells(
     name: str, component: str, expected: Mapping[str, Array], made: Mapping[str, Array]
 ) -> bool:
-    """Whether a rule refuses a run: an output out of bounds, of other shape, or lost."""
+    """Whether a rule refuses a run: by numbers, another shape, or a lost output."""
     for output, want in expected.items():
         got = made.get(output)
         if got is None or got.shape != want.shape:

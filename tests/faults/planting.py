@@ -15,7 +15,6 @@ from harness import export_files
 from harness.align import wanted_values
 from harness.deployed import Deployed
 from harness.digest import digest_value
-from harness.entry import Entry
 from harness.makers import Makers
 from harness.probes import load_probes
 from harness.report.record import LAYERS
@@ -73,7 +72,7 @@ def _in_graph(stand: Stand, case: Case, name: str, plant: InGraph) -> Trial:
     key = {"fault": name, "graph": graph.key_digest, "how": digest_value(how)}
     entry = stand.store.make("onnx", key, build)
     trial = stand.run(case, lambda: stand.deployed(case, entry))
-    if value is None:
+    if value is None or not trial.record.rows:  # none, or refused before it was made
         return trial
     wanted = wanted_values(load_probes(graph.file(export_files.PROBES)))
     seen = {row.probe for row in trial.record.rows if row.what == LAYERS}

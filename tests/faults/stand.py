@@ -16,6 +16,7 @@ from harness.job import JobResult
 from harness.makers import Makers
 from harness.outcome import Outcome
 from harness.pipeline import check_words
+from harness.report.judged import CaseVerdict
 from harness.report.record import LAYERS, OUTPUTS, CaseRecord, Failure
 from harness.runner import Judge, Settings
 from harness.spec import Case
@@ -54,6 +55,10 @@ class Stand:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the child processes."""
         self.workshop.close()
 
     def case(self, component: str, backend: str, variant: str = "fp32") -> Case:
@@ -101,9 +106,12 @@ class Stand:
         except StageError as error:
             failure = Failure(outcome=error.outcome, message=str(error), log=error.log)
             record = _known(case, failure=failure)
-        verdicts = tuple(self._judge.check(record, what) for what in (LAYERS, OUTPUTS))
         told = self._told(case, file, wrap) if self.peers else {}
-        return Trial(record=record, verdicts=verdicts, peers=told)
+        return Trial(record=record, verdicts=self.judged(record), told=told)
+
+    def judged(self, record: CaseRecord) -> tuple[CaseVerdict, ...]:
+        """Judge a record by digits' tolerances, as shipped."""
+        return tuple(self._judge.check(record, what) for what in (LAYERS, OUTPUTS))
 
     def _record(
         self, case: Case, file: Deployed, wrap: inside.Wrap | None
@@ -149,8 +157,8 @@ class Stand:
 
     def _told(
         self, case: Case, file: Deployed | None, wrap: inside.Wrap | None
-    ) -> Mapping[str, bool]:
-        everyone = dict.fromkeys(PEERS, True)
+    ) -> Mapping[str, Mapping[str, bool]]:
+        everyone = {"all": dict.fromkeys(PEERS, True)}
         if file is None:  # nothing came out that could be run, and everyone sees that
             return everyone
         try:

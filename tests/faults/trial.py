@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-
-import onnx
+from typing import TYPE_CHECKING
 
 from harness.report.judged import CaseVerdict
 from harness.report.record import OUTPUTS, CaseRecord
+
+if TYPE_CHECKING:
+    import onnx
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,14 +23,20 @@ class Trial:
         verdicts: Of its checks.
         places: The program's values that may be blamed: the one that the fault makes
             wrong, or where the runtime fuses or folds it away, those computed from it.
-        peers: Rule of a peer to whether it tells.
+        told: Sample to rule of a peer to whether it tells.
 
     """
 
     record: CaseRecord
     verdicts: tuple[CaseVerdict, ...]
     places: tuple[str, ...] = ()
-    peers: Mapping[str, bool] = field(default_factory=dict)
+    told: Mapping[str, Mapping[str, bool]] = field(default_factory=dict)
+
+    @property
+    def peers(self) -> dict[str, bool]:
+        """Rule of a peer to whether it tells by any sample."""
+        rules = {name for told in self.told.values() for name in told}
+        return {name: any(told[name] for told in self.told.values()) for name in rules}
 
     @property
     def caught(self) -> bool:
@@ -69,9 +77,11 @@ def visible(
     value: str, shown: AbstractSet[str], graph: onnx.GraphProto
 ) -> tuple[str, ...]:
     """Return a value itself if it is shown, else the nearest shown ones made of it."""
-    if value in shown:
-        return (value,)
-    readers = [node for node in graph.node if value in node.input]
-    made = dict.fromkeys(name for node in readers for name in node.output)
-    found = [there for name in made for there in visible(name, shown, graph)]
-    return tuple(dict.fromkeys(found))
+    made, found = {value}, {}
+    for node in graph.node:  # in order of execution
+        if made.intersection(node.input):
+            made.update(node.output)
+        # What is shown stands for all that is made of it.
+        found |= dict.fromkeys(sorted(made & shown))
+        made -= shown
+    return tuple(found)

@@ -93,7 +93,7 @@ ORT, MNN = ("onnxruntime",), ("mnn",)
 FAULTS = (
     _converter("converter-says-success-and-leaves-nothing", LIES, "left no file"),
     _converter("converter-crashes", CRASHES, "SIGABRT"),
-    _converter("converter-hangs", HANGS, "timed-out"),
+    _converter("converter-hangs", HANGS, "timed-out", hangs=True),
     _converter("converter-loses-weights", LOSES_WEIGHTS, "left no model.mnn.weight"),
     _converter(
         "converter-truncates-the-model", HALF_OF_THE_MODEL, "does not load", "crashed"

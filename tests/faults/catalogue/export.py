@@ -1,16 +1,16 @@
-"""Exports that go wrong: in the module that is exported, or in the graph that is left."""
+"""Exports that go wrong: in the exported module, or in the graph that is left."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from tests.faults.catalogue.fault import Fault, InGraph, InModule
+from tests.faults.catalogue.fault import Fault, InModule, in_graph
 from tests.faults.catalogue.graphs import (
-    Change,
     after,
     at,
     constant,
@@ -19,23 +19,9 @@ from tests.faults.catalogue.graphs import (
     replaced,
     set_input,
     set_weight,
-    swapped,
     together,
 )
 from tests.faults.catalogue.texts import DROPOUT, SAMPLED
-
-
-def _in_graph(
-    name: str, component: str, change: Change, *expects: str, **rest: Any
-) -> Fault:
-    return Fault(
-        name=name,
-        family="export",
-        component=component,
-        plant=InGraph(change=change),
-        expects=expects,
-        **rest,
-    )
 
 
 def _in_module(name: str, component: str, *expects: str, **rest: Any) -> Fault:
@@ -110,7 +96,9 @@ def _batch_frozen(shape: np.ndarray) -> np.ndarray:
     return np.where(shape == -1, 2, shape)
 
 
+_in_graph = partial(in_graph, "export")
 UNET, TEXT, CONTROLLED = "controlnet", "text_encoder", "controlled_unet"
+MASK_OF_TWO = "s = Constant<value_ints=[2,1,77,77]>() out = Expand(m, s)"
 FOLDED = "five = Constant<value_ints=[500]>() t = Cast<to=6>(five) out = Expand(t, n)"
 
 GRAPH = (
@@ -118,10 +106,10 @@ GRAPH = (
         "batch-axis-frozen", TEXT, set_weight("view_1", _batch_frozen), "cannot run"
     ),
     _in_graph(
-        "batch-axis-frozen-in-a-mask",
-        "vae_decoder",
-        set_weight("view_4", _batch_frozen),
-        "cannot run",
+        "batch-axis-frozen-in-the-mask",
+        TEXT,
+        replaced("expand", MASK_OF_TWO, m="le"),
+        "shape",
     ),
     _in_graph(
         "timestep-folded",

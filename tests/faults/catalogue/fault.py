@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-
-import onnx
+from typing import TYPE_CHECKING, Any
 
 from harness.backends import Session
+
+if TYPE_CHECKING:
+    import onnx
 
 FAMILIES = ("operator", "export", "conversion", "runtime", "metric")
 
@@ -97,6 +99,7 @@ class Fault:
         component: Digits' component that it is planted in; empty for a rule.
         backends: Runtimes that it can be planted in.
         variant: Whose file it is planted in.
+        hangs: Whether it never ends, and is to be tried with a short limit.
 
     """
 
@@ -107,3 +110,23 @@ class Fault:
     component: str = ""
     backends: tuple[str, ...] = ("onnxruntime", "mnn")
     variant: str = "fp32"
+    hangs: bool = False
+
+
+def in_graph(
+    family: str,
+    name: str,
+    component: str,
+    change: Callable[[onnx.ModelProto], str | None],
+    *expects: str,
+    **rest: Any,
+) -> Fault:
+    """Return a fault that is planted in the exported graph."""
+    return Fault(
+        name=name,
+        family=family,
+        component=component,
+        plant=InGraph(change=change),
+        expects=expects,
+        **rest,
+    )

@@ -6,13 +6,15 @@ What is exported from it is real; `attention` is set for the exported copy alone
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 
 from harness.components import recipe_module
 from harness.spec import Component, TensorSpec
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 class Faulty(torch.nn.Module):

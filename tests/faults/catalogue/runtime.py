@@ -89,5 +89,5 @@ FAULTS = (
     ),
     _runtime("crashes", TEXT, sessions.Crashes, "crashed"),
     _runtime("crashes-when-watched", TEXT, sessions.CrashesWatched, "crashed"),
-    _runtime("hangs", TEXT, sessions.Hangs, "timed-out"),
+    _runtime("hangs", TEXT, sessions.Hangs, "timed-out", hangs=True),
 )
