@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Self
 
+import pytest
+
 from harness.isolate import Host
 from tests.faults.catalogue import FAULTS
 from tests.faults.catalogue.fault import Fault, InRule
@@ -29,6 +31,15 @@ def planted() -> Iterator[tuple[Fault, str]]:
             yield fault, HARNESS
         else:
             yield from ((fault, backend) for backend in fault.backends)
+
+
+def of_families(*families: str) -> list[object]:
+    """Return some families' faults and runtimes as pytest's parameters."""
+    return [
+        pytest.param(fault, backend, id=f"{fault.name}-{backend}")
+        for fault, backend in planted()
+        if fault.family in families
+    ]
 
 
 class Trials:
