@@ -14,9 +14,11 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from harness.components import RECIPES, folders_of
+from harness.deployed import Reading
 from harness.digest import digest_file, digest_tree, digest_value
 from harness.e2e.plan import Pipeline
 from harness.entry import Entry
+from harness.excerpt import Spot
 from harness.spec import Component, Device, ExportSettings, Sample, Source, Variant
 
 _CHECKPOINT_SUFFIXES = (".json", ".safetensors", ".txt", ".model")
@@ -87,6 +89,17 @@ def variant_key(onnx: Entry, variant: Variant, native: str | None) -> dict[str, 
         "converter": digest_file(Path(native)) if native else "wheel",
         "code": code_digest(("convert",) if mnn else ("transform",)),
         "tools": versions(("MNN",) if mnn else ("onnxruntime-gpu", "onnxruntime")),
+    }
+
+
+def excerpt_key(graph: Entry, reading: Reading, spot: Spot) -> dict[str, object]:
+    """Key of one value's part of a graph."""
+    return {
+        "onnx": contents(graph),
+        "inputs": contents(reading.inputs),
+        "reference": contents(reading.reference),
+        "spot": asdict(spot),
+        "code": code_digest(("excerpt", "excerpt_stage")),
     }
 
 

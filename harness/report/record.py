@@ -40,6 +40,8 @@ class Row:
         source: Source line of the model.
         parents: Nearest computed values it was made from.
         comparison: The measurement.
+        looks: What a large error looks like, in words; empty where it is small, or
+            like nothing known.
 
     """
 
@@ -52,6 +54,7 @@ class Row:
     source: str
     parents: tuple[str, ...]
     comparison: Comparison
+    looks: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -162,6 +162,8 @@ def _parts_at(
     yield from joined(_inputs(first, shown.inputs))
     for text in _origins(shown, first):
         yield from wrapped(text)
+    if shown.looks:
+        yield Line(text=f"{INDENT}{shown.looks}")
     yield from joined(_where(first))
     for check in checks:
         if check.picture:
