@@ -44,7 +44,9 @@ def plant(stand: Stand, fault: Fault, backend: str) -> Trial:
         case InGraph() as plant:
             return _in_graph(stand, case, fault.name, plant)
         case InModule():
-            return stand.run(_with_faulty_module(case, fault.name))
+            # A stand of its own: a workshop keeps the failure of a component's export.
+            with Stand(stand.store.root, peers=stand.peers) as own:
+                return own.run(_with_faulty_module(case, fault.name))
         case InSession(wrap=wrap, place=place):
             return replace(stand.run(case, wrap=wrap), places=(place,) if place else ())
         case InFiles() as plant:

@@ -80,7 +80,7 @@ class Stand:
         return Deployed(
             artifact=artifact,
             model=model,
-            probes=graph.file(export_files.PROBES),
+            probes=(altered or graph).file(export_files.PROBES),
             readings=readings,
         )
 

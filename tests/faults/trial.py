@@ -65,11 +65,15 @@ class Trial:
 
 
 def said(record: CaseRecord, verdicts: Sequence[CaseVerdict]) -> str:
-    """Return all the words that a failing case is printed with."""
-    words = [record.failure.message] if record.failure else []
-    for verdict in verdicts:
-        if not verdict.outcome.passed:
-            words += [str(verdict.outcome), verdict.reason, verdict.sentence]
+    """Return the words that a failing case is printed with; none if it passes."""
+    failed = [verdict for verdict in verdicts if not verdict.outcome.passed]
+    words = [record.failure.message] if record.failure and failed else []
+    for verdict in failed:
+        words += [str(verdict.outcome), verdict.reason, verdict.sentence]
+    # Of several checks the first one that failed shows what its error looks like.
+    words += [verdict.looks for verdict in failed[:1] if verdict.looks]
+    if failed and not failed[0].origins and len(failed) < len(verdicts):
+        words += [f"all {v.what} within" for v in verdicts if v.outcome.passed]
     return "\n".join(words)
 
 
