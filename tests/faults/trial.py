@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from harness.report.judged import CaseVerdict
-from harness.report.record import OUTPUTS, CaseRecord
+from harness.report.record import LAYERS, OUTPUTS, CaseRecord
 
 if TYPE_CHECKING:
     import onnx
@@ -67,13 +67,15 @@ class Trial:
 def said(record: CaseRecord, verdicts: Sequence[CaseVerdict]) -> str:
     """Return the words that a failing case is printed with; none if it passes."""
     failed = [verdict for verdict in verdicts if not verdict.outcome.passed]
-    words = [record.failure.message] if record.failure and failed else []
+    if failed and record.failure:
+        return f"{record.failure.outcome}: {record.failure.message}"
+    words = []
     for verdict in failed:
-        words += [str(verdict.outcome), verdict.reason, verdict.sentence]
+        words += [f"{verdict.outcome}: {verdict.reason}", verdict.sentence]
     # Of several checks the first one that failed shows what its error looks like.
     words += [verdict.looks for verdict in failed[:1] if verdict.looks]
-    if failed and not failed[0].origins and len(failed) < len(verdicts):
-        words += [f"all {v.what} within" for v in verdicts if v.outcome.passed]
+    if any(v.what == LAYERS and v.outcome.passed for v in verdicts) and failed:
+        words.append("every layer within")
     return "\n".join(words)
 
 

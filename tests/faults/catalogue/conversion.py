@@ -123,7 +123,7 @@ FAULTS = (
     _file(
         "float16-served-as-float32",
         _other,
-        "float16",
+        "rounded to float16",
         other="fp16",
         sealed=False,
         backends=ORT,
@@ -131,7 +131,7 @@ FAULTS = (
     _file(
         "float16-weights-served-as-float32",
         _other,
-        "float16",
+        "rounded to float16",
         other="fp16-weights",
         sealed=False,
         backends=MNN,
@@ -139,7 +139,7 @@ FAULTS = (
     _file(
         "int8-served-as-float32",
         _other,
-        "quantized",
+        "rounding",
         other="int8-weights",
         sealed=False,
     ),

@@ -51,7 +51,7 @@ FAULTS = (
         JUDGE,
         "holds=value <= limit,",
         "holds=not value > limit,",
-        "nan",
+        "no_number",
     ),
     _rule(
         "misplaced-nan-allowed", JUDGE, "if wrong != 0:", "if False:", "finite", "nan"
@@ -64,17 +64,14 @@ FAULTS = (
         JUDGE,
         'if kind == "other" or kind !=',
         "if False and kind !=",
-        "dtype",
-        "kind",
+        "integer-for-floating",
     ),
     _rule(
         "best-bound-counts",
         JUDGE,
         "worst = max(_checks",
         "worst = min(_checks",
-        "bound",
-        "worst",
-        "every",
+        "too-far",
     ),
     _rule(
         "share-without-cap",
@@ -95,9 +92,7 @@ FAULTS = (
         JUDGE,
         "holds=value >= limit,\n        usage=ratio,",
         "holds=value <= limit,\n        usage=ratio,",
-        "sqnr",
-        "psnr",
-        "decibel",
+        "tolerance",
     ),
     _rule("black-picture-passes", JUDGE, "if peak < _LEVEL", "if peak < 0", "black"),
     _rule(
@@ -136,7 +131,7 @@ FAULTS = (
         COMPARE,
         "error = _integer_error(expected.reshape(-1), actual.reshape(-1))",
         "error = right - left",
-        "integer",
+        "exact_in_every_kind_of_number",
     ),
     _rule(
         "worst-item-unweighted",
@@ -179,7 +174,7 @@ FAULTS = (
         JUDGED,
         "if not share >= min_coverage:",
         "if False:",
-        "coverage",
+        "too_little_compared",
     ),
     _rule(
         "first-by-size-not-by-order",

@@ -43,25 +43,27 @@ ACTIVATIONS = (
         "gelu-tanh",
         "controlnet",
         replaced("gelu", TANH_GELU, x="split_split_1"),
-        "GELU",
+        "GELU's tanh form",
     ),
     _operator(
         "gelu-quick",
         "controlnet",
         replaced("gelu_3", QUICK_GELU, x="split_3_split_1"),
-        "GELU",
+        "sigmoid(1.702x)",
     ),
     _operator(
         "geglu-halves-swapped",
         "controlnet",
         at("gelu", outputs_swapped("split_split_0")),
         "halves",
+        "in other places",
     ),
     _operator(
         "quick-gelu-as-silu",
         "text_encoder",
         set_weight("mul_72", np.ones_like),
-        "times what it should be",
+        "everything is ",
+        "SiLU",
     ),
     _operator(
         "quick-gelu-as-tanh-gelu",
@@ -74,6 +76,7 @@ ACTIVATIONS = (
         "vae_decoder",
         replaced("silu_3", RELU, x="group_norm_4"),
         "SiLU",
+        "ReLU",
     ),
 )
 
@@ -82,19 +85,22 @@ NORMS = (
         "layer-norm-epsilon-large",
         "text_encoder",
         set_attributes("layer_norm_1", epsilon=1e-3),
-        "epsilon",
+        "an epsilon or the groups",
+        "epsilon is",
     ),
     _operator(
         "layer-norm-epsilon-small",
         "text_encoder",
         set_attributes("layer_norm", epsilon=1e-12),
-        "epsilon",
+        "an epsilon or the groups",
+        "epsilon is",
     ),
     _operator(
         "group-norm-epsilon",
         "vae_decoder",
         at("group_norm", set_attributes("val_13", epsilon=1e-5)),
-        "epsilon",
+        "an epsilon or the groups",
+        "epsilon is",
     ),
     _operator(
         "group-count",
@@ -107,37 +113,40 @@ NORMS = (
                 set_input("val_156", 2, lambda w: w[:4]),
             ),
         ),
-        "group",
+        "groups is",
+        "the groups of a normalisation",
     ),
     _operator(
         "norm-naive-variance",
         "vae_encoder",
         at("group_norm", replaced("val_13", NAIVE_VARIANCE, x="val_6")),
         "E[x²]",
+        "variance",
     ),
     _operator(
         "norm-statistics-in-float16",
         "vae_decoder",
         at("group_norm_2", replaced("val_66", STATISTICS_IN_FLOAT16, x="val_59")),
         "float16",
+        "scaled by its own factor",
     ),
     _operator(
         "norm-scale-and-bias-swapped",
         "text_encoder",
         swapped("layer_norm_2", 1, 2),
-        "scale",
+        "each channel",
     ),
     _operator(
         "norm-scale-dropped",
         "vae_decoder",
         at("group_norm_4", set_weight("val_188", np.ones_like)),
-        "scale",
+        "each channel",
     ),
     _operator(
         "norm-bias-dropped",
         "vae_encoder",
         set_weight("group_norm_1", np.zeros_like),
-        "bias",
+        "a bias",
     ),
     _operator(
         "norm-statistics-frozen",
@@ -149,31 +158,38 @@ NORMS = (
             weight=LN.format("weight"),
             bias=LN.format("bias"),
         ),
-        "normalis",
+        "scaled by its own factor",
     ),
 )
 
 ATTENTION = (
     _operator(
-        "softmax-axis", "text_encoder", set_attributes("val_53", axis=-2), "axis"
+        "softmax-axis",
+        "text_encoder",
+        set_attributes("val_53", axis=-2),
+        "another axis",
+        "axis is",
     ),
     _operator(
         "softmax-over-heads",
         "vae_decoder",
         at("scaled_dot_product_attention", set_attributes("val_131", axis=1)),
-        "axis",
+        "another axis",
+        "axis is",
     ),
     _operator(
         "attention-scale-of-the-width",
         "text_encoder",
         set_weight("mul_38", lambda s: s / 2),
-        "times what it should be",
+        "everything is ",
+        "scale is",
     ),
     _operator(
         "attention-scale-twice",
         "vae_decoder",
         at("scaled_dot_product_attention", set_weight("val_126", np.square)),
-        "scale",
+        "scale is",
+        "its argument was scaled",
     ),
     _operator(
         "mask-too-weak", "text_encoder", set_input("where", 2, lambda _: -5.0), "mask"
@@ -210,16 +226,20 @@ ATTENTION = (
             set_weight("view_3", _heads_and_width_swapped),
             set_weight("view_1", _heads_and_width_swapped),
         ),
-        "shape",
+        "shape [",
     ),
     _operator(
-        "values-from-keys", "text_encoder", reads("view_3", 0, "linear_1"), "view"
+        "values-from-keys",
+        "text_encoder",
+        reads("view_3", 0, "linear_1"),
+        "another value",
     ),
     _operator(
         "keys-not-transposed",
         "text_encoder",
         replaced("transpose_3", KEYS_RESHAPED, x="view_2"),
-        "transpose",
+        "in other places",
+        "transposition",
     ),
     _operator(
         "batch-item-0-for-all",

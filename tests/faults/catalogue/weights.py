@@ -60,19 +60,19 @@ WEIGHTS = (
         "linear-bias-dropped",
         "text_encoder",
         set_weight("linear_4", np.zeros_like),
-        "bias",
+        "a bias",
     ),
     _operator(
         "conv-bias-dropped",
         "vae_decoder",
         set_input("conv2d_2", 2, np.zeros_like),
-        "bias",
+        "a bias",
     ),
     _operator(
         "bias-permuted",
         "text_encoder",
         set_weight("linear_11", lambda b: np.roll(b, 1)),
-        "bias",
+        "a bias",
     ),
     _operator(
         "weight-transposed",
@@ -84,7 +84,7 @@ WEIGHTS = (
         "one-weight-wrong",
         "text_encoder",
         at("linear_5", set_weight("val_67", _one_wrong)),
-        "channel",
+        "alone is off",
     ),
     _operator(
         "kernel-flipped",
@@ -96,40 +96,45 @@ WEIGHTS = (
         "channel-zeroed",
         "vae_decoder",
         set_input("conv2d_5", 1, _zero_channel),
-        "channel 5",
+        "channel 5 of",
     ),
     _operator(
-        "channels-rolled", "vae_decoder", after("conv2d_2", CHANNELS_ROLLED), "channels"
+        "channels-rolled",
+        "vae_decoder",
+        after("conv2d_2", CHANNELS_ROLLED),
+        "shifted by one along",
+        "channels",
     ),
     _operator(
         "weights-to-ten-bits",
         "vae_decoder",
         set_input("conv2d_6", 1, _ten_bits),
-        "TensorFloat-32",
+        "rounding",
     ),
     _operator(
         "weights-to-four-bits",
         "vae_decoder",
         set_input("conv2d_6", 1, _four_bits),
-        "quantized",
+        "rounding",
     ),
     _operator(
         "embedding-row-shifted",
         "text_encoder",
         set_input("embedding", 0, lambda w: np.roll(w, 1, 0)),
-        "shifted",
+        "another row",
     ),
     _operator(
         "positions-one-late",
         "text_encoder",
         set_weight("add_7", lambda w: np.roll(w, 1, 1)),
-        "shifted",
+        "shifted by one along",
+        "position",
     ),
     _operator(
         "batch-norm-scale-misfolded",
         "vae_encoder",
         set_input("conv2d_3", 1, lambda w: w * 1.01),
-        "times what it should be",
+        "everything is ",
     ),
 )
 
@@ -138,7 +143,8 @@ PLACES = (
         "resize-rounds-up",
         "vae_decoder",
         set_attributes("upsample_nearest2d", nearest_mode="ceil"),
-        "shifted",
+        "shifted by one along",
+        "mode is",
         backends=("onnxruntime",),  # MNN rounds down whatever it is told
     ),
     _operator(
@@ -149,7 +155,8 @@ PLACES = (
             coordinate_transformation_mode="half_pixel",
             nearest_mode="floor",
         ),
-        "coordinate",
+        "shifted by one along",
+        "mode is",
     ),
     _operator(
         "resize-linear",
@@ -159,13 +166,15 @@ PLACES = (
             mode="linear",
             coordinate_transformation_mode="half_pixel",
         ),
-        "mode",
+        "mode is",
     ),
     _operator(
         "padding-on-the-other-side",
         "vae_encoder",
         set_attributes("conv2d_3", pads=[1, 1, 0, 0]),
-        "pads",
+        "padding is",
+        "edge",
+        "border",
     ),
     _operator(
         "padding-with-the-edge",
@@ -177,6 +186,8 @@ PLACES = (
             weight=CONV1.format("weight"),
             bias=CONV1.format("bias"),
         ),
+        "edge",
+        "border",
     ),
     _operator(
         "residual-dropped",
@@ -184,11 +195,17 @@ PLACES = (
         replaced("add_135", RESIDUAL_DROPPED, x="linear_3", y="add_7"),
         "residual",
     ),
-    _operator("skips-swapped", "unet", swapped("cat_2"), "swapped"),
+    _operator("skips-swapped", "unet", swapped("cat_2"), "in other places"),
 )
 
 TIME = (
-    _operator("sine-and-cosine-swapped", "controlnet", swapped("cat"), "swapped"),
+    _operator(
+        "sine-and-cosine-swapped",
+        "controlnet",
+        swapped("cat"),
+        "in other places",
+        "exchanged",
+    ),
     _operator(
         "frequencies-shifted",
         "controlnet",
@@ -199,25 +216,25 @@ TIME = (
         "timestep-through-bfloat16",
         "controlnet",
         after("expand", EIGHT_BITS),
-        "whole numbers",
+        "8 bits",
     ),
     _operator(
         "ids-through-bfloat16",
         "text_encoder",
         after("view", EIGHT_BITS),
-        "whole numbers",
+        "8 bits",
     ),
     _operator(
         "phase-through-float16",
         "controlnet",
         after("mul_9", TO_FLOAT16),
-        "float16",
+        "rounded to float16",
     ),
     _operator(
         "activation-through-float16",
         "vae_decoder",
         after("conv2d_3", TO_FLOAT16),
-        "float16",
+        "rounded to float16",
     ),
 )
 
