@@ -21,6 +21,19 @@ from tests.faults.score import Result, missed, table
 from tests.faults.trials import Trials, planted
 
 REPORTS = Path(__file__).parents[2] / "reports"
+TERMS = """\
+A fault is planted in each runtime that it can be planted in. It is *caught* if a check
+fails under the tolerances as shipped. It *has a place* if an operator's value is wrong
+and there are values to compare; it is *localised* if the first divergence, or the first
+operator whose own error is out of tolerance, is that operator exactly, or, where the
+runtime fuses or folds the operator away, one that reads it. It is *explained* if the
+words that are printed say what it is. Rules of our own are caught if one of the
+harness's own tests fails.
+
+The other rules see the final outputs of the same runs, as they do in life; a run that
+fails for them too counts as caught. A clean run is one sample of one component in one
+runtime, fp32, with seeds that no tolerance was set with.
+"""
 PACKAGES = ("torch", "onnxruntime", "MNN", "onnx", "numpy")
 
 
@@ -53,12 +66,10 @@ def write(results: Sequence[Result], clean: Sequence[CleanRun]) -> None:
         "python": platform.python_version(),
         "machine": f"{platform.system()} {platform.machine()}",
     }
-    versions = ", ".join(
-        f"{name} {number}" for name, number in about["versions"].items()
-    )
+    tools = ", ".join(f"{name} {number}" for name, number in about["versions"].items())
     text = (
-        f"# Planted faults\n\n`python -m tests.faults`, {about['date']}; {versions}; "
-        f"{about['machine']}.\n\n{score}\n\n## What fell short\n\n{short}\n"
+        f"# Planted faults\n\n`python -m tests.faults` on {about['date']}: {tools}; "
+        f"{about['machine']}.\n\n{score}\n\n{TERMS}\n## What fell short\n\n{short}\n"
     )
     (REPORTS / "faults.md").write_text(text, encoding="utf-8")
     rows = {"faults": [asdict(r) for r in results], "clean": [asdict(r) for r in clean]}

@@ -82,24 +82,19 @@ def _rule_line(name: str, caught: Iterable[bool], alarms: Iterable[bool]) -> str
 
 
 def missed(results: Sequence[Result], clean: Sequence[CleanRun]) -> str:
-    """Return what fell short, one line each."""
-    lines = []
-    for r in results:
-        short = [
-            word
-            for word, good in (
-                ("not caught", r.caught),
-                ("not localised", r.localised or not r.places),
-                ("not explained", r.explained),
-            )
-            if not good
-        ]
-        if short:
-            lines.append(f"- {r.fault} ({r.backend}): {', '.join(short)}")
-    lines += [
-        f"- false alarm: {run.alarm.splitlines()[-1]}" for run in clean if run.alarm
+    """Return what fell short, by what it fell short of."""
+    short = {
+        "Not caught": [r for r in results if not r.caught],
+        "Blamed elsewhere": [r for r in results if r.places and not r.localised],
+        "Not explained": [r for r in results if not r.explained],
+    }
+    lines = [
+        f"- {words}: {', '.join(f'{r.fault} ({r.backend})' for r in some)}."
+        for words, some in short.items()
+        if some
     ]
-    return "\n".join(lines) or "- nothing"
+    lines += [f"- False alarm: {run.id}." for run in clean if run.alarm]
+    return "\n".join(lines) or "- Nothing."
 
 
 def _share(answers: Iterable[bool]) -> str:

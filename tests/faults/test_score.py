@@ -49,11 +49,11 @@ def test_almost_all_is_not_a_hundred_percent():
 
 
 def test_what_fell_short_is_named():
-    alarm = CleanRun(id="a", alarm="exceeds\nunet parts", peers=SILENT)
+    alarm = CleanRun(id="unet/mnn", alarm="exceeds", peers=SILENT)
 
     lines = missed([result(explained=False)], [alarm])
 
-    assert lines == "- x (mnn): not explained\n- false alarm: unet parts"
+    assert lines == "- Not explained: x (mnn).\n- False alarm: unet/mnn."
 
 
 @pytest.mark.parametrize(

@@ -34,12 +34,14 @@ def planted() -> Iterator[tuple[Fault, str]]:
 
 
 def of_families(*families: str) -> list[object]:
-    """Return some families' faults and runtimes as pytest's parameters."""
-    return [
-        pytest.param(fault, backend, id=f"{fault.name}-{backend}")
-        for fault, backend in planted()
-        if fault.family in families
-    ]
+    """Return some families' faults as pytest's parameters, each in one runtime.
+
+    The runtimes take turns; the command tries every fault in both.
+    """
+    faults = [fault for fault in FAULTS if fault.family in families]
+    of = {fault.name: [b for f, b in planted() if f is fault] for fault in faults}
+    turns = ((f, of[f.name][turn % len(of[f.name])]) for turn, f in enumerate(faults))
+    return [pytest.param(f, backend, id=f"{f.name}-{backend}") for f, backend in turns]
 
 
 class Trials:

@@ -195,7 +195,7 @@ PLACES = (
         replaced("add_135", RESIDUAL_DROPPED, x="linear_3", y="add_7"),
         "residual",
     ),
-    _operator("skips-swapped", "unet", swapped("cat_2"), "in other places"),
+    _operator("skips-swapped", "controlled_unet", swapped("cat_2"), "in other places"),
 )
 
 TIME = (
