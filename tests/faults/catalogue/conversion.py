@@ -99,7 +99,7 @@ FAULTS = (
         "converter-truncates-the-model", HALF_OF_THE_MODEL, "does not load", "crashed"
     ),
     _converter("converter-truncates-weights", HALF_OF_THE_WEIGHTS, "weights"),
-    _converter("weights-off-by-four-bytes", OFF_BY_FOUR_BYTES, "initialiser", "weight"),
+    _converter("weights-off-by-four-bytes", OFF_BY_FOUR_BYTES, "shifted by one along"),
     _file(
         "stale-file",
         _other,
