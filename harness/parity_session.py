@@ -83,12 +83,13 @@ class ParitySession:
         checks = [check for item in items if (check := check_of(item))]
         self._progress.lasting = True
         for suite in {path_of(check.suite): check.suite for check in checks}.values():
+            own = [check for check in checks if path_of(check.suite) == path_of(suite)]
             try:
                 run = self._run(suite)
+                run.judge.require((check.case, check.what) for check in own)
             except ParityError as error:
                 pytest.exit(f"parity: {error}", returncode=CANNOT_TELL)
-            of_suite = [c.case for c in checks if path_of(c.suite) == path_of(suite)]
-            cases = list({case.id: case for case in of_suite}.values())
+            cases = list({check.case.id: check.case for check in own}.values())
             self._writer.line(header(suite, cases, run.store))
             self._writer.flush()
             run.make(cases)
@@ -305,9 +306,11 @@ def _unknown(option: str, kind: str, name: str, there: Sequence[str]) -> Excepti
 
 
 def _folder(config: pytest.Config, name: str) -> str:
-    """Return a folder in full; an option's is from here, a file's from the root."""
+    """Return a folder in full; an option's is from here, a file's from the file's."""
     if given := config.getoption(f"parity_{name}"):
         return str(Path(given).expanduser().absolute())
     if written := config.getini(f"parity_{name}"):
-        return str(config.rootpath / Path(written).expanduser())
+        # Without a file pytest guesses a root, from what it takes for paths of tests.
+        home = config.rootpath if config.inipath else config.invocation_params.dir
+        return str(home / Path(written).expanduser())
     return ""

@@ -151,7 +151,10 @@ class Engine:
                 )
             )
         except ParityError as error:
-            return known(failure=Failure(outcome=Outcome.EXPORT, message=str(error)))
+            # What a pipeline cannot be drawn from is no matter of exports.
+            chain = isinstance(case, Chain)
+            outcome = Outcome.REFERENCE if chain else Outcome.EXPORT
+            return known(failure=Failure(outcome=outcome, message=str(error)))
 
     def _run(self, case: Case, known: Known) -> CaseRecord:
         took: dict[str, float] = {}

@@ -94,6 +94,16 @@ class Judge:
         gaps = load_gaps(suite.gaps_path) if suite.gaps_path.is_file() else ()
         return cls(policy=policy, gaps=gaps, min_coverage=suite.limits.coverage)
 
+    def require(self, asked: Iterable[tuple[Tested, str]]) -> None:
+        """Refuse checks without a tolerance, while it costs nothing to know.
+
+        Raises:
+            SuiteError: One of them has none.
+
+        """
+        for case, what in asked:
+            self.policy.require((case.subject, case.backend, case.how), what)
+
     def check(self, record: CaseRecord, what: str) -> CaseVerdict:
         """Judge one check of a record."""
         return judge_case(

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from harness.runner import Settings
     from harness.suite import Suite, Tested
 
+_ADD_PIPELINE = "add [pipeline.text2img]."
+
 
 @click.command()
 @click.argument("cases", nargs=-1)
@@ -75,9 +77,9 @@ def run(  # one option each
     if e2e:
         chosen = tuple(case for case in chosen if case in loaded.chains)
         if not chosen:
-            msg = (
-                f"{suite} has no end-to-end case of that name; add [pipeline.text2img]."
-            )
+            ids = ", ".join(chain.id for chain in loaded.chains)
+            hint = f" of that name; there are {ids}." if ids else "; " + _ADD_PIPELINE
+            msg = f"{suite} has no end-to-end case{hint}"
             raise ParityError(msg)
     if only_list:
         for case in chosen:
@@ -109,6 +111,7 @@ def _run(suite: Suite, chosen: Sequence[Tested], settings: Settings) -> int:
     ended = []
     with Run(suite, settings, folder, progress.tell) as running:
         try:
+            running.judge.require((case, w) for case in chosen for w in case.whats)
             click.echo(header(suite, chosen, running.store))
             running.make(chosen)
             running.start(chosen)
@@ -124,6 +127,10 @@ def _run(suite: Suite, chosen: Sequence[Tested], settings: Settings) -> int:
                 running.folder.discard()
                 raise
             click.echo("stopped; what ended is judged below", err=True)
+        except ParityError:
+            if not ended:
+                running.folder.discard()
+            raise
         finally:
             progress.close()
     asked = asked_of(suite, ended)

@@ -129,7 +129,10 @@ def _failed(
     if record.failure is not None:
         yield Line(text=f" ✗ {name}   {record.failure.outcome}", tone="bad")
         yield from wrapped(record.failure.message)
-        for line in _last_words(record.failure.log, record.failure.message):
+        # Where something was measured, what libraries said meanwhile is no reason.
+        measured = Outcome(record.failure.outcome).measured
+        spoken = "" if measured else record.failure.log
+        for line in _last_words(spoken, record.failure.message):
             text = f"{INDENT}│ {line}"[:WIDTH]
             yield Line(text=text, tone="quiet")
     elif shown is not None and shown.first is not None:

@@ -14,6 +14,9 @@ WIDTH = 100
 
 INDENT = "     "
 
+_PLACE = 24
+"""Columns that a place gets even where a line is long: a step, or a module's end."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
@@ -121,5 +124,6 @@ def case_line(case: str, checks: Mapping[str, Mapping[str, str]]) -> Line:
             place = place or told.get("parity.first_divergence", "")
     text = f" {mark} {case:<38} {' · '.join(words)}"
     if place:
-        text += f" · parts at {cut(place, WIDTH - len(text) - 12)}"
+        room = max(_PLACE, WIDTH - len(text) - 12)
+        text += f" · parts at {cut(place, room)}"
     return Line(text=text, tone=tone)

@@ -36,7 +36,7 @@ LAYERS = (
     # report
     ("report.*",),
     # frameworks
-    ("graph", "segments", "program", "refusal", "weights"),
+    ("graph", "segments", "attributes", "program", "refusal", "weights"),
     ("submodules",),
     ("reference",),
     ("export", "convert", "backends.*"),
@@ -74,7 +74,14 @@ HOMES = {
         *("backends", "backends.*", "components.*", "program", "reference"),
         *("kernel", "compare", "warm", "export", "graph", "convert"),
         *("torch_stage", "candidate", "isolated", "e2e.*"),
-        *("report.*", "doctor.child", "segments", "excerpt_stage", "signatures"),
+        *(
+            "report.*",
+            "doctor.child",
+            "segments",
+            "excerpt_stage",
+            "signatures",
+            "attributes",
+        ),
         *("ranges", "repro"),
     ),
     "numba": ("kernel", "compare", "doctor.child"),
@@ -85,7 +92,7 @@ HOMES = {
     ),
     "onnx": (
         *("export", "graph", "convert", "transform", "backends.onnxruntime"),
-        *("segments", "excerpt_stage", "signatures", "doctor.child"),
+        *("segments", "excerpt_stage", "signatures", "attributes", "doctor.child"),
     ),
     "onnx_ir": ("weights", "export"),
     "onnxscript": ("export",),
