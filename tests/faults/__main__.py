@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from harness.environment import installed
 from tests.faults.clean import CleanRun, clean_runs
 from tests.faults.score import Result, missed, table
 from tests.faults.trials import Trials, planted
@@ -34,7 +34,7 @@ The other rules see the final outputs of the same runs, as they do in life; a ru
 fails for them too counts as caught. A clean run is one sample of one component in one
 runtime, fp32, with seeds that no tolerance was set with.
 """
-PACKAGES = ("torch", "onnxruntime", "MNN", "onnx", "numpy")
+PACKAGES = ("torch", "onnxruntime", "onnxruntime-gpu", "MNN", "onnx", "numpy")
 
 
 def main() -> None:
@@ -57,12 +57,12 @@ def main() -> None:
 
 
 def write(results: Sequence[Result], clean: Sequence[CleanRun]) -> None:
-    """Print the score, and write it beside the words of every trial."""
+    """Print the score, and write it with what became of every trial."""
     score = table(results, clean)
     short = missed(results, clean)
     about = {
         "date": datetime.now(UTC).date().isoformat(),
-        "versions": {name: version(name) for name in PACKAGES},
+        "versions": installed(PACKAGES),
         "python": platform.python_version(),
         "machine": f"{platform.system()} {platform.machine()}",
     }
@@ -72,11 +72,20 @@ def write(results: Sequence[Result], clean: Sequence[CleanRun]) -> None:
         f"{about['machine']}.\n\n{score}\n\n{TERMS}\n## What fell short\n\n{short}\n"
     )
     (REPORTS / "faults.md").write_text(text, encoding="utf-8")
-    rows = {"faults": [asdict(r) for r in results], "clean": [asdict(r) for r in clean]}
+    rows = {
+        "faults": [_kept(result) for result in results],
+        "clean": [asdict(run) for run in clean],
+    }
     (REPORTS / "faults.json").write_text(
         json.dumps({**about, **rows}, indent=1) + "\n", encoding="utf-8"
     )
     print(f"\n{text}")
+
+
+def _kept(result: Result) -> dict[str, object]:
+    """Return a result without its words, which name folders, and its time."""
+    left_out = {"said", "took_s"}
+    return {key: value for key, value in asdict(result).items() if key not in left_out}
 
 
 def _shown(result: Result, *, words: bool) -> Result:
