@@ -77,6 +77,7 @@ def run_candidate(
                 feeds = load_inputs(reading.inputs, component)
                 trace = open_trace(reading.reference.path)
                 made = session.run(feeds)
+                _check_outputs(file.model, made, outputs)
                 rows += _output_rows(reading, made, trace, before)
                 deployed_outputs[reading.sample] = before = made
             for reading in file.readings:
@@ -189,6 +190,15 @@ class Watcher:
             )
             for probe, comparison, looks in found
         ]
+
+
+def _check_outputs(
+    model: str, made: Mapping[str, np.ndarray], promised: Sequence[str]
+) -> None:
+    """Refuse a run without every promised output: what is not there has no row."""
+    if lost := [name for name in promised if name not in made]:
+        msg = f"{model} ran and gave {sorted(made)}; {', '.join(lost)} is missing."
+        raise StageError(msg, outcome=Outcome.MISSING)
 
 
 def _output_rows(
