@@ -6,7 +6,7 @@ Runs in a child process; only numbers come back.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -37,7 +37,7 @@ from harness.trace import OUTPUT, Trace, load_inputs, open_trace
 DESCRIBED = 32
 """Values of a sample whose error is put into words."""
 
-STALE = "the same answer as to the sample before: a buffer that was not written again"
+STALE = "the same answer as to an earlier sample: a buffer that was not written again"
 
 
 def run_candidate(
@@ -68,8 +68,7 @@ def run_candidate(
         path = file.artifact.file(file.model)
         size = f"{_mebibytes(file.artifact)} MB"
         with backend.open_session(path, device, outputs) as session:
-            deployed_outputs = {}
-            before: Mapping[str, np.ndarray] = {}
+            deployed_outputs: dict[str, Mapping[str, np.ndarray]] = {}
             for reading in file.readings:
                 report_progress(f"running\t{case}\t{size}, {reading.sample}")
                 check_artifact(reading.inputs)
@@ -78,8 +77,8 @@ def run_candidate(
                 trace = open_trace(reading.reference.path)
                 made = session.run(feeds)
                 _check_outputs(file.model, made, outputs)
-                rows += _output_rows(reading, made, trace, before)
-                deployed_outputs[reading.sample] = before = made
+                rows += _output_rows(reading, made, trace, deployed_outputs.values())
+                deployed_outputs[reading.sample] = made
             for reading in file.readings:
                 if not reading.layers:
                     continue
@@ -159,18 +158,23 @@ class Watcher:
             actual=actual,
             floor_rms=self._trace.floor_rms(probe.name),
         )
-        looks = self._looks(expected, actual, comparison, probe.op)
+        looks = self._looks(expected, actual, comparison, probe)
         self._seen[value] = (probe, comparison, looks)
         self._trace.forget(probe.name)
 
     def _looks(
-        self, expected: np.ndarray, actual: np.ndarray, found: Comparison, op: str
+        self,
+        expected: np.ndarray,
+        actual: np.ndarray,
+        found: Comparison,
+        probe: Probe,
     ) -> str:
         """Describe an error far beyond noise; of many, the first."""
         if self._described == DESCRIBED or not beyond_noise(found):
             return ""
         self._described += 1
-        return signature(expected, actual, found.floor_rms, op)
+        near = {p: self._trace[p] for p in probe.parents if p in self._trace}
+        return signature(expected, actual, found.floor_rms, probe.op, near)
 
     def rows(self) -> list[Row]:
         """Return what was compared, in order of execution."""
@@ -205,7 +209,7 @@ def _output_rows(
     reading: Reading,
     made: Mapping[str, np.ndarray],
     trace: Trace,
-    before: Mapping[str, np.ndarray],
+    earlier: Iterable[Mapping[str, np.ndarray]],
 ) -> list[Row]:
     rows = []
     for index, (name, actual) in enumerate(made.items()):
@@ -213,8 +217,10 @@ def _output_rows(
         found = compare(expected=expected, actual=actual, floor_rms=floor)
         looks = ""
         if beyond_noise(found):
-            stale = name in before and np.array_equal(actual, before[name])
-            looks = STALE if stale else signature(expected, actual, floor, "output")
+            stale = any(np.array_equal(actual, outputs[name]) for outputs in earlier)
+            near = {other: trace[OUTPUT + other] for other in made if other != name}
+            looks = signature(expected, actual, floor, "output", near)
+            looks = STALE if stale else looks
         rows.append(
             Row(
                 sample=reading.sample,

@@ -191,7 +191,10 @@ def _checks(comparison: Comparison, tolerance: Tolerance) -> Iterator[_Check]:
     # No error is no error in any unit: equal integers, or a layer of zeros, have
     # neither a noise floor nor a signal to divide by, and meet every bound.
     equal = comparison.max_abs == 0.0
-    if tolerance.floors is not None:
+    truths = _dtype_kind(comparison.expected_dtype) == "boolean"
+    if truths and not equal and comparison.floor_multiple is None:
+        yield _truths(comparison)
+    elif tolerance.floors is not None:
         yield _floors(0.0 if equal else comparison.floor_multiple, tolerance.floors)
     if tolerance.sqnr_db is not None:
         sqnr = math.inf if equal else comparison.sqnr_db
@@ -221,6 +224,13 @@ def _elements(
     yield _upper(
         required, tolerance.cap, "the worst needs atol {} " + at + ", cap {}", ".3e"
     )
+
+
+def _truths(comparison: Comparison) -> _Check:
+    # Of truths, every error is 1, so its mean square is the share that is wrong.
+    wrong = round(comparison.rms**2 * comparison.count)
+    reason = f"{wrong:,} of {comparison.count:,} truths are wrong"
+    return _Check(holds=False, usage=math.inf, reason=reason)
 
 
 def _floors(multiple: float | None, limit: float) -> _Check:

@@ -28,7 +28,7 @@ LAYERS = (
     ("store", "trace", "keys", "inputs", "e2e.tables"),
     ("suite", "ranges"),
     # measure
-    ("kernel",),
+    ("kernel", "residuals"),
     ("compare", "signatures"),
     ("warm",),
     # judge
