@@ -191,11 +191,14 @@ def _checks(comparison: Comparison, tolerance: Tolerance) -> Iterator[_Check]:
     # No error is no error in any unit: equal integers, or a layer of zeros, have
     # neither a noise floor nor a signal to divide by, and meet every bound.
     equal = comparison.max_abs == 0.0
-    truths = _dtype_kind(comparison.expected_dtype) == "boolean"
-    if truths and not equal and comparison.floor_multiple is None:
-        yield _truths(comparison)
-    elif tolerance.floors is not None:
-        yield _floors(0.0 if equal else comparison.floor_multiple, tolerance.floors)
+    if tolerance.floors is not None:
+        multiple = 0.0 if equal else comparison.floor_multiple
+        truths = _dtype_kind(comparison.expected_dtype) == "boolean"
+        yield (
+            _truths(comparison)
+            if truths and multiple is None
+            else _floors(multiple, tolerance.floors)
+        )
     if tolerance.sqnr_db is not None:
         sqnr = math.inf if equal else comparison.sqnr_db
         yield _decibels("SQNR", sqnr, tolerance.sqnr_db)

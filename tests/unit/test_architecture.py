@@ -75,15 +75,8 @@ HOMES = {
         *("backends", "backends.*", "components.*", "program", "reference"),
         *("kernel", "compare", "warm", "export", "graph", "convert"),
         *("torch_stage", "candidate", "isolated", "e2e.*"),
-        *(
-            "report.*",
-            "doctor.child",
-            "segments",
-            "excerpt_stage",
-            "signatures",
-            "attributes",
-        ),
-        *("ranges", "repro"),
+        *("report.*", "doctor.child", "segments", "excerpt_stage", "residuals"),
+        *("signatures", "attributes", "ranges", "repro"),
     ),
     "numba": ("kernel", "compare", "doctor.child"),
     "torch": (
