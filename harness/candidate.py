@@ -21,7 +21,7 @@ from harness.align import (
 from harness.backends import load_backend
 from harness.compare import compare
 from harness.comparison import Comparison
-from harness.deployed import Deployed, Reading
+from harness.deployed import Deployed
 from harness.entry import Entry
 from harness.errors import StageError, StoreError
 from harness.isolate import report_progress
@@ -71,13 +71,14 @@ def run_candidate(
                 feeds = load_inputs(reading.inputs, component)
                 trace = open_trace(reading.reference.path)
                 made = session.run(feeds)
-                rows += _output_rows(reading, made, trace)
+                rows += output_rows(reading.sample, made, trace)
                 deployed_outputs[reading.sample] = made
             for reading in file.readings:
                 if not reading.layers:
                     continue
                 report_progress(f"running\t{case}\t{size}, layers of {reading.sample}")
-                watcher = Watcher(reading, probes)
+                trace = open_trace(reading.reference.path)
+                watcher = Watcher(reading.sample, trace, probes)
                 feeds = load_inputs(reading.inputs, component)
                 watched = session.watch(feeds, watcher.sizes, watcher.on_value)
                 rows += watcher.rows()
@@ -112,9 +113,9 @@ def check_artifact(artifact: Entry) -> None:
 class Watcher:
     """Holds each value against the reference's while the runtime still has it."""
 
-    def __init__(self, reading: Reading, probes: Sequence[Probe]) -> None:
-        self._sample = reading.sample
-        self._trace = open_trace(reading.reference.path)
+    def __init__(self, sample: str, trace: Trace, probes: Sequence[Probe]) -> None:
+        self._sample = sample
+        self._trace = trace
         self._wanted = {
             value: probe
             for value, probe in wanted_values(probes).items()
@@ -173,12 +174,13 @@ class Watcher:
         ]
 
 
-def _output_rows(
-    reading: Reading, made: Mapping[str, np.ndarray], trace: Trace
+def output_rows(
+    sample: str, made: Mapping[str, np.ndarray], trace: Trace
 ) -> list[Row]:
+    """Hold outputs against the recorded ones."""
     return [
         Row(
-            sample=reading.sample,
+            sample=sample,
             what=OUTPUTS,
             probe=name,
             position=len(trace.places) + index,

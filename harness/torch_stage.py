@@ -44,7 +44,7 @@ def prepare(
 
     """
     ask_device(device)
-    work = _Work(Store(root=root), component, settings, device)
+    work = Work(Store(root=root), component, settings, device)
     for group in groups:
         for sample in group.samples:
             work.inputs(sample)
@@ -73,7 +73,7 @@ def ask_device(device: Device) -> None:
         raise StageError(msg, outcome=Outcome.FELL_BACK)
 
 
-class _Work:
+class Work:
     """One component's torch stages; what they share is made when first needed."""
 
     def __init__(
@@ -112,12 +112,8 @@ class _Work:
         inputs = self.inputs(sample)
 
         def build(folder: Path) -> Mapping[str, object]:
-            if group not in self._exports:
-                # The graph was in the store; its program has to be made again.
-                with TemporaryDirectory() as scratch:
-                    self._exports[group] = self._export(group, Path(scratch))
+            exported = self.exported(group)
             self._say("recording", f"float32 and float64, {sample.id}")
-            exported = self._exports[group]
             return record_reference(
                 self.module,
                 exported.program,
@@ -132,6 +128,13 @@ class _Work:
         graph = onnx_key(self.component, self.settings, dict(group.shapes))
         key = reference_key(graph, inputs, self.device, layers=sample.layers)
         return self._timed("reference", key, build)
+
+    def exported(self, group: Group) -> Exported:
+        """Return a group's program; the graph may be in the store, it is not."""
+        if group not in self._exports:
+            with TemporaryDirectory() as scratch:
+                self._exports[group] = self._export(group, Path(scratch))
+        return self._exports[group]
 
     @property
     def module(self) -> torch.nn.Module:

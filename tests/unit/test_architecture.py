@@ -25,6 +25,7 @@ LAYERS = (
     ("groups", "deployed", "hub", "backends", "e2e.plan", "e2e.attribution"),
     ("scope",),
     ("policy",),
+    ("varied",),
     ("store", "trace", "keys", "inputs", "e2e.tables"),
     ("suite",),
     # measure
@@ -40,7 +41,7 @@ LAYERS = (
     ("submodules",),
     ("reference",),
     ("export", "convert", "backends.*"),
-    ("transform", "tune"),
+    ("transform",),
     # stages, and their order
     ("stages",),
     ("torch_stage", "deploy_stage", "candidate"),
@@ -50,7 +51,8 @@ LAYERS = (
     ("pipeline", "localise", "explain", "doctor.*", "init"),
     ("progress", "runner"),
     ("conclude",),
-    ("parity_session",),
+    ("tuning.*",),
+    ("parity_session", "tune"),
     # people
     ("plugin", "cli"),
     ("__main__",),
@@ -58,13 +60,13 @@ LAYERS = (
 
 # A request names, inside a function, the stage that answers it in a child process.
 ANSWERED_BY = {
-    "stages": ("torch_stage", "deploy_stage", "candidate", "isolated", "e2e.stage")
+    "stages": ("torch_stage", "deploy_stage", "candidate", "isolated", "e2e.stage", "tuning.stage")
 }
 
 # Who may import what is heavy, at the top of the file or in a function.
 HOMES = {
     "numpy": (
-        *("spec", "trace", "digest", "store", "inputs", "align", "gaps", "suite"),
+        *("spec", "trace", "digest", "store", "inputs", "varied", "align", "gaps", "suite"),
         *("backends", "backends.*", "components.*", "program", "reference"),
         *("kernel", "compare", "warm", "timing", "tune", "export", "graph", "convert"),
         *(
@@ -76,8 +78,9 @@ HOMES = {
             "explain",
             "e2e.*",
         ),
-        *("report.*", "doctor.child"),
+        *("report.*", "doctor.child", "tuning.*"),
     ),
+    "hypothesis": ("tuning.strategies", "tuning.search"),
     "numba": ("kernel", "compare", "doctor.child"),
     "torch": (
         *("components.*", "program", "reference", "export", "backends.pytorch"),
