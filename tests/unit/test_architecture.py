@@ -21,7 +21,7 @@ LAYERS = (
     # nouns, files, child processes
     ("spec", "toml_file", "digest", "job", "comparison"),
     ("tolerance",),
-    ("entry", "isolate", "gaps", "align", "matrix", "components.*"),
+    ("entry", "isolate", "gaps", "align", "matrix", "components.*", "worst_inputs"),
     ("groups", "deployed", "hub", "backends", "e2e.plan", "e2e.attribution"),
     ("scope",),
     ("policy",),
