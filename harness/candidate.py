@@ -174,9 +174,7 @@ class Watcher:
         ]
 
 
-def output_rows(
-    sample: str, made: Mapping[str, np.ndarray], trace: Trace
-) -> list[Row]:
+def output_rows(sample: str, made: Mapping[str, np.ndarray], trace: Trace) -> list[Row]:
     """Hold outputs against the recorded ones."""
     return [
         Row(

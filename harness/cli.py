@@ -17,6 +17,7 @@ import click
 from harness import __version__
 from harness.errors import ParityError
 from harness.report.text import Line, count
+from harness.tune import tune_command
 
 if TYPE_CHECKING:
     from harness.runner import Settings
@@ -343,6 +344,9 @@ def _open_store(root: str) -> Store:
 def _print(lines: Iterable[Line]) -> None:
     for line in lines:
         click.echo(_styled(line))
+
+
+cli.add_command(tune_command(_print))
 
 
 def _styled(line: Line) -> str:

@@ -92,6 +92,8 @@ class Work:
         self._exports: dict[Group, Exported] = {}
 
     def inputs(self, sample: Sample) -> Entry:
+        """Return a sample's drawn arrays, drawing them if they are missing."""
+
         def build(folder: Path) -> Mapping[str, object]:
             self._say("drawing", sample.id)
             for name, value in draw(self.component, sample).items():
@@ -101,6 +103,8 @@ class Work:
         return self._timed("inputs", inputs_key(self.component, sample), build)
 
     def export(self, group: Group) -> Entry:
+        """Return the graph that serves a group, exporting it if it is missing."""
+
         def build(folder: Path) -> Mapping[str, object]:
             self._exports[group] = self._export(group, folder)
             return {}
@@ -109,6 +113,7 @@ class Work:
         return self._timed("onnx", key, build)
 
     def reference(self, group: Group, sample: Sample) -> Entry:
+        """Return a sample's recorded reference, recording it if it is missing."""
         inputs = self.inputs(sample)
 
         def build(folder: Path) -> Mapping[str, object]:

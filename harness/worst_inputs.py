@@ -1,14 +1,14 @@
 """Inputs that `parity tune` found to be worst, kept beside a suite and run with it.
 
-    [[input]]
-    cases = ["unet/mnn/fp32"]         # which run it, beside their own samples
-    label = "varied-s0-1184"          # its sample id
-    profile = "varied"                # or realistic
-    index = 0
-    seed = 3
-    shapes = { batch = 2, height = 16, width = 16 }
-    knobs = { "sample.scale" = 0.001 }  # of a varied one
-    why = "uses 0.9 of its limit, and no sample of the suite more than 0.6"
+[[input]]
+cases = ["unet/mnn/fp32"]         # which run it, beside their own samples
+label = "varied-s0-1184"          # its sample id
+profile = "varied"                # or realistic
+index = 0
+seed = 3
+shapes = { batch = 2, height = 16, width = 16 }
+knobs = { "sample.scale" = 0.001 }  # of a varied one
+why = "uses 0.9 of its limit, and no sample of the suite more than 0.6"
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from harness.judge import Verdict, judge
+from harness.outcome import Outcome
 from harness.report.judged import CaseVerdict
 from harness.report.record import OUTPUTS, Row
 from harness.tolerance import GROUPS
@@ -47,7 +48,7 @@ def drifts(verdicts: Iterable[CaseVerdict], headroom: Headroom) -> Iterator[Drif
                 reason=f"{verdict.id} is out of tolerance: {verdict.reason}",
             )
             continue
-        if verdict.what not in GROUPS:
+        if verdict.outcome is not Outcome.WITHIN or verdict.what not in GROUPS:
             continue
         moved = [
             judged

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from harness.gaps import Gap
 from harness.spec import Sample
+from harness.toml_file import dotted
+from harness.tuning.proposal import has_gap
 from harness.tuning.recorded import CaseTuning, Tuning
 from harness.tuning.toml_text import quoted
 
@@ -20,10 +23,15 @@ _HEAD = """\
 """
 
 
-def kept(tuning: Tuning) -> dict[str, tuple[Sample, str]]:
-    """Return the input that each case is to keep, and why; cases with none are absent."""
+def kept(tuning: Tuning, gaps: Sequence[Gap]) -> dict[str, tuple[Sample, str]]:
+    """Return the input that each case is to keep, and why; cases with none are absent.
+
+    A case that is known to fail keeps none: every input is bad there.
+    """
     found = {}
     for name, case in tuning.cases.items():
+        if has_gap(gaps, name):
+            continue
         known = {t.sample.id: t for t in tuning.tried[case.record.component]}
         own = _worst(case, (p for p, t in known.items() if t.why == "suite"))
         worst = case.worst
@@ -37,7 +45,7 @@ def kept(tuning: Tuning) -> dict[str, tuple[Sample, str]]:
     return found
 
 
-def worst_inputs_text(path: Path, tuning: Tuning) -> str:
+def worst_inputs_text(path: Path, tuning: Tuning, gaps: Sequence[Gap]) -> str:
     """Return worst_inputs.toml with the entries of the tuned cases written anew."""
     entries: dict[str, tuple[list[str], str]] = {}
     if path.is_file():
@@ -47,7 +55,7 @@ def worst_inputs_text(path: Path, tuning: Tuning) -> str:
             if names:
                 body = "\n".join(f"{key} = {_toml(v)}" for key, v in entry.items())
                 entries.setdefault(body, ([], ""))[0].extend(names)
-    for name, (sample, why) in kept(tuning).items():
+    for name, (sample, why) in kept(tuning, gaps).items():
         body = "\n".join(f"{k} = {_toml(v)}" for k, v in _about(sample).items())
         names, reason = entries.get(body, ([], why))
         entries[body] = ([*names, name], reason)
@@ -78,7 +86,7 @@ def _about(sample: Sample) -> dict[str, object]:
 
 def _toml(value: object) -> str:
     if isinstance(value, Mapping):
-        pairs = ", ".join(f"{quoted(k)} = {_toml(v)}" for k, v in value.items())
+        pairs = ", ".join(f"{dotted((k,))} = {_toml(v)}" for k, v in value.items())
         return f"{{ {pairs} }}"
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_toml, value))}]"

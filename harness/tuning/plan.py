@@ -31,7 +31,7 @@ class Effort:
 
     samples: int = 200
     searched: int = 60
-    layers: int = 24
+    layers: int = 59
     noise: int = 3
     seed: int = 0
 

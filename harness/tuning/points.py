@@ -105,7 +105,7 @@ def independent(space: Space, family: str, count: int) -> Iterator[Sample]:
     key = digest_value((space.component.name, family, space.seed))
     rng = np.random.default_rng(int(key[:16], 16))
     for index in range(count):
-        knobs = ()
+        knobs: tuple[tuple[str, float], ...] = ()
         if family == VARIED:
             knobs = tuple(
                 (name, drawn(knob, rng.random())) for name, knob in space.knobs.items()

@@ -6,14 +6,16 @@ From records alone: nothing is run, and the same records propose the same.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Final
 
 from harness.comparison import Comparison
+from harness.gaps import Gap
 from harness.policy import Policy
 from harness.report.record import LAYERS, OUTPUTS, Row
+from harness.runner import Judge
 from harness.scope import Case, Rule, Scope
 from harness.tolerance import TIER_NAMES, TIERS, Tolerance
 from harness.tuning.extent import Headroom, is_sound, needed, strained, worse
@@ -93,17 +95,33 @@ def assured_share(draws: int, confidence: float = CONFIDENCE) -> float:
 
 
 def propose(
-    tuning: Tuning, policy: Policy, headroom: Headroom, *, allow_looser: bool = False
+    tuning: Tuning,
+    judge: Judge,
+    headroom: Headroom,
+    *,
+    allow_looser: bool = False,
 ) -> list[Proposal]:
     """Return a proposal for each probe group of each case, in the suite's order."""
     return [
         proposal
-        for case in tuning.cases.values()
+        for name, case in tuning.cases.items()
         for group in (OUTPUTS, LAYERS)
         for proposal in _of_group(
-            tuning, case, group, policy, headroom, allow_looser=allow_looser
+            tuning,
+            case,
+            group,
+            judge.policy,
+            headroom,
+            allow_looser=allow_looser,
+            gap="a known gap" if has_gap(judge.gaps, name) else "",
         )
     ]
+
+
+def has_gap(gaps: Iterable[Gap], case: str) -> bool:
+    """Whether a check of a case is known to fail: nothing healthy to learn from."""
+    ids = [f"{case}/{group}" for group in (OUTPUTS, LAYERS)]
+    return any(gap.matches(id_) for gap in gaps for id_ in ids)
 
 
 def _of_group(
@@ -114,6 +132,7 @@ def _of_group(
     headroom: Headroom,
     *,
     allow_looser: bool,
+    gap: str,
 ) -> Iterator[Proposal]:
     record = case.record
     name = (record.component, record.backend, record.variant)
@@ -137,7 +156,7 @@ def _of_group(
         extent = reduce(worse, (row.comparison for row in rows))
         scope = _scope(policy, group, source)
         loudest = max(rows, key=lambda row: row.comparison.floor_multiple or 0.0)
-        remark = _obstacle(extent, rule, scope, name)
+        remark = gap or _obstacle(extent, rule, scope, name)
         if remark:
             tier, bounds, tolerance = rule.tier, {}, rule.tolerance
             beyond: dict[str, tuple[float, float]] = {}
@@ -175,9 +194,11 @@ def tightest(
     """Return tier and tolerance, and the bounds that are beyond today's.
 
     A tighter tier is taken where all of it holds with headroom; else today's stays.
-    Bounds move within the tier: tighter by themselves, looser only if allowed.
+    Bounds move within the tier: tighter by themselves; looser only if allowed, and
+    where less than half of the headroom is left.
     """
     asked = strained(extent, headroom)
+    least = strained(extent, headroom.half)
     tier = now.tier
     for name in TIER_NAMES[1 : TIER_NAMES.index(tier)] if tier else ():
         if _fits(asked, TIERS[name].for_group(group)):
@@ -194,10 +215,10 @@ def tightest(
         if _ratio(bound, need, given) > 1.0:
             value = need
         if held is not None:
-            if _ratio(bound, need, held) > 1.0:
+            if _ratio(bound, needed(least, base)[bound], held) > 1.0:
                 beyond[bound] = (held, need)
                 value = need if allow_looser else held
-            elif _ratio(bound, held, value) < WORTH:
+            elif _ratio(bound, held, value) < WORTH:  # looser too: half is left
                 value = held
         if math.isfinite(value):
             bounds[bound] = value

@@ -75,8 +75,8 @@ def edit(
     """Return tolerances.toml with every proposal that changes something in it.
 
     Raises:
-        SuiteError: A table cannot be changed by itself.
-        SpecError: Something would be looser and `why` is empty.
+        SuiteError: A table cannot be changed by itself, or something would be looser
+            and `why` is empty.
 
     """
     old = policy.path.read_text(encoding="utf-8")
@@ -85,7 +85,11 @@ def edit(
         if proposal.changes:
             tables.setdefault(_path(proposal), []).append(proposal)
     changes = [
-        _change(path, parts, policy, tuning, headroom, why)
+        TableChange(
+            path=path,
+            values=_values(path, parts, policy, why),
+            provenance=provenance(tuning, parts, headroom),
+        )
         for path, parts in tables.items()
     ]
     new = changed(old, changes, policy.path.name) if changes else old
@@ -96,22 +100,24 @@ def edit(
     return Edit(path=policy.path, old=old, new=new)
 
 
-def provenance(tuning: Tuning, parts: Sequence[Proposal], headroom: Headroom) -> str:
-    """Return the line above a table that says where its numbers come from.
+def provenance(
+    tuning: Tuning, parts: Sequence[Proposal], headroom: Headroom
+) -> tuple[str, ...]:
+    """Return the lines above a table that say where its numbers come from.
 
-    It says how many independent draws of each family were within, and how sure that
-    makes which share of all inputs.
+    Of each group: how many independent draws of each family were within, and which
+    share of all such inputs that makes sure of.
     """
     _, backend, _ = parts[0].case
     sure = ", ".join(
-        f"{part.group} {part.draws} draws ({assured_share(part.draws):.1%} of inputs)"
+        f"{part.group} of {part.draws} draws ({assured_share(part.draws):.1%})"
         for part in parts
     )
     loudest = max(parts, key=lambda part: part.extent.floor_multiple or 0.0)
-    version = tuning.versions.get(backend, "")
+    ran = f"{backend} {tuning.versions.get(backend, '')}"
     return (
-        f"{MARK}{tuning.date}: {sure} at {CONFIDENCE:.0%} confidence; {headroom}; "
-        f"worst {loudest.worst}; {backend} {version}"
+        f"{MARK}{tuning.date}, {ran}: {headroom} over the worst, {loudest.worst}",
+        f"{MARK}from {sure}; {CONFIDENCE:.0%} sure that as many inputs are within",
     )
 
 
@@ -127,14 +133,15 @@ def _path(proposal: Proposal) -> tuple[str, ...]:
     return (*proposal.case, *narrow)
 
 
-def _change(
-    path: tuple[str, ...],
-    parts: Sequence[Proposal],
-    policy: Policy,
-    tuning: Tuning,
-    headroom: Headroom,
-    why: str,
-) -> TableChange:
+def _values(
+    path: tuple[str, ...], parts: Sequence[Proposal], policy: Policy, why: str
+) -> dict[str, str]:
+    """Return what a table is to say, with a reason where it must have one.
+
+    Raises:
+        SuiteError: Something would be looser, and no reason is given.
+
+    """
     values = {part.group: value_of(part.tier, part.bounds) for part in parts}
     looser = [part for part in parts if part.loosens]
     if looser and not why:
@@ -149,9 +156,7 @@ def _change(
         told = "; ".join(f"{part.group} {figures(part)}" for part in parts)
         given = next((part.now.why for part in parts if part.now.why), "")
         values["why"] = quoted("; ".join(filter(None, (given, f"{told} when tuned"))))
-    return TableChange(
-        path=path, values=values, provenance=provenance(tuning, parts, headroom)
-    )
+    return values
 
 
 def _own(policy: Policy, path: tuple[str, ...]) -> Scope | None:

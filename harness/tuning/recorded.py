@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import SpecError, SuiteError
+from harness.ladder import RTOL_LADDER
 from harness.report.record import CaseRecord
 from harness.spec import Sample
 from harness.tuning.plan import Effort, Noise, Point, Tried
@@ -40,6 +41,12 @@ class CaseTuning:
     def worst(self) -> Point:
         """The sample whose outputs use most of what they were held to."""
         return max(self.points, key=lambda point: point.usage)
+
+    @property
+    def trade(self) -> tuple[float, ...]:
+        """The atol that all samples' outputs need at each rtol of the ladder."""
+        rungs = zip(*(point.required_atol for point in self.points), strict=True)
+        return tuple(max(rung) for rung in rungs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +116,7 @@ def save_tuning(tuning: Tuning, folder: Path) -> Path:
                 "points": [asdict(point) for point in case.points],
                 "layers": case.layers,
                 "noise": [asdict(noise) for noise in case.noise],
+                "trade": {"rtol": RTOL_LADDER, "atol": case.trade},
             }
             for case in tuning.cases.values()
         ],

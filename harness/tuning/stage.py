@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
@@ -87,7 +87,7 @@ class _Bench:
         self._stack = ExitStack()
         self._sessions: dict[tuple[str, Shapes], Session] = {}
 
-    def __enter__(self) -> _Bench:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -28,9 +28,7 @@ def samples(space: Space, family: str) -> SearchStrategy[Sample]:
         name: positions(knob) for name, knob in space.knobs.items() if family == VARIED
     }
 
-    def sample(
-        stands: dict[str, float], shapes: int, seed: int, step: int
-    ) -> Sample:
+    def sample(stands: dict[str, float], shapes: int, seed: int, step: int) -> Sample:
         pairs = tuple(stands.items())
         # Its name says which point it is, whenever it is found.
         name = digest_value((family, pairs, shapes, seed, step))

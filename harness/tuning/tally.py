@@ -50,7 +50,9 @@ class Tally:
         )
         return usage
 
-    def layers(self, sample: str, rows: Iterable[Row], coverage: dict[str, Any]) -> None:
+    def layers(
+        self, sample: str, rows: Iterable[Row], coverage: dict[str, Any]
+    ) -> None:
         """Take one sample's layers."""
         self._merge(rows)
         self._layers.append(sample)

@@ -16,7 +16,7 @@ from harness.errors import SuiteError
 from harness.toml_file import dotted
 
 MARK: Final = "# tuned "
-"""Begins the line above a table that says where its numbers come from."""
+"""Begins the lines above a table that say where its numbers come from."""
 
 _HEADER = re.compile(r"\s*\[(?!\[)(.+)\]\s*(#.*)?$")
 
@@ -28,13 +28,13 @@ class TableChange:
     Attributes:
         path: Its keys.
         values: Key to TOML value; those left out stay as they are.
-        provenance: Put above the header, in place of an earlier one.
+        provenance: Lines put above the header, in place of earlier ones.
 
     """
 
     path: tuple[str, ...]
     values: Mapping[str, str]
-    provenance: str
+    provenance: tuple[str, ...]
 
 
 def changed(text: str, changes: Sequence[TableChange], name: str) -> str:
@@ -97,7 +97,7 @@ def _one(lines: list[str], change: TableChange) -> list[str]:
         end = _place_for(lines, headers, change.path)
         added = [
             "",
-            *([change.provenance] if change.provenance else []),
+            *change.provenance,
             f"[{dotted(change.path)}]",
             *_body(change.values).splitlines(),
         ]
@@ -107,10 +107,9 @@ def _one(lines: list[str], change: TableChange) -> list[str]:
     for key, value in change.values.items():
         body = _set(body, key, value)
     before = lines[:place]
-    if change.provenance:
-        if before and before[-1].startswith(MARK):
-            before = before[:-1]
-        before = [*before, change.provenance]
+    while before and before[-1].startswith(MARK):
+        before = before[:-1]
+    before = [*before, *change.provenance]
     return [*before, lines[place], *body, *lines[end:]]
 
 

@@ -60,13 +60,30 @@ LAYERS = (
 
 # A request names, inside a function, the stage that answers it in a child process.
 ANSWERED_BY = {
-    "stages": ("torch_stage", "deploy_stage", "candidate", "isolated", "e2e.stage", "tuning.stage")
+    "stages": (
+        "torch_stage",
+        "deploy_stage",
+        "candidate",
+        "isolated",
+        "e2e.stage",
+        "tuning.stage",
+    )
 }
 
 # Who may import what is heavy, at the top of the file or in a function.
 HOMES = {
     "numpy": (
-        *("spec", "trace", "digest", "store", "inputs", "varied", "align", "gaps", "suite"),
+        *(
+            "spec",
+            "trace",
+            "digest",
+            "store",
+            "inputs",
+            "varied",
+            "align",
+            "gaps",
+            "suite",
+        ),
         *("backends", "backends.*", "components.*", "program", "reference"),
         *("kernel", "compare", "warm", "timing", "tune", "export", "graph", "convert"),
         *(
