@@ -8,11 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import reduce
+from functools import partial, reduce
 from typing import Final
 
 from harness.comparison import Comparison
 from harness.gaps import Gap
+from harness.judge import judge
 from harness.policy import Policy
 from harness.report.record import LAYERS, OUTPUTS, Row
 from harness.runner import Judge
@@ -47,8 +48,8 @@ class Proposal:
         bounds: What is changed of the tier's bounds.
         tolerance: Both together.
         extent: What was measured, without headroom.
-        worst: Sample of most noise floors.
-        probe: The value of most noise floors, and so one of the group.
+        worst: Sample that uses most of today's tolerance.
+        probe: The value that does, and so one of the group.
         module: Where that is.
         draws: Independent draws that it rests on.
         beyond: Bounds that would have to be looser than they are: now and needed.
@@ -155,7 +156,7 @@ def _of_group(
         rule = rules[source]
         extent = reduce(worse, (row.comparison for row in rows))
         scope = _scope(policy, group, source)
-        loudest = max(rows, key=lambda row: row.comparison.floor_multiple or 0.0)
+        worst = max(rows, key=partial(_usage, tolerance=rule.tolerance))
         remark = gap or _obstacle(extent, rule, scope, name)
         if remark:
             tier, bounds, tolerance = rule.tier, {}, rule.tolerance
@@ -174,9 +175,9 @@ def _of_group(
             bounds=bounds,
             tolerance=tolerance,
             extent=extent,
-            worst=loudest.sample,
-            probe=loudest.probe,
-            module=loudest.module,
+            worst=case.worst.sample if group == OUTPUTS else worst.sample,
+            probe=worst.probe,
+            module=worst.module,
             draws=tuning.independent(case, layers=group == LAYERS),
             beyond=beyond,
             remark=remark,
@@ -266,6 +267,10 @@ def _ratio(bound: str, one: float, two: float) -> float:
     if two == 0.0:
         return 1.0 if one == 0.0 else math.inf
     return one / two
+
+
+def _usage(row: Row, tolerance: Tolerance) -> float:
+    return judge(row.comparison, tolerance, is_output=False).usage
 
 
 def _scope(policy: Policy, group: str, source: str) -> Scope | None:

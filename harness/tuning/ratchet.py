@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -60,7 +61,8 @@ class Edit:
             temporary.write_text(self.new, encoding="utf-8")
             temporary.replace(self.path)
         except OSError as error:
-            temporary.unlink(missing_ok=True)
+            with suppress(OSError):
+                temporary.unlink()
             msg = f"{self.path} cannot be written ({error.strerror}); nothing changed."
             raise SuiteError(msg) from error
 

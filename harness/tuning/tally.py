@@ -94,6 +94,12 @@ class Tally:
             coverage=self._coverage,
         )
 
+    def _size(self, comparison: Comparison) -> float:
+        """Return the error in the unit that the case is held to."""
+        if self._limit.floors is None and self._limit.sqnr_db is not None:
+            return -comparison.sqnr_db
+        return comparison.floor_multiple or 0.0
+
     def _merge(self, rows: Iterable[Row]) -> None:
         for row in rows:
             key = (row.what, row.probe)
@@ -102,13 +108,9 @@ class Tally:
                 self._rows[key] = row
                 continue
             extent = worse(known.comparison, row.comparison)
-            louder = _floors(row.comparison) > _floors(known.comparison)
+            louder = self._size(row.comparison) > self._size(known.comparison)
             sample = row.sample if louder else known.sample
             self._rows[key] = replace(known, sample=sample, comparison=extent)
-
-
-def _floors(comparison: Comparison) -> float:
-    return comparison.floor_multiple or 0.0
 
 
 def _of(row: Row) -> Comparison:

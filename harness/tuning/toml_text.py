@@ -118,7 +118,7 @@ def _headers(lines: Sequence[str]) -> dict[int, tuple[str, ...]]:
     found = {}
     for at, line in enumerate(lines):
         match = _HEADER.match(line)
-        if match is None:
+        if match is None or not _is_whole("\n".join(lines[:at])):  # within a text
             continue
         try:
             data: Any = tomllib.loads(f"[{match[1]}]")
