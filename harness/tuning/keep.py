@@ -52,9 +52,10 @@ def worst_inputs_text(path: Path, tuning: Tuning, gaps: Sequence[Gap]) -> str:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
         for entry in data.get("input", ()):
             names = [name for name in entry.pop("cases") if name not in tuning.cases]
+            reason = entry.pop("why", "")
             if names:
                 body = "\n".join(f"{key} = {_toml(v)}" for key, v in entry.items())
-                entries.setdefault(body, ([], ""))[0].extend(names)
+                entries.setdefault(body, ([], reason))[0].extend(names)
     for name, (sample, why) in kept(tuning, gaps).items():
         body = "\n".join(f"{k} = {_toml(v)}" for k, v in _about(sample).items())
         names, reason = entries.get(body, ([], why))

@@ -134,3 +134,16 @@ def drawn(knob: Knob, share: float) -> float:
         return min(max(round(value, 12), knob.low), knob.high)
     value = knob.low + share * (knob.high - knob.low)
     return round(value) if knob.whole else value
+
+
+def share_of(knob: Knob, value: float) -> float:
+    """Return at which share of its range a knob stands.
+
+    >>> share_of(Knob(low=0.01, high=100.0, even_in_decades=True), 1.0)
+    0.5
+    """
+    if knob.even_in_decades:
+        low, high, value = (math.log10(x) for x in (knob.low, knob.high, value))
+    else:
+        low, high = knob.low, knob.high
+    return (value - low) / (high - low)

@@ -33,7 +33,7 @@ from harness.torch_stage import Work, ask_device
 from harness.trace import OUTPUT, Trace, open_trace
 from harness.tuning.plan import Candidate, Findings, Plan, Tried
 from harness.tuning.points import REALISTIC, Shapes, Space, baked, independent
-from harness.tuning.search import search
+from harness.tuning.search import Known, note, search
 from harness.tuning.tally import Tally
 
 if TYPE_CHECKING:
@@ -106,15 +106,11 @@ class _Bench:
         for family, candidates in ((REALISTIC, plan.candidates), (VARIED, wide)):
             if not candidates:
                 continue
+            known: Known = {}
             for sample in independent(self._space, family, effort.samples):
-                self._outputs(sample, candidates, "independent")
-
-            search(
-                self._space,
-                family,
-                effort.searched,
-                partial(self._outputs, candidates=candidates, why="searched"),
-            )
+                note(known, sample, self._outputs(sample, candidates, "independent"))
+            measure = partial(self._outputs, candidates=candidates, why="searched")
+            search(self._space, family, effort.searched, measure, known)
         self._layers(wide)
         for candidate in plan.candidates:
             self._noise(candidate)
