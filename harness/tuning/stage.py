@@ -112,8 +112,7 @@ class _Bench:
             measure = partial(self._outputs, candidates=candidates, why="searched")
             search(self._space, family, effort.searched, measure, known)
         self._layers(wide)
-        for candidate in plan.candidates:
-            self._noise(candidate)
+        self._noise()
 
     def _asked(self, sample: Sample) -> tuple[Candidate, ...]:
         """Return the candidates that a sample of the suite is for."""
@@ -206,24 +205,33 @@ class _Bench:
             # Watching takes the optimiser away, which is the other end of its levels.
             tally.noise("watched", self._moved(candidate, drawn, made))
 
-    def _noise(self, candidate: Candidate) -> None:
+    def _noise(self) -> None:
         """Make outputs again, and with other thread counts; these bound as well."""
-        tally = self.tallies[candidate.case]
-        names = [tally.worst, *(t.sample.id for t in self.tried.values())]
-        for name in tuple(dict.fromkeys(names))[: self.plan.effort.noise]:
-            self._say(f"repeats and threads of {candidate.case}")
+        first = list(self.tried)
+        wanted: dict[str, list[Candidate]] = {}
+        for candidate in self.plan.candidates:
+            names = dict.fromkeys([self.tallies[candidate.case].worst, *first])
+            for name in list(names)[: self.plan.effort.noise]:
+                wanted.setdefault(name, []).append(candidate)
+        for name, candidates in wanted.items():
             drawn = self._drawn(self.tried[name].sample, layers=False)
             if drawn is None:
                 continue
-            made = self._session(candidate, drawn.sample).run(drawn.feeds)
-            tally.noise("repeat", self._moved(candidate, drawn, made))
-            for threads in THREADS:
-                device = replace(candidate.device, threads=threads)
-                with self._open(candidate, drawn.sample, device) as session:
-                    other = session.run(drawn.feeds)
-                tally.also(output_rows(name, other, drawn.trace))
-                moved = self._moved(candidate, drawn, other)
-                tally.noise(f"threads {threads}", moved)
+            for candidate in candidates:
+                self._say(f"repeats and threads of {candidate.case}")
+                self._repeat(candidate, drawn)
+
+    def _repeat(self, candidate: Candidate, drawn: _Drawn) -> None:
+        tally = self.tallies[candidate.case]
+        usual = self._session(candidate, drawn.sample).run(drawn.feeds)
+        tally.noise("repeat", self._moved(candidate, drawn, usual))
+        for threads in THREADS:
+            device = replace(candidate.device, threads=threads)
+            with self._open(candidate, drawn.sample, device) as session:
+                other = session.run(drawn.feeds)
+            tally.also(output_rows(drawn.sample.id, other, drawn.trace))
+            moved = self._moved(candidate, drawn, other)
+            tally.noise(f"threads {threads}", moved)
 
     def _moved(self, candidate: Candidate, drawn: _Drawn, made: Arrays) -> list[Row]:
         """Hold outputs against those of the session as deployed."""

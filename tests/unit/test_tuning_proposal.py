@@ -1,5 +1,7 @@
 """Proposals: the tightest that holds with headroom, from records alone."""
 
+from dataclasses import replace
+
 import pytest
 
 from harness.gaps import Gap
@@ -16,8 +18,6 @@ HEADROOM = Headroom(factor=2.0, decibels=3.0)
 
 
 def rule(tier, group="layers", **bounds):
-    from dataclasses import replace
-
     return Rule(tolerance=replace(TIERS[tier].for_group(group), **bounds), tier=tier)
 
 

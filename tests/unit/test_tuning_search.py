@@ -8,6 +8,7 @@ import pytest
 from harness.components import describe
 from harness.inputs import draw
 from harness.spec import VARIED
+from harness.suite import load_suite
 from harness.tuning.points import (
     FAMILIES,
     REALISTIC,
@@ -16,7 +17,7 @@ from harness.tuning.points import (
     independent,
     shapes_of,
 )
-from harness.tuning.search import note, search
+from harness.tuning.search import Known, note, search
 from harness.varied import Knob, knobs_of
 from tests.unit.test_inputs import ROOT, SOURCE
 
@@ -60,8 +61,6 @@ def test_every_decade_of_a_knob_is_as_likely():
 
 
 def test_sizes_are_the_suites_and_an_open_batch_goes_one_beyond():
-    from harness.suite import load_suite
-
     suite = load_suite(ROOT / "fixtures" / "digits")
     cases = [case for case in suite.cases if case.subject == "unet"]
 
@@ -85,7 +84,8 @@ def badness(sample):
 def searched(count, seed=0):
     """What a search tries after some plain draws."""
     space = Space(component=SPACE.component, shapes=SHAPES, seed=seed)
-    known, found = {}, []
+    known: Known = {}
+    found = []
 
     def measure(sample):
         found.append(sample)
@@ -118,7 +118,8 @@ def test_a_point_of_a_search_can_be_drawn_again_from_what_is_kept_of_it():
 
 
 def test_without_knobs_a_search_goes_on_from_the_step_that_was_worst():
-    known, found = {}, []
+    known: Known = {}
+    found = []
 
     def measure(sample):
         found.append(sample)

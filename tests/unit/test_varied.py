@@ -1,5 +1,7 @@
 """Inputs drawn by knobs: what the signature promises, at every end of every knob."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -83,7 +85,5 @@ def test_knobs_decide_the_key_of_what_is_drawn_and_a_label_does_not():
     part = component("vae_decoder")
     space = Space(component=part, shapes=(SHAPES,), seed=0)
     one, two = independent(space, VARIED, 2)
-    from dataclasses import replace
-
     assert inputs_key(part, one) != inputs_key(part, two)
     assert inputs_key(part, one) == inputs_key(part, replace(one, label="other"))

@@ -1,5 +1,7 @@
 """Inputs that a tuning keeps: written beside the suite, and run by it."""
 
+from dataclasses import replace
+
 import pytest
 
 from harness.errors import SuiteError
@@ -16,8 +18,6 @@ OTHER = "unet/onnxruntime/fp32"
 
 
 def written(path, *cases, tried=()):
-    from dataclasses import replace
-
     tuning = tuning_of(*cases, draws=3)
     tuning = replace(tuning, tried={"unet": (*tuning.tried["unet"], *tried)})
     path.write_text(worst_inputs_text(path, tuning, ()))
@@ -27,8 +27,6 @@ def written(path, *cases, tried=()):
 def test_what_is_kept_reads_back_as_the_sample_it_was(tmp_path):
     found = sample("varied-s0-7", VARIED, knobs=(("x.scale", 0.1), ("x.step", 3)))
     case = case_of(output(1.0), draws=3)
-    from dataclasses import replace
-
     worst = replace(case.points[1], sample="varied-s0-7", usage=0.9)
     case = replace(case, points=(*case.points, worst))
     written(tmp_path / "w.toml", case, tried=[Tried(sample=found, why="searched")])
