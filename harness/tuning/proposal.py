@@ -13,7 +13,7 @@ from typing import Final
 
 from harness.comparison import Comparison
 from harness.gaps import Gap
-from harness.judge import judge
+from harness.judge import judge as held
 from harness.policy import Policy
 from harness.report.record import LAYERS, OUTPUTS, Row
 from harness.runner import Judge
@@ -31,6 +31,11 @@ inputs, and its last digit would move with them."""
 
 NAMED: Final = 2.0
 """A tier's own bound is kept unless it is looser than needed by more than this."""
+
+FEW: Final = 4
+"""So many modules at most get tables of their own rather than loosen all the others."""
+
+NONE: Final = Headroom(factor=1.0, decibels=0.0)
 
 _DECIBELS: Final = ("sqnr_db",)
 
@@ -105,16 +110,10 @@ def propose(
     """Return a proposal for each probe group of each case, in the suite's order."""
     return [
         proposal
-        for name, case in tuning.cases.items()
+        for case in tuning.cases.values()
         for group in (OUTPUTS, LAYERS)
         for proposal in _of_group(
-            tuning,
-            case,
-            group,
-            judge.policy,
-            headroom,
-            allow_looser=allow_looser,
-            gap="a known gap" if has_gap(judge.gaps, name) else "",
+            tuning, case, group, judge, headroom, allow_looser=allow_looser
         )
     ]
 
@@ -129,59 +128,88 @@ def _of_group(
     tuning: Tuning,
     case: CaseTuning,
     group: str,
-    policy: Policy,
+    judge: Judge,
     headroom: Headroom,
     *,
     allow_looser: bool,
-    gap: str,
 ) -> Iterator[Proposal]:
     record = case.record
     name = (record.component, record.backend, record.variant)
-    cells: dict[str, list[Row]] = {}
-    rules: dict[str, Rule] = {}
-    for row in record.rows:
-        if row.what != group:
-            continue
-        rule = policy.for_probe(
-            component=record.component,
-            backend=record.backend,
-            variant=record.variant,
-            group=group,
-            probe=row.probe,
-            module=row.module,
-        )
-        cells.setdefault(rule.source, []).append(row)
-        rules[rule.source] = rule
-    for source, rows in cells.items():
-        rule = rules[source]
-        extent = reduce(worse, (row.comparison for row in rows))
-        scope = _scope(policy, group, source)
-        worst = max(rows, key=partial(_usage, tolerance=rule.tolerance))
-        remark = gap or _obstacle(extent, rule, scope, name)
-        if remark:
-            tier, bounds, tolerance = rule.tier, {}, rule.tolerance
+    for rule, rows in _by_rule(case, group, judge.policy):
+        scope = _scope(judge.policy, group, rule.source)
+        known = "a known gap" if has_gap(judge.gaps, record.case) else ""
+        remark = known or _obstacle(rows, rule, scope, name)
+        given = scope.pattern if scope else ""
+        apart = allow_looser and group == LAYERS and not given and not remark
+        parts = _apart(rows, rule, headroom) if apart else {"": rows}
+        for pattern, some in parts.items():
+            extent = reduce(worse, (row.comparison for row in some))
+            tier, tolerance = rule.tier, rule.tolerance
             beyond: dict[str, tuple[float, float]] = {}
-        else:
-            tier, tolerance, beyond = tightest(
-                extent, group, rule, headroom, allow_looser=allow_looser
+            if not remark:
+                tier, tolerance, beyond = tightest(
+                    extent, group, rule, headroom, allow_looser=allow_looser
+                )
+            worst = max(some, key=partial(_usage, tolerance=rule.tolerance))
+            yield Proposal(
+                case=name,
+                group=group,
+                pattern=given or pattern,
+                now=rule,
+                tier=tier,
+                bounds={} if remark else _beside(tier, group, tolerance),
+                tolerance=tolerance,
+                extent=extent,
+                worst=case.worst.sample if group == OUTPUTS else worst.sample,
+                probe=worst.probe,
+                module=worst.module,
+                draws=tuning.independent(case, layers=group == LAYERS),
+                beyond=beyond,
+                remark=remark,
             )
-            bounds = _beside(tier, group, tolerance)
-        yield Proposal(
-            case=name,
-            group=group,
-            pattern=scope.pattern if scope else "",
-            now=rule,
-            tier=tier,
-            bounds=bounds,
-            tolerance=tolerance,
-            extent=extent,
-            worst=case.worst.sample if group == OUTPUTS else worst.sample,
-            probe=worst.probe,
-            module=worst.module,
-            draws=tuning.independent(case, layers=group == LAYERS),
-            beyond=beyond,
-            remark=remark,
-        )
+
+
+def _by_rule(
+    case: CaseTuning, group: str, policy: Policy
+) -> Iterator[tuple[Rule, list[Row]]]:
+    """Yield what decides today, and the rows that it decides."""
+    record = case.record
+    cells: dict[str, tuple[Rule, list[Row]]] = {}
+    for row in record.rows:
+        if row.what == group:
+            rule = policy.for_probe(
+                component=record.component,
+                backend=record.backend,
+                variant=record.variant,
+                group=group,
+                probe=row.probe,
+                module=row.module,
+            )
+            cells.setdefault(rule.source, (rule, []))[1].append(row)
+    yield from cells.values()
+
+
+def _apart(rows: list[Row], rule: Rule, headroom: Headroom) -> dict[str, list[Row]]:
+    """Part a few modules that need a looser bound from the many that do not.
+
+    Returns:
+        Pattern to rows; the empty pattern is everything else.
+
+    """
+    odd = {
+        row.module or row.probe
+        for row in rows
+        if _usage(row, rule.tolerance, headroom.half) > 1.0
+    }
+    every = {row.module or row.probe for row in rows}
+    if not 0 < len(odd) <= FEW or odd == every:
+        return {"": rows}
+    parts: dict[str, list[Row]] = {"": []}
+    for row in rows:
+        name = row.module or row.probe
+        pattern = name.replace("[", "[[]") if name in odd else ""
+        parts.setdefault(pattern, []).append(row)
+    return {pattern: some for pattern, some in parts.items() if some}
 
 
 def tightest(
@@ -269,8 +297,9 @@ def _ratio(bound: str, one: float, two: float) -> float:
     return one / two
 
 
-def _usage(row: Row, tolerance: Tolerance) -> float:
-    return judge(row.comparison, tolerance, is_output=False).usage
+def _usage(row: Row, tolerance: Tolerance, headroom: Headroom = NONE) -> float:
+    asked = strained(row.comparison, headroom)
+    return held(asked, tolerance, is_output=False).usage
 
 
 def _scope(policy: Policy, group: str, source: str) -> Scope | None:
@@ -281,9 +310,9 @@ def _scope(policy: Policy, group: str, source: str) -> Scope | None:
     return None
 
 
-def _obstacle(extent: Comparison, rule: Rule, scope: Scope | None, case: Case) -> str:
+def _obstacle(rows: list[Row], rule: Rule, scope: Scope | None, case: Case) -> str:
     """Return why no bound can be drawn; empty where one can."""
-    if not is_sound(extent):
+    if not all(is_sound(row.comparison) for row in rows):
         return "values are not finite, or shapes differ"
     if rule.tolerance.share < 1.0:
         return "a share is stated, which is not tuned"

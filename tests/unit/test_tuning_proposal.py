@@ -120,6 +120,20 @@ def test_the_same_records_propose_the_same_and_the_outcome_proposes_nothing_more
     assert not second.changes
 
 
+def test_a_few_modules_that_need_more_do_not_loosen_the_others(tmp_path):
+    case = case_of(row("v0", 2.5), row("v1", 90.0), row("v2", 1.0))
+    judge = judge_of(tmp_path, STANDARD)
+
+    kept = propose(tuning_of(case), judge, HEADROOM)
+    moved = propose(tuning_of(case), judge, HEADROOM, allow_looser=True)
+
+    assert [(p.pattern, p.tolerance.floors) for p in kept] == [("", 16.0)]
+    assert [(p.pattern, p.tolerance.floors) for p in moved] == [
+        ("", 8.0),
+        ("net.v1", 180.0),
+    ]
+
+
 def test_what_is_known_to_fail_is_left_alone(tmp_path):
     gap = Gap(case="unet/mnn/*", outcome=Outcome.EXCEEDS, why="fused")
     judge = judge_of(tmp_path, STANDARD, gaps=[gap])
