@@ -51,14 +51,15 @@ class Space:
     def sample(
         self,
         family: str,
-        index: int,
+        name: str = "",
         *,
         shapes: Shapes,
         seed: int,
         knobs: tuple[tuple[str, float], ...] = (),
         step: int = 0,
     ) -> Sample:
-        """Return a point; `index` numbers it within this tuning and family."""
+        """Return a point; without a name it is called by a digest of what it is."""
+        name = name or digest_value((shapes, seed, knobs, step))[:8]
         return Sample(
             profile=family,
             index=step if family == REALISTIC else 0,
@@ -66,7 +67,7 @@ class Space:
             seed=seed,
             layers=False,
             knobs=knobs,
-            label=f"{family}-s{self.seed}-{index}",
+            label=f"{family}-s{self.seed}-{name}",
         )
 
 
@@ -78,7 +79,9 @@ def is_wide(case: Case) -> bool:
 def shapes_of(cases: Sequence[Case]) -> tuple[Shapes, ...]:
     """Return the suite's sizes; an open batch also smaller, and larger by one."""
     settings = cases[0].export
-    shapes = dict.fromkeys(s.shapes for case in cases for s in case.samples)
+    # An input that a tuning kept has a label, and may be larger than the suite asks.
+    own = (s for case in cases for s in case.samples if not s.label)
+    shapes = dict.fromkeys(sample.shapes for sample in own)
     widest = max(dict(sizes).get("batch", 1) for sizes in shapes)
     if "batch" not in settings.dynamic:
         return tuple(shapes)
@@ -112,7 +115,7 @@ def independent(space: Space, family: str, count: int) -> Iterator[Sample]:
             )
         yield space.sample(
             family,
-            index,
+            str(index),
             shapes=space.shapes[int(rng.integers(len(space.shapes)))],
             seed=int(rng.integers(SEEDS)),
             knobs=knobs,

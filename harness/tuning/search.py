@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -95,7 +94,7 @@ def _climb(
     cases = list(known)
     for step in range(count if cases else 0):
         case = cases[step % len(cases)]
-        sample = _near(space, known[case][1], strides[case], rng, step)
+        sample = _near(space, known[case][1], strides[case], rng)
         if case in note(known, sample, measure(sample)):
             strides[case] = min(1.5 * strides[case], _STRIDE)
         else:
@@ -107,7 +106,6 @@ def _near(
     base: Sample,
     stride: float,
     rng: np.random.Generator,
-    step: int,
 ) -> Sample:
     """Return a point so far from another; one without knobs differs by its seed."""
     knobs = []
@@ -121,10 +119,10 @@ def _near(
         seed = int(rng.integers(SEEDS))
     if rng.random() < _OTHER:
         shapes = space.shapes[int(rng.integers(len(space.shapes)))]
-    return replace(
-        base,
+    return space.sample(
+        base.profile,
         shapes=shapes,
         seed=seed,
         knobs=tuple(knobs),
-        label=f"{base.profile}-s{space.seed}-near{step}",
+        step=base.index,
     )

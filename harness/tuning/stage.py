@@ -22,8 +22,10 @@ from harness.backends import Session, load_backend
 from harness.candidate import Watcher, check_artifact, output_rows
 from harness.compare import compare
 from harness.deployed import Deployed
+from harness.errors import StageError
 from harness.inputs import draw
 from harness.isolate import report_progress
+from harness.outcome import Outcome
 from harness.probes import Probe, load_probes
 from harness.reference import record_reference
 from harness.report.record import OUTPUTS, Row
@@ -111,6 +113,12 @@ class _Bench:
                 note(known, sample, self._outputs(sample, candidates, "independent"))
             measure = partial(self._outputs, candidates=candidates, why="searched")
             search(self._space, family, effort.searched, measure, known)
+        if len(self.overflowed) == len(self.tried):
+            msg = (
+                f"{plan.component.name}: PyTorch's own outputs are finite on none of "
+                f"{len(self.tried)} inputs, so nothing can be held against them."
+            )
+            raise StageError(msg, outcome=Outcome.REFERENCE)
         self._layers(wide)
         self._noise()
 
@@ -159,7 +167,8 @@ class _Bench:
         trace = open_trace(self._scratch)
         names = [OUTPUT + spec.name for spec in self.plan.component.outputs]
         if not all(np.isfinite(trace[name]).all() for name in names):
-            self.overflowed.append(sample.id)
+            if sample.id not in self.overflowed:
+                self.overflowed.append(sample.id)
             return None
         return _Drawn(sample=sample, feeds=feeds, trace=trace)
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from hypothesis import strategies as st
 
-from harness.digest import digest_value
 from harness.spec import VARIED, Sample
 from harness.tuning.points import SEEDS, STEPS, Space
 from harness.varied import Knob
@@ -29,15 +28,11 @@ def samples(space: Space, family: str) -> SearchStrategy[Sample]:
     }
 
     def sample(stands: dict[str, float], shapes: int, seed: int, step: int) -> Sample:
-        pairs = tuple(stands.items())
-        # Its name says which point it is, whenever it is found.
-        name = digest_value((family, pairs, shapes, seed, step))
         return space.sample(
             family,
-            int(name[:6], 16),
             shapes=space.shapes[shapes],
             seed=seed,
-            knobs=pairs,
+            knobs=tuple(stands.items()),
             step=step,
         )
 
