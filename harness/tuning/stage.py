@@ -188,11 +188,10 @@ class _Bench:
             ]
             for name in draws[: self.plan.effort.layers]:
                 wanted[name] = tuple(candidates)
-        for candidate in every:
-            worst = self.tallies[candidate.case].worst
-            known = wanted.get(worst, ())
-            if candidate not in known:
-                wanted[worst] = (*known, candidate)
+        for tally in self.tallies.values():
+            # What is worst for one build is near that for its kin, in layers at least.
+            sample = self.tried[tally.worst].sample
+            wanted[sample.id] = self._asked(sample)
         for done, (name, candidates) in enumerate(wanted.items(), start=1):
             self._say(f"layers of {name}, {done} of {len(wanted)}")
             drawn = self._drawn(self.tried[name].sample, layers=True)
