@@ -35,6 +35,9 @@ NAMED: Final = 2.0
 FEW: Final = 4
 """So many modules at most get tables of their own rather than loosen all the others."""
 
+LEAST: Final = 20
+"""Fewer independent draws than this tighten nothing: they make sure of too little."""
+
 NONE: Final = Headroom(factor=1.0, decibels=0.0)
 
 _DECIBELS: Final = ("sqnr_db",)
@@ -142,15 +145,21 @@ def _of_group(
         given = scope.pattern if scope else ""
         apart = allow_looser and group == LAYERS and not given and not remark
         parts = _apart(rows, rule, headroom) if apart else {"": rows}
+        draws = tuning.independent(case, layers=group == LAYERS)
         for pattern, some in parts.items():
+            worst = max(some, key=partial(_usage, tolerance=rule.tolerance))
             extent = reduce(worse, (row.comparison for row in some))
             tier, tolerance = rule.tier, rule.tolerance
             beyond: dict[str, tuple[float, float]] = {}
             if not remark:
                 tier, tolerance, beyond = tightest(
-                    extent, group, rule, headroom, allow_looser=allow_looser
+                    extent,
+                    group,
+                    rule,
+                    headroom,
+                    allow_looser=allow_looser,
+                    allow_tighter=draws >= LEAST,
                 )
-            worst = max(some, key=partial(_usage, tolerance=rule.tolerance))
             yield Proposal(
                 case=name,
                 group=group,
@@ -163,7 +172,7 @@ def _of_group(
                 worst=case.worst.sample if group == OUTPUTS else worst.sample,
                 probe=worst.probe,
                 module=worst.module,
-                draws=tuning.independent(case, layers=group == LAYERS),
+                draws=draws,
                 beyond=beyond,
                 remark=remark,
             )
@@ -219,6 +228,7 @@ def tightest(
     headroom: Headroom,
     *,
     allow_looser: bool = False,
+    allow_tighter: bool = True,
 ) -> tuple[str, Tolerance, dict[str, tuple[float, float]]]:
     """Return tier and tolerance, and the bounds that are beyond today's.
 
@@ -229,7 +239,8 @@ def tightest(
     asked = strained(extent, headroom)
     least = strained(extent, headroom.half)
     tier = now.tier
-    for name in TIER_NAMES[1 : TIER_NAMES.index(tier)] if tier else ():
+    tighter = TIER_NAMES[1 : TIER_NAMES.index(tier)] if tier and allow_tighter else ()
+    for name in tighter:
         if _fits(asked, TIERS[name].for_group(group)):
             tier = name
             break
@@ -247,8 +258,8 @@ def tightest(
             if _ratio(bound, needed(least, base)[bound], held) > 1.0:
                 beyond[bound] = (held, need)
                 value = need if allow_looser else held
-            elif _ratio(bound, held, value) < WORTH:  # looser too: half is left
-                value = held
+            elif not allow_tighter or _ratio(bound, held, value) < WORTH:
+                value = held  # also where it would be looser: half is left
         if math.isfinite(value):
             bounds[bound] = value
     return tier, replace(base, **bounds), beyond

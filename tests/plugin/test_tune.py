@@ -7,7 +7,7 @@ import pytest
 
 from tests.plugin.project import write_project
 
-TUNE = ("--samples", "4", "--search", "4", "--layers", "2")
+TUNE = ("--samples", "20", "--search", "4", "--layers", "20")
 
 
 @pytest.fixture(scope="module")
@@ -33,12 +33,12 @@ def test_every_case_is_measured_on_the_inputs_that_were_asked_for(tuned):
     project, ended = tuned
 
     assert ended.code == 0, ended.text
-    assert ended.has("3 cases on 9 inputs (1 suite, 4 independent, 4 searched)")
+    assert ended.has("3 cases on 25 inputs (1 suite, 20 independent, 4 searched)")
     record = record_of(project)
     assert len(record["cases"]) == 3
     for case in record["cases"]:
-        assert len(case["points"]) == 9
-        assert len(case["layers"]) >= 3
+        assert len(case["points"]) == 25
+        assert len(case["layers"]) >= 21
         assert {noise["kind"] for noise in case["noise"]} >= {"repeat", "threads 1"}
         assert len(case["trade"]["atol"]) == len(case["trade"]["rtol"])
 

@@ -77,6 +77,16 @@ def test_an_improvement_of_a_digit_is_not_worth_a_change():
     assert kept == now.tolerance
 
 
+def test_a_few_draws_tighten_nothing(tmp_path):
+    judge = judge_of(tmp_path, STANDARD)
+    case = case_of(output(0.001), row("v0", 1.0), draws=19)
+
+    parts = propose(tuning_of(case), judge, HEADROOM)
+
+    assert [part.draws for part in parts] == [19, 19]
+    assert not any(part.changes for part in parts)
+
+
 def test_bounds_without_a_tier_move_by_themselves():
     now = Rule(tolerance=Tolerance(floors=100.0), tier="")
 
