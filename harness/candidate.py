@@ -23,7 +23,7 @@ from harness.align import (
 from harness.backends import load_backend
 from harness.compare import compare
 from harness.comparison import Comparison
-from harness.deployed import Deployed, Reading
+from harness.deployed import Deployed
 from harness.entry import Entry
 from harness.errors import StageError, StoreError
 from harness.isolate import report_progress
@@ -77,13 +77,16 @@ def run_candidate(
                 trace = open_trace(reading.reference.path)
                 made = session.run(feeds)
                 _check_outputs(file.model, made, outputs)
-                rows += _output_rows(reading, made, trace, deployed_outputs.values())
+                rows += output_rows(
+                    reading.sample, made, trace, deployed_outputs.values()
+                )
                 deployed_outputs[reading.sample] = made
             for reading in file.readings:
                 if not reading.layers:
                     continue
                 report_progress(f"running\t{case}\t{size}, layers of {reading.sample}")
-                watcher = Watcher(reading, probes)
+                trace = open_trace(reading.reference.path)
+                watcher = Watcher(reading.sample, trace, probes)
                 feeds = load_inputs(reading.inputs, component)
                 watched = session.watch(feeds, watcher.sizes, watcher.on_value)
                 rows += watcher.rows()
@@ -118,9 +121,9 @@ def check_artifact(artifact: Entry) -> None:
 class Watcher:
     """Holds each value against the reference's while the runtime still has it."""
 
-    def __init__(self, reading: Reading, probes: Sequence[Probe]) -> None:
-        self._sample = reading.sample
-        self._trace = open_trace(reading.reference.path)
+    def __init__(self, sample: str, trace: Trace, probes: Sequence[Probe]) -> None:
+        self._sample = sample
+        self._trace = trace
         self._wanted = {
             value: probe
             for value, probe in wanted_values(probes).items()
@@ -205,12 +208,21 @@ def _check_outputs(
         raise StageError(msg, outcome=Outcome.MISSING)
 
 
-def _output_rows(
-    reading: Reading,
+def output_rows(
+    sample: str,
     made: Mapping[str, np.ndarray],
     trace: Trace,
-    earlier: Iterable[Mapping[str, np.ndarray]],
+    earlier: Iterable[Mapping[str, np.ndarray]] = (),
 ) -> list[Row]:
+    """Hold outputs against the recorded ones.
+
+    Args:
+        sample: Id.
+        made: What the candidate made.
+        trace: What the reference made.
+        earlier: What the candidate made of other samples.
+
+    """
     rows = []
     for index, (name, actual) in enumerate(made.items()):
         expected, floor = trace[OUTPUT + name], trace.floor_rms(OUTPUT + name)
@@ -223,7 +235,7 @@ def _output_rows(
             looks = STALE if stale else looks
         rows.append(
             Row(
-                sample=reading.sample,
+                sample=sample,
                 what=OUTPUTS,
                 probe=name,
                 position=len(trace.places) + index,
