@@ -50,7 +50,7 @@ from harness.matrix import (
 from harness.spec import EXPORTERS, Case, Component, ExportSettings, Source
 from harness.toml_file import Table, TomlFile, did_you_mean
 from harness.worst_inputs import FILE as WORST_INPUTS
-from harness.worst_inputs import load_worst_inputs
+from harness.worst_inputs import with_worst
 
 if TYPE_CHECKING:
     from _pytest.mark import ParameterSet
@@ -228,7 +228,7 @@ def load_suite(path: Path) -> Suite:
         drawn = [sample for case in chosen for sample in case.samples]
         check_used(component.name, own, drawn, drawing)
         cases += chosen
-    cases = _with_worst(cases, path.parent / WORST_INPUTS)
+    cases = with_worst(cases, path.parent / WORST_INPUTS)
     of = {case.component.recipe: case for case in reversed(cases)}
 
     def kin(seat: str) -> Case:
@@ -253,17 +253,6 @@ def load_suite(path: Path) -> Suite:
         gaps_path=gaps,
         limits=read_limits(limits_table),
     )
-
-
-def _with_worst(cases: list[Case], path: Path) -> list[Case]:
-    """Add the inputs that a tuning has kept for each case."""
-    if not path.is_file():
-        return cases
-    worst = load_worst_inputs(path, [case.id for case in cases])
-    return [
-        replace(case, samples=(*case.samples, *worst.get(case.id, ())))
-        for case in cases
-    ]
 
 
 def _meant(pattern: str, ids: Collection[str]) -> set[str]:

@@ -13,12 +13,13 @@ why = "uses 0.9 of its limit, and no sample of the suite more than 0.6"
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from harness.errors import SpecError
-from harness.spec import PROFILES, VARIED, Sample, check_name
+from harness.spec import PROFILES, VARIED, Case, Sample, check_name
 from harness.toml_file import Table, TomlFile, did_you_mean
 
 FILE: Final = "worst_inputs.toml"
@@ -72,3 +73,19 @@ def _entry(entry: Table) -> tuple[tuple[str, ...], Sample]:
         text = str(error)
         raise entry.error(text) from None
     return names, sample
+
+
+def with_worst(cases: Sequence[Case], path: Path) -> list[Case]:
+    """Add the inputs that a tuning has kept for each case, if it kept any.
+
+    Raises:
+        SuiteError: The file cannot be read, or speaks of another case.
+
+    """
+    if not path.is_file():
+        return list(cases)
+    worst = load_worst_inputs(path, [case.id for case in cases])
+    return [
+        replace(case, samples=(*case.samples, *worst.get(case.id, ())))
+        for case in cases
+    ]
