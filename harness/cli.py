@@ -32,6 +32,11 @@ _SUITE = click.option(
     type=click.Path(path_type=Path),
     help="The suite, or the folder that it stands in.",
 )
+_JUDGED_BY = click.option(
+    "--suite",
+    type=click.Path(path_type=Path),
+    help="The suite to judge by; the run's own when left out.",
+)
 _RUNS = click.option(
     "--runs",
     default="reports/runs",
@@ -168,11 +173,7 @@ def _run(suite: Suite, chosen: Sequence[Tested], settings: Settings) -> int:
 @cli.command()
 @click.argument("run_name", metavar="[RUN]", default="last")
 @click.argument("case", required=False)
-@click.option(
-    "--suite",
-    type=click.Path(path_type=Path),
-    help="The suite to judge by; the run's own when left out.",
-)
+@_JUDGED_BY
 @_RUNS
 @_TIER
 @_SET
@@ -222,6 +223,36 @@ def show(  # one option each
     _print(notes)
     _print(layer_lines(report.records[keys[0]], own, sample=sample))
     return exit_code(own, required=report.required)
+
+
+@cli.command()
+@click.argument("run_name", metavar="[RUN]", default="last")
+@_JUDGED_BY
+@_RUNS
+@_TIER
+@_SET
+@click.option("--out", type=click.Path(path_type=Path), help="Write it here instead.")
+def report(
+    *,
+    run_name: str,
+    suite: Path | None,
+    runs: str,
+    out: Path | None,
+    **words: Any,  # noqa: ANN401  # the settings that are plain text
+) -> int:
+    """Write the page of RUN again, report.html beside its report.json.
+
+    Judged again too, under other tolerances if asked.
+    """
+    from harness.conclude import page_again
+    from harness.report.run_folder import load_report
+    from harness.runner import Settings, near
+    from harness.suite import load_suite
+
+    told = load_report(Path(runs).expanduser(), run_name)
+    moved = load_suite(suite) if suite else None
+    click.echo(near(page_again(told, Settings(runs=runs, **words), moved, out)))
+    return 0
 
 
 def _no_such(kind: str, name: str, run: str, there: Iterable[str]) -> str:

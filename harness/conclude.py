@@ -13,10 +13,12 @@ from pathlib import Path
 from harness.environment import environment
 from harness.errors import ParityError, SuiteError
 from harness.gaps import unmatched
+from harness.report.html.found import Found
+from harness.report.html.write import write_page
 from harness.report.judged import CaseVerdict, skipped
 from harness.report.markdown import markdown
 from harness.report.record import CaseRecord, Key
-from harness.report.run_folder import REPORT, SUMMARY, Report, RunFolder
+from harness.report.run_folder import PAGE, SUMMARY, Report, RunFolder
 from harness.report.summary import summary
 from harness.report.text import Line, few, wrapped
 from harness.runner import Asked, Judge, Settings, asked_of, near, path_of
@@ -65,16 +67,6 @@ def conclude(
         for suite in whole
         for complaint in _stale(suite, judges[path_of(suite)], records)
     ]
-    lines = list(
-        summary(
-            list(records.values()),
-            verdicts,
-            stale=stale,
-            required=settings.require,
-            report=near(folder.path / REPORT),
-            run=folder.id,
-        )
-    )
     code = exit_code(verdicts, stale, settings.require)
     about = {
         "suites": [
@@ -87,13 +79,93 @@ def conclude(
         "changes": list(settings.changes),
         "exit_code": code,
     }
+    cases = list(records.values())
     try:
-        folder.finish(about, map(_brief, verdicts), records.values())
-        _tell(folder, markdown(list(records.values()), verdicts, lines, folder.id))
+        written = folder.finish(about, map(_brief, verdicts), cases)
+        found = Found(
+            run=folder.id,
+            records=cases,
+            verdicts=verdicts,
+            exit_code=code,
+            about=about,
+            folder=folder.path,
+            stale=stale,
+            required=settings.require,
+        )
+        page = folder.path / PAGE
+        complaint = list(_page(found, page))
+        lines = list(
+            summary(
+                cases,
+                verdicts,
+                stale=stale,
+                required=settings.require,
+                report=near(written if complaint else page),
+                run=folder.id,
+            )
+        )
+        lines += complaint
+        _tell(folder, markdown(cases, verdicts, lines, folder.id))
     except OSError as error:
         msg = f"{folder.path} cannot be written to ({error.strerror}): no report."
         raise ParityError(msg) from error
     return lines, code
+
+
+def _page(found: Found, path: Path) -> Iterator[Line]:
+    """Write the page, and say so in a sentence where that fails.
+
+    What a run found stands without its page, so nothing here may end the run.
+    """
+    try:
+        write_page(found, path)
+    except Exception as error:  # noqa: BLE001  # a page that fails must not fail a run
+        why = f"{type(error).__name__}: {error}"
+        text = f"{path.name} could not be written ({why}); report.json has it all."
+        yield from wrapped(text, indent=" ", tone="bad")
+
+
+def page_again(
+    report: Report,
+    settings: Settings,
+    moved_to: Suite | None = None,
+    out: Path | None = None,
+) -> Path:
+    """Judge a finished run again and write its page.
+
+    Args:
+        report: The run.
+        settings: Other tolerances, if any.
+        moved_to: Where its suite is now; where it was then, if left out.
+        out: Where to write; beside the run's report, if left out.
+
+    Returns:
+        The page's path.
+
+    Raises:
+        ParityError: A suite of the run is gone or wrong, or the page cannot be written.
+
+    """
+    verdicts, _ = judged_again(report, settings, moved_to)
+    path = out or report.path.with_name(PAGE)
+    found = Found(
+        run=report.id,
+        records=list(report.records.values()),
+        verdicts=verdicts,
+        exit_code=exit_code(verdicts, required=report.required),
+        about={
+            **report.about,
+            "tier": settings.tier or report.about.get("tier"),
+            "changes": [*(report.about.get("changes") or ()), *settings.changes],
+        },
+        folder=report.path.parent,
+        required=report.required,
+    )
+    try:
+        return write_page(found, path)
+    except OSError as error:
+        msg = f"{path} cannot be written ({error.strerror}); give another with --out."
+        raise ParityError(msg) from error
 
 
 def _tell(folder: RunFolder, text: str) -> None:
