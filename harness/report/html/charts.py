@@ -22,6 +22,14 @@ PALETTE = (
 )
 """Told apart on white and on black, and by most who are colour-blind."""
 
+MOST_MARKERS = 400
+"""Beyond, a curve is a line alone."""
+
+INTERACTION = "interaction"
+"""What no seat brings alone."""
+
+_GREY = "#8b95a1"
+_SPARK_POINTS = 150
 _LIMIT = "#d64545"
 
 _BROKEN = 10.0
@@ -89,10 +97,10 @@ def depth_figure(
     """
     from plotly import graph_objects as go
 
-    top = _top(curves, limits)
+    low, top = _reach(curves, limits)
     figure = go.Figure()
     for curve in curves:
-        kept = thinned([_drawn(y, top) for y in curve.y], MOST_POINTS)
+        kept = _points(curve, MOST_POINTS)
         figure.add_trace(_line(go, curve, kept, top))
         wrong = [at for at in kept if curve.passed and not curve.passed[at]]
         if wrong:
@@ -102,9 +110,9 @@ def depth_figure(
         figure.add_annotation(
             text=f"{name}: {floors:g} floors",
             font={"size": 11, "color": _LIMIT},
-            x=0,
+            x=1,
             xref="paper",
-            xanchor="left",
+            xanchor="right",
             y=math.log10(floors),  # of a log axis an annotation wants the power
             yanchor="bottom",
             showarrow=False,
@@ -114,7 +122,7 @@ def depth_figure(
     figure.update_yaxes(
         title="error, floors",
         type="log",
-        range=[math.log10(LEAST) - 0.1, math.log10(top) + 0.15],
+        range=[math.log10(low) - 0.1, math.log10(top) + 0.15],
         dtick=1,
     )
     return _plain(figure)
@@ -126,33 +134,19 @@ def spark_figure(
     """Return the same in small: no axes, nothing to hover over."""
     from plotly import graph_objects as go
 
-    top = _top(curves, limits)
+    low, top = _reach(curves, limits)
     figure = go.Figure()
     for curve in curves:
-        y = [_drawn(value, top) for value in curve.y]
-        kept = thinned(y, 150)
-        figure.add_trace(
-            go.Scatter(
-                x=[curve.x[at] for at in kept],
-                y=[_digits(y[at]) for at in kept],
-                mode="lines",
-                line={"width": 1.5, "color": _colour(curve)},
-            )
-        )
+        trace = _line(go, curve, _points(curve, _SPARK_POINTS), top)
+        figure.add_trace(trace.update(mode="lines", customdata=None))
     if limits:
         line = {"dash": "dot", "width": 1, "color": _LIMIT}
         figure.add_hline(y=min(limits.values()), line=line)
-    figure.update_layout(
-        template="none",
-        showlegend=False,
-        margin={"l": 0, "r": 0, "t": 2, "b": 2},
-        paper_bgcolor="rgba(0,0,0,0)",
-        plot_bgcolor="rgba(0,0,0,0)",
-    )
+    margin = {"l": 0, "r": 0, "t": 2, "b": 2}
+    figure.update_layout(**{**_LAYOUT, "margin": margin}, showlegend=False)
     figure.update_xaxes(visible=False)
-    figure.update_yaxes(
-        visible=False, type="log", range=[math.log10(LEAST), math.log10(top) + 0.1]
-    )
+    powers = [math.log10(low), math.log10(top) + 0.1]
+    figure.update_yaxes(visible=False, type="log", range=powers)
     return _plain(figure)
 
 
@@ -176,7 +170,7 @@ def shares_figure(
                 x=[_digits(value) for value in values],
                 name=seat,
                 orientation="h",
-                marker={"color": PALETTE[at % len(PALETTE)]},
+                marker={"color": _GREY if seat == INTERACTION else PALETTE[at]},
                 hovertemplate="%{y}: %{x:.1%}",
             )
         )
@@ -211,51 +205,59 @@ _LAYOUT: Mapping[str, Any] = {
 }
 
 
+def _points(curve: Curve, most: int) -> list[int]:
+    """Return which points to draw: equal values have no place on a log scale."""
+    wrong = {at for at, passed in enumerate(curve.passed) if not passed}
+    known = [at for at, y in enumerate(curve.y) if y != 0.0 or at in wrong]
+    return [known[at] for at in thinned([curve.y[at] for at in known], most)]
+
+
 def _line(go: Any, curve: Curve, kept: Sequence[int], top: float) -> Any:  # noqa: ANN401  # plotly's own
     return go.Scatter(
-        x=[curve.x[at] for at in kept],
-        y=[_digits(_drawn(curve.y[at], top)) for at in kept],
-        customdata=[curve.rows[at] for at in kept] if curve.rows else None,
+        **_at(curve, kept, top),
         name=curve.name,
-        legendgroup=curve.name,
-        mode="lines+markers" if len(kept) == len(curve.y) else "lines",
+        mode="lines+markers" if len(kept) < MOST_MARKERS else "lines",
         line={
             "width": 1.5,
-            "color": _colour(curve),
+            "color": PALETTE[curve.colour % len(PALETTE)],
             "dash": "dot" if curve.dashed else "solid",
         },
         marker={"size": 4},
-        visible=True if curve.shown else "legendonly",
     )
 
 
 def _wrong(go: Any, curve: Curve, wrong: Sequence[int], top: float) -> Any:  # noqa: ANN401  # plotly's own
     return go.Scatter(
-        x=[curve.x[at] for at in wrong],
-        y=[_digits(_drawn(curve.y[at], top)) for at in wrong],
-        customdata=[curve.rows[at] for at in wrong] if curve.rows else None,
+        **_at(curve, wrong, top),
         name=f"{curve.name}, out of tolerance",
-        legendgroup=curve.name,
         showlegend=False,
         mode="markers",
         marker={"symbol": "x", "size": 8, "color": _LIMIT},
-        visible=True if curve.shown else "legendonly",
     )
 
 
-def _top(curves: Sequence[Curve], limits: Mapping[str, float]) -> float:
-    numbers = [y for curve in curves for y in curve.y]
-    finite = [y for y in numbers if math.isfinite(y)]
-    highest = max([1.0, *finite, *limits.values()])
-    return highest * _BROKEN if len(finite) < len(numbers) else highest
+def _at(curve: Curve, kept: Sequence[int], top: float) -> dict[str, Any]:
+    """Return some points of a curve as plotly takes them."""
+    return {
+        "x": [curve.x[at] for at in kept],
+        "y": [_digits(_drawn(curve.y[at], top)) for at in kept],
+        "customdata": [curve.rows[at] for at in kept] if curve.rows else None,
+        "legendgroup": curve.name,
+        "visible": True if curve.shown else "legendonly",
+    }
+
+
+def _reach(curves: Sequence[Curve], limits: Mapping[str, float]) -> tuple[float, float]:
+    """Return the least and the largest error that a chart has to show."""
+    errors = [y for curve in curves for y in curve.y if y != 0.0]
+    finite = [y for y in errors if math.isfinite(y)]
+    low = max(LEAST, min([1.0, *finite]))
+    top = max([1.0, *finite, *limits.values()])
+    return low, top if len(finite) == len(errors) else top * _BROKEN
 
 
 def _drawn(value: float, top: float) -> float:
     return max(value, LEAST) if math.isfinite(value) else top
-
-
-def _colour(curve: Curve) -> str:
-    return PALETTE[curve.colour % len(PALETTE)]
 
 
 def _digits(value: float) -> float:

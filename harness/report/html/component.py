@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from harness.outcome import Outcome
 from harness.report.html.charts import Chart, depth_figure, spark_figure
 from harness.report.html.found import BAD, Found, Section, state_of
 from harness.report.html.table import Table
@@ -131,7 +132,8 @@ def _notes(found: Found, records: Sequence[CaseRecord]) -> Iterator[str]:
             yield f"{name_of(record)}: {record.failure.outcome}. {words}"
             continue
         for check in found.checks[record.key]:
-            if not check.outcome.passed and check.first is None:
+            untold = not check.outcome.passed and check.first is None
+            if untold or check.outcome is Outcome.GAP:
                 which = f"{name_of(record)}, {check.what}"
                 yield f"{which}: {check.outcome}. {check.reason}"
         missing = (record.coverage or {}).get("missing", ())

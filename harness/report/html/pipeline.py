@@ -10,6 +10,7 @@ from typing import ClassVar
 from harness.e2e.plan import IMAGE, LATENTS
 from harness.report.drawn import CLEAN_DB, CURVES, attribution_of, picture_words
 from harness.report.html.charts import (
+    INTERACTION,
     PALETTE,
     Chart,
     Curve,
@@ -30,9 +31,6 @@ from harness.report.html.values import (
     values_table,
 )
 from harness.report.record import CaseRecord, Row
-
-INTERACTION = "interaction"
-"""What no seat brings alone."""
 
 
 @dataclass(frozen=True, kw_only=True)

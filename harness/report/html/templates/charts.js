@@ -50,6 +50,35 @@ function draw(host) {
   });
 }
 
+// Of a chart's points the table knows more than one measure.
+const MEASURES = {
+  floors: { column: "floors", title: "error, floors" },
+  limit: { column: "of limit", title: "error, parts of its limit" },
+};
+const LEAST = 0.001;
+
+function measure(host, name) {
+  const { figure, table } = data.charts[host.id];
+  const { layout } = figure;
+  const spec = data.tables[table];
+  const at = spec.columns.findIndex((column) => column.title === MEASURES[name].column);
+  const own = (trace) => trace.customdata.map((row) => Math.max(LEAST, number(spec.rows[row][at])));
+  const y = figure.data.map((trace) => (name === "floors" ? trace.y : own(trace)));
+  const top = Math.max(1, ...y.flat().filter(Number.isFinite));
+  const drawn = y.map((values) => values.map((value) => (Number.isFinite(value) ? value : 10 * top)));
+  const limit = { type: "line", xref: "paper", x0: 0, x1: 1, y0: 1, y1: 1, line: { dash: "dot", width: 1.5, color: "#d64545" } };
+  Plotly.update(host, { y: drawn }, {
+    shapes: name === "floors" ? layout.shapes || [] : [limit],
+    annotations: name === "floors" ? layout.annotations || [] : [],
+    "yaxis.title.text": MEASURES[name].title,
+    "yaxis.autorange": name !== "floors",
+    ...(name === "floors" ? { "yaxis.range": layout.yaxis.range } : {}),
+  });
+}
+
+for (const choice of document.querySelectorAll("select[data-chart]"))
+  choice.addEventListener("change", () => measure(document.getElementById(choice.dataset.chart), choice.value));
+
 const seen = new IntersectionObserver((entries) => {
   for (const { isIntersecting, target } of entries) {
     if (!isIntersecting) continue;

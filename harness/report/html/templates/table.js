@@ -1,8 +1,8 @@
 "use strict";
-// Tables that can be sorted and filtered; fifteen rows are in the page at a time.
+// Tables that can be sorted and filtered; ten rows are in the page at a time.
 
 const data = JSON.parse(document.getElementById("data").textContent);
-const PER_PAGE = 15;
+const PER_PAGE = 10;
 const PASSED = ["within", "gap"];
 const NUMERIC = ["number", "sci", "percent"];
 const tables = {};
