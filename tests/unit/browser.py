@@ -4,6 +4,7 @@ import os
 import shutil
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
@@ -18,9 +19,9 @@ NO_BROWSER = "PARITY_NO_BROWSER"
 class Opened:
     """A page, its complaints, and how long it kept the browser busy."""
 
-    page: object
-    complaints: list = field(default_factory=list)
-    requests: list = field(default_factory=list)
+    page: Any
+    complaints: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
     busy_s: float = 0.0
 
 

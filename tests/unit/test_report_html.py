@@ -2,12 +2,14 @@
 
 import json
 import math
+from pathlib import Path
 
 import pytest
 
 from harness.gaps import Gap
 from harness.outcome import Outcome
 from harness.report.html.charts import Curve, depth_figure, thinned
+from harness.report.html.closing import Coverage
 from harness.report.html.component import Component
 from harness.report.html.page import page_of
 from harness.report.html.pictures import MOST_BYTES, data_uris
@@ -199,13 +201,13 @@ def test_what_cases_did_not_compare_is_listed(found):
 
     page = page_of(found(fused))
 
-    section = next(s for s in page.sections if s.title == "Coverage")
+    section = next(s for s in page.sections if isinstance(s, Coverage))
     assert section.gist == "at least 90.0% of computing operators compared"
     assert cells(section.table, "not compared") == ["gelu_3"]
 
 
 def test_the_environment_names_the_suite_and_not_whose_machine_it_was(found):
-    text = rendered(page_of(found(agreeing())), folder=None)
+    text = rendered(page_of(found(agreeing())), Path())
 
     assert "digits/parity.toml" in text
     assert "/home/someone" not in text
@@ -223,7 +225,7 @@ def test_what_a_run_recorded_cannot_write_markup_into_the_page(found, tmp_path):
 
 
 def test_the_page_asks_for_nothing_from_elsewhere(found):
-    text = rendered(page_of(found(agreeing())), folder=None)
+    text = rendered(page_of(found(agreeing())), Path())
     scripts = text.index('<script type="application/json"')
 
     # plotly's own script names addresses that it asks only for maps.
@@ -234,7 +236,7 @@ def test_the_page_asks_for_nothing_from_elsewhere(found):
 def test_the_data_of_a_page_is_strict_json(found):
     broken = record(*chain(1.0, math.nan), output(math.inf))
 
-    text = rendered(page_of(found(broken, exit_code=1)), folder=None)
+    text = rendered(page_of(found(broken, exit_code=1)), Path())
     data = text.split('id="data">', 1)[1].split("</script>", 1)[0]
 
     json.loads(data, parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))
@@ -249,7 +251,11 @@ def drawing_record(tmp_path, sizes):
         (tmp_path / path).parent.mkdir(parents=True)
         (tmp_path / path).write_bytes(b"\x89PNG" + bytes(size))
         picture = row("picture.0", 1.0 + at, what="image", module="a seven")
-        chained = {"seats": {}, "pictures": [path], "attribution": None}
+        chained: dict[str, object] = {
+            "seats": {},
+            "pictures": [path],
+            "attribution": None,
+        }
         records.append(
             record(picture, case=f"text2img/mnn/v{at}", chain=chained, coverage=None)
         )
@@ -260,7 +266,7 @@ def test_pictures_are_inside_the_page_the_worst_first_until_it_is_full(
     found, tmp_path, monkeypatch
 ):
     monkeypatch.setattr("harness.report.html.pictures.EACH_BYTES", MOST_BYTES)
-    records = drawing_record(tmp_path, [1000, MOST_BYTES - 1500])
+    records = drawing_record(tmp_path, [1000, MOST_BYTES - 500])
     page = page_of(found(*records, whats=("image",), exit_code=1))
 
     inside = data_uris(page, tmp_path)
