@@ -24,7 +24,7 @@ def browser():
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory):
-    """The page of a component of 10,000 probes in two runtimes; in one the end parts."""
+    """The page of 10,000 probes in two runtimes; in one of them the last five part."""
     model = row("v", 2.0)
 
     def probes(parts_at):
