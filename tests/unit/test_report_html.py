@@ -169,7 +169,7 @@ def test_a_value_is_listed_once_with_its_worst_sample(found):
 
 def test_numbers_that_are_none_are_drawn_above_all_others():
     curve = Curve(
-        name="c", x=[0, 1, 2], y=[1.0, math.inf, 50.0], passed=[True, False, True]
+        case="c", x=[0, 1, 2], y=[1.0, math.inf, 50.0], passed=[True, False, True]
     )
 
     figure = depth_figure([curve], {"c": 16.0}, x_title="order")
@@ -178,7 +178,7 @@ def test_numbers_that_are_none_are_drawn_above_all_others():
 
 
 def test_equal_values_are_not_drawn_as_dips():
-    curve = Curve(name="c", x=[0, 1, 2], y=[3.0, 0.0, 2.0], passed=[True] * 3)
+    curve = Curve(case="c", x=[0, 1, 2], y=[3.0, 0.0, 2.0], passed=[True] * 3)
 
     figure = depth_figure([curve], {}, x_title="order")
 

@@ -63,18 +63,18 @@ class Curve:
     """Errors of one case.
 
     Attributes:
-        name: Of the case.
+        case: Its name; its curves are shown and hidden together.
         x: Places in order of execution.
         y: Errors in floors; NaN or infinite where numbers could not be compared.
         rows: The table's row of each point.
         passed: Whether each is within its tolerance.
         shown: Whether it is drawn at first, or when the reader asks.
-        dashed: Drawn in dashes.
+        dashed: Drawn in dots, and named by the case's other curve.
         colour: Of `PALETTE`; curves of one colour belong together.
 
     """
 
-    name: str
+    case: str
     x: Sequence[int]
     y: Sequence[float]
     rows: Sequence[int] = ()
@@ -97,7 +97,7 @@ def depth_figure(
     """
     from plotly import graph_objects as go
 
-    low, top = _reach(curves, limits)
+    top = _top(curves, limits)
     figure = go.Figure()
     for curve in curves:
         kept = _points(curve, MOST_POINTS)
@@ -114,17 +114,13 @@ def depth_figure(
             xref="paper",
             xanchor="right",
             y=math.log10(floors),  # of a log axis an annotation wants the power
-            yanchor="bottom",
+            yanchor="bottom" if floors == max(limits.values()) else "top",
             showarrow=False,
         )
     figure.update_layout(**_LAYOUT)
     figure.update_xaxes(title=x_title)
-    figure.update_yaxes(
-        title="error, floors",
-        type="log",
-        range=[math.log10(low) - 0.1, math.log10(top) + 0.15],
-        dtick=1,
-    )
+    # No range: plotly fits it to the curves that the reader lets it draw.
+    figure.update_yaxes(title="error, floors", type="log", dtick=1)
     return _plain(figure)
 
 
@@ -134,19 +130,18 @@ def spark_figure(
     """Return the same in small: no axes, nothing to hover over."""
     from plotly import graph_objects as go
 
-    low, top = _reach(curves, limits)
+    top = _top(curves, limits)
     figure = go.Figure()
     for curve in curves:
         trace = _line(go, curve, _points(curve, _SPARK_POINTS), top)
         figure.add_trace(trace.update(mode="lines", customdata=None))
     if limits:
         line = {"dash": "dot", "width": 1, "color": _LIMIT}
-        figure.add_hline(y=min(limits.values()), line=line)
+        figure.add_hline(y=max(limits.values()), line=line)
     margin = {"l": 0, "r": 0, "t": 2, "b": 2}
     figure.update_layout(**{**_LAYOUT, "margin": margin}, showlegend=False)
     figure.update_xaxes(visible=False)
-    powers = [math.log10(low), math.log10(top) + 0.1]
-    figure.update_yaxes(visible=False, type="log", range=powers)
+    figure.update_yaxes(visible=False, type="log")
     return _plain(figure)
 
 
@@ -198,7 +193,7 @@ _LAYOUT: Mapping[str, Any] = {
     "margin": {"l": 56, "r": 12, "t": 12, "b": 52},
     "paper_bgcolor": "rgba(0,0,0,0)",
     "plot_bgcolor": "rgba(0,0,0,0)",
-    "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
+    "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "maxheight": 0.25},
     "hovermode": "closest",
     "hoverlabel": {"align": "left"},
     "dragmode": "zoom",
@@ -215,7 +210,8 @@ def _points(curve: Curve, most: int) -> list[int]:
 def _line(go: Any, curve: Curve, kept: Sequence[int], top: float) -> Any:  # noqa: ANN401  # plotly's own
     return go.Scatter(
         **_at(curve, kept, top),
-        name=curve.name,
+        name=curve.case,
+        showlegend=not curve.dashed,
         mode="lines+markers" if len(kept) < MOST_MARKERS else "lines",
         line={
             "width": 1.5,
@@ -229,7 +225,7 @@ def _line(go: Any, curve: Curve, kept: Sequence[int], top: float) -> Any:  # noq
 def _wrong(go: Any, curve: Curve, wrong: Sequence[int], top: float) -> Any:  # noqa: ANN401  # plotly's own
     return go.Scatter(
         **_at(curve, wrong, top),
-        name=f"{curve.name}, out of tolerance",
+        name=f"{curve.case}, out of tolerance",
         showlegend=False,
         mode="markers",
         marker={"symbol": "x", "size": 8, "color": _LIMIT},
@@ -242,18 +238,15 @@ def _at(curve: Curve, kept: Sequence[int], top: float) -> dict[str, Any]:
         "x": [curve.x[at] for at in kept],
         "y": [_digits(_drawn(curve.y[at], top)) for at in kept],
         "customdata": [curve.rows[at] for at in kept] if curve.rows else None,
-        "legendgroup": curve.name,
+        "legendgroup": curve.case,
         "visible": True if curve.shown else "legendonly",
     }
 
 
-def _reach(curves: Sequence[Curve], limits: Mapping[str, float]) -> tuple[float, float]:
-    """Return the least and the largest error that a chart has to show."""
-    errors = [y for curve in curves for y in curve.y if y != 0.0]
-    finite = [y for y in errors if math.isfinite(y)]
-    low = max(LEAST, min([1.0, *finite]))
-    top = max([1.0, *finite, *limits.values()])
-    return low, top if len(finite) == len(errors) else top * _BROKEN
+def _top(curves: Sequence[Curve], limits: Mapping[str, float]) -> float:
+    """Return where an error is drawn that is no number: above all that are."""
+    finite = [y for curve in curves for y in curve.y if math.isfinite(y)]
+    return max([1.0, *finite, *limits.values()]) * _BROKEN
 
 
 def _drawn(value: float, top: float) -> float:

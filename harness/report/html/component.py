@@ -14,6 +14,7 @@ from harness.report.html.values import (
     Values,
     curves_of,
     drawn_first,
+    gist_of,
     limits_of,
     loudest,
     name_of,
@@ -22,7 +23,7 @@ from harness.report.html.values import (
 )
 from harness.report.judged import coverage_share
 from harness.report.record import LAYERS, CaseRecord
-from harness.report.text import count, few, in_floors
+from harness.report.text import few
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +68,7 @@ def _component(
             records,
         )
         curves = curves_of(found, records, values)
-        limits = limits_of(values, drawn, lambda what: what == LAYERS)
+        limits = limits_of(values, drawn, LAYERS)
         x_title = "order of execution"
         chart = Chart(
             id=f"{ident}-depth",
@@ -94,21 +95,6 @@ def _component(
         table=table,
         notes=tuple(_notes(found, records)),
     )
-
-
-def gist_of(found: Found, records: Sequence[CaseRecord], values: Values) -> str:
-    """Return how many cases agree, and the value nearest to its limit."""
-    bad = [record for record in records if found.state(record) == BAD]
-    total = count(len(records), "case")
-    told = f"{len(records) - len(bad):,} of {total} agree" if bad else f"{total}"
-    worst = loudest(values)
-    if worst is None:
-        return told
-    case, judged = worst
-    floors = judged.row.comparison.floor_multiple
-    size = f" · {in_floors(floors)}" if floors is not None else ""
-    place = judged.row.module or judged.row.probe
-    return f"{told} · worst {place} in {case}{size}"
 
 
 def _alt(name: str, values: Values, limits: dict[str, float]) -> str:

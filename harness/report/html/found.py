@@ -8,7 +8,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
-from harness.e2e.plan import WHATS
+from harness.e2e.plan import MIXED, WHATS
+from harness.outcome import Outcome
 from harness.report.judged import CaseVerdict, skipped
 from harness.report.record import CaseRecord, Key, labels
 
@@ -59,10 +60,14 @@ class Found:
 
     @cached_property
     def asked(self) -> list[CaseRecord]:
-        """Records of the cases that were asked for, the plainest variant first."""
+        """Records of the cases that were asked for, the plainest first."""
         return sorted(
             (record for record in self.records if record.key in self.checks),
-            key=lambda record: (record.variant != "fp32", record.case),
+            key=lambda record: (
+                record.backend == MIXED,
+                record.variant != "fp32",
+                record.case,
+            ),
         )
 
     def state(self, record: CaseRecord) -> str:
@@ -71,6 +76,11 @@ class Found:
         if any(skipped(check, self.required) for check in checks):
             return QUIET
         return GOOD if all(check.outcome.passed for check in checks) else BAD
+
+    def by_gap(self, record: CaseRecord) -> bool:
+        """Whether a case agrees only as it is known not to."""
+        outcomes = {check.outcome for check in self.checks[record.key]}
+        return self.state(record) == GOOD and Outcome.GAP in outcomes
 
     def subjects(self, *, chains: bool) -> dict[str, list[CaseRecord]]:
         """Return the cases of each component, or of each pipeline."""

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from harness.e2e.plan import IMAGE, LATENTS
-from harness.outcome import Outcome
 from harness.report.html.found import BAD, GOOD, QUIET, Found, Section
 from harness.report.html.table import Column, Table, Words, short
 from harness.report.judged import CaseVerdict, coverage_share
@@ -93,10 +92,7 @@ def headline(found: Found) -> Headline:
     elif agree == told:
         sentence = "The one case agrees" if told == 1 else f"All {told:,} cases agree"
         sentence += " with PyTorch"
-    gaps = sum(
-        any(check.outcome is Outcome.GAP for check in found.checks[record.key])
-        for record in found.asked
-    )
+    gaps = sum(map(found.by_gap, found.asked))
     if gaps:
         sentence += f", {count(gaps, 'case')} only by a known gap"
     if skips:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
+from harness.e2e.attribution import Attribution
 from harness.e2e.plan import IMAGE, LATENTS
-from harness.report.drawn import CLEAN_DB, CURVES, attribution_of, picture_words
+from harness.report.drawn import CLEAN_DB, CURVES, attribution_of
 from harness.report.html.charts import (
     INTERACTION,
     PALETTE,
@@ -18,13 +19,13 @@ from harness.report.html.charts import (
     shares_figure,
     spark_figure,
 )
-from harness.report.html.component import gist_of
 from harness.report.html.found import BAD, Found, Section, state_of
-from harness.report.html.table import Table
+from harness.report.html.table import Column, Table, Words, short
 from harness.report.html.values import (
     Values,
     drawn_first,
     floors_of,
+    gist_of,
     limits_of,
     name_of,
     values_of,
@@ -64,7 +65,7 @@ class PipelinePart(Section):
         chart: Error along the steps.
         shares: Who brings the pictures' error.
         drawings: The worst picture of each case.
-        facts: One line a case: growth, guidance, who sits where.
+        cases: How far each case's pictures are off, and how its errors grow.
         table: Every value.
         notes: Failures.
 
@@ -76,7 +77,7 @@ class PipelinePart(Section):
     chart: Chart | None
     shares: Chart | None
     drawings: Sequence[Drawing]
-    facts: Sequence[str]
+    cases: Table | None
     table: Table | None
     notes: Sequence[str] = ()
 
@@ -99,7 +100,7 @@ def _pipeline(
         )
         curves = _curves(found, records, values)
         drawn = drawn_first(found, records)
-        limits = limits_of(values, drawn, lambda what: what == LATENTS)
+        limits = limits_of(values, drawn, LATENTS)
         chart = Chart(
             id=f"{ident}-steps",
             figure=depth_figure(curves, limits, x_title="denoising step"),
@@ -125,7 +126,7 @@ def _pipeline(
         chart=chart,
         shares=_shares(ident, name, records),
         drawings=tuple(_drawings(records)),
-        facts=tuple(_facts(records)),
+        cases=_cases(f"{ident}-cases", name, records),
         table=table,
         notes=tuple(_notes(records)),
     )
@@ -145,7 +146,7 @@ def _curves(found: Found, records: Sequence[CaseRecord], values: Values) -> list
             ]
             curves.append(
                 Curve(
-                    name=f"{name_of(record)} {curve}",
+                    case=name_of(record),
                     x=[judged.row.position // 2 + 1 for _, judged in own],
                     y=[floors_of(judged) for _, judged in own],
                     rows=[row for row, _ in own],
@@ -238,18 +239,54 @@ def _drawing(record: CaseRecord, row: Row, path: str) -> Drawing:
     )
 
 
-def _facts(records: Sequence[CaseRecord]) -> Iterator[str]:
+def _cases(ident: str, name: str, records: Sequence[CaseRecord]) -> Table | None:
+    """Return a table of how far each case's worst picture is off, and why."""
+    cases, seats, signs = Words(), Words(), Words()
+    rows = []
     for record in records:
-        chain: Mapping[str, object] = record.chain or {}
-        words = [picture_words(record)]
-        if growth := chain.get("growth"):
-            words.append(f"grows {growth:.2f} × a step")
-        guidance = chain.get("guidance")
-        if isinstance(guidance, list | tuple) and guidance:
-            words.append(f"guidance amplifies {max(guidance):.2f} × at most")
-        words.append(str(chain.get("signature") or ""))
-        if told := ", ".join(filter(None, words)):
-            yield f"{name_of(record)}: {told}"
+        chain: Mapping[str, Any] = record.chain or {}
+        pictures = [
+            (row.comparison.max_abs, row.comparison.picture)
+            for row in _pictures(record)
+            if row.comparison.picture is not None
+        ]
+        if not pictures:
+            continue
+        found = None if _clean(record) else attribution_of(record)
+        rows.append(
+            [
+                cases.at(name_of(record)),
+                short(min(picture.psnr_db for _, picture in pictures)),
+                short(min(picture.ssim for _, picture in pictures)),
+                short(max(max_abs for max_abs, _ in pictures)),
+                short(chain.get("growth")),
+                short(max(chain.get("guidance") or (), default=None)),
+                seats.at(_brought(found)),
+                signs.at(chain.get("signature") or ""),
+            ]
+        )
+    if not rows:
+        return None
+    columns: Sequence[Column] = (
+        Column(title="case", words=cases.all),
+        Column(title="PSNR dB", kind="number", hint="of the worst picture"),
+        Column(title="SSIM", kind="ssim", hint="of the worst picture", minor=True),
+        Column(title="off by", kind="number", hint="at most, of 255", minor=True),
+        Column(title="growth", kind="number", hint="of the error, times a step"),
+        Column(title="guidance", kind="number", hint="times it amplifies", minor=True),
+        Column(title="brought by", words=seats.all),
+        Column(title="signature", words=signs.all, minor=True),
+    )
+    if not any(signs.all):
+        columns, rows = columns[:-1], [row[:-1] for row in rows]
+    caption = f"Pictures of {name}: how far off, and who brings it"
+    return Table(id=ident, caption=caption, columns=columns, rows=rows, unit="case")
+
+
+def _brought(found: Attribution | None) -> str:
+    if found is None:
+        return ""
+    return f"{found.parts[found.culprit].share:.0%} {found.culprit}"
 
 
 def _notes(records: Sequence[CaseRecord]) -> Iterator[str]:

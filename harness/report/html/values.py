@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from harness.report.html.charts import PALETTE, Curve
@@ -12,7 +13,7 @@ from harness.report.html.table import Column, Table, Words, short
 from harness.report.judged import JudgedRow
 from harness.report.layers import worst_rows
 from harness.report.record import ISOLATED, OUTPUTS, CaseRecord
-from harness.report.text import operator
+from harness.report.text import count, operator
 
 Values = dict[str, list[JudgedRow]]
 """Name of a case to its values, each the worst of all samples."""
@@ -114,7 +115,7 @@ def curves_of(
         ordered = values[name_of(record)]
         curves.append(
             Curve(
-                name=name_of(record),
+                case=name_of(record),
                 x=[
                     x_of[j.row.what == OUTPUTS, j.row.position, j.row.probe]
                     for j in ordered
@@ -152,18 +153,60 @@ def drawn_first(found: Found, records: Sequence[CaseRecord]) -> list[CaseRecord]
 
 
 def limits_of(
-    values: Values, drawn: Sequence[CaseRecord], what: Callable[[str], bool]
+    values: Values, drawn: Sequence[CaseRecord], what: str
 ) -> dict[str, float]:
-    """Return the bounds in floors that the drawn cases are held to, each once."""
+    """Return the bounds in floors that the drawn cases are held to, each once.
+
+    Args:
+        values: Of each case.
+        drawn: Cases that a chart shows at first.
+        what: The check that the bounds are of.
+
+    """
     limits: dict[float, list[str]] = {}
     for record in drawn:
-        for judged in values[name_of(record)]:
-            floors = judged.verdict.tolerance.floors
-            if floors is not None and what(judged.row.what):
-                names = limits.setdefault(floors, [])
-                if name_of(record) not in names:
-                    names.append(name_of(record))
+        bounds = Counter(
+            judged.verdict.tolerance.floors
+            for judged in values[name_of(record)]
+            if judged.row.what == what
+        )
+        # Where single values have a bound of their own, most have another.
+        for at, (floors, number) in enumerate(bounds.most_common()):
+            if floors is not None:
+                some = f", {count(number, 'value')}" if at else ""
+                limits.setdefault(floors, []).append(f"{name_of(record)}{some}")
     return {", ".join(names): floors for floors, names in limits.items()}
+
+
+def gist_of(found: Found, records: Sequence[CaseRecord], values: Values) -> str:
+    """Return how many cases agree, and the value nearest to its limit, or beyond."""
+    bad = [record for record in records if found.state(record) == BAD]
+    gaps = [record for record in records if found.by_gap(record)]
+    words = [count(len(records), "case")]
+    if bad:
+        words[0] = f"{len(records) - len(bad):,} of {words[0]} agree"
+    if gaps:
+        words[0] += f", {len(gaps):,} by a known gap"
+    # What is known to be off has its own words; the others' nearest says more.
+    told = {name_of(record) for record in records if record not in gaps}
+    worst = loudest({case: rows for case, rows in values.items() if case in told})
+    if worst is not None:
+        case, judged = worst
+        words.append(f"{judged.row.module or judged.row.probe} in {case}")
+        words.append(f"{of_limit(judged.verdict.usage)} of its limit")
+    return " · ".join(words)
+
+
+def of_limit(usage: float) -> str:
+    """Return a part of a limit as a person says it.
+
+    >>> of_limit(0.824), of_limit(61.7), of_limit(math.inf)
+    ('82 %', '62 ×', '∞ ×')
+    """
+    many = 10.0
+    if math.isinf(usage):
+        return "∞ ×"
+    return f"{usage:,.0f} ×" if usage >= many else f"{usage * 100:,.0f} %"
 
 
 def loudest(values: Values) -> tuple[str, JudgedRow] | None:

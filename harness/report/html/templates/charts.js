@@ -71,8 +71,7 @@ function measure(host, name) {
     shapes: name === "floors" ? layout.shapes || [] : [limit],
     annotations: name === "floors" ? layout.annotations || [] : [],
     "yaxis.title.text": MEASURES[name].title,
-    "yaxis.autorange": name !== "floors",
-    ...(name === "floors" ? { "yaxis.range": layout.yaxis.range } : {}),
+    "yaxis.autorange": true,
   });
 }
 

@@ -4,7 +4,7 @@
 const data = JSON.parse(document.getElementById("data").textContent);
 const PER_PAGE = 10;
 const PASSED = ["within", "gap"];
-const NUMERIC = ["number", "sci", "percent"];
+const NUMERIC = ["number", "sci", "percent", "ssim"];
 const tables = {};
 
 function made(tag, about = {}, ...children) {
@@ -28,6 +28,7 @@ function shown(column, cell) {
   if (typeof cell === "string") return cell === "inf" ? "∞" : "−∞";
   if (column.kind === "sci") return cell === 0 ? "0" : cell.toExponential(2);
   if (column.kind === "percent") return percent(cell);
+  if (column.kind === "ssim") return cell.toFixed(4);
   return Math.abs(cell) >= 1000
     ? Math.round(cell).toLocaleString("en")
     : String(Number(cell.toPrecision(3)));
@@ -37,6 +38,11 @@ function percent(share) {
   if (share >= 10) return Math.round(share).toLocaleString("en") + " ×";
   const value = 100 * share;
   return (value >= 10 ? Math.round(value).toLocaleString("en") : value.toPrecision(2)) + " %";
+}
+
+// Whether choosing one of a column's words leaves several rows, and the list is short.
+function repeated({ words }, rows) {
+  return words && words.length > 1 && words.length < Math.min(60, rows.length);
 }
 
 function sign(word) {
@@ -76,14 +82,16 @@ class Table {
   }
 
   tools() {
-    const { columns, caption } = this.spec;
-    this.box = made("input", { type: "search", placeholder: "filter: module, operator, source …" });
+    const { columns, caption, rows } = this.spec;
+    const where = columns.some((column) => column.kind === "place");
+    const placeholder = where ? "filter: module, operator, source …" : "filter";
+    this.box = made("input", { type: "search", placeholder });
     this.box.setAttribute("aria-label", `Filter: ${caption}`);
     this.box.addEventListener("input", () => this.find(this.box.value));
     const tools = made("div", { className: "tools" }, this.box);
     columns.forEach((column, at) => {
-      if (column.kind !== "text" || !column.words || column.words.length < 2 || column.words.length > 60) return;
-      const all = made("option", { value: "" }, `every ${column.title}`);
+      if (column.kind !== "text" || !repeated(column, rows)) return;
+      const all = made("option", { value: "" }, `${column.title}: all`);
       const options = column.words.map((word, index) => made("option", { value: index }, word || "–"));
       const choice = made("select", {}, all, ...options);
       choice.setAttribute("aria-label", column.title);
