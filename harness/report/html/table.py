@@ -19,8 +19,8 @@ class Column:
 
     Attributes:
         title: Its heading.
-        kind: How its cells are shown: ``text``, ``mark``, ``outcome``, ``place``, ``number``,
-            ``sci``, ``percent`` or ``ssim``.
+        kind: How its cells are shown: ``text``, ``mark``, ``outcome``, ``place``,
+            ``number``, ``sci``, ``percent`` or ``ssim``.
         hint: What the heading means.
         words: What its cells stand for, where they are indices; those are what a
             reader can choose from, unless it is a place.
