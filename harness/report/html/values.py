@@ -193,20 +193,22 @@ def gist_of(found: Found, records: Sequence[CaseRecord], values: Values) -> str:
     if worst is not None:
         case, judged = worst
         words.append(f"{judged.row.module or judged.row.probe} in {case}")
-        words.append(f"{of_limit(judged.verdict.usage)} of its limit")
+        words.append(of_limit(judged.verdict.usage))
     return " · ".join(words)
 
 
 def of_limit(usage: float) -> str:
     """Return a part of a limit as a person says it.
 
-    >>> of_limit(0.824), of_limit(61.7), of_limit(math.inf)
-    ('82 %', '62 ×', '∞ ×')
+    >>> of_limit(0.824), of_limit(61.7)
+    ('82 % of its limit', '62 × its limit')
     """
     many = 10.0
     if math.isinf(usage):
-        return "∞ ×"
-    return f"{usage:,.0f} ×" if usage >= many else f"{usage * 100:,.0f} %"
+        return "beyond any limit"
+    if usage >= many:
+        return f"{usage:,.0f} × its limit"
+    return f"{usage * 100:,.0f} % of its limit"
 
 
 def loudest(values: Values) -> tuple[str, JudgedRow] | None:
