@@ -8,7 +8,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from harness.align import (
     coverage_of,
@@ -28,11 +30,14 @@ from harness.isolate import report_progress
 from harness.outcome import Outcome
 from harness.probes import Probe, load_probes
 from harness.report.record import LAYERS, OUTPUTS, Row
+from harness.signatures import beyond_noise, signature
 from harness.spec import Component, Device
 from harness.trace import OUTPUT, Trace, load_inputs, open_trace
 
-if TYPE_CHECKING:
-    import numpy as np
+DESCRIBED = 32
+"""Values of a sample whose error is put into words."""
+
+STALE = "the same answer as to the sample before: a buffer that was not written again"
 
 
 def run_candidate(
@@ -64,6 +69,7 @@ def run_candidate(
         size = f"{_mebibytes(file.artifact)} MB"
         with backend.open_session(path, device, outputs) as session:
             deployed_outputs = {}
+            before: Mapping[str, np.ndarray] = {}
             for reading in file.readings:
                 report_progress(f"running\t{case}\t{size}, {reading.sample}")
                 check_artifact(reading.inputs)
@@ -71,8 +77,9 @@ def run_candidate(
                 feeds = load_inputs(reading.inputs, component)
                 trace = open_trace(reading.reference.path)
                 made = session.run(feeds)
-                rows += _output_rows(reading, made, trace)
-                deployed_outputs[reading.sample] = made
+                _check_outputs(file.model, made, outputs)
+                rows += _output_rows(reading, made, trace, before)
+                deployed_outputs[reading.sample] = before = made
             for reading in file.readings:
                 if not reading.layers:
                     continue
@@ -120,7 +127,8 @@ class Watcher:
             for value, probe in wanted_values(probes).items()
             if probe.name in self._trace
         }
-        self._seen: dict[str, tuple[Probe, Comparison]] = {}
+        self._seen: dict[str, tuple[Probe, Comparison, str]] = {}
+        self._described = 0
         self.sizes = {
             value: self._trace[probe.name].nbytes
             for value, probe in self._wanted.items()
@@ -151,8 +159,18 @@ class Watcher:
             actual=actual,
             floor_rms=self._trace.floor_rms(probe.name),
         )
-        self._seen[value] = (probe, comparison)
+        looks = self._looks(expected, actual, comparison, probe.op)
+        self._seen[value] = (probe, comparison, looks)
         self._trace.forget(probe.name)
+
+    def _looks(
+        self, expected: np.ndarray, actual: np.ndarray, found: Comparison, op: str
+    ) -> str:
+        """Describe an error far beyond noise; of many, the first."""
+        if self._described == DESCRIBED or not beyond_noise(found):
+            return ""
+        self._described += 1
+        return signature(expected, actual, found.floor_rms, op)
 
     def rows(self) -> list[Row]:
         """Return what was compared, in order of execution."""
@@ -168,32 +186,50 @@ class Watcher:
                 source=probe.source,
                 parents=probe.parents,
                 comparison=comparison,
+                looks=looks,
             )
-            for probe, comparison in found
+            for probe, comparison, looks in found
         ]
 
 
+def _check_outputs(
+    model: str, made: Mapping[str, np.ndarray], promised: Sequence[str]
+) -> None:
+    """Refuse a run without every promised output: what is not there has no row."""
+    if lost := [name for name in promised if name not in made]:
+        msg = f"{model} ran and gave {sorted(made)}; {', '.join(lost)} is missing."
+        raise StageError(msg, outcome=Outcome.MISSING)
+
+
 def _output_rows(
-    reading: Reading, made: Mapping[str, np.ndarray], trace: Trace
+    reading: Reading,
+    made: Mapping[str, np.ndarray],
+    trace: Trace,
+    before: Mapping[str, np.ndarray],
 ) -> list[Row]:
-    return [
-        Row(
-            sample=reading.sample,
-            what=OUTPUTS,
-            probe=name,
-            position=len(trace.places) + index,
-            op="output",
-            module="",
-            source="",
-            parents=(),
-            comparison=compare(
-                expected=trace[OUTPUT + name],
-                actual=actual,
-                floor_rms=trace.floor_rms(OUTPUT + name),
-            ),
+    rows = []
+    for index, (name, actual) in enumerate(made.items()):
+        expected, floor = trace[OUTPUT + name], trace.floor_rms(OUTPUT + name)
+        found = compare(expected=expected, actual=actual, floor_rms=floor)
+        looks = ""
+        if beyond_noise(found):
+            stale = name in before and np.array_equal(actual, before[name])
+            looks = STALE if stale else signature(expected, actual, floor, "output")
+        rows.append(
+            Row(
+                sample=reading.sample,
+                what=OUTPUTS,
+                probe=name,
+                position=len(trace.places) + index,
+                op="output",
+                module="",
+                source="",
+                parents=(),
+                comparison=found,
+                looks=looks,
+            )
         )
-        for index, (name, actual) in enumerate(made.items())
-    ]
+    return rows
 
 
 def _gap(one: Mapping[str, np.ndarray], two: Mapping[str, np.ndarray]) -> float:

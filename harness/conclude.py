@@ -13,7 +13,17 @@ from pathlib import Path
 from harness.environment import environment
 from harness.errors import ParityError, SuiteError
 from harness.gaps import unmatched
+from harness.release.diff import Diff
+from harness.release.held import held_against
+from harness.release.screen import (
+    LOUDEST_FIRST,
+    diff_lines,
+    elsewhere,
+    notes,
+    totals,
+)
 from harness.report.html.found import Found
+from harness.report.html.since import Changed, Since
 from harness.report.html.write import write_page
 from harness.report.judged import CaseVerdict, skipped
 from harness.report.markdown import markdown
@@ -46,7 +56,8 @@ def conclude(
         argv: The command that ran, to repeat it.
 
     Returns:
-        The summary, and the exit code: 0 parity, 1 none, 2 could not tell.
+        The summary, and the exit code: 0 parity, 1 none or worse than the baseline,
+        2 could not tell.
 
     Raises:
         ParityError: A file that describes the run is wrong, or a report cannot be
@@ -82,6 +93,12 @@ def conclude(
     cases = list(records.values())
     try:
         written = folder.finish(about, map(_brief, verdicts), cases)
+        held = None
+        if settings.baseline:
+            everything = len(whole) == len(suites)
+            held = held_against(settings.baseline, written, judges, whole=everything)
+            # What is worse within its tolerance is no lack of parity, and yet is 1.
+            code = 1 if held.blocking and code == 0 else code
         found = Found(
             run=folder.id,
             records=cases,
@@ -91,6 +108,7 @@ def conclude(
             folder=folder.path,
             stale=stale,
             required=settings.require,
+            since=None if held is None else _since(held),
         )
         page = folder.path / PAGE
         complaint = list(_page(found, page))
@@ -105,11 +123,29 @@ def conclude(
             )
         )
         lines += complaint
-        _tell(folder, markdown(cases, verdicts, lines, folder.id))
+        if held is not None:
+            lines += diff_lines(held)
+        text = markdown(cases, verdicts, lines, folder.id)
+        tell_ci(folder.path / SUMMARY, text)
     except OSError as error:
         msg = f"{folder.path} cannot be written to ({error.strerror}): no report."
         raise ParityError(msg) from error
     return lines, code
+
+
+def _since(held: Diff) -> Since:
+    """Return what changed since the baseline, as the page shows it."""
+    return Since(
+        before=held.before,
+        blocks=bool(held.blocking),
+        changes=[
+            Changed(how=change.value, name=one.name, words=one.words)
+            for change in LOUDEST_FIRST
+            for one in held.of(change)
+            if not elsewhere(one)
+        ],
+        totals=[line.text.strip() for line in (*totals(held), *notes(held))],
+    )
 
 
 def _page(found: Found, path: Path) -> Iterator[Line]:
@@ -168,8 +204,9 @@ def page_again(
         raise ParityError(msg) from error
 
 
-def _tell(folder: RunFolder, text: str) -> None:
-    (folder.path / SUMMARY).write_text(text, encoding="utf-8")
+def tell_ci(path: Path, text: str) -> None:
+    """Write a page, and put it beside the job where a CI runs this."""
+    path.write_text(text, encoding="utf-8")
     if step := os.environ.get(STEP_SUMMARY):
         with Path(step).open("a", encoding="utf-8") as file:
             file.write(text)

@@ -52,7 +52,7 @@ def deploy(
             )
         from harness.transform import transform_onnx
 
-        transform_onnx(source, variant.kind, folder)
+        transform_onnx(source, variant.kind, folder, variant.flags)
         return {}
 
     start = time.perf_counter()

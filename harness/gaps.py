@@ -6,6 +6,7 @@
     why = "the converter fuses GELU into its tanh form"
     issue = "https://github.com/alibaba/MNN/issues/1"   # optional; text or number
     until = 2027-01-01                # optional; the last day it holds
+    who = "A. Reviewer"               # optional; who accepted it
 
 Of two gaps that match an id the first in the file speaks.
 """
@@ -39,6 +40,7 @@ class Gap:
         why: The reason, for the report.
         issue: Where it is being worked on; may be empty.
         until: The last day it is accepted; None for always.
+        who: Who accepted it; may be empty.
         source: ``path:line`` of its entry.
 
     """
@@ -48,6 +50,7 @@ class Gap:
     why: str
     issue: str = ""
     until: date | None = None
+    who: str = ""
     source: str = ""
 
     def matches(self, id_: str) -> bool:
@@ -97,6 +100,7 @@ def _gap(entry: Table) -> Gap:
     why = entry.take("why", str).strip()
     issue = entry.take("issue", int if entry.holds("issue", int) else str, "")
     until = entry.take("until", date, None)
+    who = entry.take("who", str, "").strip()
     entry.done()
     for key, text in (("case", case), ("why", why)):
         if not text:
@@ -108,6 +112,7 @@ def _gap(entry: Table) -> Gap:
         why=why,
         issue=str(issue),
         until=until,
+        who=who,
         source=entry.where(),
     )
 
@@ -123,7 +128,9 @@ def apply(gaps: Iterable[Gap], id_: str, outcome: Outcome, today: date) -> Appli
     if gap is None or outcome is Outcome.UNAVAILABLE:
         return Applied(outcome=outcome)
     if gap.until is not None and today > gap.until:
-        stale = f"gap expired {gap.until}{_issue(gap)}; it is {outcome.value} today"
+        by = f", accepted by {gap.who}" if gap.who else ""
+        expired = f"gap expired {gap.until}{_issue(gap)}{by}"
+        stale = f"{expired}; it is {outcome.value} today"
     elif outcome is gap.outcome:
         reason = f"known gap: {gap.why}{_issue(gap)}"
         return Applied(outcome=Outcome.GAP, reason=reason, gap=gap)

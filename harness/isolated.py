@@ -12,9 +12,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from harness.align import source_value
+from harness.attributes import differing_attributes
 from harness.backends import load_backend
 from harness.candidate import Watcher, check_artifact
 from harness.deployed import Deployed
+from harness.export_files import MODEL
 from harness.isolate import report_progress
 from harness.probes import load_probes
 from harness.report.record import ISOLATED, Row
@@ -54,7 +56,15 @@ def run_isolated(
     with load_backend(backend_name).open_session(path, device, outputs) as session:
         session.watch(feeds, watcher.sizes, note)
         session.isolate(feeds, Given(watcher, kinds), watcher.on_value)
-    return tuple(replace(row, what=ISOLATED) for row in watcher.rows())
+    said = differing_attributes(load_probes(file.probes), file.probes.parent / MODEL)
+    return tuple(
+        replace(row, what=ISOLATED, looks=_both(said.get(row.probe, ""), row.looks))
+        for row in watcher.rows()
+    )
+
+
+def _both(said: str, looks: str) -> str:
+    return "; ".join(words for words in (said, looks) if words)
 
 
 class Given(Mapping[str, "np.ndarray"]):

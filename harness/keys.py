@@ -14,9 +14,11 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from harness.components import RECIPES, folders_of
+from harness.deployed import Reading
 from harness.digest import digest_file, digest_tree, digest_value
 from harness.e2e.plan import Pipeline
 from harness.entry import Entry
+from harness.excerpt import Spot
 from harness.spec import Component, Device, ExportSettings, Sample, Source, Variant
 
 _CHECKPOINT_SUFFIXES = (".json", ".safetensors", ".txt", ".model")
@@ -90,6 +92,17 @@ def variant_key(onnx: Entry, variant: Variant, native: str | None) -> dict[str, 
     }
 
 
+def excerpt_key(graph: Entry, reading: Reading, spot: Spot) -> dict[str, object]:
+    """Key of one value's part of a graph."""
+    return {
+        "onnx": contents(graph),
+        "inputs": contents(reading.inputs),
+        "reference": contents(reading.reference),
+        "spot": asdict(spot),
+        "code": code_digest(("excerpt", "excerpt_stage")),
+    }
+
+
 def drawing_inputs_key(pipeline: Pipeline) -> dict[str, object]:
     """Key of a pipeline's token ids, noise and picture."""
     image, source = pipeline.image, pipeline.source
@@ -125,6 +138,42 @@ def drawing_key(pipeline: Pipeline, inputs: Entry, device: Device) -> dict[str, 
         "code": code_digest(_DRAWING_CODE),
         "tools": versions(_DRAWING_TOOLS),
     }
+
+
+def question(component: Component, sample: Sample) -> str:
+    """Return a digest of what is asked of every runtime: weights and one sample.
+
+    Tools and the harness's own code are left out: what they change is an answer.
+    """
+    return digest_value(
+        {
+            "recipe": component.recipe,
+            "checkpoint": checkpoint_digest(
+                component.source, folders_of(component.recipe)
+            ),
+            "sample": {k: v for k, v in asdict(sample).items() if k != "layers"},
+        }
+    )
+
+
+def drawing_question(pipeline: Pipeline) -> str:
+    """Return a digest of what a pipeline is asked to draw, and with which weights."""
+    inputs = drawing_inputs_key(pipeline)
+    inputs = {k: v for k, v in inputs.items() if k not in {"code", "tools"}}
+    return digest_value(
+        {
+            "inputs": inputs,
+            "checkpoints": [
+                checkpoint_digest(component.source, folders_of(component.recipe))
+                for component in pipeline.components
+            ],
+            "scheduler": checkpoint_digest(pipeline.source, ("scheduler",)),
+            "sampling": asdict(pipeline.sampling),
+            "guidance_scale": pipeline.guidance_scale,
+            "eta": pipeline.eta,
+            "strength": pipeline.strength,
+        }
+    )
 
 
 def contents(entry: Entry) -> str:

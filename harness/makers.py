@@ -16,6 +16,7 @@ from harness.digest import digest_value
 from harness.e2e.plan import Pipeline
 from harness.entry import Entry
 from harness.errors import StageError
+from harness.excerpt import Spot
 from harness.groups import Group, sample_groups
 from harness.outcome import Outcome
 from harness.spec import Case, Device, Sample
@@ -187,6 +188,25 @@ class Makers:
                     took["convert"] = cast("float", result.value)
                 found = self.found(variant.backend, key)
         return found, model
+
+    def excerpt(self, case: Case, graph: Entry, reading: Reading, spot: Spot) -> Entry:
+        """Return one value's part of a graph, cutting it out if it is missing."""
+        key = keys.excerpt_key(graph, reading, spot)
+        with self.workshop.one_at_a_time(digest_value(key)):
+            if self.store.find("excerpt", key) is None:
+                self.workshop.job(
+                    f"convert-{case.backend}",
+                    stages.cut_excerpt,
+                    self.store.root,
+                    case.component,
+                    graph,
+                    reading,
+                    spot,
+                    subject=case.component.name,
+                    label=f"{case.id}: excerpt at {spot.probe}",
+                    failure=Outcome.CONVERT,
+                )
+        return self.found("excerpt", key)
 
     def graph(self, case: Case, group: Group) -> Entry:
         """Return a graph that was made before.

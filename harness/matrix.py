@@ -344,7 +344,7 @@ def _device(table: Table, backend: str) -> Device:
             else "high"
         ),
         tf32=(table.take("tf32", bool, default=False) if backend != "mnn" else False),
-        hints=_hints(table.table("hints")) if backend == "mnn" else (),
+        hints=_hints(table.table("hints")) if backend in BACKENDS else (),
     )
     table.done()
     return device

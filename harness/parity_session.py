@@ -19,6 +19,8 @@ from harness.conclude import conclude
 from harness.e2e.plan import MIXED
 from harness.errors import ParityError, SpecError
 from harness.progress import ProgressLines, moves
+from harness.release.baseline import find_baseline
+from harness.release.held import baselines_beside
 from harness.report.judged import CaseVerdict, skipped
 from harness.report.record import WHATS, Key
 from harness.report.run_folder import RunFolder
@@ -83,12 +85,13 @@ class ParitySession:
         checks = [check for item in items if (check := check_of(item))]
         self._progress.lasting = True
         for suite in {path_of(check.suite): check.suite for check in checks}.values():
+            own = [check for check in checks if path_of(check.suite) == path_of(suite)]
             try:
                 run = self._run(suite)
+                run.judge.require((check.case, check.what) for check in own)
             except ParityError as error:
                 pytest.exit(f"parity: {error}", returncode=CANNOT_TELL)
-            of_suite = [c.case for c in checks if path_of(c.suite) == path_of(suite)]
-            cases = list({case.id: case for case in of_suite}.values())
+            cases = list({check.case.id: check.case for check in own}.values())
             self._writer.line(header(suite, cases, run.store))
             self._writer.flush()
             run.make(cases)
@@ -177,6 +180,9 @@ class ParitySession:
         # pytest's 1 says that a test failed. Where only parity tests failed, and none
         # of them because numbers differ, the run could not tell, which is 2.
         elsewhere = failed_elsewhere or self._failed_elsewhere
+        if code == 1 and session.exitstatus == 0:
+            # Every test passed, and yet something is worse than in the baseline.
+            session.exitstatus = 1
         if code == CANNOT_TELL and session.exitstatus in {0, 1} and not elsewhere:
             session.exitstatus = CANNOT_TELL
 
@@ -283,18 +289,27 @@ def settings_of(config: pytest.Config) -> Settings:
     except SpecError as error:
         msg = f"--parity-set: {error}"
         raise pytest.UsageError(msg) from None
+    runs, baseline = _folder(config, "runs"), option("parity_baseline")
+    if baseline:
+        try:
+            found = find_baseline(baselines_beside(Path(runs)), baseline)
+        except ParityError as error:
+            msg = f"--parity-baseline: {error}"
+            raise pytest.UsageError(msg) from None
+        baseline = str(found.absolute())
     jobs = option("parity_jobs") or "0"
     if not jobs.isdecimal() or (option("parity_jobs") and int(jobs) < 1):
         msg = f"--parity-jobs: takes a whole number from 1, got {jobs!r}."
         raise pytest.UsageError(msg)
     return Settings(
         store=_folder(config, "store"),
-        runs=_folder(config, "runs"),
+        runs=runs,
         tier=tier,
         changes=tuple(option("parity_set")),
         require=require,
         jobs=int(jobs),
         mnn_convert=option("parity_mnn_convert"),
+        baseline=baseline,
     )
 
 
@@ -305,9 +320,11 @@ def _unknown(option: str, kind: str, name: str, there: Sequence[str]) -> Excepti
 
 
 def _folder(config: pytest.Config, name: str) -> str:
-    """Return a folder in full; an option's is from here, a file's from the root."""
+    """Return a folder in full; an option's is from here, a file's from the file's."""
     if given := config.getoption(f"parity_{name}"):
         return str(Path(given).expanduser().absolute())
     if written := config.getini(f"parity_{name}"):
-        return str(config.rootpath / Path(written).expanduser())
+        # Without a file pytest guesses a root, from what it takes for paths of tests.
+        home = config.rootpath if config.inipath else config.invocation_params.dir
+        return str(home / Path(written).expanduser())
     return ""

@@ -6,22 +6,23 @@ record whatever happened. It judges nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, cast
 
-from harness import export_files, stages
+from harness import export_files, keys, stages
 from harness.backends.words import fallback
 from harness.convert import native_converter
-from harness.deployed import Deployed
+from harness.deployed import Deployed, Reading
 from harness.e2e.plan import Chain, ChainRun, Seated
 from harness.entry import Entry
 from harness.errors import ParityError, StageError
+from harness.excerpt import Excerpt, Spot, excerpt_of
 from harness.groups import sample_groups, samples_of
 from harness.makers import Makers, export_id
 from harness.outcome import Outcome
@@ -125,6 +126,14 @@ class Engine:
 
     def run(self, case: Case | Chain) -> CaseRecord:
         """Take one case through all stages and return its record."""
+        if isinstance(case, Chain):
+            return self._recorded(case, partial(self._run_chain, case))
+        return self._recorded(case, partial(self._run, case))
+
+    def _recorded(
+        self, case: Case | Chain, run: Callable[[Known], CaseRecord]
+    ) -> CaseRecord:
+        """Return what a run measured, or how it failed."""
         known = partial(
             CaseRecord,
             case=case.id,
@@ -134,9 +143,7 @@ class Engine:
             asked=asdict(case.device),
         )
         try:
-            if isinstance(case, Chain):
-                return self._run_chain(case, known)
-            return self._run(case, known)
+            return run(known)
         except StageError as error:
             return known(
                 failure=Failure(
@@ -144,7 +151,10 @@ class Engine:
                 )
             )
         except ParityError as error:
-            return known(failure=Failure(outcome=Outcome.EXPORT, message=str(error)))
+            # What a pipeline cannot be drawn from is no matter of exports.
+            chain = isinstance(case, Chain)
+            outcome = Outcome.REFERENCE if chain else Outcome.EXPORT
+            return known(failure=Failure(outcome=outcome, message=str(error)))
 
     def _run(self, case: Case, known: Known) -> CaseRecord:
         took: dict[str, float] = {}
@@ -172,6 +182,29 @@ class Engine:
                 )
             )
             made = {"onnx": _summary(onnx), case.backend: _summary(artifact)}
+        known = partial(known, rewrite_max_abs=rewrite, artifacts=made)
+        return self._measured(case, deployed, known, took)
+
+    def _run_excerpt(self, excerpt: Excerpt, known: Known) -> CaseRecord:
+        case, took = excerpt.case, dict[str, float]()
+        artifact, model = self._makers.deploy(case, excerpt.entry, took)
+        deployed = Deployed(
+            artifact=artifact,
+            model=model,
+            probes=excerpt.entry.file(export_files.PROBES),
+            readings=(excerpt.reading,),
+        )
+        known = partial(known, artifacts={case.backend: _summary(artifact)})
+        return self._measured(case, [deployed], known, took)
+
+    def _measured(
+        self,
+        case: Case,
+        deployed: Sequence[Deployed],
+        known: Known,
+        took: dict[str, float],
+    ) -> CaseRecord:
+        """Run deployed files of a case, and return the record with what was seen."""
         result = self._workshop.job(
             case.backend,
             stages.run_candidate,
@@ -193,12 +226,48 @@ class Engine:
             ran=measured["ran"],
             coverage=measured["coverage"],
             observer_max_abs=measured["observer_max_abs"],
-            rewrite_max_abs=rewrite,
-            artifacts=made,
+            inputs={s.id: keys.question(case.component, s) for s in case.samples},
             took_s=took,
             peak_bytes=result.peak_bytes,
             log=result.log[-LOG_CHARACTERS:],
         )
+
+    def references(self, case: Case) -> Iterator[tuple[Path, tuple[Reading, ...]]]:
+        """Yield each graph's probe table and its samples' references.
+
+        Raises:
+            ParityError: A stage ended without an answer.
+
+        """
+        prepared = self._makers.prepare(case, case.samples)
+        for group in sample_groups(case, case.samples):
+            probes = self._makers.graph(case, group).file(export_files.PROBES)
+            yield probes, tuple(prepared[sample] for sample in group.samples)
+
+    def excerpt(self, case: Case, sample: Sample, spot: Spot) -> Excerpt:
+        """Return one value's part of a case's graph, as a case of its own.
+
+        Args:
+            case: Whose graph it is.
+            sample: The one to take the reference's values from.
+            spot: Where to cut.
+
+        Raises:
+            ParityError: A stage ended without an answer.
+
+        """
+        case, graph, reading = self._one(case, sample)
+        entry = self._makers.excerpt(case, graph, reading, spot)
+        return excerpt_of(case, entry)
+
+    def run_excerpt(self, excerpt: Excerpt) -> CaseRecord:
+        """Deploy an excerpt as its case says, run it, and return its record."""
+        return self._recorded(excerpt.case, partial(self._run_excerpt, excerpt))
+
+    def deploy_excerpt(self, excerpt: Excerpt) -> Path:
+        """Return the deployed file of an excerpt, making it if it is missing."""
+        artifact, model = self._makers.deploy(excerpt.case, excerpt.entry)
+        return artifact.file(model)
 
     def isolate(self, case: Case, sample: Sample) -> tuple[Row, ...]:
         """Run a case's operators on the reference's own inputs, for one sample.
@@ -207,10 +276,7 @@ class Engine:
             ParityError: A stage ended without an answer.
 
         """
-        prepared = self._makers.prepare(case, case.samples)
-        groups = sample_groups(case, case.samples)
-        group = next(group for group in groups if sample in group.samples)
-        onnx = self._makers.graph(case, group)
+        case, onnx, reading = self._one(case, sample)
         artifact, model = self._makers.deploy(case, onnx)
         result = self._workshop.job(
             case.backend,
@@ -223,13 +289,21 @@ class Engine:
                 artifact=artifact,
                 model=model,
                 probes=onnx.file(export_files.PROBES),
-                readings=(prepared[sample],),
+                readings=(reading,),
             ),
             subject=case.id,
             label=f"{case.id}: on the reference's inputs",
             failure=Outcome.RUN,
         )
         return cast("tuple[Row, ...]", result.value)
+
+    def _one(self, case: Case, sample: Sample) -> tuple[Case, Entry, Reading]:
+        """Return a case of one sample, with its graph and what it is held against."""
+        narrow = replace(case, samples=(sample,))
+        prepared = self._makers.prepare(case, case.samples)
+        groups = sample_groups(case, case.samples)
+        group = next(group for group in groups if sample in group.samples)
+        return narrow, self._makers.graph(case, group), prepared[sample]
 
     def _run_chain(self, chain: Chain, known: Known) -> CaseRecord:
         took: dict[str, float] = {}
@@ -261,6 +335,7 @@ class Engine:
         return known(
             rows=measured["rows"],
             ran=measured["ran"],
+            inputs={"": keys.drawing_question(pipeline)},
             chain={"seats": chain.asked, **measured["chain"]},
             artifacts={file.seat: _summary(file.artifact) for file in seated},
             took_s=took,

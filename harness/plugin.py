@@ -29,6 +29,7 @@ _OPTIONS = (
     ("variant", "NAME,...", "only these variants"),
     ("require", "NAME,...", "runtimes whose absence is a failure and not a skip"),
     ("jobs", "N", "cases in progress at once, instead of the suite's number"),
+    ("baseline", "NAME", "hold the run against this reviewed baseline too"),
     ("mnn-convert", "PROGRAM", "native MNNConvert to use instead of the wheel's"),
 )
 
@@ -63,7 +64,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(_Reports(config), "parity-reports")
 
 
-_CHECKED = ("tier", "backend", "require", "jobs", "set")
+_CHECKED = ("tier", "backend", "require", "jobs", "set", "baseline")
 """Options whose words can be checked before a suite is known."""
 
 

@@ -34,6 +34,7 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from harness.e2e.plan import MIXED
 from harness.errors import SpecError, SuiteError
 from harness.scope import FLAGS, Case, Rule, Scope, read_scopes
 from harness.tolerance import (
@@ -107,11 +108,7 @@ class Policy:
             given = TIERS[self.tier].for_group(group)
             rule = Rule(tolerance=given, tier=self.tier, source="--tier")
         if rule is None:
-            msg = (
-                f"{self.path}: no {group} tolerance for {component}/{backend}/{variant}"
-                f'; add {group} = "standard" under [{dotted((backend, variant))}].'
-            )
-            raise SuiteError(msg)
+            raise self._none((component, backend, variant), group)
         return replace(
             rule,
             tolerance=self._changed(rule.tolerance, group),
@@ -119,6 +116,26 @@ class Policy:
             allow_constant=_first(s.allow_constant for s in chain),
             allow_misread=_first(s.allow_misread for s in chain),
             why=next((s.why for s in chain if s.why), ""),
+        )
+
+    def require(self, case: Case, group: str) -> None:
+        """Refuse a check that no table speaks of, before anything is run for it.
+
+        Raises:
+            SuiteError: None does.
+
+        """
+        stated = any(group in s.rules for s in self.scopes if s.covers(case))
+        if not (stated or self.tier):
+            raise self._none(case, group)
+
+    def _none(self, case: Case, group: str) -> SuiteError:
+        _, backend, variant = case
+        if backend == MIXED:
+            variant = "*"  # a table for each of a dozen mixtures is what nobody wants
+        return SuiteError(
+            f"{self.path}: no {group} tolerance for {'/'.join(case)}"
+            f'; add {group} = "standard" under [{dotted((backend, variant))}].'
         )
 
     def with_tier(self, tier: str) -> Policy:

@@ -8,6 +8,9 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 
+Setting = float | str | bool | list[int] | None
+"""What an operator may be told beside tensors."""
+
 
 class Kind(StrEnum):
     """What a value of the program is, seen by someone who compares numbers."""
@@ -41,6 +44,7 @@ class Probe:
         source: The model's line that called it, ``diffusers/models/resnet.py:345``.
         onnx: Name of the value in the exported graph that carries it; empty if none.
         parents: Names of the nearest computed values it was made from.
+        settings: The operator's constant arguments, by name: ``eps``, ``dim``.
 
     """
 
@@ -52,6 +56,7 @@ class Probe:
     source: str
     onnx: str = ""
     parents: tuple[str, ...] = ()
+    settings: tuple[tuple[str, Setting], ...] = ()
 
 
 def save_probes(probes: Sequence[Probe], path: Path) -> None:
@@ -69,6 +74,7 @@ def load_probes(path: Path) -> tuple[Probe, ...]:
                 **row,
                 "kind": Kind(row["kind"]),
                 "parents": tuple(row["parents"]),
+                "settings": tuple((name, value) for name, value in row["settings"]),
             }
         )
         for row in rows

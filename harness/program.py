@@ -18,7 +18,7 @@ import torch
 from torch import fx
 from torch.export.passes import move_to_device_pass
 
-from harness.probes import Kind, Probe
+from harness.probes import Kind, Probe, Setting
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -112,6 +112,7 @@ def probes_of_graph(graph: fx.Graph) -> list[Probe]:
                 source=_source_line(node),
                 parents=ancestors,
                 onnx=twin.name if kind is Kind.DUPLICATE else "",
+                settings=tuple(_settings(node)),
             )
         )
     return probes
@@ -169,6 +170,23 @@ def _operator(node: fx.Node) -> str:
     if isinstance(target, torch._ops.OpOverload):  # noqa: SLF001  # no public name
         return str(target)
     return getattr(target, "__name__", str(target))
+
+
+def _settings(node: fx.Node) -> Iterator[tuple[str, Setting]]:
+    """Yield an operator's constant arguments, defaults included."""
+    if not isinstance(node.target, torch._ops.OpOverload):  # noqa: SLF001  # no public name
+        return
+    for at, argument in enumerate(node.target._schema.arguments):  # noqa: SLF001  # likewise
+        value = argument.default_value if argument.has_default_value() else None
+        if at < len(node.args):
+            value = node.args[at]
+        value = node.kwargs.get(argument.name, value)
+        if isinstance(value, int | float | str):
+            yield argument.name, value
+        elif isinstance(value, list | tuple) and all(
+            isinstance(entry, int) for entry in value
+        ):
+            yield argument.name, list(value)
 
 
 def _structure(node: fx.Node, same: Mapping[fx.Node, fx.Node]) -> str:

@@ -49,6 +49,7 @@ class Settings:
         require: Backends that must be there; missing ones fail, not skip.
         jobs: Cases in progress at once; 0 for what the suite says.
         mnn_convert: Native converter; empty for one on PATH or the wheel's.
+        baseline: Name or path of the baseline to hold the run against; empty for none.
         isolate: Whether operators run on the reference's own inputs in every case, and
             not only where layers part.
 
@@ -61,6 +62,7 @@ class Settings:
     require: tuple[str, ...] = ()
     jobs: int = 0
     mnn_convert: str = ""
+    baseline: str = ""
     isolate: bool = False
 
 
@@ -93,6 +95,16 @@ class Judge:
             policy = policy.with_changes(parse_changes(settings.changes))
         gaps = load_gaps(suite.gaps_path) if suite.gaps_path.is_file() else ()
         return cls(policy=policy, gaps=gaps, min_coverage=suite.limits.coverage)
+
+    def require(self, asked: Iterable[tuple[Tested, str]]) -> None:
+        """Refuse checks without a tolerance, while it costs nothing to know.
+
+        Raises:
+            SuiteError: One of them has none.
+
+        """
+        for case, what in asked:
+            self.policy.require((case.subject, case.backend, case.how), what)
 
     def check(self, record: CaseRecord, what: str) -> CaseVerdict:
         """Judge one check of a record."""

@@ -216,7 +216,8 @@ class Device:
         threads: Intra-operator threads.
         precision: MNN's precision hint, ``high``, ``normal`` or ``low``.
         tf32: Let CUDA round float32 products to TensorFloat-32.
-        hints: MNN session hints, sorted ``(name, value)`` pairs.
+        hints: Sorted ``(name, value)`` pairs: MNN's session hints; ONNX Runtime's
+            ``optimization`` level, or 0 for a rewrite to leave out.
 
     """
 

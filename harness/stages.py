@@ -9,17 +9,22 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.deployed import Deployed
+from harness.deployed import Deployed, Reading
 from harness.e2e.plan import ChainRun, Pipeline
 from harness.entry import Entry
+from harness.excerpt import Spot
 from harness.groups import Group
 from harness.report.record import Row
 from harness.spec import Component, Device, ExportSettings, Variant
 
 PRELOAD = {
     "torch": ("diffusers", "transformers", "harness.torch_stage", "harness.warm"),
-    "convert-mnn": ("MNN", "onnx", "harness.deploy_stage"),
-    "convert-onnxruntime": ("harness.deploy_stage", "harness.transform"),
+    "convert-mnn": ("MNN", "onnx", "harness.deploy_stage", "harness.excerpt_stage"),
+    "convert-onnxruntime": (
+        "harness.deploy_stage",
+        "harness.excerpt_stage",
+        "harness.transform",
+    ),
     "onnxruntime": (
         "harness.backends.onnxruntime",
         "harness.candidate",
@@ -55,6 +60,19 @@ def deploy(
     from harness import deploy_stage
 
     return deploy_stage.deploy(root, component, variant, onnx, native)
+
+
+def cut_excerpt(
+    root: Path,
+    component: Component,
+    graph: Entry,
+    reading: Reading,
+    spot: Spot,
+) -> None:
+    """Cut one value's part out of an exported graph (`convert-*`)."""
+    from harness import excerpt_stage
+
+    excerpt_stage.cut_excerpt(root, component, graph, reading, spot)
 
 
 def run_candidate(

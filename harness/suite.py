@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from harness.components import RECIPES, describe, discover
-from harness.e2e.plan import Chain
+from harness.e2e.plan import KINDS, Chain
 from harness.e2e.tables import read_chains
 from harness.errors import ParityError, SuiteError
 from harness.hub import snapshot
@@ -193,7 +193,8 @@ def load_suite(path: Path) -> Suite:
     root.done()
 
     source = _source(source_table)
-    components = _components(root, options, source, source_table)
+    seats = _seats(pipelines)
+    components = _components(root, options, source, source_table, seats)
     export = _export(export_table, ExportSettings(), symbols_of(*components))
     export_table.done()
     bindings = read_bindings(root)
@@ -292,8 +293,19 @@ def _export(
     )
 
 
+def _seats(pipelines: Table) -> set[str]:
+    """Return the components that pipelines are made of, tested alone or not."""
+    # Looked at and not taken: whoever reads pipelines says what is wrong with them.
+    kinds = {
+        str(inner.get("kind", name))
+        for name, inner in pipelines.data.items()
+        if isinstance(inner, dict)
+    }
+    return {seat for kind in kinds & KINDS.keys() for seat in KINDS[kind]}
+
+
 def _components(
-    root: Table, tables: Table, source: Source, where: Table
+    root: Table, tables: Table, source: Source, where: Table, seats: Collection[str]
 ) -> tuple[Component, ...]:
     """Describe the components listed, or all there are and those of one's own."""
     own = [name for name in tables.data if "recipe" in tables.table(name)]
@@ -308,7 +320,9 @@ def _components(
     known = dict.fromkeys((*RECIPES, *own))
     names = read_words(root, "components", known, tuple(dict.fromkeys((*found, *own))))
     for name in tables.data:
-        if name not in names:
+        # One that only sits in a pipeline is exported all the same.
+        seated = name in seats and set(tables.table(name).data) <= set(_EXPORT_KEYS)
+        if name not in names and not seated:
             hint = did_you_mean(name, names)
             if name in known:
                 hint = "list it in `components`, or remove this."

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import logging
 import warnings
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import onnx
 from onnxruntime.quantization import QuantType, quantize_dynamic
-from onnxruntime.transformers.float16 import convert_float_to_float16
+from onnxruntime.transformers.float16 import (
+    DEFAULT_OP_BLOCK_LIST,
+    convert_float_to_float16,
+)
 from onnxruntime.transformers.onnx_model import OnnxModel
 
 from harness.errors import StageError
@@ -21,24 +25,33 @@ _QUANTIZED = ["MatMul", "Gemm"]
 """Convolutions are left alone: ONNX Runtime's CPU provider has no integer
 convolution for signed weights, and deployments keep them in floating point."""
 
+_KEEP = "--keep="
 
-def transform_onnx(source: Path, kind: str, folder: Path) -> None:
+
+def transform_onnx(
+    source: Path, kind: str, folder: Path, flags: Sequence[str] = ()
+) -> None:
     """Write the variant `kind` of the model at `source` to `folder`.
 
     ``fp16`` converts the graph, inputs and outputs staying float32;
-    ``int8-weights`` quantizes matrix products dynamically.
+    ``int8-weights`` quantizes matrix products dynamically. The one flag there is,
+    ``--keep=NAME,NAME``, leaves nodes as they are: operators by type, or nodes by
+    the name of a value that they make.
 
     Raises:
-        StageError: The tool left no model that onnx.checker accepts.
+        StageError: A flag is unknown or names nothing in the graph, or the tool left
+            no model that onnx.checker accepts.
 
     """
     target = folder / MODEL
     external = _weight_bytes(source) > PROTO_LIMIT_BYTES
     transform = _halve if kind == "fp16" else _quantize
     logging.getLogger().setLevel(logging.ERROR)
+    model = onnx.load(source)
+    kept = list(_kept(model.graph, flags))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        transform(onnx.load(source), target, external=external)
+        transform(model, target, kept, external=external)
     try:
         onnx.checker.check_model(str(target))
     except (onnx.checker.ValidationError, OSError) as error:
@@ -47,12 +60,41 @@ def transform_onnx(source: Path, kind: str, folder: Path) -> None:
         raise StageError(msg, outcome=Outcome.CONVERT, log=str(error)) from error
 
 
-def _halve(model: onnx.ModelProto, target: Path, *, external: bool) -> None:
+def _kept(graph: onnx.GraphProto, flags: Sequence[str]) -> Iterator[str]:
+    """Yield the names of the nodes that the flags keep as they are."""
+    for flag in flags:
+        if not flag.startswith(_KEEP):
+            msg = (
+                f"onnxruntime's variants take no flag {flag!r}; the one there is reads "
+                f"{_KEEP}NAME,NAME, operator types or values to leave as they are."
+            )
+            raise StageError(msg, outcome=Outcome.CONVERT)
+        for name in flag.removeprefix(_KEEP).split(","):
+            found = [
+                node
+                for node in graph.node
+                if node.op_type == name or name in node.output
+            ]
+            if not found:
+                msg = f"{flag}: {name!r} is no operator and no value of the graph."
+                raise StageError(msg, outcome=Outcome.CONVERT)
+            yield from (node.name for node in found)
+
+
+def _halve(
+    model: onnx.ModelProto, target: Path, kept: Sequence[str], *, external: bool
+) -> None:
     # Shape inference serialises the whole model, which 2 GiB ends.
     halved = convert_float_to_float16(
-        model, keep_io_types=True, disable_shape_infer=external
+        model,
+        keep_io_types=True,
+        disable_shape_infer=external,
+        op_block_list=DEFAULT_OP_BLOCK_LIST,
+        node_block_list=list(kept),
     )
     _drop_repeated_casts(halved.graph)
+    if kept:
+        _join_kept(halved.graph, kept)
     sorted_ = OnnxModel(halved)
     sorted_.topological_sort()  # the tool puts its casts behind all other nodes
     onnx.save_model(
@@ -73,13 +115,45 @@ def _drop_repeated_casts(graph: onnx.GraphProto) -> None:
             graph.node.remove(node)
 
 
-def _quantize(model: onnx.ModelProto, target: Path, *, external: bool) -> None:
+def _join_kept(graph: onnx.GraphProto, kept: Sequence[str]) -> None:
+    """Hand values from one kept node to the next in float32, not through float16.
+
+    The tool casts what every kept node makes, even where another kept one reads it.
+    """
+    exact = {name for node in graph.node if node.name in kept for name in node.output}
+    types = {name: _cast_to(node) for node in graph.node for name in node.output}
+    made_from = {
+        name: node.input[0]
+        for node in graph.node
+        for name in node.output
+        if node.op_type == "Cast"
+    }
+    for node in graph.node:
+        for place, name in enumerate(node.input):
+            before = made_from.get(name, "")
+            through = (types.get(before), types.get(name))
+            halved = through == (onnx.TensorProto.FLOAT16, onnx.TensorProto.FLOAT)
+            if halved and made_from[before] in exact:
+                node.input[place] = made_from[before]
+
+
+def _cast_to(node: onnx.NodeProto) -> int:
+    """Return the type that a Cast makes, 0 for another operator."""
+    if node.op_type != "Cast":
+        return 0
+    return int(onnx.helper.get_node_attr_value(node, "to"))
+
+
+def _quantize(
+    model: onnx.ModelProto, target: Path, kept: Sequence[str], *, external: bool
+) -> None:
     # The tool transposes weights and leaves their recorded shapes as they were.
     del model.graph.value_info[:]
     quantize_dynamic(
         model,
         target,
         op_types_to_quantize=_QUANTIZED,
+        nodes_to_exclude=list(kept),
         weight_type=QuantType.QInt8,
         use_external_data_format=external,
     )

@@ -13,24 +13,11 @@ import numpy as np
 
 from harness.align import source_value
 from harness.backends import Ran, check_feeds
+from harness.backends.words import HINTS
 from harness.cuts import grouped
 from harness.errors import StageError
 from harness.outcome import Outcome
 from harness.spec import Device
-
-HINTS = (
-    "max_tuning_number",
-    "strict_check_model",
-    "mem_allocator_type",
-    "winograd_memory_level",
-    "geometry_compute_mask",
-    "dynamic_quant_options",
-    "cpu_littlecore_decrease_rate",
-    "attention_option",
-    "kvcache_size_limit",
-    "op_encoder_number_for_commit",
-)
-"""Session hints in the order of ``Interpreter::HintMode`` in Interpreter.hpp."""
 
 _BACKENDS_INFO = 2  # Interpreter::SessionInfoCode::BACKENDS
 _FORWARD_TYPES = {

@@ -9,9 +9,8 @@ the values are ever held together.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,38 +18,25 @@ import onnx
 import onnxruntime as ort
 
 from harness.backends import Ran, check_feeds
+from harness.backends.words import OPTIMISERS
 from harness.errors import StageError
 from harness.outcome import Outcome
+from harness.segments import GIVEN, Segment, cut_model, plan_segments, segment_model
 from harness.spec import Device
 
 if TYPE_CHECKING:
     import numpy as np
 
-SEGMENT_BYTES = 256 * 2**20
-"""Values read in one segment: enough to make segments few, little beside a model."""
+OPTIMISATION = "optimization"
+"""The hint that says how far the deployed session may rewrite: 0, 1, 2 or 99."""
 
-GIVEN = "//given"
-"""Ends the name of an input that stands in for a value of the graph."""
-
+_LEVELS = {
+    0: ort.GraphOptimizationLevel.ORT_DISABLE_ALL,
+    1: ort.GraphOptimizationLevel.ORT_ENABLE_BASIC,
+    2: ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED,
+    99: ort.GraphOptimizationLevel.ORT_ENABLE_ALL,
+}
 _PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Segment:
-    """Consecutive nodes that run as one session.
-
-    Attributes:
-        nodes: Of the graph, in order.
-        reads: Values from earlier segments or the graph's inputs.
-        shows: Wanted values made here.
-        keeps: Values made here that later segments or the caller need.
-
-    """
-
-    nodes: tuple[onnx.NodeProto, ...]
-    reads: tuple[str, ...]
-    shows: tuple[str, ...]
-    keeps: tuple[str, ...]
 
 
 class OrtSession:
@@ -62,9 +48,8 @@ class OrtSession:
         self._outputs = tuple(outputs)
         self._proto = _read(path)
         self._inputs = tuple(value.name for value in self._proto.graph.input)
-        self._deployed: ort.InferenceSession | None = self._open(
-            path, ort.GraphOptimizationLevel.ORT_ENABLE_ALL
-        )
+        self._level, self._left_out = _rewrites(device.hints)
+        self._deployed: ort.InferenceSession | None = self._open(path, self._level)
         self._whole: ort.InferenceSession | None = None
         self.ran = Ran(
             backend="onnxruntime",
@@ -73,7 +58,7 @@ class OrtSession:
             threads=device.threads,
             precision="float32",
             detail=(
-                ("optimisation", "all for outputs, off for layers"),
+                ("optimisation", f"{_said(device.hints)} for outputs, off for layers"),
                 ("provider", self._deployed.get_providers()[0]),
                 ("tf32", str(device.tf32).lower()),
             ),
@@ -83,9 +68,7 @@ class OrtSession:
         """Run as deployed."""
         check_feeds(feeds, self._inputs, self._path)
         if self._deployed is None:
-            self._deployed = self._open(
-                self._path, ort.GraphOptimizationLevel.ORT_ENABLE_ALL
-            )
+            self._deployed = self._open(self._path, self._level)
         return self._outputs_of(self._deployed, feeds)
 
     def watch(
@@ -148,7 +131,7 @@ class OrtSession:
         self._deployed = self._whole = None
 
     def _segment_session(
-        self, segment: _Segment, live: Mapping[str, np.ndarray], *, whole: bool
+        self, segment: Segment, live: Mapping[str, np.ndarray], *, whole: bool
     ) -> ort.InferenceSession:
         if whole and self._whole is not None:
             return self._whole
@@ -182,7 +165,10 @@ class OrtSession:
             warnings.simplefilter("always")
             try:
                 session = ort.InferenceSession(
-                    source, options, providers=[(provider, settings)]
+                    source,
+                    options,
+                    providers=[(provider, settings)],
+                    disabled_optimizers=self._left_out,
                 )
             except Exception as error:  # its own classes share no base but this one
                 msg = (
@@ -230,98 +216,35 @@ class OrtSession:
         return made
 
 
-def cut_model(model: onnx.ModelProto, names: Collection[str]) -> onnx.ModelProto:
-    """Return the graph with an input in the place of each named value's readers.
+def _rewrites(
+    hints: Iterable[tuple[str, int]],
+) -> tuple[ort.GraphOptimizationLevel, list[str]]:
+    """Return how far to optimise, and the rewrites to leave out.
 
-    Whoever made a value still makes it; who reads it reads ``NAME`` + `GIVEN`. What a
-    subgraph reads from outside stays as it was.
+    Raises:
+        StageError: A hint is neither.
+
     """
-    cut = onnx.ModelProto()
-    cut.CopyFrom(model)
-    read: dict[str, None] = {}
-    for node in cut.graph.node:
-        for place, name in enumerate(node.input):
-            if name in names:
-                node.input[place] = name + GIVEN
-                read[name + GIVEN] = None
-    cut.graph.input.extend(onnx.ValueInfoProto(name=name) for name in read)
-    return cut
+    given = dict(hints)
+    number = given.pop(OPTIMISATION, 99)
+    if number not in _LEVELS:
+        msg = f"onnxruntime has no optimization {number}; it has {sorted(_LEVELS)}."
+        raise StageError(msg, outcome=Outcome.LOAD)
+    for name, value in given.items():
+        if name not in OPTIMISERS or value != 0:
+            msg = (
+                f"onnxruntime takes no hint {name} = {value}; it takes {OPTIMISATION}, "
+                f"or 0 for a rewrite to leave out, of: {', '.join(OPTIMISERS)}."
+            )
+            raise StageError(msg, outcome=Outcome.LOAD)
+    return _LEVELS[number], list(given)
 
 
-def plan_segments(
-    graph: onnx.GraphProto,
-    sizes: Mapping[str, int],
-    outputs: Sequence[str],
-    limit_bytes: int = SEGMENT_BYTES,
-) -> list[_Segment]:
-    """Cut a graph's nodes into runs whose wanted values fit `limit_bytes`.
-
-    A graph with subgraphs is left whole, since those read outer values by name.
-    """
-    nested = any(a.g.node or a.graphs for n in graph.node for a in n.attribute)
-    cuts: list[list[onnx.NodeProto]] = [[]]
-    held = 0
-    for node in graph.node:
-        size = sum(sizes.get(name, 0) for name in node.output)
-        if held and held + size > limit_bytes and not nested:
-            cuts.append([])
-            held = 0
-        cuts[-1].append(node)
-        held += size
-    weights = {tensor.name for tensor in graph.initializer}
-    made_in = {
-        name: index
-        for index, nodes in enumerate(cuts)
-        for node in nodes
-        for name in node.output
-        if name
-    }
-    reads: list[dict[str, None]] = [{} for _ in cuts]
-    kept = set(outputs)
-    for index, nodes in enumerate(cuts):
-        for node in nodes:
-            for name in node.input:
-                if name and name not in weights and made_in.get(name) != index:
-                    reads[index][name] = None
-                    kept.add(name)
-    if len(cuts) == 1:  # outer values of subgraphs may be read there alone
-        reads[0] = {value.name: None for value in graph.input}
-    return [
-        _Segment(
-            nodes=tuple(nodes),
-            reads=tuple(reads[index]),
-            shows=tuple(n for node in nodes for n in node.output if n in sizes),
-            keeps=tuple(n for node in nodes for n in node.output if n in kept),
-        )
-        for index, nodes in enumerate(cuts)
-    ]
-
-
-def segment_model(
-    model: onnx.ModelProto, segment: _Segment, live: Mapping[str, np.ndarray]
-) -> onnx.ModelProto:
-    """Return the segment as a model of its own; weights stay where they are."""
-    cut = onnx.ModelProto()
-    cut.ir_version = model.ir_version
-    cut.opset_import.extend(model.opset_import)
-    cut.functions.extend(model.functions)
-    used = {name for node in segment.nodes for name in node.input}
-    graph = cut.graph
-    graph.name = model.graph.name
-    graph.node.extend(segment.nodes)
-    nested = any(a.g.node for node in segment.nodes for a in node.attribute)
-    graph.initializer.extend(
-        tensor for tensor in model.graph.initializer if nested or tensor.name in used
-    )
-    for name in segment.reads:
-        dtype = onnx.helper.np_dtype_to_tensor_dtype(live[name].dtype)
-        graph.input.append(
-            onnx.helper.make_tensor_value_info(name, dtype, [None] * live[name].ndim)
-        )
-    declared = {value.name: value for value in model.graph.output}
-    for name in dict.fromkeys((*segment.shows, *segment.keeps)):
-        graph.output.append(declared.get(name) or onnx.ValueInfoProto(name=name))
-    return cut
+def _said(hints: Iterable[tuple[str, int]]) -> str:
+    given = dict(hints)
+    number = given.pop(OPTIMISATION, 99)
+    level = "all" if number == 99 else f"level {number}"  # noqa: PLR2004  # ORT's own
+    return f"{level} without {', '.join(given)}" if given else level
 
 
 @contextmanager

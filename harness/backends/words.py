@@ -1,8 +1,41 @@
-"""What runtimes print when they run elsewhere than asked. Imports none of them."""
+"""Words of the runtimes: what they print, what they can leave out. Imports none."""
 
 from __future__ import annotations
 
 import re
+
+HINTS = (
+    "max_tuning_number",
+    "strict_check_model",
+    "mem_allocator_type",
+    "winograd_memory_level",
+    "geometry_compute_mask",
+    "dynamic_quant_options",
+    "cpu_littlecore_decrease_rate",
+    "attention_option",
+    "kvcache_size_limit",
+    "op_encoder_number_for_commit",
+)
+"""MNN's session hints in the order of ``Interpreter::HintMode`` in Interpreter.hpp."""
+
+OPTIMISERS = (
+    *("AttentionFusion", "BiasGeluFusion", "BiasSkipLayerNormFusion"),
+    *("BiasSoftmaxFusion", "ConstantFolding", "ConvActivationFusion"),
+    *("ConvAddActivationFusion", "ConvAddFusion", "ConvBNFusion", "ConvMulFusion"),
+    *(
+        "DivMulFusion",
+        "FastGeluFusion",
+        "GeluFusionL1",
+        "GeluFusionL2",
+        "GemmActivationFusion",
+    ),
+    *("GemmSumFusion", "GemmTransposeFusion", "LayerNormFusionL1"),
+    *("LayerNormFusionL2", "MatMulActivationFusion", "MatMulAddFusion"),
+    *("MatMulScaleFusion", "MatmulTransposeFusion", "NchwcTransformer"),
+    *("NhwcTransformer", "QuickGeluFusion", "SimplifiedLayerNormFusion"),
+    *("SkipLayerNormFusion", "TransposeOptimizer"),
+)
+"""Rewrites that touch arithmetic; a hint of this name and value 0 leaves one out."""
 
 _OTHER_DEVICE = {
     "onnxruntime": re.compile(r".*Failed to create CUDAExecutionProvider.*"),

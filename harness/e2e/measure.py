@@ -5,11 +5,10 @@ Runs in a child process; numbers and small pictures come back.
 
 from __future__ import annotations
 
-import importlib.util
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,6 +21,7 @@ from harness.e2e.inputs import Inputs
 from harness.e2e.networks import Network, Remembered
 from harness.e2e.pictures import compare_pictures, png, side_by_side
 from harness.e2e.plan import DENOISING, IMAGE, LATENTS, Pipeline
+from harness.e2e.readers import Reader, read_picture, reader_of
 from harness.e2e.reference import (
     HEARD,
     Forcing,
@@ -32,7 +32,7 @@ from harness.e2e.reference import (
     listening,
 )
 from harness.e2e.schedule import config_gap, schedule_gap, schedule_of, settings_of
-from harness.errors import StageError, SuiteError
+from harness.errors import StageError
 from harness.outcome import Outcome
 from harness.report.record import Row
 
@@ -43,7 +43,6 @@ _SHOWN = 8
 """Pictures that are kept of a case."""
 
 _VAE = ("vae_encoder", "vae_decoder")
-Reader = Callable[[np.ndarray], object]
 Say = Callable[[str], None]
 
 
@@ -127,9 +126,11 @@ def measure(
         say: Told what is being done.
 
     Raises:
-        StageError: The schedule differs, or a runtime refuses to run.
+        StageError: The schedule differs, a runtime refuses to run, or the reader fails.
 
     """
+    # A reader that cannot be had is better known before the pictures are drawn.
+    reader = reader_of(pipeline.reader)
     bench = _Bench(pipeline, inputs, candidates, torch_networks)
     _preload(bench, reference)
     for network in bench.candidates.values():
@@ -153,7 +154,7 @@ def measure(
     rows += _step_rows("teacher-forced", forced, reference)
     rows += _step_rows("free-running", steps.latents, reference)
     rows.sort(key=lambda row: row.position)
-    rows += _picture_rows(pipeline, reference, pictures)
+    rows += _picture_rows(pipeline, reference, pictures, reader)
     about: dict[str, Any] = {
         "timesteps": reference.timesteps.tolist(),
         "growth": _growth(rows),
@@ -302,9 +303,11 @@ def _row(
 
 
 def _picture_rows(
-    pipeline: Pipeline, reference: Reference, pictures: np.ndarray
+    pipeline: Pipeline,
+    reference: Reference,
+    pictures: np.ndarray,
+    reader: Reader | None,
 ) -> Iterator[Row]:
-    read = reader_of(pipeline.reader)
     for index, text in enumerate(pipeline.texts):
         yield Row(
             sample=f"picture-{index}",
@@ -319,38 +322,13 @@ def _picture_rows(
                 expected=reference.pictures[index],
                 actual=pictures[index],
                 floor_rms=float(reference.floors["pictures"][index]),
-                read=read,
+                read=None
+                if reader is None
+                else partial(
+                    read_picture, reader, pipeline.reader, f"picture {index} ({text!r})"
+                ),
             ),
         )
-
-
-def reader_of(path: str) -> Reader | None:
-    """Import the function that ``file.py:function`` or ``module:function`` names.
-
-    Raises:
-        SuiteError: It cannot be imported, or is no function.
-
-    """
-    if not path:
-        return None
-    place, _, name = path.rpartition(":")
-    try:
-        if place.endswith(".py"):
-            spec = importlib.util.spec_from_file_location(Path(place).stem, place)
-            assert spec is not None  # noqa: S101  # a .py file has a loader
-            assert spec.loader is not None  # noqa: S101  # idem
-            module = importlib.util.module_from_spec(spec)
-            import sys  # dataclasses look their module up
-
-            sys.modules[spec.name] = module
-            spec.loader.exec_module(module)
-        else:
-            module = importlib.import_module(place)
-        reader: Reader = getattr(module, name)
-    except Exception as error:  # somebody's own code may raise anything
-        msg = f"reader {path!r} cannot be imported: {error}."
-        raise SuiteError(msg) from error
-    return reader
 
 
 def _growth(rows: Sequence[Row]) -> float | None:

@@ -60,16 +60,16 @@ def chain_lines(record: CaseRecord) -> Iterator[Line]:
     chain = record.chain or {}
     seats = ", ".join(f"{seat} {who}" for seat, who in chain.get("seats", {}).items())
     yield Line(text=f"  {seats}", tone="quiet")
-    for curve in CURVES:
+    for kind in CURVES:
         errors = [
             row.comparison.floor_multiple or 0.0
             for row in record.rows
-            if row.op == curve
+            if row.op == kind
         ]
         if errors:
             broken = any(math.isnan(error) for error in errors)
             worst = "not finite" if broken else f"up to {in_floors(max(errors))}"
-            yield Line(text=f"  {curve:<15} {_curve(errors)}  {worst}")
+            yield Line(text=f"  {kind:<15} {curve(errors)}  {worst}")
     if chain.get("growth"):
         growth = f"  grows {chain['growth']:.2f} × a step"
         guidance = chain.get("guidance") or ()
@@ -122,10 +122,10 @@ def _picture_line(row: Row) -> Line:
     return Line(text=words)
 
 
-def _curve(errors: Sequence[float]) -> str:
+def curve(errors: Sequence[float]) -> str:
     """Return a bar a step, log scale, the largest error at the top.
 
-    >>> _curve([1.0, 10.0, 100.0])
+    >>> curve([1.0, 10.0, 100.0])
     '▄▆█'
     """
     top = max((e for e in errors if math.isfinite(e)), default=0.0)

@@ -104,6 +104,14 @@ class CaseVerdict:
         return text
 
     @property
+    def looks(self) -> str:
+        """What the first divergence looks like, by itself if that was measured."""
+        if self.first is None:
+            return ""
+        own = [j.row for j in self.origins if j.row.probe == self.first.row.probe]
+        return next((row.looks for row in (*own, self.first.row) if row.looks), "")
+
+    @property
     def usage(self) -> float:
         """Largest part of a bound used, 1 at the limit; infinite without a number."""
         return self.worst.verdict.usage if self.worst else math.inf

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
+from harness.outcome import Outcome
 from harness.report.drawn import chain_lines
 from harness.report.judged import CaseVerdict, JudgedRow
 from harness.report.record import ISOLATED, OUTPUTS, CaseRecord
-from harness.report.text import WIDTH, Line, count, cut, operator
+from harness.report.text import WIDTH, Line, count, cut, operator, wrapped
 
 _PLOT = " ▁▂▃▄▅▆▇█"
 _CURVE = 72
@@ -38,6 +39,13 @@ def layer_lines(
     values = f"{count(len(ordered), 'value')} in order of execution"
     tone = "bad" if out else "good"
     yield Line(text=f"{record.case}: {values}, {told}", tone=tone)
+    for verdict in verdicts:
+        # Gaps, and too little compared, are on no value's line.
+        by_rows = verdict.first is not None and verdict.outcome is verdict.found
+        if verdict.outcome is not Outcome.WITHIN and not by_rows:
+            text = f"{verdict.what}: {verdict.outcome}: {verdict.reason}"
+            tone = "quiet" if verdict.outcome.passed else "bad"
+            yield from wrapped(text, indent="  ", tone=tone)
     top = max([_LEAST_TOP, *filter(math.isfinite, map(_floors, ordered))])
     if record.chain:
         yield from chain_lines(record)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 
 from harness.e2e.plan import IMAGE, LATENTS
@@ -23,8 +22,10 @@ def markdown(
     names = labels(records)
     body = "\n".join(line.text for line in lines)
     head = f"## Parity {run}\n\n```text\n{body}\n```\n"
-    parts = [record for record in records if record.chain is None]
-    chains = [record for record in records if record.chain is not None]
+    # A pipeline that failed has no chain, and is known by what was asked of it.
+    drawn = {verdict.key for verdict in verdicts if verdict.what in {LATENTS, IMAGE}}
+    parts = [record for record in records if record.key not in drawn]
+    chains = [record for record in records if record.key in drawn]
     tables = []
     if parts:
         tables.append(_components(parts, by_check, names))
@@ -71,19 +72,20 @@ def _pipelines(
             for row in record.rows
             if row.comparison.picture is not None
         ]
-        psnr = min((p.psnr_db for p in pictures), default=math.nan)
-        ssim = min((p.ssim for p in pictures), default=math.nan)
+        psnr = min((p.psnr_db for p in pictures), default=None)
+        ssim = min((p.ssim for p in pictures), default=None)
         found = attribution_of(record)
         by = ""
-        if found is not None and not psnr > CLEAN_DB:
-            by = ", ".join(f"{s} {p.share:.0%}" for s, p in found.parts.items())
+        if psnr is not None and not psnr > CLEAN_DB:
+            parts = found.parts.items() if found else ()
+            by = ", ".join(f"{seat} {part.share:.0%}" for seat, part in parts)
             drawn += [
                 f"\n{names[record.key]}: PyTorch, candidate, difference\n",
                 *(f"![{names[record.key]}]({path})" for path in _worst_of(record)),
             ]
         table.append(
             f"| {names[record.key]} | {_outcome(latents)} | {_outcome(image)} "
-            f"| {psnr:.1f} | {ssim:.4f} | {first} | {by} |"
+            f"| {_number(psnr, '.1f')} | {_number(ssim, '.4f')} | {first} | {by} |"
         )
     return "\n".join((*table, *drawn)) + "\n"
 
@@ -94,6 +96,10 @@ def _worst_of(record: CaseRecord) -> Sequence[str]:
     pictures = [row for row in record.rows if row.what == IMAGE][: len(paths)]
     worst = max(range(len(pictures)), key=lambda i: pictures[i].comparison.rms)
     return paths[worst : worst + 1]
+
+
+def _number(value: float | None, spec: str) -> str:
+    return "" if value is None else f"{value:{spec}}"
 
 
 def _outcome(verdict: CaseVerdict | None) -> str:

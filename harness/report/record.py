@@ -40,6 +40,8 @@ class Row:
         source: Source line of the model.
         parents: Nearest computed values it was made from.
         comparison: The measurement.
+        looks: What a large error looks like, in words; empty where it is small, or
+            like nothing known.
 
     """
 
@@ -52,6 +54,7 @@ class Row:
     source: str
     parents: tuple[str, ...]
     comparison: Comparison
+    looks: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +80,8 @@ class CaseRecord:
         failure: Set when a stage ended without an answer; `rows` may then be short.
         asked: Device settings that were asked for.
         ran: What really ran.
+        inputs: Sample to a digest of what decides its reference: weights,
+            configuration and inputs; ``""`` stands for every sample.
         coverage: Counts of computing operators aligned, fused and unmatched.
         observer_max_abs: Largest difference between outputs of the watched run and
             of the deployed one, by sample.
@@ -100,6 +105,7 @@ class CaseRecord:
     failure: Failure | None = None
     asked: Mapping[str, Any]
     ran: Mapping[str, Any] | None = None
+    inputs: Mapping[str, str] | None = None
     coverage: Mapping[str, Any] | None = None
     observer_max_abs: Mapping[str, float] | None = None
     rewrite_max_abs: float | None = None
@@ -193,7 +199,12 @@ def labels(records: Iterable[CaseRecord]) -> dict[Key, str]:
     >>> list(labels([one]).values()), list(labels([one, two]).values())
     (['c'], ['one:c', 'two:c'])
     """
-    keys = [record.key for record in records]
+    return names_of(record.key for record in records)
+
+
+def names_of(cases: Iterable[Key]) -> dict[Key, str]:
+    """Return how each case is called, by suite and case."""
+    keys = list(cases)
     suites = {suite for suite, _ in keys}
     short = {suite: Path(suite).parent.name for suite in suites}
     if len(set(short.values())) < len(suites):

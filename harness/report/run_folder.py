@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from filelock import FileLock
 
@@ -155,6 +155,20 @@ def load_report(runs: Path, name: str) -> Report:
 
     """
     path = find_run(runs, name)
+    data = read_report(path)
+    try:
+        return _report(data, path)
+    except (KeyError, TypeError, ValueError) as error:
+        raise damaged(path, error) from error
+
+
+def read_report(path: Path) -> dict[str, Any]:
+    """Return a report's JSON, for who needs less of it than every comparison.
+
+    Raises:
+        SuiteError: It cannot be read, or another version wrote it.
+
+    """
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -167,11 +181,13 @@ def load_report(runs: Path, name: str) -> Report:
             "use the version that wrote it, or run again."
         )
         raise SuiteError(msg)
-    try:
-        return _report(data, path)
-    except (KeyError, TypeError, ValueError) as error:
-        msg = f"{path} is damaged ({type(error).__name__}: {error}); run again."
-        raise SuiteError(msg) from error
+    return cast("dict[str, Any]", data)
+
+
+def damaged(path: Path, error: Exception, mend: str = "run again") -> SuiteError:
+    """Return the error that a file is not what its schema says."""
+    what = f"{type(error).__name__}: {error}"
+    return SuiteError(f"{path} is damaged ({what}); {mend}.")
 
 
 def _report(data: Mapping[str, Any], path: Path) -> Report:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 
 from harness.e2e.plan import LATENTS
 from harness.outcome import Outcome
 from harness.report.judged import CaseVerdict, JudgedRow, coverage_share, skipped
-from harness.report.record import LAYERS, OUTPUTS, CaseRecord, Key, labels
+from harness.report.record import LAYERS, OUTPUTS, WHATS, CaseRecord, Key, labels
 from harness.report.text import (
     INDENT,
     WIDTH,
@@ -82,8 +83,22 @@ def summary(
     if bad and bad[0][0].rows:
         case = names[bad[0][0].key]
         yield Line(text=f" all layers  parity show {run} {case}", tone="quiet")
+        if bad[0][1][0].what in WHATS:
+            words = f"parity explain {bad[0][0].case}{_suite(bad[0][0].suite)}"
+            yield Line(text=f" why         {words}", tone="quiet")
     if report:
         yield Line(text=f" report      {report}", tone="quiet")
+
+
+def _suite(path: str) -> str:
+    """Return the option that names a suite, nothing for the one in this folder."""
+    suite = Path(path)
+    if not path or suite.parent == Path.cwd():
+        return ""
+    inside = suite.is_relative_to(Path.cwd())
+    return (
+        f" --suite {suite.parent.relative_to(Path.cwd()) if inside else suite.parent}"
+    )
 
 
 def clearness(failed: Failed) -> tuple[bool, bool, bool, float]:
@@ -129,7 +144,10 @@ def _failed(
     if record.failure is not None:
         yield Line(text=f" ✗ {name}   {record.failure.outcome}", tone="bad")
         yield from wrapped(record.failure.message)
-        for line in _last_words(record.failure.log, record.failure.message):
+        # Where something was measured, what libraries said meanwhile is no reason.
+        measured = Outcome(record.failure.outcome).measured
+        spoken = "" if measured else record.failure.log
+        for line in _last_words(spoken, record.failure.message):
             text = f"{INDENT}│ {line}"[:WIDTH]
             yield Line(text=text, tone="quiet")
     elif shown is not None and shown.first is not None:
@@ -162,6 +180,8 @@ def _parts_at(
     yield from joined(input_facts(first, shown.inputs))
     for text in origin_facts(shown, first):
         yield from wrapped(text)
+    if shown.looks:
+        yield Line(text=f"{INDENT}{shown.looks}")
     yield from joined(where_facts(first))
     for check in checks:
         if check.picture:

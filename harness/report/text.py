@@ -14,6 +14,9 @@ WIDTH = 100
 
 INDENT = "     "
 
+_PLACE = 24
+"""Columns that a place gets even where a line is long: a step, or a module's end."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
@@ -86,6 +89,16 @@ def in_floors(value: float) -> str:
     return f"{value:,.0f} floors" if value >= thousand else f"{value:.3g} floors"
 
 
+def in_bytes(value: int) -> str:
+    """Return a size with its unit.
+
+    >>> in_bytes(45_000), in_bytes(12_345_678)
+    ('44 KB', '11.8 MB')
+    """
+    large = value >= 2**20
+    return f"{value / 2**20:,.1f} MB" if large else f"{value / 2**10:,.0f} KB"
+
+
 def operator(op: str) -> str:
     """Return an operator as PyTorch users know it.
 
@@ -121,5 +134,6 @@ def case_line(case: str, checks: Mapping[str, Mapping[str, str]]) -> Line:
             place = place or told.get("parity.first_divergence", "")
     text = f" {mark} {case:<38} {' · '.join(words)}"
     if place:
-        text += f" · parts at {cut(place, WIDTH - len(text) - 12)}"
+        room = max(_PLACE, WIDTH - len(text) - 12)
+        text += f" · parts at {cut(place, room)}"
     return Line(text=text, tone=tone)

@@ -1,7 +1,8 @@
-"""Digits' components as ONNX Runtime deploys them, ready to be tampered with."""
+"""Digits' components as they are deployed, ready to be tampered with."""
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -16,8 +17,10 @@ from harness.spec import Device
 from harness.store import Store
 from harness.suite import load_suite
 from harness.workshop import Workshop
+from tests.faults.trials import Trials
 
 DIGITS = Path(__file__).parents[2] / "fixtures" / "digits"
+SCORE = Path(__file__).parents[2] / "reports" / "faults.json"
 LIMIT_S = 600.0
 
 
@@ -28,13 +31,49 @@ def digits():
 
 
 @pytest.fixture(scope="session")
-def makers(tmp_path_factory):
-    """What exports and converts; the workers of xdist share its store."""
+def store_root(tmp_path_factory):
+    """Where exports and references lie; the workers of xdist share it."""
     base = tmp_path_factory.getbasetemp()
     shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    return shared / "digits-store"
+
+
+@pytest.fixture(scope="session")
+def makers(store_root):
+    """What exports and converts."""
     workshop = Workshop(LIMIT_S)
-    yield Makers(Store(root=shared / "digits-store"), workshop, None)
+    yield Makers(Store(root=store_root), workshop, None)
     workshop.close()
+
+
+@pytest.fixture(scope="session")
+def trials(store_root):
+    """What plants the catalogue's faults."""
+    with Trials(store_root) as trials:
+        yield trials
+
+
+@pytest.fixture(scope="session")
+def kept():
+    """The score that is kept in the repository: fault and runtime to what was true."""
+    rows = json.loads(SCORE.read_text(encoding="utf-8"))["faults"]
+    return {(row["fault"], row["backend"]): row for row in rows}
+
+
+@pytest.fixture
+def holds(trials, kept):
+    """Say whether a fault is caught, and the rest is no worse than the kept score."""
+
+    def check(fault, backend):
+        result = trials.of(fault, backend)
+        before = kept.get((fault.name, backend), {"localised": True, "explained": True})
+        assert result.caught
+        assert result.localised or not result.places or not before["localised"], (
+            f"blamed elsewhere than on {result.places}: {result.said}"
+        )
+        assert result.explained or not before["explained"], result.said
+
+    return check
 
 
 @pytest.fixture(scope="session")

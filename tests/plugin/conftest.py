@@ -4,6 +4,7 @@ import os
 
 import pytest
 
+from tests.plugin.drawing import only_onnxruntime, write_drawing, write_wrong
 from tests.plugin.project import TOLERANCES, write_project
 
 
@@ -48,4 +49,26 @@ def quick(project):
     )
     head = TOLERANCES.partition("[mnn.fp32]")[0]
     (project.path / "tolerances.toml").write_text(head)
+    return project
+
+
+@pytest.fixture(scope="session")
+def drawn(store, tmp_path_factory):  # noqa: ARG001  # which it fills
+    """A run of a component and a pipeline that agree, with a JUnit file."""
+    project = write_drawing(tmp_path_factory.mktemp("drawn"))
+    return project, project.pytest("--junitxml=junit.xml")
+
+
+@pytest.fixture(scope="session")
+def misdrawn(store, tmp_path_factory):  # noqa: ARG001  # which it fills
+    """A run of pipelines that go wrong, each in a way of its own."""
+    project = write_wrong(tmp_path_factory.mktemp("misdrawn"))
+    return project, project.pytest("-k", "not vae_decoder", "--junitxml=junit.xml")
+
+
+@pytest.fixture
+def drawing(store, tmp_path):  # noqa: ARG001  # it is filled when first needed
+    """A project of one's own, whose pipeline runs in ONNX Runtime alone."""
+    project = write_drawing(tmp_path / "drawing")
+    only_onnxruntime(project)
     return project

@@ -222,7 +222,8 @@ def test_store_lists_verifies_and_clears(store, tmp_path, capsys):
 
 
 def test_every_command_explains_itself(capsys):
-    for words in ([], ["run"], ["show"], ["doctor"], ["init"], ["store"]):
+    names = ("run", "show", "doctor", "init", "store", "diff", "gate", "history")
+    for words in ([], *([name] for name in names), ["baseline"]):
         code, out, _ = say(capsys, *words, "--help")
         assert code == 0
         assert "Usage: parity" in out

@@ -32,6 +32,14 @@ def test_keys_name_folders_from_the_root(quick, store):
     assert not (quick.path / "below" / "none").exists()
 
 
+def test_a_store_elsewhere_does_not_move_the_reports(quick, store):
+    # Of two words pytest takes the second for a path of tests, and looks for its root.
+    ended = quick.pytest("-k", "outputs", "--parity-store", str(store))
+
+    assert ended.code == 0, ended.text
+    assert len(quick.reports) == 1
+
+
 @pytest.mark.parametrize("option", ["runs", "store"])
 def test_a_folder_that_cannot_be_written_is_a_sentence(quick, option):
     (quick.path / "file").write_text("")

@@ -54,7 +54,8 @@ def test_it_ends_with_the_next_command_and_the_report(failing):
     project, ended = failing
     (report,) = project.reports
 
-    assert ended.parity[-2] == f" all layers  parity show {report.parent.name} {CASE}"
+    assert ended.parity[-3] == f" all layers  parity show {report.parent.name} {CASE}"
+    assert ended.parity[-2] == f" why         parity explain {CASE}"
     page = report.with_suffix(".html").relative_to(project.path)
     assert ended.parity[-1] == f" report      {page}"
 

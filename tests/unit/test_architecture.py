@@ -23,42 +23,49 @@ LAYERS = (
     ("tolerance",),
     ("entry", "isolate", "gaps", "align", "matrix", "components.*"),
     ("groups", "deployed", "hub", "backends", "e2e.plan", "e2e.attribution"),
-    ("scope",),
+    ("scope", "excerpt"),
     ("policy",),
     ("store", "trace", "keys", "inputs", "e2e.tables"),
-    ("suite",),
+    ("suite", "ranges"),
     # measure
     ("kernel",),
-    ("compare", "timing"),
+    ("compare", "signatures"),
     ("warm",),
     # judge
     ("judge",),
     # report
     ("report.*",),
     # frameworks
-    ("graph", "program", "refusal", "weights"),
+    ("graph", "segments", "attributes", "program", "refusal", "weights"),
     ("submodules",),
     ("reference",),
     ("export", "convert", "backends.*"),
-    ("transform", "tune"),
+    ("transform",),
     # stages, and their order
-    ("stages",),
-    ("torch_stage", "deploy_stage", "candidate"),
+    ("stages", "knobs"),
+    ("torch_stage", "deploy_stage", "excerpt_stage", "candidate"),
     ("isolated",),
     ("e2e.*", "workshop"),
     ("makers",),
-    ("pipeline", "localise", "explain", "doctor.*", "init"),
+    ("pipeline", "doctor.*", "init"),
     ("progress", "runner"),
-    ("conclude",),
-    ("parity_session",),
+    ("release.*",),
+    ("conclude", "around"),
+    ("explain", "repro"),
+    ("parity_session", "explained"),
     # people
-    ("plugin", "cli"),
+    ("plugin", "commands.words"),
+    ("commands.*",),
+    ("cli",),
     ("__main__",),
 )
 
 # A request names, inside a function, the stage that answers it in a child process.
 ANSWERED_BY = {
-    "stages": ("torch_stage", "deploy_stage", "candidate", "isolated", "e2e.stage")
+    "stages": (
+        *("torch_stage", "deploy_stage", "excerpt_stage", "candidate", "isolated"),
+        "e2e.stage",
+    )
 }
 
 # Who may import what is heavy, at the top of the file or in a function.
@@ -66,17 +73,17 @@ HOMES = {
     "numpy": (
         *("spec", "trace", "digest", "store", "inputs", "align", "gaps", "suite"),
         *("backends", "backends.*", "components.*", "program", "reference"),
-        *("kernel", "compare", "warm", "timing", "tune", "export", "graph", "convert"),
+        *("kernel", "compare", "warm", "export", "graph", "convert"),
+        *("torch_stage", "candidate", "isolated", "e2e.*"),
         *(
-            "torch_stage",
-            "candidate",
-            "isolated",
-            "pipeline",
-            "localise",
-            "explain",
-            "e2e.*",
+            "report.*",
+            "doctor.child",
+            "segments",
+            "excerpt_stage",
+            "signatures",
+            "attributes",
         ),
-        *("report.*", "doctor.child"),
+        *("ranges", "repro"),
     ),
     "numba": ("kernel", "compare", "doctor.child"),
     "torch": (
@@ -86,7 +93,7 @@ HOMES = {
     ),
     "onnx": (
         *("export", "graph", "convert", "transform", "backends.onnxruntime"),
-        "doctor.child",
+        *("segments", "excerpt_stage", "signatures", "attributes", "doctor.child"),
     ),
     "onnx_ir": ("weights", "export"),
     "onnxscript": ("export",),
@@ -102,7 +109,7 @@ HOMES = {
 
 # Here a framework is imported only inside the function that needs it: reading a suite,
 # asking for help or starting pytest must not load one.
-LATE = ("components.*", "doctor.*", "convert", "plugin", "cli")
+LATE = ("components.*", "doctor.*", "convert", "plugin", "commands.*")
 
 
 def module_name(path):

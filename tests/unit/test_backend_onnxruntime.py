@@ -9,10 +9,11 @@ import pytest
 
 from harness.backends import load_backend
 from harness.backends import onnxruntime as backend
-from harness.backends.onnxruntime import open_session, plan_segments, segment_model
+from harness.backends.onnxruntime import open_session
 from harness.errors import StageError
 from harness.export_files import MODEL
 from harness.outcome import Outcome
+from harness.segments import plan_segments, segment_model
 from harness.spec import Device
 from tests.unit import nets
 

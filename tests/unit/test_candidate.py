@@ -154,3 +154,14 @@ def test_a_changed_file_is_not_handed_to_native_code(tmp_path):
     with pytest.raises(StageError, match=r"model\.mnn") as caught:
         check_artifact(artifact)
     assert caught.value.outcome is Outcome.LOAD
+
+
+def test_a_run_that_lost_an_output_is_refused_by_its_name():
+    made = {"last_hidden_state": TOKENS}
+
+    with pytest.raises(StageError, match="pooler_output is missing") as refused:
+        candidate._check_outputs(
+            "model.mnn", made, ("last_hidden_state", "pooler_output")
+        )
+
+    assert refused.value.outcome is Outcome.MISSING

@@ -41,13 +41,15 @@ def load(tmp_path):
 
 def test_a_gap_is_read_with_all_it_says(load):
     issue = "https://github.com/alibaba/MNN/issues/1"
-    (gap,) = load(ENTRY + f'issue = "{issue}"\nuntil = 2027-01-01\n')
+    more = f'issue = "{issue}"\nuntil = 2027-01-01\nwho = "A. Reviewer"\n'
+    (gap,) = load(ENTRY + more)
 
     assert gap.case == "unet/mnn/fused/outputs"
     assert gap.outcome is Outcome.EXCEEDS
     assert gap.why == "GELU is fused into its tanh form"
     assert gap.issue == issue
     assert gap.until == date(2027, 1, 1)
+    assert gap.who == "A. Reviewer"
     assert gap.source.endswith("known_gaps.toml:2")
 
 

@@ -144,3 +144,20 @@ def test_only_installed_packages_have_a_version():
     found = keys.versions(("torch", "no-such-package"))
 
     assert list(found) == ["torch"]
+
+
+def test_a_question_is_the_weights_and_the_sample_and_nothing_of_the_tools(
+    unet, monkeypatch
+):
+    asked = keys.question(unet, SAMPLE)
+
+    monkeypatch.setattr(keys, "versions", lambda _names: {"torch": "another"})
+    monkeypatch.setattr(keys, "code_digest", lambda _modules: "another")
+    assert keys.question(unet, replace(SAMPLE, layers=not SAMPLE.layers)) == asked
+
+    for changed in (
+        keys.question(unet, replace(SAMPLE, seed=SAMPLE.seed + 1)),
+        keys.question(unet, replace(SAMPLE, shapes=(("batch", 3),))),
+        keys.question(replace(unet, source=replace(unet.source, seed=7)), SAMPLE),
+    ):
+        assert changed != asked

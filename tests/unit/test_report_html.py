@@ -14,6 +14,7 @@ from harness.report.html.component import Component
 from harness.report.html.page import page_of
 from harness.report.html.pictures import MOST_BYTES, data_uris
 from harness.report.html.pipeline import PipelinePart
+from harness.report.html.since import Changed, Since
 from harness.report.html.table import short
 from harness.report.html.write import rendered, write_page
 from tests.unit.found import found_in
@@ -204,6 +205,32 @@ def test_what_cases_did_not_compare_is_listed(found):
     section = next(s for s in page.sections if isinstance(s, Coverage))
     assert section.gist == "at least 90.0% of computing operators compared"
     assert cells(section.table, "not compared") == ["gelu_3"]
+
+
+def since(*changes, blocks=True):
+    return Since(
+        before="v1", blocks=blocks, changes=changes, totals=["12 rows: 12 same"]
+    )
+
+
+def test_what_changed_since_a_baseline_stands_at_the_top(found):
+    worse = Changed(how="worse", name=f"{CASE}/layers", words="atol 1e-5 → 4e-5")
+
+    page = page_of(found(agreeing(), exit_code=1, since=since(worse)))
+    text = rendered(page, Path())
+
+    assert page.headline.words == "Worse than the baseline"
+    assert cells(page.tables[0], "how") == ["atol 1e-5 → 4e-5"]
+    assert text.index("Since v1") < text.index('class="cards"')
+
+
+def test_a_run_like_its_baseline_says_so_without_a_table(found):
+    page = page_of(found(agreeing(), since=since(blocks=False)))
+
+    assert page.headline.words == "Parity"
+    assert page.since is not None
+    assert page.since.table is None
+    assert "12 rows: 12 same" in rendered(page, Path())
 
 
 def test_the_environment_names_the_suite_and_not_whose_machine_it_was(found):

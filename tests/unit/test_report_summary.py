@@ -88,7 +88,10 @@ def test_it_leads_with_the_first_divergence(said):
         "     net.py:7",
     ]
     assert lines[5] == " 1 of 2 cases agree. Closest to their limit:"
-    assert lines[-1] == " all layers  parity show last unet/mnn/fp32"
+    assert lines[-2:] == [
+        " all layers  parity show last unet/mnn/fp32",
+        " why         parity explain unet/mnn/fp32",
+    ]
 
 
 def test_what_was_measured_comes_before_what_could_not_be(said):
@@ -295,3 +298,18 @@ def test_markdown_has_the_summary_and_a_row_a_case(judged):
 )
 def test_a_case_has_one_line(told, words):
     assert " ".join(case_line("c", told).text.split()) == words
+
+
+def test_the_place_is_told_after_the_longest_words():
+    far = "picture 11.8 dB, off by 188 of 255 · 100% from text_encoder"
+    told = {
+        "latents": {
+            "parity.outcome": "exceeds",
+            "parity.first_divergence": "step 10 of 10",
+        },
+        "image": {"parity.outcome": "exceeds", "parity.picture": far},
+    }
+
+    text = case_line("text2img/mnn/fused", told).text
+
+    assert text.endswith(f"{far} · image exceeds · parts at step 10 of 10")

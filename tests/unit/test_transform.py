@@ -108,7 +108,7 @@ def test_products_have_integer_weights_and_convolutions_do_not(tmp_path, source)
 
 
 def test_a_variant_that_is_no_model_is_refused(tmp_path, source, monkeypatch):
-    def spoil(_model, target, *, external):
+    def spoil(_model, target, _kept, *, external):
         del external
         broken = onnx.ModelProto(ir_version=8)
         broken.graph.node.add(op_type="Add", input=["nowhere"], output=["out"])

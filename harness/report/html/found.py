@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 from harness.e2e.plan import MIXED, WHATS
 from harness.outcome import Outcome
+from harness.report.html.since import Since
 from harness.report.judged import CaseVerdict, skipped
 from harness.report.record import CaseRecord, Key, labels
 
@@ -33,6 +34,7 @@ class Found:
         folder: Where the run's pictures lie.
         stale: Complaints about files that describe the run.
         required: Backends that may not be skipped.
+        since: What changed since a baseline, if the run was held against one.
 
     """
 
@@ -44,6 +46,7 @@ class Found:
     folder: Path
     stale: Sequence[str] = ()
     required: Collection[str] = ()
+    since: Since | None = None
 
     @cached_property
     def names(self) -> dict[Key, str]:

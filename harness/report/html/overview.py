@@ -86,6 +86,8 @@ def headline(found: Found) -> Headline:
     agree, skips = states.count(GOOD), states.count(QUIET)
     told = len(states) - skips
     state, words = _VERDICTS[found.exit_code]
+    if found.since and found.since.blocks and BAD not in states and told:
+        words = "Worse than the baseline"
     sentence = f"{agree:,} of {count(told, 'case')} agree with PyTorch"
     if not told:
         sentence = "Nothing was compared"
@@ -153,6 +155,7 @@ def _divergence(
         " · ".join(filter(None, error_facts(shown, first, checks))),
         " · ".join(input_facts(first, shown.inputs)),
         *origin_facts(shown, first),
+        shown.looks,
         " · ".join(filter(None, where_facts(first))),
         *(check.picture for check in checks if check.picture),
         *rest,

@@ -21,6 +21,7 @@ from harness.report.html.overview import (
     headline,
 )
 from harness.report.html.pipeline import PipelinePart, pipelines
+from harness.report.html.since import Since
 from harness.report.html.table import Table
 
 Part = TypeVar("Part")
@@ -46,6 +47,7 @@ class Page:
         run: Name of the run.
         headline: The verdict.
         divergences: Where cases part, the clearest first.
+        since: What changed since a baseline, if the run was held against one.
         sections: In order.
 
     """
@@ -53,6 +55,7 @@ class Page:
     run: str
     headline: Headline
     divergences: Sequence[Divergence]
+    since: Since | None
     sections: Sequence[Section]
 
     @property
@@ -68,7 +71,8 @@ class Page:
     @property
     def tables(self) -> list[Table]:
         """Every table, wherever it stands."""
-        return list(_parts(self.sections, Table))
+        changed = [self.since.table] if self.since and self.since.table else []
+        return [*changed, *_parts(self.sections, Table)]
 
 
 def page_of(found: Found) -> Page:
@@ -81,6 +85,7 @@ def page_of(found: Found) -> Page:
         run=found.run,
         headline=headline(found),
         divergences=divergences(found),
+        since=found.since,
         sections=sections,
     )
 

@@ -1,0 +1,71 @@
+"""How far two sound runtimes are apart, in noise floors: the limits of `parity diff`.
+
+    python benchmarks/bench_noise.py [--store DIR] [--run REPORT]
+
+ONNX Runtime and MNN share no kernel, so that the same value of the same inputs in full
+precision differs by rounding alone. What nearly all of them stay below is no change
+between two runs either: `harness/release/noise.py` has the limits.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+from collections import defaultdict
+from pathlib import Path
+
+import numpy as np
+
+from harness.release.noise import PEAK_FLOORS, RMS_FLOORS
+from harness.release.snapshot import KeptRow, Snapshot, load_snapshot
+
+DIGITS = Path(__file__).parents[1] / "fixtures" / "digits"
+RUNTIMES = ("onnxruntime", "mnn")
+SHARES = (0.5, 0.9, 0.99, 1.0)
+
+
+def run(store: str, runs: Path) -> Path:
+    """Run every full-precision case of the digits fixture; return its report."""
+    command = [sys.executable, "-m", "harness", "run", "*/*/fp32", "--suite", DIGITS]
+    options = ["--runs", runs, *(["--store", store] if store else [])]
+    subprocess.run([*command, *options], check=True, stdout=subprocess.DEVNULL)
+    return next(runs.glob("*/report.json"))
+
+
+def pairs(of: Snapshot) -> dict[str, list[tuple[KeptRow, KeptRow]]]:
+    """Return each value as both runtimes have it, by what kind of value it is."""
+    found: dict[str, list[tuple[KeptRow, KeptRow]]] = defaultdict(list)
+    for name, case in of.cases.items():
+        subject, runtime, variant = name.split("/")
+        other = of.cases.get(f"{subject}/{RUNTIMES[1]}/{variant}")
+        if variant != "fp32" or runtime != RUNTIMES[0] or other is None:
+            continue
+        theirs = {row.key: row for row in other.rows}
+        for row in case.rows:
+            if row.key in theirs and row.floor and theirs[row.key].floor:
+                found[row.what].append((row, theirs[row.key]))
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--store", default="")
+    parser.add_argument("--run", type=Path, help="a report that is there already")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        of = load_snapshot(given.run or run(given.store, Path(folder)))
+    print(f"limits: rms {RMS_FLOORS:g} floors, largest error {PEAK_FLOORS:g} floors")
+    print(f"{'':<10}{'values':>8}  {'':<8}" + "".join(f"{s:>9.0%}" for s in SHARES))
+    for what, both in pairs(of).items():
+        for name, apart in (
+            ("rms", [abs(a.rms - b.rms) / a.floor for a, b in both]),
+            ("largest", [abs(a.atol[0] - b.atol[0]) / a.floor for a, b in both]),
+        ):
+            shares = "".join(f"{value:>9.3g}" for value in np.quantile(apart, SHARES))
+            print(f"{what:<10}{len(both):>8,}  {name:<8}{shares}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,42 @@
+"""`parity doctor` and `parity init`: what comes before the first run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from harness.commands.words import STORE
+
+
+@click.command()
+@STORE
+def doctor(store: str) -> int:
+    """Say what is installed, what really works here, and what mends the rest."""
+    from harness.doctor import examine, exit_code, render
+    from harness.store import default_root
+
+    findings = examine(store=Path(store) if store else default_root())
+    for line in render(findings):
+        click.echo(line)
+    return exit_code(findings)
+
+
+@click.command()
+@click.argument("checkpoint", type=click.Path(path_type=Path))
+@click.option(
+    "--into",
+    default=".",
+    show_default=True,
+    type=click.Path(path_type=Path),
+    help="Folder to write to.",
+)
+@click.option("--force", is_flag=True, help="Write over files that are there.")
+def init(checkpoint: Path, into: Path, *, force: bool) -> int:
+    """Write a commented suite for a diffusers CHECKPOINT."""
+    from harness.init import write_suite
+
+    for path in write_suite(checkpoint, into, force=force):
+        click.echo(f"wrote {path}")
+    click.echo(f"next  pytest -m parity {into}")
+    return 0

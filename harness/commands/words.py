@@ -1,0 +1,58 @@
+"""What subcommands share: options, lines on a screen, and a name that is not there."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable
+from difflib import get_close_matches
+from pathlib import Path
+
+import click
+
+from harness.report.text import Line
+
+CANNOT_TELL = 2
+_COLOURS = {"good": "green", "bad": "red", "quiet": "bright_black"}
+SUITE = click.option(
+    "--suite",
+    default="parity.toml",
+    show_default=True,
+    type=click.Path(path_type=Path),
+    help="The suite, or the folder that it stands in.",
+)
+RUNS = click.option(
+    "--runs",
+    default="reports/runs",
+    show_default=True,
+    help="Where reports are written and looked for.",
+)
+STORE = click.option("--store", default="", help="Where artifacts are kept.")
+TIER = click.option("--tier", default="", help="Hold every value to this tier.")
+SET = click.option(
+    "--set",
+    "changes",
+    multiple=True,
+    metavar="BOUND=VALUE",
+    help="Change a bound of every tolerance, as in sqnr_db=30; repeatable.",
+)
+
+
+def print_lines(lines: Iterable[Line]) -> None:
+    """Print lines, coloured where colours are welcome."""
+    for line in lines:
+        click.echo(styled(line))
+
+
+def styled(line: Line) -> str:
+    """Return a line with its colour, on a terminal that has not asked for none."""
+    plain = not sys.stdout.isatty() or os.environ.get("NO_COLOR")
+    return line.text if plain else click.style(line.text, fg=_COLOURS.get(line.tone))
+
+
+def no_such(kind: str, name: str, run: str, there: Iterable[str]) -> str:
+    """Return a sentence about a name that a run lacks, with the nearest ones."""
+    there = list(there)
+    close = get_close_matches(name, there, n=3, cutoff=0.3) or there[:3]
+    nearest = ", ".join(close)
+    return f"no {kind} of run {run} is meant by {name!r} alone; the nearest: {nearest}."

@@ -1,0 +1,1 @@
+"""A run held against another: what changed, and whether it may ship."""

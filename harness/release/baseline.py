@@ -1,0 +1,222 @@
+"""Reviewed runs that later ones are held against: one small file a suite.
+
+    reports/baselines/digits.json.xz
+
+It says who accepted which run, when and why, beside the run's snapshot. The same run
+accepted in the same words gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import lzma
+import subprocess
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from harness.errors import ParityError
+from harness.outcome import Outcome
+from harness.release.snapshot import Snapshot, load_snapshot
+from harness.report.run_folder import damaged, find_run
+from harness.report.text import few
+
+SCHEMA = 1
+SUFFIX = ".json.xz"
+
+_NO_FAILURE = {o.value for o in Outcome if o.passed} | {Outcome.UNAVAILABLE.value}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accepted:
+    """Who said that a run is what later ones are held against.
+
+    Attributes:
+        who: A person's name.
+        when: The day.
+        why: In their words; may be empty where nothing fails.
+        failing: Checks that fail in it and were accepted nevertheless.
+
+    """
+
+    who: str
+    when: date
+    why: str = ""
+    failing: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Baseline:
+    """A run that was accepted."""
+
+    name: str
+    accepted: Accepted
+    snapshot: Snapshot
+
+
+def accept(
+    snapshot: Snapshot, *, name: str, who: str, why: str, when: date
+) -> Baseline:
+    """Return a run as a baseline.
+
+    Raises:
+        ParityError: Nobody accepts it, it has nothing to accept, or checks fail in it
+            and nobody says why that is accepted.
+
+    """
+    if not who.strip():
+        msg = (
+            "nobody accepts this baseline: git has no user.name here; say who does "
+            'with --who "NAME".'
+        )
+        raise ParityError(msg)
+    failing = failing_of(snapshot)
+    if not any(case.rows for case in snapshot.cases.values()):
+        msg = f"run {snapshot.id} compared nothing, so it can be no baseline."
+        raise ParityError(msg)
+    if failing and not why.strip():
+        verb = "check fails" if len(failing) == 1 else "checks fail"
+        msg = (
+            f"{len(failing):,} {verb} in run {snapshot.id}: {few(failing)}. Mend them, "
+            'or say why they are accepted with --why "REASON".'
+        )
+        raise ParityError(msg)
+    return Baseline(
+        name=name,
+        accepted=Accepted(who=who.strip(), when=when, why=why.strip(), failing=failing),
+        snapshot=snapshot,
+    )
+
+
+def failing_of(snapshot: Snapshot) -> tuple[str, ...]:
+    """Return the ids of the checks that fail in a run."""
+    return tuple(
+        f"{name}/{what}"
+        for name, case in snapshot.cases.items()
+        for what, outcome in case.outcomes.items()
+        if outcome not in _NO_FAILURE
+    )
+
+
+def git_user() -> str:
+    """Return who git says is at work here, or nothing."""
+    try:
+        done = subprocess.run(
+            ["git", "config", "user.name"],
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip()
+
+
+def save_baseline(baseline: Baseline, folder: Path) -> Path:
+    """Write a baseline in one move.
+
+    Raises:
+        ParityError: The folder cannot be written to.
+
+    """
+    about = asdict(baseline.accepted) | {"when": baseline.accepted.when.isoformat()}
+    data = {
+        "schema": SCHEMA,
+        "accepted": about,
+        "snapshot": baseline.snapshot.to_json(),
+    }
+    text = json.dumps(data, sort_keys=True, allow_nan=False, separators=(",", ":"))
+    path = path_of(folder, baseline.name)
+    temporary = path.with_suffix(".part")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        temporary.write_bytes(lzma.compress(text.encode()))
+        temporary.replace(path)
+    except OSError as error:
+        with suppress(OSError):
+            temporary.unlink()
+        msg = f"{path} cannot be written ({error.strerror}); the baseline is as it was."
+        raise ParityError(msg) from error
+    return path
+
+
+def load_baseline(path: Path) -> Baseline:
+    """Read a baseline.
+
+    Raises:
+        ParityError: It cannot be read, or another version wrote it.
+
+    """
+    try:
+        data = json.loads(lzma.decompress(path.read_bytes()))
+    except (OSError, ValueError, EOFError, lzma.LZMAError) as error:
+        msg = f"{path} cannot be read as a baseline ({error}); restore or accept one."
+        raise ParityError(msg) from error
+    schema = data.get("schema") if isinstance(data, dict) else None
+    if schema != SCHEMA:
+        msg = (
+            f"{path} has baseline schema {schema}, this version reads {SCHEMA}; "
+            "accept a run again."
+        )
+        raise ParityError(msg)
+    try:
+        return Baseline(
+            name=path.name.removesuffix(SUFFIX),
+            accepted=_accepted(data["accepted"]),
+            snapshot=Snapshot.from_json(data["snapshot"]),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise damaged(path, error, "restore it, or accept a run again") from error
+
+
+def _accepted(data: Mapping[str, Any]) -> Accepted:
+    return Accepted(
+        who=data["who"],
+        when=date.fromisoformat(data["when"]),
+        why=data["why"],
+        failing=tuple(data["failing"]),
+    )
+
+
+def path_of(folder: Path, name: str) -> Path:
+    """Return where a baseline of a name lies."""
+    return folder / f"{name}{SUFFIX}"
+
+
+def baselines_in(folder: Path) -> list[Path]:
+    """Return the baselines of a folder, by name."""
+    return sorted(folder.glob(f"*{SUFFIX}"))
+
+
+def find_baseline(folder: Path, name: str) -> Path:
+    """Return the path of a baseline, given by path or by name.
+
+    Raises:
+        ParityError: There is none.
+
+    """
+    for path in (Path(name), path_of(folder, name)):
+        if path.name.endswith(SUFFIX) and path.is_file():
+            return path
+    there = [path.name.removesuffix(SUFFIX) for path in baselines_in(folder)]
+    msg = (
+        f"there is no baseline {name!r}; {folder} has {few(there) or 'none'}. "
+        "`parity baseline accept RUN` makes one."
+    )
+    raise ParityError(msg)
+
+
+def load_either(name: str, *, runs: Path, baselines: Path) -> Snapshot:
+    """Read a baseline by path or name, or a run by path or id.
+
+    Raises:
+        ParityError: There is neither.
+
+    """
+    if name.endswith(SUFFIX) or path_of(baselines, name).is_file():
+        return load_baseline(find_baseline(baselines, name)).snapshot
+    return load_snapshot(find_run(runs, name))

@@ -1,0 +1,43 @@
+"""A case's history: two small plots, a line a run, a mark where something moved."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from harness.release.history import Step
+from harness.release.noise import Change
+from harness.report.drawn import curve
+from harness.report.text import INDENT, Line, count, in_bytes, wrapped
+
+
+def history_lines(case: str, steps: Sequence[Step]) -> Iterator[Line]:
+    """Yield the plots, then a line a run; what moved stands below its run."""
+    yield Line(text=f"{case}   {count(len(steps), 'run')}, oldest first")
+    yield Line(text=f"  error    {curve([step.error or 0.0 for step in steps])}")
+    latencies = [step.latency for step in steps]
+    if any(latencies):
+        yield Line(text=f"  latency  {curve([value or 0.0 for value in latencies])}")
+    for step in steps:
+        latency = "" if step.latency is None else f"{step.metric} {step.latency:.4g}"
+        size = in_bytes(step.size_bytes)
+        mark = "◆" if step.moved else " "
+        text = f"  {mark} {step.run:<22} {step.words:>16} {size:>11}  {latency}"
+        yield Line(text=text.rstrip(), tone=_tone(step))
+        for finding in step.moved:
+            words = f"{finding.what} {finding.change}: {finding.words}"
+            yield from wrapped(words, indent=INDENT)
+        if step.moved:
+            since = ", ".join(step.since) or "nothing that a report tells"
+            yield from wrapped(f"changed there: {since}", indent=INDENT)
+    if not any(step.moved for step in steps):
+        yield Line(text="  nothing moved beyond noise", tone="good")
+    if not any(latencies):
+        text = "no time: no kept run has repeated measurements of this case"
+        yield Line(text=f"  {text}", tone="quiet")
+
+
+def _tone(step: Step) -> str:
+    changes = {finding.change for finding in step.moved}
+    if Change.WORSE in changes:
+        return "bad"
+    return "good" if Change.BETTER in changes else ""

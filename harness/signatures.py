@@ -1,0 +1,384 @@
+"""What an error looks like: rules over two arrays, each with its usual cause.
+
+The most particular rule comes first; what no rule knows gets no words. Each rule is
+from a bug that people met: docs/signatures.md tells which.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+
+from harness.comparison import Comparison
+
+FLOAT16_MAX = 65504.0
+FLOAT16_WHOLE = 2048.0
+"""Beyond it float16 holds no odd number."""
+
+GELU_PEAK, GELU_WIDTH, GELU_ERROR = 2.7, 0.8, 4.8e-4
+"""Where GELU's tanh form is furthest from its erf form, |x|, and how far at most;
+found numerically."""
+
+GELU_LEAST = -0.05
+"""GELU's values at x < -2 lie between this and 0."""
+
+QUICK_ERROR = 0.0204
+"""How far x·sigmoid(1.702x) is from GELU at most; found numerically."""
+
+_RIGHT = 32.0
+"""A part is right within so many noise floors."""
+
+_SMALL = 1e-3
+"""Or, where no floor is known, below this share of the error elsewhere."""
+
+_FEW = 0.01
+_TENTH = 0.1
+_HALF = 0.5
+_MOST = 0.9
+_ENDS = 4
+_SORTED = 2**20
+"""Elements beyond which looking for them in other places takes too long."""
+
+_ALIKE = 1e-3
+_AXES = 3
+
+
+Index = tuple[slice, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Error:
+    """Two arrays of one shape, in float64, and what is common to the rules."""
+
+    expected: np.ndarray
+    actual: np.ndarray
+    floor: float
+    op: str
+
+    @property
+    def error(self) -> np.ndarray:
+        return self.actual - self.expected
+
+    @property
+    def right(self) -> float:
+        """Root mean square up to which a part is right."""
+        known = _RIGHT * self.floor
+        return max(known, _SMALL * _rms(self.error)) if known else 0.0
+
+
+def beyond_noise(found: Comparison) -> bool:
+    """Whether an error is large enough to be looked at."""
+    if found.nonfinite_mismatched or found.floor_multiple is None:
+        return bool(found.nonfinite_mismatched or found.max_abs)
+    return found.floor_multiple > _RIGHT
+
+
+def signature(
+    expected: np.ndarray, actual: np.ndarray, floor_rms: float | None, op: str
+) -> str:
+    """Return in words what an error looks like; empty if like nothing known.
+
+    Args:
+        expected: The reference's value.
+        actual: The candidate's, of the same shape.
+        floor_rms: The value's noise floor, in its own unit, if it is known.
+        op: The PyTorch operator that made it.
+
+    """
+    if expected.shape != actual.shape or not expected.size:
+        return ""
+    if expected.dtype.kind not in "fiu" or actual.dtype.kind not in "fiu":
+        return ""
+    finite = np.isfinite(expected) & np.isfinite(actual)
+    if not finite.all():
+        return _nonfinite(expected, actual)
+    error = _Error(
+        expected.astype(np.float64), actual.astype(np.float64), floor_rms or 0.0, op
+    )
+    if not error.error.any():
+        return ""
+    return next((words for rule in _RULES if (words := rule(error))), "")
+
+
+def _nonfinite(expected: np.ndarray, actual: np.ndarray) -> str:
+    lost = np.isfinite(expected) & ~np.isfinite(actual)
+    count = int(lost.sum())
+    if not count:
+        return ""
+    if (np.abs(expected[lost]) >= FLOAT16_MAX).all():
+        return f"all that is beyond {FLOAT16_MAX:g} is lost: float16 overflows"
+    where = np.argwhere(lost)[0].tolist()
+    values = "value is" if count == 1 else "values are"
+    return f"{count:,} {values} NaN or infinite where PyTorch's are not, {where} first"
+
+
+def _nothing(e: _Error) -> str:
+    if not e.actual.any():
+        return "every value is 0: nothing was written, or nothing was read"
+    return ""
+
+
+def _moved(e: _Error) -> str:
+    """Items, axes or elements in another place."""
+    if _rms(e.error) < _TENTH * _rms(e.expected):  # a move changes much
+        return ""
+    for words, moved, at in _moves(e.expected):
+        if _same(e, e.actual[at], moved[at]):
+            return words
+    if e.expected.size <= _SORTED:
+        ours, theirs = np.sort(e.actual, axis=None), np.sort(e.expected, axis=None)
+        if _same(e, ours, theirs):
+            return "the values are right and in other places: a layout or an order"
+    return ""
+
+
+def _moves(expected: np.ndarray) -> Iterator[tuple[str, np.ndarray, Index]]:
+    """Yield what may have moved, in words and done, and where to look at it."""
+    whole: Index = (slice(None),) * expected.ndim
+    if expected.ndim and len(expected) > 1:
+        yield "batch items are in another order", expected[::-1], whole
+        first = np.broadcast_to(expected[:1], expected.shape)
+        yield "every batch item is batch item 0", first, whole
+    for axis in range(1, expected.ndim):
+        yield f"axis {axis} is reversed", np.flip(expected, axis), whole
+        for step, kept in ((1, slice(1, None)), (-1, slice(None, -1))):
+            if expected.shape[axis] > 1:
+                at = (*whole[:axis], kept, *whole[axis + 1 :])
+                words = f"everything is shifted by one along axis {axis}"
+                yield words, np.roll(expected, step, axis), at
+    for one, two in combinations(range(expected.ndim), 2):
+        if expected.shape[one] == expected.shape[two] > 1:
+            words = f"axes {one} and {two} are exchanged: a transposition"
+            yield words, expected.swapaxes(one, two), whole
+
+
+def _items(e: _Error) -> str:
+    """Some items of the batch right, others not."""
+    if e.expected.ndim < 2 or len(e.expected) < 2:  # noqa: PLR2004  # an item and its axes
+        return ""
+    rms = _rms_along(e.error, 0)
+    right = rms <= e.right
+    if not right.any() or right.all():
+        return ""
+    wrong = np.flatnonzero(~right).tolist()
+    if right[0] and not right[1:].any():
+        rest = "the other is" if len(wrong) == 1 else f"the other {len(wrong)} are"
+        return f"batch item 0 is right and {rest} not: one item is read for all"
+    return f"batch items {wrong} alone are off"
+
+
+def _channels(e: _Error) -> str:
+    """Some channels right, others not."""
+    if e.expected.ndim < 2:  # noqa: PLR2004  # one channel a place
+        return ""
+    axis = 1 if e.expected.ndim > _AXES else e.expected.ndim - 1
+    rms = _rms_along(e.error, axis)
+    wrong = np.flatnonzero(rms > e.right)
+    count = len(rms)
+    if not 0 < len(wrong) <= count // 2:
+        return ""
+    which = f"of {count} on axis {axis}"
+    if len(wrong) == 1:
+        part = np.take(e.actual, wrong[0], axis)
+        what = "is 0" if not part.any() else "is off"
+        return f"channel {wrong[0]} {which} alone {what}"
+    steps = np.diff(wrong)
+    if (steps == 4).all():  # noqa: PLR2004  # MNN packs four
+        return f"every fourth channel {which} is off: a layout of four is misread"
+    if (steps == 1).all():
+        return f"channels {wrong[0]} to {wrong[-1]} {which} alone are off"
+    return ""
+
+
+def _few_elements(e: _Error) -> str:
+    wrong = np.abs(e.error) > max(e.right, _ALIKE * float(np.abs(e.error).max()))
+    count = int(wrong.sum())
+    if not 0 < count <= max(1, round(_FEW * e.error.size)):
+        return ""
+    where = np.argwhere(wrong)[0].tolist()
+    if count == 1:
+        return f"one element of {e.error.size:,} is off, at {where}"
+    return f"{count:,} elements of {e.error.size:,} alone are off, {where} first"
+
+
+def _clipped(e: _Error) -> str:
+    low, high = float(e.actual.min()), float(e.actual.max())
+    cut = (e.actual == low) | (e.actual == high)
+    wrong = np.abs(e.error) > e.right
+    # A value at an end once is an extreme; at it again and again it was put there.
+    if wrong.sum() > _ENDS and (wrong <= cut).all():
+        return f"values are cut off at {low:.4g} and {high:.4g}"
+    return ""
+
+
+def _beyond(e: _Error) -> str:
+    wrong = np.abs(e.error) > e.right
+    large = np.abs(e.expected) >= FLOAT16_WHOLE
+    if (
+        wrong.any()
+        and (wrong <= large).all()
+        and (large & wrong).sum() >= _HALF * large.sum()
+    ):
+        return f"only values beyond {FLOAT16_WHOLE:g} are off, as float16 rounds them"
+    return ""
+
+
+def _half_precision(e: _Error) -> str:
+    """Values that a narrower type holds exactly, and the reference's does not."""
+    with np.errstate(over="ignore"):
+        halved = e.expected.astype(np.float16).astype(np.float64)
+    if (e.actual == halved).all():
+        return "every value is PyTorch's, rounded to float16"
+    actual, expected = e.actual.astype(np.float32), e.expected.astype(np.float32)
+    if _exact(actual, 7) and not _exact(expected, 7):
+        return "every value has 8 bits: it was rounded to bfloat16"
+    if _exact(actual, 10) and not _exact(expected, 10):
+        return "every value has 11 bits: it was rounded to float16 or TensorFloat-32"
+    return ""
+
+
+def _exact(values: np.ndarray, bits: int) -> bool:
+    """Whether a mantissa of so many bits holds every value."""
+    mask = np.uint32((1 << (23 - bits)) - 1)
+    return not (np.ascontiguousarray(values).view(np.uint32) & mask).any()
+
+
+def _gelu(e: _Error) -> str:
+    """The tanh form in the place of the erf form, seen from GELU's own values."""
+    if "gelu" not in e.op:
+        return ""
+    magnitude = np.abs(e.error)
+    # Above 1 GELU's value is nearly its argument.
+    at = float(e.expected.flat[int(magnitude.argmax())])
+    near = abs(abs(at) - GELU_PEAK) <= GELU_WIDTH or GELU_LEAST < at < 0
+    if near and magnitude.max() <= GELU_ERROR:
+        return "the error peaks near |x| = 2.7: GELU's tanh form, not its erf form"
+    if magnitude.max() <= QUICK_ERROR:
+        return f"GELU as x·sigmoid(1.702x), which is off by {QUICK_ERROR} at most"
+    return ""
+
+
+def _factor(e: _Error) -> str:
+    """Everything times one number, or each part times its own."""
+    scale, rest = _fit(e.expected.reshape(1, -1), e.actual.reshape(1, -1))
+    explained = rest[0] <= _TENTH * _rms(e.error) / (_rms(e.expected) or 1.0)
+    if explained and abs(scale[0] - 1) > _ALIKE:
+        return f"everything is {scale[0]:.4g} times what it should be"
+    return ""
+
+
+def _offset(e: _Error) -> str:
+    mean = float(e.error.mean())
+    if _rms(e.error - mean) <= max(e.right, _SMALL * abs(mean)):
+        return f"everything is {mean:+.4g} off by the same amount"
+    for axis in _channel_axes(e.expected):
+        others = tuple(a for a in range(e.expected.ndim) if a != axis)
+        means = e.error.mean(axis=others, keepdims=True)
+        if e.error.size < _ENDS * means.size:  # too few to tell a constant by
+            continue
+        if _rms(e.error - means) <= max(e.right, _SMALL * _rms(e.error)):
+            return f"each channel of axis {axis} is off by its own amount: a bias"
+    return ""
+
+
+def _parts_scaled(e: _Error) -> str:
+    """Each item, or each group of a normalisation, times a number of its own."""
+    for groups in (e.expected.shape[:1], e.expected.shape[:-1], _by_group(e.expected)):
+        count = math.prod(groups)
+        if not 1 < count < e.expected.size:
+            continue
+        rows = e.expected.reshape(count, -1)
+        rows = rows - rows.mean(axis=1, keepdims=True)
+        scale, rest = _fit(rows, _centred(e.actual, count))
+        left = math.sqrt(float(np.mean(rest**2 * np.mean(rows**2, axis=1))))
+        if left <= _TENTH * _rms(e.error) and np.ptp(scale) > _FEW:
+            low, high = scale.min(), scale.max()
+            return (
+                f"each of {count} parts is scaled by its own factor, {low:.3g} to "
+                f"{high:.3g}: an epsilon or the groups of a normalisation"
+            )
+    return ""
+
+
+def _sums(e: _Error) -> str:
+    if "softmax" not in e.op:
+        return ""
+    totals = e.actual.sum(axis=-1)
+    if np.abs(totals - 1).max() > _FEW:
+        return "softmax does not add up to 1 along the last axis: another axis"
+    return "softmax that adds up to 1: its argument was scaled or masked otherwise"
+
+
+def _rounding(e: _Error) -> str:
+    """An error like noise, everywhere alike."""
+    rms = _rms(e.error)
+    spread = float(np.abs(e.error).max()) / rms
+    size = _rms(e.expected)
+    if not size or rms >= _MOST * size or spread > 30:  # noqa: PLR2004  # of a normal's, 5 to 6
+        return ""
+    return f"spread like noise, {rms / size:.1e} of the values: rounding, not a rule"
+
+
+_RULES: tuple[Callable[[_Error], str], ...] = (
+    _nothing,
+    _moved,
+    _half_precision,
+    _few_elements,
+    _items,
+    _gelu,
+    _channels,
+    _parts_scaled,
+    _factor,
+    _offset,
+    _clipped,
+    _beyond,
+    _sums,
+    _rounding,
+)
+
+
+def _rms(values: np.ndarray) -> float:
+    return math.sqrt(float(np.mean(np.square(values))))
+
+
+def _rms_along(values: np.ndarray, axis: int) -> np.ndarray:
+    others = tuple(a for a in range(values.ndim) if a != axis)
+    return np.asarray(np.sqrt(np.mean(np.square(values), axis=others)))
+
+
+def _same(e: _Error, one: np.ndarray, two: np.ndarray) -> bool:
+    """Whether two arrays agree as well as the whole should and does not."""
+    rms = _rms(one - two)
+    return rms <= max(e.right, 1e-6 * _rms(e.expected)) and rms < _FEW * _rms(e.error)
+
+
+def _fit(expected: np.ndarray, actual: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return each row's factor by least squares, and what it leaves, relative."""
+    power = np.sum(expected * expected, axis=1)
+    power = np.where(power, power, 1.0)
+    scale = np.sum(expected * actual, axis=1) / power
+    left = np.sum((actual - scale[:, None] * expected) ** 2, axis=1)
+    return scale, np.sqrt(left / np.maximum(power, np.finfo(np.float64).tiny))
+
+
+def _centred(values: np.ndarray, count: int) -> np.ndarray:
+    rows = values.reshape(count, -1)
+    return np.asarray(rows - rows.mean(axis=1, keepdims=True))
+
+
+def _channel_axes(values: np.ndarray) -> Iterator[int]:
+    if values.ndim > _AXES:
+        yield 1
+    elif values.ndim > 1:
+        yield values.ndim - 1
+
+
+def _by_group(values: np.ndarray) -> tuple[int, ...]:
+    """Items and groups of 32, as GroupNorm has them, if the channels divide."""
+    if values.ndim > _AXES and values.shape[1] % 32 == 0:
+        return (values.shape[0], 32)
+    return ()

@@ -1,0 +1,117 @@
+"""Try every fault and every clean run, print the score, and write it to reports/.
+
+python -m tests.faults [--store FOLDER] [--faults NAME ...]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from harness.environment import installed
+from tests.faults.clean import CleanRun, clean_runs
+from tests.faults.score import Result, missed, table
+from tests.faults.trials import Trials, planted
+
+REPORTS = Path(__file__).parents[2] / "reports"
+TERMS = """\
+A fault is planted in each runtime that it can be planted in. It is *caught* if a check
+fails under the tolerances as shipped. It *has a place* if an operator's value is wrong
+and there are values to compare; it is *localised* if the first divergence, or the first
+operator whose own error is out of tolerance, is that operator exactly, or, where the
+runtime fuses or folds the operator away, one that reads it. It is *explained* if the
+words that are printed say what it is. Rules of our own are caught if one of the
+harness's own tests fails.
+
+The other rules see the final outputs of the same runs, as they do in life; a run that
+fails for them too counts as caught. A clean run is one sample of one component in one
+runtime, fp32, with seeds that no tolerance was set with.
+"""
+PACKAGES = ("torch", "onnxruntime", "onnxruntime-gpu", "MNN", "onnx", "numpy")
+
+
+def main() -> None:
+    """Run it all; some faults alone print their words and write nothing."""
+    parser = argparse.ArgumentParser(prog="python -m tests.faults")
+    parser.add_argument("--store", help="keep what is exported in this folder")
+    parser.add_argument("--faults", nargs="*", help="only these, with their words")
+    asked = parser.parse_args()
+    with ExitStack() as stack:
+        root = asked.store or stack.enter_context(TemporaryDirectory())
+        trials = stack.enter_context(Trials(Path(root), peers=True))
+        results = [
+            _shown(trials.of(fault, backend), words=bool(asked.faults))
+            for fault, backend in planted()
+            if not asked.faults or fault.name in asked.faults
+        ]
+        if not asked.faults:
+            clean = [_shown_clean(run) for run in clean_runs(trials.stand)]
+            write(results, clean)
+
+
+def write(results: Sequence[Result], clean: Sequence[CleanRun]) -> None:
+    """Print the score, and write it with what became of every trial."""
+    score = table(results, clean)
+    short = missed(results, clean)
+    about = {
+        "date": datetime.now(UTC).date().isoformat(),
+        "versions": installed(PACKAGES),
+        "python": platform.python_version(),
+        "machine": f"{platform.system()} {platform.machine()}",
+    }
+    tools = ", ".join(f"{name} {number}" for name, number in about["versions"].items())
+    text = (
+        f"# Planted faults\n\n`python -m tests.faults` on {about['date']}: {tools}; "
+        f"{about['machine']}.\n\n{score}\n\n{TERMS}\n## What fell short\n\n{short}\n"
+    )
+    (REPORTS / "faults.md").write_text(text, encoding="utf-8")
+    rows = {
+        "faults": [_kept(result) for result in results],
+        "clean": [asdict(run) for run in clean],
+    }
+    (REPORTS / "faults.json").write_text(
+        json.dumps({**about, **rows}, indent=1) + "\n", encoding="utf-8"
+    )
+    print(f"\n{text}")
+
+
+def _kept(result: Result) -> dict[str, object]:
+    """Return a result without its words, which name folders, and its time."""
+    left_out = {"said", "took_s"}
+    return {key: value for key, value in asdict(result).items() if key not in left_out}
+
+
+def _shown(result: Result, *, words: bool) -> Result:
+    marks = (
+        "caught" if result.caught else "NOT CAUGHT",
+        ""
+        if not result.places
+        else "localised"
+        if result.localised
+        else "NOT LOCALISED",
+        "explained" if result.explained else "not explained",
+    )
+    print(
+        f"{result.fault:42} {result.backend:12} {result.took_s:5.1f} s  "
+        + ", ".join(mark for mark in marks if mark),
+        flush=True,
+    )
+    if words:
+        print(f"  places {result.places}\n  {result.said}\n", flush=True)
+    return result
+
+
+def _shown_clean(run: CleanRun) -> CleanRun:
+    print(f"{run.id:64} {'FALSE ALARM' if run.alarm else 'silent'}", flush=True)
+    return run
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,21 @@
+"""The catalogue of planted faults: one table a family."""
+
+from __future__ import annotations
+
+from tests.faults.catalogue import (
+    conversion,
+    export,
+    metrics,
+    operators,
+    runtime,
+    weights,
+)
+
+FAULTS = (
+    *operators.FAULTS,
+    *weights.FAULTS,
+    *export.FAULTS,
+    *conversion.FAULTS,
+    *runtime.FAULTS,
+    *metrics.FAULTS,
+)

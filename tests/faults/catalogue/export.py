@@ -1,0 +1,243 @@
+"""Exports that go wrong: in the exported module, or in the graph that is left."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from tests.faults.catalogue.fault import Fault, InModule, in_graph
+from tests.faults.catalogue.graphs import (
+    after,
+    at,
+    constant,
+    nowhere,
+    reads,
+    replaced,
+    set_input,
+    set_weight,
+    together,
+)
+from tests.faults.catalogue.texts import DROPOUT, SAMPLED
+
+
+def _in_module(name: str, component: str, *expects: str, **rest: Any) -> Fault:
+    return Fault(
+        name=name,
+        family="export",
+        component=component,
+        plant=InModule(),
+        expects=expects,
+        **rest,
+    )
+
+
+def _input_renamed(model: onnx.ModelProto) -> None:
+    for node in model.graph.node:
+        node.input[:] = ["t" if name == "timestep" else name for name in node.input]
+    next(v for v in model.graph.input if v.name == "timestep").name = "t"
+
+
+def _input_dropped(model: onnx.ModelProto) -> None:
+    wanted = next(v for v in model.graph.input if v.name == "timestep")
+    model.graph.input.remove(wanted)
+    constant(model, "timestep", np.array([500], np.int32))
+
+
+def _output_dropped(model: onnx.ModelProto) -> None:
+    del model.graph.output[-1]
+
+
+def _output_renamed(model: onnx.ModelProto) -> None:
+    old = model.graph.output[-1].name
+    for node in model.graph.node:
+        node.output[:] = ["pooled" if name == old else name for name in node.output]
+    model.graph.output[-1].name = "pooled"
+
+
+def _outputs_in_other_order(model: onnx.ModelProto) -> None:
+    first, second = model.graph.output
+    del model.graph.output[:]
+    model.graph.output.extend((second, first))
+
+
+def _weights_as_inputs(model: onnx.ModelProto) -> None:
+    for tensor in model.graph.initializer:
+        if tensor.name.startswith("network."):
+            model.graph.input.append(
+                helper.make_tensor_value_info(
+                    tensor.name, tensor.data_type, tensor.dims
+                )
+            )
+
+
+def _other_training(model: onnx.ModelProto) -> None:
+    rng = np.random.default_rng(0)
+    for tensor in model.graph.initializer:
+        value = numpy_helper.to_array(tensor)
+        if value.dtype == np.float32 and value.ndim > 1:
+            noise = rng.standard_normal(value.shape, dtype=np.float32)
+            other = value * (1 + np.float32(1e-3) * noise)
+            tensor.CopyFrom(numpy_helper.from_array(other, tensor.name))
+
+
+def _half_weights(model: onnx.ModelProto) -> None:
+    for tensor in model.graph.initializer:
+        value = numpy_helper.to_array(tensor)
+        if value.dtype == np.float32 and value.ndim > 1:
+            rounded = value.astype(np.float16).astype(np.float32)
+            tensor.CopyFrom(numpy_helper.from_array(rounded, tensor.name))
+
+
+def _batch_frozen(shape: np.ndarray) -> np.ndarray:
+    return np.where(shape == -1, 2, shape)
+
+
+_in_graph = partial(in_graph, "export")
+UNET, TEXT, CONTROLLED = "controlnet", "text_encoder", "controlled_unet"
+MASK_OF_TWO = "s = Constant<value_ints=[2,1,77,77]>() out = Expand(m, s)"
+FOLDED = "five = Constant<value_ints=[500]>() t = Cast<to=6>(five) out = Expand(t, n)"
+
+GRAPH = (
+    _in_graph(
+        "batch-axis-frozen", TEXT, set_weight("view_1", _batch_frozen), "cannot run"
+    ),
+    _in_graph(
+        "batch-axis-frozen-in-the-mask",
+        TEXT,
+        replaced("expand", MASK_OF_TWO, m="le"),
+        "shape [",
+    ),
+    _in_graph(
+        "timestep-folded",
+        UNET,
+        replaced("expand", FOLDED, n="val_2"),
+        "lost or renamed",
+        "one value",
+    ),
+    _in_graph(
+        "timestep-dropped",
+        UNET,
+        nowhere(_input_dropped),
+        "unknown ['timestep']",
+        "the inputs",
+    ),
+    _in_graph(
+        "input-renamed", UNET, nowhere(_input_renamed), "missing ['t']", "the inputs"
+    ),
+    _in_graph(
+        "inputs-of-one-shape-swapped",
+        CONTROLLED,
+        at(
+            "add_2054",
+            together(
+                reads("add_2060", 1, "down_block_res_sample_1"),
+                reads("add_2054", 1, "down_block_res_sample_2"),
+            ),
+        ),
+        "another value's place",
+    ),
+    _in_graph(
+        "example-inputs-aliased",
+        CONTROLLED,
+        reads("add_2060", 1, "down_block_res_sample_1"),
+        "another value's place",
+    ),
+    _in_graph("output-dropped", TEXT, nowhere(_output_dropped), "pooler_output"),
+    _in_graph("output-renamed", TEXT, nowhere(_output_renamed), "pooled"),
+    _in_graph(
+        "outputs-in-other-order",
+        TEXT,
+        nowhere(_outputs_in_other_order),
+        "has the outputs",
+        backends=("onnxruntime",),
+    ),
+    _in_graph(
+        "weights-as-inputs",
+        TEXT,
+        nowhere(_weights_as_inputs),
+        "the inputs",
+        backends=("onnxruntime",),
+    ),
+    _in_graph(
+        "initialiser-permuted",
+        TEXT,
+        set_weight("linear_2", lambda b: b[::-1]),
+        "a bias",
+    ),
+    _in_graph(
+        "initialiser-of-another-layer",
+        "vae_decoder",
+        reads("conv2d_5", 1, "network.decoder.mid_block.resnets.0.conv1.weight"),
+        "initialiser",
+    ),
+    _in_graph(
+        "initialisers-of-another-training",
+        TEXT,
+        nowhere(_other_training),
+        "initialiser",
+    ),
+    _in_graph(
+        "initialisers-through-float16",
+        TEXT,
+        nowhere(_half_weights),
+        "rounded to float16",
+    ),
+    _in_graph(
+        "dropout-left-in",
+        TEXT,
+        after("linear_5", DROPOUT),
+        "Dropout",
+        backends=("onnxruntime",),
+    ),
+    _in_graph(
+        "sampling-in-the-graph",
+        "vae_encoder",
+        after("conv2d_16", SAMPLED),
+        "RandomNormal",
+    ),
+    _in_graph(
+        "layer-skipped",
+        TEXT,
+        reads("last_hidden_state", 0, "add_298"),
+        "another value's place",
+    ),
+    _in_graph(
+        "pooled-before-the-norm",
+        TEXT,
+        reads("pooler_output", 0, "add_432"),
+        "another value's place",
+    ),
+    _in_graph(
+        "pooled-from-the-first-token",
+        TEXT,
+        set_input("eq_117", 1, lambda _: 0),
+        "another value's place",
+    ),
+    _in_graph(
+        "scalar-folded",
+        TEXT,
+        set_weight("mul_38", lambda _: 0.3),
+        "everything is ",
+    ),
+)
+
+MODULE = (
+    _in_module("train-mode", "vae_encoder", "train mode", backends=("onnxruntime",)),
+    _in_module(
+        "sampling-in-the-module", "vae_encoder", "is random", backends=("onnxruntime",)
+    ),
+    _in_module(
+        "in-place-change", "vae_encoder", "changes its input", backends=("onnxruntime",)
+    ),
+    _in_module(
+        "remembers-calls", "vae_encoder", "is random", backends=("onnxruntime",)
+    ),
+    _in_module("branch-on-batch-size", "vae_encoder", "everything is "),
+    _in_module("rewrite-for-export-wrong", TEXT, "every layer within"),
+)
+
+FAULTS = (*GRAPH, *MODULE)

@@ -1,0 +1,241 @@
+"""Operators with wrong constants, or fed wrongly: planted in exported graphs."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from tests.faults.catalogue.fault import in_graph
+from tests.faults.catalogue.graphs import (
+    after,
+    at,
+    replaced,
+    set_attributes,
+    set_input,
+    set_weight,
+    swapped,
+)
+from tests.faults.catalogue.texts import (
+    CHANNELS_ROLLED,
+    CONV_WITH_EDGES,
+    EIGHT_BITS,
+    RESIDUAL_DROPPED,
+    TO_FLOAT16,
+)
+
+_operator = partial(in_graph, "operator")
+CONV1 = "network.decoder.up_blocks.0.resnets.1.conv1.{}"
+
+
+def _zero_channel(weight: np.ndarray) -> np.ndarray:
+    weight[5] = 0.0
+    return weight
+
+
+def _one_wrong(weight: np.ndarray) -> np.ndarray:
+    weight.flat[7] += 1.0
+    return weight
+
+
+def _ten_bits(weight: np.ndarray) -> np.ndarray:
+    """Round to the 10 fraction bits of TensorFloat-32."""
+    mantissa, exponent = np.frexp(weight)
+    return np.ldexp(np.round(mantissa * 2**11) / 2**11, exponent)
+
+
+def _four_bits(weight: np.ndarray) -> np.ndarray:
+    scale = np.abs(weight).max() / 7
+    return np.round(weight / scale) * scale
+
+
+def _frequencies_shifted(weight: np.ndarray) -> np.ndarray:
+    """Divide by one less than the count, which diffusers' UNet does not."""
+    count = weight.size
+    return 10000.0 ** (-np.arange(count) / (count - 1)).reshape(weight.shape)
+
+
+WEIGHTS = (
+    _operator(
+        "linear-bias-dropped",
+        "text_encoder",
+        set_weight("linear_4", np.zeros_like),
+        "a bias",
+    ),
+    _operator(
+        "conv-bias-dropped",
+        "vae_decoder",
+        set_input("conv2d_2", 2, np.zeros_like),
+        "a bias",
+    ),
+    _operator(
+        "bias-permuted",
+        "text_encoder",
+        set_weight("linear_11", lambda b: np.roll(b, 1)),
+        "a bias",
+    ),
+    _operator(
+        "weight-transposed",
+        "text_encoder",
+        at("linear", set_weight("val_29", np.transpose)),
+        "transposed",
+    ),
+    _operator(
+        "one-weight-wrong",
+        "text_encoder",
+        at("linear_5", set_weight("val_67", _one_wrong)),
+        "alone is off",
+    ),
+    _operator(
+        "kernel-flipped",
+        "vae_decoder",
+        set_input("conv2d_4", 1, lambda w: w[..., ::-1, ::-1]),
+        "flipped",
+    ),
+    _operator(
+        "channel-zeroed",
+        "vae_decoder",
+        set_input("conv2d_5", 1, _zero_channel),
+        "channel 5 of",
+    ),
+    _operator(
+        "channels-rolled",
+        "vae_decoder",
+        after("conv2d_2", CHANNELS_ROLLED),
+        "shifted by one along",
+        "channels",
+    ),
+    _operator(
+        "weights-to-ten-bits",
+        "vae_decoder",
+        set_input("conv2d_6", 1, _ten_bits),
+        "rounding",
+    ),
+    _operator(
+        "weights-to-four-bits",
+        "vae_decoder",
+        set_input("conv2d_6", 1, _four_bits),
+        "rounding",
+    ),
+    _operator(
+        "embedding-row-shifted",
+        "text_encoder",
+        set_input("embedding", 0, lambda w: np.roll(w, 1, 0)),
+        "another row",
+    ),
+    _operator(
+        "positions-one-late",
+        "text_encoder",
+        set_weight("add_7", lambda w: np.roll(w, 1, 1)),
+        "shifted by one along",
+        "position",
+    ),
+    _operator(
+        "batch-norm-scale-misfolded",
+        "vae_encoder",
+        set_input("conv2d_3", 1, lambda w: w * 1.01),
+        "everything is ",
+    ),
+)
+
+PLACES = (
+    _operator(
+        "resize-rounds-up",
+        "vae_decoder",
+        set_attributes("upsample_nearest2d", nearest_mode="ceil"),
+        "shifted by one along",
+        "mode is",
+        backends=("onnxruntime",),  # MNN rounds down whatever it is told
+    ),
+    _operator(
+        "resize-from-pixel-centres",
+        "vae_decoder",
+        set_attributes(
+            "upsample_nearest2d",
+            coordinate_transformation_mode="half_pixel",
+            nearest_mode="floor",
+        ),
+        "shifted by one along",
+        "mode is",
+    ),
+    _operator(
+        "resize-linear",
+        "vae_decoder",
+        set_attributes(
+            "upsample_nearest2d_1",
+            mode="linear",
+            coordinate_transformation_mode="half_pixel",
+        ),
+        "mode is",
+    ),
+    _operator(
+        "padding-on-the-other-side",
+        "vae_encoder",
+        set_attributes("conv2d_3", pads=[1, 1, 0, 0]),
+        "padding is",
+        "edge",
+        "border",
+    ),
+    _operator(
+        "padding-with-the-edge",
+        "vae_decoder",
+        replaced(
+            "conv2d_8",
+            CONV_WITH_EDGES,
+            x="silu_6",
+            weight=CONV1.format("weight"),
+            bias=CONV1.format("bias"),
+        ),
+        "edge",
+        "border",
+    ),
+    _operator(
+        "residual-dropped",
+        "text_encoder",
+        replaced("add_135", RESIDUAL_DROPPED, x="linear_3", y="add_7"),
+        "residual",
+    ),
+    _operator("skips-swapped", "controlled_unet", swapped("cat_2"), "in other places"),
+)
+
+TIME = (
+    _operator(
+        "sine-and-cosine-swapped",
+        "controlnet",
+        swapped("cat"),
+        "in other places",
+        "exchanged",
+    ),
+    _operator(
+        "frequencies-shifted",
+        "controlnet",
+        set_weight("mul_9", _frequencies_shifted),
+        "frequenc",
+    ),
+    _operator(
+        "timestep-through-bfloat16",
+        "controlnet",
+        after("expand", EIGHT_BITS),
+        "8 bits",
+    ),
+    _operator(
+        "ids-through-bfloat16",
+        "text_encoder",
+        after("view", EIGHT_BITS),
+        "8 bits",
+    ),
+    _operator(
+        "phase-through-float16",
+        "controlnet",
+        after("mul_9", TO_FLOAT16),
+        "rounded to float16",
+    ),
+    _operator(
+        "activation-through-float16",
+        "vae_decoder",
+        after("conv2d_3", TO_FLOAT16),
+        "rounded to float16",
+    ),
+)
+
+FAULTS = (*WEIGHTS, *PLACES, *TIME)

@@ -1,0 +1,70 @@
+"""What runs in child processes: the harness's own stages, with a fault in between."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from harness import backends, candidate
+from harness.backends import Backend, Session
+from harness.candidate import run_candidate
+from harness.deployed import Deployed
+from harness.spec import Component, Device
+from harness.trace import OUTPUT, load_inputs, open_trace
+from tests.faults.peers import PEERS, tells
+
+Wrap = Callable[[Session], Session]
+
+
+class Between:
+    """A backend whose sessions are wrapped."""
+
+    def __init__(self, backend: Backend, wrap: Wrap) -> None:
+        self._backend = backend
+        self._wrap = wrap
+
+    @contextmanager
+    def open_session(
+        self, path: Path, device: Device, outputs: Sequence[str]
+    ) -> Iterator[Session]:
+        with self._backend.open_session(path, device, outputs) as session:
+            yield self._wrap(session)
+
+
+def run_wrapped(  # noqa: PLR0917  # what `run_candidate` gets, and `wrap`
+    case: str,
+    component: Component,
+    device: Device,
+    backend: str,
+    deployed: Sequence[Deployed],
+    wrap: Wrap,
+) -> dict[str, object]:
+    """Do what `run_candidate` does, with something between it and the runtime."""
+    # This process is forked for this job alone.
+    candidate.load_backend = lambda name: Between(backends.load_backend(name), wrap)
+    return run_candidate(case, component, device, backend, deployed)
+
+
+def run_peers(
+    component: Component,
+    device: Device,
+    backend: str,
+    file: Deployed,
+    wrap: Wrap | None,
+) -> dict[str, dict[str, bool]]:
+    """Return, for each sample, which of the peers' rules tell by its final outputs."""
+    told = {}
+    outputs = [spec.name for spec in component.outputs]
+    path = file.artifact.path / file.model
+    opened = backends.load_backend(backend).open_session(path, device, outputs)
+    with opened as bare:
+        session = wrap(bare) if wrap else bare
+        for reading in file.readings:
+            trace = open_trace(reading.reference.path)
+            made = session.run(load_inputs(reading.inputs, component))
+            expected = {name: trace[OUTPUT + name] for name in outputs}
+            told[reading.sample] = {
+                name: tells(name, component.name, expected, made) for name in PEERS
+            }
+    return told

@@ -1,0 +1,90 @@
+"""Break one line of the harness in a process of its own, and run that file's tests."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import io
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from harness.isolate import Host
+from tests.faults.catalogue.fault import Fault, InRule
+
+ROOT = Path(__file__).parents[2]
+PRELOAD = ("pytest", "hypothesis", "numba", "torch")
+LIMIT_S = 120.0
+OPTIONS = (
+    *("-x", "-q", "--noconftest", "-p", "no:cacheprovider"),
+    *("-p", "no:xdist", "-p", "no:benchmark"),
+    *("-W", "ignore::pytest.PytestAssertRewriteWarning"),  # some are imported by now
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleTrial:
+    """How the harness's tests took a broken rule.
+
+    Attributes:
+        caught: Whether one failed.
+        said: The one that did.
+        places: None: it is in no graph.
+        localised: So neither.
+        peers: None of theirs is ours.
+
+    """
+
+    caught: bool
+    said: str
+    places: tuple[str, ...] = ()
+    localised: bool = False
+    peers: Mapping[str, bool] = field(default_factory=dict)
+
+
+def break_rule(host: Host, fault: Fault) -> RuleTrial:
+    """Run the tests of the file that a fault is in, with the fault in it."""
+    result = host.run(run_tests_with, fault.plant, timeout_s=LIMIT_S, label=fault.name)
+    return result.value
+
+
+def run_tests_with(plant: InRule) -> RuleTrial:
+    """Break the rule and run its tests up to the first that fails."""
+    path = ROOT / plant.module
+    source = path.read_text(encoding="utf-8")
+    if source.count(plant.right) != 1:
+        msg = f"{plant.module} has {plant.right!r} {source.count(plant.right)} times."
+        raise ValueError(msg)
+    _import_as(path, source.replace(plant.right, plant.wrong))
+    name = path.relative_to(ROOT / "harness").with_suffix("").as_posix()
+    tests = ROOT / "tests" / "unit" / f"test_{name.replace('/', '_')}.py"
+    failed = _Failed()
+    with contextlib.redirect_stdout(io.StringIO()):
+        code = pytest.main([*OPTIONS, str(tests)], plugins=[failed])
+    return RuleTrial(caught=code == pytest.ExitCode.TESTS_FAILED, said=failed.name)
+
+
+class _Failed:
+    """Notes the test that failed."""
+
+    name = ""
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self.name = report.nodeid.partition("::")[2]
+
+
+def _import_as(path: Path, source: str) -> ModuleType:
+    """Import a module of the harness with another text."""
+    name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+    spec = importlib.util.find_spec(name)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    exec(compile(source, str(path), "exec"), module.__dict__)  # noqa: S102  # our own text
+    parent, _, last = name.rpartition(".")
+    setattr(sys.modules[parent], last, module)
+    return module

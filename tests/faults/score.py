@@ -1,0 +1,105 @@
+"""What the catalogue and the clean runs add up to, as a table and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from tests.faults.catalogue.fault import FAMILIES
+from tests.faults.clean import CleanRun
+from tests.faults.peers import PEERS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What became of one fault in one runtime.
+
+    Attributes:
+        fault: Its name.
+        family: Its family.
+        backend: Runtime; ``harness`` for a rule of our own.
+        caught: Whether any check failed.
+        places: Where it may be blamed on; empty if it has no place.
+        localised: Whether it was.
+        explained: Whether the words say what it is.
+        said: The words.
+        peers: Rule of a peer to whether it tells; empty for a rule of our own.
+        took_s: Seconds.
+
+    """
+
+    fault: str
+    family: str
+    backend: str
+    caught: bool
+    places: Sequence[str]
+    localised: bool
+    explained: bool
+    said: str
+    peers: Mapping[str, bool]
+    took_s: float
+
+
+def table(results: Sequence[Result], clean: Sequence[CleanRun]) -> str:
+    """Return the score in Markdown: ours by family, then beside the peers'."""
+    lines = [
+        "| Family | Faults | Planted | Caught | Have a place | Localised | Explained |",
+        "|---|--:|--:|--:|--:|--:|--:|",
+    ]
+    for family in (*FAMILIES, "all"):
+        some = [r for r in results if family in {r.family, "all"}]
+        placed = [r for r in some if r.places]
+        lines.append(
+            f"| {family} | {len({r.fault for r in some})} | {len(some)} "
+            f"| {_share(r.caught for r in some)} | {len(placed)} "
+            f"| {_share(r.localised for r in placed)} "
+            f"| {_share(r.explained for r in some)} |"
+        )
+    seen = [r for r in results if r.peers]
+    lines += [
+        "",
+        f"| Rule | Caught of {len(seen)} | False alarms in {len(clean)} clean runs |",
+        "|---|--:|--:|",
+        _rule_line(
+            "this harness",
+            [r.caught for r in seen],
+            [bool(run.alarm) for run in clean],
+        ),
+    ]
+    lines += [
+        _rule_line(
+            name,
+            [r.peers[name] for r in seen],
+            [run.peers[name] for run in clean],
+        )
+        for name in PEERS
+    ]
+    return "\n".join(lines)
+
+
+def _rule_line(name: str, caught: Iterable[bool], alarms: Iterable[bool]) -> str:
+    return f"| {name} | {_share(caught)} | {_share(alarms)} |"
+
+
+def missed(results: Sequence[Result], clean: Sequence[CleanRun]) -> str:
+    """Return what fell short, by what it fell short of."""
+    short = {
+        "Not caught": [r for r in results if not r.caught],
+        "Blamed elsewhere": [r for r in results if r.places and not r.localised],
+        "Not explained": [r for r in results if not r.explained],
+    }
+    lines = [
+        f"- {words}: {', '.join(f'{r.fault} ({r.backend})' for r in some)}."
+        for words, some in short.items()
+        if some
+    ]
+    lines += [f"- False alarm: {run.id}." for run in clean if run.alarm]
+    return "\n".join(lines) or "- Nothing."
+
+
+def _share(answers: Iterable[bool]) -> str:
+    """Return ``57 (98 %)``; rounded down, so that only all are 100 %."""
+    counted = [bool(answer) for answer in answers]
+    if not counted:
+        return "0"
+    return f"{sum(counted)} ({100 * sum(counted) // len(counted)} %)"

@@ -1,0 +1,12 @@
+"""Exports and conversions that go wrong: caught, and the score does not fall."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.faults.trials import of_families
+
+
+@pytest.mark.parametrize(("fault", "backend"), of_families("export", "conversion"))
+def test_a_planted_fault_is_caught_blamed_and_explained(holds, fault, backend):
+    holds(fault, backend)

@@ -1,0 +1,87 @@
+"""Every fault, in every runtime that it is planted in."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Self
+
+import pytest
+
+from harness.isolate import Host
+from tests.faults.catalogue import FAULTS
+from tests.faults.catalogue.fault import Fault, InRule
+from tests.faults.planting import plant
+from tests.faults.rules import PRELOAD, break_rule
+from tests.faults.score import Result
+from tests.faults.stand import Stand
+
+HURRY_S = 10.0
+"""Limit of a stage that is known to hang; the others of its case take a second."""
+
+HARNESS = "harness"
+"""Stands for a runtime where the fault is in a rule of our own."""
+
+
+def planted() -> Iterator[tuple[Fault, str]]:
+    """Yield each fault with each runtime that it is planted in."""
+    for fault in FAULTS:
+        if isinstance(fault.plant, InRule):
+            yield fault, HARNESS
+        else:
+            yield from ((fault, backend) for backend in fault.backends)
+
+
+def of_families(*families: str) -> list[object]:
+    """Return some families' faults as pytest's parameters, each in one runtime.
+
+    The runtimes take turns; the command tries every fault in both.
+    """
+    faults = [fault for fault in FAULTS if fault.family in families]
+    of = {fault.name: [b for f, b in planted() if f is fault] for fault in faults}
+    turns = ((f, of[f.name][turn % len(of[f.name])]) for turn, f in enumerate(faults))
+    return [pytest.param(f, backend, id=f"{f.name}-{backend}") for f, backend in turns]
+
+
+class Trials:
+    """Tries faults; a context manager, for it owns child processes.
+
+    Args:
+        root: Store of what they need.
+        peers: Whether to ask what the peers' rules say.
+
+    """
+
+    def __init__(self, root: Path, *, peers: bool = False) -> None:
+        self.stand = Stand(root, peers=peers)
+        self._hurried = Stand(root, limit_s=HURRY_S, peers=peers)
+        self._rules = Host("rules", PRELOAD)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stand.close()
+        self._hurried.close()
+        self._rules.close()
+
+    def of(self, fault: Fault, backend: str) -> Result:
+        """Plant one fault in one runtime, and return what became of it."""
+        start = time.perf_counter()
+        if backend == HARNESS:
+            trial = break_rule(self._rules, fault)
+        else:
+            trial = plant(self._hurried if fault.hangs else self.stand, fault, backend)
+        return Result(
+            fault=fault.name,
+            family=fault.family,
+            backend=backend,
+            caught=trial.caught,
+            places=trial.places,
+            localised=trial.localised,
+            explained=any(word in trial.said for word in fault.expects),
+            said=trial.said,
+            peers=trial.peers,
+            took_s=time.perf_counter() - start,
+        )

@@ -1,0 +1,165 @@
+"""A pipeline that draws what PyTorch draws: what is said of it, and what it leaves."""
+
+import json
+import re
+from xml.etree import ElementTree as ET
+
+import pytest
+from PIL import Image
+
+from harness.cli import main
+from tests.plugin.drawing import COMPONENT, MNN, ONNXRUNTIME, STEPS
+
+SEATS = ["text_encoder", "unet", "vae_decoder"]
+
+
+@pytest.fixture
+def shown(drawn, monkeypatch, capsys):
+    """`parity show` in the folder of the finished run: its exit code, and its words."""
+    monkeypatch.chdir(drawn[0].path)
+
+    def show(*args):
+        code = main(["show", "last", *args])
+        return code, capsys.readouterr().out
+
+    return show
+
+
+def case_of(project, name):
+    (found,) = [case for case in project.report["cases"] if case["case"] == name]
+    return found
+
+
+def probes_of(case, what):
+    """Return the names of a record's comparisons, in order."""
+    probe, kind = (case["probes"]["columns"].index(name) for name in ("probe", "what"))
+    return [row[probe] for row in case["probes"]["rows"] if row[kind] == what]
+
+
+def test_agreement_is_0_and_a_line_tells_latents_and_picture(drawn):
+    _, ended = drawn
+
+    assert ended.code == 0, ended.text
+    assert ended.has("8 passed")
+    (line,) = [line for line in ended.text.splitlines() if f"✓ {MNN}" in line]
+    assert re.search(r"latents use \d+% of tolerance · picture \d+\.\d dB$", line)
+
+
+def test_the_summary_counts_it_among_the_cases(drawn):
+    project, ended = drawn
+    (report,) = project.reports
+
+    assert ended.parity[0] == " 4 of 4 cases agree. Closest to their limit:"
+    assert any(f"  {MNN}" in line and " of 3  " in line for line in ended.parity)
+    assert ended.parity[-1] == f" report      {report.relative_to(project.path)}"
+
+
+def test_the_report_holds_every_step_every_picture_and_who_brought_the_error(drawn):
+    case = case_of(drawn[0], MNN)
+    chain = case["chain"]
+
+    curves = ("teacher-forced", "free-running")
+    steps = [f"{curve}.{step:02}" for step in range(STEPS) for curve in curves]
+    assert probes_of(case, "latents") == ["embeddings", *steps]
+    assert probes_of(case, "image") == ["picture.0"]
+    assert len(chain["timesteps"]) == len(chain["guidance"]) == STEPS
+    assert chain["seats"] == dict.fromkeys(SEATS, "mnn/fp32")
+    assert list(chain["attribution"]["parts"]) == SEATS
+
+
+def test_the_picture_lies_in_the_run_folder(drawn):
+    project, _ = drawn
+    (report,) = project.reports
+    for name in (ONNXRUNTIME, MNN):
+        (path,) = case_of(project, name)["chain"]["pictures"]
+
+        assert re.fullmatch(
+            rf"pictures/{re.escape(name.replace('/', '+'))}/0-difference-x\d+\.png",
+            path,
+        )
+        with Image.open(report.parent / path) as picture:
+            picture.load()
+            assert (picture.mode, picture.size) == ("RGB", (3 * 16 + 2 * 4, 16))
+            assert picture.getcolors(maxcolors=100) is None  # more than that
+
+
+def test_the_markdown_summary_has_a_table_of_pipelines(drawn):
+    (report,) = drawn[0].reports
+    text = (report.parent / "summary.md").read_text()
+
+    assert f"\n| {MNN} | within | within | " in text
+    assert f"\n| {COMPONENT} | within | within | " in text
+    assert "![" not in text
+
+
+def test_junit_tells_how_far_the_picture_is_off(drawn):
+    told = {}
+    for case in ET.parse(drawn[0].path / "junit.xml").iter("testcase"):  # noqa: S314  # our own
+        found = {p.get("name"): p.get("value") for p in case.iter("property")}
+        told[found["parity.check"]] = found
+
+    assert re.fullmatch(r"picture \d+\.\d dB", told[f"{MNN}/image"]["parity.picture"])
+    assert "parity.picture" not in told[f"{MNN}/latents"]
+
+
+def test_show_of_a_pipeline_prints_curves_attribution_and_where_pictures_lie(shown):
+    code, text = shown(MNN)
+
+    assert code == 0
+    assert text.startswith(f"{MNN}: 8 values in order of execution, all within")
+    for words in (
+        "text_encoder mnn/fp32, unet mnn/fp32, vae_decoder mnn/fp32",
+        "guidance amplifies",
+        "% interaction",
+        f"pictures/{MNN.replace('/', '+')}",
+    ):
+        assert words in text
+    assert re.search(r"^  teacher-forced +[▁▂▃▄▅▆▇█]{3}  up to ", text, re.MULTILINE)
+    assert re.search(r"^  free-running +[▁▂▃▄▅▆▇█]{3}  up to ", text, re.MULTILINE)
+
+
+def test_show_judges_the_run_by_another_tier_without_running(shown, drawn):
+    before = drawn[0].reports[0].read_bytes()
+
+    code, text = shown("--tier", "exact")
+
+    assert code == 1
+    assert f" ✗ {MNN}   parts at text_encoder" in text
+    assert drawn[0].reports[0].read_bytes() == before
+    assert len(drawn[0].reports) == 1
+
+
+def test_show_judges_the_picture_by_a_bound_of_pictures(shown):
+    assert shown("--set", "psnr_db=90")[0] == 0
+
+    code, text = shown("--set", "psnr_db=500")
+
+    assert code == 1
+    assert re.search(r"PSNR \d+\.\d dB, at least 500.0 asked", text)
+    assert " 2 of 4 cases agree." in text
+
+
+def test_show_accepts_a_known_gap_and_calls_one_that_passes_stale(shown, drawn):
+    gaps = drawn[0].path / "known_gaps.toml"
+    gaps.write_text(
+        f'[[gap]]\ncase = "{MNN}/*"\noutcome = "exceeds"\nwhy = "it is noise"\n'
+    )
+    try:
+        code, text = shown(MNN, "--tier", "exact")
+        assert code == 0
+        assert "image: gap: " in text
+        assert "known gap: it is noise" in text
+        code, text = shown(MNN)
+    finally:
+        gaps.unlink()
+
+    assert code == 1
+    assert "latents: stale-gap: " in text
+    assert "gap says exceeds, and it passes; remove the gap" in " ".join(text.split())
+
+
+def test_the_report_is_strict_json(drawn):
+    def refuse(word):
+        pytest.fail(f"{word} is not JSON")
+
+    json.loads(drawn[0].reports[0].read_text(), parse_constant=refuse)

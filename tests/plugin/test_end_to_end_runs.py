@@ -1,0 +1,106 @@
+"""Pipelines under pytest's other ways: workers, a missing runtime, bounds, folders."""
+
+import re
+
+import pytest
+
+from harness.store import Store
+from tests.plugin.drawing import MNN, ONNXRUNTIME, write_drawing
+
+SEED = "\nseed = 1\n"
+"""Of noise that no other test draws, so that the reference must be drawn."""
+
+
+def drawings(store):
+    return [entry for entry in Store(root=store).entries() if entry.kind == "drawing"]
+
+
+@pytest.fixture(scope="module")
+def distributed(store, tmp_path_factory):
+    """A run of two workers on a reference that is not drawn yet, and what was there."""
+    project = write_drawing(tmp_path_factory.mktemp("distributed"))
+    project.change("parity.toml", "steps = 3\n", f"steps = 3{SEED}")
+    before = drawings(store)
+    return project, project.pytest("-n", "2", "-k", "text2img"), before
+
+
+def test_two_workers_come_to_the_same_verdicts(distributed):
+    project, ended, _ = distributed
+
+    assert ended.code == 0, ended.text
+    assert {v["id"]: v["outcome"] for v in project.report["verdicts"]} == {
+        f"{name}/{what}": "within"
+        for name in (ONNXRUNTIME, MNN)
+        for what in ("latents", "image")
+    }
+    assert ended.parity[0] == " 2 of 2 cases agree. Closest to their limit:"
+    for name in (ONNXRUNTIME, MNN):
+        assert len(re.findall(rf"^ ✓ {name} ", ended.text, re.MULTILINE)) == 1
+
+
+def test_two_workers_draw_the_reference_once(distributed, store):
+    project, _, before = distributed
+
+    assert len(drawings(store)) == len(before) + 1
+    took = [case["took_s"] for case in project.report["cases"]]
+    assert all("candidate" in stages for stages in took)
+
+
+def test_a_bound_of_pictures_is_set_on_the_command_line(drawing):
+    ended = drawing.pytest("-k", "text2img", "--parity-set", "psnr_db=500")
+
+    assert ended.code == 1, ended.text
+    assert re.search(r"PSNR \d+\.\d dB, at least 500.0 asked", ended.text)
+    assert drawing.report["changes"] == ["psnr_db=500"]
+
+
+@pytest.mark.parametrize("run", ["pytest", "parity"])
+def test_a_missing_tolerance_is_2_and_a_sentence_before_anything_runs(drawing, run):
+    text = (drawing.path / "tolerances.toml").read_text()
+    (drawing.path / "tolerances.toml").write_text(
+        text.replace('image = "standard"\n', "")
+    )
+
+    ended = drawing.pytest() if run == "pytest" else drawing.parity("run", "--e2e")
+
+    assert ended.code == 2, ended.text
+    assert ended.has(
+        f"tolerances.toml: no image tolerance for {ONNXRUNTIME}; add "
+        'image = "standard" under [onnxruntime.fp32].'
+    )
+    assert not ended.has("Traceback")
+    assert not ended.has("agree")
+    assert drawing.reports == []
+
+
+def test_a_missing_tolerance_of_mixtures_is_one_table_for_all(drawing):
+    drawing.change(
+        "parity.toml", "steps = 3", 'steps = 3\nmixed = ["pytorch", "onnxruntime/fp32"]'
+    )
+
+    ended = drawing.parity("run")
+
+    assert ended.code == 2, ended.text
+    assert ended.has('add latents = "standard" under [mixed."*"].')
+
+
+def test_a_missing_runtime_skips_pipelines(tmp_path, store):  # noqa: ARG001  # none made
+    project = write_drawing(tmp_path)
+    project.hide("MNN")
+
+    ended = project.pytest("-k", "text2img and mnn")
+
+    assert ended.code == 2, ended.text
+    assert ended.has("2 skipped")
+    assert ended.has("1 case skipped: mnn is not installed")
+
+
+def test_a_missing_runtime_that_is_required_fails_pipelines(tmp_path, store):  # noqa: ARG001  # idem
+    project = write_drawing(tmp_path)
+    project.hide("MNN")
+
+    ended = project.pytest("-k", "text2img and mnn", "--parity-require=mnn")
+
+    assert ended.code == 2, ended.text
+    assert ended.has("2 failed")
+    assert ended.has(f"{MNN}/image: unavailable: mnn is not installed (pip install")

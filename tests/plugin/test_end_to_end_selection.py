@@ -1,0 +1,106 @@
+"""Which end-to-end cases there are, how they are chosen, and words that choose none."""
+
+import pytest
+
+from harness.cli import main
+from tests.plugin.drawing import COMPONENT, MNN, ONNXRUNTIME, PIPELINES, write_drawing
+
+
+def collected(ended):
+    assert ended.code == 0, ended.text
+    lines = (line for line in ended.text.splitlines() if "[" in line)
+    return [line.partition("[")[2].rstrip("]") for line in lines]
+
+
+@pytest.fixture
+def project(tmp_path):
+    return write_drawing(tmp_path)
+
+
+def test_pytest_collects_latents_and_image_of_every_runtime(project):
+    ids = collected(project.pytest("--collect-only", "-q"))
+
+    assert [name for name in ids if name.startswith("text2img/")] == [
+        f"{ONNXRUNTIME}/latents",
+        f"{ONNXRUNTIME}/image",
+        f"{MNN}/latents",
+        f"{MNN}/image",
+    ]
+    assert f"{COMPONENT}/layers" in ids
+
+
+def test_k_selects_a_pipeline(project):
+    ids = collected(project.pytest("--collect-only", "-q", "-k", "text2img and mnn"))
+
+    assert ids == [f"{MNN}/latents", f"{MNN}/image"]
+
+
+def test_an_option_selects_a_pipeline_as_it_does_a_component(project):
+    ended = project.pytest("--collect-only", "-q", "--parity-component=text2img")
+
+    assert {name.split("/")[0] for name in collected(ended)} == {"text2img"}
+
+
+def test_e2e_lists_pipelines_and_no_component(project, monkeypatch, capsys):
+    monkeypatch.chdir(project.path)
+
+    assert main(["run", "--e2e", "--list"]) == 0
+
+    assert capsys.readouterr().out.split() == [ONNXRUNTIME, MNN]
+
+
+def test_e2e_runs_pipelines_alone(drawing):
+    ended = drawing.parity("run", "--e2e")
+
+    assert ended.code == 0, ended.text
+    assert ended.text.startswith("parity: parity.toml · 1 pipeline × 1 backend")
+    assert ended.has("1 of 1 case agrees")
+    assert [case["case"] for case in drawing.report["cases"]] == [ONNXRUNTIME]
+
+
+def test_e2e_without_a_pipeline_is_2_and_a_sentence(project, monkeypatch, capsys):
+    project.change("parity.toml", PIPELINES, "")
+    project.change("parity.toml", '[component.text_encoder]\nattention = "eager"\n', "")
+    monkeypatch.chdir(project.path)
+
+    assert main(["run", "--e2e"]) == 2
+
+    told = capsys.readouterr()
+    assert told.err == (
+        "parity: parity.toml has no end-to-end case; add [pipeline.text2img].\n"
+    )
+    assert not (project.path / "reports").exists()
+
+
+def test_e2e_of_a_component_is_2_and_names_what_there_is(project, monkeypatch, capsys):
+    monkeypatch.chdir(project.path)
+
+    assert main(["run", "--e2e", "vae_decoder"]) == 2
+
+    assert capsys.readouterr().err == (
+        "parity: parity.toml has no end-to-end case of that name; "
+        f"there are {ONNXRUNTIME}, {MNN}.\n"
+    )
+
+
+@pytest.mark.parametrize("run", ["pytest", "parity"])
+def test_a_bad_word_in_a_pipeline_is_2_and_a_line_of_the_file(project, run):
+    project.change("parity.toml", "guidance_scale = 3.0", "guidance = 3.0")
+    lines = (project.path / "parity.toml").read_text().splitlines()
+    line = lines.index("guidance = 3.0") + 1
+
+    ended = project.pytest() if run == "pytest" else project.parity("run")
+
+    assert ended.code == 2, ended.text
+    assert ended.has(f"parity.toml:{line}: unknown key 'guidance'")
+    assert ended.has("did you mean 'guidance_scale'?")
+    assert not ended.has("Traceback")
+
+
+def test_a_seat_that_is_not_tested_alone_takes_export_settings_only(project):
+    project.change("parity.toml", 'attention = "eager"', "penultimate = true")
+
+    ended = project.parity("run")
+
+    assert ended.code == 2, ended.text
+    assert ended.has("there is no component 'text_encoder' here; list it in")

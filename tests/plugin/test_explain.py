@@ -1,0 +1,186 @@
+"""`parity explain`, `repro` and `ranges`: why a case parts, and what shows it."""
+
+import subprocess
+import sys
+import tomllib
+
+import numpy as np
+import pytest
+
+from harness.suite import load_suite
+
+CASE = "vae_decoder/mnn/int8-weights"
+STRICT = ("--tier", "strict")
+
+
+@pytest.fixture(scope="module")
+def explained(passing):
+    """What is said of eight-bit weights that are held to the strict tier."""
+    project, _ = passing
+    return project, project.parity("explain", CASE, *STRICT)
+
+
+def lines_after(text, word):
+    lines = text.splitlines()
+    start = next(n for n, line in enumerate(lines) if line.strip().startswith(word))
+    return [line[16:] for line in lines[start:]]
+
+
+def test_it_names_the_place_and_the_knob_that_mends_it(explained):
+    _, ended = explained
+
+    assert ended.code == 0
+    assert ended.has(f"{CASE} parts from PyTorch at ")
+    assert ended.has("weights in int8")
+    assert ended.has("mended fp32 for int8-weights")
+    assert ended.has("onnxruntime runs the same graph at ")
+
+
+def test_it_says_what_the_knob_costs(explained):
+    _, ended = explained
+
+    mended = next(line for line in ended.text.splitlines() if ", size " in line)
+    assert "time " in mended
+    assert "memory " in mended
+    assert "size +" in mended, "full precision takes more room"
+
+
+def test_what_was_tried_in_vain_is_counted(explained):
+    _, ended = explained
+
+    assert ended.has("moved it by no more than 2%")
+    assert ended.has("the operators around it alone shows it")
+
+
+def test_its_lines_for_the_suite_can_be_read(explained):
+    _, ended = explained
+    offered = tomllib.loads("\n".join(lines_after(ended.text, "parity.toml")))
+
+    assert offered == {"backend": {"mnn": {"variants": ["fp32"]}}}
+
+
+def test_a_case_that_agrees_is_not_explained(project):
+    ended = project.parity("explain", CASE)
+
+    assert ended.code == 2
+    assert ended.has("agrees in all that was compared")
+    assert ended.has("a tighter --tier or --set finds what is nearest")
+
+
+def test_where_no_knob_helps_it_says_so(project):
+    """Nothing brings a sum in another order to the last bit of PyTorch's."""
+    ended = project.parity("explain", "vae_decoder/mnn/fp32", "--tier", "exact")
+
+    assert ended.code == 0
+    assert ended.has("by no knob that was tried")
+    assert not ended.has("parity.toml")
+
+
+@pytest.mark.parametrize("command", ["explain", "repro"])
+def test_one_case_is_taken_and_no_more(project, command):
+    ended = project.parity(command, "mnn")
+
+    assert ended.code == 2
+    assert ended.has("takes one case of a component; 'mnn' is vae_decoder/mnn/fp32, ")
+
+
+@pytest.fixture(scope="module")
+def folder(passing, tmp_path_factory):
+    project, _ = passing
+    into = tmp_path_factory.mktemp("repro") / "shown"
+    ended = project.parity("repro", CASE, *STRICT, "--out", str(into))
+    assert ended.code == 0, ended.text
+    return into
+
+
+def run(folder):
+    return subprocess.run(
+        [sys.executable, "repro.py"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+def test_the_folder_shows_the_divergence_without_the_harness(folder):
+    ended = run(folder)
+
+    assert ended.returncode == 1, ended.stderr
+    assert "largest error " in ended.stdout
+    assert " times the noise of float32" in ended.stdout
+    assert "harness" not in (folder / "repro.py").read_text()
+    assert "torch" not in (folder / "repro.py").read_text()
+
+
+def test_the_folder_holds_both_models_and_the_numbers(folder):
+    names = {path.name for path in folder.iterdir()}
+
+    assert names == {
+        *("exported.onnx", "model.mnn", "model.mnn.weight"),
+        *("inputs.npz", "expected.npy", "repro.py"),
+    }
+    assert np.isfinite(np.load(folder / "expected.npy")).all()
+
+
+def test_its_script_ends_with_nothing_once_the_two_agree(project, tmp_path):
+    ended = project.parity(
+        *("repro", "vae_decoder/onnxruntime/fp32", "--probe", "decoder.conv_out"),
+        *("--out", str(tmp_path / "fine")),
+    )
+
+    assert ended.code == 0, ended.text
+    assert ended.has("within tolerance there")
+    again = run(tmp_path / "fine")
+    assert again.returncode == 0, again.stdout + again.stderr
+
+
+def test_a_folder_that_is_there_is_left_alone(project, folder):
+    before = sorted(path.name for path in folder.iterdir())
+    ended = project.parity("repro", CASE, *STRICT, "--out", str(folder))
+
+    assert ended.code == 2
+    assert ended.has("is there already; give another with --out")
+    assert sorted(path.name for path in folder.iterdir()) == before
+
+
+def test_a_value_that_is_not_there_is_refused_and_nothing_written(project, tmp_path):
+    into = tmp_path / "none"
+    ended = project.parity("repro", CASE, "--probe", "nowhere", "--out", str(into))
+
+    assert ended.code == 2
+    assert ended.has("compares no value 'nowhere'; `parity show` lists them")
+    assert not into.exists()
+
+
+def test_ranges_says_what_float16_would_lose(project):
+    ended = project.parity("ranges")
+
+    assert ended.code == 0
+    assert ended.has("vae_decoder float16 holds every value of 1 sample")
+
+
+def test_its_lines_of_a_kept_value_make_a_variant(project):
+    project.change(
+        "parity.toml",
+        '[backend.mnn]\nvariants = ["fp32", "int8-weights"]',
+        '[backend.mnn]\nvariants = ["fp32"]\n\n'
+        '[variant.onnxruntime.fp16-mended]\nfrom = "fp16"\nflags = ["--keep=Conv"]',
+    )
+    wanted = 'variants = ["fp32", "fp16-mended"]'
+    text = (project.path / "parity.toml").read_text()
+    text = text.replace('variants = ["fp32"]', wanted, 1)
+    (project.path / "parity.toml").write_text(text)
+    text = (project.path / "tolerances.toml").read_text()
+    kept = text.partition("[mnn.int8-weights]")[0].replace(
+        "[mnn.fp32]",
+        '[onnxruntime.fp16-mended]\noutputs = "relaxed"\nlayers = "relaxed"\n'
+        "[mnn.fp32]",
+    )
+    (project.path / "tolerances.toml").write_text(kept)
+
+    ended = project.parity("run", "onnxruntime")
+
+    assert ended.code == 0, ended.text
+    assert "fp16-mended" in {case.how for case in load_suite(project.path).cases}

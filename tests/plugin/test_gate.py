@@ -1,0 +1,247 @@
+"""A regression that passes its tolerance turns the gate red; a clean build does not."""
+
+import json
+import shutil
+import time
+
+import numpy as np
+import onnxruntime
+import pytest
+
+from tests.plugin.project import CASES, Project, write_project
+
+APP = "vae_decoder/mnn/app"
+TEN = 10
+
+
+@pytest.fixture(scope="module")
+def base(store, tmp_path_factory):  # noqa: ARG001  # which it fills
+    """A project with a variant of the app's own, and an accepted baseline."""
+    project = write_project(tmp_path_factory.mktemp("gate") / "app")
+    project.change(
+        "parity.toml",
+        'variants = ["fp32", "int8-weights"]\n',
+        'variants = ["fp32", "app"]\n'
+        '[variant.mnn.app]\nfrom = "fp32"\nflags = ["--weightQuantBits=8"]\n',
+    )
+    project.change("tolerances.toml", "[mnn.int8-weights]", "[mnn.app]")
+    assert project.parity("run").code == 0
+    accepted = project.parity("baseline", "accept", "--who", "A. Reviewer")
+    assert accepted.code == 0, accepted.text
+    return project
+
+
+@pytest.fixture
+def branch(base, tmp_path):
+    """A branch of it, in which something can be changed."""
+    folder = tmp_path / "app"
+    shutil.copytree(base.path, folder, ignore=shutil.ignore_patterns("runs"))
+    return Project(folder)
+
+
+def gated(project, code=0):
+    """The gate's page for one more run, whose own exit code is `code`."""
+    ran = project.parity("run")
+    assert ran.code == code, ran.text
+    return project.parity("gate")
+
+
+def test_a_clean_build_ships_ten_times_out_of_ten(branch):
+    pages = [gated(branch) for _ in range(TEN)]
+
+    assert [page.code for page in pages] == [0] * TEN, pages
+    for page in pages:
+        assert page.text.startswith("SHIP"), page.text
+        assert page.has("102 rows: 102 same"), page.text
+        assert page.has("accepted"), page.text
+
+
+def test_a_converter_flag_that_costs_precision_is_seen_within_its_tolerance(branch):
+    branch.change("parity.toml", "Bits=8", "Bits=4")
+
+    page = gated(branch)
+
+    assert page.code == 1, page.text
+    assert page.text.startswith("DO NOT SHIP")
+    assert page.has(f"{APP}/outputs worse")
+    assert page.has("required atol")
+    # Of the case that was changed, and of no other.
+    assert page.text.count("worse\n") == page.text.count(f"{APP}/")
+    assert page.has("files that differ: parity.toml")
+    (written,) = branch.path.glob("reports/runs/*/gate.md")
+    assert f"| {APP}/outputs | **worse** |" in written.read_text()
+
+
+def test_another_exporter_is_compared_by_what_its_values_are(branch):
+    branch.change(
+        "parity.toml",
+        "dynamic_axes = []",
+        'dynamic_axes = []\nexporter = "torchscript"\nopset = 14',
+    )
+
+    page = gated(branch)
+
+    # It computes the same, so nothing is worse; what it has no names for is counted.
+    assert page.code == 0, page.text
+    assert page.has("gone, 78 same")
+
+
+def test_an_exporter_flag_that_the_converter_cannot_follow_is_the_reason(branch):
+    branch.change("parity.toml", "dynamic_axes = []", "dynamic_axes = []\nopset = 24")
+
+    page = gated(branch, code=2)
+
+    assert page.code == 1, page.text
+    assert page.has(f"1 {APP}/layers and 3 more convert")
+    assert page.has("it has no operator GroupNormalization")
+    assert not page.has(f"{CASES[0]}/outputs")
+
+
+def test_a_slower_session_option_is_named(branch):
+    branch.change(
+        "parity.toml", "[backend.onnxruntime]", "[backend.onnxruntime]\nthreads = 1"
+    )
+
+    page = gated(branch)
+
+    assert page.code == 1, page.text
+    assert page.has(f"1 {CASES[0]}/settings incomparable threads 2 → 1 18 measure")
+
+
+def times(model, level, *, profiling, folder):
+    """Time an exported graph in ONNX Runtime, in milliseconds, many times."""
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = level
+    options.intra_op_num_threads = 1
+    options.enable_profiling = profiling
+    options.profile_file_prefix = str(folder / "profile")
+    session = onnxruntime.InferenceSession(
+        model, options, providers=["CPUExecutionProvider"]
+    )
+    feeds = {one.name: np.ones(one.shape, np.float32) for one in session.get_inputs()}
+    measured = []
+    for _ in range(20):
+        start = time.perf_counter()
+        for _ in range(10):
+            session.run(None, feeds)
+        measured.append((time.perf_counter() - start) * 100)
+    return measured
+
+
+def test_a_slower_session_is_seen_beyond_the_spread_of_its_times(base, store):
+    model = str(next(store.glob("v1/onnx/*/*/model.onnx")))
+    levels = onnxruntime.GraphOptimizationLevel
+    (path,) = base.path.glob("reports/runs/*/report.json")
+    report = json.loads(path.read_text())
+
+    def measured(name, level, *, profiling=False):
+        runs = times(model, level, profiling=profiling, folder=base.path)
+        table = [{"case": CASES[0], "metric": "latency_ms", "runs": runs}]
+        written = base.path / f"{name}.json"
+        written.write_text(json.dumps({**report, "benchmarks": table}))
+        return written
+
+    before = measured("before", levels.ORT_ENABLE_ALL)
+    slower = measured("slower", levels.ORT_DISABLE_ALL, profiling=True)
+
+    name = ("--name", "timed", "--who", "A")
+    assert base.parity("baseline", "accept", str(before), *name).code == 0
+    page = base.parity("gate", str(slower), "--baseline", "timed")
+    assert page.code == 1, page.text
+    assert page.has(f"1 {CASES[0]}/latency_ms worse")
+    assert page.has("runs within ±")
+
+    # What was decided stands, also where its page cannot be written.
+    (base.path / "gate.md").unlink()
+    (base.path / "gate.md").mkdir()
+    page = base.parity("gate", str(before), "--baseline", "timed")
+    assert page.code == 0, page.text
+    assert page.has("gate.md cannot be written")
+
+
+def test_other_weights_cannot_be_said_and_a_case_that_is_gone_does_not_ship(branch):
+    branch.change("parity.toml", 'variants = ["fp32", "app"]', 'variants = ["fp32"]')
+    text = (branch.path / "parity.toml").read_text()
+    head, _, rest = text.partition("[variant.mnn.app]")
+    (branch.path / "parity.toml").write_text(head + rest.partition("]\n")[2])
+    head, _, _ = (branch.path / "tolerances.toml").read_text().partition("[mnn.app]")
+    (branch.path / "tolerances.toml").write_text(head)
+
+    page = gated(branch)
+    assert page.code == 1, page.text
+    assert page.has(f"1 {APP} gone no such case now")
+
+    branch.change("parity.toml", "seed = 0", "seed = 1")
+    page = gated(branch)
+    assert page.code == 2, page.text
+    assert page.has("CANNOT SAY")
+    assert page.has("other weights, configuration or inputs")
+
+
+def test_a_gap_that_expires_fails_a_plain_run_and_the_gate(branch):
+    branch.change("tolerances.toml", '"quantized"', '"exact"')
+    gap = (
+        f'[[gap]]\ncase = "{APP}/*"\noutcome = "exceeds"\nwhy = "eight bits"\n'
+        'who = "B. Owner"\nuntil = {}\n'
+    )
+    gaps = branch.path / "known_gaps.toml"
+    gaps.write_text(gap.format("2999-12-31"))
+    page = gated(branch)
+    assert page.code == 0, page.text
+    assert page.has("exceeds, 2 checks; accepted by B. Owner, until 2999-12-31")
+
+    gaps.write_text(gap.format("2020-01-31"))
+    ran = branch.parity("run")
+    assert ran.code == 1
+    assert ran.has("gap expired 2020-01-31, accepted by B. Owner")
+    page = branch.parity("gate")
+    assert page.code == 1, page.text
+    assert page.has(f"{APP}/layers stale-gap")
+    assert page.has(f"{APP}/outputs stale-gap")
+
+
+def test_a_run_with_failures_is_accepted_only_with_a_reason(branch):
+    branch.tighten()
+    assert branch.parity("run").code == 1
+    kept = (branch.path / "reports/baselines/app.json.xz").read_bytes()
+
+    refused = branch.parity("baseline", "accept", "--who", "A. Reviewer")
+    assert refused.code == 2
+    assert refused.has("2 checks fail in run")
+    assert refused.has("--why")
+    assert (branch.path / "reports/baselines/app.json.xz").read_bytes() == kept
+
+    told = branch.parity("baseline", "accept", "--who", "A", "--why", "a demo")
+    assert told.code == 0, told.text
+    assert told.has("moved")
+    assert branch.parity("baseline", "list").has("by A: a demo")
+    assert branch.parity("gate").code == 0
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        pytest.param(["gate"], "There is no run 'last'", id="no-run"),
+        pytest.param(["diff", "ap", "app"], "There is no run 'ap'", id="no-name"),
+        pytest.param(["baseline", "accept", "7"], "There is no run '7'", id="accept"),
+        pytest.param(["diff", "app", "app"], "--suite", id="no-suite"),
+        pytest.param(["run", "--baseline", "ap"], "has app", id="no-baseline"),
+    ],
+)
+def test_what_is_not_there_is_a_sentence_and_2(branch, args, words):
+    ended = branch.parity(*args)
+
+    assert ended.code == 2, ended.text
+    assert ended.has(words)
+    assert not ended.has("Traceback")
+
+
+def test_a_report_that_is_damaged_is_a_sentence_and_2(branch):
+    folder = branch.path / "reports" / "runs" / "2026-01-01T00-00-00"
+    folder.mkdir(parents=True)
+    (folder / "report.json").write_text(json.dumps({"schema": 2, "cases": 3}))
+
+    ended = branch.parity("gate", "--baseline", "app")
+
+    assert ended.code == 2
+    assert ended.has("is damaged")

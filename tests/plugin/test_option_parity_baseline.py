@@ -1,0 +1,36 @@
+"""--parity-baseline NAME: hold the run against a reviewed baseline too."""
+
+from tests.plugin.project import CASES
+
+
+def test_what_is_worse_than_the_baseline_fails_a_run_that_agrees(quick):
+    assert quick.pytest().code == 0
+    accepted = quick.parity("baseline", "accept", "--who", "A", "--name", "kept")
+    assert accepted.code == 0, accepted.text
+
+    same = quick.pytest("--parity-baseline=kept")
+    assert same.code == 0, same.text
+    assert same.has("34 rows: 34 same")
+
+    # A part of the suite is held against that part alone.
+    part = quick.pytest("--parity-baseline=kept", "-k", "outputs")
+    assert part.code == 0, part.text
+    assert part.has("1 row: 1 same")
+
+    quick.change(
+        "parity.toml", "[backend.onnxruntime]", "[backend.onnxruntime]\nthreads = 1"
+    )
+    for ended in (
+        quick.pytest("--parity-baseline=kept"),
+        quick.parity("run", "--baseline", "kept"),
+    ):
+        assert ended.code == 1, ended.text
+        assert ended.has(f"INCOMPARABLE {CASES[0]}/settings threads 2 → 1")
+
+
+def test_a_baseline_that_is_not_there_is_refused_before_anything_runs(quick):
+    ended = quick.pytest("--parity-baseline=kept")
+
+    assert ended.code == 4
+    assert ended.has("--parity-baseline: there is no baseline 'kept'")
+    assert not (quick.path / "reports").exists()

@@ -1,0 +1,105 @@
+"""Knobs turn cases, and the lines that they offer make the same case again."""
+
+from __future__ import annotations
+
+import shutil
+import tomllib
+
+import pytest
+import tomlkit
+
+from harness.knobs import knobs_of, together, toml_of
+from harness.suite import load_suite
+from tests.unit.nets import DIGITS
+
+SUITE = load_suite(DIGITS)
+CASES = {case.id: case for case in SUITE.cases}
+SHOWN = (
+    "text_encoder/mnn/fused",
+    "unet/mnn/deploy",
+    "unet/mnn/int4-weights",
+    "vae_decoder/mnn/fp32",
+    "unet/onnxruntime/fp32",
+    "unet/onnxruntime/fp16",
+)
+KNOBS = [
+    (case, knob, at)
+    for case in SHOWN
+    for at, knob in enumerate(
+        turned
+        for coarse in knobs_of(CASES[case], ["sin"])
+        for turned in (coarse, *coarse.finer[:2])
+    )
+]
+
+
+@pytest.mark.parametrize(
+    ("case", "knob"),
+    [pytest.param(case, knob, id=f"{case}-{at}") for case, knob, at in KNOBS],
+)
+def test_the_lines_that_a_knob_offers_make_the_case_that_it_turned(
+    tmp_path, case, knob
+):
+    before = CASES[case]
+    after = knob.turn(before)
+    offered = tomllib.loads("\n".join(toml_of(before, after)))
+    suite = tmp_path / "suite"
+    shutil.copytree(DIGITS, suite, ignore=shutil.ignore_patterns("*.safetensors"))
+    written = tomlkit.loads((suite / "parity.toml").read_text())
+    del written["pipeline"]  # pipelines name variants that one of its own replaces
+    merged = merge(written, offered)
+    for own in merged.get("variant", {}).get(before.backend, {}):
+        if own.endswith("-mended"):
+            merged["backend"][before.backend]["variants"].append(own)
+    (suite / "parity.toml").write_text(tomlkit.dumps(merged))
+
+    made = [
+        found
+        for found in load_suite(suite).cases
+        if found.subject == before.subject
+        and (found.device, found.export) == (after.device, after.export)
+        and (found.variant.kind, found.variant.flags)
+        == (after.variant.kind, after.variant.flags)
+    ]
+
+    assert made, offered
+    assert after != before
+
+
+def merge(into, offered):
+    for name, value in offered.items():
+        if isinstance(value, dict) and name in into:
+            merge(into[name], value)
+        else:
+            into[name] = value
+    return into
+
+
+def test_two_knobs_together_offer_the_lines_of_both():
+    case = CASES["vae_decoder/mnn/fp32"]
+    one, two = list(knobs_of(case, []))[:2]
+    both = together(one, two)
+
+    offered = tomllib.loads("\n".join(toml_of(case, both.turn(case))))
+
+    names = {one.name.partition(" =")[0], two.name.partition(" =")[0]}
+    assert set(offered["backend"]["mnn"]["hints"]) == names
+
+
+def test_a_knob_that_is_turned_already_is_not_offered():
+    case = CASES["vae_decoder/mnn/fp32"]
+    first = next(knobs_of(case, []))
+
+    names = [knob.name for knob in knobs_of(first.turn(case), [])]
+
+    assert first.name not in names
+
+
+def test_each_runtime_is_offered_its_own_knobs():
+    mnn = {knob.name for knob in knobs_of(CASES["unet/mnn/deploy"], [])}
+    ort = {knob.name for knob in knobs_of(CASES["unet/onnxruntime/fp32"], [])}
+
+    assert "--useGeluApproximation=0" in mnn
+    assert "winograd_memory_level = 0" in mnn
+    assert "optimization = 0" in ort
+    assert not any(name.startswith("--") for name in ort)

@@ -1,0 +1,168 @@
+"""A baseline keeps what comparing needs, says who accepted it, and is one file."""
+
+import json
+import lzma
+from datetime import date
+
+import pytest
+
+from harness.errors import ParityError
+from harness.release.baseline import (
+    accept,
+    baselines_in,
+    find_baseline,
+    load_baseline,
+    load_either,
+    path_of,
+    save_baseline,
+)
+from harness.release.snapshot import Snapshot
+from tests.unit.reports import CASE, chain, output, record
+from tests.unit.snapshots import off_by, report, run, verdict
+
+TODAY = date(2026, 11, 21)
+
+
+def accepted(snapshot, who="A. Reviewer", why="", name="digits"):
+    return accept(snapshot, name=name, who=who, why=why, when=TODAY)
+
+
+def failing():
+    return off_by(99, verdicts=[verdict(f"{CASE}/outputs", "exceeds", "99 floors")])
+
+
+def test_a_baseline_is_read_as_it_was_written(tmp_path):
+    made = accepted(
+        run(
+            record(*chain(0, 1e-9, 2.5, float("nan")), output(1), inputs={"s-0": "d"}),
+            record(case="vae/mnn/fp32"),
+            benchmarks=[{"case": CASE, "metric": "latency_ms", "runs": [1, 2.5]}],
+        )
+    )
+
+    again = load_baseline(save_baseline(made, tmp_path))
+
+    assert again.accepted == made.accepted
+    assert again.name == made.name
+    written = [
+        json.dumps(one.snapshot.to_json(), sort_keys=True) for one in (made, again)
+    ]
+    assert written[0] == written[1]
+    assert [len(case.rows) for case in again.snapshot.cases.values()] == [5, 0]
+    # Where its suite lay means nothing elsewhere.
+    assert "/work/" not in written[0]
+
+
+def test_the_same_run_accepted_in_the_same_words_gives_the_same_bytes(tmp_path):
+    one = save_baseline(accepted(off_by(1)), tmp_path / "one")
+    two = save_baseline(accepted(off_by(1)), tmp_path / "two")
+
+    assert one.read_bytes() == two.read_bytes()
+
+
+def test_an_error_keeps_three_digits_and_a_reference_six():
+    (row,) = off_by(1.23456).cases[CASE].rows
+
+    assert row.rms == 1.23e-3
+    assert row.expected_rms == 0.614636
+
+
+def test_the_name_is_the_suites_folder():
+    assert off_by(1).name == "digits"
+
+
+def test_a_run_with_failures_is_refused_until_somebody_says_why():
+    with pytest.raises(ParityError, match=r"1 check fails .*outputs.*--why"):
+        accepted(failing())
+
+    made = accepted(failing(), why="known since March")
+
+    assert made.accepted.failing == (f"{CASE}/outputs",)
+    assert made.accepted.why == "known since March"
+
+
+def test_a_missing_runtime_is_no_failure_and_a_known_gap_neither():
+    made = run(
+        record(output(1)),
+        record(case="unet/onnxruntime/fp32"),
+        verdicts=[
+            verdict(f"{CASE}/outputs", "gap"),
+            verdict("unet/onnxruntime/fp32/outputs", "unavailable"),
+        ],
+    )
+
+    assert accepted(made).accepted.failing == ()
+
+
+def test_nobody_is_not_somebody():
+    with pytest.raises(ParityError, match="--who"):
+        accepted(off_by(1), who=" ")
+
+
+def test_a_run_that_compared_nothing_is_no_baseline():
+    with pytest.raises(ParityError, match="compared nothing"):
+        accepted(run())
+
+
+def test_a_baseline_that_cannot_be_written_leaves_the_old_one(tmp_path, monkeypatch):
+    path = save_baseline(accepted(off_by(1)), tmp_path)
+    before = path.read_bytes()
+
+    def full(_path, _target):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(type(path), "replace", full)
+    with pytest.raises(ParityError, match="No space left on device"):
+        save_baseline(accepted(off_by(2)), tmp_path)
+
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_folder_that_cannot_be_written_is_a_sentence(tmp_path):
+    (tmp_path / "file").write_text("")
+
+    with pytest.raises(ParityError, match="cannot be written"):
+        save_baseline(accepted(off_by(1)), tmp_path / "file" / "below")
+
+
+@pytest.mark.parametrize(
+    ("raw", "words"),
+    [
+        pytest.param(b"", "cannot be read", id="empty"),
+        pytest.param(lzma.compress(b"{" * 999)[:-40], "cannot be read", id="cut"),
+        pytest.param(b"{}", "cannot be read", id="not-compressed"),
+        pytest.param(lzma.compress(b"[]"), "has baseline schema None", id="list"),
+        pytest.param(lzma.compress(b'{"schema": 9}'), "schema 9", id="later"),
+        pytest.param(lzma.compress(b'{"schema": 1}'), "is damaged", id="lacking"),
+    ],
+)
+def test_a_damaged_baseline_is_a_sentence(tmp_path, raw, words):
+    path = save_baseline(accepted(off_by(1)), tmp_path)
+    path.write_bytes(raw)
+
+    with pytest.raises(ParityError, match=words):
+        load_baseline(path)
+
+
+def test_a_baseline_is_found_by_name_and_by_path(tmp_path):
+    path = save_baseline(accepted(off_by(1)), tmp_path)
+
+    assert find_baseline(tmp_path, "digits") == path
+    assert find_baseline(tmp_path / "elsewhere", str(path)) == path
+    assert baselines_in(tmp_path) == [path]
+    with pytest.raises(ParityError, match=r"no baseline 'digit'.* has digits"):
+        find_baseline(tmp_path, "digit")
+
+
+def test_a_run_and_a_baseline_can_be_asked_for_in_one_way(tmp_path):
+    save_baseline(accepted(off_by(1)), tmp_path / "baselines")
+    folder = tmp_path / "runs" / "2026-11-20T10-00-00"
+    folder.mkdir(parents=True)
+    (folder / "report.json").write_text(json.dumps(report(record(output(2)))))
+    where = {"runs": tmp_path / "runs", "baselines": tmp_path / "baselines"}
+
+    for name in ("digits", str(path_of(tmp_path / "baselines", "digits")), "last"):
+        assert isinstance(load_either(name, **where), Snapshot)
+    with pytest.raises(ParityError, match="There is no run 'none'"):
+        load_either("none", **where)

@@ -1,0 +1,133 @@
+"""Each error that people met is recognised by its look, and noise is called noise."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional
+
+from harness.signatures import signature
+
+FLOOR = 1e-7
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(2, 64, 8, 8)).astype(np.float32)
+
+
+def changed(change):
+    actual = X.copy()
+    change(actual)
+    return actual
+
+
+def put(at, value):
+    return changed(lambda actual: actual.__setitem__(at, value))
+
+
+def bits(values, kept):
+    drop = 23 - kept
+    raw = values.view(np.uint32)
+    return ((raw + (1 << (drop - 1))) >> drop << drop).view(np.float32)
+
+
+ERRORS = {
+    "every value is 0": np.zeros_like(X),
+    "batch items are in another order": X[::-1],
+    "every batch item is batch item 0": np.broadcast_to(X[:1], X.shape),
+    "batch item 0 is right and the other is not": put(1, X[0] + 1 - X[1]),
+    "axis 1 is reversed": X[:, ::-1],
+    "everything is shifted by one along axis 3": np.roll(X, 1, 3),
+    "axes 2 and 3 are exchanged": X.swapaxes(2, 3),
+    "in other places": RNG.permutation(X.ravel()).reshape(X.shape),
+    "channel 5 of 64 on axis 1 alone is 0": put(np.s_[:, 5], 0),
+    "channel 7 of 64 on axis 1 alone is off": put(np.s_[:, 7], X[:, 8]),
+    "every fourth channel": put(np.s_[:, 3::4], 0),
+    "channels 8 to 15 of 64": put(np.s_[:, 8:16], 1.0),
+    "one element of 8,192 is off, at [0, 1, 2, 3]": put((0, 1, 2, 3), 9),
+    "1 value is NaN or infinite": put((0, 1, 2, 3), np.nan),
+    "everything is 1.02 times": X * np.float32(1.02),
+    "+0.3 off by the same amount": X + np.float32(0.3),
+    "a bias": X + RNG.normal(size=(1, 64, 1, 1)).astype(np.float32),
+    "cut off at -1 and 1.5": np.clip(X, -1, 1.5),
+    "rounded to float16": X.astype(np.float16).astype(np.float32),
+    "rounded to float16 or TensorFloat-32": bits(X * np.float32(1.002), 10),
+    "rounded to bfloat16": bits(X, 7),
+    "spread like noise": X * (1 + 1e-3 * RNG.normal(size=X.shape)).astype(np.float32),
+}
+
+
+@pytest.mark.parametrize("words", ERRORS)
+def test_an_error_is_known_by_its_look(words):
+    assert words in signature(X, ERRORS[words], FLOOR, "aten.conv2d.default")
+
+
+@pytest.mark.parametrize(
+    ("formula", "words"),
+    [
+        (lambda x: functional.gelu(x, approximate="tanh"), "GELU's tanh form"),
+        (lambda x: x * torch.sigmoid(1.702 * x), "x·sigmoid(1.702x)"),
+    ],
+)
+def test_another_gelu_is_known_by_where_its_error_peaks(formula, words):
+    x = torch.tensor(X)
+    expected, actual = functional.gelu(x).numpy(), formula(x).numpy()
+
+    assert words in signature(expected, actual, FLOOR, "aten.gelu.default")
+
+
+@pytest.mark.parametrize("eps", [1e-5, 1e-4])
+def test_another_epsilon_scales_each_group_by_its_own_factor(eps):
+    spread = torch.tensor(RNG.uniform(0.5, 2.0, size=(2, 32, 1, 1)).repeat(2, axis=1))
+    small = torch.tensor(X) * spread.float() * 1e-3
+    expected = functional.group_norm(small, 32, eps=1e-6).numpy()
+    actual = functional.group_norm(small, 32, eps=eps).numpy()
+
+    found = signature(expected, actual, FLOOR, "aten.group_norm.default")
+
+    assert "an epsilon or the groups of a normalisation" in found
+
+
+def test_softmax_over_another_axis_does_not_add_up():
+    x = torch.tensor(X)
+    expected, actual = x.softmax(-1).numpy(), x.softmax(-2).numpy()
+
+    found = signature(expected, actual, FLOOR, "aten.softmax.int")
+
+    assert "another axis" in found
+
+
+def test_float16_loses_what_is_beyond_its_range():
+    large = X * np.float32(1e5)
+    with np.errstate(over="ignore"):
+        actual = large.astype(np.float16).astype(np.float32)
+
+    assert "float16 overflows" in signature(large, actual, FLOOR, "aten.mul.Tensor")
+
+
+def test_ids_that_went_through_float16_are_recognised():
+    ids = np.array([[49407, 3001, 5]])
+    through = ids.astype(np.float16).astype(np.int64)
+
+    assert "rounded to float16" in signature(ids, through, None, "placeholder")
+
+
+def test_only_large_values_that_are_rounded_are_told_from_the_rest():
+    large = (X * np.float32(1500)).round()
+    halved = large.astype(np.float16).astype(np.float32)
+    actual = np.where(np.abs(large) > 4096, halved + 1, large)
+
+    found = signature(large, actual, FLOOR, "aten.add.Tensor")
+
+    assert "alone are off" in found or "beyond 2048" in found
+
+
+def test_nothing_is_said_of_equal_values_and_of_what_cannot_be_compared():
+    assert signature(X, X, FLOOR, "") == ""
+    assert signature(X, X[:, :3], FLOOR, "") == ""
+    assert signature(X > 0, X < 0, None, "") == ""
+
+
+def test_nothing_is_said_of_an_error_like_nothing_known():
+    other = RNG.normal(size=X.shape).astype(np.float32)
+
+    assert signature(X, other, FLOOR, "aten.conv2d.default") == ""
