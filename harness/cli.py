@@ -14,6 +14,7 @@ from harness import __version__
 from harness.commands.explain import explain, repro
 from harness.commands.ranges import ranges
 from harness.commands.release import baseline, diff, gate, history
+from harness.commands.report import report
 from harness.commands.run import run
 from harness.commands.setup import doctor, init
 from harness.commands.show import show
@@ -33,7 +34,8 @@ def cli() -> None:
 
 
 for _command in (
-    *(run, show, explain, repro, ranges, tune, diff, baseline, gate, history),
+    *(run, show, report, explain, repro, ranges, tune),
+    *(diff, baseline, gate, history),
     *(doctor, init, store),
 ):
     cli.add_command(_command)

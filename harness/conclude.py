@@ -13,12 +13,22 @@ from pathlib import Path
 from harness.environment import environment
 from harness.errors import ParityError, SuiteError
 from harness.gaps import unmatched
+from harness.release.diff import Diff
 from harness.release.held import held_against
-from harness.release.screen import diff_lines
+from harness.release.screen import (
+    LOUDEST_FIRST,
+    diff_lines,
+    elsewhere,
+    notes,
+    totals,
+)
+from harness.report.html.found import Found
+from harness.report.html.since import Changed, Since
+from harness.report.html.write import write_page
 from harness.report.judged import CaseVerdict, skipped
 from harness.report.markdown import markdown
 from harness.report.record import CaseRecord, Key
-from harness.report.run_folder import REPORT, SUMMARY, Report, RunFolder
+from harness.report.run_folder import PAGE, SUMMARY, Report, RunFolder
 from harness.report.summary import summary
 from harness.report.text import Line, few, wrapped
 from harness.runner import Asked, Judge, Settings, asked_of, near, path_of
@@ -69,16 +79,6 @@ def conclude(
         for suite in whole
         for complaint in _stale(suite, judges[path_of(suite)], records)
     ]
-    lines = list(
-        summary(
-            list(records.values()),
-            verdicts,
-            stale=stale,
-            required=settings.require,
-            report=near(folder.path / REPORT),
-            run=folder.id,
-        )
-    )
     code = exit_code(verdicts, stale, settings.require)
     about = {
         "suites": [
@@ -91,20 +91,118 @@ def conclude(
         "changes": list(settings.changes),
         "exit_code": code,
     }
+    cases = list(records.values())
     try:
-        report = folder.finish(about, map(_brief, verdicts), records.values())
+        written = folder.finish(about, map(_brief, verdicts), cases)
+        held = None
         if settings.baseline:
             everything = len(whole) == len(suites)
-            held = held_against(settings.baseline, report, judges, whole=everything)
-            lines += diff_lines(held)
+            held = held_against(settings.baseline, written, judges, whole=everything)
             # What is worse within its tolerance is no lack of parity, and yet is 1.
             code = 1 if held.blocking and code == 0 else code
-        text = markdown(list(records.values()), verdicts, lines, folder.id)
+        found = Found(
+            run=folder.id,
+            records=cases,
+            verdicts=verdicts,
+            exit_code=code,
+            about=about,
+            folder=folder.path,
+            stale=stale,
+            required=settings.require,
+            since=None if held is None else _since(held),
+        )
+        page = folder.path / PAGE
+        complaint = list(_page(found, page))
+        lines = list(
+            summary(
+                cases,
+                verdicts,
+                stale=stale,
+                required=settings.require,
+                report=near(written if complaint else page),
+                run=folder.id,
+            )
+        )
+        lines += complaint
+        if held is not None:
+            lines += diff_lines(held)
+        text = markdown(cases, verdicts, lines, folder.id)
         tell_ci(folder.path / SUMMARY, text)
     except OSError as error:
         msg = f"{folder.path} cannot be written to ({error.strerror}): no report."
         raise ParityError(msg) from error
     return lines, code
+
+
+def _since(held: Diff) -> Since:
+    """Return what changed since the baseline, as the page shows it."""
+    return Since(
+        before=held.before,
+        blocks=bool(held.blocking),
+        changes=[
+            Changed(how=change.value, name=one.name, words=one.words)
+            for change in LOUDEST_FIRST
+            for one in held.of(change)
+            if not elsewhere(one)
+        ],
+        totals=[line.text.strip() for line in (*totals(held), *notes(held))],
+    )
+
+
+def _page(found: Found, path: Path) -> Iterator[Line]:
+    """Write the page, and say so in a sentence where that fails.
+
+    What a run found stands without its page, so nothing here may end the run.
+    """
+    try:
+        write_page(found, path)
+    except Exception as error:  # noqa: BLE001  # a page that fails must not fail a run
+        why = f"{type(error).__name__}: {error}"
+        text = f"{path.name} could not be written ({why}); report.json has it all."
+        yield from wrapped(text, indent=" ", tone="bad")
+
+
+def page_again(
+    report: Report,
+    settings: Settings,
+    moved_to: Suite | None = None,
+    out: Path | None = None,
+) -> Path:
+    """Judge a finished run again and write its page.
+
+    Args:
+        report: The run.
+        settings: Other tolerances, if any.
+        moved_to: Where its suite is now; where it was then, if left out.
+        out: Where to write; beside the run's report, if left out.
+
+    Returns:
+        The page's path.
+
+    Raises:
+        ParityError: A suite of the run is gone or wrong, or the page cannot be written.
+
+    """
+    verdicts, _ = judged_again(report, settings, moved_to)
+    path = out or report.path.with_name(PAGE)
+    found = Found(
+        run=report.id,
+        records=list(report.records.values()),
+        verdicts=verdicts,
+        exit_code=exit_code(verdicts, required=report.required),
+        about={
+            **report.about,
+            "tier": settings.tier or report.about.get("tier"),
+            "changes": [*(report.about.get("changes") or ()), *settings.changes],
+        },
+        folder=report.path.parent,
+        required=report.required,
+    )
+    try:
+        return write_page(found, path)
+    except OSError as error:
+        msg = f"{path} cannot be written ({error.strerror}); give another with --out."
+        raise ParityError(msg) from error
 
 
 def tell_ci(path: Path, text: str) -> None:

@@ -13,20 +13,26 @@ SHOWN = 12
 """How many findings of one kind a screen lists; of the rest it gives the number."""
 
 _TONES = {Change.WORSE: "bad", Change.GONE: "bad", Change.BETTER: "good"}
-_ORDER = (Change.WORSE, Change.GONE, Change.INCOMPARABLE, Change.BETTER, Change.NEW)
+LOUDEST_FIRST = (
+    Change.WORSE,
+    Change.GONE,
+    Change.INCOMPARABLE,
+    Change.BETTER,
+    Change.NEW,
+)
 
 
 def diff_lines(found: Diff) -> Iterator[Line]:
     """Yield what changed, what was worst first, then what it was measured on."""
     yield Line(text=f"before {found.before} · after {found.after}")
-    for change in _ORDER:
-        findings = [one for one in found.of(change) if not _elsewhere(one)]
+    for change in LOUDEST_FIRST:
+        findings = [one for one in found.of(change) if not elsewhere(one)]
         yield from listed(findings, tone=_TONES.get(change, ""))
     yield from totals(found)
     yield from notes(found)
 
 
-def _elsewhere(finding: Finding) -> bool:
+def elsewhere(finding: Finding) -> bool:
     """Whether a finding says no more than that the machine is another one."""
     return finding.of_machine and finding.change is Change.INCOMPARABLE
 
@@ -71,7 +77,7 @@ def also(names: Sequence[str], indent: str) -> Iterator[Line]:
 def totals(found: Diff) -> Iterator[Line]:
     """Yield how many checks went which way, and how many of their rows."""
     checks = Counter(
-        finding.change for finding in found.findings if not _elsewhere(finding)
+        finding.change for finding in found.findings if not elsewhere(finding)
     )
     rows: Counter[Change] = Counter()
     for finding in found.findings:

@@ -28,7 +28,7 @@ def layer_lines(
         sample: Only this one.
 
     """
-    ordered = _worst(verdicts, sample)
+    ordered = worst_rows(verdicts, sample)
     if not ordered:
         why = record.failure.message if record.failure else "its record has none"
         yield Line(text=f"{record.case}: no values were compared: {why}", tone="bad")
@@ -77,7 +77,14 @@ def samples_of(verdicts: Sequence[CaseVerdict]) -> tuple[str, ...]:
     )
 
 
-def _worst(verdicts: Sequence[CaseVerdict], sample: str) -> list[JudgedRow]:
+def worst_rows(verdicts: Sequence[CaseVerdict], sample: str = "") -> list[JudgedRow]:
+    """Return each value's worst row, or its row of one sample, in order of execution.
+
+    Args:
+        verdicts: Of one case's checks.
+        sample: Only this one.
+
+    """
     worst: dict[tuple[str, str], JudgedRow] = {}
     for verdict in verdicts:
         for judged in verdict.rows:

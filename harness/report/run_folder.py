@@ -20,6 +20,7 @@ from harness.report.record import CaseRecord, Key, load_record, save_record
 SCHEMA = 2
 REPORT = "report.json"
 SUMMARY = "summary.md"
+PAGE = "report.html"
 LAST = "last"
 PICTURES = "pictures"
 """Folder of what end-to-end cases drew, in the run's."""
@@ -132,6 +133,8 @@ class Report:
         required: Backends that could not be skipped.
         asked: Suite, case and check: what was asked for.
         records: By suite and case, in the run's order.
+        about: What else the run said of itself: environment, command, changes.
+        path: Of the file.
 
     """
 
@@ -140,6 +143,8 @@ class Report:
     required: tuple[str, ...]
     asked: tuple[tuple[str, str, str], ...]
     records: Mapping[Key, CaseRecord]
+    about: Mapping[str, Any]
+    path: Path
 
 
 def load_report(runs: Path, name: str) -> Report:
@@ -152,7 +157,7 @@ def load_report(runs: Path, name: str) -> Report:
     path = find_run(runs, name)
     data = read_report(path)
     try:
-        return _report(data)
+        return _report(data, path)
     except (KeyError, TypeError, ValueError) as error:
         raise damaged(path, error) from error
 
@@ -185,7 +190,7 @@ def damaged(path: Path, error: Exception, mend: str = "run again") -> SuiteError
     return SuiteError(f"{path} is damaged ({what}); {mend}.")
 
 
-def _report(data: Mapping[str, Any]) -> Report:
+def _report(data: Mapping[str, Any], path: Path) -> Report:
     records = [CaseRecord.from_json(case) for case in data["cases"]]
     asked = []
     for verdict in data["verdicts"]:
@@ -197,6 +202,8 @@ def _report(data: Mapping[str, Any]) -> Report:
         required=tuple(data["required"]),
         asked=tuple(asked),
         records={record.key: record for record in records},
+        about={name: data[name] for name in data.keys() - {"verdicts", "cases"}},
+        path=path,
     )
 
 

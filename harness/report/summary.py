@@ -70,7 +70,7 @@ def summary(
             for record in asked
             if not all(check.outcome.passed for check in by_case[record.key])
         ),
-        key=_clearness,
+        key=clearness,
     )
     yield from _failures(bad, names)
     for complaint in stale:
@@ -101,10 +101,10 @@ def _suite(path: str) -> str:
     )
 
 
-def _clearness(failed: Failed) -> tuple[bool, bool, bool, float]:
+def clearness(failed: Failed) -> tuple[bool, bool, bool, float]:
     """Sort what tells most first: measured, located, full precision, far off."""
     record, checks = failed
-    shown = _shown(checks)
+    shown = shown_check(checks)
     far = shown.first.verdict.usage if shown and shown.first else 0.0
     return (
         not all(check.found.measured for check in checks),
@@ -114,7 +114,7 @@ def _clearness(failed: Failed) -> tuple[bool, bool, bool, float]:
     )
 
 
-def _shown(checks: Iterable[CaseVerdict]) -> CaseVerdict | None:
+def shown_check(checks: Iterable[CaseVerdict]) -> CaseVerdict | None:
     """Return the failed check that says where a case parts; layers say it best."""
     failed = [c for c in checks if c.first is not None and not c.outcome.passed]
     return min(failed, key=lambda check: check.what not in ON_THE_WAY, default=None)
@@ -140,7 +140,7 @@ def _failures(bad: Sequence[Failed], names: Mapping[Key, str]) -> Iterator[Line]
 def _failed(
     name: str, record: CaseRecord, checks: Sequence[CaseVerdict]
 ) -> Iterator[Line]:
-    shown = _shown(checks)
+    shown = shown_check(checks)
     if record.failure is not None:
         yield Line(text=f" ✗ {name}   {record.failure.outcome}", tone="bad")
         yield from wrapped(record.failure.message)
@@ -176,13 +176,13 @@ def _parts_at(
     else:
         yield Line(text=f" ✗ {name}", tone="bad")
         yield Line(text=f"{INDENT}{place}", tone="bad")
-    yield from joined(_errors(shown, first, checks))
-    yield from joined(_inputs(first, shown.inputs))
-    for text in _origins(shown, first):
+    yield from joined(error_facts(shown, first, checks))
+    yield from joined(input_facts(first, shown.inputs))
+    for text in origin_facts(shown, first):
         yield from wrapped(text)
     if shown.looks:
         yield Line(text=f"{INDENT}{shown.looks}")
-    yield from joined(_where(first))
+    yield from joined(where_facts(first))
     for check in checks:
         if check.picture:
             yield Line(text=f"{INDENT}{check.picture}")
@@ -190,7 +190,7 @@ def _parts_at(
         yield Line(text=f"{INDENT}{row.source}", tone="quiet")
 
 
-def _errors(
+def error_facts(
     shown: CaseVerdict, first: JudgedRow, checks: Iterable[CaseVerdict]
 ) -> Iterator[str]:
     """Yield how far off it is, its inputs are, and the output is."""
@@ -227,7 +227,7 @@ def _own(shown: CaseVerdict, first: JudgedRow) -> str:
     return "no operator introduces it alone"
 
 
-def _origins(shown: CaseVerdict, first: JudgedRow) -> Iterator[str]:
+def origin_facts(shown: CaseVerdict, first: JudgedRow) -> Iterator[str]:
     """Name other operators that introduce an error of their own."""
     others = [
         judged.row.module or judged.row.probe
@@ -245,7 +245,7 @@ def _multiple(judged: JudgedRow) -> str:
     return in_floors(multiple) if multiple is not None and known else ""
 
 
-def _inputs(first: JudgedRow, inputs: Sequence[JudgedRow]) -> Iterator[str]:
+def input_facts(first: JudgedRow, inputs: Sequence[JudgedRow]) -> Iterator[str]:
     """Yield what a value was made from."""
     for judged in inputs:
         row = judged.row
@@ -264,7 +264,7 @@ def _inputs(first: JudgedRow, inputs: Sequence[JudgedRow]) -> Iterator[str]:
         )
 
 
-def _where(first: JudgedRow) -> Iterator[str]:
+def where_facts(first: JudgedRow) -> Iterator[str]:
     """Yield the sample, and the worst element in it."""
     c = first.row.comparison
     yield f"on {first.row.sample}"

@@ -32,6 +32,7 @@ def test_nothing_else_is_left_in_the_run_folder(failing):
     (path,) = project.reports
 
     assert sorted(p.name for p in path.parent.iterdir()) == [
+        "report.html",
         "report.json",
         "summary.md",
     ]

@@ -54,8 +54,10 @@ def test_it_ends_with_the_next_command_and_the_report(failing):
     project, ended = failing
     (report,) = project.reports
 
-    assert ended.parity[-2] == f" all layers  parity show {report.parent.name} {CASE}"
-    assert ended.parity[-1] == f" report      {report.relative_to(project.path)}"
+    assert ended.parity[-3] == f" all layers  parity show {report.parent.name} {CASE}"
+    assert ended.parity[-2] == f" why         parity explain {CASE}"
+    page = report.with_suffix(".html").relative_to(project.path)
+    assert ended.parity[-1] == f" report      {page}"
 
 
 def test_it_says_what_ran(failing):

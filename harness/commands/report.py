@@ -1,0 +1,45 @@
+"""`parity report`: the page of a run that is there, written again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from harness.commands.words import RUNS, SET, TIER
+
+
+@click.command()
+@click.argument("run_name", metavar="[RUN]", default="last")
+@click.option(
+    "--suite",
+    type=click.Path(path_type=Path),
+    help="The suite to judge by; the run's own when left out.",
+)
+@RUNS
+@TIER
+@SET
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    help="Where to write it; beside the run's report.json when left out.",
+)
+def report(  # one option each
+    *,
+    run_name: str,
+    suite: Path | None,
+    runs: str,
+    out: Path | None,
+    **words: Any,  # noqa: ANN401  # the settings that are plain text
+) -> int:
+    """Write the page of RUN again, judged by other tolerances if asked."""
+    from harness.conclude import page_again
+    from harness.report.run_folder import load_report
+    from harness.runner import Settings, near
+    from harness.suite import load_suite
+
+    told = load_report(Path(runs).expanduser(), run_name)
+    moved = load_suite(suite) if suite else None
+    click.echo(near(page_again(told, Settings(runs=runs, **words), moved, out)))
+    return 0

@@ -1,0 +1,89 @@
+"""The page that a run leaves: opened in Chromium, written again, never in the way."""
+
+import shutil
+
+import pytest
+
+from harness.cli import main
+from tests.plugin.project import CASES
+from tests.unit import browser as chromiums
+
+CASE = "vae_decoder/mnn/fp32"
+
+
+@pytest.fixture(scope="module")
+def page_of_failing(failing):
+    project, _ = failing
+    (path,) = project.reports
+    return path.with_suffix(".html")
+
+
+def test_the_page_of_a_run_opens_with_its_verdict_and_its_charts(page_of_failing):
+    with (
+        chromiums.chromium() as browser,
+        chromiums.opened(browser, page_of_failing) as seen,
+    ):
+        page = seen.page
+        page.locator("#component-0-depth").scroll_into_view_if_needed()
+        page.wait_for_selector("#component-0-depth .scatterlayer .trace")
+
+        assert page.locator("h1").inner_text() == "No parity"
+        assert page.locator(".verdict p").inner_text() == (
+            "2 of 3 cases agree with PyTorch."
+        )
+        assert page.locator(".divergence.first h3").inner_text() == CASE
+        assert page.locator("#component-0-depth .scatterlayer .trace").count() >= 2
+        assert page.locator("#cases tbody tr").count() == len(CASES)
+        assert seen.complaints == []
+
+
+def test_a_page_is_written_again_under_another_tier(failing, tmp_path, capsys):
+    project, _ = failing
+    (report,) = project.reports
+    out = tmp_path / "again.html"
+
+    code = main(["report", str(report), "--tier", "quantized", "--out", str(out)])
+
+    assert code == 0
+    assert capsys.readouterr().out.strip() == str(out)
+    assert "<h1>Parity</h1>" in out.read_text()
+
+
+def test_a_page_goes_beside_its_report(failing, tmp_path):
+    project, _ = failing
+    (report,) = project.reports
+    copied = tmp_path / "run"
+    copied.mkdir()
+    shutil.copy(report, copied)
+
+    assert main(["report", str(copied)]) == 0
+
+    assert "<h1>No parity</h1>" in (copied / "report.html").read_text()
+
+
+def test_a_page_that_cannot_be_written_is_a_sentence(failing, tmp_path, capsys):
+    project, _ = failing
+    (report,) = project.reports
+
+    code = main(["report", str(report), "--out", str(tmp_path / "no" / "page.html")])
+
+    assert code == 2
+    assert "cannot be written (No such file or directory)" in capsys.readouterr().err
+
+
+def test_a_run_whose_page_fails_keeps_its_verdict_and_says_so(
+    project, monkeypatch, tmp_path, capsys
+):
+    def broken(*_):
+        msg = "no room for a page"
+        raise RuntimeError(msg)
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("harness.conclude.write_page", broken)
+
+    code = main(["run", CASE, "--suite", str(project.path)])
+
+    out = capsys.readouterr().out
+    assert code == 0
+    assert "report.html could not be written (RuntimeError: no room for a page)" in out
+    assert "report.json" in out

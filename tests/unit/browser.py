@@ -1,0 +1,69 @@
+"""A page opened in an installed Chromium, and all that it complained of."""
+
+import os
+import shutil
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+NAMES = (
+    *("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"),
+    *("chrome", "microsoft-edge"),
+)
+NO_BROWSER = "PARITY_NO_BROWSER"
+
+
+@dataclass
+class Opened:
+    """A page, its complaints, and how long it kept the browser busy."""
+
+    page: Any
+    complaints: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
+    busy_s: float = 0.0
+
+
+@contextmanager
+def chromium():
+    """Start an installed Chromium, or say how to install one."""
+    if os.environ.get(NO_BROWSER):
+        pytest.skip(f"{NO_BROWSER} is set: no page was opened, nothing is known of it")
+    path = next(filter(None, map(shutil.which, NAMES)), None)
+    if path is None:
+        pytest.fail(
+            f"none of {', '.join(NAMES)} is on PATH; install Chromium (apt install "
+            f"chromium), or leave these tests out with {NO_BROWSER}=1"
+        )
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(
+            executable_path=path,
+            args=["--no-sandbox"],  # a container's root has no sandbox
+        )
+        yield browser
+        browser.close()
+
+
+@contextmanager
+def opened(browser, path, *, width=1280, scheme="light"):
+    """Open a file, and note every complaint and every request for something else."""
+    page = browser.new_page(
+        viewport={"width": width, "height": 900}, color_scheme=scheme
+    )
+    seen = Opened(page=page)
+    page.on("console", lambda said: seen.complaints.append(said.text))
+    page.on("pageerror", lambda error: seen.complaints.append(str(error)))
+    page.on("request", lambda asked: seen.requests.append(asked.url))
+    inside = page.context.new_cdp_session(page)
+    # Of this page's own thread: how loaded the machine is does not count.
+    inside.send("Performance.enable", {"timeDomain": "threadTicks"})
+    page.goto(path.as_uri())
+    page.wait_for_function("performance.getEntriesByName('usable').length > 0")
+    page.wait_for_function("document.querySelector('.js-plotly-plot') !== null")
+    metrics = inside.send("Performance.getMetrics")["metrics"]
+    seen.busy_s = next(m["value"] for m in metrics if m["name"] == "TaskDuration")
+    yield seen
+    page.close()

@@ -1,0 +1,49 @@
+"""A finished run made by hand, as the page of a run takes it."""
+
+from datetime import date
+
+from harness.policy import Policy
+from harness.report.html.found import Found
+from harness.report.judged import judge_case
+from harness.report.record import LAYERS, OUTPUTS
+
+TOLERANCES = """
+[{}]
+outputs = {{ tier = "standard", rtol = 1e-4, atol = 1.0, floors = 16.0 }}
+layers = "standard"
+image = "standard"
+why = "only floors matter here"
+"""
+ABOUT = {
+    "environment": {
+        "system": "Linux",
+        "python": "3.11.7",
+        "cpu": "a <fast> one",
+        "packages": {"torch": "2.13.0"},
+    },
+    "command": ["parity", "run", "unet/*"],
+    "suites": [{"path": "/home/someone/fixtures/digits/parity.toml", "files": {}}],
+}
+
+
+def found_in(
+    folder, records, *, gaps=(), exit_code=0, whats=(LAYERS, OUTPUTS), **about
+):
+    """Judge records by standard tolerances, as a run in `folder` would."""
+    path = folder / "tolerances.toml"
+    variants = dict.fromkeys(f"{one.backend}.{one.variant}" for one in records)
+    path.write_text("".join(map(TOLERANCES.format, variants)))
+    policy, today = Policy.load(path), date(2026, 1, 1)
+    return Found(
+        run="2026-11-21T10-00-00",
+        records=records,
+        verdicts=[
+            judge_case(one, what, policy, gaps, min_coverage=0.9, today=today)
+            for one in records
+            for what in whats
+        ],
+        exit_code=exit_code,
+        about=ABOUT,
+        folder=folder,
+        **about,
+    )
