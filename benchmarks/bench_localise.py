@@ -147,6 +147,7 @@ def main() -> None:
                 two,
                 FAULT,
                 timeout_s=TIMEOUT_S,
+                label="verification",
             )
         theirs, word, values = result.value
         print(
