@@ -1,0 +1,82 @@
+"""Real findings on digits: where shipped variants part, why, and what mends it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from harness.explain import explain
+from harness.pipeline import Engine
+from harness.probes import load_probes
+from harness.ranges import scan
+from harness.runner import Judge, Settings
+from harness.trace import open_trace
+
+
+@pytest.fixture(scope="module")
+def engine(makers):
+    with Engine(makers.store, timeout_s=600.0) as made:
+        yield made
+
+
+def explained(engine, digits, name, *changes):
+    (case,) = digits.select([name])
+    judge = Judge.of(digits, Settings(changes=changes))
+    return explain(engine, judge, case, lambda _: None)
+
+
+def names(trials):
+    return [trial.knob.name for trial in trials]
+
+
+def test_mnn_decodes_by_winograd_and_a_session_hint_mends_it(engine, digits):
+    found = explained(engine, digits, "vae_decoder/mnn/fp32", "floors=20")
+
+    assert found.first.row.op == "aten.conv2d.default"
+    assert "upsamplers" in found.first.row.module
+    assert found.own > 20
+    best = found.mending[0]
+    assert best.knob.name == "winograd_memory_level = 0"
+    assert best.passed
+    assert best.floors < found.before.floors / 10
+    assert "converter or runtime" in found.leg
+
+
+def test_a_fused_text_encoder_reads_one_item_and_is_right_unfused(engine, digits):
+    found = explained(engine, digits, "text_encoder/mnn/fused")
+
+    assert found.first.row.module == "encoder.layers.0.self_attn.out_proj"
+    assert [j.row.module for j in found.verdict.origins] == [
+        f"encoder.layers.{n}.self_attn.out_proj" for n in range(3)
+    ], "each fused attention is an origin, what hangs on it is not"
+    assert "batch item 0 is right" in found.signature
+    assert names(found.mending)[0] == "fp32 for fused"
+    assert not found.excerpt.mended, "the excerpt grew until the fusion was in it"
+
+
+def test_rounded_timesteps_are_foreseen_and_kept_in_float32(engine, digits):
+    """float16 rounds 999 times a frequency by up to half a radian."""
+    (case,) = digits.select(["unet/onnxruntime/fp16"])
+    last = next(s for s in case.samples if s.id == "realistic-3")
+    case = replace(case, samples=(last,))
+    ((probes, readings),) = engine.references(case)
+
+    losses = scan(load_probes(probes), [open_trace(readings[0].reference.path)])
+    keep = dict.fromkeys(v for loss in losses for v in loss.keep)
+    waves = [loss for loss in losses if "rad" in loss.reason]
+    assert {loss.probe.op for loss in waves} == {"aten.sin.default", "aten.cos.default"}
+
+    flags = (f"--keep={','.join(keep)}",)
+    mended = replace(case, variant=replace(case.variant, name="kept", flags=flags))
+    was, now = (
+        min(
+            row.comparison.sqnr_db
+            for row in engine.run(each).rows
+            if row.module == "time_proj" and row.op == "aten.sin.default"
+        )
+        for each in (case, mended)
+    )
+
+    assert was < 30
+    assert now > 60
