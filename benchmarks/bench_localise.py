@@ -77,14 +77,14 @@ def bisected(root: Path) -> tuple[float, str, int]:
     two = next(r for r in readings if r.sample.startswith("realistic-1"))
     feeds = load_inputs(two.inputs, case.component)
     path = graph.file(export_files.MODEL)
-    extractor = onnx.utils.Extractor(onnx.shape_inference.infer_shapes(onnx.load(path)))
-    known = extractor.vimap
-    values = [
-        name
-        for node in extractor.graph.node
-        for name in node.output
-        if name in known and _is_float(known[name])
-    ]
+    model = onnx.shape_inference.infer_shapes(onnx.load(path))
+    extractor = onnx.utils.Extractor(model)
+    floats = {
+        value.name
+        for value in (*model.graph.value_info, *model.graph.output)
+        if value.type.tensor_type.elem_type == onnx.TensorProto.FLOAT
+    }
+    values = [n for node in model.graph.node for n in node.output if n in floats]
     names = [spec.name for spec in case.component.inputs]
     conversions = 0
 
@@ -121,10 +121,6 @@ def bisected(root: Path) -> tuple[float, str, int]:
         else:
             low = middle + 1
     return time.perf_counter() - start, values[low], conversions
-
-
-def _is_float(value: object) -> bool:
-    return value.type.tensor_type.elem_type == 1  # type: ignore[attr-defined]  # ONNX's FLOAT
 
 
 def main() -> None:
