@@ -10,6 +10,9 @@ from harness.e2e.plan import ChainRun
 from harness.entry import Entry
 from harness.spec import Component, ExportSettings, Sample
 
+_OFF = 1e-4
+"""A value that differs by more was not rounded."""
+
 
 def bare_pytorch(component: Component, inputs: Entry) -> None:
     """Build the module and run it once."""
@@ -119,3 +122,40 @@ def bare_drawings(given: ChainRun, *, all_of_them: bool) -> None:
         for seat in pipeline.seats:
             drawn({**singles, seat: candidates[seat]})
             drawn({**candidates, seat: singles[seat]})
+
+
+def verify_planted(
+    component: Component, settings: ExportSettings, sample: Sample, fault: str
+) -> tuple[float, str, int]:
+    """Plant a fault of the catalogue in PyTorch's own export, and have it verified.
+
+    Returns:
+        Seconds, the first value that is more than 1e-4 off, and values compared.
+
+    """
+    import onnx_ir
+    import torch
+    from torch.onnx.verification import verify_onnx_program
+
+    from harness.components import recipe_module
+    from harness.inputs import draw
+    from tests.faults.catalogue import FAULTS
+
+    recipe = recipe_module(component.recipe)
+    module = recipe.build(component, attention=settings.attention)
+    example = tuple(torch.tensor(v) for v in draw(component, sample).values())
+    program = torch.onnx.export(
+        module,
+        example,
+        dynamo=True,
+        opset_version=settings.opset,
+        verbose=False,
+    )
+    model = onnx_ir.serde.serialize_model(program.model)
+    next(each for each in FAULTS if each.name == fault).plant.change(model)
+    program.model = onnx_ir.serde.deserialize_model(model)
+    start = time.perf_counter()
+    found = verify_onnx_program(program, args=example, compare_intermediates=True)
+    took = time.perf_counter() - start
+    off = [info.name for info in found if info.max_abs_diff > _OFF]
+    return took, off[0] if off else "nothing", len(found)

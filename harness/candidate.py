@@ -6,7 +6,7 @@ Runs in a child process; only numbers come back.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -23,7 +23,7 @@ from harness.align import (
 from harness.backends import load_backend
 from harness.compare import compare
 from harness.comparison import Comparison
-from harness.deployed import Deployed, Reading
+from harness.deployed import Deployed
 from harness.entry import Entry
 from harness.errors import StageError, StoreError
 from harness.isolate import report_progress
@@ -37,7 +37,7 @@ from harness.trace import OUTPUT, Trace, load_inputs, open_trace
 DESCRIBED = 32
 """Values of a sample whose error is put into words."""
 
-STALE = "the same answer as to the sample before: a buffer that was not written again"
+STALE = "the same answer as to an earlier sample: a buffer that was not written again"
 
 
 def run_candidate(
@@ -68,8 +68,7 @@ def run_candidate(
         path = file.artifact.file(file.model)
         size = f"{_mebibytes(file.artifact)} MB"
         with backend.open_session(path, device, outputs) as session:
-            deployed_outputs = {}
-            before: Mapping[str, np.ndarray] = {}
+            deployed_outputs: dict[str, Mapping[str, np.ndarray]] = {}
             for reading in file.readings:
                 report_progress(f"running\t{case}\t{size}, {reading.sample}")
                 check_artifact(reading.inputs)
@@ -78,13 +77,16 @@ def run_candidate(
                 trace = open_trace(reading.reference.path)
                 made = session.run(feeds)
                 _check_outputs(file.model, made, outputs)
-                rows += _output_rows(reading, made, trace, before)
-                deployed_outputs[reading.sample] = before = made
+                rows += output_rows(
+                    reading.sample, made, trace, deployed_outputs.values()
+                )
+                deployed_outputs[reading.sample] = made
             for reading in file.readings:
                 if not reading.layers:
                     continue
                 report_progress(f"running\t{case}\t{size}, layers of {reading.sample}")
-                watcher = Watcher(reading, probes)
+                trace = open_trace(reading.reference.path)
+                watcher = Watcher(reading.sample, trace, probes)
                 feeds = load_inputs(reading.inputs, component)
                 watched = session.watch(feeds, watcher.sizes, watcher.on_value)
                 rows += watcher.rows()
@@ -119,9 +121,9 @@ def check_artifact(artifact: Entry) -> None:
 class Watcher:
     """Holds each value against the reference's while the runtime still has it."""
 
-    def __init__(self, reading: Reading, probes: Sequence[Probe]) -> None:
-        self._sample = reading.sample
-        self._trace = open_trace(reading.reference.path)
+    def __init__(self, sample: str, trace: Trace, probes: Sequence[Probe]) -> None:
+        self._sample = sample
+        self._trace = trace
         self._wanted = {
             value: probe
             for value, probe in wanted_values(probes).items()
@@ -159,18 +161,23 @@ class Watcher:
             actual=actual,
             floor_rms=self._trace.floor_rms(probe.name),
         )
-        looks = self._looks(expected, actual, comparison, probe.op)
+        looks = self._looks(expected, actual, comparison, probe)
         self._seen[value] = (probe, comparison, looks)
         self._trace.forget(probe.name)
 
     def _looks(
-        self, expected: np.ndarray, actual: np.ndarray, found: Comparison, op: str
+        self,
+        expected: np.ndarray,
+        actual: np.ndarray,
+        found: Comparison,
+        probe: Probe,
     ) -> str:
         """Describe an error far beyond noise; of many, the first."""
         if self._described == DESCRIBED or not beyond_noise(found):
             return ""
         self._described += 1
-        return signature(expected, actual, found.floor_rms, op)
+        near = {p: self._trace[p] for p in probe.parents if p in self._trace}
+        return signature(expected, actual, found.floor_rms, probe.op, near)
 
     def rows(self) -> list[Row]:
         """Return what was compared, in order of execution."""
@@ -201,23 +208,34 @@ def _check_outputs(
         raise StageError(msg, outcome=Outcome.MISSING)
 
 
-def _output_rows(
-    reading: Reading,
+def output_rows(
+    sample: str,
     made: Mapping[str, np.ndarray],
     trace: Trace,
-    before: Mapping[str, np.ndarray],
+    earlier: Iterable[Mapping[str, np.ndarray]] = (),
 ) -> list[Row]:
+    """Hold outputs against the recorded ones.
+
+    Args:
+        sample: Id.
+        made: What the candidate made.
+        trace: What the reference made.
+        earlier: What the candidate made of other samples.
+
+    """
     rows = []
     for index, (name, actual) in enumerate(made.items()):
         expected, floor = trace[OUTPUT + name], trace.floor_rms(OUTPUT + name)
         found = compare(expected=expected, actual=actual, floor_rms=floor)
         looks = ""
         if beyond_noise(found):
-            stale = name in before and np.array_equal(actual, before[name])
-            looks = STALE if stale else signature(expected, actual, floor, "output")
+            stale = any(np.array_equal(actual, outputs[name]) for outputs in earlier)
+            near = {other: trace[OUTPUT + other] for other in made if other != name}
+            looks = signature(expected, actual, floor, "output", near)
+            looks = STALE if stale else looks
         rows.append(
             Row(
-                sample=reading.sample,
+                sample=sample,
                 what=OUTPUTS,
                 probe=name,
                 position=len(trace.places) + index,

@@ -20,6 +20,7 @@ from harness.commands.run import run
 from harness.commands.setup import doctor, init
 from harness.commands.show import show
 from harness.commands.store import store
+from harness.commands.tune import tune
 from harness.commands.words import CANNOT_TELL
 from harness.errors import ParityError
 
@@ -34,7 +35,8 @@ def cli() -> None:
 
 
 for _command in (
-    *(run, show, report, nodes, explain, repro, ranges, diff, baseline, gate, history),
+    *(run, show, report, nodes, explain, repro, ranges, tune),
+    *(diff, baseline, gate, history),
     *(doctor, init, store),
 ):
     cli.add_command(_command)

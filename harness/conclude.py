@@ -33,6 +33,7 @@ from harness.report.summary import summary
 from harness.report.text import Line, few, wrapped
 from harness.runner import Asked, Judge, Settings, asked_of, near, path_of
 from harness.suite import Suite, load_suite
+from harness.worst_inputs import FILE as WORST_INPUTS
 
 STEP_SUMMARY = "GITHUB_STEP_SUMMARY"
 """Environment variable naming the file that a CI shows beside the job."""
@@ -303,7 +304,8 @@ def _changed(
 
 def files_of(suite: Suite) -> dict[str, str]:
     """Return digests of the files that describe a suite, by name."""
-    paths = (suite.path, suite.tolerances_path, suite.gaps_path)
+    worst = suite.path.parent / WORST_INPUTS
+    paths = (suite.path, suite.tolerances_path, suite.gaps_path, worst)
     return {
         path.name: hashlib.sha256(path.read_bytes()).hexdigest()
         for path in paths

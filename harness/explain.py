@@ -74,6 +74,7 @@ class Explanation:
         before: As it was, whole.
         excerpt: As it was, around the divergence alone; None if nothing was cut.
         trials: In order of trying; a knob that the excerpt cleared has no second one.
+        spared: Knobs that were not tried, since another mended all.
         slower: Time of the best mending knob over that of before; NaN if none mends.
         took_s: All in all.
 
@@ -87,6 +88,7 @@ class Explanation:
     before: Trial
     excerpt: Trial | None
     trials: tuple[Trial, ...]
+    spared: tuple[Knob, ...]
     slower: float
     took_s: float
 
@@ -144,6 +146,7 @@ def explain(
         before=tries.before,
         excerpt=tries.around,
         trials=tuple(tries.made),
+        spared=tuple(tries.spared),
         slower=tries.slower(mending[0].knob) if mending else math.nan,
         took_s=time.monotonic() - start,
     )
@@ -169,6 +172,7 @@ class _Tries:
         self.around: Trial | None = None
         self.before = self._whole(None, case)
         self.made: list[Trial] = []
+        self.spared: list[Knob] = []
 
     def cut(self, record: CaseRecord, probe: str) -> None:
         """Make the excerpt, and keep it if the divergence shows there."""
@@ -193,8 +197,15 @@ class _Tries:
             self._excerpt = around.excerpt
 
     def all_of(self, knobs: Iterable[Knob]) -> None:
-        """Try knobs one at a time, finer ones where a coarse one helps, then pairs."""
+        """Try knobs one at a time, finer ones where a coarse one helps, then pairs.
+
+        Another export is another graph and another reference, minutes of work at full
+        size; where the one that is there can be mended, none is made.
+        """
         for knob in knobs:
+            if knob.exports and any(trial.passed for trial in self.made):
+                self.spared.append(knob)
+                continue
             if self._try(knob).mended:
                 for finer in knob.finer:
                     self._try(finer)

@@ -99,6 +99,9 @@ def _tried(found: Explanation) -> Iterator[Line]:
     if found.excerpt is not None:
         shows = "shows" if not found.excerpt.mended else "does not show"
         yield from _entry("", f"the operators around it alone {shows} it")
+    if found.spared:
+        names = few([knob.name for knob in found.spared])
+        yield from _entry("", f"not tried, since it is mended: {names}")
     for trial in found.trials:
         if trial.knob is None or (trial.mended and trial.whole):
             continue

@@ -17,8 +17,9 @@ from harness.components import recipe_module
 from harness.components.checkpoint import read_config
 from harness.components.controlnet import edges
 from harness.errors import SpecError
-from harness.spec import Component, Sample, TensorSpec
+from harness.spec import VARIED, Component, Sample, TensorSpec
 from harness.toml_file import did_you_mean
+from harness.varied import vary
 
 Array = npt.NDArray[Any]
 
@@ -94,6 +95,8 @@ def _draw(
     component: Component, spec: TensorSpec, sample: Sample, rng: np.random.Generator
 ) -> Array:
     shape = spec.bind(dict(sample.shapes))
+    if sample.profile == VARIED:
+        return vary(component, spec, shape, dict(sample.knobs), rng)
     if spec.draw == "tokens":
         config = read_config(component.source, "text_encoder")
         drawn = _tokens(shape, sample.profile, rng, vocabulary=config["vocab_size"])

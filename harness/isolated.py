@@ -21,7 +21,7 @@ from harness.isolate import report_progress
 from harness.probes import load_probes
 from harness.report.record import ISOLATED, Row
 from harness.spec import Component, Device
-from harness.trace import load_inputs
+from harness.trace import load_inputs, open_trace
 
 if TYPE_CHECKING:
     import numpy as np
@@ -43,7 +43,8 @@ def run_isolated(
     (reading,) = file.readings
     for entry in (file.artifact, reading.inputs, reading.reference):
         check_artifact(entry)
-    watcher = Watcher(reading, load_probes(file.probes))
+    trace = open_trace(reading.reference.path)
+    watcher = Watcher(reading.sample, trace, load_probes(file.probes))
     feeds = load_inputs(reading.inputs, component)
     outputs = [spec.name for spec in component.outputs]
     kinds: dict[str, Kind] = {}

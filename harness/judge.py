@@ -192,7 +192,13 @@ def _checks(comparison: Comparison, tolerance: Tolerance) -> Iterator[_Check]:
     # neither a noise floor nor a signal to divide by, and meet every bound.
     equal = comparison.max_abs == 0.0
     if tolerance.floors is not None:
-        yield _floors(0.0 if equal else comparison.floor_multiple, tolerance.floors)
+        multiple = 0.0 if equal else comparison.floor_multiple
+        truths = _dtype_kind(comparison.expected_dtype) == "boolean"
+        yield (
+            _truths(comparison)
+            if truths and multiple is None
+            else _floors(multiple, tolerance.floors)
+        )
     if tolerance.sqnr_db is not None:
         sqnr = math.inf if equal else comparison.sqnr_db
         yield _decibels("SQNR", sqnr, tolerance.sqnr_db)
@@ -221,6 +227,13 @@ def _elements(
     yield _upper(
         required, tolerance.cap, "the worst needs atol {} " + at + ", cap {}", ".3e"
     )
+
+
+def _truths(comparison: Comparison) -> _Check:
+    # Of truths, every error is 1, so its mean square is the share that is wrong.
+    wrong = round(comparison.rms**2 * comparison.count)
+    reason = f"{wrong:,} of {comparison.count:,} truths are wrong"
+    return _Check(holds=False, usage=math.inf, reason=reason)
 
 
 def _floors(multiple: float | None, limit: float) -> _Check:

@@ -47,8 +47,8 @@ def inputs_key(component: Component, sample: Sample) -> dict[str, object]:
         "component": component.name,
         "recipe": _recipe(component),
         "checkpoint": checkpoint_digest(component.source, ("",)),
-        "sample": {k: v for k, v in asdict(sample).items() if k != "layers"},
-        "code": code_digest(("inputs",)),
+        "sample": _drawn(sample),
+        "code": code_digest(("inputs", "varied") if sample.knobs else ("inputs",)),
         "tools": versions(("torch", "diffusers", "transformers", "numpy")),
     }
 
@@ -207,6 +207,15 @@ def versions(names: tuple[str, ...]) -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return found
+
+
+def _drawn(sample: Sample) -> dict[str, object]:
+    """Return what decides a draw; knobs only where there are some."""
+    parts = asdict(sample)
+    del parts["layers"], parts["label"]
+    if not sample.knobs:
+        del parts["knobs"]
+    return parts
 
 
 def _component(component: Component) -> dict[str, object]:

@@ -154,7 +154,7 @@ def record_reference(  # one run's whole circumstances
     gap = max(
         _largest_gap(one, two) for one, two in zip(outputs, rewritten, strict=True)
     )
-    floors = _noise(program, tensors, writer.view(), component)
+    floors = _noise(program, tensors, writer.view(), component, rewritten)
     return {"values": writer.close(floors), "rewrite_max_abs": gap}
 
 
@@ -170,14 +170,23 @@ def _noise(
     inputs: tuple[torch.Tensor, ...],
     recorded: Trace,
     component: Component,
+    rewritten: tuple[torch.Tensor, ...],
 ) -> dict[str, float]:
-    """Run in float64 and return each recorded value's RMS error, in its own unit."""
+    """Run in float64 and return each recorded value's RMS error, in its own unit.
+
+    An output's is that of the program's own: held against the module's, a program that
+    was rewritten wrongly would raise the floor it is judged by.
+    """
     floors: dict[str, float] = {}
+    own = {
+        OUTPUT + spec.name: value.detach().cpu().numpy()
+        for spec, value in zip(component.outputs, rewritten, strict=True)
+    }
 
     def measure(name: str, value: torch.Tensor) -> None:
         if name not in recorded:
             return
-        single = recorded[name]
+        single = own.get(name, recorded[name])
         if single.dtype.kind == "f":
             double = value.detach().cpu().numpy()
             if recorded.places[name].is_mask:

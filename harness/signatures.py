@@ -7,13 +7,22 @@ from a bug that people met: docs/signatures.md tells which.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
 
 from harness.comparison import Comparison
+from harness.residuals import (
+    centred,
+    channel_axes,
+    fit,
+    groups_of_32,
+    has_bits,
+    rms,
+    rms_along,
+)
 
 FLOAT16_MAX = 65504.0
 FLOAT16_WHOLE = 2048.0
@@ -40,6 +49,10 @@ _TENTH = 0.1
 _HALF = 0.5
 _MOST = 0.9
 _ENDS = 4
+_LOOKED_AT, _DISTINCT = 4096, 64
+_ROUNDED = 5e-3
+"""Above eight-bit rounding; more is another computation."""
+
 _SORTED = 2**20
 """Elements beyond which looking for them in other places takes too long."""
 
@@ -58,6 +71,7 @@ class _Error:
     actual: np.ndarray
     floor: float
     op: str
+    near: Mapping[str, np.ndarray]
 
     @property
     def error(self) -> np.ndarray:
@@ -67,7 +81,7 @@ class _Error:
     def right(self) -> float:
         """Root mean square up to which a part is right."""
         known = _RIGHT * self.floor
-        return max(known, _SMALL * _rms(self.error)) if known else 0.0
+        return max(known, _SMALL * rms(self.error)) if known else 0.0
 
 
 def beyond_noise(found: Comparison) -> bool:
@@ -78,7 +92,11 @@ def beyond_noise(found: Comparison) -> bool:
 
 
 def signature(
-    expected: np.ndarray, actual: np.ndarray, floor_rms: float | None, op: str
+    expected: np.ndarray,
+    actual: np.ndarray,
+    floor_rms: float | None,
+    op: str,
+    near: Mapping[str, np.ndarray] | None = None,
 ) -> str:
     """Return in words what an error looks like; empty if like nothing known.
 
@@ -87,6 +105,8 @@ def signature(
         actual: The candidate's, of the same shape.
         floor_rms: The value's noise floor, in its own unit, if it is known.
         op: The PyTorch operator that made it.
+        near: Other values of the reference, by name: what it was made from, or the
+            other outputs; one of them may be in its place, or missing from it.
 
     """
     if expected.shape != actual.shape or not expected.size:
@@ -97,7 +117,11 @@ def signature(
     if not finite.all():
         return _nonfinite(expected, actual)
     error = _Error(
-        expected.astype(np.float64), actual.astype(np.float64), floor_rms or 0.0, op
+        expected.astype(np.float64),
+        actual.astype(np.float64),
+        floor_rms or 0.0,
+        op,
+        near or {},
     )
     if not error.error.any():
         return ""
@@ -124,7 +148,7 @@ def _nothing(e: _Error) -> str:
 
 def _moved(e: _Error) -> str:
     """Items, axes or elements in another place."""
-    if _rms(e.error) < _TENTH * _rms(e.expected):  # a move changes much
+    if rms(e.error) < _TENTH * rms(e.expected):  # a move changes much
         return ""
     for words, moved, at in _moves(e.expected):
         if _same(e, e.actual[at], moved[at]):
@@ -156,12 +180,28 @@ def _moves(expected: np.ndarray) -> Iterator[tuple[str, np.ndarray, Index]]:
             yield words, expected.swapaxes(one, two), whole
 
 
+def _near(e: _Error) -> str:
+    """Another value in the place of this one, or one that it should hold and lacks."""
+    for name, value in e.near.items():
+        if value.shape != e.expected.shape or value.dtype.kind != "f":
+            continue
+        other = value.astype(np.float64)
+        if not np.isfinite(other).all() or not other.any():
+            continue
+        if _same(e, e.actual, other):
+            return f"it is {name}: the operator changed nothing, or another was read"
+        if _same(e, e.actual, e.expected - other):
+            return f"{name} is missing from it"
+        if _same(e, e.actual, e.expected + other):
+            return f"{name} is in it once too often"
+    return ""
+
+
 def _items(e: _Error) -> str:
     """Some items of the batch right, others not."""
     if e.expected.ndim < 2 or len(e.expected) < 2:  # noqa: PLR2004  # an item and its axes
         return ""
-    rms = _rms_along(e.error, 0)
-    right = rms <= e.right
+    right = rms_along(e.error, 0) <= e.right
     if not right.any() or right.all():
         return ""
     wrong = np.flatnonzero(~right).tolist()
@@ -176,9 +216,9 @@ def _channels(e: _Error) -> str:
     if e.expected.ndim < 2:  # noqa: PLR2004  # one channel a place
         return ""
     axis = 1 if e.expected.ndim > _AXES else e.expected.ndim - 1
-    rms = _rms_along(e.error, axis)
-    wrong = np.flatnonzero(rms > e.right)
-    count = len(rms)
+    parts = rms_along(e.error, axis)
+    wrong = np.flatnonzero(parts > e.right)
+    count = len(parts)
     if not 0 < len(wrong) <= count // 2:
         return ""
     which = f"of {count} on axis {axis}"
@@ -229,22 +269,18 @@ def _beyond(e: _Error) -> str:
 
 def _half_precision(e: _Error) -> str:
     """Values that a narrower type holds exactly, and the reference's does not."""
+    if np.unique(e.actual.ravel()[:_LOOKED_AT]).size < _DISTINCT:
+        return ""  # a mask's few values tell nothing
     with np.errstate(over="ignore"):
         halved = e.expected.astype(np.float16).astype(np.float64)
     if (e.actual == halved).all():
         return "every value is PyTorch's, rounded to float16"
     actual, expected = e.actual.astype(np.float32), e.expected.astype(np.float32)
-    if _exact(actual, 7) and not _exact(expected, 7):
+    if has_bits(actual, 7) and not has_bits(expected, 7):
         return "every value has 8 bits: it was rounded to bfloat16"
-    if _exact(actual, 10) and not _exact(expected, 10):
+    if has_bits(actual, 10) and not has_bits(expected, 10):
         return "every value has 11 bits: it was rounded to float16 or TensorFloat-32"
     return ""
-
-
-def _exact(values: np.ndarray, bits: int) -> bool:
-    """Whether a mantissa of so many bits holds every value."""
-    mask = np.uint32((1 << (23 - bits)) - 1)
-    return not (np.ascontiguousarray(values).view(np.uint32) & mask).any()
 
 
 def _gelu(e: _Error) -> str:
@@ -264,8 +300,8 @@ def _gelu(e: _Error) -> str:
 
 def _factor(e: _Error) -> str:
     """Everything times one number, or each part times its own."""
-    scale, rest = _fit(e.expected.reshape(1, -1), e.actual.reshape(1, -1))
-    explained = rest[0] <= _TENTH * _rms(e.error) / (_rms(e.expected) or 1.0)
+    scale, rest = fit(e.expected.reshape(1, -1), e.actual.reshape(1, -1))
+    explained = rest[0] <= _TENTH * rms(e.error) / (rms(e.expected) or 1.0)
     if explained and abs(scale[0] - 1) > _ALIKE:
         return f"everything is {scale[0]:.4g} times what it should be"
     return ""
@@ -273,29 +309,33 @@ def _factor(e: _Error) -> str:
 
 def _offset(e: _Error) -> str:
     mean = float(e.error.mean())
-    if _rms(e.error - mean) <= max(e.right, _SMALL * abs(mean)):
+    if rms(e.error - mean) <= max(e.right, _SMALL * abs(mean)):
         return f"everything is {mean:+.4g} off by the same amount"
-    for axis in _channel_axes(e.expected):
+    for axis in channel_axes(e.expected):
         others = tuple(a for a in range(e.expected.ndim) if a != axis)
         means = e.error.mean(axis=others, keepdims=True)
         if e.error.size < _ENDS * means.size:  # too few to tell a constant by
             continue
-        if _rms(e.error - means) <= max(e.right, _SMALL * _rms(e.error)):
+        if rms(e.error - means) <= max(e.right, _SMALL * rms(e.error)):
             return f"each channel of axis {axis} is off by its own amount: a bias"
     return ""
 
 
 def _parts_scaled(e: _Error) -> str:
     """Each item, or each group of a normalisation, times a number of its own."""
-    for groups in (e.expected.shape[:1], e.expected.shape[:-1], _by_group(e.expected)):
+    for groups in (
+        e.expected.shape[:1],
+        e.expected.shape[:-1],
+        groups_of_32(e.expected),
+    ):
         count = math.prod(groups)
         if not 1 < count < e.expected.size:
             continue
         rows = e.expected.reshape(count, -1)
         rows = rows - rows.mean(axis=1, keepdims=True)
-        scale, rest = _fit(rows, _centred(e.actual, count))
+        scale, rest = fit(rows, centred(e.actual, count))
         left = math.sqrt(float(np.mean(rest**2 * np.mean(rows**2, axis=1))))
-        if left <= _TENTH * _rms(e.error) and np.ptp(scale) > _FEW:
+        if left <= _TENTH * rms(e.error) and np.ptp(scale) > _FEW:
             low, high = scale.min(), scale.max()
             return (
                 f"each of {count} parts is scaled by its own factor, {low:.3g} to "
@@ -315,16 +355,19 @@ def _sums(e: _Error) -> str:
 
 def _rounding(e: _Error) -> str:
     """An error like noise, everywhere alike."""
-    rms = _rms(e.error)
-    spread = float(np.abs(e.error).max()) / rms
-    size = _rms(e.expected)
-    if not size or rms >= _MOST * size or spread > 30:  # noqa: PLR2004  # of a normal's, 5 to 6
+    noise, size = rms(e.error), rms(e.expected)
+    spread = float(np.abs(e.error).max()) / noise
+    if not size or noise >= _MOST * size or spread > 30:  # noqa: PLR2004  # of a normal's, 5 to 6
         return ""
-    return f"spread like noise, {rms / size:.1e} of the values: rounding, not a rule"
+    share = f"spread like noise, {noise / size:.1e} of the values"
+    if noise <= _ROUNDED * size:
+        return f"{share}: rounding, not a rule"
+    return f"{share}: other weights or inputs, another formula, or weights of few bits"
 
 
 _RULES: tuple[Callable[[_Error], str], ...] = (
     _nothing,
+    _near,
     _moved,
     _half_precision,
     _few_elements,
@@ -341,44 +384,8 @@ _RULES: tuple[Callable[[_Error], str], ...] = (
 )
 
 
-def _rms(values: np.ndarray) -> float:
-    return math.sqrt(float(np.mean(np.square(values))))
-
-
-def _rms_along(values: np.ndarray, axis: int) -> np.ndarray:
-    others = tuple(a for a in range(values.ndim) if a != axis)
-    return np.asarray(np.sqrt(np.mean(np.square(values), axis=others)))
-
-
 def _same(e: _Error, one: np.ndarray, two: np.ndarray) -> bool:
     """Whether two arrays agree as well as the whole should and does not."""
-    rms = _rms(one - two)
-    return rms <= max(e.right, 1e-6 * _rms(e.expected)) and rms < _FEW * _rms(e.error)
-
-
-def _fit(expected: np.ndarray, actual: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return each row's factor by least squares, and what it leaves, relative."""
-    power = np.sum(expected * expected, axis=1)
-    power = np.where(power, power, 1.0)
-    scale = np.sum(expected * actual, axis=1) / power
-    left = np.sum((actual - scale[:, None] * expected) ** 2, axis=1)
-    return scale, np.sqrt(left / np.maximum(power, np.finfo(np.float64).tiny))
-
-
-def _centred(values: np.ndarray, count: int) -> np.ndarray:
-    rows = values.reshape(count, -1)
-    return np.asarray(rows - rows.mean(axis=1, keepdims=True))
-
-
-def _channel_axes(values: np.ndarray) -> Iterator[int]:
-    if values.ndim > _AXES:
-        yield 1
-    elif values.ndim > 1:
-        yield values.ndim - 1
-
-
-def _by_group(values: np.ndarray) -> tuple[int, ...]:
-    """Items and groups of 32, as GroupNorm has them, if the channels divide."""
-    if values.ndim > _AXES and values.shape[1] % 32 == 0:
-        return (values.shape[0], 32)
-    return ()
+    apart = rms(one - two)
+    enough = max(e.right, 1e-6 * rms(e.expected))
+    return apart <= enough and apart < _FEW * rms(e.error)

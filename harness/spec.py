@@ -26,6 +26,10 @@ PROFILES = (
     "large-mean",
     "boundary",
 )
+VARIED = "varied"
+"""Profile of samples that are drawn by their own `Sample.knobs`; `parity tune` makes
+them, and the worst that it finds are kept beside the suite."""
+
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*")
 
 
@@ -233,11 +237,14 @@ class Sample:
     """One set of inputs: a profile, its index, the sizes and the seed.
 
     Attributes:
-        profile: One of `PROFILES`.
+        profile: One of `PROFILES`, or `VARIED`.
         index: Which of the profile's draws; realistic steps through timesteps.
         shapes: Sorted ``(symbol, size)`` pairs.
         seed: Seed of the draw; the drawn arrays are stored, not redrawn.
         layers: Whether intermediate values are compared, or outputs alone.
+        knobs: Of a varied sample: sorted pairs of a knob's name, as `varied` reads
+            it, and where it stands.
+        label: Its id, where index and profile do not tell it from another's.
 
     """
 
@@ -246,16 +253,18 @@ class Sample:
     shapes: tuple[tuple[str, int], ...]
     seed: int = 0
     layers: bool = True
+    knobs: tuple[tuple[str, float], ...] = ()
+    label: str = ""
 
     def __post_init__(self) -> None:
-        if self.profile not in PROFILES:
+        if self.profile not in (*PROFILES, VARIED):
             msg = f"profile must be one of {PROFILES}, got {self.profile!r}."
             raise SpecError(msg)
 
     @property
     def id(self) -> str:
         """Short name within a case, for example ``realistic-1``."""
-        return f"{self.profile}-{self.index}"
+        return self.label or f"{self.profile}-{self.index}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

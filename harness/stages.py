@@ -31,6 +31,7 @@ PRELOAD = {
         "harness.warm",
     ),
     "mnn": ("harness.backends.mnn", "harness.candidate", "harness.warm"),
+    "tune": ("diffusers", "transformers", "harness.tuning.stage", "harness.warm"),
     "pipeline": ("diffusers", "transformers", "harness.e2e.stage", "harness.warm"),
 }
 """Host to what its jobs need; imported once, forked for each job."""
@@ -113,3 +114,10 @@ def run_chain(given: ChainRun) -> dict[str, Any]:
     from harness.e2e import stage
 
     return stage.run_chain(given)
+
+
+def tune(plan: object) -> object:
+    """Measure a component on many inputs (`tune`); see `harness.tuning.plan`."""
+    from harness.tuning import stage
+
+    return stage.measure_component(plan)  # type: ignore[arg-type]  # plans lie above

@@ -49,6 +49,8 @@ from harness.matrix import (
 )
 from harness.spec import EXPORTERS, Case, Component, ExportSettings, Source
 from harness.toml_file import Table, TomlFile, did_you_mean
+from harness.worst_inputs import FILE as WORST_INPUTS
+from harness.worst_inputs import with_worst
 
 if TYPE_CHECKING:
     from _pytest.mark import ParameterSet
@@ -226,6 +228,7 @@ def load_suite(path: Path) -> Suite:
         drawn = [sample for case in chosen for sample in case.samples]
         check_used(component.name, own, drawn, drawing)
         cases += chosen
+    cases = with_worst(cases, path.parent / WORST_INPUTS)
     of = {case.component.recipe: case for case in reversed(cases)}
 
     def kin(seat: str) -> Case:

@@ -44,7 +44,7 @@ def prepare(
 
     """
     ask_device(device)
-    work = _Work(Store(root=root), component, settings, device)
+    work = Work(Store(root=root), component, settings, device)
     for group in groups:
         for sample in group.samples:
             work.inputs(sample)
@@ -73,7 +73,7 @@ def ask_device(device: Device) -> None:
         raise StageError(msg, outcome=Outcome.FELL_BACK)
 
 
-class _Work:
+class Work:
     """One component's torch stages; what they share is made when first needed."""
 
     def __init__(
@@ -92,6 +92,8 @@ class _Work:
         self._exports: dict[Group, Exported] = {}
 
     def inputs(self, sample: Sample) -> Entry:
+        """Return a sample's drawn arrays, drawing them if they are missing."""
+
         def build(folder: Path) -> Mapping[str, object]:
             self._say("drawing", sample.id)
             for name, value in draw(self.component, sample).items():
@@ -101,6 +103,8 @@ class _Work:
         return self._timed("inputs", inputs_key(self.component, sample), build)
 
     def export(self, group: Group) -> Entry:
+        """Return the graph that serves a group, exporting it if it is missing."""
+
         def build(folder: Path) -> Mapping[str, object]:
             self._exports[group] = self._export(group, folder)
             return {}
@@ -109,15 +113,12 @@ class _Work:
         return self._timed("onnx", key, build)
 
     def reference(self, group: Group, sample: Sample) -> Entry:
+        """Return a sample's recorded reference, recording it if it is missing."""
         inputs = self.inputs(sample)
 
         def build(folder: Path) -> Mapping[str, object]:
-            if group not in self._exports:
-                # The graph was in the store; its program has to be made again.
-                with TemporaryDirectory() as scratch:
-                    self._exports[group] = self._export(group, Path(scratch))
+            exported = self.exported(group)
             self._say("recording", f"float32 and float64, {sample.id}")
-            exported = self._exports[group]
             return record_reference(
                 self.module,
                 exported.program,
@@ -132,6 +133,13 @@ class _Work:
         graph = onnx_key(self.component, self.settings, dict(group.shapes))
         key = reference_key(graph, inputs, self.device, layers=sample.layers)
         return self._timed("reference", key, build)
+
+    def exported(self, group: Group) -> Exported:
+        """Return a group's program; the graph may be in the store, it is not."""
+        if group not in self._exports:
+            with TemporaryDirectory() as scratch:
+                self._exports[group] = self._export(group, Path(scratch))
+        return self._exports[group]
 
     @property
     def module(self) -> torch.nn.Module:

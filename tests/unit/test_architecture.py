@@ -21,14 +21,15 @@ LAYERS = (
     # nouns, files, child processes
     ("spec", "toml_file", "digest", "job", "comparison"),
     ("tolerance",),
-    ("entry", "isolate", "gaps", "align", "matrix", "components.*"),
+    ("entry", "isolate", "gaps", "align", "matrix", "components.*", "worst_inputs"),
     ("groups", "deployed", "hub", "backends", "e2e.plan", "e2e.attribution"),
     ("scope", "excerpt"),
     ("policy",),
+    ("varied",),
     ("store", "trace", "keys", "inputs", "e2e.tables"),
     ("suite", "ranges"),
     # measure
-    ("kernel",),
+    ("kernel", "residuals"),
     ("compare", "signatures"),
     ("warm",),
     # judge
@@ -51,7 +52,7 @@ LAYERS = (
     ("progress", "runner"),
     ("release.*",),
     ("conclude", "around"),
-    ("explain", "repro"),
+    ("explain", "repro", "tuning.*"),
     ("parity_session", "explained"),
     # people
     ("plugin", "commands.words"),
@@ -64,27 +65,31 @@ LAYERS = (
 ANSWERED_BY = {
     "stages": (
         *("torch_stage", "deploy_stage", "excerpt_stage", "candidate", "isolated"),
-        "e2e.stage",
+        *("e2e.stage", "tuning.stage"),
     )
 }
 
 # Who may import what is heavy, at the top of the file or in a function.
 HOMES = {
     "numpy": (
-        *("spec", "trace", "digest", "store", "inputs", "align", "gaps", "suite"),
+        *(
+            "spec",
+            "trace",
+            "digest",
+            "store",
+            "inputs",
+            "varied",
+            "align",
+            "gaps",
+            "suite",
+        ),
         *("backends", "backends.*", "components.*", "program", "reference"),
         *("kernel", "compare", "warm", "export", "graph", "convert"),
         *("torch_stage", "candidate", "isolated", "e2e.*"),
-        *(
-            "report.*",
-            "doctor.child",
-            "segments",
-            "excerpt_stage",
-            "signatures",
-            "attributes",
-        ),
-        *("ranges", "repro"),
+        *("report.*", "doctor.child", "segments", "excerpt_stage", "residuals"),
+        *("signatures", "attributes", "ranges", "repro", "tuning.*"),
     ),
+    "hypothesis": ("tuning.strategies", "tuning.search"),
     "numba": ("kernel", "compare", "doctor.child"),
     "torch": (
         *("components.*", "program", "reference", "export", "backends.pytorch"),

@@ -10,7 +10,7 @@ from harness.errors import StageError
 from harness.outcome import Outcome
 from harness.probes import Kind, Probe
 from harness.store import Store
-from harness.trace import OUTPUT, TraceWriter
+from harness.trace import OUTPUT, TraceWriter, open_trace
 
 RNG = np.random.default_rng(0)
 TOKENS = RNG.normal(size=(2, 3, 8)).astype(np.float32)
@@ -57,7 +57,8 @@ def reading(tmp_path):
 
 @pytest.fixture
 def watcher(reading):
-    return candidate.Watcher(reading, PROBES)
+    trace = open_trace(reading.reference.path)
+    return candidate.Watcher(reading.sample, trace, PROBES)
 
 
 def rows_of(watcher):

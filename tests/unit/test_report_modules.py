@@ -64,7 +64,8 @@ def test_an_inherited_error_is_told_from_an_operators_own(judged):
 
 
 def test_what_is_out_of_tolerance_is_shown_to_the_end_and_the_rest_is_not(judged):
-    lines = [line.text for line in module_lines(*judged(*ROWS, *OWN), depth=1)]
+    made, verdicts = judged(*ROWS, *OWN)
+    lines = [line.text for line in module_lines(made, verdicts, depth=1)]
 
     assert lines[0] == "unet/mnn/fp32: 4 values by module, 2 out of tolerance"
     names = [line.split()[4:] for line in lines[2:]]
@@ -72,6 +73,7 @@ def test_what_is_out_of_tolerance_is_shown_to_the_end_and_the_rest_is_not(judged
 
 
 def test_without_isolated_runs_the_own_column_is_empty(judged):
-    lines = [line.text for line in module_lines(*judged(*ROWS), depth=1)]
+    made, verdicts = judged(*ROWS)
+    lines = [line.text for line in module_lines(made, verdicts, depth=1)]
 
     assert all(line.split()[1] == "-" for line in lines[2:])

@@ -104,8 +104,18 @@ def test_float16_loses_what_is_beyond_its_range():
     assert "float16 overflows" in signature(large, actual, FLOOR, "aten.mul.Tensor")
 
 
+def test_a_value_in_the_place_of_another_is_named():
+    other = RNG.normal(size=X.shape).astype(np.float32)
+    near = {"skip": other}
+
+    assert "it is skip" in signature(X, other, FLOOR, "aten.add.Tensor", near)
+    assert "skip is missing" in signature(X + other, X, FLOOR, "aten.add.Tensor", near)
+    twice = X + np.float32(2) * other
+    assert "once too often" in signature(X + other, twice, FLOOR, "aten.add", near)
+
+
 def test_ids_that_went_through_float16_are_recognised():
-    ids = np.array([[49407, 3001, 5]])
+    ids = np.arange(2049, 4097, 2).reshape(8, -1)
     through = ids.astype(np.float16).astype(np.int64)
 
     assert "rounded to float16" in signature(ids, through, None, "placeholder")

@@ -1,0 +1,165 @@
+"""Find a planted fault's operator: ours, PyTorch's verification, and bisection.
+
+    python benchmarks/bench_localise.py [--store DIR]
+
+Two faults in digits' text encoder. An epsilon of a LayerNormalization in the exported
+graph: ours beside ``torch.onnx.verification.verify_onnx_program`` with
+``compare_intermediates=True``, which sees ONNX alone. The converter's
+``--transformerFuse``, which is wrong for every batch item but the first: ours beside
+bisection by reconversion, which is what MNN's own debugging script does: cut the graph
+at a value, convert the cut, run it, and hold it against ONNX Runtime within 1 %.
+Ours is timed from a cold start of its child processes, with a warm store.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from bare import verify_planted
+
+from harness import export_files
+from harness.convert import MODEL, convert_mnn
+from harness.isolate import Host
+from harness.trace import load_inputs
+from tests.faults.catalogue import FAULTS
+from tests.faults.planting import plant
+from tests.faults.stand import Stand
+
+FAULT = "layer-norm-epsilon-large"
+FUSED = "fused"
+ONE_PERCENT = 0.01
+TIMEOUT_S = 3600.0
+
+
+def ours_in_graph(root: Path) -> tuple[float, str]:
+    """Return seconds and the operator named, for the fault in the graph."""
+    fault = next(fault for fault in FAULTS if fault.name == FAULT)
+    with Stand(root) as stand:
+        plant(stand, fault, "onnxruntime")  # makes the store warm
+    start = time.perf_counter()
+    with Stand(root) as stand:
+        trial = plant(stand, fault, "onnxruntime")
+    first = trial.verdicts[0].first
+    return time.perf_counter() - start, first.row.probe if first else "nothing"
+
+
+def ours_in_converter(root: Path) -> tuple[float, str]:
+    """Return seconds and the operator named, for the fault of the converter."""
+    with Stand(root) as stand:
+        stand.deployed(stand.case("text_encoder", "mnn", FUSED))
+    start = time.perf_counter()
+    with Stand(root) as stand:
+        trial = stand.run(stand.case("text_encoder", "mnn", FUSED))
+    first = trial.verdicts[0].first
+    return time.perf_counter() - start, first.row.probe if first else "nothing"
+
+
+def bisected(root: Path) -> tuple[float, str, int]:
+    """Return seconds, the value named and conversions, by cutting and converting."""
+    import onnx
+    import onnxruntime as ort
+
+    from harness.backends.mnn import open_session
+    from harness.spec import Device
+
+    with Stand(root) as stand:
+        case = stand.case("text_encoder", "mnn", FUSED)
+        graph, readings = stand.exported(case)
+    two = next(r for r in readings if r.sample.startswith("realistic-1"))
+    feeds = load_inputs(two.inputs, case.component)
+    path = graph.file(export_files.MODEL)
+    extractor = onnx.utils.Extractor(onnx.shape_inference.infer_shapes(onnx.load(path)))
+    known = extractor.vimap
+    values = [
+        name
+        for node in extractor.graph.node
+        for name in node.output
+        if name in known and _is_float(known[name])
+    ]
+    names = [spec.name for spec in case.component.inputs]
+    conversions = 0
+
+    def differs(value: str) -> bool:
+        nonlocal conversions
+        conversions += 1
+        with tempfile.TemporaryDirectory() as scratch:
+            folder = Path(scratch)
+            onnx.save(extractor.extract_model(names, [value]), folder / "cut.onnx")
+            session = ort.InferenceSession(str(folder / "cut.onnx"))
+            (expected,) = session.run([value], feeds)
+            convert_mnn(
+                folder / "cut.onnx",
+                FUSED,
+                (),
+                folder,
+                component="cut",
+                probes=(),
+                inputs=names,
+                outputs=[value],
+                native=None,
+            )
+            with open_session(folder / MODEL, Device(), [value]) as made:
+                actual = made.run(feeds)[value]
+        limit = ONE_PERCENT * float(np.abs(expected).max())
+        return bool(np.abs(actual.reshape(expected.shape) - expected).max() > limit)
+
+    start = time.perf_counter()
+    low, high = 0, len(values) - 1
+    while low < high:
+        middle = (low + high) // 2
+        if differs(values[middle]):
+            high = middle
+        else:
+            low = middle + 1
+    return time.perf_counter() - start, values[low], conversions
+
+
+def _is_float(value: object) -> bool:
+    return value.type.tensor_type.elem_type == 1  # type: ignore[attr-defined]  # ONNX's FLOAT
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--store", type=Path, help="a store to use and keep")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        root = arguments.store or Path(scratch)
+        took, named = ours_in_graph(root)
+        print(f"{FAULT}: ours {took:.2f} s, names {named}", flush=True)
+        with Stand(root) as stand:
+            case = stand.case("text_encoder", "onnxruntime")
+        two = next(s for s in case.samples if dict(s.shapes)["batch"] == 2)
+        with Host("torch", ("diffusers", "transformers", "onnxscript")) as host:
+            result = host.run(
+                verify_planted,
+                case.component,
+                replace(case.export, attention="eager"),
+                two,
+                FAULT,
+                timeout_s=TIMEOUT_S,
+                label="verification",
+            )
+        theirs, word, values = result.value
+        print(
+            f"  torch.onnx.verification {theirs:.2f} s, {values} values, names {word}"
+        )
+        print(f"  ratio {theirs / took:.1f}", flush=True)
+        took, named = ours_in_converter(root)
+        print(f"--transformerFuse: ours {took:.2f} s, names {named}", flush=True)
+        cut, word, conversions = bisected(root)
+        print(f"  bisection {cut:.2f} s, {conversions} conversions, names {word}")
+        print(f"  ratio {cut / took:.1f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,146 @@
+"""`parity tune`; what it does is in `harness.tuning.command`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from harness.commands.words import STORE, print_lines
+from harness.errors import SpecError
+
+_FOLDER = click.Path(path_type=Path)
+
+
+@click.command()
+@click.argument("components", nargs=-1)
+@click.option(
+    "--suite",
+    type=_FOLDER,
+    help="The suite, or the folder that it stands in; else parity.toml here.",
+)
+@STORE
+@click.option(
+    "--samples",
+    default=200,
+    show_default=True,
+    type=click.IntRange(min=1),
+    help="Independent draws of each family of inputs.",
+)
+@click.option(
+    "--search",
+    "searched",
+    default=60,
+    show_default=True,
+    type=click.IntRange(min=0),
+    help="Further draws of each, led by the worst found.",
+)
+@click.option(
+    "--layers",
+    default=59,
+    show_default=True,
+    type=click.IntRange(min=0),
+    help="Draws of each whose layers are compared too.",
+)
+@click.option("--seed", default=0, show_default=True, help="Of all draws.")
+@click.option(
+    "--headroom",
+    "factor",
+    default=2.0,
+    show_default=True,
+    help="How many times the worst error a bound leaves room for.",
+)
+@click.option(
+    "--headroom-db",
+    "decibels",
+    default=3.0,
+    show_default=True,
+    help="The same for signal to error ratios.",
+)
+@click.option("--mnn-convert", default="", help="A native MNNConvert to use.")
+@click.option(
+    "--from",
+    "earlier",
+    default="",
+    metavar="TUNING",
+    help="Propose from an earlier tuning's record; nothing is run.",
+)
+@click.option("--write", is_flag=True, help="Write what is shown.")
+@click.option(
+    "--allow-looser",
+    is_flag=True,
+    help="Also loosen, where too little headroom is left; needs --why.",
+)
+@click.option("--why", default="", help="The reason, written beside the bound.")
+@click.option(
+    "--check",
+    "checked",
+    default="",
+    metavar="RUN",
+    help="Say what in a run, or a tuning, has moved towards its limit; exit 1.",
+)
+@click.option(
+    "--runs", default="reports/runs", show_default=True, help="Where runs are."
+)
+@click.option(
+    "--into",
+    default="reports/tuning",
+    show_default=True,
+    type=_FOLDER,
+    help="Where tunings are recorded.",
+)
+def tune(  # one option each
+    *,
+    components: tuple[str, ...],
+    suite: Path | None,
+    store: str,
+    samples: int,
+    searched: int,
+    layers: int,
+    seed: int,
+    factor: float,
+    decibels: float,
+    mnn_convert: str,
+    earlier: str,
+    write: bool,
+    allow_looser: bool,
+    why: str,
+    checked: str,
+    runs: str,
+    into: Path,
+) -> int:
+    """Find the tolerances that a healthy build of COMPONENTS needs; all, if none.
+
+    Each case runs over many inputs: the suite's own, independent draws, and a
+    search for the worst. What it proposes is shown as a diff.
+    """
+    from harness.suite import load_suite
+    from harness.tuning import command
+    from harness.tuning.extent import Headroom
+    from harness.tuning.plan import Effort
+    from harness.tuning.recorded import load_tuning
+    from harness.tuning.tuner import Asked
+
+    if checked:
+        if earlier or write or components:
+            msg = "--check takes a run or a tuning alone; nothing is tuned by it."
+            raise SpecError(msg)
+        moved = load_suite(suite) if suite else None
+        return command.check(checked, Path(runs).expanduser(), into, moved, print_lines)
+    wanted = command.Wanted(
+        headroom=Headroom(factor=factor, decibels=decibels),
+        allow_looser=allow_looser,
+        why=why,
+        write=write,
+    )
+    if earlier:
+        tuning = load_tuning(into, earlier)
+        loaded = load_suite(suite or Path(tuning.suite))
+        if components:
+            tuning = command.only(tuning, loaded, components)
+        return command.show_tuning(loaded, tuning, wanted, print_lines)
+    effort = Effort(samples=samples, searched=searched, layers=layers, seed=seed)
+    asked = Asked(effort=effort, store=store, mnn_convert=mnn_convert)
+    loaded = load_suite(suite or Path("parity.toml"))
+    tuning, failed = command.run_tuning(loaded, components, asked, into)
+    return command.show_tuning(loaded, tuning, wanted, print_lines, failed)

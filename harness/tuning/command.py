@@ -1,0 +1,188 @@
+"""`parity tune`, below its options: tune or read, propose, show, write; or check."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+
+from harness.conclude import judged_again
+from harness.errors import SpecError, SuiteError
+from harness.progress import ProgressLines, moves
+from harness.report.judged import CaseVerdict
+from harness.report.run_folder import load_report
+from harness.report.text import Line
+from harness.runner import Judge, Settings
+from harness.spec import Case
+from harness.suite import Suite, load_suite
+from harness.tuning.drift import drifts
+from harness.tuning.extent import Headroom
+from harness.tuning.keep import worst_inputs_text
+from harness.tuning.proposal import propose
+from harness.tuning.ratchet import Edit, edit
+from harness.tuning.recorded import FILE, Tuning, find_tuning, load_tuning, save_tuning
+from harness.tuning.screen import (
+    beyond_lines,
+    drift_lines,
+    edit_lines,
+    noise_lines,
+    trade_lines,
+    tuning_lines,
+)
+from harness.tuning.tuner import Asked, tune
+from harness.worst_inputs import FILE as WORST_INPUTS
+
+Show = Callable[[Iterable[Line]], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What is to become of the measurements.
+
+    Attributes:
+        headroom: What a bound leaves free.
+        allow_looser: Whether bounds may move outwards.
+        why: The reason for that.
+        write: Whether to write, or only to show.
+
+    """
+
+    headroom: Headroom
+    allow_looser: bool = False
+    why: str = ""
+    write: bool = False
+
+    def __post_init__(self) -> None:
+        if self.allow_looser and not self.why.strip():
+            msg = 'loosening needs its reason: --why "GroupNorm sums in another order".'
+            raise SpecError(msg)
+
+
+def run_tuning(
+    suite: Suite, patterns: Sequence[str], asked: Asked, folder: Path
+) -> tuple[Tuning, tuple[str, ...]]:
+    """Measure the chosen cases, show how far it is on stderr, and record it.
+
+    Raises:
+        ParityError: Nothing could be measured, or the record cannot be written.
+
+    """
+    cases = [case for case in suite.select(patterns) if isinstance(case, Case)]
+    if not cases:
+        msg = "pipelines are not tuned; name a component or its case."
+        raise SuiteError(msg)
+    progress = ProgressLines(sys.stderr, live=moves(sys.stderr))
+    try:
+        now = datetime.now().astimezone()
+        tuning, failed = tune(suite, cases, asked, now, progress.tell)
+    finally:
+        progress.close()
+    save_tuning(tuning, folder / tuning.id)
+    return tuning, failed
+
+
+def show_tuning(
+    suite: Suite,
+    tuning: Tuning,
+    wanted: Wanted,
+    show: Show,
+    failed: Sequence[str] = (),
+) -> int:
+    """Show what is proposed, write it if asked, and return the exit code.
+
+    Raises:
+        ParityError: The tolerances cannot be changed, and nothing is.
+
+    """
+    judge = Judge.of(suite, Settings())
+    tuning = _of_suite(tuning, suite)
+    proposals = propose(
+        tuning, judge, wanted.headroom, allow_looser=wanted.allow_looser
+    )
+    cases = list(tuning.cases.values())
+    edits = (
+        edit(judge.policy, tuning, proposals, wanted.headroom, wanted.why),
+        _worst_inputs(suite, tuning, judge),
+    )
+    show(tuning_lines(tuning, proposals, failed))
+    show(noise_lines(cases))
+    show(trade_lines(cases))
+    show(beyond_lines(proposals))
+    if wanted.write:
+        for one in edits:
+            if one.diff:
+                one.write()
+    show(edit_lines(edits, written=wanted.write, tuning=tuning))
+    return 2 if failed else 0
+
+
+def check(
+    name: str, runs: Path, tunings: Path, moved_to: Suite | None, show: Show
+) -> int:
+    """Say which checks of a run or a tuning have moved; 1 if one has.
+
+    Raises:
+        ParityError: There is neither, or its suite is gone.
+
+    """
+    of, verdicts = _verdicts(name, runs, tunings, moved_to)
+    moved = list(drifts(verdicts, Headroom()))
+    show(drift_lines(moved, len(verdicts), of))
+    return 1 if moved else 0
+
+
+def _verdicts(
+    name: str, runs: Path, tunings: Path, moved_to: Suite | None
+) -> tuple[str, list[CaseVerdict]]:
+    if (tunings / name / FILE).is_file() or Path(name, FILE).is_file():
+        tuning = load_tuning(tunings, str(find_tuning(tunings, name)))
+        suite = moved_to or load_suite(Path(tuning.suite))
+        judge = Judge.of(suite, Settings())
+        tuning = _of_suite(tuning, suite)
+        verdicts = [
+            judge.check(case.record, what)
+            for case in tuning.cases.values()
+            for what in dict.fromkeys(row.what for row in case.record.rows)
+        ]
+        return f"tuning {tuning.id}", verdicts
+    report = load_report(runs, name)
+    verdicts, _ = judged_again(report, Settings(), moved_to)
+    return f"run {report.id}", verdicts
+
+
+def only(tuning: Tuning, suite: Suite, patterns: Sequence[str]) -> Tuning:
+    """Return a tuning of some of its cases.
+
+    Raises:
+        SuiteError: A pattern means no case, or none that was tuned.
+
+    """
+    ids = {case.id for case in suite.select(patterns)}
+    cases = {name: case for name, case in tuning.cases.items() if name in ids}
+    if not cases:
+        msg = f"tuning {tuning.id} has no case of {', '.join(patterns)}."
+        raise SuiteError(msg)
+    return replace(tuning, cases=cases)
+
+
+def _of_suite(tuning: Tuning, suite: Suite) -> Tuning:
+    """Return a tuning without cases that the suite no longer has.
+
+    Raises:
+        SuiteError: None is left.
+
+    """
+    ids = {case.id for case in suite.cases}
+    cases = {name: case for name, case in tuning.cases.items() if name in ids}
+    if not cases:
+        msg = f"{suite.path} has no case of tuning {tuning.id}; give its --suite."
+        raise SuiteError(msg)
+    return replace(tuning, cases=cases)
+
+
+def _worst_inputs(suite: Suite, tuning: Tuning, judge: Judge) -> Edit:
+    path = suite.path.parent / WORST_INPUTS
+    old = path.read_text(encoding="utf-8") if path.is_file() else ""
+    return Edit(path=path, old=old, new=worst_inputs_text(path, tuning, judge.gaps))

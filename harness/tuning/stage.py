@@ -1,0 +1,283 @@
+"""Measure one component's cases on many inputs; runs in a child process.
+
+The reference of an input is recorded once, into a scratch folder, and every case is
+held against it there: only extents come back.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property, partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+
+from harness.align import coverage_of, wanted_values
+from harness.backends import Session, load_backend
+from harness.candidate import Watcher, check_artifact, output_rows
+from harness.compare import compare
+from harness.deployed import Deployed
+from harness.errors import StageError
+from harness.inputs import draw
+from harness.isolate import report_progress
+from harness.outcome import Outcome
+from harness.probes import Probe, load_probes
+from harness.reference import record_reference
+from harness.report.record import OUTPUTS, Row
+from harness.spec import VARIED, Device, Sample
+from harness.store import Store
+from harness.torch_stage import Work, ask_device
+from harness.trace import OUTPUT, Trace, open_trace
+from harness.tuning.plan import Candidate, Findings, Plan, Tried
+from harness.tuning.points import REALISTIC, Shapes, Space, baked, independent
+from harness.tuning.search import Known, note, search
+from harness.tuning.tally import Tally
+
+if TYPE_CHECKING:
+    Arrays = Mapping[str, np.ndarray]
+
+THREADS = (1, 4)
+"""Thread counts that outputs are also made with."""
+
+
+def measure_component(plan: Plan) -> Findings:
+    """Try every input that the plan asks for.
+
+    Raises:
+        StageError: A file is damaged, or a runtime refuses it or a run.
+
+    """
+    start = time.perf_counter()
+    ask_device(plan.reference)
+    with _Bench(plan) as bench:
+        bench.measure()
+        return Findings(
+            tried=tuple(bench.tried.values()),
+            overflowed=tuple(bench.overflowed),
+            cases={case: tally.measured() for case, tally in bench.tallies.items()},
+            took_s=time.perf_counter() - start,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Drawn:
+    """One sample with its inputs, and its reference in the scratch folder."""
+
+    sample: Sample
+    feeds: Arrays
+    trace: Trace
+
+
+class _Bench:
+    """The network, its deployed files loaded, and what was found so far."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.tried: dict[str, Tried] = {}
+        self.overflowed: list[str] = []
+        self.tallies = {c.case: Tally(c.limit) for c in plan.candidates}
+        self._space = Space(
+            component=plan.component, shapes=plan.shapes, seed=plan.effort.seed
+        )
+        store = Store(root=plan.root)
+        self._work = Work(store, plan.component, plan.export, plan.reference)
+        self._stack = ExitStack()
+        self._sessions: dict[tuple[str, Shapes], Session] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    @cached_property
+    def _scratch(self) -> Path:
+        return Path(self._stack.enter_context(TemporaryDirectory()))
+
+    def measure(self) -> None:
+        """Go through outputs, then where they are worst, layers and circumstances."""
+        plan, effort = self.plan, self.plan.effort
+        wide = tuple(c for c in plan.candidates if c.wide)
+        for sample in plan.suite:
+            self._outputs(sample, self._asked(sample), "suite")
+        for family, candidates in ((REALISTIC, plan.candidates), (VARIED, wide)):
+            if not candidates:
+                continue
+            known: Known = {}
+            for sample in independent(self._space, family, effort.samples):
+                note(known, sample, self._outputs(sample, candidates, "independent"))
+            measure = partial(self._outputs, candidates=candidates, why="searched")
+            search(self._space, family, effort.searched, measure, known)
+        if len(self.overflowed) == len(self.tried):
+            msg = (
+                f"{plan.component.name}: PyTorch's own outputs are finite on none of "
+                f"{len(self.tried)} inputs, so nothing can be held against them."
+            )
+            raise StageError(msg, outcome=Outcome.REFERENCE)
+        self._layers(wide)
+        self._noise()
+
+    def _asked(self, sample: Sample) -> tuple[Candidate, ...]:
+        """Return the candidates that a sample of the suite is for."""
+        return tuple(
+            c for c in self.plan.candidates if c.wide or sample.profile == REALISTIC
+        )
+
+    def _outputs(
+        self, sample: Sample, candidates: Iterable[Candidate], why: str
+    ) -> dict[str, float]:
+        """Hold outputs against the reference; return a score for each case."""
+        if sample.id in self.tried:
+            return {}
+        self.tried[sample.id] = Tried(sample=sample, why=why)
+        self._say(f"{len(self.tried)} inputs, {why} {sample.profile}")
+        drawn = self._drawn(sample, layers=False)
+        if drawn is None:
+            return {}
+        scores = {}
+        for candidate in candidates:
+            made = self._session(candidate, sample).run(drawn.feeds)
+            rows = output_rows(sample.id, made, drawn.trace)
+            usage = self.tallies[candidate.case].outputs(rows)
+            scores[candidate.case] = float(np.log10(max(usage, 1e-12)))
+        return scores
+
+    def _drawn(self, sample: Sample, *, layers: bool) -> _Drawn | None:
+        """Record the reference of one sample; None where it is not finite itself."""
+        group = self.plan.groups[baked(sample.shapes, self.plan.export)]
+        exported = self._work.exported(group)
+        feeds = draw(self.plan.component, sample)
+        for old in self._scratch.iterdir():
+            old.unlink()
+        record_reference(
+            self._work.module,
+            exported.program,
+            self.plan.component,
+            feeds,
+            self._scratch,
+            device=self.plan.reference.device,
+            layers=layers,
+            wanted={p.name for p in wanted_values(exported.probes).values()},
+        )
+        trace = open_trace(self._scratch)
+        names = [OUTPUT + spec.name for spec in self.plan.component.outputs]
+        if not all(np.isfinite(trace[name]).all() for name in names):
+            if sample.id not in self.overflowed:
+                self.overflowed.append(sample.id)
+            return None
+        return _Drawn(sample=sample, feeds=feeds, trace=trace)
+
+    def _layers(self, wide: Sequence[Candidate]) -> None:
+        """Compare layers where the suite does, on some draws and on the worst."""
+        every = self.plan.candidates
+        wanted: dict[str, tuple[Candidate, ...]] = {}
+        for tried in self.tried.values():
+            sample = tried.sample
+            if tried.why == "suite" and sample.layers:
+                wanted[sample.id] = self._asked(sample)
+        for family, candidates in ((REALISTIC, every), (VARIED, tuple(wide))):
+            draws = [
+                tried.sample.id
+                for tried in self.tried.values()
+                if tried.why == "independent" and tried.sample.profile == family
+            ]
+            for name in draws[: self.plan.effort.layers]:
+                wanted[name] = tuple(candidates)
+        for tally in self.tallies.values():
+            # What is worst for one build is near that for its kin, in layers at least.
+            sample = self.tried[tally.worst].sample
+            wanted[sample.id] = self._asked(sample)
+        for done, (name, candidates) in enumerate(wanted.items(), start=1):
+            self._say(f"layers of {name}, {done} of {len(wanted)}")
+            drawn = self._drawn(self.tried[name].sample, layers=True)
+            if drawn is None:
+                continue
+            for candidate in candidates:
+                self._watch(candidate, drawn, moved=done <= self.plan.effort.noise)
+
+    def _watch(self, candidate: Candidate, drawn: _Drawn, *, moved: bool) -> None:
+        file = self._file(candidate, drawn.sample)
+        probes: tuple[Probe, ...] = load_probes(file.probes)
+        watcher = Watcher(drawn.sample.id, drawn.trace, probes)
+        session = self._session(candidate, drawn.sample)
+        made = session.watch(drawn.feeds, watcher.sizes, watcher.on_value)
+        tally = self.tallies[candidate.case]
+        coverage = asdict(coverage_of(probes, watcher.compared))
+        tally.layers(drawn.sample.id, watcher.rows(), coverage)
+        if moved:
+            # Watching takes the optimiser away, which is the other end of its levels.
+            tally.noise("watched", self._moved(candidate, drawn, made))
+
+    def _noise(self) -> None:
+        """Make outputs again, and with other thread counts; these bound as well."""
+        first = list(self.tried)
+        wanted: dict[str, list[Candidate]] = {}
+        for candidate in self.plan.candidates:
+            names = dict.fromkeys([self.tallies[candidate.case].worst, *first])
+            for name in list(names)[: self.plan.effort.noise]:
+                wanted.setdefault(name, []).append(candidate)
+        for name, candidates in wanted.items():
+            drawn = self._drawn(self.tried[name].sample, layers=False)
+            if drawn is None:
+                continue
+            for candidate in candidates:
+                self._say(f"repeats and threads of {candidate.case}")
+                self._repeat(candidate, drawn)
+
+    def _repeat(self, candidate: Candidate, drawn: _Drawn) -> None:
+        tally = self.tallies[candidate.case]
+        usual = self._session(candidate, drawn.sample).run(drawn.feeds)
+        tally.noise("repeat", self._moved(candidate, drawn, usual))
+        for threads in THREADS:
+            device = replace(candidate.device, threads=threads)
+            with self._open(candidate, drawn.sample, device) as session:
+                other = session.run(drawn.feeds)
+            tally.also(output_rows(drawn.sample.id, other, drawn.trace))
+            moved = self._moved(candidate, drawn, other)
+            tally.noise(f"threads {threads}", moved)
+
+    def _moved(self, candidate: Candidate, drawn: _Drawn, made: Arrays) -> list[Row]:
+        """Hold outputs against those of the session as deployed."""
+        usual = self._session(candidate, drawn.sample).run(drawn.feeds)
+        rows = output_rows(drawn.sample.id, made, drawn.trace)
+        return [
+            replace(
+                row,
+                comparison=compare(
+                    expected=usual[row.probe],
+                    actual=made[row.probe],
+                    floor_rms=drawn.trace.floor_rms(OUTPUT + row.probe),
+                ),
+            )
+            for row in rows
+            if row.what == OUTPUTS
+        ]
+
+    def _file(self, candidate: Candidate, sample: Sample) -> Deployed:
+        return candidate.files[baked(sample.shapes, self.plan.export)]
+
+    def _open(
+        self, candidate: Candidate, sample: Sample, device: Device
+    ) -> AbstractContextManager[Session]:
+        file = self._file(candidate, sample)
+        outputs = [spec.name for spec in self.plan.component.outputs]
+        path = file.artifact.file(file.model)
+        return load_backend(candidate.backend).open_session(path, device, outputs)
+
+    def _session(self, candidate: Candidate, sample: Sample) -> Session:
+        """Return the session of a file; the first use checks and loads it."""
+        key = (candidate.case, baked(sample.shapes, self.plan.export))
+        if key not in self._sessions:
+            check_artifact(self._file(candidate, sample).artifact)
+            opened = self._open(candidate, sample, candidate.device)
+            self._sessions[key] = self._stack.enter_context(opened)
+            self.tallies[candidate.case].ran(self._sessions[key].ran)
+        return self._sessions[key]
+
+    def _say(self, detail: str) -> None:
+        report_progress(f"tuning\t{self.plan.component.name}\t{detail}")

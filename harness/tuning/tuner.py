@@ -1,0 +1,248 @@
+"""Tune components of a suite: make what is missing, measure, and record it all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime
+from typing import cast
+
+import psutil
+
+from harness import export_files, stages
+from harness.convert import native_converter
+from harness.deployed import Deployed
+from harness.errors import StageError, SuiteError
+from harness.groups import sample_groups, samples_of
+from harness.makers import Makers
+from harness.outcome import Outcome
+from harness.policy import Policy
+from harness.report.record import OUTPUTS, CaseRecord
+from harness.runner import missing, open_store, path_of
+from harness.spec import Case
+from harness.suite import Suite
+from harness.tuning.plan import Candidate, Effort, Findings, Plan
+from harness.tuning.points import baked, is_wide, shapes_of
+from harness.tuning.recorded import CaseTuning, Tuning
+from harness.workshop import Progress, Workshop
+
+_TIMES_FILE = 3
+"""Memory of a loaded session over the size of its file, at most."""
+
+_INPUTS_A_LIMIT = 10
+"""Inputs that a stage's time limit is meant for; a tuning gets it so many times."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What the user asked for on the command line.
+
+    Attributes:
+        effort: How much is tried.
+        store: Folder of artifacts; empty for the default.
+        mnn_convert: Native converter; empty for one on PATH or the wheel's.
+
+    """
+
+    effort: Effort
+    store: str = ""
+    mnn_convert: str = ""
+
+
+def tune(
+    suite: Suite,
+    cases: Sequence[Case],
+    asked: Asked,
+    now: datetime,
+    on_progress: Callable[[Progress], None] | None = None,
+) -> tuple[Tuning, tuple[str, ...]]:
+    """Measure cases on many inputs.
+
+    Returns:
+        The tuning, and a sentence for each case that could not be measured.
+
+    Raises:
+        ParityError: Nothing could be measured, or the suite's files are wrong.
+
+    """
+    policy = Policy.load(suite.tolerances_path)
+    effort = asked.effort
+    inputs = 2 * (effort.samples + effort.searched) + 4 * effort.layers
+    limit_s = suite.limits.timeout_s * max(1, inputs / _INPUTS_A_LIMIT)
+    store = open_store(asked.store)
+    workshop = Workshop(limit_s, on_progress)
+    makers = Makers(store, workshop, native_converter(asked.mnn_convert or None))
+    found: dict[str, list[Findings]] = {}
+    failed: list[str] = []
+    try:
+        for together in _by_component(cases, failed):
+            try:
+                plan = _plan(makers, policy, together, effort)
+            except StageError as error:
+                failed.append(str(error))
+                continue
+            for part in _parts(plan):
+                found.setdefault(plan.component.name, []).extend(
+                    _measured(workshop, part, failed)
+                )
+    finally:
+        workshop.close()
+        store.sweep()
+    if not any(found.values()):
+        reason = failed[0] if failed else "no case was chosen."
+        msg = f"nothing could be tuned: {reason}"
+        raise SuiteError(msg)
+    return _tuning(suite, cases, effort, found, now), tuple(failed)
+
+
+def _by_component(cases: Sequence[Case], failed: list[str]) -> Iterator[list[Case]]:
+    together: dict[str, list[Case]] = {}
+    for case in cases:
+        if gone := missing(case):
+            failed.append(f"{case.id}: {gone[0]} is not installed.")
+        else:
+            together.setdefault(case.component.name, []).append(case)
+    yield from together.values()
+
+
+def _plan(
+    makers: Makers, policy: Policy, cases: Sequence[Case], effort: Effort
+) -> Plan:
+    """Make every file that the cases need, and say what is to be measured."""
+    first = cases[0]
+    every = samples_of(cases)
+    makers.prepare(first, every)
+    groups = {
+        baked(group.samples[0].shapes, first.export): group
+        for group in sample_groups(first, every)
+    }
+    candidates = []
+    for case in cases:
+        files = {}
+        for sizes, group in groups.items():
+            onnx = makers.graph(case, group)
+            artifact, model = makers.deploy(case, onnx)
+            files[sizes] = Deployed(
+                artifact=artifact,
+                model=model,
+                probes=onnx.file(export_files.PROBES),
+                readings=(),
+            )
+        rule = policy.for_probe(
+            component=case.subject,
+            backend=case.backend,
+            variant=case.how,
+            group=OUTPUTS,
+            probe=first.component.outputs[0].name,
+        )
+        candidates.append(
+            Candidate(
+                case=case.id,
+                backend=case.backend,
+                device=case.device,
+                wide=is_wide(case),
+                limit=rule.tolerance,
+                files=files,
+            )
+        )
+    return Plan(
+        root=makers.store.root,
+        component=first.component,
+        export=first.export,
+        reference=first.reference,
+        groups={sizes: replace(g, samples=()) for sizes, g in groups.items()},
+        suite=every,
+        shapes=shapes_of(cases),
+        candidates=tuple(candidates),
+        effort=effort,
+    )
+
+
+def _parts(plan: Plan) -> Iterator[Plan]:
+    """Split a plan where its files would not fit into memory together."""
+    room = psutil.virtual_memory().available / 2
+    part: list[Candidate] = []
+    held = 0.0
+    for candidate in plan.candidates:
+        files = candidate.files.values()
+        need = _TIMES_FILE * sum(file.artifact.size_bytes for file in files)
+        if part and held + need > room:
+            yield replace(plan, candidates=tuple(part))
+            part, held = [], 0.0
+        part.append(candidate)
+        held += need
+    yield replace(plan, candidates=tuple(part))
+
+
+def _measured(workshop: Workshop, plan: Plan, failed: list[str]) -> Iterator[Findings]:
+    """Measure a plan; if that fails, each of its cases alone, to lose only one."""
+    name = plan.component.name
+    try:
+        result = workshop.job(
+            "tune",
+            stages.tune,
+            plan,
+            subject=name,
+            label=f"{name}: tuning",
+            failure=Outcome.RUN,
+        )
+    except StageError as error:
+        if len(plan.candidates) == 1:
+            failed.append(f"{plan.candidates[0].case}: {error}")
+            return
+        for candidate in plan.candidates:
+            yield from _measured(
+                workshop, replace(plan, candidates=(candidate,)), failed
+            )
+    else:
+        yield cast("Findings", result.value)
+
+
+def _tuning(
+    suite: Suite,
+    cases: Sequence[Case],
+    effort: Effort,
+    found: dict[str, list[Findings]],
+    now: datetime,
+) -> Tuning:
+    every = [(name, part) for name, parts in found.items() for part in parts]
+    measured = {case: m for _, part in every for case, m in part.cases.items()}
+    tried = {}
+    for name, parts in found.items():
+        known = {t.sample.id: t for part in parts for t in part.tried}
+        tried[name] = tuple(known.values())
+    tunings = {}
+    for case in cases:
+        if case.id not in measured:
+            continue
+        one = measured[case.id]
+        tunings[case.id] = CaseTuning(
+            record=CaseRecord(
+                case=case.id,
+                component=case.subject,
+                backend=case.backend,
+                variant=case.how,
+                suite=path_of(suite),
+                rows=one.rows,
+                asked=asdict(case.device),
+                ran=one.ran,
+                coverage=one.coverage,
+            ),
+            points=one.points,
+            layers=one.layers,
+            noise=one.noise,
+        )
+    return Tuning(
+        id=now.strftime("%Y-%m-%dT%H-%M-%S"),
+        date=now.strftime("%Y-%m-%d"),
+        suite=path_of(suite),
+        effort=effort,
+        versions={m.ran["backend"]: m.ran["version"] for m in measured.values()},
+        tried=tried,
+        overflowed={
+            name: tuple(o for part in parts for o in part.overflowed)
+            for name, parts in found.items()
+        },
+        cases=tunings,
+        took_s={name: sum(p.took_s for p in parts) for name, parts in found.items()},
+    )

@@ -1,0 +1,111 @@
+"""Planted faults of single components: caught under digits' tuned tolerances."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import asdict
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+
+from harness.backends import load_backend
+from harness.candidate import output_rows
+from harness.export_files import MODEL
+from harness.groups import sample_groups
+from harness.outcome import Outcome
+from harness.report.record import OUTPUTS, CaseRecord
+from harness.runner import Judge, Settings
+from harness.trace import load_inputs, open_trace
+
+CASES = ("text_encoder/onnxruntime/fp32", "vae_decoder/onnxruntime/fp32")
+NORMALISATIONS = ("LayerNormalization", "InstanceNormalization", "GroupNormalization")
+
+
+@pytest.fixture(scope="session")
+def judged(digits, makers, tmp_path_factory):
+    """Return the verdict on a case's outputs, its file changed before it is run."""
+    judge = Judge.of(digits, Settings())
+
+    def of(name, change):
+        (case,) = digits.select([name])
+        prepared = makers.prepare(case, case.samples)
+        (group,) = sample_groups(case, case.samples)
+        folder = tmp_path_factory.mktemp("tampered") / "artifact"
+        shutil.copytree(makers.graph(case, group).path, folder)
+        model = onnx.load(folder / MODEL)
+        assert change(model), "the fault found nothing to change"
+        onnx.save(model, folder / MODEL)
+        names = [spec.name for spec in case.component.outputs]
+        rows = []
+        backend = load_backend("onnxruntime")
+        with backend.open_session(folder / MODEL, case.device, names) as session:
+            for reading in prepared.values():
+                made = session.run(load_inputs(reading.inputs, case.component))
+                trace = open_trace(reading.reference.path)
+                rows += output_rows(reading.sample, made, trace)
+        record = CaseRecord(
+            case=case.id,
+            component=case.subject,
+            backend=case.backend,
+            variant=case.how,
+            asked=asdict(case.device),
+            rows=tuple(rows),
+        )
+        return judge.check(record, OUTPUTS)
+
+    return of
+
+
+def nothing(model):
+    return model
+
+
+def one_weight_larger(model):
+    """A thousandth, of the largest matrix."""
+    return scale(model, lambda weight: weight.ndim > 1, 1.001)
+
+
+def one_bias_missing(model):
+    return scale(model, lambda weight: weight.ndim == 1 and weight.any(), 0.0)
+
+
+def scale(model, wanted, factor):
+    weights = [
+        tensor
+        for tensor in model.graph.initializer
+        if tensor.data_type == onnx.TensorProto.FLOAT
+        and wanted(numpy_helper.to_array(tensor))
+    ]
+    largest = max(weights, key=lambda tensor: numpy_helper.to_array(tensor).size)
+    scaled = np.float32(factor) * numpy_helper.to_array(largest)
+    largest.CopyFrom(numpy_helper.from_array(scaled, largest.name))
+    return True
+
+
+def another_epsilon(model):
+    """1e-4 for 1e-5 or 1e-6, in every normalisation."""
+    found = [
+        attribute
+        for node in model.graph.node
+        if node.op_type in NORMALISATIONS
+        for attribute in node.attribute
+        if attribute.name == "epsilon"
+    ]
+    for attribute in found:
+        attribute.f = 1e-4
+    return found
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_healthy_file_is_within(judged, case):
+    assert judged(case, nothing).outcome is Outcome.WITHIN
+
+
+@pytest.mark.parametrize(
+    "fault", [one_weight_larger, one_bias_missing, another_epsilon]
+)
+@pytest.mark.parametrize("case", CASES)
+def test_a_planted_fault_is_caught(judged, case, fault):
+    assert judged(case, fault).outcome is Outcome.EXCEEDS

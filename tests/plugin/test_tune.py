@@ -1,0 +1,117 @@
+"""`parity tune`: measured once, proposed from records, written, and checked."""
+
+import json
+import shutil
+
+import pytest
+
+from tests.plugin.project import write_project
+
+TUNE = ("--samples", "20", "--search", "4", "--layers", "20")
+
+
+@pytest.fixture(scope="module")
+def tuned(passing, tmp_path_factory):  # noqa: ARG001  # it fills the store
+    """A project of which every case was tuned, on very few inputs."""
+    project = write_project(tmp_path_factory.mktemp("tuned"))
+    return project, project.parity("tune", *TUNE)
+
+
+@pytest.fixture
+def copy(tuned, project):
+    """A project of one's own with that tuning's record."""
+    shutil.copytree(tuned[0].path / "reports", project.path / "reports")
+    return project
+
+
+def record_of(project):
+    (path,) = project.path.glob("reports/tuning/*/tuning.json")
+    return json.loads(path.read_text())
+
+
+def test_every_case_is_measured_on_the_inputs_that_were_asked_for(tuned):
+    project, ended = tuned
+
+    assert ended.code == 0, ended.text
+    assert ended.has("3 cases on 25 inputs (1 suite, 20 independent, 4 searched)")
+    record = record_of(project)
+    assert len(record["cases"]) == 3
+    for case in record["cases"]:
+        assert len(case["points"]) == 25
+        assert len(case["layers"]) >= 21
+        assert {noise["kind"] for noise in case["noise"]} >= {"repeat", "threads 1"}
+        assert len(case["trade"]["atol"]) == len(case["trade"]["rtol"])
+
+
+def test_what_would_change_is_shown_and_nothing_is_written(tuned):
+    project, ended = tuned
+
+    assert ended.has("+[vae_decoder.mnn.int8-weights]")
+    assert ended.has("atol that outputs need at rtol")
+    assert ended.has("--write")
+    assert "tuned" not in (project.path / "tolerances.toml").read_text()
+    assert not (project.path / "worst_inputs.toml").exists()
+
+
+def test_a_record_proposes_without_running_and_what_it_writes_is_kept(copy):
+    before = (copy.path / "tolerances.toml").read_text()
+    copy.hide("MNN")  # so that nothing could run
+
+    ended = copy.parity("tune", "--from", "last", "--suite", ".", "--write")
+
+    assert ended.code == 0, ended.text
+    after = (copy.path / "tolerances.toml").read_text()
+    assert after.startswith(before)
+    assert after.count("# tuned 2") == 3
+    again = copy.parity("tune", "--from", "last", "--suite", ".")
+    assert again.has("Nothing would change.")
+
+
+def test_the_build_that_was_tuned_runs_within_its_tuned_tolerances(copy):
+    copy.parity("tune", "--from", "last", "--suite", ".", "--write")
+
+    ended = copy.parity("run")
+
+    assert ended.code == 0, ended.text
+    checked = copy.parity("tune", "--check", "last")
+    assert checked.code == 0, checked.text
+    assert checked.has("6 of 6 checks")
+
+
+def test_a_run_that_has_moved_towards_its_limit_is_told_before_it_leaves_it(copy):
+    worst = max(
+        point["floors"]
+        for case in record_of(copy)["cases"]
+        if case["record"]["case"] == "vae_decoder/mnn/fp32"
+        for point in case["points"]
+    )
+    copy.change(
+        "tolerances.toml",
+        '[mnn.fp32]\noutputs = "standard"',
+        f'[mnn.fp32]\nwhy = "x"\noutputs = {{ floors = {1.1 * worst} }}',
+    )
+
+    tuning = next((copy.path / "reports" / "tuning").iterdir()).name
+    ended = copy.parity("tune", "--check", tuning, "--suite", ".")
+
+    assert ended.code == 1, ended.text
+    assert ended.has("! vae_decoder/mnn/fp32/outputs has moved towards its limit")
+    assert ended.has("5 of 6 checks")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        pytest.param(["--allow-looser"], "loosening needs its reason", id="no-reason"),
+        pytest.param(["--from", "never"], "there is no tuning 'never'", id="no-tuning"),
+        pytest.param(["--check", "never"], "There is no run 'never'", id="no-run"),
+        pytest.param(["--headroom", "0.5"], "headroom is a factor", id="no-headroom"),
+        pytest.param(["unit"], "matches 'unit'", id="no-such-case"),
+    ],
+)
+def test_bad_input_is_one_sentence(project, words, message):
+    ended = project.parity("tune", *words)
+
+    assert ended.code == 2
+    assert ended.has(message)
+    assert "Traceback" not in ended.text
