@@ -12,6 +12,7 @@ import click
 
 from harness import __version__
 from harness.commands.explain import explain, repro
+from harness.commands.nodes import nodes
 from harness.commands.ranges import ranges
 from harness.commands.release import baseline, diff, gate, history
 from harness.commands.report import report
@@ -34,7 +35,7 @@ def cli() -> None:
 
 
 for _command in (
-    *(run, show, report, explain, repro, ranges, tune),
+    *(run, show, report, nodes, explain, repro, ranges, tune),
     *(diff, baseline, gate, history),
     *(doctor, init, store),
 ):

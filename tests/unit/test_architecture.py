@@ -106,6 +106,8 @@ HOMES = {
     "MNN": ("convert", "backends.mnn", "doctor.child"),
     "cv2": ("e2e.hints", "e2e.pictures"),
     "skimage": ("e2e.pictures",),
+    "jinja2": ("report.html.*",),
+    "plotly": ("report.html.*",),
     "flip_evaluator": ("e2e.pictures",),
     "_tools": ("convert", "doctor.child"),
     "diffusers": ("components.*", "e2e.*"),
