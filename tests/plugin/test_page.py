@@ -37,6 +37,27 @@ def test_the_page_of_a_run_opens_with_its_verdict_and_its_charts(page_of_failing
         assert seen.complaints == []
 
 
+def test_the_page_of_a_pipeline_shows_its_pictures_and_its_steps(drawn):
+    project, _ = drawn
+    (report,) = project.reports
+    with (
+        chromiums.chromium() as browser,
+        chromiums.opened(browser, report.with_suffix(".html")) as seen,
+    ):
+        page = seen.page
+        part = page.locator("#pipeline-0")
+        if part.get_attribute("open") is None:
+            part.locator("summary").first.click()
+        page.locator("#pipeline-0-steps").scroll_into_view_if_needed()
+        page.wait_for_selector("#pipeline-0-steps .scatterlayer .trace")
+        picture = part.locator("img").first
+
+        assert picture.get_attribute("src").startswith("data:image/")
+        assert picture.evaluate("image => image.naturalWidth") > 0
+        assert "their difference times" in picture.get_attribute("alt")
+        assert seen.complaints == []
+
+
 def test_a_page_is_written_again_under_another_tier(failing, tmp_path, capsys):
     project, _ = failing
     (report,) = project.reports
