@@ -69,7 +69,7 @@ def conclude(
     records = folder.records()
     verdicts = [
         judges[suite].check(records[suite, case], what)
-        for suite, case, what in asked
+        for suite, case, what in sorted(asked)
         if (suite, case) in records and suite in judges
     ]
     seen = {(*verdict.key, verdict.what) for verdict in verdicts}
