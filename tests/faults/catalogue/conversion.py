@@ -140,6 +140,7 @@ FAULTS = (
         "int8-served-as-float32",
         _other,
         "rounding",
+        "weights of few bits",
         other="int8-weights",
         sealed=False,
     ),

@@ -110,12 +110,14 @@ WEIGHTS = (
         "vae_decoder",
         set_input("conv2d_6", 1, _ten_bits),
         "rounding",
+        "weights of few bits",
     ),
     _operator(
         "weights-to-four-bits",
         "vae_decoder",
         set_input("conv2d_6", 1, _four_bits),
         "rounding",
+        "weights of few bits",
     ),
     _operator(
         "embedding-row-shifted",
@@ -193,7 +195,7 @@ PLACES = (
         "residual-dropped",
         "text_encoder",
         replaced("add_135", RESIDUAL_DROPPED, x="linear_3", y="add_7"),
-        "residual",
+        "add_7 is missing from it",
     ),
     _operator("skips-swapped", "controlled_unet", swapped("cat_2"), "in other places"),
 )
