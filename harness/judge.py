@@ -232,8 +232,8 @@ def _elements(
 def _truths(comparison: Comparison) -> _Check:
     # Of truths, every error is 1, so its mean square is the share that is wrong.
     wrong = round(comparison.rms**2 * comparison.count)
-    reason = f"{wrong:,} of {comparison.count:,} truths are wrong"
-    return _Check(holds=False, usage=math.inf, reason=reason)
+    reason = f"{{}} of {comparison.count:,} truths are wrong, {{}} may be"
+    return _upper(wrong, 0.0, reason, ".0f")
 
 
 def _floors(multiple: float | None, limit: float) -> _Check:
