@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from harness import __version__
+from harness.commands.bench import bench
 from harness.commands.explain import explain, repro
 from harness.commands.ranges import ranges
 from harness.commands.release import baseline, diff, gate, history
@@ -34,7 +35,7 @@ def cli() -> None:
 
 
 for _command in (
-    *(run, show, report, explain, repro, ranges, tune),
+    *(run, show, report, explain, repro, ranges, tune, bench),
     *(diff, baseline, gate, history),
     *(doctor, init, store),
 ):

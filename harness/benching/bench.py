@@ -1,0 +1,173 @@
+"""Rounds through the subjects of a component, each turn in a process of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import TracebackType
+from typing import Self, cast
+
+from harness import stages
+from harness.benching.timing import COMPILE, EAGER, Plan, Round, Subject, Timing, Turn
+from harness.convert import native_converter
+from harness.errors import ParityError
+from harness.groups import sample_groups
+from harness.makers import Makers
+from harness.outcome import Outcome
+from harness.pipeline import check_words
+from harness.spec import REFERENCE, Case, Device, Sample
+from harness.store import Store
+from harness.workshop import Progress, Workshop
+
+_HOSTS = {REFERENCE: "torch"}
+"""Child process of a runtime, where it is not called as the runtime is."""
+
+
+class Bench:
+    """Times subjects; owns child processes, so a context manager.
+
+    Args:
+        store: Where artifacts are kept.
+        timeout_s: Limit of one turn.
+        mnn_convert: A native converter; empty for one on PATH or the wheel's.
+        on_progress: Told what is being done.
+
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        timeout_s: float,
+        mnn_convert: str = "",
+        on_progress: Callable[[Progress], None] | None = None,
+    ) -> None:
+        self._workshop = Workshop(timeout_s, on_progress)
+        self._makers = Makers(
+            store, self._workshop, native_converter(mnn_convert or None)
+        )
+        self._scratch = TemporaryDirectory(prefix="parity-bench-")
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End every child process."""
+        self.close()
+
+    def close(self) -> None:
+        """End every child process, and drop what PyTorch compiled."""
+        self._workshop.close()
+        self._scratch.cleanup()
+
+    def times(self, subjects: Sequence[Subject], plan: Plan) -> list[Timing]:
+        """Time subjects in rounds; what fails once has no more turns, and no row.
+
+        Every second round goes backwards, so that nobody always follows the same one.
+        """
+        turns: dict[str, Turn] = {}
+        failures: dict[str, str] = {}
+        rounds: dict[str, list[Round]] = {subject.id: [] for subject in subjects}
+        for subject in subjects:
+            try:
+                turns[subject.id] = self.turn(subject, plan)
+            except ParityError as error:
+                failures[subject.id] = str(error)
+        for number in range(plan.rounds):
+            order = [subject for subject in subjects if subject.id not in failures]
+            for subject in order[:: -1 if number % 2 else 1]:
+                try:
+                    rounds[subject.id].append(self._time(turns[subject.id]))
+                except ParityError as error:
+                    failures[subject.id] = str(error)
+        return [
+            Timing(
+                subject=subject.id,
+                component=subject.case.subject,
+                runtime=subject.runtime,
+                how=subject.how,
+                threads=device_of(subject, plan).threads,
+                asked=device_of(subject, plan) == device_of(subject, Plan()),
+                rounds=() if subject.id in failures else tuple(rounds[subject.id]),
+                failure=failures.get(subject.id, ""),
+            )
+            for subject in subjects
+        ]
+
+    def turn(self, subject: Subject, plan: Plan) -> Turn:
+        """Return what a child needs, making what the store lacks.
+
+        Raises:
+            ParityError: It cannot be made.
+
+        """
+        case = replace(subject.case, samples=(timed_sample(subject.case),))
+        (reading,) = self._makers.prepare(case, case.samples).values()
+        path = artifact = None
+        if subject.runtime != REFERENCE:
+            (group,) = sample_groups(case, case.samples)
+            graph = self._makers.graph(case, group)
+            artifact, model = self._makers.deploy(case, graph)
+            path = artifact.file(model)
+        return Turn(
+            id=subject.id,
+            component=case.component,
+            device=device_of(subject, plan),
+            runtime=subject.runtime,
+            how=subject.how,
+            path=path,
+            artifact=artifact,
+            inputs=reading.inputs,
+            plan=plan,
+            scratch=Path(self._scratch.name),
+        )
+
+    def _time(self, turn: Turn) -> Round:
+        result = self._workshop.job(
+            _HOSTS.get(turn.runtime, turn.runtime),
+            stages.time_turn,
+            turn,
+            subject=turn.id,
+            label=turn.id,
+            failure=Outcome.RUN,
+        )
+        if turn.runtime != REFERENCE:
+            said = f"{result.import_log}\n{result.log}"
+            check_words(turn.id, turn.runtime, turn.device, said)
+        return replace(cast("Round", result.value), peak_bytes=result.peak_bytes)
+
+
+def subjects_of(cases: Iterable[Case]) -> dict[str, list[Subject]]:
+    """Return what is timed of each component: PyTorch, eager and compiled, first."""
+    found: dict[str, list[Subject]] = {}
+    for case in cases:
+        own = found.setdefault(case.subject, [])
+        if not own:
+            own += [
+                Subject(case=case, runtime=REFERENCE, how=how)
+                for how in (EAGER, COMPILE)
+            ]
+        own.append(Subject(case=case, runtime=case.backend, how=case.how))
+    return found
+
+
+def timed_sample(case: Case) -> Sample:
+    """Return the sample that is timed: the first, outputs alone."""
+    return case.samples[0]
+
+
+def device_of(subject: Subject, plan: Plan) -> Device:
+    """Return where a subject runs; PyTorch has as many threads as what it is beside."""
+    case = subject.case
+    device = case.device
+    if subject.runtime == REFERENCE:
+        device = replace(case.reference, threads=case.device.threads)
+    return replace(device, threads=plan.threads or device.threads)
