@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -10,14 +10,15 @@ from types import TracebackType
 from typing import Self, cast
 
 from harness import stages
-from harness.benching.timing import COMPILE, EAGER, Plan, Round, Subject, Timing, Turn
+from harness.benching.subjects import device_of, timed_sample
+from harness.benching.timing import Plan, Round, Subject, Timing, Turn
 from harness.convert import native_converter
 from harness.errors import ParityError
 from harness.groups import sample_groups
 from harness.makers import Makers
 from harness.outcome import Outcome
 from harness.pipeline import check_words
-from harness.spec import REFERENCE, Case, Device, Sample
+from harness.spec import REFERENCE
 from harness.store import Store
 from harness.workshop import Progress, Workshop
 
@@ -143,31 +144,3 @@ class Bench:
             said = f"{result.import_log}\n{result.log}"
             check_words(turn.id, turn.runtime, turn.device, said)
         return replace(cast("Round", result.value), peak_bytes=result.peak_bytes)
-
-
-def subjects_of(cases: Iterable[Case]) -> dict[str, list[Subject]]:
-    """Return what is timed of each component: PyTorch, eager and compiled, first."""
-    found: dict[str, list[Subject]] = {}
-    for case in cases:
-        own = found.setdefault(case.subject, [])
-        if not own:
-            own += [
-                Subject(case=case, runtime=REFERENCE, how=how)
-                for how in (EAGER, COMPILE)
-            ]
-        own.append(Subject(case=case, runtime=case.backend, how=case.how))
-    return found
-
-
-def timed_sample(case: Case) -> Sample:
-    """Return the sample that is timed: the first, outputs alone."""
-    return case.samples[0]
-
-
-def device_of(subject: Subject, plan: Plan) -> Device:
-    """Return where a subject runs; PyTorch has as many threads as what it is beside."""
-    case = subject.case
-    device = case.device
-    if subject.runtime == REFERENCE:
-        device = replace(case.reference, threads=case.device.threads)
-    return replace(device, threads=plan.threads or device.threads)

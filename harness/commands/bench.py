@@ -110,8 +110,8 @@ def _tables(
     compiled: bool,
 ) -> list[Timing]:
     """Time and print one component after the other."""
-    from harness.benching.bench import subjects_of, timed_sample
     from harness.benching.screen import component_lines
+    from harness.benching.subjects import subjects_of, timed_sample
     from harness.benching.timing import COMPILE
 
     made: list[Timing] = []
