@@ -9,15 +9,18 @@ from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Self, cast
 
-from harness import stages
+from harness import export_files, stages
 from harness.benching.subjects import device_of, timed_sample
 from harness.benching.timing import Plan, Round, Subject, Timing, Turn
+from harness.benching.where import Clocked
 from harness.convert import native_converter
 from harness.errors import ParityError
 from harness.groups import sample_groups
+from harness.job import JobResult
 from harness.makers import Makers
 from harness.outcome import Outcome
 from harness.pipeline import check_words
+from harness.probes import Probe, load_probes
 from harness.spec import REFERENCE
 from harness.store import Store
 from harness.workshop import Progress, Workshop
@@ -103,6 +106,19 @@ class Bench:
             for subject in subjects
         ]
 
+    def where(self, subject: Subject, plan: Plan) -> tuple[Clocked, tuple[Probe, ...]]:
+        """Return what each operator takes, and the probes that say where it is from.
+
+        Raises:
+            ParityError: A stage ended without an answer.
+
+        """
+        turn = self.turn(subject, plan)
+        result = self._job(stages.clock_turn, turn)
+        (group,) = sample_groups(subject.case, (timed_sample(subject.case),))
+        probes = self._makers.graph(subject.case, group).file(export_files.PROBES)
+        return cast("Clocked", result.value), load_probes(probes)
+
     def turn(self, subject: Subject, plan: Plan) -> Turn:
         """Return what a child needs, making what the store lacks.
 
@@ -132,9 +148,14 @@ class Bench:
         )
 
     def _time(self, turn: Turn) -> Round:
+        result = self._job(stages.time_turn, turn)
+        return replace(cast("Round", result.value), peak_bytes=result.peak_bytes)
+
+    def _job(self, stage: Callable[[object], object], turn: Turn) -> JobResult:
+        """Run a stage in the turn's runtime; refuse one that says it ran elsewhere."""
         result = self._workshop.job(
             _HOSTS.get(turn.runtime, turn.runtime),
-            stages.time_turn,
+            stage,
             turn,
             subject=turn.id,
             label=turn.id,
@@ -143,4 +164,4 @@ class Bench:
         if turn.runtime != REFERENCE:
             said = f"{result.import_log}\n{result.log}"
             check_words(turn.id, turn.runtime, turn.device, said)
-        return replace(cast("Round", result.value), peak_bytes=result.peak_bytes)
+        return result

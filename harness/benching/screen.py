@@ -16,8 +16,8 @@ _FULL = 0.5
 """Share of the threads that should have been at work; with less, it is worth a word."""
 
 
-def header_lines(suite: str, plan: Plan) -> Iterator[Line]:
-    """Yield what every figure below stands on."""
+def machine_lines(suite: str) -> Iterator[Line]:
+    """Yield where every figure below is from; no other machine's stands beside it."""
     about = environment()
     gpus = ", ".join(about.gpus)
     yield from joined(
@@ -30,6 +30,10 @@ def header_lines(suite: str, plan: Plan) -> Iterator[Line]:
         ),
         indent="",
     )
+
+
+def plan_lines(plan: Plan) -> Iterator[Line]:
+    """Yield how it was measured."""
     yield from joined(
         (
             f"{count(plan.rounds, 'round')}, a new process each",

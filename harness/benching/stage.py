@@ -6,14 +6,16 @@ alike: that is what a caller waits for, and on a GPU it cannot end before the wo
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Protocol
 
-from harness.backends import Ran, load_backend
+from harness.backends import Ran, Session, load_backend
 from harness.benching.timing import Round, Turn
+from harness.benching.where import Clocked
 from harness.candidate import check_artifact
 from harness.errors import StageError
 from harness.isolate import report_progress
@@ -23,6 +25,10 @@ from harness.trace import load_inputs
 
 if TYPE_CHECKING:
     import numpy as np
+
+
+CLOCKED_RUNS = 10
+"""In which each operator is timed; its median counts."""
 
 
 class Loaded(Protocol):
@@ -48,10 +54,7 @@ def time_turn(turn: Turn) -> Round:
     """
     import psutil
 
-    check_artifact(turn.inputs)
-    if turn.artifact is not None:
-        check_artifact(turn.artifact)
-    feeds = load_inputs(turn.inputs, turn.component)
+    feeds = _feeds(turn)
     plan = turn.plan
     report_progress(f"timing\t{turn.id}\t{turn.device.device}")
     base_bytes = psutil.Process().memory_info().rss
@@ -86,6 +89,27 @@ def time_turn(turn: Turn) -> Round:
         )
 
 
+def clock_turn(turn: Turn) -> Clocked:
+    """Return what each operator of a deployed file takes, and a run without watching.
+
+    Raises:
+        StageError: As `time_turn`, or there is no deployed file.
+
+    """
+    feeds = _feeds(turn)
+    report_progress(f"timing\t{turn.id}\toperators")
+    with _session(turn) as (session, _):
+        for _ in range(turn.plan.warmups + 1):
+            session.run(feeds)
+        runs: list[float] = []
+        for _ in range(CLOCKED_RUNS):
+            begin = time.perf_counter_ns()
+            session.run(feeds)
+            runs.append(_since(begin))
+        spent = session.clock(feeds, CLOCKED_RUNS)
+    return Clocked(spent=tuple(spent), whole_s=statistics.median(runs))
+
+
 @contextmanager
 def opened(turn: Turn) -> Iterator[tuple[Loaded, int]]:
     """Load what a turn is about, for the length of a ``with``; yield its size too."""
@@ -94,6 +118,13 @@ def opened(turn: Turn) -> Iterator[tuple[Loaded, int]]:
 
         yield pytorch.load(turn)
         return
+    with _session(turn) as loaded:
+        yield loaded
+
+
+@contextmanager
+def _session(turn: Turn) -> Iterator[tuple[Session, int]]:
+    """Open a deployed file; yield its session and its size."""
     if turn.path is None or turn.artifact is None:
         msg = f"{turn.id} has no deployed file."
         raise StageError(msg, outcome=Outcome.LOAD)
@@ -101,6 +132,14 @@ def opened(turn: Turn) -> Iterator[tuple[Loaded, int]]:
     backend = load_backend(turn.runtime)
     with backend.open_session(turn.path, turn.device, outputs) as session:
         yield session, turn.artifact.size_bytes
+
+
+def _feeds(turn: Turn) -> dict[str, np.ndarray]:
+    """Hold what lies in the store against its digests, and return the inputs."""
+    for entry in (turn.inputs, turn.artifact):
+        if entry is not None:
+            check_artifact(entry)
+    return load_inputs(turn.inputs, turn.component)
 
 
 def _check(turn: Turn, made: Mapping[str, np.ndarray]) -> None:

@@ -13,6 +13,7 @@ from harness.commands.words import CANNOT_TELL, RUNS, STORE, SUITE, print_lines
 from harness.errors import ParityError
 
 if TYPE_CHECKING:
+    from harness.benching.bench import Bench
     from harness.benching.timing import Plan, Subject, Timing
     from harness.spec import Case
     from harness.suite import Suite
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     metavar="SUITE|CASE",
     help="Hold CASES against the same cases of another suite, or against one case.",
 )
+@click.option("--where", is_flag=True, help="Time each operator, rolled up by module.")
 @click.option(
     "--run", "name", default="", help="Run to add the times to; the newest that fits."
 )
@@ -56,6 +58,7 @@ def bench(  # one option each
     threads: int,
     no_compile: bool,
     against: str,
+    where: bool,
     name: str,
 ) -> int:
     """Time CASES, all components when left out, in rounds that go through them.
@@ -63,7 +66,7 @@ def bench(  # one option each
     With --against, exit code 1 says that a case is slower beyond the spread.
     """
     from harness.benching.bench import Bench
-    from harness.benching.screen import header_lines
+    from harness.benching.screen import machine_lines, plan_lines
     from harness.benching.timing import Plan
     from harness.runner import near, open_store
     from harness.suite import load_suite
@@ -75,7 +78,10 @@ def bench(  # one option each
     with Bench(
         open_store(store), timeout_s=loaded.limits.timeout_s, on_progress=_live()
     ) as running:
-        print_lines(header_lines(near(loaded.path), plan))
+        print_lines(machine_lines(near(loaded.path)))
+        if where:
+            return _where(running, chosen, plan)
+        print_lines(plan_lines(plan))
         if against:
             return _against(running.times, pairs, plan)
         timings = _tables(running.times, chosen, plan, compiled=not no_compile)
@@ -145,6 +151,17 @@ def _against(
         elif pace is Pace.SLOWER and code == 0:
             code = 1
     return code
+
+
+def _where(running: Bench, chosen: list[Case], plan: Plan) -> int:
+    """Print where each case's time goes."""
+    from harness.benching.timing import Subject
+    from harness.benching.where import where_lines
+
+    for case in chosen:
+        subject = Subject(case=case, runtime=case.backend, how=case.how)
+        print_lines(where_lines(case.id, *running.where(subject, plan)))
+    return 0
 
 
 def _pairs(

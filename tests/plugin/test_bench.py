@@ -167,3 +167,14 @@ def test_where_nothing_would_be_reported_it_fails_and_says_so(timed, words, sent
     assert ended.code == 1, ended.text
     assert ended.has(sentence)
     assert not list(timed.path.glob("reports/runs/*"))
+
+
+@pytest.mark.parametrize("case", CASES[:2])
+def test_the_time_of_a_file_is_shared_out_to_the_models_own_modules(project, case):
+    ended = project.parity("bench", case, "--where")
+
+    assert ended.code == 0, ended.text
+    assert ended.has(f"{case}: ")
+    assert ended.has("decoder.up_blocks")
+    assert ended.has("decoder.mid_block")
+    assert ended.has("ms unwatched")

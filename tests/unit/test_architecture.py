@@ -98,11 +98,15 @@ HOMES = {
     ),
     "onnx": (
         *("export", "graph", "convert", "transform", "backends.onnxruntime"),
+        "backends.ort_profile",
         *("segments", "excerpt_stage", "signatures", "attributes", "doctor.child"),
     ),
     "onnx_ir": ("weights", "export"),
     "onnxscript": ("export",),
-    "onnxruntime": ("transform", "backends.onnxruntime", "doctor.child"),
+    "onnxruntime": (
+        *("transform", "backends.onnxruntime", "backends.ort_profile"),
+        "doctor.child",
+    ),
     "MNN": ("convert", "backends.mnn", "doctor.child"),
     "cv2": ("e2e.hints", "e2e.pictures"),
     "skimage": ("e2e.pictures",),
