@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from harness import __version__
+from harness.commands.bench import bench
 from harness.commands.explain import explain, repro
 from harness.commands.nodes import nodes
 from harness.commands.ranges import ranges
@@ -35,7 +36,7 @@ def cli() -> None:
 
 
 for _command in (
-    *(run, show, report, nodes, explain, repro, ranges, tune),
+    *(run, show, report, nodes, explain, repro, ranges, tune, bench),
     *(diff, baseline, gate, history),
     *(doctor, init, store),
 ):

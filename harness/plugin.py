@@ -14,10 +14,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from harness.benching.items import Timed
+    from harness.benching.session import BenchSession
     from harness.parity_session import ParitySession
     from harness.suite import Check
 
 _SESSION = pytest.StashKey["ParitySession"]()
+_BENCH: pytest.StashKey[BenchSession] = pytest.StashKey()
 _RUN_NAME = "parity_run"
 _REFUSED = "parity_refused"
 _OPTIONS = (
@@ -135,6 +140,24 @@ def parity(request: pytest.FixtureRequest) -> ParityCheck:
     return ParityCheck(request)
 
 
+@pytest.fixture
+def parity_bench(request: pytest.FixtureRequest) -> Callable[[Timed], None]:
+    """Time something: ``parity_bench(timed)``, through pytest-benchmark."""
+    from harness.benching.session import BenchSession
+    from harness.parity_session import settings_of
+
+    config = request.config
+    if _BENCH not in config.stash:
+        config.stash[_BENCH] = BenchSession(config, settings_of(config))
+    session = config.stash[_BENCH]
+
+    def time(timed: Timed) -> None:
+        __tracebackhide__ = True
+        session.report(timed, request)
+
+    return time
+
+
 class ParityCheck:
     """What the ``parity`` fixture gives to one test."""
 
@@ -220,6 +243,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     """Close child processes, write the report, and say 2 when parity is unknown."""
     if _WHY in session.config.stash:
         session.exitstatus = pytest.ExitCode.USAGE_ERROR
+    if _BENCH in session.config.stash:
+        session.config.stash[_BENCH].keep()
     parity_session = session.config.stash.get(_SESSION, None)
     if parity_session is not None:
         elsewhere = session.config.stash.get(_FAILED, False)
@@ -240,3 +265,6 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     parity_session = config.stash.get(_SESSION, None)
     if parity_session is not None:
         parity_session.close()
+    bench_session = config.stash.get(_BENCH, None)
+    if bench_session is not None:
+        bench_session.close()

@@ -121,3 +121,17 @@ def tune(plan: object) -> object:
     from harness.tuning import stage
 
     return stage.measure_component(plan)  # type: ignore[arg-type]  # plans lie above
+
+
+def time_turn(turn: object) -> object:
+    """Time one subject once (its runtime's host); see `harness.benching.timing`."""
+    from harness.benching import stage
+
+    return stage.time_turn(turn)  # type: ignore[arg-type]  # turns lie above
+
+
+def clock_turn(turn: object) -> object:
+    """Time each operator of a subject (its runtime's host)."""
+    from harness.benching import stage
+
+    return stage.clock_turn(turn)  # type: ignore[arg-type]  # turns lie above

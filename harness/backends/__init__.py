@@ -53,6 +53,22 @@ class Ran:
     detail: tuple[tuple[str, str], ...] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spent:
+    """What one operator of the deployed file took.
+
+    Attributes:
+        values: What it makes, by the runtime's names.
+        op: The runtime's name of what it does.
+        took_s: Median of the runs.
+
+    """
+
+    values: tuple[str, ...]
+    op: str
+    took_s: float
+
+
 class Session(Protocol):
     """One deployed file, loaded."""
 
@@ -98,6 +114,16 @@ class Session(Protocol):
             given: The runtime's name of each watched value to the reference's; an
                 array is made when it is asked for.
             on_value: Gets each value again, as made from given ones alone.
+
+        """
+        ...
+
+    def clock(self, feeds: Mapping[str, np.ndarray], runs: int) -> list[Spent]:
+        """Run as deployed, and return what each operator took, in order.
+
+        Args:
+            feeds: Inputs by name.
+            runs: How often; each operator's median counts.
 
         """
         ...

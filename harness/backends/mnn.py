@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import statistics
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +14,7 @@ import MNN.nn
 import numpy as np
 
 from harness.align import source_value
-from harness.backends import Ran, check_feeds
+from harness.backends import Ran, Spent, check_feeds
 from harness.backends.words import HINTS
 from harness.cuts import grouped
 from harness.errors import StageError
@@ -171,6 +173,34 @@ class MnnSession:
             for name, answer in zip(group.made, answers, strict=True):
                 on_value(name, _read(answer))
 
+    def clock(self, feeds: Mapping[str, np.ndarray], runs: int) -> list[Spent]:
+        """Run with a callback before and after every operator."""
+        began = [0]
+        took: dict[str, tuple[str, list[float]]] = {}
+
+        def begin(tensors: list[MNN.Tensor], info: MNN.OpInfo) -> bool:
+            del tensors, info
+            began[0] = time.perf_counter_ns()
+            return True
+
+        def end(tensors: list[MNN.Tensor], info: MNN.OpInfo) -> bool:
+            del tensors
+            ended = time.perf_counter_ns()
+            _, seen = took.setdefault(info.getName(), (info.getType(), []))
+            seen.append((ended - began[0]) / 1e9)
+            return True
+
+        for _ in range(runs):
+            self._fill(feeds)
+            self._check_ran(
+                self._net.runSessionWithCallBackInfo(self._session, begin, end)
+            )
+        # One name may stand for several steps of a run; what they took adds up.
+        return [
+            Spent(values=(name,), op=op, took_s=_of_a_run(seen, runs))
+            for name, (op, seen) in took.items()
+        ]
+
     def close(self) -> None:
         """Drop the session; MNN frees it with its interpreter."""
         self._inputs = {}
@@ -216,6 +246,14 @@ class MnnSession:
     def _read_outputs(self) -> dict[str, np.ndarray]:
         tensors = self._net.getSessionOutputAll(self._session)
         return {name: _copy(tensors[name]) for name in self._outputs}
+
+
+def _of_a_run(seen: Sequence[float], runs: int) -> float:
+    """Return the median over runs of what one name took in each."""
+    steps = len(seen) // runs
+    return statistics.median(
+        sum(seen[run * steps : (run + 1) * steps]) for run in range(runs)
+    )
 
 
 def _copy(tensor: MNN.Tensor) -> np.ndarray:

@@ -12,12 +12,14 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import onnx
 import onnxruntime as ort
 
-from harness.backends import Ran, check_feeds
+from harness.backends import Ran, Spent, check_feeds
+from harness.backends.ort_profile import OPTIMISED, keep_profile, read_profile
 from harness.backends.words import OPTIMISERS
 from harness.errors import StageError
 from harness.outcome import Outcome
@@ -126,6 +128,16 @@ class OrtSession:
             for name, value in zip(segment.shows, made, strict=True):
                 on_value(name, value)
 
+    def clock(self, feeds: Mapping[str, np.ndarray], runs: int) -> list[Spent]:
+        """Run a session of its own that keeps a profile."""
+        self._deployed = self._whole = None  # one copy of the weights at a time
+        with TemporaryDirectory() as name:
+            folder = Path(name)
+            session = self._open(self._path, self._level, profile=folder)
+            for _ in range(runs):
+                self._outputs_of(session, feeds)
+            return read_profile(Path(session.end_profiling()), folder / OPTIMISED)
+
     def close(self) -> None:
         """Drop the sessions."""
         self._deployed = self._whole = None
@@ -144,7 +156,10 @@ class OrtSession:
         return session
 
     def _open(
-        self, model: Path | bytes, level: ort.GraphOptimizationLevel
+        self,
+        model: Path | bytes,
+        level: ort.GraphOptimizationLevel,
+        profile: Path | None = None,
     ) -> ort.InferenceSession:
         options = ort.SessionOptions()
         options.graph_optimization_level = level
@@ -156,6 +171,8 @@ class OrtSession:
             "session.model_external_initializers_file_folder_path",
             str(self._path.parent),
         )
+        if profile is not None:
+            keep_profile(options, profile)
         provider = _PROVIDERS[self._device.device]
         settings = (
             {"use_tf32": int(self._device.tf32)} if provider[:4] == "CUDA" else {}

@@ -1,4 +1,7 @@
-"""Full-size cases run when they are asked for by name: they take 20 GB and an hour."""
+"""Full-size cases and benchmarks run when ``-m`` names them.
+
+The first take 20 GB and an hour, the second want a quiet machine.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +10,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pytest
 
-FULL_SIZE = "full_size"
+ONLY_BY_NAME = ("full_size", "bench")
 
 
 def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> None:
-    """Leave full-size cases out unless ``-m`` names them."""
-    if FULL_SIZE in config.option.markexpr:
-        return
-    large = [item for item in items if item.get_closest_marker(FULL_SIZE)]
-    if large:
-        config.hook.pytest_deselected(items=large)
-        items[:] = [item for item in items if item not in large]
+    """Leave these out unless ``-m`` names them."""
+    unnamed = [name for name in ONLY_BY_NAME if name not in config.option.markexpr]
+    left = [item for item in items if any(map(item.get_closest_marker, unnamed))]
+    if left:
+        config.hook.pytest_deselected(items=left)
+        items[:] = [item for item in items if item not in left]

@@ -52,7 +52,7 @@ LAYERS = (
     ("progress", "runner"),
     ("release.*",),
     ("conclude", "around"),
-    ("explain", "repro", "tuning.*"),
+    ("explain", "repro", "tuning.*", "benching.*"),
     ("parity_session", "explained"),
     # people
     ("plugin", "commands.words"),
@@ -65,7 +65,7 @@ LAYERS = (
 ANSWERED_BY = {
     "stages": (
         *("torch_stage", "deploy_stage", "excerpt_stage", "candidate", "isolated"),
-        *("e2e.stage", "tuning.stage"),
+        *("e2e.stage", "tuning.stage", "benching.stage"),
     )
 }
 
@@ -87,22 +87,26 @@ HOMES = {
         *("kernel", "compare", "warm", "export", "graph", "convert"),
         *("torch_stage", "candidate", "isolated", "e2e.*"),
         *("report.*", "doctor.child", "segments", "excerpt_stage", "residuals"),
-        *("signatures", "attributes", "ranges", "repro", "tuning.*"),
+        *("signatures", "attributes", "ranges", "repro", "tuning.*", "benching.*"),
     ),
     "hypothesis": ("tuning.strategies", "tuning.search"),
     "numba": ("kernel", "compare", "doctor.child"),
     "torch": (
         *("components.*", "program", "reference", "export", "backends.pytorch"),
         *("refusal", "submodules", "weights", "torch_stage", "e2e.*"),
-        "doctor.child",
+        *("doctor.child", "benching.pytorch"),
     ),
     "onnx": (
         *("export", "graph", "convert", "transform", "backends.onnxruntime"),
+        "backends.ort_profile",
         *("segments", "excerpt_stage", "signatures", "attributes", "doctor.child"),
     ),
     "onnx_ir": ("weights", "export"),
     "onnxscript": ("export",),
-    "onnxruntime": ("transform", "backends.onnxruntime", "doctor.child"),
+    "onnxruntime": (
+        *("transform", "backends.onnxruntime", "backends.ort_profile"),
+        "doctor.child",
+    ),
     "MNN": ("convert", "backends.mnn", "doctor.child"),
     "cv2": ("e2e.hints", "e2e.pictures"),
     "skimage": ("e2e.pictures",),

@@ -22,6 +22,7 @@ from harness.report.html.overview import (
 )
 from harness.report.html.pipeline import PipelinePart, pipelines
 from harness.report.html.since import Since
+from harness.report.html.speed import speeds
 from harness.report.html.table import Table
 
 Part = TypeVar("Part")
@@ -30,6 +31,7 @@ SECTIONS: tuple[Callable[[Found], Iterable[Section]], ...] = (
     cases,
     components,
     pipelines,
+    speeds,
     coverage,
     environment,
 )

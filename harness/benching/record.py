@@ -1,0 +1,160 @@
+"""What was timed, on disk: beside a run's report, and in it."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from harness.benching.timing import Plan, Timing
+from harness.conclude import files_of
+from harness.environment import environment
+from harness.errors import SuiteError
+from harness.report.run_folder import LAST, RunFolder, find_run, read_report
+from harness.runner import path_of
+from harness.suite import Suite
+
+TABLE, DETAIL = "bench.csv", "bench.json"
+"""A row a subject, and every run."""
+
+_COLUMNS = (
+    *("subject", "threads", "median_ms", "quartile1_ms", "quartile3_ms", "runs"),
+    *("load_ms", "first_run_ms", "memory_bytes", "peak_bytes", "size_bytes"),
+    *("cores", "device", "version", "failure"),
+)
+
+
+def keep(
+    suite: Suite, runs: Path, name: str, timings: Sequence[Timing], plan: Plan
+) -> tuple[Path, bool]:
+    """Write the timings; into a run of the same suite on the same machine, if any.
+
+    Args:
+        suite: That was timed.
+        runs: Folder of reports.
+        name: Of the run to add to; empty for the newest, if it fits.
+        timings: Of every subject.
+        plan: How they were made.
+
+    Returns:
+        The folder, and whether a run's report in it has the times now.
+
+    Raises:
+        SuiteError: The named run is of another suite or machine, or nothing can be
+            written.
+
+    """
+    report = _fitting(suite, runs, name)
+    if report is None:
+        folder = RunFolder.create(runs, datetime.now().astimezone()).path
+    else:
+        folder = report.parent
+    try:
+        write_tables(folder, suite, timings, plan)
+        if report is not None:
+            data = read_report(report)
+            data["benchmarks"] = merged(data.get("benchmarks", ()), timings)
+            _write(report, data)
+    except OSError as error:
+        msg = f"{folder} cannot be written to ({error.strerror}); give another --runs."
+        raise SuiteError(msg) from error
+    return folder, report is not None
+
+
+def merged(there: Sequence[Any], timings: Sequence[Timing]) -> list[dict[str, Any]]:
+    """Return a report's benchmarks with new ones in the place of their like."""
+    new = list(benchmarks(timings))
+    names = {(entry["case"], entry["metric"]) for entry in new}
+    kept = [one for one in there if (one["case"], one["metric"]) not in names]
+    return [*kept, *new]
+
+
+def benchmarks(timings: Sequence[Timing]) -> Iterator[dict[str, Any]]:
+    """Yield what `parity gate` holds against another run's: less is better."""
+    for timing in timings:
+        if timing.rounds:
+            # Another number of threads is another question than the suite's.
+            how = "" if timing.asked else f"_at_{timing.threads}_threads"
+            yield {
+                "case": timing.subject,
+                "metric": f"latency{how}_ms",
+                "runs": [round(run * 1e3, 6) for run in timing.runs_s],
+                "threads": timing.threads,
+                "size_bytes": timing.size_bytes,
+                "memory_bytes": timing.memory_bytes,
+            }
+
+
+def write_tables(
+    folder: Path, suite: Suite, timings: Sequence[Timing], plan: Plan
+) -> None:
+    """Write every subject as a line of a table, and every run as JSON."""
+    with (folder / TABLE).open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, _COLUMNS)
+        writer.writeheader()
+        writer.writerows(map(_row, timings))
+    detail = {
+        "suite": suite.name,
+        "environment": environment().to_json(),
+        "plan": asdict(plan),
+        "timings": [timing.to_json() for timing in timings],
+    }
+    _write(folder / DETAIL, detail)
+
+
+def _row(timing: Timing) -> dict[str, object]:
+    about = {
+        "subject": timing.subject,
+        "threads": timing.threads,
+        "failure": timing.failure,
+    }
+    if not timing.rounds:
+        return about
+    low, high = timing.quartiles_s
+    return about | {
+        "median_ms": f"{timing.median_s * 1e3:.6g}",
+        "quartile1_ms": f"{low * 1e3:.6g}",
+        "quartile3_ms": f"{high * 1e3:.6g}",
+        "runs": len(timing.runs_s),
+        "load_ms": f"{timing.load_s * 1e3:.6g}",
+        "first_run_ms": f"{timing.first_s * 1e3:.6g}",
+        "memory_bytes": timing.memory_bytes,
+        "peak_bytes": timing.peak_bytes,
+        "size_bytes": timing.size_bytes,
+        "cores": f"{timing.cores:.3g}",
+        "device": timing.ran["device"],
+        "version": timing.ran["version"],
+    }
+
+
+def _fitting(suite: Suite, runs: Path, name: str) -> Path | None:
+    """Return the report of the run to add to; None where none was named or fits."""
+    try:
+        path = find_run(runs, name or LAST)
+        data = read_report(path)
+    except SuiteError:
+        if name:
+            raise
+        return None
+    files = {one["path"]: one["files"] for one in data["suites"]}
+    if files != {path_of(suite): files_of(suite)}:
+        why = "is of another suite, or of other files of it"
+    elif data["environment"]["id"] != environment().to_json()["id"]:
+        why = "was made on another machine, whose times are never put beside these"
+    else:
+        return path
+    if name:
+        msg = f"run {data['id']} {why}; leave --run out for a folder of its own."
+        raise SuiteError(msg)
+    return None
+
+
+def _write(path: Path, data: object) -> None:
+    temporary = path.with_suffix(".part")
+    text = json.dumps(data, sort_keys=True, allow_nan=False)
+    temporary.write_text(text, encoding="utf-8")
+    temporary.replace(path)

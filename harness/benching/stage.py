@@ -1,0 +1,159 @@
+"""Time one subject once, in its runtime's own child process.
+
+A run is timed from arrays in host memory to arrays in host memory, in every runtime
+alike: that is what a caller waits for, and on a GPU it cannot end before the work has.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Protocol
+
+from harness.backends import Ran, Session, load_backend
+from harness.benching.timing import Round, Turn
+from harness.benching.where import Clocked
+from harness.candidate import check_artifact
+from harness.errors import StageError
+from harness.isolate import report_progress
+from harness.outcome import Outcome
+from harness.spec import REFERENCE
+from harness.trace import load_inputs
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+CLOCKED_RUNS = 10
+"""In which each operator is timed; its median counts."""
+
+
+class Loaded(Protocol):
+    """A loaded model, whichever runtime has it."""
+
+    @property
+    def ran(self) -> Ran:
+        """What really runs it."""
+        ...
+
+    def run(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Run; return the outputs by name, owned."""
+        ...
+
+
+def time_turn(turn: Turn) -> Round:
+    """Load, run once, warm up, and time runs until the plan is met.
+
+    Raises:
+        StageError: The runtime refuses the file or the run, is another than was asked
+            for, or gives outputs that are none; there is no row then.
+
+    """
+    import psutil
+
+    feeds = _feeds(turn)
+    plan = turn.plan
+    report_progress(f"timing\t{turn.id}\t{turn.device.device}")
+    base_bytes = psutil.Process().memory_info().rss
+    begin = time.perf_counter_ns()
+    with opened(turn) as (loaded, size_bytes):
+        load_s = _since(begin)
+        begin = time.perf_counter_ns()
+        made = loaded.run(feeds)
+        first_s = _since(begin)
+        _check(turn, made)
+        for _ in range(plan.warmups):
+            loaded.run(feeds)
+        runs: list[float] = []
+        spent = time.process_time()
+        started = time.perf_counter_ns()
+        while len(runs) < plan.least_runs or (
+            len(runs) < plan.most_runs and _since(started) < plan.budget_s
+        ):
+            begin = time.perf_counter_ns()
+            loaded.run(feeds)
+            runs.append(_since(begin))
+        cores = (time.process_time() - spent) / _since(started)
+        return Round(
+            load_s=load_s,
+            first_s=first_s,
+            runs_s=tuple(runs),
+            cores=cores,
+            base_bytes=base_bytes,
+            peak_bytes=0,  # known when the process has ended
+            size_bytes=size_bytes,
+            ran=asdict(loaded.ran),
+        )
+
+
+def clock_turn(turn: Turn) -> Clocked:
+    """Return what each operator of a deployed file takes, and a run without watching.
+
+    Raises:
+        StageError: As `time_turn`, or there is no deployed file.
+
+    """
+    feeds = _feeds(turn)
+    report_progress(f"timing\t{turn.id}\toperators")
+    with _session(turn) as (session, _):
+        for _ in range(turn.plan.warmups + 1):
+            session.run(feeds)
+        runs: list[float] = []
+        for _ in range(CLOCKED_RUNS):
+            begin = time.perf_counter_ns()
+            session.run(feeds)
+            runs.append(_since(begin))
+        spent = session.clock(feeds, CLOCKED_RUNS)
+    return Clocked(spent=tuple(spent), whole_s=statistics.median(runs))
+
+
+@contextmanager
+def opened(turn: Turn) -> Iterator[tuple[Loaded, int]]:
+    """Load what a turn is about, for the length of a ``with``; yield its size too."""
+    if turn.runtime == REFERENCE:
+        from harness.benching import pytorch
+
+        yield pytorch.load(turn)
+        return
+    with _session(turn) as loaded:
+        yield loaded
+
+
+@contextmanager
+def _session(turn: Turn) -> Iterator[tuple[Session, int]]:
+    """Open a deployed file; yield its session and its size."""
+    if turn.path is None or turn.artifact is None:
+        msg = f"{turn.id} has no deployed file."
+        raise StageError(msg, outcome=Outcome.LOAD)
+    outputs = [spec.name for spec in turn.component.outputs]
+    backend = load_backend(turn.runtime)
+    with backend.open_session(turn.path, turn.device, outputs) as session:
+        yield session, turn.artifact.size_bytes
+
+
+def _feeds(turn: Turn) -> dict[str, np.ndarray]:
+    """Hold what lies in the store against its digests, and return the inputs."""
+    for entry in (turn.inputs, turn.artifact):
+        if entry is not None:
+            check_artifact(entry)
+    return load_inputs(turn.inputs, turn.component)
+
+
+def _check(turn: Turn, made: Mapping[str, np.ndarray]) -> None:
+    """Refuse to time a run that did not do its work.
+
+    Raises:
+        StageError: An output is missing or empty.
+
+    """
+    for spec in turn.component.outputs:
+        if spec.name not in made or made[spec.name].size == 0:
+            msg = f"{turn.id} ran and gave no {spec.name}, so its time means nothing."
+            raise StageError(msg, outcome=Outcome.MISSING)
+
+
+def _since(begin_ns: int) -> float:
+    return (time.perf_counter_ns() - begin_ns) / 1e9

@@ -1,0 +1,109 @@
+"""Where a run's time goes: operators of the deployed file, rolled up by module."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from harness.align import source_value, wanted_values
+from harness.backends import Spent
+from harness.probes import Probe
+from harness.report.text import Line, count, few
+
+DEPTH = 2
+"""Parts of a module's path that have a row of their own."""
+
+NOWHERE = "(not in any module)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clocked:
+    """What a child process found out.
+
+    Attributes:
+        spent: Each operator, in order of execution.
+        whole_s: Median of a run as deployed, nothing watching.
+
+    """
+
+    spent: tuple[Spent, ...]
+    whole_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """One module's part.
+
+    Attributes:
+        module: The first parts of its path.
+        took_s: All of its operators.
+        ops: Kinds of operators in it, the slowest first.
+        count: How many operators.
+
+    """
+
+    module: str
+    took_s: float
+    ops: tuple[str, ...]
+    count: int
+
+
+def rolled_up(
+    spent: Sequence[Spent], probes: Iterable[Probe], depth: int = DEPTH
+) -> tuple[list[Place], float]:
+    """Return modules with what their operators took, the slowest first.
+
+    An operator counts with the first value of the exported graph that it makes or leads
+    to. One that leads to none, as far as the runtime tells, counts with the next.
+
+    Returns:
+        The modules, and the share of time that was counted so.
+
+    """
+    modules = {value: probe.module for value, probe in wanted_values(probes).items()}
+    took: dict[str, dict[str, float]] = {}
+    counts: dict[str, int] = {}
+    guessed, at = 0.0, NOWHERE
+    for one in reversed(spent):
+        known = [source_value(name) for name in one.values]
+        own = next((modules[name] for name in known if name in modules), None)
+        if own is None:
+            guessed += one.took_s
+        else:
+            at = ".".join(own.split(".")[:depth]) or NOWHERE
+        ops = took.setdefault(at, {})
+        ops[one.op] = ops.get(one.op, 0.0) + one.took_s
+        counts[at] = counts.get(at, 0) + 1
+    places = [
+        Place(
+            module=module,
+            took_s=sum(ops.values()),
+            ops=tuple(sorted(ops, key=lambda op, of=ops: -of[op])),  # type: ignore[misc]
+            count=counts[module],
+        )
+        for module, ops in took.items()
+    ]
+    total = sum(one.took_s for one in spent)
+    share = guessed / total if total else 0.0
+    return sorted(places, key=lambda place: -place.took_s), share
+
+
+def where_lines(case: str, clocked: Clocked, probes: Iterable[Probe]) -> Iterator[Line]:
+    """Yield a case's modules, the slowest first."""
+    places, guessed = rolled_up(clocked.spent, probes)
+    total = sum(place.took_s for place in places)
+    yield Line(text="")
+    yield Line(
+        text=f"{case}: {count(len(clocked.spent), 'operator')}, "
+        f"{total * 1e3:.3g} ms in them, {clocked.whole_s * 1e3:.3g} ms unwatched"
+    )
+    yield Line(text=f"{'ms':>9} {'share':>6} {'ops':>4}   module", tone="quiet")
+    for place in places:
+        share = place.took_s / total if total else 0.0
+        yield Line(
+            text=f"{place.took_s * 1e3:>9.3g} {share:>6.1%} {place.count:>4}   "
+            f"{place.module}  {few(place.ops, 3)}"
+        )
+    if guessed:
+        text = f"{guessed:.1%} in operators of the runtime's own, counted with the next"
+        yield Line(text=f"     {text}", tone="quiet")

@@ -1,0 +1,238 @@
+"""`parity bench`: how long each file takes, beside PyTorch or beside another build."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from harness.commands.words import CANNOT_TELL, RUNS, STORE, SUITE, print_lines
+from harness.errors import ParityError
+
+if TYPE_CHECKING:
+    from harness.benching.bench import Bench
+    from harness.benching.timing import Plan, Subject, Timing
+    from harness.spec import Case
+    from harness.suite import Suite
+    from harness.workshop import Progress
+
+    Times = Callable[[list[Subject], Plan], list[Timing]]
+
+
+@click.command()
+@click.argument("cases", nargs=-1)
+@SUITE
+@RUNS
+@STORE
+@click.option(
+    "--rounds",
+    default=6,
+    show_default=True,
+    type=click.IntRange(min=1),
+    help="Turns of every file; under 6 no ratio has a spread.",
+)
+@click.option(
+    "--threads", default=0, help="Of every runtime, instead of the suite's number."
+)
+@click.option("--no-compile", is_flag=True, help="Leave torch.compile out.")
+@click.option(
+    "--against",
+    default="",
+    metavar="SUITE|CASE",
+    help="Hold CASES against the same cases of another suite, or against one case.",
+)
+@click.option("--where", is_flag=True, help="Time each operator, rolled up by module.")
+@click.option(
+    "--run", "name", default="", help="Run to add the times to; the newest that fits."
+)
+def bench(  # one option each
+    *,
+    cases: tuple[str, ...],
+    suite: Path,
+    runs: str,
+    store: str,
+    rounds: int,
+    threads: int,
+    no_compile: bool,
+    against: str,
+    where: bool,
+    name: str,
+) -> int:
+    """Time CASES, all components when left out, in rounds that go through them.
+
+    With --against, exit code 1 says that a case is slower beyond the spread.
+    """
+    from harness.benching.bench import Bench
+    from harness.benching.screen import machine_lines, plan_lines
+    from harness.benching.timing import Plan
+    from harness.runner import near, open_store
+    from harness.suite import load_suite
+
+    loaded = load_suite(suite)
+    chosen = _components(loaded, cases)
+    plan = Plan(rounds=rounds, threads=threads)
+    pairs = _pairs(loaded, chosen, against) if against else []
+    with Bench(
+        open_store(store), timeout_s=loaded.limits.timeout_s, on_progress=_live()
+    ) as running:
+        print_lines(machine_lines(near(loaded.path)))
+        if where:
+            return _where(running, chosen, plan)
+        print_lines(plan_lines(plan))
+        if against:
+            return _against(running.times, pairs, plan)
+        timings = _tables(running.times, chosen, plan, compiled=not no_compile)
+    _keep(loaded, runs, name, timings, plan)
+    return CANNOT_TELL if any(_counts(timing) for timing in timings) else 0
+
+
+def _components(suite: Suite, names: tuple[str, ...]) -> list[Case]:
+    """Return the chosen cases that are of a component.
+
+    Raises:
+        ParityError: None is.
+
+    """
+    from harness.spec import Case
+
+    found = [case for case in suite.select(names) if isinstance(case, Case)]
+    if not found:
+        msg = (
+            f"{' '.join(names)} names pipelines alone, and components are timed; "
+            "`parity run --list` names them."
+        )
+        raise ParityError(msg)
+    return found
+
+
+def _tables(
+    times: Times,
+    chosen: list[Case],
+    plan: Plan,
+    *,
+    compiled: bool,
+) -> list[Timing]:
+    """Time and print one component after the other."""
+    from harness.benching.screen import component_lines
+    from harness.benching.subjects import subjects_of, timed_sample
+    from harness.benching.timing import COMPILE
+
+    made: list[Timing] = []
+    for subjects in subjects_of(chosen).values():
+        wanted = [one for one in subjects if compiled or one.how != COMPILE]
+        timings = times(wanted, plan)
+        print_lines(component_lines(timings, timed_sample(subjects[0].case)))
+        made += timings
+    return made
+
+
+def _against(
+    times: Times,
+    pairs: list[tuple[Subject, Subject]],
+    plan: Plan,
+) -> int:
+    """Time and print pairs; 1 if one is slower, 2 if one could not be told."""
+    from harness.benching.ratio import Pace, ratio_of
+    from harness.benching.screen import against_lines
+
+    code = 0
+    for pair in pairs:
+        before, after = times(list(pair), plan)
+        print_lines(against_lines(before, after))
+        if not (before.rounds and after.rounds):
+            code = CANNOT_TELL
+            continue
+        pace = ratio_of(after.medians_s, before.medians_s).pace
+        if pace is Pace.UNKNOWN:
+            code = CANNOT_TELL
+        elif pace is Pace.SLOWER and code == 0:
+            code = 1
+    return code
+
+
+def _where(running: Bench, chosen: list[Case], plan: Plan) -> int:
+    """Print where each case's time goes."""
+    from harness.benching.timing import Subject
+    from harness.benching.where import where_lines
+
+    for case in chosen:
+        subject = Subject(case=case, runtime=case.backend, how=case.how)
+        print_lines(where_lines(case.id, *running.where(subject, plan)))
+    return 0
+
+
+def _pairs(
+    suite: Suite, chosen: list[Case], against: str
+) -> list[tuple[Subject, Subject]]:
+    """Return what each chosen case is held against: before, then after.
+
+    Raises:
+        ParityError: The other suite lacks one of them, or no case is meant.
+
+    """
+    from harness.benching.timing import Subject
+    from harness.suite import load_suite
+
+    build = ""
+    if Path(against).exists():
+        other = load_suite(Path(against))
+        build = other.path.resolve().parent.name
+        twins = [_components(other, (case.id,))[0] for case in chosen]
+    else:
+        named = _components(suite, (against,))
+        if len(named) != 1:
+            msg = f"--against {against} means {len(named)} cases; name one, in full."
+            raise ParityError(msg)
+        twins = [named[0] for _ in chosen]
+    return [
+        (
+            Subject(
+                case=twin,
+                runtime=twin.backend,
+                how=twin.how,
+                # A build held against itself shows what the spread is worth.
+                build=build or ("again" if twin.id == case.id else ""),
+            ),
+            Subject(case=case, runtime=case.backend, how=case.how),
+        )
+        for case, twin in zip(chosen, twins, strict=True)
+    ]
+
+
+def _keep(
+    suite: Suite, runs: str, name: str, timings: list[Timing], plan: Plan
+) -> None:
+    from harness.benching.record import TABLE, keep
+    from harness.runner import near
+
+    folder, added = keep(suite, Path(runs).expanduser(), name, timings, plan)
+    click.echo(f"\nwrote {near(folder / TABLE)}")
+    if added:
+        click.echo(f"added the times to run {folder.name}: `parity gate` reads them")
+    else:
+        click.echo("no run of this suite on this machine to add to: `parity run` first")
+
+
+def _counts(timing: Timing) -> bool:
+    """Whether a failure is one of a deployed file, and not of PyTorch's compiler."""
+    from harness.benching.timing import COMPILE
+
+    return bool(timing.failure) and timing.how != COMPILE
+
+
+def _live() -> Callable[[Progress], None]:
+    """Return what shows, on a terminal, whose turn it is."""
+    from harness.progress import moves
+
+    live = moves(sys.stderr)
+
+    def tell(progress: Progress) -> None:
+        if live:
+            done = progress.stage == "done"
+            shown = "" if done else f"  {progress.stage} {progress.subject}"
+            click.echo(f"\x1b[2K{shown}\r", err=True, nl=False)
+
+    return tell

@@ -1,0 +1,180 @@
+"""Speed, beside PyTorch's: by the command, by pytest, and not at all under xdist."""
+
+import csv
+import json
+import sys
+
+import pytest
+
+from tests.plugin.project import CASES
+
+PYTEST = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider")
+BENCH = """\
+from pathlib import Path
+
+import pytest
+
+from harness.benching.items import benches
+from harness.suite import load_suite
+
+SUITE = load_suite(Path(__file__).parent / "parity.toml")
+
+
+@pytest.mark.parity
+@pytest.mark.bench
+@pytest.mark.parametrize("timed", benches(SUITE))
+def test_speed(timed, parity_bench):
+    parity_bench(timed)
+"""
+
+
+@pytest.fixture
+def timed(project):
+    """A project with a benchmark beside its parity test."""
+    (project.path / "test_bench.py").write_text(BENCH)
+    (project.path / "pytest.toml").write_text(
+        '[pytest]\nmarkers = ["bench: measures time"]\n'
+    )
+    return project
+
+
+def tables(project):
+    (path,) = (project.path / "reports" / "runs").glob("*/bench.csv")
+    return {
+        row["subject"]: row for row in csv.DictReader(path.read_text().splitlines())
+    }
+
+
+def test_the_command_times_every_file_beside_pytorch(project):
+    ended = project.parity("bench", "--rounds", "2", "--no-compile")
+
+    assert ended.code == 0, ended.text
+    rows = tables(project)
+    assert list(rows) == ["vae_decoder/pytorch/eager", *CASES]
+    for row in rows.values():
+        low, middle, high = (
+            float(row[name]) for name in ("quartile1_ms", "median_ms", "quartile3_ms")
+        )
+        assert 0 < low <= middle <= high
+        assert int(row["runs"]) >= 2 * 3
+        assert int(row["size_bytes"]) > 0
+        assert int(row["memory_bytes"]) > 0
+    assert ended.has("2 threads")
+    assert ended.has("no run of this suite on this machine to add to")
+
+
+def test_times_go_into_the_run_of_the_same_suite_where_the_gate_reads_them(project):
+    project.pytest()
+    before = project.report
+
+    ended = project.parity("bench", "onnxruntime", "--rounds", "2", "--no-compile")
+
+    assert ended.code == 0, ended.text
+    after = project.report
+    (own,) = [one for one in after.pop("benchmarks") if one["case"] == CASES[0]]
+    assert own["metric"] == "latency_ms"
+    assert len(own["runs"]) >= 2 * 3
+    assert after == before
+    told = project.parity("history", CASES[0])
+    assert "latency_ms" in told.text, told.text
+
+
+def test_a_run_of_another_machine_is_not_added_to(project):
+    project.pytest()
+    (path,) = project.reports
+    report = json.loads(path.read_text())
+    report["environment"]["id"] = "00000000"
+    path.write_text(json.dumps(report))
+
+    ended = project.parity("bench", "--rounds", "1", "--no-compile", "--run", "last")
+
+    assert ended.code == 2, ended.text
+    assert ended.has("was made on another machine, whose times are never put beside")
+    assert "benchmarks" not in json.loads(path.read_text())
+
+
+def test_a_runtime_that_is_not_what_was_asked_for_has_no_row(project):
+    project.change(
+        "parity.toml",
+        "[backend.onnxruntime]\n",
+        '[backend.onnxruntime]\ndevice = "cuda"\n',
+    )
+
+    ended = project.parity("bench", "onnxruntime", "--rounds", "1", "--no-compile")
+
+    if ended.code == 0:
+        pytest.skip("this machine has a GPU")
+    assert ended.code == 2
+    row = tables(project)[CASES[0]]
+    assert "CUDAExecutionProvider" in row["failure"]
+    assert row["median_ms"] == ""
+
+
+def test_a_build_is_not_slower_than_itself(project):
+    ended = project.parity("bench", CASES[0], "--against", CASES[0], "--rounds", "6")
+
+    assert ended.has(f"of again:{CASES[0]}"), ended.text
+    assert ended.has("6 rounds")
+
+
+def test_too_few_rounds_cannot_tell(project):
+    ended = project.parity("bench", CASES[0], "--against", CASES[1], "--rounds", "2")
+
+    assert ended.code == 2, ended.text
+    assert ended.has("too few rounds to tell")
+
+
+def test_pytest_reports_the_measured_runs_in_a_group_of_the_component(timed):
+    ended = timed.run(
+        *PYTEST,
+        "-m",
+        "parity and bench",
+        "-k",
+        "not compile",
+        "--benchmark-json=b.json",
+    )
+
+    assert ended.code == 0, ended.text
+    told = json.loads((timed.path / "b.json").read_text())["benchmarks"]
+    assert {one["group"] for one in told} == {"vae_decoder, 2 threads"}
+    (path,) = (timed.path / "reports" / "runs").glob("*/bench.json")
+    measured = {
+        timing["subject"]: [run for turn in timing["rounds"] for run in turn["runs_s"]]
+        for timing in json.loads(path.read_text())["timings"]
+    }
+    assert len(told) == len(measured) == 4
+    for one in told:
+        runs = measured[one["param"]]
+        assert one["stats"]["rounds"] == len(runs)
+        assert one["stats"]["min"] == pytest.approx(min(runs))
+        assert one["stats"]["max"] == pytest.approx(max(runs))
+        assert one["extra_info"]["size_bytes"] > 0
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        pytest.param(("-n", "1"), "do not run under pytest-xdist", id="xdist"),
+        pytest.param(("--benchmark-disable",), "is switched off", id="disabled"),
+        pytest.param(
+            ("-p", "no:benchmark"), "pytest-benchmark, which is", id="left-out"
+        ),
+    ],
+)
+def test_where_nothing_would_be_reported_it_fails_and_says_so(timed, words, sentence):
+    ended = timed.run(*PYTEST, "-m", "parity and bench", "-k", "eager", *words)
+
+    assert ended.code == 1, ended.text
+    assert ended.has(sentence)
+    assert not list(timed.path.glob("reports/runs/*"))
+
+
+@pytest.mark.parametrize("case", CASES[:2])
+def test_the_time_of_a_file_is_shared_out_to_the_models_own_modules(project, case):
+    ended = project.parity("bench", case, "--where")
+
+    assert ended.code == 0, ended.text
+    assert ended.has(f"{case}: ")
+    assert ended.has("decoder.up_blocks")
+    assert ended.has("decoder.mid_block")
+    assert ended.has("ms unwatched")

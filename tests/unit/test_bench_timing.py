@@ -1,0 +1,126 @@
+"""What is timed, with how many threads, and how rounds become figures."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from harness.benching.record import benchmarks, merged
+from harness.benching.session import Played
+from harness.benching.subjects import device_of, subjects_of
+from harness.benching.timing import Plan, Round, Timing
+from harness.errors import SpecError
+from harness.spec import Case
+from harness.suite import load_suite
+
+DIGITS = load_suite(Path(__file__).parents[2] / "fixtures" / "digits")
+
+
+def turn(*runs_s, first_s=1.0, base=100, peak=150):
+    return Round(
+        load_s=0.5,
+        first_s=first_s,
+        runs_s=runs_s,
+        cores=1.0,
+        base_bytes=base,
+        peak_bytes=peak,
+        size_bytes=7,
+        ran={"device": "cpu", "version": "1"},
+    )
+
+
+def timing(*rounds, **about):
+    return Timing(
+        **{
+            "subject": "unet/mnn/fp32",
+            "component": "unet",
+            "runtime": "mnn",
+            "how": "fp32",
+            "threads": 2,
+            "rounds": rounds,
+            **about,
+        }
+    )
+
+
+def test_the_median_is_of_all_runs_and_a_rounds_median_of_its_own():
+    made = timing(turn(1.0, 2.0, 9.0), turn(3.0, 4.0, 5.0))
+
+    assert made.median_s == 3.5
+    assert made.medians_s == (2.0, 4.0)
+
+
+def test_the_first_run_is_the_slowest_because_compiled_code_is_kept():
+    assert timing(turn(1.0, first_s=90.0), turn(1.0, first_s=2.0)).first_s == 90.0
+
+
+def test_memory_is_what_the_process_gained_not_what_it_imported():
+    assert timing(turn(1.0, base=100, peak=150)).memory_bytes == 50
+
+
+def test_pytorch_comes_first_eager_and_compiled_in_every_component():
+    found = subjects_of(DIGITS.cases)
+
+    assert list(found) == [component.name for component in DIGITS.components]
+    for subjects in found.values():
+        assert [one.id.partition("/")[2] for one in subjects[:2]] == [
+            "pytorch/eager",
+            "pytorch/compile",
+        ]
+        assert subjects[0].is_eager
+
+
+def test_every_runtime_has_as_many_threads_as_the_plan_says():
+    subjects = subjects_of(DIGITS.cases)["unet"]
+
+    assert {device_of(one, Plan(threads=3)).threads for one in subjects} == {3}
+    assert {device_of(one, Plan()).threads for one in subjects} == {2}
+
+
+def test_pytorch_has_the_threads_of_the_files_it_is_beside():
+    case: Case = DIGITS.cases[0]
+    case = replace(case, device=replace(case.device, threads=5))
+
+    eager = subjects_of([case])[case.subject][0]
+
+    assert case.reference.threads != 5
+    assert device_of(eager, Plan()).threads == 5
+
+
+def test_new_times_take_the_place_of_old_ones_of_the_same_case_alone():
+    old = [
+        {"case": "unet/mnn/fp32", "metric": "latency_ms", "runs": [9.0]},
+        {"case": "vae/mnn/fp32", "metric": "latency_ms", "runs": [8.0]},
+    ]
+
+    made = merged(old, [timing(turn(0.001, 0.002))])
+
+    assert [(one["case"], one["runs"]) for one in made] == [
+        ("vae/mnn/fp32", [8.0]),
+        ("unet/mnn/fp32", [1.0, 2.0]),
+    ]
+
+
+def test_a_case_that_failed_has_no_row():
+    assert list(benchmarks([timing(failure="it fell back")])) == []
+
+
+def test_times_of_other_threads_have_a_name_of_their_own():
+    (entry,) = benchmarks([timing(turn(1.0), threads=8, asked=False)])
+
+    assert entry["metric"] == "latency_at_8_threads_ms"
+
+
+def test_a_plan_without_a_round_is_refused():
+    with pytest.raises(SpecError, match="a round and a run at least, got 0"):
+        Plan(rounds=0)
+
+
+def test_the_clock_shows_the_measured_runs_and_nothing_else():
+    clock = Played([0.25, 0.5])
+    seen = [clock()]
+    for _ in range(2):
+        clock.run()
+        seen += [clock(), clock()]
+
+    assert seen == [0.0, 0.25, 0.25, 0.75, 0.75]
