@@ -135,3 +135,10 @@ def clock_turn(turn: object) -> object:
     from harness.benching import stage
 
     return stage.clock_turn(turn)  # type: ignore[arg-type]  # turns lie above
+
+
+def time_drawing(drawing: object) -> object:
+    """Time a whole pipeline once (`pipeline`)."""
+    from harness.benching import drawing as stage
+
+    return stage.time_drawing(drawing)  # type: ignore[arg-type]  # drawings lie above

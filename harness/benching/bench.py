@@ -11,9 +11,10 @@ from typing import Self, cast
 
 from harness import export_files, stages
 from harness.benching.subjects import device_of, timed_sample
-from harness.benching.timing import Plan, Round, Subject, Timing, Turn
+from harness.benching.timing import Drawing, Plan, Round, Subject, Timing, Turn
 from harness.benching.where import Clocked
 from harness.convert import native_converter
+from harness.e2e.plan import Chain, Seated
 from harness.errors import ParityError
 from harness.groups import sample_groups
 from harness.job import JobResult
@@ -21,7 +22,7 @@ from harness.makers import Makers
 from harness.outcome import Outcome
 from harness.pipeline import check_words
 from harness.probes import Probe, load_probes
-from harness.spec import REFERENCE
+from harness.spec import REFERENCE, Case
 from harness.store import Store
 from harness.workshop import Progress, Workshop
 
@@ -77,12 +78,12 @@ class Bench:
 
         Every second round goes backwards, so that nobody always follows the same one.
         """
-        turns: dict[str, Turn] = {}
+        turns: dict[str, Turn | Drawing] = {}
         failures: dict[str, str] = {}
         rounds: dict[str, list[Round]] = {subject.id: [] for subject in subjects}
         for subject in subjects:
             try:
-                turns[subject.id] = self.turn(subject, plan)
+                turns[subject.id] = self._needed(subject, plan)
             except ParityError as error:
                 failures[subject.id] = str(error)
         for number in range(plan.rounds):
@@ -106,27 +107,61 @@ class Bench:
             for subject in subjects
         ]
 
-    def where(self, subject: Subject, plan: Plan) -> tuple[Clocked, tuple[Probe, ...]]:
+    def _needed(self, subject: Subject, plan: Plan) -> Turn | Drawing:
+        if isinstance(subject.case, Chain):
+            return self._drawing(subject, subject.case, plan)
+        return self.turn(subject, subject.case, plan)
+
+    def _drawing(self, subject: Subject, chain: Chain, plan: Plan) -> Drawing:
+        """Return what a child needs to draw, making what the store lacks."""
+        inputs, _ = self._makers.draw(chain.pipeline, chain.device, {})
+        seated = []
+        for seat, case in chain.seats:
+            if case is None or subject.is_eager:
+                continue
+            artifact, model = self._makers.deploy(case, self._makers.export(case))
+            device = replace(case.device, threads=plan.threads or case.device.threads)
+            seated.append(
+                Seated(
+                    seat=seat,
+                    component=case.component,
+                    backend=case.backend,
+                    device=device,
+                    artifact=artifact,
+                    model=model,
+                )
+            )
+        return Drawing(
+            id=subject.id,
+            pipeline=chain.pipeline,
+            seated=tuple(seated),
+            inputs=inputs,
+            device=device_of(subject, plan),
+            plan=plan.of_pipelines,
+        )
+
+    def where(self, case: Case, plan: Plan) -> tuple[Clocked, tuple[Probe, ...]]:
         """Return what each operator takes, and the probes that say where it is from.
 
         Raises:
             ParityError: A stage ended without an answer.
 
         """
-        turn = self.turn(subject, plan)
+        subject = Subject(case=case, runtime=case.backend, how=case.how)
+        turn = self.turn(subject, case, plan)
         result = self._job(stages.clock_turn, turn)
-        (group,) = sample_groups(subject.case, (timed_sample(subject.case),))
-        probes = self._makers.graph(subject.case, group).file(export_files.PROBES)
+        (group,) = sample_groups(case, (timed_sample(case),))
+        probes = self._makers.graph(case, group).file(export_files.PROBES)
         return cast("Clocked", result.value), load_probes(probes)
 
-    def turn(self, subject: Subject, plan: Plan) -> Turn:
+    def turn(self, subject: Subject, case: Case, plan: Plan) -> Turn:
         """Return what a child needs, making what the store lacks.
 
         Raises:
             ParityError: It cannot be made.
 
         """
-        case = replace(subject.case, samples=(timed_sample(subject.case),))
+        case = replace(case, samples=(timed_sample(case),))
         (reading,) = self._makers.prepare(case, case.samples).values()
         path = artifact = None
         if subject.runtime != REFERENCE:
@@ -147,21 +182,25 @@ class Bench:
             scratch=Path(self._scratch.name),
         )
 
-    def _time(self, turn: Turn) -> Round:
-        result = self._job(stages.time_turn, turn)
+    def _time(self, turn: Turn | Drawing) -> Round:
+        drawing = isinstance(turn, Drawing)
+        result = self._job(stages.time_drawing if drawing else stages.time_turn, turn)
         return replace(cast("Round", result.value), peak_bytes=result.peak_bytes)
 
-    def _job(self, stage: Callable[[object], object], turn: Turn) -> JobResult:
-        """Run a stage in the turn's runtime; refuse one that says it ran elsewhere."""
+    def _job(
+        self, stage: Callable[[object], object], turn: Turn | Drawing
+    ) -> JobResult:
+        """Run a stage in its host; refuse a runtime that says it ran elsewhere."""
+        if isinstance(turn, Drawing):
+            host = "pipeline"
+            asked = {(file.backend, file.device) for file in turn.seated}
+        else:
+            host = _HOSTS.get(turn.runtime, turn.runtime)
+            asked = {(turn.runtime, turn.device)} - {(REFERENCE, turn.device)}
         result = self._workshop.job(
-            _HOSTS.get(turn.runtime, turn.runtime),
-            stage,
-            turn,
-            subject=turn.id,
-            label=turn.id,
-            failure=Outcome.RUN,
+            host, stage, turn, subject=turn.id, label=turn.id, failure=Outcome.RUN
         )
-        if turn.runtime != REFERENCE:
-            said = f"{result.import_log}\n{result.log}"
-            check_words(turn.id, turn.runtime, turn.device, said)
+        said = f"{result.import_log}\n{result.log}"
+        for runtime, device in asked:
+            check_words(turn.id, runtime, device, said)
         return result

@@ -27,12 +27,16 @@ class Timed:
     subject: Subject
 
 
-def benches(suite: Suite) -> list[ParameterSet]:
-    """Return a `Timed` each for ``pytest.mark.parametrize``, ids written out."""
+def benches(suite: Suite, *names: str) -> list[ParameterSet]:
+    """Return a `Timed` each for ``pytest.mark.parametrize``, ids written out.
+
+    All components and pipelines, unless only some are named as `Suite.select` takes
+    them.
+    """
     import pytest
 
     return [
         pytest.param(Timed(suite=suite, subject=subject), id=subject.id)
-        for subjects in subjects_of(suite.cases).values()
+        for subjects in subjects_of(suite.select(names)).values()
         for subject in subjects
     ]

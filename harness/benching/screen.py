@@ -8,7 +8,6 @@ from harness.benching.ratio import Pace, Ratio, ratio_of
 from harness.benching.timing import Plan, Timing
 from harness.environment import environment
 from harness.report.text import Line, count, cut, joined, wrapped
-from harness.spec import Sample
 
 _NAME = 27
 _MEBI = 2**20
@@ -38,6 +37,7 @@ def plan_lines(plan: Plan) -> Iterator[Line]:
         (
             f"{count(plan.rounds, 'round')}, a new process each",
             f"{plan.warmups} warm-up and {plan.least_runs} to {plan.most_runs} runs",
+            f"{plan.of_pipelines.least_runs} of a pipeline at least",
             "host memory to host memory",
             "ONNX Runtime's threads do not spin",
         ),
@@ -46,13 +46,12 @@ def plan_lines(plan: Plan) -> Iterator[Line]:
     )
 
 
-def component_lines(timings: Sequence[Timing], sample: Sample) -> Iterator[Line]:
-    """Yield one component's table; its first row, if it ran, is PyTorch eager."""
-    sizes = " ".join(f"{name} {size}" for name, size in sample.shapes)
+def component_lines(timings: Sequence[Timing], inputs: str) -> Iterator[Line]:
+    """Yield a component's or pipeline's table, PyTorch eager first if it ran."""
     threads = sorted({timing.threads for timing in timings})
     said = " or ".join(map(str, threads))
     yield Line(text="")
-    yield Line(text=f"{timings[0].component}   {sample.id}, {sizes}, {said} threads")
+    yield Line(text=f"{timings[0].component}   {inputs}, {said} threads")
     head = f" {'':{_NAME}} {'median ms':>9} {'middle half':>15} {'× eager':>15}"
     head += f" {'load s':>7} {'first s':>7} {'+MB':>6} {'file MB':>7} {'cores':>5}"
     yield Line(text=head, tone="quiet")
@@ -68,7 +67,7 @@ def component_lines(timings: Sequence[Timing], sample: Sample) -> Iterator[Line]
             text=f" {cut(name, _NAME):{_NAME}} {_ms(timing.median_s):>9} "
             f"{f'{_ms(low)}–{_ms(high)}':>15} {_beside(timing, eager):>15} "
             f"{timing.load_s:>7.2f} {timing.first_s:>7.2f} "
-            f"{timing.memory_bytes / _MEBI:>6.0f} {timing.size_bytes / _MEBI:>7.1f} "
+            f"{timing.memory_bytes / _MEBI:>6.0f} {_megabytes(timing.size_bytes):>7} "
             f"{timing.cores:>5.2f}"
         )
     yield from _idle(timings)
@@ -114,6 +113,11 @@ def _beside(timing: Timing, eager: Timing | None) -> str:
     if eager is None or timing is eager:
         return "-" if eager is None else "1"
     return ratio_words(ratio_of(timing.medians_s, eager.medians_s))
+
+
+def _megabytes(size_bytes: int) -> str:
+    """Return a size; PyTorch's own pipeline has no file."""
+    return f"{size_bytes / _MEBI:.1f}" if size_bytes else "-"
 
 
 def _ms(seconds: float) -> str:

@@ -107,7 +107,7 @@ class BenchSession:
                 other.subject
                 for other in _timed(items)
                 if path_of(other.suite) == suite
-                and other.subject.case.component == timed.subject.case.component
+                and other.subject.case.subject == timed.subject.case.subject
                 and not _lacking(other.subject)
             ]
             self._suites[suite] = timed.suite

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Protocol
 
 from harness.backends import Ran, Session, load_backend
-from harness.benching.timing import Round, Turn
+from harness.benching.timing import Plan, Round, Turn
 from harness.benching.where import Clocked
 from harness.candidate import check_artifact
 from harness.errors import StageError
@@ -55,38 +55,49 @@ def time_turn(turn: Turn) -> Round:
     import psutil
 
     feeds = _feeds(turn)
-    plan = turn.plan
     report_progress(f"timing\t{turn.id}\t{turn.device.device}")
     base_bytes = psutil.Process().memory_info().rss
     begin = time.perf_counter_ns()
     with opened(turn) as (loaded, size_bytes):
-        load_s = _since(begin)
+        load_s = since(begin)
         begin = time.perf_counter_ns()
         made = loaded.run(feeds)
-        first_s = _since(begin)
+        first_s = since(begin)
         _check(turn, made)
-        for _ in range(plan.warmups):
-            loaded.run(feeds)
-        runs: list[float] = []
-        spent = time.process_time()
-        started = time.perf_counter_ns()
-        while len(runs) < plan.least_runs or (
-            len(runs) < plan.most_runs and _since(started) < plan.budget_s
-        ):
-            begin = time.perf_counter_ns()
-            loaded.run(feeds)
-            runs.append(_since(begin))
-        cores = (time.process_time() - spent) / _since(started)
+        runs_s, cores = timed_runs(lambda: loaded.run(feeds), turn.plan)
         return Round(
             load_s=load_s,
             first_s=first_s,
-            runs_s=tuple(runs),
+            runs_s=runs_s,
             cores=cores,
             base_bytes=base_bytes,
             peak_bytes=0,  # known when the process has ended
             size_bytes=size_bytes,
             ran=asdict(loaded.ran),
         )
+
+
+def timed_runs(
+    run: Callable[[], object], plan: Plan
+) -> tuple[tuple[float, ...], float]:
+    """Warm up, then time runs until the plan is met.
+
+    Returns:
+        Each run's seconds, and how many cores were at work.
+
+    """
+    for _ in range(plan.warmups):
+        run()
+    runs: list[float] = []
+    spent = time.process_time()
+    started = time.perf_counter_ns()
+    while len(runs) < plan.least_runs or (
+        len(runs) < plan.most_runs and since(started) < plan.budget_s
+    ):
+        begin = time.perf_counter_ns()
+        run()
+        runs.append(since(begin))
+    return tuple(runs), (time.process_time() - spent) / since(started)
 
 
 def clock_turn(turn: Turn) -> Clocked:
@@ -105,7 +116,7 @@ def clock_turn(turn: Turn) -> Clocked:
         for _ in range(CLOCKED_RUNS):
             begin = time.perf_counter_ns()
             session.run(feeds)
-            runs.append(_since(begin))
+            runs.append(since(begin))
         spent = session.clock(feeds, CLOCKED_RUNS)
     return Clocked(spent=tuple(spent), whole_s=statistics.median(runs))
 
@@ -155,5 +166,6 @@ def _check(turn: Turn, made: Mapping[str, np.ndarray]) -> None:
             raise StageError(msg, outcome=Outcome.MISSING)
 
 
-def _since(begin_ns: int) -> float:
+def since(begin_ns: int) -> float:
+    """Return the seconds since a reading of `time.perf_counter_ns`."""
     return (time.perf_counter_ns() - begin_ns) / 1e9

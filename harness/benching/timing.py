@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from harness.e2e.plan import Chain, Pipeline, Seated
 from harness.entry import Entry
 from harness.errors import SpecError
 from harness.spec import REFERENCE, Case, Component, Device
@@ -22,14 +23,15 @@ class Subject:
     """One thing to time: a deployed file, or PyTorch's own module.
 
     Attributes:
-        case: Of the deployed file; of PyTorch, whichever case says component and sizes.
+        case: Of the deployed file or pipeline; of PyTorch, whichever case says
+            component and sizes.
         runtime: ``pytorch``, ``onnxruntime`` or ``mnn``.
         how: ``eager``, ``compile``, or the variant.
         build: Tells the same case of two suites apart; empty for the first.
 
     """
 
-    case: Case
+    case: Case | Chain
     runtime: str
     how: str
     build: str = ""
@@ -74,6 +76,33 @@ class Plan:
                 f"rounds of {self.least_runs} to {self.most_runs} runs."
             )
             raise SpecError(msg)
+
+    @property
+    def of_pipelines(self) -> Plan:
+        """The same for whole drawings, of which one warms every network many times."""
+        return replace(self, warmups=0, least_runs=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drawing:
+    """What a child process needs to time a whole pipeline once.
+
+    Attributes:
+        id: Of the subject.
+        pipeline: What is drawn.
+        seated: Deployed files in its seats; PyTorch has the others.
+        inputs: The pipeline's stored inputs.
+        device: Where PyTorch runs.
+        plan: How often.
+
+    """
+
+    id: str
+    pipeline: Pipeline
+    seated: tuple[Seated, ...]
+    inputs: Entry
+    device: Device
+    plan: Plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from harness.benching.bench import Bench
     from harness.benching.timing import Plan, Subject, Timing
     from harness.spec import Case
-    from harness.suite import Suite
+    from harness.suite import Suite, Tested
     from harness.workshop import Progress
 
     Times = Callable[[list[Subject], Plan], list[Timing]]
@@ -61,8 +61,9 @@ def bench(  # one option each
     where: bool,
     name: str,
 ) -> int:
-    """Time CASES, all components when left out, in rounds that go through them.
+    """Time CASES in rounds that go through them; every component when left out.
 
+    A pipeline is timed when it is named.
     With --against, exit code 1 says that a case is slower beyond the spread.
     """
     from harness.benching.bench import Bench
@@ -72,7 +73,7 @@ def bench(  # one option each
     from harness.suite import load_suite
 
     loaded = load_suite(suite)
-    chosen = _components(loaded, cases)
+    chosen = loaded.select(cases) if cases else loaded.cases
     plan = Plan(rounds=rounds, threads=threads)
     pairs = _pairs(loaded, chosen, against) if against else []
     with Bench(
@@ -80,7 +81,7 @@ def bench(  # one option each
     ) as running:
         print_lines(machine_lines(near(loaded.path)))
         if where:
-            return _where(running, chosen, plan)
+            return _where(running, _components(loaded, cases), plan)
         print_lines(plan_lines(plan))
         if against:
             return _against(running.times, pairs, plan)
@@ -101,7 +102,7 @@ def _components(suite: Suite, names: tuple[str, ...]) -> list[Case]:
     found = [case for case in suite.select(names) if isinstance(case, Case)]
     if not found:
         msg = (
-            f"{' '.join(names)} names pipelines alone, and components are timed; "
+            f"{' '.join(names)} names pipelines, and operators are a component's; "
             "`parity run --list` names them."
         )
         raise ParityError(msg)
@@ -110,21 +111,21 @@ def _components(suite: Suite, names: tuple[str, ...]) -> list[Case]:
 
 def _tables(
     times: Times,
-    chosen: list[Case],
+    chosen: Sequence[Tested],
     plan: Plan,
     *,
     compiled: bool,
 ) -> list[Timing]:
     """Time and print one component after the other."""
     from harness.benching.screen import component_lines
-    from harness.benching.subjects import subjects_of, timed_sample
+    from harness.benching.subjects import inputs_words, subjects_of
     from harness.benching.timing import COMPILE
 
     made: list[Timing] = []
     for subjects in subjects_of(chosen).values():
         wanted = [one for one in subjects if compiled or one.how != COMPILE]
         timings = times(wanted, plan)
-        print_lines(component_lines(timings, timed_sample(subjects[0].case)))
+        print_lines(component_lines(timings, inputs_words(subjects[0].case)))
         made += timings
     return made
 
@@ -155,17 +156,15 @@ def _against(
 
 def _where(running: Bench, chosen: list[Case], plan: Plan) -> int:
     """Print where each case's time goes."""
-    from harness.benching.timing import Subject
     from harness.benching.where import where_lines
 
     for case in chosen:
-        subject = Subject(case=case, runtime=case.backend, how=case.how)
-        print_lines(where_lines(case.id, *running.where(subject, plan)))
+        print_lines(where_lines(case.id, *running.where(case, plan)))
     return 0
 
 
 def _pairs(
-    suite: Suite, chosen: list[Case], against: str
+    suite: Suite, chosen: Sequence[Tested], against: str
 ) -> list[tuple[Subject, Subject]]:
     """Return what each chosen case is held against: before, then after.
 
@@ -180,9 +179,9 @@ def _pairs(
     if Path(against).exists():
         other = load_suite(Path(against))
         build = other.path.resolve().parent.name
-        twins = [_components(other, (case.id,))[0] for case in chosen]
+        twins = [other.select((case.id,))[0] for case in chosen]
     else:
-        named = _components(suite, (against,))
+        named = suite.select((against,))
         if len(named) != 1:
             msg = f"--against {against} means {len(named)} cases; name one, in full."
             raise ParityError(msg)

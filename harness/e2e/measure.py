@@ -62,6 +62,20 @@ class Measured:
     pictures: Mapping[str, bytes]
 
 
+def app_cast(
+    pipeline: Pipeline, networks: Mapping[str, Network], factors: Sequence[str]
+) -> Cast:
+    """Return who plays, with the app's scheduler and its factor in VAE seats."""
+    app = pipeline.app
+    factor = app.scaling_factor
+    return Cast(
+        networks=networks,
+        sampling=app.sampling or pipeline.sampling,
+        own_sampling=app.sampling is not None,
+        factors={} if factor is None else dict.fromkeys(factors, factor),
+    )
+
+
 class _Bench:
     """One case's pipeline, and everybody who may sit in its seats."""
 
@@ -89,14 +103,7 @@ class _Bench:
 
     def pipe(self, networks: Mapping[str, Network], *, factors: Sequence[str]) -> Any:
         """Return diffusers' pipeline as the app runs it."""
-        app = self.pipeline.app
-        factor = app.scaling_factor
-        cast = Cast(
-            networks=networks,
-            sampling=app.sampling or self.pipeline.sampling,
-            own_sampling=app.sampling is not None,
-            factors={} if factor is None else dict.fromkeys(factors, factor),
-        )
+        cast = app_cast(self.pipeline, networks, factors)
         return assemble(self.pipeline, self.inputs, cast)
 
     def vae(self, taken: Sequence[str] | frozenset[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""How long each component takes in each runtime: `pytest -m "parity and bench"`."""
+"""How long each component and pipeline takes: `pytest -m "parity and bench"`."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ from harness.suite import load_suite
 
 DIGITS = load_suite(Path(__file__).parents[2] / "fixtures" / "digits")
 
+# The other pipelines differ in their schedulers or draw a hundred pictures.
+TIMED = (*(part.name for part in DIGITS.components), "text2img", "img2img", "canny")
+
 
 @pytest.mark.parity
 @pytest.mark.bench
-@pytest.mark.parametrize("timed", benches(DIGITS))
-def test_components_are_timed(timed, parity_bench):
+@pytest.mark.parametrize("timed", benches(DIGITS, *TIMED))
+def test_components_and_pipelines_are_timed(timed, parity_bench):
     parity_bench(timed)

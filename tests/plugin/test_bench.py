@@ -178,3 +178,13 @@ def test_the_time_of_a_file_is_shared_out_to_the_models_own_modules(project, cas
     assert ended.has("decoder.up_blocks")
     assert ended.has("decoder.mid_block")
     assert ended.has("ms unwatched")
+
+
+def test_a_pipeline_is_timed_when_it_is_named(drawing):
+    ended = drawing.parity("bench", "text2img", "--rounds", "1")
+
+    assert ended.code == 0, ended.text
+    rows = tables(drawing)
+    assert next(iter(rows)) == "text2img/pytorch/eager"
+    assert len(rows) > 1
+    assert all(float(row["median_ms"]) > 0 for row in rows.values())

@@ -66,6 +66,7 @@ ANSWERED_BY = {
     "stages": (
         *("torch_stage", "deploy_stage", "excerpt_stage", "candidate", "isolated"),
         *("e2e.stage", "tuning.stage", "benching.stage"),
+        "benching.drawing",
     )
 }
 
