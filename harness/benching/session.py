@@ -7,6 +7,7 @@ and of nothing else: no pipe, no pytest.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -90,8 +91,10 @@ class BenchSession:
         """Fail where pytest-benchmark would report nothing."""
         __tracebackhide__ = True
         config = self._config
-        # A worker has another `dist`, and the controller runs no test.
-        if hasattr(config, "workerinput") or config.getoption("dist", "no") != "no":
+        # pytest-benchmark goes by the variable, which a worker's children inherit;
+        # a worker has another `dist`, and the controller runs no test.
+        worker = "PYTEST_XDIST_WORKER" in os.environ
+        if worker or config.getoption("dist", "no") != "no":
             pytest.fail(_XDIST, pytrace=False)
         if not config.pluginmanager.hasplugin("benchmark"):
             pytest.fail(_LACKING, pytrace=False)

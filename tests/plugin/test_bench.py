@@ -188,3 +188,12 @@ def test_a_pipeline_is_timed_when_it_is_named(drawing):
     assert next(iter(rows)) == "text2img/pytorch/eager"
     assert len(rows) > 1
     assert all(float(row["median_ms"]) > 0 for row in rows.values())
+
+
+def test_a_child_of_a_worker_is_refused_as_the_worker_is(timed):
+    command = (*PYTEST, "-m", "parity and bench", "-k", "eager")
+
+    ended = timed.run("env", "PYTEST_XDIST_WORKER=gw1", *command)
+
+    assert ended.code == 1, ended.text
+    assert ended.has("do not run under pytest-xdist")
