@@ -38,6 +38,9 @@ LARGEST: Final = 30.0
 TIMESTEPS: Final = 1000
 """Training timesteps of every Stable Diffusion."""
 
+_PIPELINE: Final = "pipeline"
+"""What an input is drawn as that a profile cannot change: positions, masks, classes."""
+
 _NORMAL: Final = MappingProxyType(
     {
         "unit-normal": (0.0, 1.0),
@@ -65,13 +68,16 @@ def draw(component: Component, sample: Sample) -> dict[str, Array]:
     """
     rng = generator(component.name, sample)
     shapes = dict(sample.shapes)
-    if sample.profile == "realistic":
+    drawn: dict[str, Array] = {}
+    if sample.profile == "realistic" or _PIPELINE in {s.draw for s in component.inputs}:
         recipe = recipe_module(component.recipe)
         drawn = recipe.realistic(component, shapes, sample.index, rng)
         _check_names(component, drawn)
-    else:
-        drawn = {
-            spec.name: _draw(component, spec, sample, rng) for spec in component.inputs
+    if sample.profile != "realistic":
+        drawn |= {
+            spec.name: _draw(component, spec, sample, rng)
+            for spec in component.inputs
+            if spec.draw != _PIPELINE
         }
     where = f"{component.name} {sample.id}"
     return {
