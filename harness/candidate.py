@@ -27,6 +27,7 @@ from harness.deployed import Deployed
 from harness.entry import Entry
 from harness.errors import StageError, StoreError
 from harness.isolate import report_progress
+from harness.names import Names, about, outputs_of
 from harness.outcome import Outcome
 from harness.probes import Probe, load_probes
 from harness.report.record import LAYERS, OUTPUTS, Row
@@ -51,14 +52,14 @@ def run_candidate(
 
     Returns:
         Fields of a `CaseRecord`: ``rows``, ``ran``, ``coverage``,
-        ``observer_max_abs``.
+        ``observer_max_abs``, ``taken``.
 
     Raises:
         StageError: The artifact is damaged, or the runtime refuses it or the run.
 
     """
     backend = load_backend(backend_name)
-    outputs = [spec.name for spec in component.outputs]
+    taken: dict[str, Any] | None = None
     rows: list[Row] = []
     coverage: dict[str, Any] | None = None
     observer: dict[str, float] = {}
@@ -66,6 +67,9 @@ def run_candidate(
         check_artifact(file.artifact)
         probes = load_probes(file.probes)
         path = file.artifact.file(file.model)
+        names = Names.load(path.parent)
+        outputs = outputs_of(component, names)
+        taken = about(names) if names else None
         size = f"{_mebibytes(file.artifact)} MB"
         with backend.open_session(path, device, outputs) as session:
             deployed_outputs: dict[str, Mapping[str, np.ndarray]] = {}
@@ -102,6 +106,7 @@ def run_candidate(
         "ran": asdict(ran),
         "coverage": coverage,
         "observer_max_abs": observer,
+        "taken": taken,
     }
 
 

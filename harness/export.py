@@ -87,6 +87,33 @@ def _by_dynamo(  # one signature for both exporters
     *,
     external: bool,
 ) -> Exported:
+    translated = translate(module, component, settings, example)
+    given = translated.model.opset_imports.get("")
+    if given != settings.opset:
+        raise wrong_opset(component, settings, given)
+    onnx_ir.save(
+        translated.model,
+        str(folder / MODEL),
+        external_data=WEIGHTS if external else None,
+    )
+    program = program_of_export(translated.exported_program)
+    values = graph_values(folder / MODEL, program_value)
+    probes = link(program.probes, values, program_names(translated, component))
+    return Exported(program=program, probes=tuple(probes))
+
+
+def translate(
+    module: torch.nn.Module,
+    component: Component,
+    settings: ExportSettings,
+    example: tuple[torch.Tensor, ...],
+) -> ONNXProgram:
+    """Return what the dynamo exporter makes of a module, in memory.
+
+    Raises:
+        StageError: The program changes its inputs, or returns more or less than said.
+
+    """
     translated = torch.onnx.export(
         module,
         example,
@@ -100,18 +127,7 @@ def _by_dynamo(  # one signature for both exporters
     if translated is None:  # as it is for dynamo=False alone
         raise TypeError
     _check_signature(translated, component)
-    given = translated.model.opset_imports.get("")
-    if given != settings.opset:
-        raise wrong_opset(component, settings, given)
-    onnx_ir.save(
-        translated.model,
-        str(folder / MODEL),
-        external_data=WEIGHTS if external else None,
-    )
-    program = program_of_export(translated.exported_program)
-    values = graph_values(folder / MODEL, program_value)
-    probes = link(program.probes, values, _output_names(translated, component))
-    return Exported(program=program, probes=tuple(probes))
+    return translated
 
 
 def _by_torchscript(  # one signature for both exporters
@@ -208,7 +224,7 @@ def _check_signature(translated: ONNXProgram, component: Component) -> None:
     check_count(component, len(signature.user_outputs))
 
 
-def _output_names(translated: ONNXProgram, component: Component) -> dict[str, str]:
+def program_names(translated: ONNXProgram, component: Component) -> dict[str, str]:
     """Return the program's value behind each output, identities looked through."""
     values = translated.exported_program.graph_signature.user_outputs
     outputs = zip(values, component.outputs, strict=True)

@@ -19,7 +19,16 @@ from harness.digest import digest_file, digest_tree, digest_value
 from harness.e2e.plan import Pipeline
 from harness.entry import Entry
 from harness.excerpt import Spot
-from harness.spec import Component, Device, ExportSettings, Sample, Source, Variant
+from harness.spec import (
+    Component,
+    Device,
+    ExportSettings,
+    Sample,
+    Source,
+    Taken,
+    Variant,
+)
+from harness.taken_files import weight_files
 
 _CHECKPOINT_SUFFIXES = (".json", ".safetensors", ".txt", ".model")
 _EXPORT_TOOLS = ("torch", "onnx", "onnxscript", "onnx-ir", "diffusers", "transformers")
@@ -56,7 +65,16 @@ def inputs_key(component: Component, sample: Sample) -> dict[str, object]:
 def onnx_key(
     component: Component, settings: ExportSettings, shapes: Mapping[str, int]
 ) -> dict[str, object]:
-    """Key of an exported graph."""
+    """Key of an exported graph, or of one that others exported."""
+    if component.taken:
+        return {
+            "component": _component(component),
+            "taken": taken_digests(component.taken),
+            "names": dict(component.taken.names),
+            "attention": settings.attention,
+            "code": code_digest((*_EXPORT_CODE, "names", "lineup", "taken")),
+            "tools": versions(_EXPORT_TOOLS),
+        }
     return {
         "component": _component(component),
         "export": asdict(settings),
@@ -90,6 +108,27 @@ def variant_key(onnx: Entry, variant: Variant, native: str | None) -> dict[str, 
         "code": code_digest(("convert",) if mnn else ("transform",)),
         "tools": versions(("MNN",) if mnn else ("onnxruntime-gpu", "onnxruntime")),
     }
+
+
+def taken_digests(taken: Taken) -> dict[str, str]:
+    """Return a digest of each file that is taken, its weights' files included."""
+    files = {"onnx": taken.onnx, "mnn": taken.mnn}
+    return {kind: taken_digest(path, kind) for kind, path in files.items() if path}
+
+
+def taken_digest(path: Path, kind: str) -> str:
+    """Return one digest of a file of others and of its weights beside it.
+
+    Read once a process, unless the file changes.
+    """
+    names = (path.name, *weight_files(path, kind))
+    changed = tuple((path.parent / name).stat().st_mtime_ns for name in names)
+    return _digests(path.parent, names, changed)
+
+
+@functools.cache
+def _digests(folder: Path, names: tuple[str, ...], _changed: tuple[int, ...]) -> str:
+    return digest_value({name: digest_file(folder / name) for name in names})
 
 
 def excerpt_key(graph: Entry, reading: Reading, spot: Spot) -> dict[str, object]:

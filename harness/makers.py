@@ -19,7 +19,7 @@ from harness.errors import StageError
 from harness.excerpt import Spot
 from harness.groups import Group, sample_groups
 from harness.outcome import Outcome
-from harness.spec import Case, Device, Sample
+from harness.spec import GIVEN, Case, Device, Sample
 from harness.store import Store
 from harness.workshop import Workshop
 
@@ -165,7 +165,7 @@ class Makers:
     ) -> tuple[Entry, str]:
         """Return the deployed file, making it if it is missing."""
         variant = case.variant
-        if variant.backend == "onnxruntime" and variant.kind == "fp32":
+        if variant.backend == "onnxruntime" and variant.kind in {"fp32", GIVEN}:
             return onnx, export_files.MODEL
         key = keys.variant_key(onnx, variant, self._native)
         model = MNN_MODEL if variant.backend == "mnn" else export_files.MODEL

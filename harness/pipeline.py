@@ -226,6 +226,7 @@ class Engine:
             ran=measured["ran"],
             coverage=measured["coverage"],
             observer_max_abs=measured["observer_max_abs"],
+            taken=measured["taken"],
             inputs={s.id: keys.question(case.component, s) for s in case.samples},
             took_s=took,
             peak_bytes=result.peak_bytes,

@@ -26,6 +26,9 @@ PROFILES = (
     "large-mean",
     "boundary",
 )
+GIVEN = "given"
+"""Variant of a file that others made, as it is."""
+
 VARIED = "varied"
 """Profile of samples that are drawn by their own `Sample.knobs`; `parity tune` makes
 them, and the worst that it finds are kept beside the suite."""
@@ -130,6 +133,23 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Taken:
+    """Deployed files that others made, taken instead of exporting and converting.
+
+    Attributes:
+        onnx: An ONNX file; its external data lies where it says.
+        mnn: An ``.mnn`` file.
+        names: Pairs of the recipe's name of an input or output and the file's; empty
+            text says that the file does without that input.
+
+    """
+
+    onnx: Path | None = None
+    mnn: Path | None = None
+    names: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Component:
     """One network that is exported on its own, with a tensor-only signature.
 
@@ -140,6 +160,7 @@ class Component:
         inputs: In the order of the wrapped module's ``forward``.
         outputs: In the order it returns them.
         options: Recipe options, for example ``{"attention": "eager"}``; sorted pairs.
+        taken: Files of others that are tested; None where the harness makes them.
 
     """
 
@@ -149,6 +170,7 @@ class Component:
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     options: tuple[tuple[str, str | int | bool], ...] = ()
+    taken: Taken | None = None
 
     def __post_init__(self) -> None:
         check_name("component", self.name)

@@ -10,7 +10,8 @@ It is read at every pytest collection, so it imports no numpy and no framework.
     [backend.mnn]                            # variants, device, threads, ...
     [variant.mnn.int4-hqq]                   # from, flags, profiles
     [pipeline.text2img]                      # prompts, steps, scheduler, ...
-    [component.text_encoder]                 # export settings and recipe options
+    [component.text_encoder]                 # export settings, recipe options, or
+                                             # files of others: onnx, mnn, names
     [limits]                                 # timeout_s, coverage, jobs
     [files]                                  # tolerances, known_gaps
 
@@ -31,6 +32,7 @@ from harness.components import RECIPES, describe, discover
 from harness.e2e.plan import KINDS, Chain
 from harness.e2e.tables import read_chains
 from harness.errors import ParityError, SuiteError
+from harness.export_table import EXPORT_KEYS, read_export
 from harness.hub import snapshot
 from harness.matrix import (
     Limits,
@@ -47,7 +49,8 @@ from harness.matrix import (
     samples,
     symbols_of,
 )
-from harness.spec import EXPORTERS, Case, Component, ExportSettings, Source
+from harness.spec import Case, Component, ExportSettings, Source
+from harness.taken_tables import TAKEN_KEYS, as_taken, read_taken, taken_plans
 from harness.toml_file import Table, TomlFile, did_you_mean
 from harness.worst_inputs import FILE as WORST_INPUTS
 from harness.worst_inputs import with_worst
@@ -56,13 +59,10 @@ if TYPE_CHECKING:
     from _pytest.mark import ParameterSet
 
 FILE: Final = "parity.toml"
-OLDEST_OPSET: Final = 14
-ATTENTIONS: Final = ("eager", "sdpa")
 Tested = Case | Chain
 """What has an id and a record: a component's case, or a pipeline's chain."""
 
-_EXPORT_KEYS = ("exporter", "opset", "dynamic_axes", "external_data", "attention")
-_COMPONENT_KEYS = ("recipe", "variants", "shapes", *_EXPORT_KEYS)
+_COMPONENT_KEYS = ("recipe", "variants", "shapes", *EXPORT_KEYS, *TAKEN_KEYS)
 _GLOB = re.compile(r"[*?\[]")
 
 
@@ -197,7 +197,7 @@ def load_suite(path: Path) -> Suite:
     source = _source(source_table)
     seats = _seats(pipelines)
     components = _components(root, options, source, source_table, seats)
-    export = _export(export_table, ExportSettings(), symbols_of(*components))
+    export = read_export(export_table, ExportSettings(), symbols_of(*components))
     export_table.done()
     bindings = read_bindings(root)
     check_symbols(bindings, symbols_of(*components))
@@ -213,7 +213,8 @@ def load_suite(path: Path) -> Suite:
         own = read_bindings(table)
         check_symbols(own, symbols_of(component))
         own = narrow(own or bindings, component)
-        settings = _export(table, export, symbols_of(component))
+        settings = read_export(table, export, symbols_of(component))
+        settings = as_taken(component, settings, own)
         chosen = [
             Case(
                 component=component,
@@ -223,7 +224,7 @@ def load_suite(path: Path) -> Suite:
                 samples=samples(plan.profiles, own, drawing),
                 reference=reference,
             )
-            for plan in _chosen(table, planned)
+            for plan in _chosen(table, taken_plans(table, component, planned))
         ]
         drawn = [sample for case in chosen for sample in case.samples]
         check_used(component.name, own, drawn, drawing)
@@ -236,7 +237,7 @@ def load_suite(path: Path) -> Suite:
         if seat in of:
             return of[seat]
         component = describe(seat, seat, source)
-        settings = _export(options.table(seat), export, symbols_of(component))
+        settings = read_export(options.table(seat), export, symbols_of(component))
         return replace(cases[0], component=component, export=settings, samples=())
 
     tolerances, gaps = _files(files, path.parent)
@@ -278,24 +279,6 @@ def _source(table: Table) -> Source:
     return Source(path=path.resolve(), seed=seed)
 
 
-def _export(
-    table: Table, base: ExportSettings, symbols: Collection[str]
-) -> ExportSettings:
-    """Read export settings where `base` fills in, open sizes kept to `symbols`."""
-    kept = tuple(symbol for symbol in base.dynamic if symbol in symbols)
-    opset = table.take("opset", int, base.opset)
-    if opset < OLDEST_OPSET:
-        text = f"opset {OLDEST_OPSET} or newer is needed, got {opset}."
-        raise table.error(text, "opset")
-    return ExportSettings(
-        exporter=table.choice("exporter", EXPORTERS, base.exporter),
-        opset=opset,
-        dynamic=read_words(table, "dynamic_axes", symbols, kept, may_be_empty=True),
-        external_data=table.take("external_data", bool, base.external_data),
-        attention=table.choice("attention", ATTENTIONS, base.attention),
-    )
-
-
 def _seats(pipelines: Table) -> set[str]:
     """Return the components that pipelines are made of, tested alone or not."""
     # Looked at and not taken: whoever reads pipelines says what is wrong with them.
@@ -324,7 +307,7 @@ def _components(
     names = read_words(root, "components", known, tuple(dict.fromkeys((*found, *own))))
     for name in tables.data:
         # One that only sits in a pipeline is exported all the same.
-        seated = name in seats and set(tables.table(name).data) <= set(_EXPORT_KEYS)
+        seated = name in seats and set(tables.table(name).data) <= set(EXPORT_KEYS)
         if name not in names and not seated:
             hint = did_you_mean(name, names)
             if name in known:
@@ -347,8 +330,9 @@ def _components(
 def _described(name: str, table: Table, source: Source) -> Component:
     recipe = table.take("recipe", str, name)
     options = _options(table)
+    taken = read_taken(table)
     try:
-        return describe(name, recipe, source, options)
+        return replace(describe(name, recipe, source, options), taken=taken)
     except ParityError as error:
         # Only the recipe knows its options; blame the one that it complains about.
         wrong = next((key for key in options if repr(key) in str(error)), "")

@@ -23,10 +23,12 @@ from harness.groups import Group
 from harness.inputs import draw
 from harness.isolate import report_progress
 from harness.keys import inputs_key, onnx_key, reference_key
+from harness.lineup import Network
 from harness.outcome import Outcome
 from harness.reference import check_mode, record_reference
 from harness.spec import Component, Device, ExportSettings, Sample
 from harness.store import Store
+from harness.taken import take_onnx
 from harness.trace import load_inputs
 
 
@@ -153,13 +155,11 @@ class Work:
         return self._module
 
     def _export(self, group: Group, folder: Path) -> Exported:
-        module = self.module
+        module = copy = self.module
         if self.settings.attention:
             # The exported copy may be rewritten; the reference never is.
             recipe = recipe_module(self.component.recipe)
-            module = recipe.build(self.component, attention=self.settings.attention)
-        how = f"opset {self.settings.opset}, {self.settings.exporter}"
-        self._say("exporting", how)
+            copy = recipe.build(self.component, attention=self.settings.attention)
         shapes = dict(group.shapes)
         traced = Sample(
             profile="unit-normal", index=0, shapes=tuple(sorted(shapes.items()))
@@ -167,7 +167,20 @@ class Work:
         example = tuple(
             torch.tensor(value) for value in draw(self.component, traced).values()
         )
-        return export_onnx(module, self.component, self.settings, example, folder)
+        taken = self.component.taken
+        if taken and taken.onnx:
+            self._say("lining up", taken.onnx.name)
+            network = Network(
+                module=module,
+                copy=copy,
+                component=self.component,
+                settings=self.settings,
+                example=example,
+            )
+            return take_onnx(taken.onnx, network, folder)
+        how = f"opset {self.settings.opset}, {self.settings.exporter}"
+        self._say("exporting", how)
+        return export_onnx(copy, self.component, self.settings, example, folder)
 
     def _timed(self, kind: str, key: Mapping[str, object], build: object) -> Entry:
         found = self.store.find(kind, key)

@@ -27,6 +27,12 @@ from harness.report.record import (
 )
 from harness.report.text import count, in_floors, operator
 
+NO_LAYERS = (
+    "neither names nor scopes nor weights of the file say which of its values is which "
+    "of PyTorch's, so only its outputs can be compared; `layers = false` under its "
+    "[[shapes]] asks for no more"
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedRow:
@@ -134,6 +140,7 @@ def judge_case(
     origins = tuple(judged for judged in own if not judged.verdict.passed)
     first, inputs = first_divergence(rows, failing, origins)
     found, reason = _found(record, what, rows, min_coverage)
+    reason = "; ".join((reason, *taken_words(record, what)))
     applied = known_gaps.apply(gaps, f"{record.case}/{what}", found, today)
     return CaseVerdict(
         case=record.case,
@@ -194,6 +201,8 @@ def _found(
     if record.failure is not None:
         return Outcome(record.failure.outcome), record.failure.message
     if not rows:
+        if what == LAYERS and (record.taken or {}).get("by") == OUTPUTS:
+            return Outcome.COVERAGE, NO_LAYERS
         return Outcome.EMPTY, f"no {what} were compared"
     if failing := [judged for judged in rows if not judged.verdict.passed]:
         loudest = max(failing, key=lambda judged: judged.verdict.usage)
@@ -203,6 +212,8 @@ def _found(
         )
     if what == LAYERS:
         share = coverage_share(record)
+        if record.taken:  # what a file's names do not reach is no fault of a runtime
+            share = covered_of_reach(record)
         if not share >= min_coverage:
             return Outcome.COVERAGE, (
                 f"{share:.1%} of computing operators compared, at least "
@@ -218,6 +229,35 @@ def coverage_share(record: CaseRecord) -> float:
     if not coverage or not coverage["computing"]:
         return 0.0
     return float(coverage["aligned"] / coverage["computing"])
+
+
+def covered_of_reach(record: CaseRecord) -> float:
+    """Return what was compared of what could be, by the way a file was lined up."""
+    coverage = record.coverage or {}
+    reach = coverage.get("computing", 0) - coverage.get("unmatched", 0)
+    return float(coverage["aligned"] / reach) if reach > 0 else 0.0
+
+
+def taken_words(record: CaseRecord, what: str) -> Iterator[str]:
+    """Yield what to know of a file that others made: what was and was not compared."""
+    if not record.taken or record.failure:
+        return
+    taken = record.taken
+    if what == LAYERS and record.coverage and taken["by"] != OUTPUTS:
+        coverage = record.coverage
+        reach = (coverage["computing"] - coverage["unmatched"]) / coverage["computing"]
+        yield (
+            f"lined up by {taken['by']}, which reach {reach:.0%} of PyTorch's values; "
+            f"{coverage_share(record):.0%} compared"
+        )
+    if what == OUTPUTS and taken["by"] == OUTPUTS:
+        yield "only outputs could be compared"
+    if what == OUTPUTS and taken["left_out"]:
+        yield f"the file has no {', '.join(taken['left_out'])}"
+    if what == OUTPUTS and taken["extra"]:
+        yield f"the file's {', '.join(taken['extra'])} was compared with nothing"
+    if taken["unfed"]:
+        yield f"the file does without {', '.join(taken['unfed'])}"
 
 
 def _missing(record: CaseRecord) -> str:

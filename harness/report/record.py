@@ -89,6 +89,8 @@ class CaseRecord:
             the program made from its exportable copy, over samples.
         chain: Of an end-to-end case: who sat in which seat, how errors grow, what
             guidance does to them, and which seats they come from.
+        taken: Of a file that others made: how its values were lined up with PyTorch's,
+            outputs that it leaves out or adds, inputs that it does without.
         artifacts: Store entries used: stage to digest, size and tool versions.
         took_s: Stage to seconds; stages whose product was in the store are absent.
         peak_bytes: Largest resident set of the candidate's process.
@@ -110,6 +112,7 @@ class CaseRecord:
     observer_max_abs: Mapping[str, float] | None = None
     rewrite_max_abs: float | None = None
     chain: Mapping[str, Any] | None = None
+    taken: Mapping[str, Any] | None = None
     artifacts: Mapping[str, Any] | None = None
     took_s: Mapping[str, float] | None = None
     peak_bytes: int = 0

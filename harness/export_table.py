@@ -1,0 +1,34 @@
+"""Read how PyTorch becomes ONNX: the keys of ``[export]`` and of a component's own."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final
+
+from harness.matrix import read_words
+from harness.spec import EXPORTERS, ExportSettings
+from harness.toml_file import Table
+
+OLDEST_OPSET: Final = 14
+ATTENTIONS: Final = ("eager", "sdpa")
+EXPORT_KEYS: Final = (
+    *("exporter", "opset", "dynamic_axes", "external_data", "attention"),
+)
+
+
+def read_export(
+    table: Table, base: ExportSettings, symbols: Collection[str]
+) -> ExportSettings:
+    """Read export settings where `base` fills in, open sizes kept to `symbols`."""
+    kept = tuple(symbol for symbol in base.dynamic if symbol in symbols)
+    opset = table.take("opset", int, base.opset)
+    if opset < OLDEST_OPSET:
+        text = f"opset {OLDEST_OPSET} or newer is needed, got {opset}."
+        raise table.error(text, "opset")
+    return ExportSettings(
+        exporter=table.choice("exporter", EXPORTERS, base.exporter),
+        opset=opset,
+        dynamic=read_words(table, "dynamic_axes", symbols, kept, may_be_empty=True),
+        external_data=table.take("external_data", bool, base.external_data),
+        attention=table.choice("attention", ATTENTIONS, base.attention),
+    )
