@@ -47,6 +47,7 @@ class Makers:
     ) -> dict[Sample, Reading]:
         """Return samples' inputs and references, making what is missing."""
         groups = sample_groups(case, samples)
+        self._take(case)
         with self.workshop.one_at_a_time(export_id(case)):
             found = self._readings(case, groups)
             if found is None:
@@ -69,6 +70,23 @@ class Makers:
             msg = f"{case.component.name}: the store lost what was just made in it."
             raise StageError(msg, outcome=Outcome.LOAD)
         return found
+
+    def _take(self, case: Case) -> None:
+        """Have the store hold the ``.mnn`` file that a component takes, if it does."""
+        if case.component.taken is None or case.component.taken.mnn is None:
+            return
+        key = keys.mnn_key(case.component)
+        with self.workshop.one_at_a_time(digest_value(key)):
+            if self.store.find("mnn", key) is None:
+                self.workshop.job(
+                    "convert-mnn",
+                    stages.take_mnn,
+                    self.store.root,
+                    case.component,
+                    subject=case.component.name,
+                    label=f"{case.id}: its MNN file",
+                    failure=Outcome.LOAD,
+                )
 
     def _readings(
         self, case: Case, groups: tuple[Group, ...]
@@ -101,6 +119,7 @@ class Makers:
     def export(self, case: Case, took: dict[str, float] | None = None) -> Entry:
         """Return the graph that serves a case's first sample, without references."""
         group = sample_groups(case, case.samples)[0]
+        self._take(case)
         key = keys.onnx_key(case.component, case.export, dict(group.shapes))
         with self.workshop.one_at_a_time(export_id(case)):
             if self.store.find("onnx", key) is None:
@@ -167,6 +186,8 @@ class Makers:
         variant = case.variant
         if variant.backend == "onnxruntime" and variant.kind in {"fp32", GIVEN}:
             return onnx, export_files.MODEL
+        if variant.kind == GIVEN:
+            return self.found("mnn", keys.mnn_key(case.component)), MNN_MODEL
         key = keys.variant_key(onnx, variant, self._native)
         model = MNN_MODEL if variant.backend == "mnn" else export_files.MODEL
         with self.workshop.one_at_a_time(digest_value(key)):

@@ -104,10 +104,10 @@ def outputs_of(component: Component, names: Names | None) -> list[str]:
     return [s.name for s in component.outputs if given is None or s.name in given]
 
 
-def about(names: Names) -> dict[str, object]:
-    """Return what a record says of a taken file."""
+def about(names: Names, lined_up: Names | None) -> dict[str, object]:
+    """Return what a record says of a taken file, and of how it was lined up."""
     return {
-        "by": names.by,
+        "by": (lined_up or names).by,
         "left_out": list(names.left_out),
         "extra": list(names.extra),
         "unfed": list(names.unfed),

@@ -63,6 +63,13 @@ def deploy(
     return deploy_stage.deploy(root, component, variant, onnx, native)
 
 
+def take_mnn(root: Path, component: Component) -> None:
+    """Take an ``.mnn`` file that others converted (`convert-mnn`)."""
+    from harness import taken_mnn
+
+    taken_mnn.take_mnn(root, component)
+
+
 def cut_excerpt(
     root: Path,
     component: Component,
