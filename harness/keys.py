@@ -47,6 +47,9 @@ _DRAWING_CODE = (
     *("e2e/drawing", "e2e/reference", "e2e/seats", "e2e/networks"),
     *("e2e/noise", "e2e/schedule", "e2e/hints"),
 )
+_TAKING_CODE = (
+    *("names", "lineup", "taken", "taken_mnn", "given_stage", "graph_probes"),
+)
 _REFERENCE_CODE = (*_EXPORT_CODE, "reference", "trace")
 
 
@@ -72,7 +75,7 @@ def onnx_key(
             "taken": _taken(component.taken),
             "names": dict(component.taken.names),
             "attention": settings.attention,
-            "code": code_digest((*_EXPORT_CODE, "names", "lineup", "taken", "taken_mnn")),
+            "code": code_digest((*_EXPORT_CODE, *_TAKING_CODE)),
             "tools": versions(_EXPORT_TOOLS),
         }
     return {
@@ -238,6 +241,8 @@ def contents(entry: Entry) -> str:
 @functools.cache
 def checkpoint_digest(source: Source, folders: Sequence[str]) -> str:
     """Return a digest of a checkpoint's folders; read once a process."""
+    if source.path.is_file():
+        return _digest_of(source.path, "onnx")
     trees = [
         digest_tree(source.path / folder, _CHECKPOINT_SUFFIXES) for folder in folders
     ]

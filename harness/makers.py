@@ -18,6 +18,7 @@ from harness.entry import Entry
 from harness.errors import StageError
 from harness.excerpt import Spot
 from harness.groups import Group, sample_groups
+from harness.job import JobResult
 from harness.outcome import Outcome
 from harness.spec import GIVEN, Case, Device, Sample
 from harness.store import Store
@@ -51,18 +52,7 @@ class Makers:
         with self.workshop.one_at_a_time(export_id(case)):
             found = self._readings(case, groups)
             if found is None:
-                result = self.workshop.job(
-                    "torch",
-                    stages.prepare,
-                    self.store.root,
-                    case.component,
-                    case.export,
-                    groups,
-                    case.reference,
-                    subject=case.component.name,
-                    label=f"{case.component.name}: export and reference",
-                    failure=Outcome.EXPORT,
-                )
+                result = self._prepare(case, groups, "export and reference")
                 if took is not None:
                     took.update(cast("dict[str, float]", result.value))
                 found = self._readings(case, groups)
@@ -70,6 +60,22 @@ class Makers:
             msg = f"{case.component.name}: the store lost what was just made in it."
             raise StageError(msg, outcome=Outcome.LOAD)
         return found
+
+    def _prepare(self, case: Case, groups: Sequence[Group], what: str) -> JobResult:
+        """Have PyTorch make what is missing, or the file that is its own reference."""
+        itself = case.component.recipe == GIVEN
+        return self.workshop.job(
+            "onnxruntime" if itself else "torch",
+            stages.prepare_given if itself else stages.prepare,
+            self.store.root,
+            case.component,
+            case.export,
+            groups,
+            case.reference,
+            subject=case.component.name,
+            label=f"{case.component.name}: {what}",
+            failure=Outcome.EXPORT,
+        )
 
     def _take(self, case: Case) -> None:
         """Have the store hold the ``.mnn`` file that a component takes, if it does."""
@@ -123,18 +129,8 @@ class Makers:
         key = keys.onnx_key(case.component, case.export, dict(group.shapes))
         with self.workshop.one_at_a_time(export_id(case)):
             if self.store.find("onnx", key) is None:
-                result = self.workshop.job(
-                    "torch",
-                    stages.prepare,
-                    self.store.root,
-                    case.component,
-                    case.export,
-                    (replace(group, samples=()),),
-                    case.reference,
-                    subject=case.component.name,
-                    label=f"{case.component.name}: export",
-                    failure=Outcome.EXPORT,
-                )
+                groups = (replace(group, samples=()),)
+                result = self._prepare(case, groups, "export")
                 if took is not None:
                     took.update(cast("dict[str, float]", result.value))
         return self.found("onnx", key)

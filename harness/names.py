@@ -18,6 +18,9 @@ from harness.spec import Component, TensorSpec
 FILE = "names.json"
 """Beside a taken file in the store, and beside what is made from it."""
 
+ITSELF = "itself"
+"""How a file without a PyTorch model is lined up: it is its own reference."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fed:
@@ -39,7 +42,8 @@ class Names:
             empty text where the recipe has none.
         left_out: The recipe's outputs that the file does not give.
         unfed: The recipe's inputs that the suite says the file does without.
-        by: How its values were lined up with PyTorch's, a way of `lineup`.
+        by: How its values were lined up with PyTorch's, a way of `lineup`;
+            or `ITSELF`.
 
     """
 

@@ -50,6 +50,19 @@ def prepare(
     return torch_stage.prepare(root, component, settings, groups, device)
 
 
+def prepare_given(
+    root: Path,
+    component: Component,
+    settings: ExportSettings,
+    groups: Sequence[Group],
+    device: Device,
+) -> dict[str, float]:
+    """Draw, take and record for a file that is its own reference (`onnxruntime`)."""
+    from harness import given_stage
+
+    return given_stage.prepare_given(root, component, settings, groups, device)
+
+
 def deploy(
     root: Path,
     component: Component,

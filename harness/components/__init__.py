@@ -29,6 +29,7 @@ RECIPES = {
     "controlled_unet": "harness.components.controlled_unet",
     "vae_encoder": "harness.components.vae_encoder",
     "vae_decoder": "harness.components.vae_decoder",
+    "given": "harness.components.given",
 }
 """Recipe name to module; a dotted name in a suite stands for itself."""
 
