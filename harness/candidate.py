@@ -69,7 +69,7 @@ def run_candidate(
         path = file.artifact.file(file.model)
         names = Names.load(path.parent)
         outputs = outputs_of(component, names)
-        taken = about(names) if names else None
+        taken = about(names, Names.load(file.probes.parent)) if names else None
         size = f"{_mebibytes(file.artifact)} MB"
         with backend.open_session(path, device, outputs) as session:
             deployed_outputs: dict[str, Mapping[str, np.ndarray]] = {}

@@ -52,7 +52,7 @@ def _shaped(one: Fed, value: np.ndarray) -> np.ndarray:
     equal = value.size > 0 and (value == value.reshape(-1)[0]).all()
     if value.ndim == 1 and equal:  # a timestep, of all or of each
         if not one.shape:
-            return value[0].reshape(())
+            return value[:1].reshape(())
         size = one.shape[0]
         if len(one.shape) == 1 and isinstance(size, int):
             return np.full(size, value[0], dtype=value.dtype)

@@ -47,6 +47,9 @@ _DRAWING_CODE = (
     *("e2e/drawing", "e2e/reference", "e2e/seats", "e2e/networks"),
     *("e2e/noise", "e2e/schedule", "e2e/hints"),
 )
+_TAKING_CODE = (
+    *("names", "lineup", "taken", "taken_mnn", "given_stage", "graph_probes"),
+)
 _REFERENCE_CODE = (*_EXPORT_CODE, "reference", "trace")
 
 
@@ -69,10 +72,10 @@ def onnx_key(
     if component.taken:
         return {
             "component": _component(component),
-            "taken": taken_digests(component.taken),
+            "taken": _taken(component.taken),
             "names": dict(component.taken.names),
             "attention": settings.attention,
-            "code": code_digest((*_EXPORT_CODE, "names", "lineup", "taken")),
+            "code": code_digest((*_EXPORT_CODE, *_TAKING_CODE)),
             "tools": versions(_EXPORT_TOOLS),
         }
     return {
@@ -110,17 +113,32 @@ def variant_key(onnx: Entry, variant: Variant, native: str | None) -> dict[str, 
     }
 
 
-def taken_digests(taken: Taken) -> dict[str, str]:
-    """Return a digest of each file that is taken, its weights' files included."""
-    files = {"onnx": taken.onnx, "mnn": taken.mnn}
-    return {kind: taken_digest(path, kind) for kind, path in files.items() if path}
+def mnn_key(component: Component) -> dict[str, object]:
+    """Key of an ``.mnn`` file of others, as a component takes it."""
+    taken = component.taken or Taken()
+    return {
+        "file": _digest_of(taken.mnn, "mnn"),
+        "names": dict(taken.names),
+        "inputs": [asdict(spec) for spec in component.inputs],
+        "outputs": [asdict(spec) for spec in component.outputs],
+        "code": code_digest(("taken_mnn", "names")),
+        "tools": versions(("MNN",)),
+    }
 
 
-def taken_digest(path: Path, kind: str) -> str:
+def _taken(taken: Taken) -> str:
+    """Return a digest of the file that values are lined up with."""
+    kind = "onnx" if taken.onnx else "mnn"
+    return _digest_of(taken.onnx or taken.mnn, kind)
+
+
+def _digest_of(path: Path | None, kind: str) -> str:
     """Return one digest of a file of others and of its weights beside it.
 
     Read once a process, unless the file changes.
     """
+    if path is None:
+        return ""
     names = (path.name, *weight_files(path, kind))
     changed = tuple((path.parent / name).stat().st_mtime_ns for name in names)
     return _digests(path.parent, names, changed)
@@ -223,6 +241,8 @@ def contents(entry: Entry) -> str:
 @functools.cache
 def checkpoint_digest(source: Source, folders: Sequence[str]) -> str:
     """Return a digest of a checkpoint's folders; read once a process."""
+    if source.path.is_file():
+        return _digest_of(source.path, "onnx")
     trees = [
         digest_tree(source.path / folder, _CHECKPOINT_SUFFIXES) for folder in folders
     ]

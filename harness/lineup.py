@@ -42,6 +42,9 @@ NAMES, SCOPES, WEIGHTS, OUTPUTS = "names", "scopes", "weights", "outputs"
 ENOUGH = 0.5
 """Of the values that compute; a finer way that lines up less is passed over."""
 
+ALMOST_ALL = 0.9
+"""Bare names, such as `add_5`, are believed where so many are there."""
+
 _MADE_FOR = "pkg.torch.onnx.name_scopes"
 _DEEPEST_PREFIX = 4
 
@@ -117,13 +120,16 @@ def line_up(path: Path, network: Network, outputs: Mapping[str, str]) -> Lineup:
 def _by_names(
     path: Path, network: Network, outputs: Mapping[str, str]
 ) -> Lineup | None:
+    nodes = onnx.load(path, load_external_data=False).graph.node
     places = {
         name: _place(node)
-        for node in onnx.load(path, load_external_data=False).graph.node
+        for node in nodes
         if program_value(node)
         for name in node.output
     }
-    if not places:
+    # Tools that drop what the exporter noted beside the names keep the names.
+    bare = not places and not any(module_scope(node) for node in nodes)
+    if not places and not bare:
         return None
     try:
         translated = translate(
@@ -137,7 +143,7 @@ def _by_names(
     values = [
         value
         for value in graph_values(path, program_value)
-        if _same_place(places.get(value.name, ""), modules.get(value.name, ""))
+        if bare or _same_place(places.get(value.name, ""), modules.get(value.name, ""))
     ]
     behind = {
         value: outputs[name]
@@ -145,7 +151,8 @@ def _by_names(
         if name in outputs
     }
     probes = link(program.probes, values, behind)
-    return Lineup(by=NAMES, program=program, probes=tuple(probes))
+    lineup = Lineup(by=NAMES, program=program, probes=tuple(probes))
+    return lineup if not bare or lineup.share >= ALMOST_ALL else None
 
 
 def _place(node: onnx.NodeProto) -> str:

@@ -18,6 +18,7 @@ from harness.entry import Entry
 from harness.errors import StageError
 from harness.excerpt import Spot
 from harness.groups import Group, sample_groups
+from harness.job import JobResult
 from harness.outcome import Outcome
 from harness.spec import GIVEN, Case, Device, Sample
 from harness.store import Store
@@ -47,21 +48,11 @@ class Makers:
     ) -> dict[Sample, Reading]:
         """Return samples' inputs and references, making what is missing."""
         groups = sample_groups(case, samples)
+        self._take(case)
         with self.workshop.one_at_a_time(export_id(case)):
             found = self._readings(case, groups)
             if found is None:
-                result = self.workshop.job(
-                    "torch",
-                    stages.prepare,
-                    self.store.root,
-                    case.component,
-                    case.export,
-                    groups,
-                    case.reference,
-                    subject=case.component.name,
-                    label=f"{case.component.name}: export and reference",
-                    failure=Outcome.EXPORT,
-                )
+                result = self._prepare(case, groups, "export and reference")
                 if took is not None:
                     took.update(cast("dict[str, float]", result.value))
                 found = self._readings(case, groups)
@@ -69,6 +60,39 @@ class Makers:
             msg = f"{case.component.name}: the store lost what was just made in it."
             raise StageError(msg, outcome=Outcome.LOAD)
         return found
+
+    def _prepare(self, case: Case, groups: Sequence[Group], what: str) -> JobResult:
+        """Have PyTorch make what is missing, or the file that is its own reference."""
+        itself = case.component.recipe == GIVEN
+        return self.workshop.job(
+            "onnxruntime" if itself else "torch",
+            stages.prepare_given if itself else stages.prepare,
+            self.store.root,
+            case.component,
+            case.export,
+            groups,
+            case.reference,
+            subject=case.component.name,
+            label=f"{case.component.name}: {what}",
+            failure=Outcome.EXPORT,
+        )
+
+    def _take(self, case: Case) -> None:
+        """Have the store hold the ``.mnn`` file that a component takes, if it does."""
+        if case.component.taken is None or case.component.taken.mnn is None:
+            return
+        key = keys.mnn_key(case.component)
+        with self.workshop.one_at_a_time(digest_value(key)):
+            if self.store.find("mnn", key) is None:
+                self.workshop.job(
+                    "convert-mnn",
+                    stages.take_mnn,
+                    self.store.root,
+                    case.component,
+                    subject=case.component.name,
+                    label=f"{case.id}: its MNN file",
+                    failure=Outcome.LOAD,
+                )
 
     def _readings(
         self, case: Case, groups: tuple[Group, ...]
@@ -101,21 +125,12 @@ class Makers:
     def export(self, case: Case, took: dict[str, float] | None = None) -> Entry:
         """Return the graph that serves a case's first sample, without references."""
         group = sample_groups(case, case.samples)[0]
+        self._take(case)
         key = keys.onnx_key(case.component, case.export, dict(group.shapes))
         with self.workshop.one_at_a_time(export_id(case)):
             if self.store.find("onnx", key) is None:
-                result = self.workshop.job(
-                    "torch",
-                    stages.prepare,
-                    self.store.root,
-                    case.component,
-                    case.export,
-                    (replace(group, samples=()),),
-                    case.reference,
-                    subject=case.component.name,
-                    label=f"{case.component.name}: export",
-                    failure=Outcome.EXPORT,
-                )
+                groups = (replace(group, samples=()),)
+                result = self._prepare(case, groups, "export")
                 if took is not None:
                     took.update(cast("dict[str, float]", result.value))
         return self.found("onnx", key)
@@ -167,6 +182,8 @@ class Makers:
         variant = case.variant
         if variant.backend == "onnxruntime" and variant.kind in {"fp32", GIVEN}:
             return onnx, export_files.MODEL
+        if variant.kind == GIVEN:
+            return self.found("mnn", keys.mnn_key(case.component)), MNN_MODEL
         key = keys.variant_key(onnx, variant, self._native)
         model = MNN_MODEL if variant.backend == "mnn" else export_files.MODEL
         with self.workshop.one_at_a_time(digest_value(key)):

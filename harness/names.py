@@ -18,6 +18,9 @@ from harness.spec import Component, TensorSpec
 FILE = "names.json"
 """Beside a taken file in the store, and beside what is made from it."""
 
+ITSELF = "itself"
+"""How a file without a PyTorch model is lined up: it is its own reference."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fed:
@@ -39,7 +42,8 @@ class Names:
             empty text where the recipe has none.
         left_out: The recipe's outputs that the file does not give.
         unfed: The recipe's inputs that the suite says the file does without.
-        by: How its values were lined up with PyTorch's, a way of `lineup`.
+        by: How its values were lined up with PyTorch's, a way of `lineup`;
+            or `ITSELF`.
 
     """
 
@@ -104,10 +108,10 @@ def outputs_of(component: Component, names: Names | None) -> list[str]:
     return [s.name for s in component.outputs if given is None or s.name in given]
 
 
-def about(names: Names) -> dict[str, object]:
-    """Return what a record says of a taken file."""
+def about(names: Names, lined_up: Names | None) -> dict[str, object]:
+    """Return what a record says of a taken file, and of how it was lined up."""
     return {
-        "by": names.by,
+        "by": (lined_up or names).by,
         "left_out": list(names.left_out),
         "extra": list(names.extra),
         "unfed": list(names.unfed),

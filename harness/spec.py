@@ -27,7 +27,8 @@ PROFILES = (
     "boundary",
 )
 GIVEN = "given"
-"""Variant of a file that others made, as it is."""
+"""Variant of a file that others made, as it is; and the recipe of an ONNX file that is
+its own reference."""
 
 VARIED = "varied"
 """Profile of samples that are drawn by their own `Sample.knobs`; `parity tune` makes
@@ -122,7 +123,7 @@ class Source:
     """Where weights and configuration come from.
 
     Attributes:
-        path: A diffusers folder with ``model_index.json``.
+        path: A diffusers folder with ``model_index.json``, or an ONNX file.
         seed: None when the folder holds the weights; else they are drawn at random
             from this seed, zero-convolutions included.
 

@@ -50,6 +50,19 @@ def prepare(
     return torch_stage.prepare(root, component, settings, groups, device)
 
 
+def prepare_given(
+    root: Path,
+    component: Component,
+    settings: ExportSettings,
+    groups: Sequence[Group],
+    device: Device,
+) -> dict[str, float]:
+    """Draw, take and record for a file that is its own reference (`onnxruntime`)."""
+    from harness import given_stage
+
+    return given_stage.prepare_given(root, component, settings, groups, device)
+
+
 def deploy(
     root: Path,
     component: Component,
@@ -61,6 +74,13 @@ def deploy(
     from harness import deploy_stage
 
     return deploy_stage.deploy(root, component, variant, onnx, native)
+
+
+def take_mnn(root: Path, component: Component) -> None:
+    """Take an ``.mnn`` file that others converted (`convert-mnn`)."""
+    from harness import taken_mnn
+
+    taken_mnn.take_mnn(root, component)
 
 
 def cut_excerpt(

@@ -49,8 +49,15 @@ from harness.matrix import (
     samples,
     symbols_of,
 )
-from harness.spec import Case, Component, ExportSettings, Source
-from harness.taken_tables import TAKEN_KEYS, as_taken, read_taken, taken_plans
+from harness.spec import GIVEN, Case, Component, ExportSettings, Source
+from harness.taken_tables import (
+    TAKEN_KEYS,
+    are_given,
+    as_taken,
+    read_taken,
+    source_of_file,
+    taken_plans,
+)
 from harness.toml_file import Table, TomlFile, did_you_mean
 from harness.worst_inputs import FILE as WORST_INPUTS
 from harness.worst_inputs import with_worst
@@ -194,7 +201,7 @@ def load_suite(path: Path) -> Suite:
     root.tables("shapes")
     root.done()
 
-    source = _source(source_table)
+    source = _source(source_table, options)
     seats = _seats(pipelines)
     components = _components(root, options, source, source_table, seats)
     export = read_export(export_table, ExportSettings(), symbols_of(*components))
@@ -265,10 +272,12 @@ def _meant(pattern: str, ids: Collection[str]) -> set[str]:
     return whole or {name for name in ids if sought in name}
 
 
-def _source(table: Table) -> Source:
+def _source(table: Table, options: Table) -> Source:
     checkpoint, hub = table.take("checkpoint", str, ""), table.take("hub", str, "")
     seed = table.take("seed", int, None)
     table.done()
+    if not checkpoint and not hub and are_given(options):
+        return Source(path=table.file.path.parent)
     if bool(checkpoint) == bool(hub):
         got = "has both" if hub else "has neither"
         text = f"[source] takes a `checkpoint` folder or a `hub` id; it {got}."
@@ -294,9 +303,10 @@ def _components(
     root: Table, tables: Table, source: Source, where: Table, seats: Collection[str]
 ) -> tuple[Component, ...]:
     """Describe the components listed, or all there are and those of one's own."""
-    own = [name for name in tables.data if "recipe" in tables.table(name)]
+    bare = "checkpoint" not in where and "hub" not in where
+    own = [name for name in tables.data if bare or "recipe" in tables.table(name)]
     try:
-        found = discover(source)
+        found = () if bare else discover(source)
     except SuiteError as error:
         # Recipes of one's own need no diffusers folder.
         if not own or not source.path.is_dir():
@@ -317,7 +327,9 @@ def _components(
     described = []
     for index, name in enumerate(names):
         try:
-            described.append(_described(name, tables.table(name), source))
+            described.append(
+                _described(name, tables.table(name), None if bare else source)
+            )
         except ParityError as error:
             if tables.table(name).data:
                 raise
@@ -327,10 +339,12 @@ def _components(
     return tuple(described)
 
 
-def _described(name: str, table: Table, source: Source) -> Component:
+def _described(name: str, table: Table, source: Source | None) -> Component:
     recipe = table.take("recipe", str, name)
     options = _options(table)
     taken = read_taken(table)
+    if source is None:
+        recipe, source = GIVEN, source_of_file(table, taken)
     try:
         return replace(describe(name, recipe, source, options), taken=taken)
     except ParityError as error:

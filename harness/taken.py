@@ -13,9 +13,9 @@ import onnx
 
 from harness.errors import StageError
 from harness.export import Exported
-from harness.export_files import MODEL, PROBES
+from harness.export_files import GRAPH, MODEL, PROBES
 from harness.lineup import Network, line_up
-from harness.names import match
+from harness.names import Names, match
 from harness.onnx_header import read_header
 from harness.outcome import Outcome
 from harness.probes import save_probes
@@ -45,9 +45,29 @@ def take_onnx(path: Path, network: Network, folder: Path) -> Exported:
         reason = str(error).strip().partition("\n")[0]
         msg = f"{component.name}: onnx.checker refuses {path.name}: {reason}"
         raise StageError(msg, outcome=Outcome.LOAD) from error
+    return _lined_up(folder / MODEL, names, network, folder)
+
+
+def line_up_mnn(taken: Path, network: Network, folder: Path) -> Exported:
+    """Line up an ``.mnn`` file with the network; `folder` gets no model.
+
+    Args:
+        taken: Folder of the store that holds the file, its names and its graph.
+        network: As the suite has it.
+        folder: Empty.
+
+    """
+    names = Names.load(taken)
+    if names is None:
+        msg = f"{taken} holds no names."
+        raise StageError(msg, outcome=Outcome.LOAD)
+    return _lined_up(taken / GRAPH, names, network, folder)
+
+
+def _lined_up(graph: Path, names: Names, network: Network, folder: Path) -> Exported:
     with _quiet():
         outputs = {known: name for name, known in names.compared.items()}
-        found = line_up(folder / MODEL, network, outputs)
+        found = line_up(graph, network, outputs)
     replace(names, by=found.by).save(folder)
     save_probes(found.probes, folder / PROBES)
     return Exported(program=found.program, probes=found.probes)

@@ -23,6 +23,7 @@ from harness.spec import (
     GIVEN,
     Component,
     ExportSettings,
+    Source,
     Taken,
     TensorSpec,
     Variant,
@@ -50,6 +51,27 @@ def read_taken(table: Table) -> Taken | None:
             raise names.error(text)
         return None
     return Taken(onnx=paths["onnx"], mnn=paths["mnn"], names=pairs)
+
+
+def are_given(components: Table) -> bool:
+    """Whether there are files to test that need no checkpoint to be held against."""
+    return any("onnx" in components.table(name) for name in components.data)
+
+
+def source_of_file(table: Table, taken: Taken | None) -> Source:
+    """Return the ONNX file itself as what a component is held against.
+
+    Raises:
+        SuiteError: There is none.
+
+    """
+    if taken is None or taken.onnx is None:
+        text = (
+            "without a [source] a component is held against its own ONNX file; give "
+            '`onnx = "path"`, or a `checkpoint` under [source].'
+        )
+        raise table.error(text)
+    return Source(path=taken.onnx)
 
 
 def _file(table: Table, kind: str) -> Path | None:

@@ -22,13 +22,13 @@ from harness.export import Exported, export_onnx
 from harness.groups import Group
 from harness.inputs import draw
 from harness.isolate import report_progress
-from harness.keys import inputs_key, onnx_key, reference_key
+from harness.keys import inputs_key, mnn_key, onnx_key, reference_key
 from harness.lineup import Network
 from harness.outcome import Outcome
 from harness.reference import check_mode, record_reference
 from harness.spec import Component, Device, ExportSettings, Sample
 from harness.store import Store
-from harness.taken import take_onnx
+from harness.taken import line_up_mnn, take_onnx
 from harness.trace import load_inputs
 
 
@@ -168,8 +168,8 @@ class Work:
             torch.tensor(value) for value in draw(self.component, traced).values()
         )
         taken = self.component.taken
-        if taken and taken.onnx:
-            self._say("lining up", taken.onnx.name)
+        if taken:
+            self._say("lining up", str(taken.onnx or taken.mnn))
             network = Network(
                 module=module,
                 copy=copy,
@@ -177,7 +177,13 @@ class Work:
                 settings=self.settings,
                 example=example,
             )
-            return take_onnx(taken.onnx, network, folder)
+            if taken.onnx:
+                return take_onnx(taken.onnx, network, folder)
+            graph = self.store.find("mnn", mnn_key(self.component))
+            if graph is None:
+                msg = f"{self.component.name}: the store lost its MNN file."
+                raise StageError(msg, outcome=Outcome.LOAD)
+            return line_up_mnn(graph.path, network, folder)
         how = f"opset {self.settings.opset}, {self.settings.exporter}"
         self._say("exporting", how)
         return export_onnx(copy, self.component, self.settings, example, folder)

@@ -30,6 +30,7 @@ RECIPES = {
     "transformer": "harness.components.transformer",
     "vae_encoder": "harness.components.vae_encoder",
     "vae_decoder": "harness.components.vae_decoder",
+    "given": "harness.components.given",
 }
 """Recipe name to module; a dotted name in a suite stands for itself."""
 

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 
 from harness import gaps as known_gaps
 from harness.e2e.plan import IMAGE, MIXED
 from harness.gaps import Gap
 from harness.judge import Verdict, judge
+from harness.names import ITSELF
 from harness.outcome import Outcome
 from harness.policy import Policy
 from harness.report.drawn import picture_words
@@ -26,11 +27,18 @@ from harness.report.record import (
     Row,
 )
 from harness.report.text import count, in_floors, operator
+from harness.tolerance import Tolerance
 
 NO_LAYERS = (
     "neither names nor scopes nor weights of the file say which of its values is which "
     "of PyTorch's, so only its outputs can be compared; `layers = false` under its "
     "[[shapes]] asks for no more"
+)
+
+
+ONNX_REFERENCE = (
+    "held against the ONNX file in ONNX Runtime, unoptimised: without PyTorch there is "
+    "no float64 run, and no noise floor"
 )
 
 
@@ -160,6 +168,7 @@ def judge_case(
 
 
 def _judged(record: CaseRecord, what: str, policy: Policy) -> Iterator[JudgedRow]:
+    itself = (record.taken or {}).get("by") == ITSELF
     for row in record.rows:
         if row.what != what:
             continue
@@ -175,13 +184,20 @@ def _judged(record: CaseRecord, what: str, policy: Policy) -> Iterator[JudgedRow
             row=row,
             verdict=judge(
                 row.comparison,
-                rule.tolerance,
+                _without_floors(rule.tolerance) if itself else rule.tolerance,
                 is_output=what == OUTPUTS,
                 allow_nonfinite=rule.allow_nonfinite,
                 allow_constant=rule.allow_constant,
                 allow_misread=rule.allow_misread,
             ),
         )
+
+
+def _without_floors(tolerance: Tolerance) -> Tolerance:
+    """Return a tolerance's other bounds; one of floors alone cannot be met."""
+    if tolerance.atol is None and tolerance.sqnr_db is None:
+        return tolerance
+    return replace(tolerance, floors=None)
 
 
 def skipped(verdict: CaseVerdict, required: Collection[str]) -> bool:
@@ -243,7 +259,9 @@ def taken_words(record: CaseRecord, what: str) -> Iterator[str]:
     if not record.taken or record.failure:
         return
     taken = record.taken
-    if what == LAYERS and record.coverage and taken["by"] != OUTPUTS:
+    if taken["by"] == ITSELF:
+        yield ONNX_REFERENCE
+    elif what == LAYERS and record.coverage and taken["by"] != OUTPUTS:
         coverage = record.coverage
         reach = (coverage["computing"] - coverage["unmatched"]) / coverage["computing"]
         yield (

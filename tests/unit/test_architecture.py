@@ -39,11 +39,11 @@ LAYERS = (
     ("report.*",),
     # frameworks
     ("graph", "segments", "attributes", "program", "refusal", "weights"),
-    ("submodules",),
+    ("submodules", "graph_probes"),
     ("reference",),
     ("export", "convert", "backends.*"),
     ("transform", "lineup"),
-    ("taken",),
+    ("taken", "taken_mnn", "given_stage"),
     # stages, and their order
     ("stages", "knobs"),
     ("torch_stage", "deploy_stage", "excerpt_stage", "candidate"),
@@ -67,6 +67,7 @@ LAYERS = (
 ANSWERED_BY = {
     "stages": (
         *("torch_stage", "deploy_stage", "excerpt_stage", "candidate", "isolated"),
+        *("taken_mnn", "given_stage"),
         *("e2e.stage", "tuning.stage", "benching.stage"),
         "benching.drawing",
     )
@@ -87,7 +88,7 @@ HOMES = {
             "suite",
         ),
         *("backends", "backends.*", "components.*", "program", "reference"),
-        "feeds",
+        *("feeds", "given_stage"),
         *("kernel", "compare", "warm", "export", "graph", "convert"),
         *("torch_stage", "candidate", "isolated", "e2e.*"),
         *("report.*", "doctor.child", "segments", "excerpt_stage", "residuals"),
@@ -105,7 +106,7 @@ HOMES = {
         *("export", "graph", "convert", "transform", "backends.onnxruntime"),
         "backends.ort_profile",
         *("segments", "excerpt_stage", "signatures", "attributes", "doctor.child"),
-        *("lineup", "taken"),
+        *("lineup", "taken", "taken_mnn", "graph_probes"),
     ),
     "onnx_ir": ("weights", "export", "lineup"),
     "onnxscript": ("export",),
@@ -113,7 +114,7 @@ HOMES = {
         *("transform", "backends.onnxruntime", "backends.ort_profile"),
         "doctor.child",
     ),
-    "MNN": ("convert", "backends.mnn", "doctor.child"),
+    "MNN": ("convert", "backends.mnn", "doctor.child", "taken_mnn"),
     "cv2": ("e2e.hints", "e2e.pictures"),
     "skimage": ("e2e.pictures",),
     "jinja2": ("report.html.*",),
