@@ -17,7 +17,7 @@ from harness.e2e.plan import Pipeline
 from harness.entry import Entry
 from harness.errors import StageError
 from harness.excerpt import Spot
-from harness.groups import Group, sample_groups
+from harness.groups import Group, sample_groups, smallest
 from harness.outcome import Outcome
 from harness.spec import Case, Device, Sample
 from harness.store import Store
@@ -77,7 +77,8 @@ class Makers:
         readings = {}
         for group in groups:
             graph = keys.onnx_key(case.component, case.export, dict(group.shapes))
-            if self.store.find("onnx", graph) is None:
+            asked = keys.asked_key(case.component, smallest(group), case.reference)
+            if not (self.store.find("onnx", graph) and self.store.find("asked", asked)):
                 return None
             for sample in group.samples:
                 drawn = keys.inputs_key(case.component, sample)
@@ -217,6 +218,16 @@ class Makers:
         """
         key = keys.onnx_key(case.component, case.export, dict(group.shapes))
         return self.found("onnx", key)
+
+    def asked(self, case: Case, group: Group) -> Entry:
+        """Return what PyTorch was asked about single inputs.
+
+        Raises:
+            StageError: It is no longer there.
+
+        """
+        key = keys.asked_key(case.component, smallest(group), case.reference)
+        return self.found("asked", key)
 
     def found(self, kind: str, key: Mapping[str, object]) -> Entry:
         """Return what must be in the store by now.

@@ -20,16 +20,16 @@ LAYERS = (
     ("errors",),
     # nouns, files, child processes
     ("spec", "toml_file", "digest", "job", "comparison"),
-    ("tolerance",),
+    ("tolerance", "contract"),
     ("entry", "isolate", "gaps", "align", "matrix", "components.*", "worst_inputs"),
     ("groups", "deployed", "hub", "backends", "e2e.plan", "e2e.attribution"),
-    ("scope", "excerpt"),
+    ("scope", "excerpt", "calls"),
     ("policy",),
     ("varied",),
     ("store", "trace", "keys", "inputs", "e2e.tables"),
     ("suite", "ranges"),
     # measure
-    ("kernel", "residuals"),
+    ("kernel", "residuals", "promises"),
     ("compare", "signatures"),
     ("warm",),
     # judge
@@ -39,7 +39,7 @@ LAYERS = (
     # frameworks
     ("graph", "segments", "attributes", "program", "refusal", "weights"),
     ("submodules",),
-    ("reference",),
+    ("reference", "asking"),
     ("export", "convert", "backends.*"),
     ("transform",),
     # stages, and their order
@@ -86,7 +86,7 @@ HOMES = {
         ),
         *("backends", "backends.*", "components.*", "program", "reference"),
         *("kernel", "compare", "warm", "export", "graph", "convert"),
-        *("torch_stage", "candidate", "isolated", "e2e.*"),
+        *("torch_stage", "candidate", "isolated", "e2e.*", "calls", "promises"),
         *("report.*", "doctor.child", "segments", "excerpt_stage", "residuals"),
         *("signatures", "attributes", "ranges", "repro", "tuning.*", "benching.*"),
     ),
@@ -94,7 +94,7 @@ HOMES = {
     "numba": ("kernel", "compare", "doctor.child"),
     "torch": (
         *("components.*", "program", "reference", "export", "backends.pytorch"),
-        *("refusal", "submodules", "weights", "torch_stage", "e2e.*"),
+        *("refusal", "submodules", "weights", "torch_stage", "asking", "e2e.*"),
         *("doctor.child", "benching.pytorch"),
     ),
     "onnx": (

@@ -37,10 +37,8 @@ _tools.mnnconvert(sys.argv)
 
 def convert(source, folder, kind="fp32", flags=(), native=None, **changes):
     arguments = {
-        "component": "blocks",
+        "component": nets.BLOCKS,
         "probes": load_probes(source.parent / PROBES),
-        "inputs": ("image", "kind"),
-        "outputs": ("map", "pooled"),
         **changes,
     }
     return convert_mnn(source, kind, flags, folder, native=native, **arguments)
