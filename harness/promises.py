@@ -24,7 +24,7 @@ from harness.contract import unfreeze
 from harness.entry import Entry
 from harness.errors import StageError
 from harness.outcome import Outcome
-from harness.spec import Component, TensorSpec, symbol_of
+from harness.spec import Component, TensorSpec
 
 _CANNOT = frozenset({Outcome.RUN, Outcome.SHAPE})
 """How a run ends that its sizes may be the reason of."""
@@ -54,7 +54,7 @@ def ask_file(
     outputs, found = effects(run, question.base, question.changed)
     pairs = exchanged(run, question.base, question.outputs, outputs)
     return {
-        "sizes": sizes_of(component, question.base),
+        "sizes": _sizes(component, question.base),
         "inputs": [
             {
                 "name": spec.name,
@@ -75,16 +75,6 @@ def ask_file(
     }
 
 
-def sizes_of(component: Component, feeds: Arrays) -> dict[str, int]:
-    """Return the size of each symbol that stands alone in an input's shape."""
-    return {
-        size: feeds[spec.name].shape[axis]
-        for spec in component.inputs
-        for axis, size in enumerate(spec.shape)
-        if isinstance(size, str) and symbol_of(size) == size
-    }
-
-
 def frozen(
     error: StageError,
     run: Run,
@@ -100,13 +90,13 @@ def frozen(
     """
     if error.outcome not in _CANNOT:
         return error
-    bad = [sizes_of(component, failed)]
+    bad = [_sizes(component, failed)]
     good: list[dict[str, int]] = []
     for other in feeds:
-        if sizes_of(component, other) in (*good, *bad):
+        if _sizes(component, other) in (*good, *bad):
             continue
         works = _works(run, other)
-        (good if works else bad).append(sizes_of(component, other))
+        (good if works else bad).append(_sizes(component, other))
     fixed = [
         symbol
         for symbol in bad[0]
@@ -138,3 +128,7 @@ def _place(spec: TensorSpec, symbol: str) -> str:
     if symbol not in spec.shape:
         return f"input {spec.name!r}"
     return f"axis {spec.shape.index(symbol)} of input {spec.name!r}"
+
+
+def _sizes(component: Component, feeds: Arrays) -> dict[str, int]:
+    return component.sizes({name: value.shape for name, value in feeds.items()})
