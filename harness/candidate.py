@@ -27,9 +27,10 @@ from harness.deployed import Deployed
 from harness.entry import Entry
 from harness.errors import StageError, StoreError
 from harness.isolate import report_progress
-from harness.names import Names, about, outputs_of
+from harness.names import Names, about, as_given
 from harness.outcome import Outcome
 from harness.probes import Probe, load_probes
+from harness.promises import ask_file, frozen
 from harness.report.record import LAYERS, OUTPUTS, Row
 from harness.signatures import beyond_noise, signature
 from harness.spec import Component, Device
@@ -52,7 +53,7 @@ def run_candidate(
 
     Returns:
         Fields of a `CaseRecord`: ``rows``, ``ran``, ``coverage``,
-        ``observer_max_abs``, ``taken``.
+        ``observer_max_abs``, ``taken``, ``contract``.
 
     Raises:
         StageError: The artifact is damaged, or the runtime refuses it or the run.
@@ -63,28 +64,46 @@ def run_candidate(
     rows: list[Row] = []
     coverage: dict[str, Any] | None = None
     observer: dict[str, float] = {}
+    contract: list[dict[str, Any]] = []
     for file in deployed:
         check_artifact(file.artifact)
         probes = load_probes(file.probes)
         path = file.artifact.file(file.model)
         names = Names.load(path.parent)
-        outputs = outputs_of(component, names)
+        has = as_given(component, names)
+        outputs = [spec.name for spec in has.outputs]
         taken = about(names, Names.load(file.probes.parent)) if names else None
         size = f"{_mebibytes(file.artifact)} MB"
         with backend.open_session(path, device, outputs) as session:
             deployed_outputs: dict[str, Mapping[str, np.ndarray]] = {}
             for reading in file.readings:
-                report_progress(f"running\t{case}\t{size}, {reading.sample}")
                 check_artifact(reading.inputs)
                 check_artifact(reading.reference)
-                feeds = load_inputs(reading.inputs, component)
+            given = [load_inputs(r.inputs, component) for r in file.readings]
+            for reading, feeds in zip(file.readings, given, strict=True):
+                report_progress(f"running\t{case}\t{size}, {reading.sample}")
                 trace = open_trace(reading.reference.path)
-                made = session.run(feeds)
+                try:
+                    made = session.run(feeds)
+                except StageError as error:
+                    raise frozen(
+                        error,
+                        session.run,
+                        has,
+                        file.model,
+                        feeds=given,
+                        failed=feeds,
+                    ) from error
                 _check_outputs(file.model, made, outputs)
                 rows += output_rows(
                     reading.sample, made, trace, deployed_outputs.values()
                 )
                 deployed_outputs[reading.sample] = made
+            if file.asked is not None:
+                report_progress(f"running\t{case}\t{size}, each input changed alone")
+                check_artifact(file.asked)
+                first = deployed_outputs[file.readings[0].sample]
+                contract.append(ask_file(session.run, has, given, first, file.asked))
             for reading in file.readings:
                 if not reading.layers:
                     continue
@@ -107,6 +126,7 @@ def run_candidate(
         "coverage": coverage,
         "observer_max_abs": observer,
         "taken": taken,
+        "contract": tuple(contract),
     }
 
 

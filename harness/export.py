@@ -6,7 +6,7 @@ import contextlib
 import inspect
 import logging
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,9 +16,10 @@ import onnx_ir
 import torch
 
 from harness.align import link
+from harness.contract import breach
 from harness.errors import StageError
 from harness.export_files import MODEL, PROBES, PROTO_LIMIT_BYTES, WEIGHTS
-from harness.graph import graph_values, module_scope, program_value
+from harness.graph import graph_values, module_scope, program_value, sides_of
 from harness.outcome import Outcome
 from harness.probes import Probe, save_probes
 from harness.program import Program, program_of_export
@@ -46,6 +47,8 @@ def export_onnx(
     settings: ExportSettings,
     example: tuple[torch.Tensor, ...],
     folder: Path,
+    *,
+    effects: Callable[[], Mapping[str, float]] = dict,
 ) -> Exported:
     """Write ``model.onnx``, perhaps ``weights.pb``, and ``probes.json`` to `folder`.
 
@@ -55,6 +58,7 @@ def export_onnx(
         settings: Exporter, opset, open axes, attention.
         example: Inputs to trace with; sizes of open axes differ from one another.
         folder: Empty.
+        effects: Tells how much each input matters to PyTorch; asked if one is lost.
 
     Raises:
         StageError: The exporter refused, gave another opset than asked, or lost a
@@ -74,6 +78,8 @@ def export_onnx(
         except Exception as error:
             raise refusal(component, settings, error) from error
         save_probes(exported.probes, folder / PROBES)
+        if words := _broken(component, settings, folder, effects):
+            _fail(words)
         _check(module, component, settings, example, folder)
     return exported
 
@@ -238,7 +244,7 @@ def _check(
     example: tuple[torch.Tensor, ...],
     folder: Path,
 ) -> None:
-    """Hold the file against the checker, the contract and the module's weights."""
+    """Hold the file against the checker and the module's weights."""
     try:
         onnx.checker.check_model(str(folder / MODEL))
     except onnx.checker.ValidationError as error:
@@ -248,17 +254,6 @@ def _check(
     model = onnx_ir.load(folder / MODEL)
     if (given := model.opset_imports.get("")) != settings.opset:
         raise wrong_opset(component, settings, given)
-    for side, promised, found in (
-        ("inputs", component.inputs, model.graph.inputs),
-        ("outputs", component.outputs, model.graph.outputs),
-    ):
-        names, actual = [s.name for s in promised], [v.name for v in found]
-        if names != actual:
-            _fail(
-                f"{component.name}: the exported graph has the {side} {actual}, the "
-                f"component promises {names}. An input that the network does not use "
-                "is dropped by the exporter."
-            )
     lost = lost_weights(module, example, model)
     if lost:
         _fail(
@@ -266,6 +261,24 @@ def _check(
             f"exported file, the first is {lost[0]}. The {settings.exporter} exporter "
             "changed or dropped them; try the other exporter."
         )
+
+
+def _broken(
+    component: Component,
+    settings: ExportSettings,
+    folder: Path,
+    effects: Callable[[], Mapping[str, float]],
+) -> str:
+    """Return what the graph breaks of the component's contract; empty if nothing."""
+    sides = sides_of(folder / MODEL)
+    return breach(
+        component,
+        settings,
+        sides,
+        where="the exported graph",
+        # Costs some runs, and only who lost an input wants to know.
+        effects=effects() if len(sides.inputs) < len(component.inputs) else {},
+    )
 
 
 def _fail(message: str) -> None:

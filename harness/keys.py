@@ -34,6 +34,7 @@ _CHECKPOINT_SUFFIXES = (".json", ".safetensors", ".txt", ".model")
 _EXPORT_TOOLS = ("torch", "onnx", "onnxscript", "onnx-ir", "diffusers", "transformers")
 _EXPORT_CODE = (
     "export",
+    "contract",
     "graph",
     "program",
     "align",
@@ -97,6 +98,20 @@ def reference_key(
         "device": asdict(device),
         "layers": layers,
         "code": code_digest(_REFERENCE_CODE),
+    }
+
+
+def asked_key(
+    component: Component, sizes: tuple[tuple[str, int], ...], device: Device
+) -> dict[str, object]:
+    """Key of what PyTorch answers when each input is changed alone."""
+    return {
+        "component": _component(component),
+        "name": component.name,
+        "sizes": dict(sizes),
+        "device": asdict(device),
+        "code": code_digest(("asking", "calls", "inputs")),
+        "tools": versions(_EXPORT_TOOLS),
     }
 
 

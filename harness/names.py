@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from harness.errors import SuiteError
 from harness.onnx_header import Port
-from harness.spec import Component, TensorSpec
+from harness.spec import DTYPES, Component, TensorSpec
 
 FILE = "names.json"
 """Beside a taken file in the store, and beside what is made from it."""
@@ -102,10 +102,39 @@ class Names:
         )
 
 
-def outputs_of(component: Component, names: Names | None) -> list[str]:
-    """Return the component's outputs that a file gives; all, if it is of our making."""
-    given = names.compared.values() if names else None
-    return [s.name for s in component.outputs if given is None or s.name in given]
+def as_given(component: Component, names: Names | None) -> Component:
+    """Return the component with what a file takes and gives, by the recipe's names.
+
+    Itself, where the file is of our making.
+    """
+    if names is None:
+        return component
+    given = names.compared.values()
+    return replace(
+        component,
+        inputs=tuple(s for s in component.inputs if s.name not in names.unfed),
+        outputs=tuple(s for s in component.outputs if s.name in given),
+    )
+
+
+def as_named(component: Component, names: Names) -> Component:
+    """Return the component as a file has it, by the file's own names.
+
+    What is made from the file is to keep these. Of outputs the names alone are known.
+    """
+    dtypes = {spec.name: spec.dtype for spec in component.inputs}
+    return replace(
+        component,
+        inputs=tuple(
+            TensorSpec(
+                name=one.name,
+                shape=one.shape or (),
+                dtype=one.dtype if one.dtype in DTYPES else dtypes[one.given],
+            )
+            for one in names.inputs
+        ),
+        outputs=tuple(TensorSpec(name=name, shape=()) for name in names.own_outputs),
+    )
 
 
 def about(names: Names, lined_up: Names | None) -> dict[str, object]:

@@ -54,6 +54,18 @@ class Outcome(StrEnum):
     REFERENCE = "reference"
     """The reference is unsound: random, in train mode, or it changes its inputs."""
 
+    DEAD_INPUT = "dead-input"
+    """An input that matters to PyTorch has no effect in the deployed file."""
+
+    EXCHANGED = "exchanged"
+    """The deployed file takes two inputs for one another."""
+
+    UNSTEADY = "unsteady"
+    """The same inputs give another answer when the file is asked again."""
+
+    FROZEN = "frozen"
+    """A size that is to stay open is fixed in the deployed file."""
+
     EXPORT = "export"
     """PyTorch to ONNX failed."""
 
@@ -105,6 +117,9 @@ _MEASURED = frozenset(
         Outcome.SHAPE,
         Outcome.DTYPE,
         Outcome.EMPTY,
+        Outcome.DEAD_INPUT,
+        Outcome.EXCHANGED,
+        Outcome.UNSTEADY,
         Outcome.GAP,
         Outcome.STALE_GAP,
     }

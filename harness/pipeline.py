@@ -179,6 +179,7 @@ class Engine:
                     model=model,
                     probes=onnx.file(export_files.PROBES),
                     readings=readings,
+                    asked=self._makers.asked(case, group),
                 )
             )
             made = {"onnx": _summary(onnx), case.backend: _summary(artifact)}
@@ -227,6 +228,7 @@ class Engine:
             coverage=measured["coverage"],
             observer_max_abs=measured["observer_max_abs"],
             taken=measured["taken"],
+            contract=measured["contract"],
             inputs={s.id: keys.question(case.component, s) for s in case.samples},
             took_s=took,
             peak_bytes=result.peak_bytes,

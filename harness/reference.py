@@ -16,6 +16,7 @@ import torch
 
 from harness.align import MASKED, ended
 from harness.compare import compare
+from harness.contract import unfreeze
 from harness.errors import StageError
 from harness.outcome import Outcome
 from harness.program import Program, as_tuple
@@ -41,7 +42,14 @@ def check_reference(
         name: torch.tensor(value, device=device) for name, value in inputs.items()
     }
     with torch.no_grad():
-        first = as_tuple(module(*tensors.values()))
+        try:
+            first = as_tuple(module(*tensors.values()))
+        except (RuntimeError, ValueError, IndexError) as error:
+            _unsound(
+                f"{component.name}: PyTorch itself cannot run with "
+                f"{_sizes(component, inputs)}: {_first_line(error)}. If the network "
+                "cannot take these sizes, correct [[shapes]] in parity.toml."
+            )
         first = tuple(value.clone() for value in first)
         for name, value in tensors.items():
             if not np.array_equal(value.cpu().numpy(), inputs[name]):
@@ -150,12 +158,35 @@ def record_reference(  # one run's whole circumstances
             is_mask = floating and bool((value.abs() > MASKED).any())
             writer.add(name, value.detach().cpu().numpy(), is_mask=is_mask)
 
-    rewritten = program.run(tensors, record)
+    try:
+        rewritten = program.run(tensors, record)
+    except (RuntimeError, ValueError, IndexError) as error:
+        msg = (
+            f"{component.name}: what was exported cannot run with "
+            f"{_sizes(component, inputs)}, where the network itself can "
+            f"({_first_line(error)}), so a size is fixed in it: "
+            f"{unfreeze(list(_bound(component, inputs)))}"
+        )
+        raise StageError(msg, outcome=Outcome.FROZEN) from error
     gap = max(
         _largest_gap(one, two) for one, two in zip(outputs, rewritten, strict=True)
     )
     floors = _noise(program, tensors, writer.view(), component, rewritten)
     return {"values": writer.close(floors), "rewrite_max_abs": gap}
+
+
+def _sizes(component: Component, inputs: Mapping[str, np.ndarray]) -> str:
+    """Return ``batch = 3, height = 17``."""
+    bound = _bound(component, inputs)
+    return ", ".join(f"{symbol} = {size}" for symbol, size in bound.items())
+
+
+def _bound(component: Component, inputs: Mapping[str, np.ndarray]) -> dict[str, int]:
+    return component.sizes({name: value.shape for name, value in inputs.items()})
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0].rstrip(".") or type(error).__name__
 
 
 def _largest_gap(one: torch.Tensor, two: torch.Tensor) -> float:

@@ -173,6 +173,20 @@ class Component:
     options: tuple[tuple[str, str | int | bool], ...] = ()
     taken: Taken | None = None
 
+    def sizes(self, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
+        """Return the size of each symbol that stands alone in an input's shape.
+
+        Args:
+            shapes: Of the inputs, by name.
+
+        """
+        return {
+            size: shapes[spec.name][axis]
+            for spec in self.inputs
+            for axis, size in enumerate(spec.shape)
+            if isinstance(size, str) and symbol_of(size) == size
+        }
+
     def __post_init__(self) -> None:
         check_name("component", self.name)
         names = [spec.name for spec in (*self.inputs, *self.outputs)]

@@ -15,14 +15,17 @@ import numpy as np
 import torch
 
 from harness.align import wanted_values
+from harness.asking import ask_module, module_effects
 from harness.components import recipe_module
 from harness.entry import Entry
 from harness.errors import StageError
 from harness.export import Exported, export_onnx
-from harness.groups import Group
+from harness.export_files import MODEL
+from harness.graph import unread_inputs
+from harness.groups import Group, smallest
 from harness.inputs import draw
 from harness.isolate import report_progress
-from harness.keys import inputs_key, mnn_key, onnx_key, reference_key
+from harness.keys import asked_key, inputs_key, mnn_key, onnx_key, reference_key
 from harness.lineup import Network
 from harness.outcome import Outcome
 from harness.reference import check_mode, record_reference
@@ -54,6 +57,8 @@ def prepare(
         work.export(group)
         for sample in group.samples:
             work.reference(group, sample)
+        if group.samples:
+            work.ask(group)
     return work.took_s
 
 
@@ -109,7 +114,9 @@ class Work:
 
         def build(folder: Path) -> Mapping[str, object]:
             self._exports[group] = self._export(group, folder)
-            return {}
+            # A taken MNN file has no graph of its own here.
+            model = folder / MODEL
+            return {"unread": unread_inputs(model) if model.is_file() else []}
 
         key = onnx_key(self.component, self.settings, dict(group.shapes))
         return self._timed("onnx", key, build)
@@ -135,6 +142,18 @@ class Work:
         graph = onnx_key(self.component, self.settings, dict(group.shapes))
         key = reference_key(graph, inputs, self.device, layers=sample.layers)
         return self._timed("reference", key, build)
+
+    def ask(self, group: Group) -> Entry:
+        """Return which inputs matter to the module, asking it if it is missing."""
+        sizes = smallest(group)
+
+        def build(folder: Path) -> Mapping[str, object]:
+            self._say("recording", "each input changed alone")
+            device = self.device.device
+            return ask_module(self.module, self.component, sizes, folder, device)
+
+        key = asked_key(self.component, sizes, self.device)
+        return self._timed("asked", key, build)
 
     def exported(self, group: Group) -> Exported:
         """Return a group's program; the graph may be in the store, it is not."""
@@ -186,7 +205,14 @@ class Work:
             return line_up_mnn(graph.path, network, folder)
         how = f"opset {self.settings.opset}, {self.settings.exporter}"
         self._say("exporting", how)
-        return export_onnx(copy, self.component, self.settings, example, folder)
+        return export_onnx(
+            copy,
+            self.component,
+            self.settings,
+            example,
+            folder,
+            effects=lambda: module_effects(module, self.component, traced.shapes),
+        )
 
     def _timed(self, kind: str, key: Mapping[str, object], build: object) -> Entry:
         found = self.store.find(kind, key)

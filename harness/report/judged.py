@@ -17,6 +17,7 @@ from harness.judge import Verdict, judge
 from harness.names import ITSELF
 from harness.outcome import Outcome
 from harness.policy import Policy
+from harness.report.contract import contract_breach
 from harness.report.drawn import picture_words
 from harness.report.record import (
     ISOLATED,
@@ -148,6 +149,10 @@ def judge_case(
     origins = tuple(judged for judged in own if not judged.verdict.passed)
     first, inputs = first_divergence(rows, failing, origins)
     found, reason = _found(record, what, rows, min_coverage)
+    breach = contract_breach(record) if what == OUTPUTS else None
+    if breach and record.failure is None:
+        # Said in place of any row: what a file is not told it cannot get right.
+        (found, reason), first, inputs = breach, None, ()
     reason = "; ".join((reason, *taken_words(record, what)))
     applied = known_gaps.apply(gaps, f"{record.case}/{what}", found, today)
     return CaseVerdict(

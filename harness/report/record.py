@@ -85,6 +85,9 @@ class CaseRecord:
         coverage: Counts of computing operators aligned, fused and unmatched.
         observer_max_abs: Largest difference between outputs of the watched run and
             of the deployed one, by sample.
+        contract: Of each deployed file: what each input does alone, in PyTorch and in
+            the file; which two the file takes for one another; and how far its answers
+            to the same inputs differ.
         rewrite_max_abs: Largest difference between the module's outputs and those of
             the program made from its exportable copy, over samples.
         chain: Of an end-to-end case: who sat in which seat, how errors grow, what
@@ -110,6 +113,7 @@ class CaseRecord:
     inputs: Mapping[str, str] | None = None
     coverage: Mapping[str, Any] | None = None
     observer_max_abs: Mapping[str, float] | None = None
+    contract: tuple[Mapping[str, Any], ...] = ()
     rewrite_max_abs: float | None = None
     chain: Mapping[str, Any] | None = None
     taken: Mapping[str, Any] | None = None
@@ -164,14 +168,15 @@ class CaseRecord:
         )
         failure = Failure(**data["failure"]) if data["failure"] else None
         rest = {name: value for name, value in data.items() if name != "probes"}
-        rest |= {name: _numbers(rest[name]) for name in _MEASURES}
+        rest |= {name: _numbers(rest[name]) for name in _MEASURES if name in rest}
+        rest["contract"] = tuple(rest.get("contract", ()))
         return cls(**{**rest, "rows": rows, "failure": failure})
 
 
 _ABOUT = tuple(name for name in Row.__slots__ if name not in {"sample", "comparison"})
 _MEASURED = tuple(field.name for field in fields(Comparison))
 _WORDS = ("nan", "inf", "-inf")
-_MEASURES = ("observer_max_abs", "rewrite_max_abs", "chain")
+_MEASURES = ("observer_max_abs", "contract", "rewrite_max_abs", "chain")
 
 
 def _strict(value: object) -> Any:  # noqa: ANN401  # what JSON holds

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from harness.e2e.plan import LATENTS
 from harness.outcome import Outcome
+from harness.report.contract import contract_notes
 from harness.report.judged import CaseVerdict, JudgedRow, coverage_share, skipped
 from harness.report.record import LAYERS, OUTPUTS, WHATS, CaseRecord, Key, labels
 from harness.report.text import (
@@ -80,6 +81,8 @@ def summary(
     yield from _skips(left_out)
     yield from _coverage(asked, names)
     yield from _ran(asked)
+    for note in contract_notes(asked):
+        yield from wrapped(note, indent=" ", tone="quiet")
     if bad and bad[0][0].rows:
         case = names[bad[0][0].key]
         yield Line(text=f" all layers  parity show {run} {case}", tone="quiet")

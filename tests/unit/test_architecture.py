@@ -20,17 +20,17 @@ LAYERS = (
     ("errors",),
     # nouns, files, child processes
     ("spec", "toml_file", "digest", "job", "comparison", "onnx_header"),
-    ("tolerance", "names", "taken_files"),
+    ("tolerance", "names", "taken_files", "contract"),
     ("feeds",),
     ("entry", "isolate", "gaps", "align", "matrix", "components.*", "worst_inputs"),
     ("groups", "deployed", "hub", "backends", "e2e.plan", "e2e.attribution"),
-    ("scope", "excerpt"),
+    ("scope", "excerpt", "calls"),
     ("policy", "export_table", "taken_tables"),
     ("varied",),
     ("store", "trace", "keys", "inputs", "e2e.tables"),
     ("suite", "ranges"),
     # measure
-    ("kernel", "residuals"),
+    ("kernel", "residuals", "promises"),
     ("compare", "signatures"),
     ("warm",),
     # judge
@@ -40,7 +40,7 @@ LAYERS = (
     # frameworks
     ("graph", "segments", "attributes", "program", "refusal", "weights"),
     ("submodules", "graph_probes"),
-    ("reference",),
+    ("reference", "asking"),
     ("export", "convert", "backends.*"),
     ("transform", "lineup"),
     ("taken", "taken_mnn", "given_stage"),
@@ -90,7 +90,7 @@ HOMES = {
         *("backends", "backends.*", "components.*", "program", "reference"),
         *("feeds", "given_stage"),
         *("kernel", "compare", "warm", "export", "graph", "convert"),
-        *("torch_stage", "candidate", "isolated", "e2e.*"),
+        *("torch_stage", "candidate", "isolated", "e2e.*", "calls", "promises"),
         *("report.*", "doctor.child", "segments", "excerpt_stage", "residuals"),
         *("signatures", "attributes", "ranges", "repro", "tuning.*", "benching.*"),
     ),
@@ -98,7 +98,7 @@ HOMES = {
     "numba": ("kernel", "compare", "doctor.child"),
     "torch": (
         *("components.*", "program", "reference", "export", "backends.pytorch"),
-        *("refusal", "submodules", "weights", "torch_stage", "e2e.*"),
+        *("refusal", "submodules", "weights", "torch_stage", "asking", "e2e.*"),
         *("lineup", "taken"),
         *("doctor.child", "benching.pytorch"),
     ),

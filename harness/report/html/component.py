@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from harness.outcome import Outcome
+from harness.report.contract import contract_notes
 from harness.report.html.charts import Chart, depth_figure, spark_figure
 from harness.report.html.found import BAD, Found, Section, state_of
 from harness.report.html.table import Table
@@ -125,6 +126,7 @@ def _notes(found: Found, records: Sequence[CaseRecord]) -> Iterator[str]:
         missing = (record.coverage or {}).get("missing", ())
         if missing and coverage_share(record) < 1.0:
             yield f"{name_of(record)}: not compared: {few(list(missing), 6)}"
+    yield from contract_notes(records)
     watched = [
         max(record.observer_max_abs.values())
         for record in records
