@@ -59,7 +59,7 @@ class TensorSpec:
             a strided convolution with padding does).
         dtype: One of `DTYPES`.
         draw: How profiles draw it: ``tokens``, ``timestep``, ``normal``, ``image``,
-            ``hint``; empty for outputs.
+            ``hint``, ``sizes`` (in pixels); empty for outputs.
 
     """
 
