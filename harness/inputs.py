@@ -41,6 +41,9 @@ TIMESTEPS: Final = 1000
 LARGEST_SIZE: Final = 4096
 """Side of a picture in pixels that nobody draws, and people train on."""
 
+_PIPELINE: Final = "pipeline"
+"""What an input is drawn as that a profile cannot change: positions, masks, classes."""
+
 _NORMAL: Final = MappingProxyType(
     {
         "unit-normal": (0.0, 1.0),
@@ -68,13 +71,16 @@ def draw(component: Component, sample: Sample) -> dict[str, Array]:
     """
     rng = generator(component.name, sample)
     shapes = dict(sample.shapes)
-    if sample.profile == "realistic":
+    drawn: dict[str, Array] = {}
+    if sample.profile == "realistic" or _PIPELINE in {s.draw for s in component.inputs}:
         recipe = recipe_module(component.recipe)
         drawn = recipe.realistic(component, shapes, sample.index, rng)
         _check_names(component, drawn)
-    else:
-        drawn = {
-            spec.name: _draw(component, spec, sample, rng) for spec in component.inputs
+    if sample.profile != "realistic":
+        drawn |= {
+            spec.name: _draw(component, spec, sample, rng)
+            for spec in component.inputs
+            if spec.draw != _PIPELINE
         }
     where = f"{component.name} {sample.id}"
     return {

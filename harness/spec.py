@@ -59,7 +59,8 @@ class TensorSpec:
             a strided convolution with padding does).
         dtype: One of `DTYPES`.
         draw: How profiles draw it: ``tokens``, ``timestep``, ``normal``, ``image``,
-            ``hint``, ``sizes`` (in pixels); empty for outputs.
+            ``hint``, ``sizes`` (in pixels), ``pipeline`` (as the recipe does, whatever
+            the profile); empty for outputs.
 
     """
 

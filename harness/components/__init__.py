@@ -28,6 +28,7 @@ RECIPES = {
     "unet": "harness.components.unet",
     "controlnet": "harness.components.controlnet",
     "controlled_unet": "harness.components.controlled_unet",
+    "transformer": "harness.components.transformer",
     "vae_encoder": "harness.components.vae_encoder",
     "vae_decoder": "harness.components.vae_decoder",
 }
@@ -41,6 +42,7 @@ _NEEDS = {
     "unet": ("unet",),
     "controlnet": ("controlnet",),
     "controlled_unet": ("unet", "controlnet"),
+    "transformer": ("transformer",),
     "vae_encoder": ("vae",),
     "vae_decoder": ("vae",),
 }

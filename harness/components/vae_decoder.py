@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from harness.components import vae
-from harness.components.checkpoint import load_network, option, read_config
+from harness.components.checkpoint import option, read_config
 from harness.spec import Component, Source, TensorSpec
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def signature(
     source: Source, options: Mapping[str, str | int | bool]
 ) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
-    """``latent_sample``, already divided by the scaling factor, to ``sample``."""
+    """``latent_sample``, scaled back and shifted already, to ``sample``."""
     option(options, ())
     config = read_config(source, "vae")
     latent = TensorSpec(
@@ -47,9 +47,7 @@ def build(component: Component, attention: str = "") -> torch.nn.Module:
             out: torch.Tensor = self.network.decode(latent_sample, return_dict=False)[0]
             return out
 
-    network = load_network(component.source, "vae", vae.network)
-    del network.encoder, network.quant_conv
-    return Decoder(network).eval()
+    return Decoder(vae.load_half(component.source, "encoder", "quant_conv")).eval()
 
 
 def realistic(
@@ -58,10 +56,10 @@ def realistic(
     step: int,
     rng: np.random.Generator,
 ) -> dict[str, np.ndarray]:
-    """Unit-variance latents divided by the checkpoint's scaling factor."""
+    """Unit-variance latents as the pipeline scales them for the decoder."""
     import numpy as np
 
     del step
-    factor = read_config(component.source, "vae").get("scaling_factor", 0.18215)
     latents = rng.standard_normal(component.inputs[0].bind(shapes), dtype=np.float32)
-    return {"latent_sample": latents / np.float32(factor)}
+    config = read_config(component.source, "vae")
+    return {"latent_sample": vae.scaled(latents, config)}

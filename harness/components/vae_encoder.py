@@ -1,4 +1,4 @@
-"""VAE encoder: a picture to its latent distribution. It never samples."""
+"""VAE encoder: a picture to its latents or their distribution. It never samples."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from harness.components import vae
-from harness.components.checkpoint import load_network, option, read_config
+from harness.components.checkpoint import option, read_config
 from harness.components.controlnet import smooth_pictures
 from harness.spec import Component, Source, TensorSpec
 
@@ -22,9 +22,11 @@ def signature(
 
     With the option ``parameters`` the output is the distribution's mean and log
     variance, ``[batch, 2 * channels, height, width]``; without it, the mode.
+    AutoencoderTiny has no distribution: its latents are the output.
     """
-    option(options, ("parameters",))
     config = read_config(source, "vae")
+    tiny = vae.class_name(config) == "AutoencoderTiny"
+    option(options, () if tiny else ("parameters",))
     channels = config["latent_channels"]
     name = "latent_sample"
     if options.get("parameters"):
@@ -48,14 +50,15 @@ def build(component: Component, attention: str = "") -> torch.nn.Module:
             self.parameters_out = parameters
 
         def forward(self, sample: torch.Tensor) -> torch.Tensor:
-            distribution = self.network.encode(sample, return_dict=False)[0]
+            encoded = self.network.encode(sample, return_dict=False)[0]
+            if isinstance(encoded, torch.Tensor):
+                return encoded
             out: torch.Tensor = (
-                distribution.parameters if self.parameters_out else distribution.mode()
+                encoded.parameters if self.parameters_out else encoded.mode()
             )
             return out
 
-    network = load_network(component.source, "vae", vae.network)
-    del network.decoder, network.post_quant_conv
+    network = vae.load_half(component.source, "decoder", "post_quant_conv")
     parameters = bool(dict(component.options).get("parameters", False))
     return Encoder(network, parameters=parameters).eval()
 

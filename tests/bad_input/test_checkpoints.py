@@ -44,7 +44,7 @@ signature, realistic = vae_decoder.signature, vae_decoder.realistic
 
 
 def build(component, attention=""):
-    return load_network(component.source, "{folder}", network)
+    return load_network(component.source, "{folder}", lambda: network(component.source))
 """
 
 

@@ -58,7 +58,7 @@ def saved(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("name", discover(SOURCE))
 def test_a_network_keeps_its_signature(name):
     part = component(name)
     outputs = run(part)
@@ -249,7 +249,12 @@ def test_the_full_size_fixture_is_stable_diffusion(folder, count):
             config = CLIPTextConfig.from_pretrained(FULL_SIZE / folder)
             network = CLIPTextModel(config)
         else:
-            cls = {"unet": unet, "controlnet": controlnet, "vae": vae}[folder].network()
+            networks = {
+                "unet": unet.network(),
+                "controlnet": controlnet.network(),
+                "vae": vae.network(Source(path=FULL_SIZE)),
+            }
+            cls = networks[folder]
             network = cls.from_config(cls.load_config(FULL_SIZE / folder))
 
     assert sum(weight.numel() for weight in network.parameters()) == count
