@@ -52,6 +52,15 @@ def read_config(source: Source, folder: str) -> dict[str, Any]:
     return config
 
 
+def read_index(source: Source) -> dict[str, Any]:
+    """Return ``model_index.json``; nothing for a checkpoint that has none."""
+    path = source.path / "model_index.json"
+    if not path.is_file():
+        return {}
+    index: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return index
+
+
 def check_weights(source: Source, folder: str) -> None:
     """Refuse weights that are missing, pickled or truncated, before loading them.
 

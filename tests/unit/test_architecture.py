@@ -23,7 +23,7 @@ LAYERS = (
     ("tolerance",),
     ("entry", "isolate", "gaps", "align", "matrix", "components.*", "worst_inputs"),
     ("groups", "deployed", "hub", "backends", "e2e.plan", "e2e.attribution"),
-    ("scope", "excerpt"),
+    ("scope", "excerpt", "e2e.mixtures"),
     ("policy",),
     ("varied",),
     ("store", "trace", "keys", "inputs", "e2e.tables"),
