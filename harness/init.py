@@ -14,7 +14,7 @@ from typing import Final
 
 from harness.components import describe, discover, folders_of
 from harness.components.checkpoint import read_config
-from harness.e2e.plan import KINDS
+from harness.e2e.plan import FAMILIES, family_of
 from harness.e2e.tables import vae_factor
 from harness.errors import SuiteError
 from harness.matrix import VARIANTS, symbols_of
@@ -235,22 +235,22 @@ def _variants() -> list[list[str]]:
 
 
 def _own(names: Iterable[str]) -> list[list[str]]:
-    if "text_encoder" not in names:
-        return []
     return [
         [
-            "[component.text_encoder]",
+            f"[component.{name}]",
             "# Of the exported copy; the reference keeps its own. The default, sdpa,",
             "# exports the operator IsNaN, which MNN does not have.",
             'attention = "eager"',
         ]
+        for name in names
+        if name in {"text_encoder", "text_encoder_2"}
     ]
 
 
 def _pipelines(source: Source, names: Collection[str], size: int) -> list[list[str]]:
     """Return a picture from each kind of pipeline that the components make."""
     found: list[list[str]] = []
-    for kind, seats in KINDS.items():
+    for kind, seats in FAMILIES[family_of(source)].items():
         if not all(seat in names for seat in seats):
             continue
         pixels = size * vae_factor(source)

@@ -38,6 +38,9 @@ LARGEST: Final = 30.0
 TIMESTEPS: Final = 1000
 """Training timesteps of every Stable Diffusion."""
 
+LARGEST_SIZE: Final = 4096
+"""Side of a picture in pixels that nobody draws, and people train on."""
+
 _PIPELINE: Final = "pipeline"
 """What an input is drawn as that a profile cannot change: positions, masks, classes."""
 
@@ -141,6 +144,15 @@ def _hint(shape: tuple[int, ...], profile: str, rng: np.random.Generator) -> Arr
     return np.clip(noise if profile == "low-variance" else 1.0 - noise, 0.0, 1.0)
 
 
+def _pixels(shape: tuple[int, ...], profile: str, rng: np.random.Generator) -> Array:
+    """Return sizes and crops in pixels; the boundary profile's are none and many."""
+    if profile == "boundary":
+        drawn = rng.choice((0, LARGEST_SIZE), size=shape)
+        drawn[:, 0] = LARGEST_SIZE - np.arange(len(drawn))  # which tells items apart
+        return drawn
+    return rng.integers(0, LARGEST_SIZE, size=shape)
+
+
 def _timestep(shape: tuple[int, ...], profile: str, rng: np.random.Generator) -> Array:
     """Return timesteps; the boundary profile's are the last and the first in turn."""
     if profile == "boundary":
@@ -168,7 +180,13 @@ def _tokens(
 _DRAWS: Final[
     Mapping[str, Callable[[tuple[int, ...], str, np.random.Generator], Array]]
 ] = MappingProxyType(
-    {"normal": _normal, "image": _image, "hint": _hint, "timestep": _timestep}
+    {
+        "normal": _normal,
+        "image": _image,
+        "hint": _hint,
+        "timestep": _timestep,
+        "sizes": _pixels,
+    }
 )
 
 

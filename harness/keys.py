@@ -14,6 +14,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from harness.components import RECIPES, folders_of
+from harness.components.checkpoint import read_index
 from harness.deployed import Reading
 from harness.digest import digest_file, digest_tree, digest_value
 from harness.e2e.plan import Pipeline
@@ -179,11 +180,14 @@ def drawing_inputs_key(pipeline: Pipeline) -> dict[str, object]:
     """Key of a pipeline's token ids, noise and picture."""
     image, source = pipeline.image, pipeline.source
     folders = tuple(
-        name for name in ("tokenizer", "vae", "unet") if (source.path / name).is_dir()
+        name
+        for name in ("tokenizer", "tokenizer_2", "vae", "unet", "transformer")
+        if (source.path / name).is_dir()
     )
     return {
         "checkpoint": checkpoint_digest(source, folders),
         "kind": pipeline.kind,
+        "encoders": pipeline.encoders,
         "texts": [*pipeline.texts, pipeline.negative_prompt],
         "steps": pipeline.steps,
         "seed": pipeline.seed,
@@ -200,12 +204,14 @@ def drawing_key(pipeline: Pipeline, inputs: Entry, device: Device) -> dict[str, 
     return {
         "inputs": contents(inputs),
         "components": [_component(component) for component in pipeline.components],
+        "index": read_index(pipeline.source),
         "scheduler": checkpoint_digest(pipeline.source, ("scheduler",)),
         "sampling": asdict(pipeline.sampling),
         "guidance_scale": pipeline.guidance_scale,
         "eta": pipeline.eta,
         "strength": pipeline.strength,
         "control": asdict(pipeline.control),
+        "t5_tokens": pipeline.t5_tokens,
         "device": asdict(device),
         "code": code_digest(_DRAWING_CODE),
         "tools": versions(_DRAWING_TOOLS),

@@ -63,8 +63,8 @@ class TensorSpec:
             a strided convolution with padding does).
         dtype: One of `DTYPES`.
         draw: How profiles draw it: ``tokens``, ``timestep``, ``normal``, ``image``,
-            ``hint``, ``pipeline`` (as the recipe does, whatever the profile);
-            empty for outputs.
+            ``hint``, ``sizes`` (in pixels), ``pipeline`` (as the recipe does, whatever
+            the profile); empty for outputs.
 
     """
 

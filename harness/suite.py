@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from harness.components import RECIPES, describe, discover
-from harness.e2e.plan import KINDS, Chain
+from harness.e2e.plan import FAMILIES, Chain, family_of
 from harness.e2e.tables import read_chains
 from harness.errors import ParityError, SuiteError
 from harness.export_table import EXPORT_KEYS, read_export
@@ -202,7 +202,7 @@ def load_suite(path: Path) -> Suite:
     root.done()
 
     source = _source(source_table, options)
-    seats = _seats(pipelines)
+    seats = _seats(pipelines, source)
     components = _components(root, options, source, source_table, seats)
     export = read_export(export_table, ExportSettings(), symbols_of(*components))
     export_table.done()
@@ -288,7 +288,7 @@ def _source(table: Table, options: Table) -> Source:
     return Source(path=path.resolve(), seed=seed)
 
 
-def _seats(pipelines: Table) -> set[str]:
+def _seats(pipelines: Table, source: Source) -> set[str]:
     """Return the components that pipelines are made of, tested alone or not."""
     # Looked at and not taken: whoever reads pipelines says what is wrong with them.
     kinds = {
@@ -296,7 +296,8 @@ def _seats(pipelines: Table) -> set[str]:
         for name, inner in pipelines.data.items()
         if isinstance(inner, dict)
     }
-    return {seat for kind in kinds & KINDS.keys() for seat in KINDS[kind]}
+    family = FAMILIES[family_of(source)]
+    return {seat for kind in kinds & family.keys() for seat in family[kind]}
 
 
 def _components(

@@ -5,6 +5,7 @@ The knobs are a table, from which `tuning` also draws: a knob's range is stated 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -55,6 +56,8 @@ KNOBS: Final[Mapping[str, Mapping[str, Knob]]] = MappingProxyType(
         # Share of the pixels that are lines.
         "hint": {"density": Knob(low=0.0, high=1.0)},
         "timestep": {"step": Knob(low=0, high=999, whole=True)},
+        # In pixels.
+        "sizes": {"side": Knob(low=0, high=4096, whole=True)},
         # Share of the tokens before the padding, and how many of those are special.
         "tokens": {
             "filled": Knob(low=0.0, high=1.0),
@@ -103,6 +106,8 @@ def vary(
     elif spec.draw == "timestep":
         drawn = (int(given["step"]) + 499 * np.arange(shape[0] if shape else 1)) % 1000
         drawn = drawn.reshape(shape)
+    elif spec.draw == "sizes":
+        drawn = int(given["side"]) + np.arange(math.prod(shape)).reshape(shape)
     elif spec.draw == "image":
         noise = rng.normal(given["brightness"], given["contrast"], size=shape)
         drawn = np.clip(noise, -1.0, 1.0)

@@ -24,6 +24,7 @@ from harness.spec import Component, Source
 
 RECIPES = {
     "text_encoder": "harness.components.clip_text",
+    "text_encoder_2": "harness.components.clip_text_2",
     "unet": "harness.components.unet",
     "controlnet": "harness.components.controlnet",
     "controlled_unet": "harness.components.controlled_unet",
@@ -38,6 +39,7 @@ _VERBS = ("signature", "build", "realistic")
 
 _NEEDS = {
     "text_encoder": ("text_encoder",),
+    "text_encoder_2": ("text_encoder_2",),
     "unet": ("unet",),
     "controlnet": ("controlnet",),
     "controlled_unet": ("unet", "controlnet"),

@@ -52,6 +52,15 @@ def read_config(source: Source, folder: str) -> dict[str, Any]:
     return config
 
 
+def read_index(source: Source) -> dict[str, Any]:
+    """Return ``model_index.json``; nothing for a checkpoint that has none."""
+    path = source.path / "model_index.json"
+    if not path.is_file():
+        return {}
+    index: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return index
+
+
 def check_weights(source: Source, folder: str) -> None:
     """Refuse weights that are missing, pickled or truncated, before loading them.
 
@@ -164,13 +173,13 @@ def _draw_zeros(module: torch.nn.Module) -> None:
                 torch.nn.init.normal_(part.bias, std=ZERO_CONV_STD)
 
 
-def load_tokenizer(source: Source) -> Any | None:
-    """Return the checkpoint's CLIP tokenizer, or None when it has none."""
-    if not (source.path / "tokenizer").is_dir():
+def load_tokenizer(source: Source, folder: str = "tokenizer") -> Any | None:
+    """Return a CLIP tokenizer of the checkpoint, or None when it has none."""
+    if not (source.path / folder).is_dir():
         return None
     from transformers import CLIPTokenizer
 
-    return CLIPTokenizer.from_pretrained(source.path / "tokenizer")
+    return CLIPTokenizer.from_pretrained(source.path / folder)
 
 
 def load_scheduler(source: Source) -> Any:

@@ -121,7 +121,7 @@ def realistic(
 ) -> dict[str, np.ndarray]:
     """Denoising inputs and edges of a smooth random picture."""
     drawn = denoising_inputs(component, shapes, step, rng)
-    drawn["controlnet_cond"] = edges(component.inputs[3].bind(shapes), rng)
+    drawn["controlnet_cond"] = edges(component.inputs[-1].bind(shapes), rng)
     return drawn
 
 

@@ -24,7 +24,7 @@ LAYERS = (
     ("feeds",),
     ("entry", "isolate", "gaps", "align", "matrix", "components.*", "worst_inputs"),
     ("groups", "deployed", "hub", "backends", "e2e.plan", "e2e.attribution"),
-    ("scope", "excerpt", "calls"),
+    ("scope", "excerpt", "calls", "e2e.mixtures"),
     ("policy", "export_table", "taken_tables"),
     ("varied",),
     ("store", "trace", "keys", "inputs", "e2e.tables"),

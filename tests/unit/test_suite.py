@@ -521,10 +521,10 @@ class TestHub:
         assert asked == []
 
 
-@pytest.mark.parametrize("name", ["digits", "sd15"])
+@pytest.mark.parametrize("name", ["digits", "sd15", "sdxl"])
 def test_the_fixtures_load(name):
     suite = load_suite(ROOT / "fixtures" / name)
 
     assert suite.name == name
     ids = [case.id for case in suite.cases]
-    assert len(set(ids)) == len(ids) == {"digits": 54, "sd15": 10}[name]
+    assert len(set(ids)) == len(ids) == {"digits": 54, "sd15": 10, "sdxl": 10}[name]
