@@ -58,8 +58,8 @@ class TensorSpec:
             symbol may carry a factor, ``8*height`` or ``height/4`` (rounded up, as
             a strided convolution with padding does).
         dtype: One of `DTYPES`.
-        draw: How profiles draw it: ``tokens``, ``timestep``, ``normal``, ``image``,
-            ``hint``; empty for outputs.
+        draw: How profiles draw it: ``tokens``, ``mask``, ``segments``, ``timestep``,
+            ``normal``, ``image``, ``hint``; empty for outputs.
 
     """
 
@@ -118,7 +118,8 @@ class Source:
     """Where weights and configuration come from.
 
     Attributes:
-        path: A diffusers folder with ``model_index.json``.
+        path: A diffusers folder with ``model_index.json``, or a folder of one network
+            of transformers.
         seed: None when the folder holds the weights; else they are drawn at random
             from this seed, zero-convolutions included.
 

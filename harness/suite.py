@@ -3,7 +3,7 @@
 It is read at every pytest collection, so it imports no numpy and no framework.
 
     components = ["unet", "vae_decoder"]     # left out: all that the checkpoint has
-    [source]                                 # `checkpoint` or `hub`, and maybe `seed`
+    [source]                                 # `checkpoint`, `hub` or `package`; `seed`
     [export]                                 # how PyTorch becomes ONNX
     [[shapes]]                               # sizes for the symbols; one or more
     [inputs]                                 # profiles, realistic, seed
@@ -27,11 +27,12 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from harness.components import RECIPES, describe, discover
+from harness.components import RECIPES, deployed_as, describe, discover
 from harness.e2e.plan import KINDS, Chain
 from harness.e2e.tables import read_chains
 from harness.errors import ParityError, SuiteError
-from harness.hub import snapshot
+from harness.exporting import EXPORT_KEYS, read_export
+from harness.hub import installed, snapshot
 from harness.matrix import (
     Limits,
     Planned,
@@ -47,7 +48,7 @@ from harness.matrix import (
     samples,
     symbols_of,
 )
-from harness.spec import EXPORTERS, Case, Component, ExportSettings, Source
+from harness.spec import Case, Component, ExportSettings, Source
 from harness.toml_file import Table, TomlFile, did_you_mean
 from harness.worst_inputs import FILE as WORST_INPUTS
 from harness.worst_inputs import with_worst
@@ -56,13 +57,10 @@ if TYPE_CHECKING:
     from _pytest.mark import ParameterSet
 
 FILE: Final = "parity.toml"
-OLDEST_OPSET: Final = 14
-ATTENTIONS: Final = ("eager", "sdpa")
 Tested = Case | Chain
 """What has an id and a record: a component's case, or a pipeline's chain."""
 
-_EXPORT_KEYS = ("exporter", "opset", "dynamic_axes", "external_data", "attention")
-_COMPONENT_KEYS = ("recipe", "variants", "shapes", *_EXPORT_KEYS)
+_COMPONENT_KEYS = ("recipe", "variants", "shapes", *EXPORT_KEYS)
 _GLOB = re.compile(r"[*?\[]")
 
 
@@ -197,7 +195,7 @@ def load_suite(path: Path) -> Suite:
     source = _source(source_table)
     seats = _seats(pipelines)
     components = _components(root, options, source, source_table, seats)
-    export = _export(export_table, ExportSettings(), symbols_of(*components))
+    export = read_export(export_table, deployed_as(source), symbols_of(*components))
     export_table.done()
     bindings = read_bindings(root)
     check_symbols(bindings, symbols_of(*components))
@@ -213,7 +211,7 @@ def load_suite(path: Path) -> Suite:
         own = read_bindings(table)
         check_symbols(own, symbols_of(component))
         own = narrow(own or bindings, component)
-        settings = _export(table, export, symbols_of(component))
+        settings = read_export(table, export, symbols_of(component))
         chosen = [
             Case(
                 component=component,
@@ -236,7 +234,7 @@ def load_suite(path: Path) -> Suite:
         if seat in of:
             return of[seat]
         component = describe(seat, seat, source)
-        settings = _export(options.table(seat), export, symbols_of(component))
+        settings = read_export(options.table(seat), export, symbols_of(component))
         return replace(cases[0], component=component, export=settings, samples=())
 
     tolerances, gaps = _files(files, path.parent)
@@ -265,35 +263,23 @@ def _meant(pattern: str, ids: Collection[str]) -> set[str]:
 
 
 def _source(table: Table) -> Source:
-    checkpoint, hub = table.take("checkpoint", str, ""), table.take("hub", str, "")
+    named = [table.take(key, str, "") for key in ("checkpoint", "hub", "package")]
+    checkpoint, hub, package = named
     seed = table.take("seed", int, None)
     table.done()
-    if bool(checkpoint) == bool(hub):
-        got = "has both" if hub else "has neither"
-        text = f"[source] takes a `checkpoint` folder or a `hub` id; it {got}."
+    if (given := sum(map(bool, named))) != 1:
+        got = "has both" if given > 1 else "has neither"
+        text = (
+            "[source] takes a `checkpoint` folder or a `hub` id, or a Python `package` "
+            f"that ships one; it {got}."
+        )
         raise table.error(text)
+    if package:
+        return Source(path=installed(table, package), seed=seed)
     if hub:
         return Source(path=snapshot(table, hub, seed), seed=seed)
     path = table.file.path.parent / Path(checkpoint).expanduser()
     return Source(path=path.resolve(), seed=seed)
-
-
-def _export(
-    table: Table, base: ExportSettings, symbols: Collection[str]
-) -> ExportSettings:
-    """Read export settings where `base` fills in, open sizes kept to `symbols`."""
-    kept = tuple(symbol for symbol in base.dynamic if symbol in symbols)
-    opset = table.take("opset", int, base.opset)
-    if opset < OLDEST_OPSET:
-        text = f"opset {OLDEST_OPSET} or newer is needed, got {opset}."
-        raise table.error(text, "opset")
-    return ExportSettings(
-        exporter=table.choice("exporter", EXPORTERS, base.exporter),
-        opset=opset,
-        dynamic=read_words(table, "dynamic_axes", symbols, kept, may_be_empty=True),
-        external_data=table.take("external_data", bool, base.external_data),
-        attention=table.choice("attention", ATTENTIONS, base.attention),
-    )
 
 
 def _seats(pipelines: Table) -> set[str]:
@@ -317,14 +303,14 @@ def _components(
     except SuiteError as error:
         # Recipes of one's own need no diffusers folder.
         if not own or not source.path.is_dir():
-            key = "checkpoint" if "checkpoint" in where else "hub"
+            key = next(k for k in ("checkpoint", "hub", "package") if k in where)
             raise where.error(str(error), key) from None
         found = ()
     known = dict.fromkeys((*RECIPES, *own))
     names = read_words(root, "components", known, tuple(dict.fromkeys((*found, *own))))
     for name in tables.data:
         # One that only sits in a pipeline is exported all the same.
-        seated = name in seats and set(tables.table(name).data) <= set(_EXPORT_KEYS)
+        seated = name in seats and set(tables.table(name).data) <= set(EXPORT_KEYS)
         if name not in names and not seated:
             hint = did_you_mean(name, names)
             if name in known:
