@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from harness.components import recipe_module
-from harness.components.checkpoint import read_config
+from harness.components.checkpoint import vocabulary
 from harness.components.controlnet import edges
 from harness.errors import SpecError
 from harness.spec import VARIED, Component, Sample, TensorSpec
@@ -107,8 +107,8 @@ def _draw(
     if sample.profile == VARIED:
         return vary(component, spec, shape, dict(sample.knobs), rng)
     if spec.draw == "tokens":
-        config = read_config(component.source, "text_encoder")
-        drawn = _tokens(shape, sample.profile, rng, vocabulary=config["vocab_size"])
+        ids = vocabulary(component.source)
+        drawn = _tokens(shape, sample.profile, rng, vocabulary=ids)
     elif spec.draw in _DRAWS:
         drawn = _DRAWS[spec.draw](shape, sample.profile, rng)
     else:
@@ -177,6 +177,32 @@ def _tokens(
     return ids
 
 
+def _mask(shape: tuple[int, ...], profile: str, rng: np.random.Generator) -> Array:
+    """Return which tokens ``[batch, tokens]`` are read: 1, and 0 for padding.
+
+    Padded on the right as most tokenizers do, on the left, not at all; item 0 of the
+    boundary profile reads its first token alone, others have holes.
+    """
+    batch, tokens = shape
+    if profile == "low-variance":
+        return np.ones(shape)
+    if profile == "boundary":
+        mask = np.ones(shape)
+        mask[:, 1::2] = 0
+        mask[0, 1:] = 0
+        return mask
+    read = np.arange(tokens) < rng.integers(1, tokens + 1, size=(batch, 1))
+    return read[:, ::-1] if profile == "large-mean" else read
+
+
+def _segments(shape: tuple[int, ...], profile: str, rng: np.random.Generator) -> Array:
+    """Return types of tokens ``[batch, tokens]``: 0, and 1 from somewhere on."""
+    batch, tokens = shape
+    if profile == "boundary":
+        return np.arange(tokens) % 2 + np.zeros((batch, 1))
+    return np.arange(tokens) >= rng.integers(0, tokens + 1, size=(batch, 1))
+
+
 _DRAWS: Final[
     Mapping[str, Callable[[tuple[int, ...], str, np.random.Generator], Array]]
 ] = MappingProxyType(
@@ -186,6 +212,8 @@ _DRAWS: Final[
         "hint": _hint,
         "timestep": _timestep,
         "sizes": _pixels,
+        "mask": _mask,
+        "segments": _segments,
     }
 )
 
@@ -214,7 +242,8 @@ def _owned(
     if drawn.dtype.kind == "f" and not np.isfinite(drawn).all():
         msg = f"{where}: {spec.name} is drawn with NaN or infinity in it."
         raise SpecError(msg)
-    if spec.shape[:1] == ("batch",):
+    # Two texts may be equally long; it is their words that tell them apart.
+    if spec.shape[:1] == ("batch",) and spec.draw not in {"mask", "segments"}:
         _check_distinct(where, spec.name, drawn)
     owned = np.array(drawn, order="C", copy=True)
     owned.setflags(write=False)

@@ -28,7 +28,7 @@ class Outcome(StrEnum):
     """A picture that is black all over, which is what NaN becomes on a screen."""
 
     MISREAD = "misread"
-    """A suite's own reader sees something else in the picture."""
+    """What is read from an output is another: a digit in a picture, a ranking."""
 
     SCHEDULE = "schedule"
     """Timesteps or sigmas differ, before any network has run."""

@@ -16,6 +16,7 @@ import torch
 
 from harness.align import MASKED, ended
 from harness.compare import compare
+from harness.components import uses
 from harness.contract import unfreeze
 from harness.errors import StageError
 from harness.outcome import Outcome
@@ -150,6 +151,8 @@ def record_reference(  # one run's whole circumstances
     writer = TraceWriter(folder)
     for spec, value in zip(component.outputs, outputs, strict=True):
         writer.add(OUTPUT + spec.name, value.cpu().numpy())
+    for name, read in _read(component, outputs).items():
+        writer.add(OUTPUT + name, read)
     tensors = tuple(torch.tensor(value, device=device) for value in inputs.values())
 
     def record(name: str, value: torch.Tensor) -> None:
@@ -213,13 +216,15 @@ def _noise(
         OUTPUT + spec.name: value.detach().cpu().numpy()
         for spec, value in zip(component.outputs, rewritten, strict=True)
     }
+    own |= {OUTPUT + name: value for name, value in _read(component, rewritten).items()}
 
     def measure(name: str, value: torch.Tensor) -> None:
-        if name not in recorded:
-            return
+        if name in recorded:
+            held(name, value.detach().cpu().numpy())
+
+    def held(name: str, double: np.ndarray) -> None:
         single = own.get(name, recorded[name])
         if single.dtype.kind == "f":
-            double = value.detach().cpu().numpy()
             if recorded.places[name].is_mask:
                 single, double = ended(single), ended(double)
             rms = compare(expected=double, actual=single).rms
@@ -230,4 +235,15 @@ def _noise(
     outputs = program.run(inputs, measure, double=True)
     for spec, value in zip(component.outputs, outputs, strict=True):
         measure(OUTPUT + spec.name, value)
+    for name, read in _read(component, outputs).items():
+        held(OUTPUT + name, read)
     return floors
+
+
+def _read(
+    component: Component, outputs: tuple[torch.Tensor, ...]
+) -> dict[str, np.ndarray]:
+    """Return what people read from the outputs, if the recipe says."""
+    named = zip(component.outputs, outputs, strict=True)
+    arrays = {spec.name: value.detach().cpu().numpy() for spec, value in named}
+    return uses(component, arrays)

@@ -62,9 +62,9 @@ class TensorSpec:
             symbol may carry a factor, ``8*height`` or ``height/4`` (rounded up, as
             a strided convolution with padding does).
         dtype: One of `DTYPES`.
-        draw: How profiles draw it: ``tokens``, ``timestep``, ``normal``, ``image``,
-            ``hint``, ``sizes`` (in pixels), ``pipeline`` (as the recipe does, whatever
-            the profile); empty for outputs.
+        draw: How profiles draw it: ``tokens``, ``mask``, ``segments``, ``timestep``,
+            ``normal``, ``image``, ``hint``, ``sizes`` (in pixels), ``pipeline`` (as
+            the recipe does, whatever the profile); empty for outputs.
 
     """
 
@@ -123,7 +123,8 @@ class Source:
     """Where weights and configuration come from.
 
     Attributes:
-        path: A diffusers folder with ``model_index.json``, or an ONNX file.
+        path: A diffusers folder with ``model_index.json``, a folder of one network of
+            transformers, or an ONNX file.
         seed: None when the folder holds the weights; else they are drawn at random
             from this seed, zero-convolutions included.
 

@@ -3,7 +3,7 @@
 It is read at every pytest collection, so it imports no numpy and no framework.
 
     components = ["unet", "vae_decoder"]     # left out: all that the checkpoint has
-    [source]                                 # `checkpoint` or `hub`, and maybe `seed`
+    [source]                                 # `checkpoint`, `hub` or `package`; `seed`
     [export]                                 # how PyTorch becomes ONNX
     [[shapes]]                               # sizes for the symbols; one or more
     [inputs]                                 # profiles, realistic, seed
@@ -28,12 +28,11 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from harness.components import RECIPES, describe, discover
+from harness.components import RECIPES, deployed_as, describe, discover
 from harness.e2e.plan import FAMILIES, Chain, family_of
 from harness.e2e.tables import read_chains
 from harness.errors import ParityError, SuiteError
 from harness.export_table import EXPORT_KEYS, read_export
-from harness.hub import snapshot
 from harness.matrix import (
     Limits,
     Planned,
@@ -49,10 +48,10 @@ from harness.matrix import (
     samples,
     symbols_of,
 )
+from harness.source_table import NAMED, names_checkpoint, read_source
 from harness.spec import GIVEN, Case, Component, ExportSettings, Source
 from harness.taken_tables import (
     TAKEN_KEYS,
-    are_given,
     as_taken,
     read_taken,
     source_of_file,
@@ -201,10 +200,10 @@ def load_suite(path: Path) -> Suite:
     root.tables("shapes")
     root.done()
 
-    source = _source(source_table, options)
+    source = read_source(source_table, options)
     seats = _seats(pipelines, source)
     components = _components(root, options, source, source_table, seats)
-    export = read_export(export_table, ExportSettings(), symbols_of(*components))
+    export = read_export(export_table, deployed_as(source), symbols_of(*components))
     export_table.done()
     bindings = read_bindings(root)
     check_symbols(bindings, symbols_of(*components))
@@ -272,22 +271,6 @@ def _meant(pattern: str, ids: Collection[str]) -> set[str]:
     return whole or {name for name in ids if sought in name}
 
 
-def _source(table: Table, options: Table) -> Source:
-    checkpoint, hub = table.take("checkpoint", str, ""), table.take("hub", str, "")
-    seed = table.take("seed", int, None)
-    table.done()
-    if not checkpoint and not hub and are_given(options):
-        return Source(path=table.file.path.parent)
-    if bool(checkpoint) == bool(hub):
-        got = "has both" if hub else "has neither"
-        text = f"[source] takes a `checkpoint` folder or a `hub` id; it {got}."
-        raise table.error(text)
-    if hub:
-        return Source(path=snapshot(table, hub, seed), seed=seed)
-    path = table.file.path.parent / Path(checkpoint).expanduser()
-    return Source(path=path.resolve(), seed=seed)
-
-
 def _seats(pipelines: Table, source: Source) -> set[str]:
     """Return the components that pipelines are made of, tested alone or not."""
     # Looked at and not taken: whoever reads pipelines says what is wrong with them.
@@ -304,14 +287,14 @@ def _components(
     root: Table, tables: Table, source: Source, where: Table, seats: Collection[str]
 ) -> tuple[Component, ...]:
     """Describe the components listed, or all there are and those of one's own."""
-    bare = "checkpoint" not in where and "hub" not in where
+    bare = not names_checkpoint(where)
     own = [name for name in tables.data if bare or "recipe" in tables.table(name)]
     try:
         found = () if bare else discover(source)
     except SuiteError as error:
         # Recipes of one's own need no diffusers folder.
         if not own or not source.path.is_dir():
-            key = "checkpoint" if "checkpoint" in where else "hub"
+            key = next(key for key in NAMED if key in where)
             raise where.error(str(error), key) from None
         found = ()
     known = dict.fromkeys((*RECIPES, *own))

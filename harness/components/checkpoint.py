@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from harness.errors import SuiteError
@@ -61,6 +62,21 @@ def read_index(source: Source) -> dict[str, Any]:
     return index
 
 
+def vocabulary(source: Source) -> int:
+    """Return how many token ids the source's text encoder knows.
+
+    Raises:
+        SuiteError: No configuration says it.
+
+    """
+    folder = "text_encoder" if (source.path / "text_encoder").is_dir() else ""
+    config = read_config(source, folder)
+    if "vocab_size" not in config:
+        msg = f"{source.path / folder / 'config.json'} has no 'vocab_size'."
+        raise SuiteError(msg)
+    return int(config["vocab_size"])
+
+
 def check_weights(source: Source, folder: str) -> None:
     """Refuse weights that are missing, pickled or truncated, before loading them.
 
@@ -105,6 +121,7 @@ def load_network(
     network: Callable[[], Any],
     *,
     attention: str = "",
+    arguments: Mapping[str, Any] = MappingProxyType({}),
 ) -> torch.nn.Module:
     """Load or draw one network in float32 and eval mode.
 
@@ -114,6 +131,7 @@ def load_network(
         network: Returns the class; called late, so that importing is late too.
         attention: ``eager`` or ``sdpa`` for classes of transformers; empty for
             the class's own choice.
+        arguments: Further ones that the class is made with.
 
     Raises:
         SuiteError: Weights are missing, pickled, truncated, or fewer than they must be.
@@ -133,6 +151,7 @@ def load_network(
             use_safetensors=True,
             output_loading_info=True,
             **keywords,
+            **arguments,
         )
         # Drawn at random otherwise, anew in each process, and only logged.
         if missing := sorted(info["missing_keys"]):
@@ -147,7 +166,8 @@ def load_network(
     if hasattr(cls, "load_config"):
         drawn = cls.from_config(cls.load_config(source.path / folder))
     else:
-        drawn = cls(cls.config_class.from_pretrained(source.path / folder, **keywords))
+        config = cls.config_class.from_pretrained(source.path / folder, **keywords)
+        drawn = cls(config, **arguments)
     _draw_zeros(drawn)
     return _plain(drawn)
 
