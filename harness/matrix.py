@@ -67,6 +67,7 @@ class Drawing:
         realistic: How many samples the realistic profile has.
         seed: Of every draw.
         where: ``path:line`` of `realistic`.
+        sizes: Whether open sizes are run at more than the suite's own.
 
     """
 
@@ -74,6 +75,7 @@ class Drawing:
     realistic: int
     seed: int
     where: str
+    sizes: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,6 +169,7 @@ def read_drawing(table: Table) -> Drawing:
         realistic=read_count(table, "realistic", 4),
         seed=table.take("seed", int, 0),
         where=table.where("realistic"),
+        sizes=table.take("more_sizes", bool, default=True),
     )
     table.done()
     return drawing

@@ -6,7 +6,7 @@ It is read at every pytest collection, so it imports no numpy and no framework.
     [source]                                 # `checkpoint` or `hub`, and maybe `seed`
     [export]                                 # how PyTorch becomes ONNX
     [[shapes]]                               # sizes for the symbols; one or more
-    [inputs]                                 # profiles, realistic, seed
+    [inputs]                                 # profiles, realistic, seed, more_sizes
     [backend.mnn]                            # variants, device, threads, ...
     [variant.mnn.int4-hqq]                   # from, flags, profiles
     [pipeline.text2img]                      # prompts, steps, scheduler, ...
@@ -47,6 +47,7 @@ from harness.matrix import (
     samples,
     symbols_of,
 )
+from harness.sizes import with_more_sizes
 from harness.spec import EXPORTERS, Case, Component, ExportSettings, Source
 from harness.toml_file import Table, TomlFile, did_you_mean
 from harness.worst_inputs import FILE as WORST_INPUTS
@@ -228,7 +229,7 @@ def load_suite(path: Path) -> Suite:
         drawn = [sample for case in chosen for sample in case.samples]
         check_used(component.name, own, drawn, drawing)
         cases += chosen
-    cases = with_worst(cases, path.parent / WORST_INPUTS)
+    cases = with_worst(with_more_sizes(cases, drawing), path.parent / WORST_INPUTS)
     of = {case.component.recipe: case for case in reversed(cases)}
 
     def kin(seat: str) -> Case:

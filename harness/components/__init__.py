@@ -8,6 +8,11 @@ A recipe is a module with three functions:
     The unmodified network behind a tensor-only ``forward``, float32, in eval mode.
 ``realistic(component, shapes, step, rng) -> dict[str, ndarray]``
     Inputs such as the pipeline would make; `step` counts through timesteps.
+
+and maybe a fourth:
+
+``multiples(source, options) -> {symbol: number}``
+    What an open size must be a multiple of; without it, as all sizes that are given.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from harness.spec import TensorSpec
+from harness.spec import Source, TensorSpec
 
 
 def network() -> Any:
@@ -23,3 +23,11 @@ def image(config: Mapping[str, Any], name: str, channels: str) -> TensorSpec:
     factor = 2 ** (len(config["block_out_channels"]) - 1)
     shape = ("batch", config[channels], f"{factor}*height", f"{factor}*width")
     return TensorSpec(name=name, shape=shape, draw="image")
+
+
+def multiples(
+    source: Source, options: Mapping[str, str | int | bool]
+) -> dict[str, int]:
+    """Return nothing: a picture of any latent size will do."""
+    del source, options
+    return {}

@@ -25,7 +25,7 @@ LAYERS = (
     ("groups", "deployed", "hub", "backends", "e2e.plan", "e2e.attribution"),
     ("scope", "excerpt", "calls"),
     ("policy",),
-    ("varied",),
+    ("varied", "sizes"),
     ("store", "trace", "keys", "inputs", "e2e.tables"),
     ("suite", "ranges"),
     # measure
