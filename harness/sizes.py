@@ -127,8 +127,8 @@ def _check(
                 near = f"{low} or {low + step}" if low else f"{step}"
                 msg = (
                     f"{component.name}: {symbol} = {size} of [[shapes]] cannot be an "
-                    f"open size, for the network halves it, and only multiples of "
-                    f"{step} come out even: take {near}, or leave {symbol!r} out of dynamic_axes, so that "
-                    "each size gets a file of its own."
+                    "open size, for the network halves it, and only multiples of "
+                    f"{step} come out even: take {near}, or leave {symbol!r} out of "
+                    "dynamic_axes, so that each size gets a file of its own."
                 )
                 raise SuiteError(msg)
