@@ -50,6 +50,13 @@ def prepare(
     return torch_stage.prepare(root, component, settings, groups, device)
 
 
+def weigh(component: Component) -> int:
+    """Return the bytes of a component's weights, drawing none (`torch`)."""
+    from harness import torch_stage
+
+    return torch_stage.weigh(component)
+
+
 def deploy(
     root: Path,
     component: Component,

@@ -11,7 +11,7 @@ It is read at every pytest collection, so it imports no numpy and no framework.
     [variant.mnn.int4-hqq]                   # from, flags, profiles
     [pipeline.text2img]                      # prompts, steps, scheduler, ...
     [component.text_encoder]                 # export settings and recipe options
-    [limits]                                 # timeout_s, coverage, jobs
+    [limits]                                 # timeout_s, coverage, jobs, memory_gib
     [files]                                  # tolerances, known_gaps
 
 `parity init` writes one with a comment on every key.

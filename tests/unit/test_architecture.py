@@ -21,11 +21,20 @@ LAYERS = (
     # nouns, files, child processes
     ("spec", "toml_file", "digest", "job", "comparison"),
     ("tolerance", "contract"),
-    ("entry", "isolate", "gaps", "align", "matrix", "components.*", "worst_inputs"),
+    (
+        "entry",
+        "isolate",
+        "room",
+        "gaps",
+        "align",
+        "matrix",
+        "components.*",
+        "worst_inputs",
+    ),
     ("groups", "deployed", "hub", "backends", "e2e.plan", "e2e.attribution"),
     ("scope", "excerpt", "calls"),
     ("policy",),
-    ("varied", "sizes"),
+    ("varied", "sizes", "forecast"),
     ("store", "trace", "keys", "inputs", "e2e.tables"),
     ("suite", "ranges"),
     # measure
