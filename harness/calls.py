@@ -24,7 +24,7 @@ Run = Callable[[Arrays], Arrays]
 LIMIT_S = 60.0
 """How long inputs are tried, one by one; those left over are said to be untried."""
 
-APART = 0.05
+APART = 0.01
 """Of an output's size: closer to the reference than this, no inputs are exchanged."""
 
 NEARER = 4.0

@@ -117,6 +117,7 @@ def suite_text(checkpoint: Path, folder: Path) -> str:
             _line('profiles = ["realistic"]', "of a variant that names none itself"),
             _line("realistic = 4", "they step through timesteps and [[shapes]]"),
             "seed = 0",
+            _line("more_sizes = true", "open axes at three sizes each, outputs only"),
         ],
         *_backends(),
         *_variants(),
@@ -127,6 +128,7 @@ def suite_text(checkpoint: Path, folder: Path) -> str:
             _line("timeout_s = 900", "of one stage of one case"),
             _line("coverage = 0.95", "least share of computing operators to compare"),
             _line(f"jobs = {1 if large else 2}", "cases in progress at once"),
+            _line("# memory_gib = 16", "what stages may take; else what there is"),
         ],
     ]
     return "\n\n".join("\n".join(lines) for lines in paragraphs) + "\n"

@@ -116,6 +116,11 @@ def asked_key(
     }
 
 
+def weights_key(component: Component) -> dict[str, object]:
+    """Key of a count of weights, of networks that are drawn."""
+    return {"component": _component(component), "code": code_digest(("torch_stage",))}
+
+
 def variant_key(onnx: Entry, variant: Variant, native: str | None) -> dict[str, object]:
     """Key of a deployed file."""
     mnn = variant.backend == "mnn"

@@ -10,6 +10,7 @@ from dataclasses import asdict, replace
 from typing import cast
 
 from harness import export_files, keys, stages
+from harness.components import RECIPES
 from harness.convert import MODEL as MNN_MODEL
 from harness.deployed import Reading
 from harness.digest import digest_value
@@ -17,10 +18,12 @@ from harness.e2e.plan import Pipeline
 from harness.entry import Entry
 from harness.errors import StageError
 from harness.excerpt import Spot
+from harness.forecast import extent_of, need_of, stored_weights
 from harness.groups import Group, sample_groups, smallest
 from harness.job import JobResult
 from harness.outcome import Outcome
-from harness.spec import GIVEN, Case, Device, Sample
+from harness.room import Need
+from harness.spec import GIVEN, Case, Component, Device, Sample
 from harness.store import Store
 from harness.workshop import Workshop
 
@@ -64,6 +67,8 @@ class Makers:
     def _prepare(self, case: Case, groups: Sequence[Group], what: str) -> JobResult:
         """Have PyTorch make what is missing, or the file that is its own reference."""
         itself = case.component.recipe == GIVEN
+        samples = [sample for group in groups for sample in group.samples]
+        need = self.need(case, "torch", samples or case.samples)
         return self.workshop.job(
             "onnxruntime" if itself else "torch",
             stages.prepare_given if itself else stages.prepare,
@@ -75,6 +80,7 @@ class Makers:
             subject=case.component.name,
             label=f"{case.component.name}: {what}",
             failure=Outcome.EXPORT,
+            need=None if itself else need,
         )
 
     def _take(self, case: Case) -> None:
@@ -204,6 +210,7 @@ class Makers:
                     subject=case.component.name,
                     label=f"{case.id}: conversion",
                     failure=Outcome.CONVERT,
+                    need=self.need(case, f"convert-{variant.backend}", case.samples),
                 )
                 if took is not None:
                     took["convert"] = cast("float", result.value)
@@ -228,6 +235,37 @@ class Makers:
                     failure=Outcome.CONVERT,
                 )
         return self.found("excerpt", key)
+
+    def need(self, case: Case, host: str, samples: Sequence[Sample]) -> Need | None:
+        """Return the memory that a stage of a case needs; None if it is not known."""
+        weights = self.weights(case.component)
+        if not weights or not samples:
+            return None
+        return need_of(
+            case.component, host, extent_of(case.component, samples, weights)
+        )
+
+    def weights(self, component: Component) -> int:
+        """Return the bytes of a component's weights in float32; 0 if not known."""
+        if stored := stored_weights(component):
+            return stored
+        # Somebody's own recipe may do anything when it is built; ours draw weights.
+        if component.source.seed is None or component.recipe not in RECIPES:
+            return 0
+        key = keys.weights_key(component)
+        with self.workshop.one_at_a_time(digest_value(key)):
+            entry = self.store.find("weights", key)
+            if entry is None:
+                counted = self.workshop.job(
+                    "torch",
+                    stages.weigh,
+                    component,
+                    subject=component.name,
+                    label=f"{component.name}: counting weights",
+                    failure=Outcome.EXPORT,
+                ).value
+                entry = self.store.make("weights", key, lambda _: {"bytes": counted})
+        return int(cast("int", entry.meta["bytes"]))
 
     def graph(self, case: Case, group: Group) -> Entry:
         """Return a graph that was made before.

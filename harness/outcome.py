@@ -78,6 +78,9 @@ class Outcome(StrEnum):
     RUN = "run"
     """The runtime loaded the artifact and failed to run it."""
 
+    MEMORY = "memory"
+    """A stage is forecast to need more memory than there is; it was not started."""
+
     CRASHED = "crashed"
     """The child process died (segmentation fault, killed, out of memory)."""
 

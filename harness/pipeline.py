@@ -45,6 +45,7 @@ class Engine:
         store: Where artifacts are kept.
         timeout_s: Limit of one stage of one case.
         jobs: Cases in progress at once.
+        memory_gib: What stages may take: None for what there is, 0 for anything.
         mnn_convert: A native converter to use, instead of one on PATH or the wheel's.
         pictures: Folder for what end-to-end cases draw.
         on_progress: Told what the stages do, from several threads.
@@ -57,13 +58,14 @@ class Engine:
         *,
         timeout_s: float,
         jobs: int = 1,
+        memory_gib: float | None = None,
         mnn_convert: str | None = None,
         pictures: Path | None = None,
         on_progress: Callable[[Progress], None] | None = None,
     ) -> None:
         self.store = store
         self._pictures = pictures
-        self._workshop = Workshop(timeout_s, on_progress)
+        self._workshop = Workshop(timeout_s, on_progress, memory_gib)
         self._makers = Makers(store, self._workshop, native_converter(mnn_convert))
         self._pool = ThreadPoolExecutor(max_workers=jobs, thread_name_prefix="parity")
 
@@ -217,6 +219,7 @@ class Engine:
             subject=case.id,
             label=case.id,
             failure=Outcome.RUN,
+            need=self._makers.need(case, case.backend, case.samples),
         )
         took["candidate"] = result.wall_ns / 1e9
         said = f"{result.import_log}\n{result.log}"

@@ -63,6 +63,13 @@ def prepare_given(
     return given_stage.prepare_given(root, component, settings, groups, device)
 
 
+def weigh(component: Component) -> int:
+    """Return the bytes of a component's weights, drawing none (`torch`)."""
+    from harness import torch_stage
+
+    return torch_stage.weigh(component)
+
+
 def deploy(
     root: Path,
     component: Component,

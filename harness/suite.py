@@ -6,13 +6,13 @@ It is read at every pytest collection, so it imports no numpy and no framework.
     [source]                                 # `checkpoint`, `hub` or `package`; `seed`
     [export]                                 # how PyTorch becomes ONNX
     [[shapes]]                               # sizes for the symbols; one or more
-    [inputs]                                 # profiles, realistic, seed
+    [inputs]                                 # profiles, realistic, seed, more_sizes
     [backend.mnn]                            # variants, device, threads, ...
     [variant.mnn.int4-hqq]                   # from, flags, profiles
     [pipeline.text2img]                      # prompts, steps, scheduler, ...
     [component.text_encoder]                 # export settings, recipe options, or
                                              # files of others: onnx, mnn, names
-    [limits]                                 # timeout_s, coverage, jobs
+    [limits]                                 # timeout_s, coverage, jobs, memory_gib
     [files]                                  # tolerances, known_gaps
 
 `parity init` writes one with a comment on every key.
@@ -48,6 +48,7 @@ from harness.matrix import (
     samples,
     symbols_of,
 )
+from harness.sizes import with_more_sizes
 from harness.source_table import NAMED, names_checkpoint, read_source
 from harness.spec import GIVEN, Case, Component, ExportSettings, Source
 from harness.taken_tables import (
@@ -235,7 +236,7 @@ def load_suite(path: Path) -> Suite:
         drawn = [sample for case in chosen for sample in case.samples]
         check_used(component.name, own, drawn, drawing)
         cases += chosen
-    cases = with_worst(cases, path.parent / WORST_INPUTS)
+    cases = with_worst(with_more_sizes(cases, drawing), path.parent / WORST_INPUTS)
     of = {case.component.recipe: case for case in reversed(cases)}
 
     def kin(seat: str) -> Case:

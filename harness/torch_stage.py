@@ -62,6 +62,19 @@ def prepare(
     return work.took_s
 
 
+def weigh(component: Component) -> int:
+    """Return the bytes of a component's weights in float32, 0 if it does not say.
+
+    On PyTorch's meta device nothing is drawn, so that this costs no memory.
+    """
+    try:
+        with torch.device("meta"):
+            module = recipe_module(component.recipe).build(component)
+    except Exception:  # noqa: BLE001  # somebody's own code; that it fails is said later
+        return 0
+    return 4 * sum(weight.numel() for weight in module.parameters())
+
+
 def ask_device(device: Device) -> None:
     """Set threads and TF32, and see that the device is there.
 

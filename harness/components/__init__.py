@@ -8,9 +8,14 @@ A recipe is a module with three functions, and perhaps a fourth:
     The unmodified network behind a tensor-only ``forward``, float32, in eval mode.
 ``realistic(component, shapes, step, rng) -> dict[str, ndarray]``
     Inputs such as the pipeline would make; `step` counts through timesteps.
+
+and maybe one of these:
+
 ``use(outputs) -> dict[str, ndarray]``
     What people read from the outputs, such as cosines and a ranking; judged beside
     them, and what is read as true or false must be read the same.
+``multiples(source, options) -> {symbol: number}``
+    What an open size must be a multiple of; without it, as all sizes that are given.
 """
 
 from __future__ import annotations

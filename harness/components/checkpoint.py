@@ -187,7 +187,9 @@ def _draw_zeros(module: torch.nn.Module) -> None:
     import torch
 
     for part in module.modules():
-        if isinstance(part, torch.nn.Conv2d) and not part.weight.any():
+        if not isinstance(part, torch.nn.Conv2d) or part.weight.is_meta:
+            continue
+        if not part.weight.any():
             torch.nn.init.normal_(part.weight, std=ZERO_CONV_STD)
             if part.bias is not None:
                 torch.nn.init.normal_(part.bias, std=ZERO_CONV_STD)

@@ -79,3 +79,11 @@ def image(config: Mapping[str, Any], name: str, channels: str) -> TensorSpec:
     factor = 2 ** (len(config[_STAGES[class_name(config)]]) - 1)
     shape = ("batch", config[channels], f"{factor}*height", f"{factor}*width")
     return TensorSpec(name=name, shape=shape, draw="image")
+
+
+def multiples(
+    source: Source, options: Mapping[str, str | int | bool]
+) -> dict[str, int]:
+    """Return nothing: a picture of any latent size will do."""
+    del source, options
+    return {}

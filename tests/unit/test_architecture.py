@@ -21,13 +21,13 @@ LAYERS = (
     # nouns, files, child processes
     ("spec", "toml_file", "digest", "job", "comparison", "onnx_header"),
     ("tolerance", "names", "taken_files", "contract"),
-    ("feeds",),
+    ("feeds", "room"),
     ("entry", "isolate", "gaps", "align", "matrix", "components.*", "worst_inputs"),
     ("groups", "deployed", "hub", "backends", "e2e.plan", "e2e.attribution"),
     ("scope", "excerpt", "calls", "e2e.mixtures"),
     ("policy", "export_table", "taken_tables"),
     ("source_table",),
-    ("varied",),
+    ("varied", "sizes", "forecast"),
     ("store", "trace", "keys", "inputs", "e2e.tables"),
     ("suite", "ranges"),
     # measure
