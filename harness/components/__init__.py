@@ -19,11 +19,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 
+from harness.components.t5_text import t5_folder
 from harness.errors import ParityError, SuiteError
 from harness.spec import Component, Source
 
 RECIPES = {
     "text_encoder": "harness.components.clip_text",
+    "t5_encoder": "harness.components.t5_text",
     "unet": "harness.components.unet",
     "controlnet": "harness.components.controlnet",
     "controlled_unet": "harness.components.controlled_unet",
@@ -108,11 +110,15 @@ def discover(source: Source) -> tuple[str, ...]:
     except ValueError as error:
         msg = f"{index} cannot be read as JSON: {error}."
         raise SuiteError(msg) from None
+    t5 = t5_folder(source)
     found = tuple(
         name
         for name, folders in _NEEDS.items()
         if all((source.path / folder / "config.json").is_file() for folder in folders)
+        and folders != (t5,)  # what CLIP's recipe reads is not there
     )
+    if t5:
+        found = ("t5_encoder", *found)
     if not found:
         folders = sorted({folder for needs in _NEEDS.values() for folder in needs})
         msg = (
