@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from harness.components.checkpoint import load_network, read_config
 from harness.errors import SuiteError
 from harness.spec import Source, TensorSpec
-from harness.toml_file import did_you_mean
 
 if TYPE_CHECKING:
     import numpy as np
@@ -33,8 +32,8 @@ def class_name(config: Mapping[str, Any]) -> str:
     name = str(config.get("_class_name", "AutoencoderKL"))
     if name not in _STAGES:
         msg = (
-            f"vae: no recipe knows the class {name!r}; "
-            f"{did_you_mean(name, tuple(_STAGES))}"
+            f"vae: no recipe knows the class {name!r}; they know "
+            f"{' and '.join(_STAGES)}."
         )
         raise SuiteError(msg)
     return name
