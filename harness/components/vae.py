@@ -65,9 +65,9 @@ def scaled(latents: np.ndarray, config: Mapping[str, Any]) -> np.ndarray:
     import numpy as np
 
     tiny = class_name(config) == "AutoencoderTiny"
-    factor = config.get("scaling_factor", 1.0 if tiny else 0.18215)
+    scale = config.get("scaling_factor", 1.0 if tiny else 0.18215)
     shift = config.get("shift_factor") or 0.0
-    return latents / np.float32(factor) + np.float32(shift)
+    return latents / np.float32(scale) + np.float32(shift)
 
 
 def image(config: Mapping[str, Any], name: str, channels: str) -> TensorSpec:
@@ -75,6 +75,11 @@ def image(config: Mapping[str, Any], name: str, channels: str) -> TensorSpec:
 
     ``height`` and ``width`` are latent sizes; each stage after the first halves.
     """
-    factor = 2 ** (len(config[_STAGES[class_name(config)]]) - 1)
-    shape = ("batch", config[channels], f"{factor}*height", f"{factor}*width")
+    by = factor(config)
+    shape = ("batch", config[channels], f"{by}*height", f"{by}*width")
     return TensorSpec(name=name, shape=shape, draw="image")
+
+
+def factor(config: Mapping[str, Any]) -> int:
+    """Return how many pixels a latent spans."""
+    return int(2 ** (len(config[_STAGES[class_name(config)]]) - 1))

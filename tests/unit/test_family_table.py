@@ -6,7 +6,6 @@ import pytest
 
 from harness.errors import SuiteError
 from harness.judge import judge
-from harness.tolerance import TIERS
 from harness.outcome import Outcome
 from harness.report.family_table import (
     BEGIN,
@@ -17,6 +16,7 @@ from harness.report.family_table import (
     refreshed,
 )
 from harness.report.judged import CaseVerdict, JudgedRow
+from harness.tolerance import TIERS
 from tests.unit.reports import output
 
 TOLERANCE = TIERS["standard"].outputs

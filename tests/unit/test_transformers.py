@@ -28,7 +28,7 @@ SHAPES = {
     "image_tokens": 24,
 }
 SQUARE = {**SHAPES, "width": 8}
-"""A DiT knows no other picture."""
+"""DiT draws no other picture."""
 
 
 def source(name):
