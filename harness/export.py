@@ -198,7 +198,7 @@ def _arguments(module: torch.nn.Module, shapes: Sequence[object]) -> tuple[objec
     """Nest `shapes` as ``forward`` takes its inputs: ``*rest`` is one argument."""
     parameters = inspect.signature(module.forward).parameters.values()
     named = [p for p in parameters if p.kind is not p.VAR_POSITIONAL]
-    if len(named) == len(list(parameters)):
+    if len(shapes) == len(named):  # an empty ``*rest`` is no argument
         return tuple(shapes)
     return (*shapes[: len(named)], tuple(shapes[len(named) :]))
 

@@ -14,6 +14,8 @@ from typing import Final
 
 from harness.components import describe, discover, folders_of
 from harness.components.checkpoint import read_config
+from harness.components.t5_text import t5_folder
+from harness.components.vae import factor
 from harness.e2e.plan import FAMILIES, family_of
 from harness.e2e.tables import vae_factor
 from harness.errors import SuiteError
@@ -22,6 +24,9 @@ from harness.spec import PROFILES, Source
 
 LARGE: Final = 32
 """Latents wider than this are compared layer by layer at a smaller size."""
+
+TOKENS: Final[Mapping[str, int]] = {"text_tokens": 333, "tokens": 256}
+"""Tokens of a prompt: T5's of Stable Diffusion 3, and with CLIP's what reaches it."""
 
 NEAR: Final = 2
 """Folders upwards that a checkpoint's path may go before it is given in full."""
@@ -98,7 +103,8 @@ def suite_text(checkpoint: Path, folder: Path) -> str:
     components = [describe(name, name, source) for name in names]
     symbols = symbols_of(*components)
     size = _latent_size(source, names)
-    large = size > LARGE and "height" in symbols
+    # A transformer's positions are of one size, and so is what is exported of it.
+    large = size > LARGE and "height" in symbols and "transformer" not in names
     paragraphs = [
         [
             "# What is tested, and how. `parity run` and `pytest -m parity` run it.",
@@ -190,9 +196,10 @@ def _shapes(symbols: Iterable[str], size: int) -> list[list[str]]:
     # Not square, so that no axis can pass for the other.
     small = {"height": LARGE, "width": LARGE * 3 // 2} if large else {}
     one = [_line("[[shapes]]", "height and width are of the latents"), "batch = 1"]
-    one += [f"{symbol} = {small.get(symbol, size)}" for symbol in spatial]
+    tokens = {**TOKENS, "image_tokens": (size // 2) ** 2}
+    one += [f"{s} = {tokens.get(s, small.get(s, size))}" for s in spatial]
     two = [_line("[[shapes]]", "two items, which a runtime can mix up"), "batch = 2"]
-    two += [f"{symbol} = {size}" for symbol in spatial]
+    two += [f"{symbol} = {tokens.get(symbol, size)}" for symbol in spatial]
     if large:
         two.append(_line("layers = false", "outputs only: layers would take gigabytes"))
     return [one, two]
@@ -280,10 +287,12 @@ def _pipelines(source: Source, names: Collection[str], size: int) -> list[list[s
 def _latent_size(source: Source, names: Iterable[str]) -> int:
     if "unet" in names:
         return _first(read_config(source, "unet").get("sample_size"), 64)
+    if "transformer" in names:
+        config = read_config(source, "transformer")
+        return min(LARGE, _first(config.get("sample_size"), LARGE))
     if "vae_decoder" in names:
         config = read_config(source, "vae")
-        halvings = len(config["block_out_channels"]) - 1
-        return max(1, _first(config.get("sample_size"), 256) // 2**halvings)
+        return max(1, _first(config.get("sample_size"), 256) // factor(config))
     return 16
 
 
@@ -296,9 +305,12 @@ def _first(size: object, default: int) -> int:
 
 def _has_weights(checkpoint: Path, name: str) -> bool:
     # Pickles too: loading refuses them in words, and random weights would hide them.
+    folders = folders_of(name)
+    if name == "t5_encoder":  # which is in one of several
+        folders = (t5_folder(Source(path=checkpoint)),)
     return all(
         any(file.suffix != ".json" for file in (checkpoint / folder).iterdir())
-        for folder in folders_of(name)
+        for folder in folders
     )
 
 

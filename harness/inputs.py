@@ -6,6 +6,7 @@ Numpy alone, except that the realistic profile asks the component's recipe.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Final
@@ -154,10 +155,13 @@ def _pixels(shape: tuple[int, ...], profile: str, rng: np.random.Generator) -> A
 
 
 def _timestep(shape: tuple[int, ...], profile: str, rng: np.random.Generator) -> Array:
-    """Return timesteps; the boundary profile's are the last and the first in turn."""
+    """Return timesteps, no two the same; boundary: from the last and the first on."""
+    items = np.arange(math.prod(shape))
     if profile == "boundary":
-        return np.resize(np.array([TIMESTEPS - 1, 0]), shape)
-    return rng.integers(0, TIMESTEPS, size=shape)
+        drawn = np.where(items % 2, items // 2, TIMESTEPS - 1 - items // 2)
+    else:
+        drawn = (rng.integers(0, TIMESTEPS, size=1) + 499 * items) % TIMESTEPS
+    return drawn.reshape(shape)
 
 
 def _tokens(
@@ -242,8 +246,10 @@ def _owned(
     if drawn.dtype.kind == "f" and not np.isfinite(drawn).all():
         msg = f"{where}: {spec.name} is drawn with NaN or infinity in it."
         raise SpecError(msg)
-    # Two texts may be equally long; it is their words that tell them apart.
-    if spec.shape[:1] == ("batch",) and spec.draw not in {"mask", "segments"}:
+    # Two texts may be equally long, a pipeline's masks may be equal: other inputs tell
+    # items apart.
+    equal = {"mask", "segments", _PIPELINE}
+    if spec.shape[:1] == ("batch",) and spec.draw not in equal:
         _check_distinct(where, spec.name, drawn)
     owned = np.array(drawn, order="C", copy=True)
     owned.setflags(write=False)

@@ -29,6 +29,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from harness.components.encoder import DEPLOYED, is_encoder, tasks_of
+from harness.components.t5_text import t5_folder
 from harness.errors import ParityError, SuiteError
 from harness.spec import Component, ExportSettings, Source
 
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 RECIPES = {
     "text_encoder": "harness.components.clip_text",
     "text_encoder_2": "harness.components.clip_text_2",
+    "t5_encoder": "harness.components.t5_text",
     "unet": "harness.components.unet",
     "controlnet": "harness.components.controlnet",
     "controlled_unet": "harness.components.controlled_unet",
@@ -147,11 +149,15 @@ def discover(source: Source) -> tuple[str, ...]:
     except ValueError as error:
         msg = f"{index} cannot be read as JSON: {error}."
         raise SuiteError(msg) from None
+    t5 = t5_folder(source)
     found = tuple(
         name
         for name, folders in _NEEDS.items()
         if all((source.path / folder / "config.json").is_file() for folder in folders)
+        and folders != (t5,)  # what CLIP's recipe reads is not there
     )
+    if t5:
+        found = ("t5_encoder", *found)
     if not found:
         folders = sorted({folder for needs in _NEEDS.values() for folder in needs})
         msg = (

@@ -1,4 +1,4 @@
-"""Stable Diffusion 1.5 at full size, with drawn weights; not part of the short run."""
+"""Networks at full size, with drawn weights; not part of the short run."""
 
 from __future__ import annotations
 
@@ -8,11 +8,25 @@ import pytest
 
 from harness.suite import load_suite
 
-SD15 = load_suite(Path(__file__).parents[2] / "fixtures" / "sd15")
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+SD15 = load_suite(FIXTURES / "sd15")
+FAMILIES = [
+    pytest.param(*check.values, id=f"{suite.name}/{check.id}")
+    for name in ("sd3_medium", "flux_width", "pixart_xl")
+    for suite in (load_suite(FIXTURES / "full_size" / name),)
+    for check in suite.checks()
+]
 
 
 @pytest.mark.parity
 @pytest.mark.full_size
 @pytest.mark.parametrize("check", SD15.checks())
 def test_full_size_components_compute_what_pytorch_does(check, parity):
+    parity.require(check)
+
+
+@pytest.mark.parity
+@pytest.mark.full_size
+@pytest.mark.parametrize("check", FAMILIES)
+def test_full_size_families_compute_what_pytorch_does(check, parity):
     parity.require(check)

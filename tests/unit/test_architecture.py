@@ -56,7 +56,7 @@ LAYERS = (
     ("release.*",),
     ("conclude", "around"),
     ("explain", "repro", "tuning.*", "benching.*"),
-    ("parity_session", "explained"),
+    ("parity_session", "explained", "families"),
     # people
     ("plugin", "commands.words"),
     ("commands.*",),
