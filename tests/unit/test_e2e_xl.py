@@ -221,25 +221,29 @@ def test_a_kind_that_a_family_lacks_is_refused(tmp_path):
         load_suite(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("name", "scheduler", "said"),
-    [
-        (
-            "sd3",
-            "ddim",
-            "DDIMScheduler is no scheduler for a StableDiffusion3 .* velocity",
-        ),
-        ("sdxl", "flow-euler", "FlowMatchEuler.* StableDiffusionXL .* predicts noise"),
-    ],
-)
-def test_a_scheduler_of_the_other_kind_is_refused(tmp_path, name, scheduler, said):
+def suite_of(tmp_path, name, checkpoint, extra=""):
     text = (FIXTURES / name / "parity.toml").read_text(encoding="utf-8")
-    home = (FIXTURES / name).as_posix()
-    text = text.replace('checkpoint = "."', f'checkpoint = "{home}"')
+    text = text.replace('checkpoint = "."', f'checkpoint = "{checkpoint.as_posix()}"')
     head = "[pipeline.text2img]\n"
-    (tmp_path / "parity.toml").write_text(
-        text.replace(head, f'{head}scheduler = "{scheduler}"\n')
-    )
+    (tmp_path / "parity.toml").write_text(text.replace(head, f"{head}{extra}"))
+    return tmp_path
 
-    with pytest.raises(SuiteError, match=said):
-        load_suite(tmp_path)
+
+def test_a_velocity_is_not_taken_for_noise(tmp_path):
+    suite = suite_of(tmp_path, "sd3", FIXTURES / "sd3", 'scheduler = "ddim"\n')
+
+    with pytest.raises(SuiteError, match=r"DDIM.* StableDiffusion3 .* a velocity"):
+        load_suite(suite)
+
+
+def test_noise_is_not_taken_for_a_velocity(tmp_path):
+    for path in XL.path.iterdir():
+        (tmp_path / path.name).symlink_to(path)
+    (tmp_path / "scheduler").unlink()
+    (tmp_path / "scheduler").symlink_to(FIXTURES / "sd3" / "scheduler")
+    (tmp_path / "parity.toml").unlink()
+
+    with pytest.raises(
+        SuiteError, match=r"FlowMatchEuler.* StableDiffusionXL .* noise"
+    ):
+        load_suite(suite_of(tmp_path, "sdxl", tmp_path))
