@@ -3,7 +3,7 @@
 It is read at every pytest collection, so it imports no numpy and no framework.
 
     components = ["unet", "vae_decoder"]     # left out: all that the checkpoint has
-    [source]                                 # `checkpoint` or `hub`, and maybe `seed`
+    [source]                                 # `checkpoint` or `hub`; `seed`, `lora`
     [export]                                 # how PyTorch becomes ONNX
     [[shapes]]                               # sizes for the symbols; one or more
     [inputs]                                 # profiles, realistic, seed
@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from harness.components import RECIPES, describe, discover
+from harness.components.lora import read_lora
 from harness.e2e.plan import FAMILIES, Chain, family_of
 from harness.e2e.tables import read_chains
 from harness.errors import ParityError, SuiteError
@@ -266,16 +267,16 @@ def _meant(pattern: str, ids: Collection[str]) -> set[str]:
 
 def _source(table: Table) -> Source:
     checkpoint, hub = table.take("checkpoint", str, ""), table.take("hub", str, "")
-    seed = table.take("seed", int, None)
+    seed, lora = table.take("seed", int, None), read_lora(table)
     table.done()
     if bool(checkpoint) == bool(hub):
         got = "has both" if hub else "has neither"
         text = f"[source] takes a `checkpoint` folder or a `hub` id; it {got}."
         raise table.error(text)
     if hub:
-        return Source(path=snapshot(table, hub, seed), seed=seed)
+        return Source(path=snapshot(table, hub, seed), seed=seed, **lora)
     path = table.file.path.parent / Path(checkpoint).expanduser()
-    return Source(path=path.resolve(), seed=seed)
+    return Source(path=path.resolve(), seed=seed, **lora)
 
 
 def _export(

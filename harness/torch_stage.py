@@ -25,6 +25,7 @@ from harness.isolate import report_progress
 from harness.keys import inputs_key, onnx_key, reference_key
 from harness.outcome import Outcome
 from harness.reference import check_mode, record_reference
+from harness.refusal import refuse_adapters
 from harness.spec import Component, Device, ExportSettings, Sample
 from harness.store import Store
 from harness.trace import load_inputs
@@ -149,6 +150,7 @@ class Work:
             recipe = recipe_module(self.component.recipe)
             module = recipe.build(self.component)
             check_mode(module, self.component)  # exporting would fail for odd reasons
+            refuse_adapters(self.component, module)
             self._module = module
         return self._module
 
