@@ -150,7 +150,7 @@ def _positions(shape: tuple[int, ...]) -> int:
 
 
 def _config(component: Component) -> dict[str, Any]:
-    for folder in folders_of(component.recipe):
+    for folder in folders_of(component.recipe, component.options):
         path = component.source.path / folder / "config.json"
         if path.is_file():
             config = json.loads(path.read_text(encoding="utf-8"))
@@ -165,7 +165,7 @@ def stored_weights(component: Component) -> int | None:
     """
     if component.source.seed is not None:
         return None
-    folders = folders_of(component.recipe)
+    folders = folders_of(component.recipe, component.options)
     files = [
         f for n in folders for f in (component.source.path / n).glob("*.safetensors")
     ]

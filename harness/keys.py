@@ -232,7 +232,7 @@ def question(component: Component, sample: Sample) -> str:
         {
             "recipe": component.recipe,
             "checkpoint": checkpoint_digest(
-                component.source, folders_of(component.recipe)
+                component.source, folders_of(component.recipe, component.options)
             ),
             "sample": {k: v for k, v in asdict(sample).items() if k != "layers"},
         }
@@ -247,7 +247,9 @@ def drawing_question(pipeline: Pipeline) -> str:
         {
             "inputs": inputs,
             "checkpoints": [
-                checkpoint_digest(component.source, folders_of(component.recipe))
+                checkpoint_digest(
+                    component.source, folders_of(component.recipe, component.options)
+                )
                 for component in pipeline.components
             ],
             "scheduler": checkpoint_digest(pipeline.source, ("scheduler",)),
@@ -272,7 +274,10 @@ def checkpoint_digest(source: Source, folders: Sequence[str]) -> str:
     trees = [
         digest_tree(source.path / folder, _CHECKPOINT_SUFFIXES) for folder in folders
     ]
-    return digest_value({"trees": trees, "seed": source.seed})
+    parts: dict[str, object] = {"trees": trees, "seed": source.seed}
+    if source.lora is not None:
+        parts["lora"] = [digest_file(source.lora), source.lora_scale]
+    return digest_value(parts)
 
 
 @functools.cache
@@ -306,7 +311,9 @@ def _drawn(sample: Sample) -> dict[str, object]:
 def _component(component: Component) -> dict[str, object]:
     return {
         "recipe": _recipe(component),
-        "checkpoint": checkpoint_digest(component.source, folders_of(component.recipe)),
+        "checkpoint": checkpoint_digest(
+            component.source, folders_of(component.recipe, component.options)
+        ),
         "options": dict(component.options),
         "inputs": [asdict(spec) for spec in component.inputs],
         "outputs": [asdict(spec) for spec in component.outputs],

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
+from harness.components.lora import read_lora
 from harness.hub import installed, snapshot
 from harness.spec import Source
 from harness.taken_tables import are_given
@@ -31,7 +32,7 @@ def read_source(table: Table, components: Table) -> Source:
 
     """
     given = {key: table.take(key, str, "") for key in NAMED}
-    seed = table.take("seed", int, None)
+    seed, lora = table.take("seed", int, None), read_lora(table)
     table.done()
     if not any(given.values()) and are_given(components):
         return Source(path=table.file.path.parent)
@@ -43,8 +44,8 @@ def read_source(table: Table, components: Table) -> Source:
         )
         raise table.error(text)
     if given["package"]:
-        return Source(path=installed(table, given["package"]), seed=seed)
+        return Source(path=installed(table, given["package"]), seed=seed, **lora)
     if given["hub"]:
-        return Source(path=snapshot(table, given["hub"], seed), seed=seed)
+        return Source(path=snapshot(table, given["hub"], seed), seed=seed, **lora)
     path = table.file.path.parent / Path(given["checkpoint"]).expanduser()
-    return Source(path=path.resolve(), seed=seed)
+    return Source(path=path.resolve(), seed=seed, **lora)

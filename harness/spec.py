@@ -127,11 +127,15 @@ class Source:
             transformers, or an ONNX file.
         seed: None when the folder holds the weights; else they are drawn at random
             from this seed, zero-convolutions included.
+        lora: A file of low-rank weights that is merged into networks; None for none.
+        lora_scale: How much of it.
 
     """
 
     path: Path
     seed: int | None = None
+    lora: Path | None = None
+    lora_scale: float = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

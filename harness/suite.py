@@ -3,7 +3,8 @@
 It is read at every pytest collection, so it imports no numpy and no framework.
 
     components = ["unet", "vae_decoder"]     # left out: all that the checkpoint has
-    [source]                                 # `checkpoint`, `hub` or `package`; `seed`
+    [source]                                 # `checkpoint`, `hub` or `package`; and
+                                             # perhaps `seed`, `lora`
     [export]                                 # how PyTorch becomes ONNX
     [[shapes]]                               # sizes for the symbols; one or more
     [inputs]                                 # profiles, realistic, seed, more_sizes

@@ -29,6 +29,7 @@ from harness.keys import asked_key, inputs_key, mnn_key, onnx_key, reference_key
 from harness.lineup import Network
 from harness.outcome import Outcome
 from harness.reference import check_mode, record_reference
+from harness.refusal import refuse_adapters
 from harness.spec import Component, Device, ExportSettings, Sample
 from harness.store import Store
 from harness.taken import line_up_mnn, take_onnx
@@ -183,6 +184,7 @@ class Work:
             recipe = recipe_module(self.component.recipe)
             module = recipe.build(self.component)
             check_mode(module, self.component)  # exporting would fail for odd reasons
+            refuse_adapters(self.component, module)
             self._module = module
         return self._module
 

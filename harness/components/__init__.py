@@ -23,7 +23,7 @@ from __future__ import annotations
 import importlib
 import json
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -70,12 +70,16 @@ _NEEDS = {
 """Folders a checkpoint must have before a recipe is offered."""
 
 
-def folders_of(recipe: str) -> tuple[str, ...]:
+def folders_of(
+    recipe: str, options: Iterable[tuple[str, str | int | bool]] = ()
+) -> tuple[str, ...]:
     """Return the checkpoint's folders that decide what `recipe` builds.
 
-    All of them, for a recipe that is not the harness's own.
+    All of them, for a recipe that is not the harness's own. The option ``folder`` names
+    another than the recipe's first.
     """
-    return _NEEDS.get(recipe, ("",))
+    first, *others = _NEEDS.get(recipe, ("",))
+    return (str(dict(options).get("folder", first)), *others)
 
 
 def recipe_module(name: str) -> ModuleType:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from harness.components.lora import HOW_TO_MERGE, adapter_of, merge_lora
 from harness.errors import SuiteError
 from harness.spec import Source
 from harness.toml_file import did_you_mean
@@ -105,7 +106,7 @@ def check_weights(source: Source, folder: str) -> None:
     for file in files:
         try:
             with safe_open(file, framework="numpy") as opened:
-                opened.keys()
+                adapter = adapter_of(opened.keys())
         except (SafetensorError, OSError) as error:
             msg = (
                 f"{file} ({file.stat().st_size:,} bytes) cannot be read as "
@@ -113,6 +114,9 @@ def check_weights(source: Source, folder: str) -> None:
                 "fetch it again."
             )
             raise SuiteError(msg) from None
+        if adapter:
+            msg = f"{file} holds a LoRA that is not merged ({adapter}). {HOW_TO_MERGE}"
+            raise SuiteError(msg)
 
 
 def load_network(
@@ -161,7 +165,7 @@ def load_network(
                 "the configuration."
             )
             raise SuiteError(msg)
-        return _plain(loaded)
+        return _finished(loaded, source, folder)
     torch.manual_seed(source.seed)
     if hasattr(cls, "load_config"):
         drawn = cls.from_config(cls.load_config(source.path / folder))
@@ -169,16 +173,18 @@ def load_network(
         config = cls.config_class.from_pretrained(source.path / folder, **keywords)
         drawn = cls(config, **arguments)
     _draw_zeros(drawn)
-    return _plain(drawn)
+    return _finished(drawn, source, folder)
 
 
-def _plain(module: Any) -> torch.nn.Module:
-    """Eval mode, float32, no gradients."""
+def _finished(module: Any, source: Source, folder: str) -> torch.nn.Module:
+    """Eval mode, float32, no gradients, and a LoRA merged."""
     import torch
 
     network: torch.nn.Module = module.eval().requires_grad_(requires_grad=False)
     if any(weight.dtype != torch.float32 for weight in network.parameters()):
         network = network.to(torch.float32)  # diffusers warns, needed or not
+    if source.lora is not None:
+        merge_lora(network, source, folder)
     return network
 
 

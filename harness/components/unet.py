@@ -12,6 +12,7 @@ from harness.components.checkpoint import (
     read_config,
 )
 from harness.components.clip_text import FOLDER, clip_encoders, prompt_states
+from harness.components.more_channels import more_channels
 from harness.errors import SuiteError
 from harness.spec import Component, Source, TensorSpec
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     import numpy as np
     import torch
 
+UNET = "unet"
 _CONDITIONS = {
     "addition_embed_type": (None, "text_time"),
     "class_embed_type": (None,),
@@ -28,6 +30,7 @@ _CONDITIONS = {
 }
 """Setting that gives a network more inputs, to the values that are known here."""
 
+PREDICTION = "out_sample"
 AESTHETIC_SCORE = 6.0
 """What the refiner's pipeline asks for."""
 
@@ -83,12 +86,12 @@ def signature(
     source: Source, options: Mapping[str, str | int | bool]
 ) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
     """``sample``, ``timestep``, ``encoder_hidden_states`` to ``out_sample``."""
-    option(options, ())
-    config = read_config(source, "unet")
+    option(options, ("folder",))
+    config = read_config(source, str(options.get("folder", UNET)))
     out = ("batch", config["out_channels"], "height", "width")
     return (
         tuple(conditioned_inputs(source, config)),
-        (TensorSpec(name="out_sample", shape=out),),
+        (TensorSpec(name=PREDICTION, shape=out),),
     )
 
 
@@ -159,7 +162,8 @@ def build(component: Component, attention: str = "") -> torch.nn.Module:
 
     names = {spec.name for spec in component.inputs}
     wrapper = TextTimeUNet if "time_ids" in names else UNet
-    return wrapper(load_network(component.source, "unet", network)).eval()
+    folder = str(dict(component.options).get("folder", UNET))
+    return wrapper(load_network(component.source, folder, network)).eval()
 
 
 def realistic(
@@ -186,7 +190,12 @@ def denoising_inputs(
     import numpy as np
     import torch
 
-    latents = component.inputs[0].bind(shapes)
+    batch, channels, *sides = component.inputs[0].bind(shapes)
+    # What a UNet takes beside the latents, it does not predict the noise of.
+    own = next(
+        (s.shape[1] for s in component.outputs if s.name == PREDICTION), channels
+    )
+    latents = (batch, int(own), *sides)
     scheduler = load_scheduler(component.source)
     last = scheduler.config.num_train_timesteps - 1
     timestep = (0, 1, last // 2, last)[step % 4]
@@ -195,8 +204,10 @@ def denoising_inputs(
         for _ in range(2)
     )
     noisy = scheduler.add_noise(clean, noise, torch.tensor([timestep]))
+    beside = (batch, channels - int(own), *sides)
+    sample = [noisy.numpy(), *more_channels(component.source, beside, int(own), rng)]
     drawn = {
-        "sample": noisy.numpy(),
+        "sample": np.concatenate(sample, axis=1),
         "timestep": np.array([timestep], dtype=np.int32),
         **prompt_states(component.source, shapes["batch"], step, rng),
     }

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from harness.components import vae
 from harness.components.checkpoint import option, read_config
-from harness.components.controlnet import smooth_pictures
+from harness.components.pictures import smooth_pictures
 from harness.spec import Component, Source, TensorSpec
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import numpy as np
 
 from harness.components.checkpoint import load_tokenizer, read_config
 from harness.components.clip_text import token_ids, tokenizer_of
-from harness.components.controlnet import smooth_pictures
+from harness.components.pictures import smooth_pictures
 from harness.e2e.hints import canny_hint, fit, read_image, three_channels
 from harness.e2e.plan import Pipeline
 from harness.errors import SuiteError

@@ -64,7 +64,6 @@ SCHEDULERS: Final[Mapping[str, str]] = {
     "heun": "HeunDiscreteScheduler",
     "lms": "LMSDiscreteScheduler",
     "unipc": "UniPCMultistepScheduler",
-    "flow-euler": "FlowMatchEulerDiscreteScheduler",
 }
 """Short names of diffusers' schedulers; each is made from the checkpoint's own
 configuration."""

@@ -180,9 +180,10 @@ def _pipeline(
         text = f"there is no picture {path}."
         raise table.error(text, "image")
     control = _control(table) if kind == "controlnet" else Control()
-    sampling = _sampling(table, Sampling())
-    height, width = _size(table, kind, path, control, source)
     family = family_of(source)
+    sampling = _sampling(table, Sampling())
+    _check_flow(table, sampling, source)
+    height, width = _size(table, kind, path, control, source)
     t5_tokens = read_count(table, "t5_tokens", T5_TOKENS) if family == SD3 else 0
     steps = read_count(table, "steps", 20)
     eta = _number(table, "eta", 0.0, 0.0, 1.0)
@@ -335,6 +336,18 @@ def _scheduler_of(sampling: Sampling, source: Source) -> str:
     if not path.is_file():
         return SCHEDULERS["ddim"]
     return str(json.loads(path.read_text(encoding="utf-8"))["_class_name"])
+
+
+def _check_flow(table: Table, sampling: Sampling, source: Source) -> None:
+    """Refuse a scheduler that takes a velocity for noise, or noise for a velocity."""
+    name, family = _scheduler_of(sampling, source), family_of(source)
+    if name.startswith("FlowMatch") != (family == SD3):
+        what = "a velocity" if family == SD3 else "noise"
+        text = (
+            f"{name} is no scheduler for a {family} checkpoint, which predicts {what}; "
+            "leave `scheduler` out to take the one in the checkpoint's own folder."
+        )
+        raise table.error(text, *(key for key in ("scheduler",) if key in table))
 
 
 def _control(table: Table) -> Control:

@@ -23,6 +23,7 @@ from tests.unit.nets import DIGITS
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 XL = Source(path=FIXTURES / "sdxl", seed=0)
+FLOW = Source(path=FIXTURES / "sd3", seed=0)
 RESIDENTS = Residents()
 # Of diffusers' own tables.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__:DeprecationWarning")
@@ -68,38 +69,57 @@ def own(plan, folder):
 
 def real(plan, inputs):
     """Diffusers' pipeline, of diffusers' and transformers' own networks."""
+    xl = plan.family == SDXL
+    cls = (
+        diffusers.StableDiffusionXLPipeline
+        if xl
+        else diffusers.StableDiffusion3Pipeline
+    )
+    scheduler = (
+        diffusers.EulerDiscreteScheduler
+        if xl
+        else diffusers.FlowMatchEulerDiscreteScheduler
+    )
+    rest = (
+        {"unet": own(plan, "unet"), "add_watermarker": False}
+        if xl
+        else {
+            "transformer": own(plan, "transformer"),
+            "text_encoder_3": None,
+            "tokenizer_3": None,
+        }
+    )
     vae = diffusers.AutoencoderKL.from_config(
         diffusers.AutoencoderKL.load_config(plan.source.path / "vae")
     )
     # Built apart, as the decoder's component has no encoder.
     decoder = own(plan, "vae_decoder")
     vae.load_state_dict(decoder.state_dict(), strict=False)
-    pipe = diffusers.StableDiffusionXLPipeline(
+    pipe = cls(
         vae=vae.eval(),
         text_encoder=own(plan, "text_encoder"),
         text_encoder_2=own(plan, "text_encoder_2"),
         tokenizer=StoredTokens(inputs.ids["text_encoder"]),
         tokenizer_2=StoredTokens(inputs.ids["text_encoder_2"]),
-        unet=own(plan, "unet"),
-        scheduler=diffusers.EulerDiscreteScheduler.from_pretrained(
-            plan.source.path / "scheduler"
-        ),
-        add_watermarker=False,
+        scheduler=scheduler.from_pretrained(plan.source.path / "scheduler"),
+        **rest,
     )
     pipe.set_progress_bar_config(disable=True)
     return pipe
 
 
 @pytest.mark.parametrize(
-    "about",
+    ("source", "about"),
     [
-        pytest.param({}, id="zeros-for-no-negative-prompt"),
-        pytest.param({"negative_prompt": "blurred"}, id="negative"),
-        pytest.param({"guidance_scale": 1.0}, id="unguided"),
+        pytest.param(XL, {}, id="xl-zeros-for-no-negative-prompt"),
+        pytest.param(XL, {"negative_prompt": "blurred"}, id="xl-negative"),
+        pytest.param(XL, {"guidance_scale": 1.0}, id="xl-unguided"),
+        pytest.param(FLOW, {"t5_tokens": 8}, id="flow"),
+        pytest.param(FLOW, {"negative_prompt": "blurred"}, id="flow-negative"),
     ],
 )
-def test_xl_is_diffusers_own_to_the_bit(about):
-    plan = pipeline(**about)
+def test_a_picture_is_diffusers_own_to_the_bit(source, about):
+    plan = pipeline(source, **about)
     inputs = draw_inputs(plan)
 
     ours, _ = drawn(plan, inputs)
@@ -113,6 +133,7 @@ def test_xl_is_diffusers_own_to_the_bit(about):
             guidance_scale=plan.guidance_scale,
             height=plan.height,
             width=plan.width,
+            **({} if source is XL else {"max_sequence_length": plan.t5_tokens}),
             latents=torch.from_numpy(inputs.noise[0].copy()),
             output_type="np",
             return_dict=False,
@@ -198,3 +219,31 @@ def test_a_kind_that_a_family_lacks_is_refused(tmp_path):
         SuiteError, match="'img2img' is not drawn with a StableDiffusionXL"
     ):
         load_suite(tmp_path)
+
+
+def suite_of(tmp_path, name, checkpoint, extra=""):
+    text = (FIXTURES / name / "parity.toml").read_text(encoding="utf-8")
+    text = text.replace('checkpoint = "."', f'checkpoint = "{checkpoint.as_posix()}"')
+    head = "[pipeline.text2img]\n"
+    (tmp_path / "parity.toml").write_text(text.replace(head, f"{head}{extra}"))
+    return tmp_path
+
+
+def test_a_velocity_is_not_taken_for_noise(tmp_path):
+    suite = suite_of(tmp_path, "sd3", FIXTURES / "sd3", 'scheduler = "ddim"\n')
+
+    with pytest.raises(SuiteError, match=r"DDIM.* StableDiffusion3 .* a velocity"):
+        load_suite(suite)
+
+
+def test_noise_is_not_taken_for_a_velocity(tmp_path):
+    for path in XL.path.iterdir():
+        (tmp_path / path.name).symlink_to(path)
+    (tmp_path / "scheduler").unlink()
+    (tmp_path / "scheduler").symlink_to(FIXTURES / "sd3" / "scheduler")
+    (tmp_path / "parity.toml").unlink()
+
+    with pytest.raises(
+        SuiteError, match=r"FlowMatchEuler.* StableDiffusionXL .* noise"
+    ):
+        load_suite(suite_of(tmp_path, "sdxl", tmp_path))

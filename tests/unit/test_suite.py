@@ -526,10 +526,13 @@ class TestHub:
         assert asked == []
 
 
-@pytest.mark.parametrize("name", ["digits", "sd15", "sdxl"])
-def test_the_fixtures_load(name):
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [("digits", 54), ("sd15", 10), ("sdxl", 10), ("channels", 12), ("lora", 2)],
+)
+def test_the_fixtures_load(name, count):
     suite = load_suite(ROOT / "fixtures" / name)
 
     assert suite.name == name
     ids = [case.id for case in suite.cases]
-    assert len(set(ids)) == len(ids) == {"digits": 54, "sd15": 10, "sdxl": 10}[name]
+    assert len(set(ids)) == len(ids) == count
