@@ -1,6 +1,6 @@
 """Export a Stable Diffusion folder with Optimum; runs in an environment of its own.
 
-    python export_optimum.py CHECKPOINT OUT
+python export_optimum.py CHECKPOINT OUT
 """
 
 import sys

@@ -1,6 +1,6 @@
 """Export a small seeded BERT with txtai; runs in an environment of its own.
 
-    python export_txtai.py OUT
+python export_txtai.py OUT
 """
 
 import sys
