@@ -41,7 +41,8 @@ _UNSUPPORTED = re.compile(r"These Op Not Support: (?P<ops>.+)")
 _WAY_OUT = {
     "IsNaN": (
         'Exporting with attention = "eager" in [component.{component}] avoids it: '
-        "masked scaled_dot_product_attention guards against NaN."
+        "masked scaled_dot_product_attention guards against NaN. Of a file that others "
+        'exported, whoever does it gives the model attn_implementation="eager".'
     )
 }
 _TAIL_LINES = 8

@@ -60,8 +60,7 @@ def multiples(
     source: Source, options: Mapping[str, str | int | bool]
 ) -> dict[str, int]:
     """Return how often each side is halved; the UNet adds the residuals up."""
-    del options
-    return halvings(read_config(source, "controlnet"))
+    return halvings(read_config(source, str(options.get("folder", FOLDER))))
 
 
 def signature(

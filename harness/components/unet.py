@@ -99,8 +99,7 @@ def multiples(
     source: Source, options: Mapping[str, str | int | bool]
 ) -> dict[str, int]:
     """Return how often each side is halved: an open one must come out even."""
-    del options
-    return halvings(read_config(source, "unet"))
+    return halvings(read_config(source, str(options.get("folder", UNET))))
 
 
 def halvings(config: Mapping[str, Any]) -> dict[str, int]:

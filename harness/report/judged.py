@@ -26,21 +26,11 @@ from harness.report.record import (
     CaseRecord,
     Key,
     Row,
+    coverage_share,
 )
+from harness.report.taken import NO_LAYERS, covered_of_reach, taken_words
 from harness.report.text import count, in_floors, operator
 from harness.tolerance import Tolerance
-
-NO_LAYERS = (
-    "neither names nor scopes nor weights of the file say which of its values is which "
-    "of PyTorch's, so only its outputs can be compared; `layers = false` under its "
-    "[[shapes]] asks for no more"
-)
-
-
-ONNX_REFERENCE = (
-    "held against the ONNX file in ONNX Runtime, unoptimised: without PyTorch there is "
-    "no float64 run, and no noise floor"
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -242,45 +232,6 @@ def _found(
             )
     worst = max(rows, key=lambda judged: judged.verdict.usage)
     return Outcome.WITHIN, f"{_name(worst.row)}: {worst.verdict.reason}"
-
-
-def coverage_share(record: CaseRecord) -> float:
-    """Return the share of computing operators that a record's run compared."""
-    coverage = record.coverage
-    if not coverage or not coverage["computing"]:
-        return 0.0
-    return float(coverage["aligned"] / coverage["computing"])
-
-
-def covered_of_reach(record: CaseRecord) -> float:
-    """Return what was compared of what could be, by the way a file was lined up."""
-    coverage = record.coverage or {}
-    reach = coverage.get("computing", 0) - coverage.get("unmatched", 0)
-    return float(coverage["aligned"] / reach) if reach > 0 else 0.0
-
-
-def taken_words(record: CaseRecord, what: str) -> Iterator[str]:
-    """Yield what to know of a file that others made: what was and was not compared."""
-    if not record.taken or record.failure:
-        return
-    taken = record.taken
-    if taken["by"] == ITSELF:
-        yield ONNX_REFERENCE
-    elif what == LAYERS and record.coverage and taken["by"] != OUTPUTS:
-        coverage = record.coverage
-        reach = (coverage["computing"] - coverage["unmatched"]) / coverage["computing"]
-        yield (
-            f"lined up by {taken['by']}, which reach {reach:.0%} of PyTorch's values; "
-            f"{coverage_share(record):.0%} compared"
-        )
-    if what == OUTPUTS and taken["by"] == OUTPUTS:
-        yield "only outputs could be compared"
-    if what == OUTPUTS and taken["left_out"]:
-        yield f"the file has no {', '.join(taken['left_out'])}"
-    if what == OUTPUTS and taken["extra"]:
-        yield f"the file's {', '.join(taken['extra'])} was compared with nothing"
-    if taken["unfed"]:
-        yield f"the file does without {', '.join(taken['unfed'])}"
 
 
 def _missing(record: CaseRecord) -> str:

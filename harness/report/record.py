@@ -198,6 +198,14 @@ def _numbers(value: Any) -> Any:  # noqa: ANN401  # what JSON holds
     return float(value) if value in _WORDS else value
 
 
+def coverage_share(record: CaseRecord) -> float:
+    """Return the share of computing operators that a record's run compared."""
+    coverage = record.coverage
+    if not coverage or not coverage["computing"]:
+        return 0.0
+    return float(coverage["aligned"] / coverage["computing"])
+
+
 def labels(records: Iterable[CaseRecord]) -> dict[Key, str]:
     """Return how each case is called: by its id, its suite before it if there are two.
 

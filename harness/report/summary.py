@@ -9,8 +9,17 @@ from pathlib import Path
 from harness.e2e.plan import LATENTS
 from harness.outcome import Outcome
 from harness.report.contract import contract_notes
-from harness.report.judged import CaseVerdict, JudgedRow, coverage_share, skipped
-from harness.report.record import LAYERS, OUTPUTS, WHATS, CaseRecord, Key, labels
+from harness.report.judged import CaseVerdict, JudgedRow, skipped
+from harness.report.record import (
+    LAYERS,
+    OUTPUTS,
+    WHATS,
+    CaseRecord,
+    Key,
+    coverage_share,
+    labels,
+)
+from harness.report.taken import taken_lines
 from harness.report.text import (
     INDENT,
     WIDTH,
@@ -80,6 +89,7 @@ def summary(
     yield from _gaps(by_case.values(), names)
     yield from _skips(left_out)
     yield from _coverage(asked, names)
+    yield from taken_lines(asked, names)
     yield from _ran(asked)
     for note in contract_notes(asked):
         yield from wrapped(note, indent=" ", tone="quiet")

@@ -22,8 +22,8 @@ from harness.report.html.values import (
     values_of,
     values_table,
 )
-from harness.report.judged import coverage_share
-from harness.report.record import LAYERS, CaseRecord
+from harness.report.record import LAYERS, CaseRecord, coverage_share
+from harness.report.taken import all_words
 from harness.report.text import few
 
 
@@ -123,6 +123,8 @@ def _notes(found: Found, records: Sequence[CaseRecord]) -> Iterator[str]:
             if untold or check.outcome is Outcome.GAP:
                 which = f"{name_of(record)}, {check.what}"
                 yield f"{which}: {check.outcome}. {check.reason}"
+        if told := all_words(record):
+            yield f"{name_of(record)}: {'; '.join(told)}"
         missing = (record.coverage or {}).get("missing", ())
         if missing and coverage_share(record) < 1.0:
             yield f"{name_of(record)}: not compared: {few(list(missing), 6)}"
