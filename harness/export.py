@@ -243,6 +243,7 @@ def _check(
                 f"component promises {names}. An input that the network does not use "
                 "is dropped by the exporter."
             )
+    _check_open(component, settings, folder)
     lost = lost_weights(module, example, model)
     if lost:
         _fail(
@@ -250,6 +251,33 @@ def _check(
             f"exported file, the first is {lost[0]}. The {settings.exporter} exporter "
             "changed or dropped them; try the other exporter."
         )
+
+
+def _check_open(component: Component, settings: ExportSettings, folder: Path) -> None:
+    """Refuse a graph that holds fast what the suite wants open.
+
+    Declared shapes say what was asked for; what the operators make is inferred.
+    """
+    model = onnx.load(folder / MODEL, load_external_data=False)
+    del model.graph.value_info[:]
+    for output in model.graph.output:
+        output.type.tensor_type.ClearField("shape")
+    graph = onnx.shape_inference.infer_shapes(model).graph
+    for spec, value in zip(
+        (*component.inputs, *component.outputs),
+        (*graph.input, *graph.output),
+        strict=True,
+    ):
+        sizes = value.type.tensor_type.shape.dim
+        for axis, size in _open_axes(spec.shape, settings).items():
+            if axis < len(sizes) and (frozen := sizes[axis].dim_value):
+                _fail(
+                    f"{component.name}: the {settings.exporter} exporter froze axis "
+                    f"{axis} ({size}) of {spec.name} at {frozen}, as it was traced. "
+                    f"Something in forward makes a number of that size, as "
+                    f"view({frozen}, -1) does; take it from the tensor's shape, or "
+                    f"leave {size!r} out of dynamic_axes."
+                )
 
 
 def _fail(message: str) -> None:
