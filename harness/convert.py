@@ -13,6 +13,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -95,8 +96,8 @@ def convert_mnn(  # one conversion's whole circumstances
     target = folder / MODEL
     arguments = [
         "-f", "ONNX",
-        "--modelFile", str(source),
-        "--MNNModel", str(target),
+        "--modelFile", str(source.absolute()),
+        "--MNNModel", str(target.absolute()),
         "--bizCode", "parity",
         "--saveExternalData=1",
         *FLAGS[kind],
@@ -119,19 +120,23 @@ def convert_mnn(  # one conversion's whole circumstances
 
 def _run_converter(arguments: Sequence[str], native: str | None) -> str:
     if native:
-        command = [native, *arguments]
+        command = [str(Path(native).absolute()), *arguments]
     else:
         program = "import sys, MNN, _tools; _tools.mnnconvert(sys.argv)"
         command = [sys.executable, "-c", program, *arguments]
-    # The caller bounds this process; the converter dies with it.
-    done = subprocess.run(  # a program that the user named, or ours
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        check=False,
-        text=True,
-        errors="replace",
-    )
+    # It keeps weights in a file of a fixed name where it is started: two of them in one
+    # folder write zeros into each other's.
+    with tempfile.TemporaryDirectory() as alone:
+        # The caller bounds this process; the converter dies with it.
+        done = subprocess.run(  # a program that the user named, or ours
+            command,
+            cwd=alone,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            check=False,
+            text=True,
+            errors="replace",
+        )
     if done.returncode < 0:
         return f"{done.stdout}\n{_signal(-done.returncode)} ended the converter"
     return done.stdout

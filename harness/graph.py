@@ -59,8 +59,16 @@ def graph_values(
 
 
 def sides_of(path: Path) -> Sides:
-    """Return a graph's inputs and outputs, as its file states them."""
-    graph = onnx.load(path, load_external_data=False).graph
+    """Return a graph's inputs as its file states them, and outputs as they are made.
+
+    What is stated of an output is what the exporter was asked for, so its sizes are
+    inferred from the operators instead.
+    """
+    model = onnx.load(path, load_external_data=False)
+    del model.graph.value_info[:]
+    for output in model.graph.output:
+        output.type.tensor_type.ClearField("shape")
+    graph = onnx.shape_inference.infer_shapes(model).graph
     return Sides(
         inputs=tuple(map(_found, graph.input)), outputs=tuple(map(_found, graph.output))
     )

@@ -14,6 +14,7 @@ from typing import Final
 
 from harness.components import describe, discover, folders_of
 from harness.components.checkpoint import read_config
+from harness.components.encoder import DEPLOYED, is_encoder
 from harness.components.t5_text import t5_folder
 from harness.components.vae import factor
 from harness.e2e.plan import FAMILIES, family_of
@@ -69,8 +70,8 @@ def write_suite(checkpoint: Path, folder: Path, *, force: bool = False) -> list[
     All of them or none: they are written under other names first, and then renamed.
 
     Raises:
-        SuiteError: `checkpoint` is no diffusers folder, a file is there already and
-            `force` is not given, or the folder cannot be written to.
+        SuiteError: `checkpoint` is no folder of diffusers or transformers, a file is
+            there already and `force` is not given, or the folder cannot be written to.
 
     """
     texts = {
@@ -105,6 +106,7 @@ def suite_text(checkpoint: Path, folder: Path) -> str:
     size = _latent_size(source, names)
     # A transformer's positions are of one size, and so is what is exported of it.
     large = size > LARGE and "height" in symbols and "transformer" not in names
+    encoder = is_encoder(source)
     paragraphs = [
         [
             "# What is tested, and how. `parity run` and `pytest -m parity` run it.",
@@ -116,8 +118,8 @@ def suite_text(checkpoint: Path, folder: Path) -> str:
             "]",
         ],
         _source(checkpoint, folder, names),
-        _export(symbols, large=large),
-        *_shapes(symbols, size),
+        *(_text(symbols) if encoder else [_export(symbols, large=large)]),
+        *([] if encoder else _shapes(symbols, size)),
         [
             "[inputs]",
             _line('profiles = ["realistic"]', "of a variant that names none itself"),
@@ -185,6 +187,30 @@ def _export(symbols: Iterable[str], *, large: bool) -> list[str]:
         _line(
             f"external_data = {str(large).lower()}",
             "weights in a file of their own, also below 2 GB",
+        ),
+    ]
+
+
+def _text(symbols: Iterable[str]) -> list[list[str]]:
+    """Return how encoders are deployed: one graph for every batch and length."""
+    sizes = ((3, 32), (1, 7), (2, 65))
+    return [
+        [
+            "[export]",
+            _line(f'exporter = "{DEPLOYED.exporter}"', 'or "dynamo", from opset 18 on'),
+            f"opset = {DEPLOYED.opset}",
+            f"dynamic_axes = {json.dumps(list(symbols))}",
+            "# Of the exported copy; the reference keeps its own. The default, sdpa,",
+            "# exports the operator IsNaN, which MNN does not have.",
+            f'attention = "{DEPLOYED.attention}"',
+        ],
+        *(
+            [
+                _line("[[shapes]]", "tokens of a text, cut or padded"),
+                f"batch = {batch}",
+                f"tokens = {tokens}",
+            ]
+            for batch, tokens in sizes
         ),
     ]
 

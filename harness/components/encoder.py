@@ -111,6 +111,12 @@ def width_of(source: Source) -> int:
     raise KeyError("hidden_size")  # noqa: EM101  # `describe` puts it into words
 
 
+def labels_of(source: Source) -> int:
+    """Return how many labels a head has; transformers leaves its usual two out."""
+    config = read_config(source, "")
+    return int(config.get("num_labels") or len(config.get("id2label") or ()) or 2)
+
+
 def load(
     component: Component, auto: str, attention: str, *, headless: bool = False
 ) -> torch.nn.Module:

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from harness.components import encoder
-from harness.components.checkpoint import read_config
 from harness.components.encoder_texts import CLAIMS, SENTENCES, tokenised
 from harness.spec import Component, Source, TensorSpec
 
@@ -19,10 +18,8 @@ def signature(
     source: Source, options: Mapping[str, str | int | bool]
 ) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
     """Token ids to ``logits [batch, labels]``."""
-    config = read_config(source, "")
-    # transformers leaves both out where there are its usual two.
-    labels = config.get("num_labels") or len(config.get("id2label") or ()) or 2
-    return encoder.signature(source, options, {"logits": ("batch", labels)})
+    shape = ("batch", encoder.labels_of(source))
+    return encoder.signature(source, options, {"logits": shape})
 
 
 def build(component: Component, attention: str = "") -> torch.nn.Module:

@@ -118,7 +118,10 @@ def build(component: Component, attention: str = "") -> torch.nn.Module:
                 # As sentence-transformers has it: no token at all makes zeros.
                 pooled = (hidden * weight).sum(1) / weight.sum(1).clamp(min=1e-9)
             if normalised:
-                pooled = torch.nn.functional.normalize(pooled, dim=1)
+                # As torch's normalize has it, in plain operators: MNN takes the norm
+                # that the dynamo exporter writes for that over the whole batch.
+                length = (pooled * pooled).sum(1, keepdim=True).sqrt()
+                pooled = pooled / length.clamp(min=1e-12)
             return pooled
 
     network = encoder.load(component, "AutoModel", attention, headless=True)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from harness.components import encoder
 from harness.components.encoder_texts import QUESTIONS, tokenised
+from harness.errors import SuiteError
 from harness.spec import Component, Source, TensorSpec
 
 if TYPE_CHECKING:
@@ -19,7 +20,18 @@ OUTPUTS = ("start_logits", "end_logits")
 def signature(
     source: Source, options: Mapping[str, str | int | bool]
 ) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
-    """Token ids to ``start_logits`` and ``end_logits [batch, tokens]``."""
+    """Token ids to ``start_logits`` and ``end_logits [batch, tokens]``.
+
+    Raises:
+        SuiteError: The head has other labels than where an answer starts and ends.
+
+    """
+    if (labels := encoder.labels_of(source)) != len(OUTPUTS):
+        msg = (
+            f"question-answering needs a head of 2 labels, start and end; "
+            f"{source.path / 'config.json'} has {labels}."
+        )
+        raise SuiteError(msg)
     return encoder.signature(
         source, options, dict.fromkeys(OUTPUTS, ("batch", "tokens"))
     )

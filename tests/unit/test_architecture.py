@@ -52,7 +52,7 @@ LAYERS = (
     ("e2e.*", "workshop"),
     ("makers",),
     ("pipeline", "doctor.*", "init"),
-    ("progress", "runner"),
+    ("progress", "runner", "pair"),
     ("release.*",),
     ("conclude", "around"),
     ("explain", "repro", "tuning.*", "benching.*"),
