@@ -1,4 +1,4 @@
-"""Networks of other families, small and with drawn weights, against PyTorch."""
+"""Every other family, small: its components, tasks and pictures, against PyTorch."""
 
 from __future__ import annotations
 
@@ -9,8 +9,14 @@ import pytest
 from harness.suite import load_suite
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
-FAMILIES = ("sd3", "flux", "pixart", "dit")
-SUITES = [load_suite(FIXTURES / name) for name in FAMILIES]
+LARGE = {"sd15", "full_size"}
+"""Beside `digits`, which the files next door test: these take hours."""
+
+SUITES = [
+    load_suite(path)
+    for path in sorted(FIXTURES.rglob("parity.toml"))
+    if not {"digits", *LARGE} & set(path.relative_to(FIXTURES).parts)
+]
 CHECKS = [
     pytest.param(*check.values, id=f"{suite.name}/{check.id}")
     for suite in SUITES

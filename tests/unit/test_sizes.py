@@ -31,7 +31,7 @@ def sizes(tmp_path):
     def load(component, old="", new=""):
         path = tmp_path / "parity.toml"
         path.write_text(SUITE.replace(old, new) if old else SUITE, encoding="utf-8")
-        (case,) = load_suite(path).select([component])
+        (case,) = (c for c in load_suite(path).cases if c.component.name == component)
         assert [s.layers for s in case.samples[1:]] == [False] * len(case.samples[1:])
         assert len({s.id for s in case.samples}) == len(case.samples)
         return [dict(sample.shapes) for sample in case.samples[1:]]
