@@ -47,8 +47,8 @@ COSTS: Final[Mapping[str, Cost]] = {
         words="exporting {component} and recording its reference in float64",
         base=700,
         copies=3.2,
-        # Twice what float32 takes; attention works through its scores in blocks.
-        live=48,
+        # Twelve in float64; attention works through its scores in blocks.
+        live=24,
         scores=1.2,
     ),
     "convert-mnn": Cost(words="converting {component} to MNN", base=300, copies=2.2),
