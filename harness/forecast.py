@@ -31,13 +31,15 @@ class Cost:
         base: MiB of a process that has imported what the stage needs.
         copies: Of all weights, in float32.
         live: Values as wide as the network's first block that are held at once.
+        scores: Matrices of attention's scores over all positions held at once.
 
     """
 
     words: str
     base: int
     copies: float
-    live: float
+    live: float = 0.0
+    scores: float = 0.0
 
 
 COSTS: Final[Mapping[str, Cost]] = {
@@ -45,21 +47,33 @@ COSTS: Final[Mapping[str, Cost]] = {
         words="exporting {component} and recording its reference in float64",
         base=700,
         copies=3.2,
+        # Twelve in float64; attention works through its scores in blocks.
         live=24,
+        scores=1.2,
     ),
-    "convert-mnn": Cost(
-        words="converting {component} to MNN", base=300, copies=2.2, live=0
-    ),
+    "convert-mnn": Cost(words="converting {component} to MNN", base=300, copies=2.2),
     "convert-onnxruntime": Cost(
-        words="rewriting {component} for ONNX Runtime", base=300, copies=2.2, live=0
+        words="rewriting {component} for ONNX Runtime", base=300, copies=2.2
     ),
     "onnxruntime": Cost(
-        words="running {component} in ONNX Runtime", base=350, copies=1.2, live=16
+        words="running {component} in ONNX Runtime",
+        base=350,
+        copies=1.2,
+        live=16,
+        scores=4,
     ),
-    "mnn": Cost(words="running {component} in MNN", base=300, copies=2.6, live=16),
+    "mnn": Cost(
+        words="running {component} in MNN", base=300, copies=2.6, live=16, scores=4
+    ),
 }
-"""Copies: SD 1.5's UNet, 3.2 GiB of weights, peaks at 7.1 GiB while it is converted, at
-8.3 in MNN, at 3.9 in ONNX Runtime and, in PyTorch, at 3.8 before float64."""
+"""Measured on SD 1.5's UNet, 3.2 GiB of weights at latents of 32 by 48: 7.1 GiB while
+it is converted, 8.3 in MNN, 3.9 in ONNX Runtime. On its ControlNet, 1.3 GiB at two of
+64 by 64: 6.2 in PyTorch, 5.5 in ONNX Runtime. A base holds the process that stages are
+forked from, which the peak of a single stage does not show."""
+
+REWRITTEN: Final = 2.0
+"""Copies more in PyTorch, where another attention makes the exported copy a second
+network: SD 1.5's text encoder, 0.46 GiB, takes 2.9."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,23 +102,26 @@ class Extent:
 
     @property
     def scores(self) -> int:
-        """Bytes of attention's scores, and of them after the softmax."""
-        return 2 * FLOAT32_BYTES * self.items * self.heads * self.positions**2
+        """Bytes of attention's scores over all positions."""
+        return FLOAT32_BYTES * self.items * self.heads * self.positions**2
 
 
-def need_of(component: Component, host: str, extent: Extent) -> Need:
+def need_of(
+    component: Component, host: str, extent: Extent, *, rewritten: bool = False
+) -> Need:
     """Return what one stage of a component is forecast to take.
 
     Args:
         component: What is worked on.
         host: A key of `COSTS`.
         extent: How large it is.
+        rewritten: Whether a copy with another attention is exported.
 
     """
     cost = COSTS[host]
-    weights = cost.copies * extent.weights
-    doubled = 2 if host == "torch" else 1
-    values = doubled * (cost.live * extent.value + extent.scores) if cost.live else 0
+    copies = cost.copies + (REWRITTEN if host == "torch" and rewritten else 0.0)
+    weights = copies * extent.weights
+    values = cost.live * extent.value + cost.scores * extent.scores
     reason = f"weights {weights / GIB:.1f}, values {values / GIB:.1f}, the rest code"
     return Need(
         stage=cost.words.format(component=component.name),

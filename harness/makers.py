@@ -241,9 +241,9 @@ class Makers:
         weights = self.weights(case.component)
         if not weights or not samples:
             return None
-        return need_of(
-            case.component, host, extent_of(case.component, samples, weights)
-        )
+        extent = extent_of(case.component, samples, weights)
+        rewritten = bool(case.export.attention)
+        return need_of(case.component, host, extent, rewritten=rewritten)
 
     def weights(self, component: Component) -> int:
         """Return the bytes of a component's weights in float32; 0 if not known."""

@@ -54,6 +54,22 @@ def contract_notes(records: Iterable[CaseRecord]) -> Iterator[str]:
             yield f"{record.component}: not changed alone: {few(untried)}"
 
 
+def contract_lines(record: CaseRecord) -> Iterator[str]:
+    """Yield a line for each input: what it is, its range, and what it moves."""
+    for file in record.contract:
+        for entry in file["inputs"]:
+            shape = ", ".join(map(str, entry["shape"]))
+            yield (
+                f"input {entry['name']} {entry['dtype']} [{shape}], {entry['low']:g} … "
+                f"{entry['high']:g}: moves outputs by {_moves(entry['deployed'])} of "
+                f"their size, PyTorch's by {_moves(entry['reference'])}"
+            )
+
+
+def _moves(effect: float | None) -> str:
+    return "an unknown part" if effect is None else f"{effect:.2g}"
+
+
 def _dead(file: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Return the inputs that have no effect in a file and have one in PyTorch."""
     return [

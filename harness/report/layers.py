@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from harness.outcome import Outcome
+from harness.report.contract import contract_lines
 from harness.report.drawn import chain_lines
 from harness.report.judged import CaseVerdict, JudgedRow
 from harness.report.record import ISOLATED, OUTPUTS, CaseRecord
@@ -58,6 +59,8 @@ def layer_lines(
         yield Line(
             text=f"  watching changed the outputs by at most {seen:.3e}", tone="quiet"
         )
+    for text in contract_lines(record):
+        yield Line(text=f"  {text}", tone="quiet")
     own = {
         row.probe: f"{row.comparison.floor_multiple:.3g}"
         for row in record.rows

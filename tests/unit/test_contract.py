@@ -1,5 +1,7 @@
 """`harness.contract`, `calls` and `promises`: what a file must keep, on real graphs."""
 
+from dataclasses import replace
+
 import numpy as np
 import onnx
 import onnxruntime as ort
@@ -9,11 +11,13 @@ from onnx import TensorProto, helper, numpy_helper
 
 from harness.asking import ask_module, module_effects
 from harness.calls import APART, Asked, effects, effects_of, exchanged, repeated
-from harness.contract import breach
+from harness.contract import FAINT, breach
 from harness.errors import StageError
 from harness.graph import sides_of, unread_inputs
 from harness.outcome import Outcome
 from harness.promises import ask_file, frozen
+from harness.report.contract import contract_breach, contract_lines, contract_notes
+from harness.report.record import CaseRecord
 from harness.spec import ExportSettings
 from harness.store import Store
 from tests.unit import nets
@@ -216,3 +220,78 @@ def test_a_right_graph_breaks_no_promise(tmp_path):
     sides = sides_of(graph(tmp_path / "m.onnx", RIGHT))
 
     assert breach(TWO, OPEN, sides, where="the graph") == ""
+
+
+def record(found, variant="fp32", backend="onnxruntime", **more):
+    return CaseRecord(
+        case=f"two/{backend}/{variant}",
+        component="two",
+        backend=backend,
+        variant=variant,
+        asked={},
+        ran={"device": "cpu"},
+        contract=(found,),
+        **more,
+    )
+
+
+def test_a_dead_input_says_at_which_hop_it_was_lost(tmp_path, asked):
+    found = looked_at(graph(tmp_path / "m.onnx", FOLDED), asked)
+    lost = {"onnx": {"meta": {"unread": ["t"]}}}
+
+    here = contract_breach(record(found))
+    exported = contract_breach(record(found, backend="mnn", artifacts=lost))
+    elsewhere = contract_breach(record(found, backend="mnn"))
+
+    assert here[0] is exported[0] is elsewhere[0] is Outcome.DEAD_INPUT
+    assert "folded into a constant at export" in here[1]
+    assert "folded into a constant at export" in exported[1]
+    assert "the exported graph reads it" in elsewhere[1]
+
+
+def test_an_input_that_pytorch_ignores_is_a_note_and_no_failure(tmp_path, asked):
+    found = looked_at(graph(tmp_path / "m.onnx", FOLDED), asked)
+    found["inputs"][2]["reference"] = 0.0
+    records = [record(found), record(found, backend="mnn")]
+
+    assert contract_breach(records[0]) is None
+    assert len(list(contract_notes(records))) == 1
+    assert "do not depend on t" in next(contract_notes(records))
+
+
+def test_an_input_that_hardly_matters_to_pytorch_is_not_judged(tmp_path, asked):
+    found = looked_at(graph(tmp_path / "m.onnx", FOLDED), asked)
+    found["inputs"][2]["reference"] = FAINT / 2
+
+    assert contract_breach(record(found)) is None
+
+
+def test_other_bits_are_a_breach_on_a_cpu_and_a_fact_on_a_gpu(tmp_path, asked):
+    found = looked_at(graph(tmp_path / "m.onnx", RIGHT), asked)
+    found["repeated"] = 1e-7
+
+    assert contract_breach(record(found))[0] is Outcome.UNSTEADY
+    on_gpu = replace(record(found), ran={"device": "cuda"})
+    assert contract_breach(on_gpu) is None
+
+
+def test_a_record_keeps_its_contract_through_json(tmp_path, asked):
+    found = looked_at(graph(tmp_path / "m.onnx", RIGHT), asked)
+    found["repeated"] = float("inf")
+
+    assert CaseRecord.from_json(record(found).to_json()).contract == (found,)
+
+
+def test_an_older_record_without_a_contract_can_be_read():
+    data = record({"inputs": []}).to_json()
+    del data["contract"]
+
+    assert CaseRecord.from_json(data).contract == ()
+
+
+def test_a_case_line_tells_what_each_input_moves(tmp_path, asked):
+    found = looked_at(graph(tmp_path / "m.onnx", FOLDED), asked)
+    (*_, t) = contract_lines(record(found))
+
+    assert t.startswith("input t float32 [1], ")
+    assert "moves outputs by 0 of their size, PyTorch's by 0." in t

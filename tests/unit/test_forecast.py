@@ -53,6 +53,17 @@ def test_the_forecast_of_a_full_unet_is_near_what_was_measured(sd15, host, took_
     assert took_gib <= forecast.size_bytes / GIB <= 1.4 * took_gib
 
 
+def test_a_copy_with_another_attention_is_a_second_network(sd15):
+    text = component(sd15, "text_encoder")
+    sample = replace(SMALL, shapes=(("batch", 2),))
+    extent = extent_of(text, [sample], int(0.458 * GIB))
+
+    took_gib = 2.9
+    forecast = need_of(text, "torch", extent, rewritten=True).size_bytes / GIB
+    assert took_gib <= forecast <= 1.2 * took_gib
+    assert need_of(text, "torch", extent).size_bytes / GIB < took_gib
+
+
 def test_more_positions_need_more(sd15):
     unet = component(sd15, "unet")
     large = replace(SMALL, shapes=(("batch", 2), ("height", 64), ("width", 64)))
