@@ -16,7 +16,7 @@ from harness.components import describe, discover, folders_of
 from harness.components.checkpoint import read_config
 from harness.components.t5_text import t5_folder
 from harness.components.vae import factor
-from harness.e2e.plan import KINDS
+from harness.e2e.plan import FAMILIES, family_of
 from harness.e2e.tables import vae_factor
 from harness.errors import SuiteError
 from harness.matrix import VARIANTS, symbols_of
@@ -123,6 +123,7 @@ def suite_text(checkpoint: Path, folder: Path) -> str:
             _line('profiles = ["realistic"]', "of a variant that names none itself"),
             _line("realistic = 4", "they step through timesteps and [[shapes]]"),
             "seed = 0",
+            _line("more_sizes = true", "open axes at three sizes each, outputs only"),
         ],
         *_backends(),
         *_variants(),
@@ -133,6 +134,7 @@ def suite_text(checkpoint: Path, folder: Path) -> str:
             _line("timeout_s = 900", "of one stage of one case"),
             _line("coverage = 0.95", "least share of computing operators to compare"),
             _line(f"jobs = {1 if large else 2}", "cases in progress at once"),
+            _line("# memory_gib = 16", "what stages may take; else what there is"),
         ],
     ]
     return "\n\n".join("\n".join(lines) for lines in paragraphs) + "\n"
@@ -242,22 +244,22 @@ def _variants() -> list[list[str]]:
 
 
 def _own(names: Iterable[str]) -> list[list[str]]:
-    if "text_encoder" not in names:
-        return []
     return [
         [
-            "[component.text_encoder]",
+            f"[component.{name}]",
             "# Of the exported copy; the reference keeps its own. The default, sdpa,",
             "# exports the operator IsNaN, which MNN does not have.",
             'attention = "eager"',
         ]
+        for name in names
+        if name in {"text_encoder", "text_encoder_2"}
     ]
 
 
 def _pipelines(source: Source, names: Collection[str], size: int) -> list[list[str]]:
     """Return a picture from each kind of pipeline that the components make."""
     found: list[list[str]] = []
-    for kind, seats in KINDS.items():
+    for kind, seats in FAMILIES[family_of(source)].items():
         if not all(seat in names for seat in seats):
             continue
         pixels = size * vae_factor(source)

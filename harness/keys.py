@@ -14,17 +14,28 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from harness.components import RECIPES, folders_of
+from harness.components.checkpoint import read_index
 from harness.deployed import Reading
 from harness.digest import digest_file, digest_tree, digest_value
 from harness.e2e.plan import Pipeline
 from harness.entry import Entry
 from harness.excerpt import Spot
-from harness.spec import Component, Device, ExportSettings, Sample, Source, Variant
+from harness.spec import (
+    Component,
+    Device,
+    ExportSettings,
+    Sample,
+    Source,
+    Taken,
+    Variant,
+)
+from harness.taken_files import weight_files
 
 _CHECKPOINT_SUFFIXES = (".json", ".safetensors", ".txt", ".model")
 _EXPORT_TOOLS = ("torch", "onnx", "onnxscript", "onnx-ir", "diffusers", "transformers")
 _EXPORT_CODE = (
     "export",
+    "contract",
     "graph",
     "program",
     "align",
@@ -37,6 +48,9 @@ _OPENCV = ("opencv-python-headless", "opencv-python")
 _DRAWING_CODE = (
     *("e2e/drawing", "e2e/reference", "e2e/seats", "e2e/networks"),
     *("e2e/noise", "e2e/schedule", "e2e/hints"),
+)
+_TAKING_CODE = (
+    *("names", "lineup", "taken", "taken_mnn", "given_stage", "graph_probes"),
 )
 _REFERENCE_CODE = (*_EXPORT_CODE, "reference", "trace")
 
@@ -56,7 +70,16 @@ def inputs_key(component: Component, sample: Sample) -> dict[str, object]:
 def onnx_key(
     component: Component, settings: ExportSettings, shapes: Mapping[str, int]
 ) -> dict[str, object]:
-    """Key of an exported graph."""
+    """Key of an exported graph, or of one that others exported."""
+    if component.taken:
+        return {
+            "component": _component(component),
+            "taken": _taken(component.taken),
+            "names": dict(component.taken.names),
+            "attention": settings.attention,
+            "code": code_digest((*_EXPORT_CODE, *_TAKING_CODE)),
+            "tools": versions(_EXPORT_TOOLS),
+        }
     return {
         "component": _component(component),
         "export": asdict(settings),
@@ -79,6 +102,25 @@ def reference_key(
     }
 
 
+def asked_key(
+    component: Component, sizes: tuple[tuple[str, int], ...], device: Device
+) -> dict[str, object]:
+    """Key of what PyTorch answers when each input is changed alone."""
+    return {
+        "component": _component(component),
+        "name": component.name,
+        "sizes": dict(sizes),
+        "device": asdict(device),
+        "code": code_digest(("asking", "calls", "inputs")),
+        "tools": versions(_EXPORT_TOOLS),
+    }
+
+
+def weights_key(component: Component) -> dict[str, object]:
+    """Key of a count of weights, of networks that are drawn."""
+    return {"component": _component(component), "code": code_digest(("torch_stage",))}
+
+
 def variant_key(onnx: Entry, variant: Variant, native: str | None) -> dict[str, object]:
     """Key of a deployed file."""
     mnn = variant.backend == "mnn"
@@ -90,6 +132,42 @@ def variant_key(onnx: Entry, variant: Variant, native: str | None) -> dict[str, 
         "code": code_digest(("convert",) if mnn else ("transform",)),
         "tools": versions(("MNN",) if mnn else ("onnxruntime-gpu", "onnxruntime")),
     }
+
+
+def mnn_key(component: Component) -> dict[str, object]:
+    """Key of an ``.mnn`` file of others, as a component takes it."""
+    taken = component.taken or Taken()
+    return {
+        "file": _digest_of(taken.mnn, "mnn"),
+        "names": dict(taken.names),
+        "inputs": [asdict(spec) for spec in component.inputs],
+        "outputs": [asdict(spec) for spec in component.outputs],
+        "code": code_digest(("taken_mnn", "names")),
+        "tools": versions(("MNN",)),
+    }
+
+
+def _taken(taken: Taken) -> str:
+    """Return a digest of the file that values are lined up with."""
+    kind = "onnx" if taken.onnx else "mnn"
+    return _digest_of(taken.onnx or taken.mnn, kind)
+
+
+def _digest_of(path: Path | None, kind: str) -> str:
+    """Return one digest of a file of others and of its weights beside it.
+
+    Read once a process, unless the file changes.
+    """
+    if path is None:
+        return ""
+    names = (path.name, *weight_files(path, kind))
+    changed = tuple((path.parent / name).stat().st_mtime_ns for name in names)
+    return _digests(path.parent, names, changed)
+
+
+@functools.cache
+def _digests(folder: Path, names: tuple[str, ...], _changed: tuple[int, ...]) -> str:
+    return digest_value({name: digest_file(folder / name) for name in names})
 
 
 def excerpt_key(graph: Entry, reading: Reading, spot: Spot) -> dict[str, object]:
@@ -107,11 +185,14 @@ def drawing_inputs_key(pipeline: Pipeline) -> dict[str, object]:
     """Key of a pipeline's token ids, noise and picture."""
     image, source = pipeline.image, pipeline.source
     folders = tuple(
-        name for name in ("tokenizer", "vae", "unet") if (source.path / name).is_dir()
+        name
+        for name in ("tokenizer", "tokenizer_2", "vae", "unet", "transformer")
+        if (source.path / name).is_dir()
     )
     return {
         "checkpoint": checkpoint_digest(source, folders),
         "kind": pipeline.kind,
+        "encoders": pipeline.encoders,
         "texts": [*pipeline.texts, pipeline.negative_prompt],
         "steps": pipeline.steps,
         "seed": pipeline.seed,
@@ -128,12 +209,14 @@ def drawing_key(pipeline: Pipeline, inputs: Entry, device: Device) -> dict[str, 
     return {
         "inputs": contents(inputs),
         "components": [_component(component) for component in pipeline.components],
+        "index": read_index(pipeline.source),
         "scheduler": checkpoint_digest(pipeline.source, ("scheduler",)),
         "sampling": asdict(pipeline.sampling),
         "guidance_scale": pipeline.guidance_scale,
         "eta": pipeline.eta,
         "strength": pipeline.strength,
         "control": asdict(pipeline.control),
+        "t5_tokens": pipeline.t5_tokens,
         "device": asdict(device),
         "code": code_digest(_DRAWING_CODE),
         "tools": versions(_DRAWING_TOOLS),
@@ -149,7 +232,7 @@ def question(component: Component, sample: Sample) -> str:
         {
             "recipe": component.recipe,
             "checkpoint": checkpoint_digest(
-                component.source, folders_of(component.recipe)
+                component.source, folders_of(component.recipe, component.options)
             ),
             "sample": {k: v for k, v in asdict(sample).items() if k != "layers"},
         }
@@ -164,7 +247,9 @@ def drawing_question(pipeline: Pipeline) -> str:
         {
             "inputs": inputs,
             "checkpoints": [
-                checkpoint_digest(component.source, folders_of(component.recipe))
+                checkpoint_digest(
+                    component.source, folders_of(component.recipe, component.options)
+                )
                 for component in pipeline.components
             ],
             "scheduler": checkpoint_digest(pipeline.source, ("scheduler",)),
@@ -184,10 +269,15 @@ def contents(entry: Entry) -> str:
 @functools.cache
 def checkpoint_digest(source: Source, folders: Sequence[str]) -> str:
     """Return a digest of a checkpoint's folders; read once a process."""
+    if source.path.is_file():
+        return _digest_of(source.path, "onnx")
     trees = [
         digest_tree(source.path / folder, _CHECKPOINT_SUFFIXES) for folder in folders
     ]
-    return digest_value({"trees": trees, "seed": source.seed})
+    parts: dict[str, object] = {"trees": trees, "seed": source.seed}
+    if source.lora is not None:
+        parts["lora"] = [digest_file(source.lora), source.lora_scale]
+    return digest_value(parts)
 
 
 @functools.cache
@@ -221,7 +311,9 @@ def _drawn(sample: Sample) -> dict[str, object]:
 def _component(component: Component) -> dict[str, object]:
     return {
         "recipe": _recipe(component),
-        "checkpoint": checkpoint_digest(component.source, folders_of(component.recipe)),
+        "checkpoint": checkpoint_digest(
+            component.source, folders_of(component.recipe, component.options)
+        ),
         "options": dict(component.options),
         "inputs": [asdict(spec) for spec in component.inputs],
         "outputs": [asdict(spec) for spec in component.outputs],

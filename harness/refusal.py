@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
+from harness.components.lora import HOW_TO_MERGE, adapter_of
 from harness.errors import StageError
 from harness.outcome import Outcome
 from harness.spec import Component, ExportSettings
@@ -59,6 +60,22 @@ def wrong_opset(
         "Change `opset` or `exporter` under [export] in parity.toml.",
         outcome=Outcome.EXPORT,
     )
+
+
+def refuse_adapters(component: Component, module: torch.nn.Module) -> None:
+    """Refuse a module with a LoRA's layers beside its own.
+
+    They would be exported as operators of their own, which nobody deploys, and be
+    taken for the network.
+
+    Raises:
+        StageError: There is such a layer.
+
+    """
+    names = (name for name, _ in module.named_parameters())
+    if adapter := adapter_of(names):
+        msg = f"{component.name} has a LoRA that is not merged ({adapter}). "
+        raise StageError(msg + HOW_TO_MERGE, outcome=Outcome.EXPORT)
 
 
 def first_line(error: BaseException) -> str:

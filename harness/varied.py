@@ -5,6 +5,7 @@ The knobs are a table, from which `tuning` also draws: a knob's range is stated 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -13,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from harness.components.checkpoint import read_config
+from harness.components.checkpoint import vocabulary
 from harness.errors import SpecError
 from harness.spec import Component, TensorSpec
 
@@ -55,11 +56,16 @@ KNOBS: Final[Mapping[str, Mapping[str, Knob]]] = MappingProxyType(
         # Share of the pixels that are lines.
         "hint": {"density": Knob(low=0.0, high=1.0)},
         "timestep": {"step": Knob(low=0, high=999, whole=True)},
+        # In pixels.
+        "sizes": {"side": Knob(low=0, high=4096, whole=True)},
         # Share of the tokens before the padding, and how many of those are special.
         "tokens": {
             "filled": Knob(low=0.0, high=1.0),
             "special": Knob(low=0.0, high=1.0),
         },
+        # Share of the tokens that are read, and of those of the first type.
+        "mask": {"read": Knob(low=0.0, high=1.0)},
+        "segments": {"first": Knob(low=0.0, high=1.0)},
     }
 )
 """Kind of input to its knobs."""
@@ -98,11 +104,20 @@ def vary(
             raise SpecError(msg)
         given[name] = value
     if spec.draw == "tokens":
-        vocabulary = read_config(component.source, "text_encoder")["vocab_size"]
-        drawn = _tokens(shape, rng, vocabulary=vocabulary, **given)
+        ids = vocabulary(component.source)
+        drawn = _tokens(shape, rng, vocabulary=ids, **given)
+    elif spec.draw == "mask":
+        # Items differ in length by one, and each reads a token at least.
+        read = round(given["read"] * shape[1]) - np.arange(shape[0])[:, None]
+        drawn = np.arange(shape[1]) < np.maximum(1, read)
+    elif spec.draw == "segments":
+        drawn = np.arange(shape[1]) >= round(given["first"] * shape[1])
+        drawn = np.broadcast_to(drawn, shape)
     elif spec.draw == "timestep":
         drawn = (int(given["step"]) + 499 * np.arange(shape[0] if shape else 1)) % 1000
         drawn = drawn.reshape(shape)
+    elif spec.draw == "sizes":
+        drawn = int(given["side"]) + np.arange(math.prod(shape)).reshape(shape)
     elif spec.draw == "image":
         noise = rng.normal(given["brightness"], given["contrast"], size=shape)
         drawn = np.clip(noise, -1.0, 1.0)

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from harness.components.lora import HOW_TO_MERGE, adapter_of, merge_lora
 from harness.errors import SuiteError
 from harness.spec import Source
 from harness.toml_file import did_you_mean
@@ -52,6 +54,30 @@ def read_config(source: Source, folder: str) -> dict[str, Any]:
     return config
 
 
+def read_index(source: Source) -> dict[str, Any]:
+    """Return ``model_index.json``; nothing for a checkpoint that has none."""
+    path = source.path / "model_index.json"
+    if not path.is_file():
+        return {}
+    index: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return index
+
+
+def vocabulary(source: Source) -> int:
+    """Return how many token ids the source's text encoder knows.
+
+    Raises:
+        SuiteError: No configuration says it.
+
+    """
+    folder = "text_encoder" if (source.path / "text_encoder").is_dir() else ""
+    config = read_config(source, folder)
+    if "vocab_size" not in config:
+        msg = f"{source.path / folder / 'config.json'} has no 'vocab_size'."
+        raise SuiteError(msg)
+    return int(config["vocab_size"])
+
+
 def check_weights(source: Source, folder: str) -> None:
     """Refuse weights that are missing, pickled or truncated, before loading them.
 
@@ -80,7 +106,7 @@ def check_weights(source: Source, folder: str) -> None:
     for file in files:
         try:
             with safe_open(file, framework="numpy") as opened:
-                opened.keys()
+                adapter = adapter_of(opened.keys())
         except (SafetensorError, OSError) as error:
             msg = (
                 f"{file} ({file.stat().st_size:,} bytes) cannot be read as "
@@ -88,6 +114,9 @@ def check_weights(source: Source, folder: str) -> None:
                 "fetch it again."
             )
             raise SuiteError(msg) from None
+        if adapter:
+            msg = f"{file} holds a LoRA that is not merged ({adapter}). {HOW_TO_MERGE}"
+            raise SuiteError(msg)
 
 
 def load_network(
@@ -96,6 +125,7 @@ def load_network(
     network: Callable[[], Any],
     *,
     attention: str = "",
+    arguments: Mapping[str, Any] = MappingProxyType({}),
 ) -> torch.nn.Module:
     """Load or draw one network in float32 and eval mode.
 
@@ -105,6 +135,7 @@ def load_network(
         network: Returns the class; called late, so that importing is late too.
         attention: ``eager`` or ``sdpa`` for classes of transformers; empty for
             the class's own choice.
+        arguments: Further ones that the class is made with.
 
     Raises:
         SuiteError: Weights are missing, pickled, truncated, or fewer than they must be.
@@ -124,6 +155,7 @@ def load_network(
             use_safetensors=True,
             output_loading_info=True,
             **keywords,
+            **arguments,
         )
         # Drawn at random otherwise, anew in each process, and only logged.
         if missing := sorted(info["missing_keys"]):
@@ -133,23 +165,26 @@ def load_network(
                 "the configuration."
             )
             raise SuiteError(msg)
-        return _plain(loaded)
+        return _finished(loaded, source, folder)
     torch.manual_seed(source.seed)
     if hasattr(cls, "load_config"):
         drawn = cls.from_config(cls.load_config(source.path / folder))
     else:
-        drawn = cls(cls.config_class.from_pretrained(source.path / folder, **keywords))
+        config = cls.config_class.from_pretrained(source.path / folder, **keywords)
+        drawn = cls(config, **arguments)
     _draw_zeros(drawn)
-    return _plain(drawn)
+    return _finished(drawn, source, folder)
 
 
-def _plain(module: Any) -> torch.nn.Module:
-    """Eval mode, float32, no gradients."""
+def _finished(module: Any, source: Source, folder: str) -> torch.nn.Module:
+    """Eval mode, float32, no gradients, and a LoRA merged."""
     import torch
 
     network: torch.nn.Module = module.eval().requires_grad_(requires_grad=False)
     if any(weight.dtype != torch.float32 for weight in network.parameters()):
         network = network.to(torch.float32)  # diffusers warns, needed or not
+    if source.lora is not None:
+        merge_lora(network, source, folder)
     return network
 
 
@@ -158,19 +193,21 @@ def _draw_zeros(module: torch.nn.Module) -> None:
     import torch
 
     for part in module.modules():
-        if isinstance(part, torch.nn.Conv2d) and not part.weight.any():
+        if not isinstance(part, torch.nn.Conv2d) or part.weight.is_meta:
+            continue
+        if not part.weight.any():
             torch.nn.init.normal_(part.weight, std=ZERO_CONV_STD)
             if part.bias is not None:
                 torch.nn.init.normal_(part.bias, std=ZERO_CONV_STD)
 
 
-def load_tokenizer(source: Source) -> Any | None:
-    """Return the checkpoint's CLIP tokenizer, or None when it has none."""
-    if not (source.path / "tokenizer").is_dir():
+def load_tokenizer(source: Source, folder: str = "tokenizer") -> Any | None:
+    """Return a CLIP tokenizer of the checkpoint, or None when it has none."""
+    if not (source.path / folder).is_dir():
         return None
     from transformers import CLIPTokenizer
 
-    return CLIPTokenizer.from_pretrained(source.path / "tokenizer")
+    return CLIPTokenizer.from_pretrained(source.path / folder)
 
 
 def load_scheduler(source: Source) -> Any:

@@ -6,13 +6,15 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from harness.components.checkpoint import load_network, option, read_config
-from harness.components.unet import conditioned_inputs, denoising_inputs
+from harness.components.pictures import smooth_pictures
+from harness.components.unet import conditioned_inputs, denoising_inputs, halvings
 from harness.spec import Component, Source, TensorSpec
 
 if TYPE_CHECKING:
     import numpy as np
     import torch
 
+FOLDER = "controlnet"
 EDGE = 0.6
 """Gradient above which a pixel of a drawn hint is an edge, as a share of its picture's
 steepest: a larger picture is less steep per pixel, and has the same edges."""
@@ -54,12 +56,19 @@ def hint_factor(config: Mapping[str, Any]) -> int:
     return int(2 ** (len(config["conditioning_embedding_out_channels"]) - 1))
 
 
+def multiples(
+    source: Source, options: Mapping[str, str | int | bool]
+) -> dict[str, int]:
+    """Return how often each side is halved; the UNet adds the residuals up."""
+    return halvings(read_config(source, str(options.get("folder", FOLDER))))
+
+
 def signature(
     source: Source, options: Mapping[str, str | int | bool]
 ) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
     """UNet inputs and ``controlnet_cond`` in [0, 1] to all residuals, by name."""
-    option(options, ())
-    config = read_config(source, "controlnet")
+    option(options, ("folder",))
+    config = read_config(source, str(options.get("folder", FOLDER)))
     factor = hint_factor(config)
     hint = TensorSpec(
         name="controlnet_cond",
@@ -110,7 +119,32 @@ def build(component: Component, attention: str = "") -> torch.nn.Module:
             )
             return (*down, middle)
 
-    return ControlNet(load_network(component.source, "controlnet", network)).eval()
+    class TextTimeControlNet(ControlNet):
+        """Stable Diffusion XL's, which also takes a pooled text, sizes and crop."""
+
+        def forward(  # type: ignore[override]  # noqa: PLR0917  # two inputs more
+            self,
+            sample: torch.Tensor,
+            timestep: torch.Tensor,
+            encoder_hidden_states: torch.Tensor,
+            text_embeds: torch.Tensor,
+            time_ids: torch.Tensor,
+            controlnet_cond: torch.Tensor,
+        ) -> tuple[torch.Tensor, ...]:
+            down, middle = self.network(
+                sample,
+                timestep,
+                encoder_hidden_states,
+                controlnet_cond,
+                added_cond_kwargs={"text_embeds": text_embeds, "time_ids": time_ids},
+                return_dict=False,
+            )
+            return (*down, middle)
+
+    names = {spec.name for spec in component.inputs}
+    wrapper = TextTimeControlNet if "time_ids" in names else ControlNet
+    folder = str(dict(component.options).get("folder", FOLDER))
+    return wrapper(load_network(component.source, folder, network)).eval()
 
 
 def realistic(
@@ -121,7 +155,7 @@ def realistic(
 ) -> dict[str, np.ndarray]:
     """Denoising inputs and edges of a smooth random picture."""
     drawn = denoising_inputs(component, shapes, step, rng)
-    drawn["controlnet_cond"] = edges(component.inputs[3].bind(shapes), rng)
+    drawn["controlnet_cond"] = edges(component.inputs[-1].bind(shapes), rng)
     return drawn
 
 
@@ -135,24 +169,3 @@ def edges(shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
     steepest = slope.max(axis=(1, 2, 3), keepdims=True)
     lines = (slope > EDGE * steepest).astype(np.float32)
     return np.ascontiguousarray(np.broadcast_to(lines, shape))
-
-
-def smooth_pictures(shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
-    """Return pictures ``[batch, channels, height, width]`` in [-1, 1], float32.
-
-    A few soft-edged discs on a plane: large areas, some contours.
-    """
-    import numpy as np
-
-    batch, channels, height, width = shape
-    rows, columns = np.mgrid[0 : 1 : height * 1j, 0 : 1 : width * 1j]
-    out = np.empty(shape, dtype=np.float32)
-    for item in range(batch):
-        picture = np.zeros((channels, height, width))
-        for _ in range(4):
-            row, column, radius = rng.uniform(0.15, 0.85, size=3)
-            distance = np.hypot(rows - row, columns - column) - radius / 3
-            colour = rng.uniform(-1.5, 1.5, size=(channels, 1, 1))
-            picture += colour / (1 + np.exp(40 * distance))
-        out[item] = np.tanh(picture)
-    return out

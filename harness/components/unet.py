@@ -1,4 +1,4 @@
-"""UNet: one denoising step of Stable Diffusion."""
+"""UNet: one denoising step of Stable Diffusion, 1 to XL."""
 
 from __future__ import annotations
 
@@ -11,17 +11,34 @@ from harness.components.checkpoint import (
     option,
     read_config,
 )
-from harness.components.clip_text import prompt_states
+from harness.components.clip_text import FOLDER, clip_encoders, prompt_states
+from harness.components.more_channels import more_channels
+from harness.errors import SuiteError
 from harness.spec import Component, Source, TensorSpec
 
 if TYPE_CHECKING:
     import numpy as np
     import torch
 
+UNET = "unet"
+_CONDITIONS = {
+    "addition_embed_type": (None, "text_time"),
+    "class_embed_type": (None,),
+    "num_class_embeds": (None,),
+    "encoder_hid_dim_type": (None,),
+    "time_cond_proj_dim": (None,),
+}
+"""Setting that gives a network more inputs, to the values that are known here."""
+
+PREDICTION = "out_sample"
+AESTHETIC_SCORE = 6.0
+"""What the refiner's pipeline asks for."""
+
 
 def conditioned_inputs(source: Source, config: Mapping[str, Any]) -> list[TensorSpec]:
     """Return the inputs that a UNet and a ControlNet share."""
-    tokens = read_config(source, "text_encoder")["max_position_embeddings"]
+    encoder = clip_encoders(source)[:1] or (FOLDER,)
+    tokens = read_config(source, *encoder)["max_position_embeddings"]
     return [
         TensorSpec(
             name="sample",
@@ -34,6 +51,34 @@ def conditioned_inputs(source: Source, config: Mapping[str, Any]) -> list[Tensor
             shape=("batch", tokens, config["cross_attention_dim"]),
             draw="normal",
         ),
+        *added_inputs(source, config),
+    ]
+
+
+def added_inputs(source: Source, config: Mapping[str, Any]) -> list[TensorSpec]:
+    """Return ``text_embeds`` and ``time_ids`` of Stable Diffusion XL, or nothing.
+
+    Raises:
+        SuiteError: The network takes a condition that the recipe does not know.
+
+    """
+    for key, known in _CONDITIONS.items():
+        if config.get(key) not in known:
+            msg = (
+                f"{source.path} has a network with {key} = {config[key]!r}, and the "
+                f"harness's recipes know {' and '.join(map(repr, known))}. Write a "
+                "recipe of your own that gives it its inputs."
+            )
+            raise SuiteError(msg)
+    if config.get("addition_embed_type") is None:
+        return []
+    pooled = read_config(source, "text_encoder_2")["projection_dim"]
+    # Six of Stable Diffusion XL, five of its refiner.
+    numbers = config["projection_class_embeddings_input_dim"] - pooled
+    numbers //= config["addition_time_embed_dim"]
+    return [
+        TensorSpec(name="text_embeds", shape=("batch", pooled), draw="normal"),
+        TensorSpec(name="time_ids", shape=("batch", numbers), draw="sizes"),
     ]
 
 
@@ -41,13 +86,26 @@ def signature(
     source: Source, options: Mapping[str, str | int | bool]
 ) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
     """``sample``, ``timestep``, ``encoder_hidden_states`` to ``out_sample``."""
-    option(options, ())
-    config = read_config(source, "unet")
+    option(options, ("folder",))
+    config = read_config(source, str(options.get("folder", UNET)))
     out = ("batch", config["out_channels"], "height", "width")
     return (
         tuple(conditioned_inputs(source, config)),
-        (TensorSpec(name="out_sample", shape=out),),
+        (TensorSpec(name=PREDICTION, shape=out),),
     )
+
+
+def multiples(
+    source: Source, options: Mapping[str, str | int | bool]
+) -> dict[str, int]:
+    """Return how often each side is halved: an open one must come out even."""
+    return halvings(read_config(source, str(options.get("folder", UNET))))
+
+
+def halvings(config: Mapping[str, Any]) -> dict[str, int]:
+    """Return what a network that halves after each block but the last can take."""
+    times: int = 2 ** (len(config["block_out_channels"]) - 1)
+    return {"height": times, "width": times}
 
 
 def network() -> Any:
@@ -81,7 +139,30 @@ def build(component: Component, attention: str = "") -> torch.nn.Module:
             )[0]
             return out
 
-    return UNet(load_network(component.source, "unet", network)).eval()
+    class TextTimeUNet(UNet):
+        """Stable Diffusion XL's, which also takes a pooled text, sizes and crop."""
+
+        def forward(  # type: ignore[override]  # two inputs more
+            self,
+            sample: torch.Tensor,
+            timestep: torch.Tensor,
+            encoder_hidden_states: torch.Tensor,
+            text_embeds: torch.Tensor,
+            time_ids: torch.Tensor,
+        ) -> torch.Tensor:
+            out: torch.Tensor = self.network(
+                sample,
+                timestep,
+                encoder_hidden_states,
+                added_cond_kwargs={"text_embeds": text_embeds, "time_ids": time_ids},
+                return_dict=False,
+            )[0]
+            return out
+
+    names = {spec.name for spec in component.inputs}
+    wrapper = TextTimeUNet if "time_ids" in names else UNet
+    folder = str(dict(component.options).get("folder", UNET))
+    return wrapper(load_network(component.source, folder, network)).eval()
 
 
 def realistic(
@@ -100,7 +181,7 @@ def denoising_inputs(
     step: int,
     rng: np.random.Generator,
 ) -> dict[str, np.ndarray]:
-    """Draw the first three inputs of a UNet or ControlNet.
+    """Draw the inputs that a UNet and a ControlNet share.
 
     Latents have the scale that the checkpoint's scheduler gives them at that
     timestep; `step` goes through the timesteps 0, 1, the middle one and the last.
@@ -108,7 +189,12 @@ def denoising_inputs(
     import numpy as np
     import torch
 
-    latents = component.inputs[0].bind(shapes)
+    batch, channels, *sides = component.inputs[0].bind(shapes)
+    # What a UNet takes beside the latents, it does not predict the noise of.
+    own = next(
+        (s.shape[1] for s in component.outputs if s.name == PREDICTION), channels
+    )
+    latents = (batch, int(own), *sides)
     scheduler = load_scheduler(component.source)
     last = scheduler.config.num_train_timesteps - 1
     timestep = (0, 1, last // 2, last)[step % 4]
@@ -117,10 +203,38 @@ def denoising_inputs(
         for _ in range(2)
     )
     noisy = scheduler.add_noise(clean, noise, torch.tensor([timestep]))
-    return {
-        "sample": noisy.numpy(),
+    beside = (batch, channels - int(own), *sides)
+    sample = [noisy.numpy(), *more_channels(component.source, beside, int(own), rng)]
+    drawn = {
+        "sample": np.concatenate(sample, axis=1),
         "timestep": np.array([timestep], dtype=np.int32),
-        "encoder_hidden_states": prompt_states(
-            component.source, shapes["batch"], step, rng
-        ),
+        **prompt_states(component.source, shapes["batch"], step, rng),
     }
+    for spec in component.inputs:
+        if spec.name == "time_ids":
+            drawn["time_ids"] = time_ids(component.source, spec, shapes)
+    # A ControlNet trained beside one encoder has no use for the pooled text of two.
+    names = {spec.name for spec in component.inputs}
+    return {name: value for name, value in drawn.items() if name in names}
+
+
+def time_ids(source: Source, spec: TensorSpec, shapes: Mapping[str, int]) -> np.ndarray:
+    """Return original size, crop and target size in pixels, as the pipeline does.
+
+    The refiner has an aesthetic score for the target size. A pipeline gives every item
+    the same; apart, a runtime that mixes them up is caught.
+    """
+    import numpy as np
+
+    batch, numbers = spec.bind(shapes)
+    stages = read_config(source, "vae")["block_out_channels"]
+    target = np.array([shapes["height"], shapes["width"]]) * 2 ** (len(stages) - 1)
+    rows = [
+        [
+            *(target + item * target // 4),
+            *(item * target // 8),
+            *(target if numbers > 5 else [AESTHETIC_SCORE]),  # noqa: PLR2004  # as above
+        ]
+        for item in range(batch)
+    ]
+    return np.array(rows, dtype=np.float32)

@@ -80,6 +80,14 @@ def image(config: Mapping[str, Any], name: str, channels: str) -> TensorSpec:
     return TensorSpec(name=name, shape=shape, draw="image")
 
 
+def multiples(
+    source: Source, options: Mapping[str, str | int | bool]
+) -> dict[str, int]:
+    """Return nothing: a picture of any latent size will do."""
+    del source, options
+    return {}
+
+
 def factor(config: Mapping[str, Any]) -> int:
     """Return how many pixels a latent spans."""
     return int(2 ** (len(config[_STAGES[class_name(config)]]) - 1))

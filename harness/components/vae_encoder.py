@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING
 
 from harness.components import vae
 from harness.components.checkpoint import option, read_config
-from harness.components.controlnet import smooth_pictures
+from harness.components.pictures import smooth_pictures
 from harness.spec import Component, Source, TensorSpec
 
 if TYPE_CHECKING:
     import numpy as np
     import torch
+
+
+multiples = vae.multiples
 
 
 def signature(

@@ -14,15 +14,18 @@ import diffusers
 import numpy as np
 import torch
 
+from harness.components.checkpoint import read_index
+from harness.components.clip_text import tokenizer_of
 from harness.e2e.inputs import Inputs
 from harness.e2e.networks import Network
 from harness.e2e.noise import stored_noise
-from harness.e2e.plan import Pipeline, Sampling
+from harness.e2e.plan import SD, SD3, SDXL, Pipeline, Sampling
 from harness.e2e.schedule import make_scheduler
 from harness.e2e.seats import (
     ControlNetSeat,
     StoredTokens,
     TextSeat,
+    TransformerSeat,
     UNetSeat,
     VaeSeat,
     control_of,
@@ -33,10 +36,23 @@ OnStep = Callable[[int, float, torch.Tensor, Any], torch.Tensor]
 the latents to go on with."""
 
 _CLASSES = {
-    "text2img": "StableDiffusionPipeline",
-    "img2img": "StableDiffusionImg2ImgPipeline",
-    "controlnet": "StableDiffusionControlNetPipeline",
+    "text2img": "Pipeline",
+    "img2img": "Img2ImgPipeline",
+    "controlnet": "ControlNetPipeline",
 }
+"""Kind to what follows the family in the name of diffusers' class."""
+
+_FIXED: Mapping[str, Mapping[str, Any]] = {
+    SD: {
+        "safety_checker": None,
+        "feature_extractor": None,
+        "requires_safety_checker": False,
+    },
+    SDXL: {"add_watermarker": False},
+    SD3: {"text_encoder_3": None, "tokenizer_3": None},
+}
+"""Family to what its class is given, whoever plays."""
+
 FULL_SCALE = 255.0
 
 
@@ -64,10 +80,7 @@ class Cast:
 def assemble(pipeline: Pipeline, inputs: Inputs, cast: Cast) -> Any:
     """Return diffusers' pipeline with the cast in its seats."""
     source, dtype, networks = pipeline.source, cast.dtype, cast.networks
-    scheduler = make_scheduler(source, cast.sampling)
     parts: dict[str, Any] = {
-        "text_encoder": TextSeat(networks["text_encoder"], source, dtype),
-        "tokenizer": StoredTokens(inputs.ids),
         "vae": VaeSeat(
             networks.get("vae_encoder"),
             networks["vae_decoder"],
@@ -75,18 +88,25 @@ def assemble(pipeline: Pipeline, inputs: Inputs, cast: Cast) -> Any:
             dtype,
             cast.factors or {},
         ),
-        "scheduler": scheduler,
-        "safety_checker": None,
-        "feature_extractor": None,
-        "requires_safety_checker": False,
+        "scheduler": make_scheduler(source, cast.sampling),
+        **_FIXED[pipeline.family],
     }
-    unet = "controlled_unet" if "controlled_unet" in networks else "unet"
-    parts["unet"] = UNetSeat(networks[unet], source, dtype)
-    if pipeline.kind == "controlnet":
+    for seat in pipeline.encoders:
+        parts[seat] = TextSeat(networks[seat], source, dtype, seat)
+        parts[tokenizer_of(seat)] = StoredTokens(inputs.ids[seat])
+    for seat in ("unet", "controlled_unet"):
+        if seat in networks:
+            parts["unet"] = UNetSeat(networks[seat], source, dtype)
+    if "controlnet" in networks:
         parts["controlnet"] = ControlNetSeat(networks["controlnet"], source, dtype)
+    if "transformer" in networks:
+        parts["transformer"] = TransformerSeat(networks["transformer"], source, dtype)
+    if pipeline.family == SDXL:
+        zeros = read_index(source).get("force_zeros_for_empty_prompt", True)
+        parts["force_zeros_for_empty_prompt"] = zeros
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # outdated settings, mended
-        pipe = getattr(diffusers, _CLASSES[pipeline.kind])(**parts)
+        pipe = getattr(diffusers, pipeline.family + _CLASSES[pipeline.kind])(**parts)
     if cast.own_sampling:
         pipe.scheduler = make_scheduler(source, cast.sampling)
     pipe.set_progress_bar_config(disable=True)
@@ -115,17 +135,23 @@ def draw(
         latents ``[batch, channels, height, width]``.
 
     """
-    dtype = pipe.unet.dtype
+    dtype = pipe.vae.dtype
     texts = list(pipeline.texts)
     call: dict[str, Any] = {
         "prompt": texts,
-        "negative_prompt": [pipeline.negative_prompt] * len(texts),
+        # None is no empty text to Stable Diffusion XL, whose states are then zeros.
+        "negative_prompt": [pipeline.negative_prompt] * len(texts)
+        if pipeline.negative_prompt
+        else None,
         "num_inference_steps": pipeline.steps,
         "guidance_scale": pipeline.guidance_scale,
-        "eta": pipeline.eta,
         "output_type": "np" if decode else "latent",
         "return_dict": False,
     }
+    if pipeline.family == SD3:
+        call["max_sequence_length"] = pipeline.t5_tokens
+    else:
+        call["eta"] = pipeline.eta
     noise = inputs.noise
     if pipeline.kind == "img2img":
         call |= {

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from harness.components.checkpoint import load_tokenizer, read_config
-from harness.components.clip_text import token_ids
-from harness.components.controlnet import smooth_pictures
+from harness.components.clip_text import token_ids, tokenizer_of
+from harness.components.pictures import smooth_pictures
 from harness.e2e.hints import canny_hint, fit, read_image, three_channels
 from harness.e2e.plan import Pipeline
 from harness.errors import SuiteError
@@ -27,7 +27,7 @@ class Inputs:
     """A pipeline's inputs.
 
     Attributes:
-        ids: Text to token ids, int64 ``[tokens]``.
+        ids: Text encoder to text to token ids, int64 ``[tokens]``.
         noise: ``[draws, batch, channels, height, width]``, float32, unit variance; the
             first is the initial noise, the others are the scheduler's.
         image: ``[3, height, width]`` in [0, 1]: a picture, or a hint of 0 and 1; None
@@ -35,7 +35,7 @@ class Inputs:
 
     """
 
-    ids: Mapping[str, np.ndarray]
+    ids: Mapping[str, Mapping[str, np.ndarray]]
     noise: np.ndarray
     image: np.ndarray | None
 
@@ -59,45 +59,55 @@ def draw_inputs(pipeline: Pipeline) -> Inputs:
     )
     draws = 2 + _TWO_ORDERS * pipeline.steps
     noise = rng.standard_normal((draws, *latents), dtype=np.float32)
-    return Inputs(ids=_ids(pipeline, texts), noise=noise, image=_image(pipeline, rng))
+    return Inputs(
+        ids={seat: _ids(pipeline, texts, seat) for seat in pipeline.encoders},
+        noise=noise,
+        image=_image(pipeline, rng),
+    )
 
 
 def save_inputs(inputs: Inputs, folder: Path) -> Mapping[str, object]:
     """Write the arrays to `folder`; return the texts, in the order of their ids."""
-    np.save(folder / "ids.npy", np.stack(list(inputs.ids.values())))
+    for seat, ids in inputs.ids.items():
+        np.save(folder / f"{seat}.npy", np.stack(list(ids.values())))
     np.save(folder / "noise.npy", inputs.noise)
     if inputs.image is not None:
         np.save(folder / "image.npy", inputs.image)
-    return {"texts": list(inputs.ids)}
+    return {"texts": list(next(iter(inputs.ids.values())))}
 
 
 def load_inputs(folder: Path, texts: list[str]) -> Inputs:
     """Read what `save_inputs` wrote."""
     image = folder / "image.npy"
-    ids = np.load(folder / "ids.npy")
     return Inputs(
-        ids=dict(zip(texts, ids, strict=True)),
+        ids={
+            path.stem: dict(zip(texts, np.load(path), strict=True))
+            for path in sorted(folder.glob("text_encoder*.npy"))
+        },
         noise=np.load(folder / "noise.npy"),
         image=np.load(image) if image.is_file() else None,
     )
 
 
-def _ids(pipeline: Pipeline, texts: tuple[str, ...]) -> dict[str, np.ndarray]:
+def _ids(
+    pipeline: Pipeline, texts: tuple[str, ...], seat: str
+) -> dict[str, np.ndarray]:
     source = pipeline.source
-    tokenizer = load_tokenizer(source)
+    tokenizer = load_tokenizer(source, tokenizer_of(seat))
     if tokenizer is None:
         # Weights are drawn where there is no tokenizer, and words mean nothing.
         rng = np.random.default_rng(pipeline.seed)
-        drawn = token_ids(source, len(texts), 0, rng).astype(np.int64)
+        drawn = token_ids(source, len(texts), 0, rng, seat).astype(np.int64)
         return dict(zip(texts, drawn, strict=True))
-    tokens = read_config(source, "text_encoder")["max_position_embeddings"]
+    tokens = read_config(source, seat)["max_position_embeddings"]
     found = {}
     for text in texts:
         ids = tokenizer(text, padding="max_length", max_length=tokens)["input_ids"]
         if len(ids) > tokens:
             msg = (
                 f"{pipeline.name}: the prompt {text[:40]!r} has {len(ids)} tokens and "
-                f"the text encoder takes {tokens}; shorten it, or added_prompt."
+                f"the {seat.replace('_', ' ')} takes {tokens}; shorten it, or "
+                "added_prompt."
             )
             raise SuiteError(msg)
         found[text] = np.asarray(ids, dtype=np.int64)

@@ -23,13 +23,14 @@ from harness.e2e.pictures import compare_pictures, png, side_by_side
 from harness.e2e.plan import DENOISING, IMAGE, LATENTS, Pipeline
 from harness.e2e.readers import Reader, read_picture, reader_of
 from harness.e2e.reference import (
-    HEARD,
+    PREDICTION,
     Forcing,
-    Listener,
     Reference,
     Steps,
-    heard,
+    conditions_of,
+    denoiser_of,
     listening,
+    predictions_of,
 )
 from harness.e2e.schedule import config_gap, schedule_gap, schedule_of, settings_of
 from harness.errors import StageError
@@ -182,10 +183,10 @@ def measure(
 
 
 def _preload(bench: _Bench, reference: Reference) -> None:
-    """Have the UNet's memory begin with what it answered in the reference."""
-    unet = bench.references.get("controlled_unet") or bench.references["unet"]
+    """Have the denoiser's memory begin with what it answered in the reference."""
+    denoiser = denoiser_of(bench.references)
     for key, answer in zip(reference.seen, reference.predictions, strict=True):
-        unet.learn(key, {HEARD["unet"]: torch.from_numpy(answer)})
+        denoiser.learn(key, {PREDICTION: torch.from_numpy(answer)})
 
 
 def _require_schedule(
@@ -225,8 +226,7 @@ def _forced(
 
     pipe = bench.pipe(networks, factors=())
     draw(pipe, bench.pipeline, bench.inputs, on_step=told, decode=False)
-    unet: Listener = networks.get("controlled_unet") or networks["unet"]
-    return forcing.own, np.stack([value.numpy() for value in unet.answers])
+    return forcing.own, predictions_of(networks)
 
 
 def _exchanged(
@@ -245,38 +245,36 @@ def _power(expected: np.ndarray, actual: np.ndarray) -> float:
 
 def _conditioning(heard_by: Mapping[str, Any], reference: Reference) -> Iterator[Row]:
     """Compare what is made before the first step."""
-    for seat, name, expected in (
-        ("text_encoder", "embeddings", reference.embeddings),
-        ("vae_encoder", "begun", reference.begun),
-    ):
-        if seat in heard_by:
-            yield _row(
-                name,
-                position=-1,
-                op=seat,
-                module=seat,
-                expected=expected,
-                actual=heard(heard_by[seat]),
-                floor=reference.floors[name][0],
-            )
+    for key, actual in conditions_of(heard_by).items():
+        seat, _, name = key.partition(".")
+        yield _row(
+            name,
+            position=-1,
+            op=seat,
+            module=seat,
+            expected=reference.conditions[key],
+            actual=actual,
+            floor=reference.floors[key][0],
+        )
 
 
 def _step_rows(
     curve: str, made: Sequence[torch.Tensor], reference: Reference
 ) -> Iterator[Row]:
     total = len(reference.timesteps)
+    begin = tuple(key.partition(".")[2] for key in reference.conditions)
     for step, (timestep, latents) in enumerate(
         zip(reference.timesteps, made, strict=True)
     ):
         own = f"teacher-forced.{step:02}"
-        before = f"free-running.{step - 1:02}" if step else "embeddings"
+        before = (f"free-running.{step - 1:02}",) if step else ()
         yield _row(
             f"{curve}.{step:02}",
             position=2 * step + (curve == "free-running"),
             op=curve,
             module=f"step {step + 1} of {total}",
             source=f"timestep {timestep:g}",
-            parents=() if curve == "teacher-forced" else (before, "begun", own),
+            parents=() if curve == "teacher-forced" else (*before, *begin, own),
             expected=reference.latents[step],
             actual=latents.numpy(),
             floor=reference.floors[curve][step],

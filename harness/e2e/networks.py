@@ -129,7 +129,7 @@ def _weight_bytes(component: Component) -> int:
     home = component.source.path
     files = [
         file
-        for folder in folders_of(component.recipe)
+        for folder in folders_of(component.recipe, component.options)
         for file in (home / folder).glob("*.safetensors")
     ]
     return sum(file.stat().st_size for file in files)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from harness.components.checkpoint import read_index
 from harness.entry import Entry
 from harness.errors import SuiteError
 from harness.spec import (
@@ -39,8 +40,20 @@ KINDS: Final[Mapping[str, tuple[str, ...]]] = {
 """Kind of pipeline to its seats, in the order in which they first work. A seat is
 named for the recipe of the component that takes it."""
 
-DENOISING: Final = ("controlnet", "controlled_unet", "unet")
+SD, SDXL, SD3 = "StableDiffusion", "StableDiffusionXL", "StableDiffusion3"
+FAMILIES: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
+    SD: KINDS,
+    SDXL: {"text2img": ("text_encoder", "text_encoder_2", "unet", "vae_decoder")},
+    # Without T5, which diffusers allows: zeros stand for its states.
+    SD3: {"text2img": ("text_encoder", "text_encoder_2", "transformer", "vae_decoder")},
+}
+"""Begin of the name of diffusers' pipeline class, to the kinds drawn with it."""
+
+DENOISING: Final = ("controlnet", "controlled_unet", "unet", "transformer")
 """Seats that work at every step."""
+
+T5_TOKENS: Final = 256
+"""How many tokens the pipeline of Stable Diffusion 3 gives T5."""
 
 SCHEDULERS: Final[Mapping[str, str]] = {
     "ddim": "DDIMScheduler",
@@ -133,6 +146,8 @@ class Pipeline:
         image: Picture to begin with, or to take the hint from; None draws one.
         strength: Share of the noise that image to image adds, 0 to 1.
         control: Of a ControlNet pipeline.
+        family: One of `FAMILIES`.
+        t5_tokens: Of Stable Diffusion 3's text, those that T5 has.
         reader: ``module:function`` that reads a picture, uint8 ``[height, width, 3]``,
             as a word or number; empty for none.
         app: What the deployed pipeline does otherwise.
@@ -159,6 +174,8 @@ class Pipeline:
     image: Path | None = None
     strength: float = 0.8
     control: Control = Control()
+    family: str = SD
+    t5_tokens: int = T5_TOKENS
     reader: str = ""
     app: App = App()
     attribution: bool = True
@@ -169,7 +186,12 @@ class Pipeline:
     @property
     def seats(self) -> tuple[str, ...]:
         """Names of its seats, in the order in which they first work."""
-        return KINDS[self.kind]
+        return FAMILIES[self.family][self.kind]
+
+    @property
+    def encoders(self) -> tuple[str, ...]:
+        """Those of its seats that read text."""
+        return tuple(seat for seat in self.seats if seat.startswith("text_encoder"))
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -283,6 +305,16 @@ class ChainRun:
     reference: Entry
     device: Device
     folder: Path
+
+
+def family_of(source: Source) -> str:
+    """Return which of `FAMILIES` draws with a checkpoint, the first where it is silent.
+
+    The longest name counts: Stable Diffusion XL's begins as Stable Diffusion's does.
+    """
+    name = str(read_index(source).get("_class_name", ""))
+    found = [family for family in FAMILIES if name.startswith(family)]
+    return max(found, key=len, default=SD)
 
 
 def fitted_size(height: int, width: int, resolution: int) -> tuple[int, int]:

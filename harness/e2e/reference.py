@@ -34,8 +34,9 @@ class Reference:
         schedule: The scheduler's arrays by name.
         settings: The scheduler's configuration.
         timesteps: Of the steps that were made.
-        embeddings: The text encoder's answers, ``[texts, tokens, width]``.
-        begun: The autoencoder's latents of the first picture, or nothing.
+        conditions: What the seats make before the first step, as ``seat.name``:
+            ``text_encoder.embeddings [texts, tokens, width]``, a second encoder's and
+            its pooled output, the autoencoder's latents of the first picture.
         predictions: The UNet's answers ``[steps, rows, channels, height, width]``;
             with guidance the rows without the prompt come first.
         seen: Fingerprints of the inputs that gave `predictions`.
@@ -49,8 +50,7 @@ class Reference:
     schedule: Mapping[str, np.ndarray]
     settings: Mapping[str, Any]
     timesteps: np.ndarray
-    embeddings: np.ndarray
-    begun: np.ndarray
+    conditions: Mapping[str, np.ndarray]
     predictions: np.ndarray
     seen: tuple[str, ...]
     latents: np.ndarray
@@ -65,32 +65,37 @@ class Listener:
 
     Attributes:
         network: Who answers.
-        output: Which answer to keep.
-        answers: One a call.
+        answers: Output to one a call, of those in `HEARD`.
         seen: Fingerprints of the inputs.
 
     """
 
     network: Network
-    output: str
-    answers: list[torch.Tensor] = field(default_factory=list)
+    answers: dict[str, list[torch.Tensor]] = field(default_factory=dict)
     seen: list[str] = field(default_factory=list)
 
     def __call__(self, feeds: Mapping[str, torch.Tensor]) -> Tensors:
         """Pass on question and answer."""
         made = self.network(feeds)
-        self.answers.append(made[self.output].clone())
+        for output in HEARD:
+            # The state before the last is there where the last goes unread.
+            unread = output == LAST and PENULTIMATE in made
+            if output in made and not unread:
+                self.answers.setdefault(output, []).append(made[output].clone())
         self.seen.append(fingerprint(feeds))
         return made
 
 
+LAST, PENULTIMATE = "last_hidden_state", "penultimate_hidden_state"
+PREDICTION = "out_sample"
 HEARD = {
-    "text_encoder": "last_hidden_state",
-    "vae_encoder": "latent_sample",
-    "unet": "out_sample",
-    "controlled_unet": "out_sample",
+    LAST: "embeddings",
+    PENULTIMATE: "embeddings",
+    "text_embeds": "pooled",
+    "latent_sample": "begun",
+    PREDICTION: "predictions",
 }
-"""Seat to the output that is kept of it."""
+"""Output that is kept to what it is called."""
 
 
 @dataclass(slots=True)
@@ -139,9 +144,37 @@ class Forcing:
 
 def listening(networks: Mapping[str, Network]) -> dict[str, Any]:
     """Return the networks with a listener before each whose answer is kept."""
+    unheard = ("controlnet", "vae_decoder")
     return {
-        seat: Listener(network, HEARD[seat]) if seat in HEARD else network
+        seat: network if seat in unheard else Listener(network)
         for seat, network in networks.items()
+    }
+
+
+def denoiser_of(networks: Mapping[str, Any]) -> Any:
+    """Return the network that predicts noise."""
+    seats = ("controlled_unet", "unet", "transformer")
+    return next(networks[seat] for seat in seats if seat in networks)
+
+
+def predictions_of(networks: Mapping[str, Any]) -> np.ndarray:
+    """Return what the denoiser answered, step after step."""
+    return stacked(denoiser_of(networks).answers[PREDICTION])
+
+
+def conditions_of(networks: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """Return what was heard of seats that work before the first step.
+
+    What a second text encoder makes is numbered as it is: ``pooled_2``.
+    """
+    return {
+        f"{seat}.{HEARD[output]}{seat.removeprefix('text_encoder')}"
+        if seat.startswith("text_encoder")
+        else f"{seat}.{HEARD[output]}": torch.cat(answers).numpy()
+        for seat, listener in networks.items()
+        if isinstance(listener, Listener)
+        for output, answers in listener.answers.items()
+        if output != PREDICTION
     }
 
 
@@ -169,25 +202,25 @@ def record(
     schedule = schedule_of(pipe, pipeline)
     steps = Steps()
     pictures = draw(pipe, pipeline, inputs, on_step=steps.told)
-    unet = networks.get("controlled_unet") or networks["unet"]
     arrays = {
         "timesteps": np.array(steps.timesteps),
-        "embeddings": heard(networks["text_encoder"]),
-        "begun": heard(networks.get("vae_encoder")),
-        "predictions": np.stack([value.numpy() for value in unet.answers]),
+        "predictions": predictions_of(networks),
         "latents": stacked(steps.latents),
         "pictures": pictures,
     }
+    conditions = conditions_of(networks)
     residents.close()
-    floors = _floors(pipeline, inputs, device, arrays, tuple(steps.states))
+    states = tuple(steps.states)
+    floors = _floors(pipeline, inputs, device, {**arrays, **conditions}, states)
     named: dict[str, Any] = {
         **arrays,
+        **{f"conditions.{name}": value for name, value in conditions.items()},
         **{f"schedule.{name}": value for name, value in schedule.items()},
         **{f"floors.{name}": value for name, value in floors.items()},
     }
     np.savez(folder / _ARRAYS, **named)
     torch.save(steps.states, folder / _STATES)
-    return {"seen": unet.seen, "settings": settings_of(pipe.scheduler)}
+    return {"seen": denoiser_of(networks).seen, "settings": settings_of(pipe.scheduler)}
 
 
 def _floors(
@@ -206,10 +239,7 @@ def _floors(
     pictures = draw(
         assemble(pipeline, inputs, cast), pipeline, inputs, on_step=steps.told
     )
-    embeddings, begun = (
-        heard(networks["text_encoder"]),
-        heard(networks.get("vae_encoder")),
-    )
+    conditions = conditions_of(networks)
     forcing = Forcing(single["latents"], states)
     draw(
         assemble(pipeline, inputs, cast),
@@ -220,8 +250,10 @@ def _floors(
     )
     residents.close()
     return {
-        "embeddings": _rms(single["embeddings"][None], embeddings[None]),
-        "begun": _rms(single["begun"][None], begun[None]),
+        **{
+            name: _rms(single[name][None], double[None])
+            for name, double in conditions.items()
+        },
         "free-running": _rms(single["latents"], stacked(steps.latents)),
         "teacher-forced": _rms(single["latents"], stacked(forcing.own)),
         "pictures": _rms(single["pictures"], pictures),
@@ -244,19 +276,13 @@ def load_reference(folder: Path, meta: Mapping[str, Any]) -> Reference:
     plain = {name: value for name, value in named.items() if "." not in name}
     return Reference(
         schedule=of("schedule."),
+        conditions=of("conditions."),
         settings=meta["settings"],
         seen=tuple(meta["seen"]),
         states=tuple(states),
         floors=of("floors."),
         **plain,
     )
-
-
-def heard(listener: Listener | None) -> np.ndarray:
-    """Return what a listener kept, call after call; empty without one."""
-    if listener is None:
-        return np.zeros((0, 1), dtype=np.float32)
-    return torch.cat(listener.answers).numpy()
 
 
 def stacked(values: list[torch.Tensor]) -> np.ndarray:
@@ -267,7 +293,5 @@ def stacked(values: list[torch.Tensor]) -> np.ndarray:
 def _rms(single: np.ndarray, double: np.ndarray) -> np.ndarray:
     """Return the root mean square of the difference, for each along the first axis."""
     axes = tuple(range(1, single.ndim))
-    if single.size == 0:
-        return np.zeros(len(single))
     gaps = single.astype(np.float64) - double.astype(np.float64)
     return np.sqrt(np.mean(gaps**2, axis=axes))

@@ -8,12 +8,18 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import torch
-from diffusers import AutoencoderKL, ControlNetModel, UNet2DConditionModel
+from diffusers import (
+    AutoencoderKL,
+    ControlNetModel,
+    SD3Transformer2DModel,
+    UNet2DConditionModel,
+)
 from diffusers.configuration_utils import FrozenDict
 
 from harness.components.checkpoint import read_config
@@ -35,23 +41,54 @@ class _Seat(torch.nn.Module):
         self.device = _CPU
 
 
-class TextSeat(_Seat):
-    """Stands for the text encoder."""
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """What transformers' encoder answers, as far as a pipeline looks.
 
-    def __init__(self, network: Network, source: Source, dtype: torch.dtype) -> None:
+    Attributes:
+        outputs: By number.
+        hidden_states: Of the layers, the last two; none where the network is read at
+            its end.
+
+    """
+
+    outputs: tuple[torch.Tensor, ...]
+    hidden_states: tuple[torch.Tensor, ...] = ()
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        """Return an output by number."""
+        return self.outputs[index]
+
+
+class TextSeat(_Seat):
+    """Stands for a text encoder, the one in `folder`."""
+
+    def __init__(
+        self,
+        network: Network,
+        source: Source,
+        dtype: torch.dtype,
+        folder: str = "text_encoder",
+    ) -> None:
         super().__init__(dtype)
         self._network = network
-        self.config = SimpleNamespace(**read_config(source, "text_encoder"))
+        self.config = SimpleNamespace(**read_config(source, folder))
 
-    def forward(
-        self, input_ids: torch.Tensor, **unused: object
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return hidden states ``[batch, tokens, width]`` and the pooled output."""
+    def forward(self, input_ids: torch.Tensor, **unused: object) -> Encoded:
+        """Return hidden states and the pooled output, a projected one first.
+
+        Of the inner states there are the last two, where the network gives them.
+        """
         del unused  # attention_mask, which Stable Diffusion's encoder does not use
         made = self._network({"input_ids": input_ids})
-        return (
-            made["last_hidden_state"].to(self.dtype),
-            made["pooler_output"].to(self.dtype),
+        made = {name: value.to(self.dtype) for name, value in made.items()}
+        names = ("text_embeds", "last_hidden_state", "pooler_output")
+        inner = ("penultimate_hidden_state", "last_hidden_state")
+        return Encoded(
+            outputs=tuple(made[name] for name in names if name in made),
+            hidden_states=tuple(made[name] for name in inner)
+            if inner[0] in made
+            else (),
         )
 
 
@@ -63,6 +100,11 @@ class UNetSeat(_Seat):
         self._network = network
         self._source = source
         self.config = _config(UNet2DConditionModel, source, "unet")
+        # Stable Diffusion XL's pipeline looks up how many sizes and crops there are.
+        width = self.config.projection_class_embeddings_input_dim
+        self.add_embedding = SimpleNamespace(
+            linear_1=SimpleNamespace(in_features=width)
+        )
 
     def forward(
         self,
@@ -72,6 +114,7 @@ class UNetSeat(_Seat):
         encoder_hidden_states: torch.Tensor,
         down_block_additional_residuals: Sequence[torch.Tensor] | None = None,
         mid_block_additional_residual: torch.Tensor | None = None,
+        added_cond_kwargs: Mapping[str, torch.Tensor] | None = None,
         **unused: object,
     ) -> tuple[torch.Tensor]:
         """Return the predicted noise."""
@@ -80,6 +123,7 @@ class UNetSeat(_Seat):
             "sample": sample,
             "timestep": timestep.reshape(1),
             "encoder_hidden_states": encoder_hidden_states,
+            **(added_cond_kwargs or {}),
         }
         if down_block_additional_residuals is not None:
             specs = residuals(read_config(self._source, "controlnet"))
@@ -87,6 +131,34 @@ class UNetSeat(_Seat):
             for spec, value in zip(specs, given, strict=True):
                 assert value is not None  # noqa: S101  # a pipeline gives all or none
                 feeds[spec.name] = value
+        return (self._network(feeds)["out_sample"].to(self.dtype),)
+
+
+class TransformerSeat(_Seat):
+    """Stands for the transformer of Stable Diffusion 3."""
+
+    def __init__(self, network: Network, source: Source, dtype: torch.dtype) -> None:
+        super().__init__(dtype)
+        self._network = network
+        self.config = _config(SD3Transformer2DModel, source, "transformer")
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        *,
+        timestep: torch.Tensor,
+        encoder_hidden_states: torch.Tensor,
+        pooled_projections: torch.Tensor,
+        **unused: object,
+    ) -> tuple[torch.Tensor]:
+        """Return the predicted velocity."""
+        del unused
+        feeds = {
+            "hidden_states": hidden_states,
+            "encoder_hidden_states": encoder_hidden_states,
+            "pooled_projections": pooled_projections,
+            "timestep": timestep,
+        }
         return (self._network(feeds)["out_sample"].to(self.dtype),)
 
 
@@ -172,7 +244,8 @@ class VaeSeat(_Seat):
     def decode(self, latents: torch.Tensor, **unused: object) -> tuple[torch.Tensor]:
         """Return the picture of latents that the pipeline has scaled back."""
         del unused
-        latents = latents / self._otherwise("vae_decoder")
+        shift = self.config.shift_factor or 0.0
+        latents = (latents - shift) / self._otherwise("vae_decoder") + shift
         return (self._decoder({"latent_sample": latents})["sample"].to(self.dtype),)
 
     def _otherwise(self, seat: str) -> float:

@@ -15,21 +15,27 @@ import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import product
 from pathlib import Path
 
 from harness.components import RECIPES
+from harness.components.checkpoint import read_config
+from harness.components.transformer_sd3 import CLIP_TOKENS
+from harness.e2e.mixtures import mixture_name, mixtures
 from harness.e2e.plan import (
     DENOISING,
+    FAMILIES,
     KINDS,
     MIXED,
     SCHEDULERS,
+    SD3,
+    T5_TOKENS,
     App,
     Chain,
     Control,
     Options,
     Pipeline,
     Sampling,
+    family_of,
     fitted_size,
 )
 from harness.errors import SpecError, SuiteError
@@ -82,8 +88,15 @@ def _chains(
     if not kind:
         text = f"{name!r} is no kind of pipeline; give `kind`, one of {tuple(KINDS)}."
         raise table.error(text)
+    family = FAMILIES[family_of(source)]
+    if kind not in family:
+        text = (
+            f"{kind!r} is not drawn with a {family_of(source)} checkpoint yet; "
+            f"there {'is' if len(family) == 1 else 'are'} {', '.join(family)}."
+        )
+        raise table.error(text)
     try:
-        cases = {seat: kin(seat) for seat in KINDS[kind]}
+        cases = {seat: kin(seat) for seat in family[kind]}
     except SuiteError as error:
         raise table.error(str(error)) from None
     pipeline = _pipeline(name, kind, table, source, cases)
@@ -95,7 +108,7 @@ def _chains(
         text = f"'mixed' takes two or more, got {words[0]!r} alone."
         raise table.error(text, "mixed")
     table.done()
-    chain = partial(Chain, device=cases["text_encoder"].reference)
+    chain = partial(Chain, device=next(iter(cases.values())).reference)
     for plan in planned:
         if plan.variant.name in wanted:
             yield chain(
@@ -107,12 +120,12 @@ def _chains(
                     for seat, case in cases.items()
                 ),
             )
-    for given in _mixtures(words, pipeline):
+    for given in mixtures(words, pipeline):
         yield chain(
             # Exchanging the seats of every mixture would find nothing new.
             pipeline=replace(pipeline, attribution=False),
             backend=MIXED,
-            variant=_mixture_name(pipeline, given),
+            variant=mixture_name(pipeline, given),
             seats=tuple(
                 (
                     seat,
@@ -136,32 +149,6 @@ def _seated(pipeline: Pipeline, seat: str, case: Case, plan: Planned) -> Case:
     return replace(case, variant=plan.variant, device=plan.device, samples=(sample,))
 
 
-def _mixtures(words: Sequence[str], pipeline: Pipeline) -> Iterator[dict[str, str]]:
-    """Yield who sits where, for every chain of two or more.
-
-    ControlNet and UNet are one seat here: they work in turns at every step.
-    """
-    places = [seat for seat in pipeline.seats if seat not in DENOISING]
-    places.insert(places.index("vae_decoder"), DENOISING[0])
-    for row in product(words, repeat=len(places)):
-        if len(set(row)) > 1:
-            given = dict(zip(places, row, strict=True))
-            yield {
-                seat: given[DENOISING[0] if seat in DENOISING else seat]
-                for seat in pipeline.seats
-            }
-
-
-def _mixture_name(pipeline: Pipeline, given: Mapping[str, str]) -> str:
-    """Return ``pytorch-mnn-pytorch``, in the order in which the seats work.
-
-    The variant is named where it is not fp32; ControlNet and UNet are named once.
-    """
-    seats = [seat for seat in pipeline.seats if seat != "controlnet"]
-    words = (given[seat].removesuffix("/fp32").replace("/", ".") for seat in seats)
-    return "-".join(words)
-
-
 def _sizes(pipeline: Pipeline, seat: str, component: Component) -> dict[str, int]:
     """Return the sizes that a seat's file must take, by symbol."""
     factor = vae_factor(pipeline.source)
@@ -173,6 +160,7 @@ def _sizes(pipeline: Pipeline, seat: str, component: Component) -> dict[str, int
         "batch": batch,
         "height": pipeline.height // factor,
         "width": pipeline.width // factor,
+        "text_tokens": CLIP_TOKENS + pipeline.t5_tokens,
     }
     symbols = {symbol for spec in component.inputs for symbol in spec.symbols}
     return {symbol: size for symbol, size in sizes.items() if symbol in symbols}
@@ -180,9 +168,7 @@ def _sizes(pipeline: Pipeline, seat: str, component: Component) -> dict[str, int
 
 def vae_factor(source: Source) -> int:
     """Return how many pixels a latent spans."""
-    path = source.path / "vae" / "config.json"
-    config = json.loads(path.read_text(encoding="utf-8"))
-    return int(2 ** (len(config["block_out_channels"]) - 1))
+    return int(2 ** (len(read_config(source, "vae")["block_out_channels"]) - 1))
 
 
 def _pipeline(
@@ -194,8 +180,11 @@ def _pipeline(
         text = f"there is no picture {path}."
         raise table.error(text, "image")
     control = _control(table) if kind == "controlnet" else Control()
+    family = family_of(source)
     sampling = _sampling(table, Sampling())
+    _check_flow(table, sampling, source)
     height, width = _size(table, kind, path, control, source)
+    t5_tokens = read_count(table, "t5_tokens", T5_TOKENS) if family == SD3 else 0
     steps = read_count(table, "steps", 20)
     eta = _number(table, "eta", 0.0, 0.0, 1.0)
     if eta and _scheduler_of(sampling, source) != SCHEDULERS["ddim"]:
@@ -227,6 +216,8 @@ def _pipeline(
         image=path,
         strength=strength,
         control=control,
+        family=family,
+        t5_tokens=t5_tokens,
         reader=_reader(table),
         app=_app(table.table("app"), sampling),
         attribution=table.take("attribution", bool, default=True),
@@ -272,7 +263,7 @@ def _size(
     """Return height and width of the pictures; a hint decides its own."""
     if kind == "controlnet":
         return hint_size(table, image, control.resolution)
-    factor = vae_factor(source) * 2 ** _halvings(source)
+    factor = vae_factor(source) * _stride(source)
     sizes = []
     for key in ("height", "width"):
         size = read_count(table, key)
@@ -307,11 +298,11 @@ def hint_size(table: Table, image: Path | None, resolution: int) -> tuple[int, i
         raise table.error(str(error), "resolution") from None
 
 
-def _halvings(source: Source) -> int:
-    """Return how often the UNet halves its latents."""
-    path = source.path / "unet" / "config.json"
-    config = json.loads(path.read_text(encoding="utf-8"))
-    return len(config["block_out_channels"]) - 1
+def _stride(source: Source) -> int:
+    """Return what the sides of latents must be a multiple of, for the denoiser."""
+    if family_of(source) == SD3:
+        return int(read_config(source, "transformer")["patch_size"])
+    return int(2 ** (len(read_config(source, "unet")["block_out_channels"]) - 1))
 
 
 def _number(table: Table, key: str, default: float, least: float, most: float) -> float:
@@ -345,6 +336,18 @@ def _scheduler_of(sampling: Sampling, source: Source) -> str:
     if not path.is_file():
         return SCHEDULERS["ddim"]
     return str(json.loads(path.read_text(encoding="utf-8"))["_class_name"])
+
+
+def _check_flow(table: Table, sampling: Sampling, source: Source) -> None:
+    """Refuse a scheduler that takes a velocity for noise, or noise for a velocity."""
+    name, family = _scheduler_of(sampling, source), family_of(source)
+    if name.startswith("FlowMatch") != (family == SD3):
+        what = "a velocity" if family == SD3 else "noise"
+        text = (
+            f"{name} is no scheduler for a {family} checkpoint, which predicts {what}; "
+            "leave `scheduler` out to take the one in the checkpoint's own folder."
+        )
+        raise table.error(text, *(key for key in ("scheduler",) if key in table))
 
 
 def _control(table: Table) -> Control:

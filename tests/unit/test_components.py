@@ -8,7 +8,6 @@ import torch
 from transformers import CLIPTextConfig, CLIPTextModel
 
 from harness.components import (
-    RECIPES,
     controlnet,
     describe,
     discover,
@@ -30,12 +29,15 @@ ROOT = Path(__file__).parents[2]
 DIGITS = ROOT / "fixtures" / "digits"
 FULL_SIZE = ROOT / "fixtures" / "sd15"
 SOURCE = Source(path=DIGITS, seed=0)
+XL = Source(path=ROOT / "fixtures" / "sdxl", seed=0)
+ELSEWHERE = {"text_encoder_2": XL}
+"""Recipe to a checkpoint that has what it needs, where that is not `SOURCE`."""
 # Odd halves, so that the rounding of strided convolutions shows.
 SHAPES = {"batch": 2, "height": 10, "width": 12}
 
 
-def component(name, source=SOURCE, **options):
-    return describe(name, name, source, options)
+def component(name, source=None, **options):
+    return describe(name, name, source or ELSEWHERE.get(name, SOURCE), options)
 
 
 def run(part, shapes=SHAPES, index=1, profile="realistic", attention=""):
@@ -173,7 +175,7 @@ def test_weights_that_cannot_be_trusted_are_refused(tmp_path, files, said):
         check_weights(Source(path=tmp_path), "unet")
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("name", discover(SOURCE))
 def test_an_option_that_a_recipe_has_not_is_refused(name):
     with pytest.raises(SuiteError, match="unknown option 'no_such'"):
         component(name, no_such=True)

@@ -410,7 +410,7 @@ def test_a_scaling_factor_of_the_app_is_what_its_pipeline_would_have():
 def test_stored_tokens_are_the_tokenizers_own():
     plan = pipeline(negative_prompt="blue ink", added_prompt="red ink")
     own = CLIPTokenizer.from_pretrained(DIGITS / "tokenizer")
-    stored = StoredTokens(draw_inputs(plan).ids)
+    stored = StoredTokens(draw_inputs(plan).ids["text_encoder"])
     settings = {"padding": "max_length", "truncation": True, "return_tensors": "pt"}
 
     for texts in ([*plan.texts, "blue ink"], "blue ink"):
@@ -422,7 +422,7 @@ def test_stored_tokens_are_the_tokenizers_own():
 
 def test_a_text_that_was_not_stored_has_no_tokens():
     with pytest.raises(KeyError):
-        StoredTokens(draw_inputs(pipeline()).ids)(["nine"])
+        StoredTokens(draw_inputs(pipeline()).ids["text_encoder"])(["nine"])
 
 
 # Drawing

@@ -28,6 +28,9 @@ SHAPES = {
     "tokens": 9,
     "image_tokens": 24,
 }
+OURS = {"transformer", "t5_encoder", "vae_encoder", "vae_decoder"}
+"""CLIP, which some of these checkpoints have too, has tests of its own."""
+
 SQUARE = {**SHAPES, "width": 8}
 """DiT draws no other picture."""
 
@@ -61,7 +64,7 @@ def changed(tmp_path, name, folder, **values):
 @pytest.mark.parametrize("fixture", ["sd3", "flux", "pixart", "dit"])
 def test_every_network_keeps_its_signature(fixture, profile):
     shapes = SQUARE if fixture == "dit" else SHAPES
-    for name in discover(source(fixture)):
+    for name in OURS & set(discover(source(fixture))):
         part = describe(name, name, source(fixture))
         out = run(part, drawn(part, profile, shapes=shapes))
 

@@ -1,0 +1,29 @@
+"""Pictures that recipes draw where a pipeline would be given one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+def smooth_pictures(shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+    """Return pictures ``[batch, channels, height, width]`` in [-1, 1], float32.
+
+    A few soft-edged discs on a plane: large areas, some contours.
+    """
+    import numpy as np
+
+    batch, channels, height, width = shape
+    rows, columns = np.mgrid[0 : 1 : height * 1j, 0 : 1 : width * 1j]
+    out = np.empty(shape, dtype=np.float32)
+    for item in range(batch):
+        picture = np.zeros((channels, height, width))
+        for _ in range(4):
+            row, column, radius = rng.uniform(0.15, 0.85, size=3)
+            distance = np.hypot(rows - row, columns - column) - radius / 3
+            colour = rng.uniform(-1.5, 1.5, size=(channels, 1, 1))
+            picture += colour / (1 + np.exp(40 * distance))
+        out[item] = np.tanh(picture)
+    return out
