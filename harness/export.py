@@ -254,6 +254,7 @@ def _check(
     model = onnx_ir.load(folder / MODEL)
     if (given := model.opset_imports.get("")) != settings.opset:
         raise wrong_opset(component, settings, given)
+    _refuse_squeezed(component, settings, model)
     lost = lost_weights(module, example, model)
     if lost:
         _fail(
@@ -261,6 +262,31 @@ def _check(
             f"exported file, the first is {lost[0]}. The {settings.exporter} exporter "
             "changed or dropped them; try the other exporter."
         )
+
+
+def _refuse_squeezed(
+    component: Component, settings: ExportSettings, model: onnx_ir.Model
+) -> None:
+    """Refuse a Squeeze of an axis that is not one, which no runtime takes.
+
+    PyTorch's squeeze leaves such an axis alone; dynamo translates it all the same.
+    """
+    for node in model.graph.all_nodes():
+        if node.op_type != "Squeeze" or len(node.inputs) == 1:
+            continue
+        value, axes = node.inputs[:2]
+        known = axes and onnx_ir.convenience.get_const_tensor(axes)
+        if not value or value.shape is None or known is None:
+            continue
+        sizes = [value.shape[axis] for axis in known.numpy().reshape(-1).tolist()]
+        wrong = [size for size in sizes if isinstance(size, int) and size != 1]
+        if wrong:
+            _fail(
+                f"{component.name}: the {settings.exporter} exporter writes a squeeze "
+                f"of an axis of {wrong[0]}, which changes nothing, as the operator "
+                f"Squeeze ({node.name}), which every runtime refuses. Try exporter = "
+                '"torchscript" with dynamic_axes = [], or rewrite that line.'
+            )
 
 
 def _broken(
