@@ -46,7 +46,8 @@ def bring(path: Path, kind: str, folder: Path, name: str) -> None:
     """Have `folder` hold the file at `path` as `name`, and its weights beside it.
 
     The disk is asked for a second name of the same bytes. Only where it cannot, as
-    between two file systems, are they copied.
+    between two file systems, are they copied. Runtimes read such a file; onnx refuses
+    weights with two names, so whoever uses onnx reads the one at `path`.
     """
     for beside in weight_files(path, kind):
         # An .mnn finds its weights by its own name, an ONNX file by what it says.
