@@ -39,9 +39,6 @@ def deploy(
             f"converting\t{component.name}\t{variant.backend} {variant.name}"
         )
         source = onnx.file(export_files.MODEL)
-        if component.taken and component.taken.onnx:
-            # As others have it: onnx takes the store's second name for an attack.
-            source = component.taken.onnx
         names = Names.load(onnx.path)
         if names:
             names.save(folder)

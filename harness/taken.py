@@ -40,13 +40,12 @@ def take_onnx(path: Path, network: Network, folder: Path) -> Exported:
     names = match(component, path.name, header.inputs, header.outputs)
     bring(path, "onnx", folder, MODEL)
     try:
-        # Not the store's: onnx takes a second name of a file for an attack.
-        onnx.checker.check_model(str(path))
+        onnx.checker.check_model(str(folder / MODEL))
     except (onnx.checker.ValidationError, OSError) as error:
         reason = str(error).strip().partition("\n")[0]
         msg = f"{component.name}: onnx.checker refuses {path.name}: {reason}"
         raise StageError(msg, outcome=Outcome.LOAD) from error
-    return _lined_up(path, names, network, folder)
+    return _lined_up(folder / MODEL, names, network, folder)
 
 
 def line_up_mnn(taken: Path, network: Network, folder: Path) -> Exported:
