@@ -63,7 +63,10 @@ def excerpt_of(case: Case, entry: Entry) -> Excerpt:
     """Return a stored excerpt as a case of its own."""
     meta = cast("dict[str, Any]", entry.meta)
     component = replace(
-        case.component, inputs=_specs(meta["inputs"]), outputs=_specs(meta["outputs"])
+        case.component,
+        inputs=_specs(meta["inputs"]),
+        outputs=_specs(meta["outputs"]),
+        taken=None,  # the excerpt was cut here, whoever made the whole
     )
     (sample,) = case.samples
     return Excerpt(

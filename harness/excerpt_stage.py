@@ -18,8 +18,10 @@ from harness.entry import Entry
 from harness.errors import StageError
 from harness.excerpt import Spot, known_values
 from harness.export_files import MODEL, PROBES, PROTO_LIMIT_BYTES, WEIGHTS
+from harness.feeds import fed
 from harness.isolate import report_progress
 from harness.keys import excerpt_key
+from harness.names import Names
 from harness.outcome import Outcome
 from harness.probes import load_probes, save_probes
 from harness.spec import Component
@@ -69,7 +71,11 @@ def _cut(
         msg = f"{component.name}: no value of the exported graph carries {name!r}."
         raise StageError(msg, outcome=Outcome.LOAD)
     known = known_values(probes, set(spot.shown) - {name}, component)
-    source = graph.file(MODEL)
+    fed_by = load_inputs(reading.inputs, component)
+    if file_names := Names.load(graph.path):
+        known.update((own, own) for own in file_names.own_inputs)
+        fed_by = fed(file_names, fed_by)
+    source = _source(component, graph)
     model = onnx.load(source, load_external_data=False)
     inputs_of = {
         made: list(node.input) for node in model.graph.node for made in node.output
@@ -79,10 +85,9 @@ def _cut(
         msg = f"{component.name}: {name!r} is made of constants alone."
         raise StageError(msg, outcome=Outcome.LOAD)
     trace = open_trace(reading.reference.path)
-    fed = load_inputs(reading.inputs, component)
     given = {f"given_{at}": value for at, value in enumerate(begins)}
     arrays = {
-        name: fed[value] if value in fed else trace[known[value]]
+        name: fed_by[value] if value in fed_by else trace[known[value]]
         for name, value in given.items()
     }
     expected = trace[target.name]
@@ -107,6 +112,17 @@ def _cut(
         "inputs": [[n, list(a.shape), a.dtype.name] for n, a in arrays.items()],
         "outputs": [[target.onnx, list(expected.shape), expected.dtype.name]],
     }
+
+
+def _source(component: Component, graph: Entry) -> Path:
+    """Return the ONNX file to cut from."""
+    if component.taken and component.taken.onnx is None:
+        msg = (
+            f"{component.name} is an MNN file of others, which cannot be cut; give the "
+            "ONNX file that it was converted from as `onnx`, and it can."
+        )
+        raise StageError(msg, outcome=Outcome.LOAD)
+    return graph.file(MODEL)
 
 
 def _excerpt(

@@ -175,6 +175,8 @@ def _variant_knobs(case: Case, blamed: Sequence[str]) -> Iterator[Knob]:
 
 def _export_knobs(case: Case) -> Iterator[Knob]:
     export = case.export
+    if case.component.taken:
+        return  # it is not exported here
     for exporter in EXPORTERS:
         if exporter != export.exporter:
             opset = 17 if exporter == "torchscript" else 18

@@ -48,7 +48,7 @@ def notebook(folder, path, *, seed=0, whole=False):
         torch.tensor([5]),
         torch.randn(2, *text[1:]),
     )
-    names = ("latents", "t", "text")
+    names = ["latents", "t", "text"]
     axes = {name: {0: "n"} for name in ("latents", "text", "noise")}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # notebooks use what is deprecated

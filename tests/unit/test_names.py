@@ -123,13 +123,13 @@ def given(dtype="int32", **changes):
 def test_a_lone_timestep_is_fed_as_a_scalar_of_the_files_kind():
     step = fed(laid(), given())["timestep"]
     assert isinstance(step, np.ndarray)
-    assert (step.shape, step.dtype, step.item()) == ((), np.int64, 5)
+    assert (step.shape, step.dtype.name, step.item()) == ((), "int64", 5)
 
 
 def test_one_timestep_serves_a_fixed_batch():
     inputs = (INPUTS[0], port("timestep", 2), INPUTS[2])
     step = fed(laid(inputs), given())["timestep"]
-    assert (step.tolist(), step.dtype) == ([5.0, 5.0], np.float32)
+    assert (step.tolist(), step.dtype.name) == ([5.0, 5.0], "float32")
 
 
 def test_float16_inputs_are_rounded():

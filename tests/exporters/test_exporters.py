@@ -1,0 +1,80 @@
+"""Optimum's and txtai's files, made now by the tools themselves: `tox -e exporters`."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.exporters.checkpoint import write_checkpoint
+from tests.plugin.project import Project
+
+pytestmark = pytest.mark.exporters
+HERE = Path(__file__).parent
+EXPORTED = HERE.parents[1] / "fixtures" / "exported"
+LIMIT_S = 600
+
+
+def needs(name):
+    """Skip a test without a Python that has the tool."""
+    return pytest.mark.skipif(
+        f"PARITY_{name}" not in os.environ,
+        reason=f"PARITY_{name} names no Python that has it; tox -e exporters does",
+    )
+
+
+def export(name, *words):
+    script = HERE / f"export_{name.lower()}.py"
+    done = subprocess.run(
+        [os.environ[f"PARITY_{name}"], str(script), *map(str, words)],
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    """The fixtures' suites, with files that are made now."""
+    folder = tmp_path_factory.mktemp("now") / "exported"
+    shutil.copytree(EXPORTED, folder)
+    return folder
+
+
+@needs("OPTIMUM")
+def test_optimums_files_agree_with_pytorch(exported, tmp_path):
+    shutil.rmtree(exported / "optimum")
+    checkpoint = write_checkpoint(tmp_path / "sd", older_names=True)
+    export("OPTIMUM", checkpoint, exported / "optimum")
+    ended = Project(exported).parity("run", "--store", str(tmp_path / "store"))
+    assert ended.code == 0, ended.text
+    assert ended.has("lined up by scopes, which reach 100%")
+
+
+@needs("OPTIMUM")
+def test_weights_that_optimum_did_not_know_are_found(exported, tmp_path):
+    shutil.rmtree(exported / "optimum", ignore_errors=True)
+    checkpoint = write_checkpoint(tmp_path / "sd", older_names=False)
+    export("OPTIMUM", checkpoint, exported / "optimum")
+    project = Project(exported)
+    ended = project.parity(
+        "run", "text_encoder/onnxruntime", "--store", str(tmp_path / "store")
+    )
+    assert ended.code == 1, ended.text
+    assert ended.has("parts at embeddings.token_embedding")
+
+
+@needs("TXTAI")
+def test_txtais_files_run_in_onnxruntime_and_end_in_a_finding_in_mnn(
+    exported, tmp_path
+):
+    shutil.rmtree(exported / "txtai")
+    export("TXTAI", exported / "txtai")
+    project = Project(exported / "bert")
+    ended = project.parity("run", "--store", str(tmp_path / "store"))
+    found = {one["id"]: one["outcome"] for one in project.report["verdicts"]}
+    assert found["pooling/onnxruntime/given/outputs"] == "within", ended.text
+    assert found["pooling/mnn/fp32/outputs"] == "convert"
