@@ -23,7 +23,7 @@ LAYERS = (
     ("tolerance",),
     ("entry", "isolate", "gaps", "align", "matrix", "components.*", "worst_inputs"),
     ("groups", "deployed", "hub", "backends", "e2e.plan", "e2e.attribution"),
-    ("scope", "excerpt", "e2e.mixtures"),
+    ("scope", "excerpt", "e2e.mixtures", "e2e.sampling_tables"),
     ("policy",),
     ("varied",),
     ("store", "trace", "keys", "inputs", "e2e.tables"),

@@ -523,7 +523,14 @@ class TestHub:
 
 @pytest.mark.parametrize(
     ("name", "count"),
-    [("digits", 54), ("sd15", 10), ("sdxl", 10), ("channels", 12), ("lora", 2)],
+    [
+        ("digits", 54),
+        ("sd15", 10),
+        ("sdxl", 10),
+        ("sdxl_full", 10),
+        ("channels", 12),
+        ("lora", 2),
+    ],
 )
 def test_the_fixtures_load(name, count):
     suite = load_suite(ROOT / "fixtures" / name)
