@@ -208,7 +208,7 @@ def test_the_suite_has_a_chain_of_four_seats():
     assert [seat for seat, _ in chains["text2img/mnn/fp32"].seats] == [
         *("text_encoder", "text_encoder_2", "unet", "vae_decoder"),
     ]
-    assert "text2img/mixed/mnn-onnxruntime-pytorch" in chains
+    assert "text2img/mixed/mnn-onnxruntime-mnn" in chains
 
 
 def test_a_kind_that_a_family_lacks_is_refused(tmp_path):
