@@ -29,6 +29,7 @@ from bare import verify_planted
 from harness import export_files
 from harness.convert import MODEL, convert_mnn
 from harness.isolate import Host
+from harness.spec import TensorSpec
 from harness.trace import load_inputs
 from tests.faults.catalogue import FAULTS
 from tests.faults.planting import plant
@@ -101,10 +102,10 @@ def bisected(root: Path) -> tuple[float, str, int]:
                 FUSED,
                 (),
                 folder,
-                component="cut",
+                component=replace(
+                    case.component, outputs=(TensorSpec(name=value, shape=()),)
+                ),
                 probes=(),
-                inputs=names,
-                outputs=[value],
                 native=None,
             )
             with open_session(folder / MODEL, Device(), [value]) as made:

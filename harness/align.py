@@ -14,6 +14,8 @@ never by resemblance; what no rule matches is counted as unmatched.
 ``matmul``          MNN made a 1x1 convolution of a product with constant
                     weights: ``NAME__matmul_converted``, ``[rows, n, 1, 1]``.
                     What is computed from it element by element may keep that form.
+``last axis``       MNN gives a value its new last axis, of size one, before an operator
+                    element by element where the graph does so after it.
 ``truth``           MNN holds booleans as int32: 0 and 1 are read as such.
 ``mask``            A value with numbers beyond `MASKED` masks a softmax; there
                     "far below" is all they mean, so both sides end at `MASK_END`.
@@ -177,11 +179,12 @@ def source_value(name: str) -> str:
 def same_axes(shape: Sequence[int], expected: Sequence[int]) -> tuple[int, ...] | None:
     """Return the shape to read a value in, or None if its axes are not the same.
 
-    Only the ``matmul`` rule may change a shape: ``[rows, n, 1, 1]`` holds the rows of
-    ``[..., n]`` in the same order when the sizes are equal.
+    Two rules may change a shape, and neither the order: by ``matmul``
+    ``[rows, n, 1, 1]`` holds the rows of ``[..., n]``, by ``last axis`` ``[..., n, 1]``
+    holds ``[..., n]``.
     """
     actual, wanted = tuple(shape), tuple(expected)
-    if actual == wanted:
+    if actual in {wanted, (*wanted, 1)}:
         return wanted
     if len(actual) != _CONV_AXES or not 0 < len(wanted) < _CONV_AXES:
         return None

@@ -23,12 +23,15 @@ from harness.align import (
 from harness.backends import load_backend
 from harness.compare import compare
 from harness.comparison import Comparison
+from harness.components import uses
 from harness.deployed import Deployed
 from harness.entry import Entry
 from harness.errors import StageError, StoreError
 from harness.isolate import report_progress
+from harness.names import Names, about, as_given
 from harness.outcome import Outcome
 from harness.probes import Probe, load_probes
+from harness.promises import ask_file, frozen
 from harness.report.record import LAYERS, OUTPUTS, Row
 from harness.signatures import beyond_noise, signature
 from harness.spec import Component, Device
@@ -51,36 +54,59 @@ def run_candidate(
 
     Returns:
         Fields of a `CaseRecord`: ``rows``, ``ran``, ``coverage``,
-        ``observer_max_abs``.
+        ``observer_max_abs``, ``taken``, ``contract``.
 
     Raises:
         StageError: The artifact is damaged, or the runtime refuses it or the run.
 
     """
     backend = load_backend(backend_name)
-    outputs = [spec.name for spec in component.outputs]
+    taken: dict[str, Any] | None = None
     rows: list[Row] = []
     coverage: dict[str, Any] | None = None
     observer: dict[str, float] = {}
+    contract: list[dict[str, Any]] = []
     for file in deployed:
         check_artifact(file.artifact)
         probes = load_probes(file.probes)
         path = file.artifact.file(file.model)
+        names = Names.load(path.parent)
+        has = as_given(component, names)
+        outputs = [spec.name for spec in has.outputs]
+        taken = about(names, Names.load(file.probes.parent)) if names else None
         size = f"{_mebibytes(file.artifact)} MB"
         with backend.open_session(path, device, outputs) as session:
             deployed_outputs: dict[str, Mapping[str, np.ndarray]] = {}
             for reading in file.readings:
-                report_progress(f"running\t{case}\t{size}, {reading.sample}")
                 check_artifact(reading.inputs)
                 check_artifact(reading.reference)
-                feeds = load_inputs(reading.inputs, component)
+            given = [load_inputs(r.inputs, component) for r in file.readings]
+            for reading, feeds in zip(file.readings, given, strict=True):
+                report_progress(f"running\t{case}\t{size}, {reading.sample}")
                 trace = open_trace(reading.reference.path)
-                made = session.run(feeds)
+                try:
+                    made = session.run(feeds)
+                except StageError as error:
+                    raise frozen(
+                        error,
+                        session.run,
+                        has,
+                        file.model,
+                        feeds=given,
+                        failed=feeds,
+                    ) from error
                 _check_outputs(file.model, made, outputs)
+                if len(trace.outputs) > len(outputs):  # an excerpt has no use
+                    made = {**made, **uses(component, made)}
                 rows += output_rows(
                     reading.sample, made, trace, deployed_outputs.values()
                 )
                 deployed_outputs[reading.sample] = made
+            if file.asked is not None:
+                report_progress(f"running\t{case}\t{size}, each input changed alone")
+                check_artifact(file.asked)
+                first = deployed_outputs[file.readings[0].sample]
+                contract.append(ask_file(session.run, has, given, first, file.asked))
             for reading in file.readings:
                 if not reading.layers:
                     continue
@@ -102,6 +128,8 @@ def run_candidate(
         "ran": asdict(ran),
         "coverage": coverage,
         "observer_max_abs": observer,
+        "taken": taken,
+        "contract": tuple(contract),
     }
 
 
@@ -229,7 +257,8 @@ def output_rows(
         found = compare(expected=expected, actual=actual, floor_rms=floor)
         looks = ""
         if beyond_noise(found):
-            stale = any(np.array_equal(actual, outputs[name]) for outputs in earlier)
+            others = [outputs[name] for outputs in earlier if name in outputs]
+            stale = any(np.array_equal(actual, other) for other in others)
             near = {other: trace[OUTPUT + other] for other in made if other != name}
             looks = signature(expected, actual, floor, "output", near)
             looks = STALE if stale else looks
@@ -253,7 +282,7 @@ def output_rows(
 def _gap(one: Mapping[str, np.ndarray], two: Mapping[str, np.ndarray]) -> float:
     """Return the largest difference; infinite where one side alone is not finite."""
     worst = 0.0
-    for name in one:
+    for name in two:  # what is read from outputs is beside them in the first alone
         measured = compare(expected=one[name], actual=two[name])
         if measured.nonfinite_mismatched or measured.count == 0:
             return math.inf

@@ -13,6 +13,7 @@ import click
 from harness import __version__
 from harness.commands.bench import bench
 from harness.commands.explain import explain, repro
+from harness.commands.families import families
 from harness.commands.nodes import nodes
 from harness.commands.ranges import ranges
 from harness.commands.release import baseline, diff, gate, history
@@ -36,7 +37,7 @@ def cli() -> None:
 
 
 for _command in (
-    *(run, show, report, nodes, explain, repro, ranges, tune, bench),
+    *(run, show, report, nodes, explain, repro, ranges, tune, bench, families),
     *(diff, baseline, gate, history),
     *(doctor, init, store),
 ):

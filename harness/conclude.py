@@ -172,7 +172,7 @@ def page_again(
 
     Args:
         report: The run.
-        settings: Other tolerances, if any.
+        settings: Other tolerances, if any; a baseline to hold it against, if any.
         moved_to: Where its suite is now; where it was then, if left out.
         out: Where to write; beside the run's report, if left out.
 
@@ -180,10 +180,24 @@ def page_again(
         The page's path.
 
     Raises:
-        ParityError: A suite of the run is gone or wrong, or the page cannot be written.
+        ParityError: A suite of the run is gone or wrong, there is no such baseline, or
+            the page cannot be written.
 
     """
-    verdicts, _ = judged_again(report, settings, moved_to)
+    suites = _suites_of(report, moved_to)
+    judges = {path: Judge.of(suite, settings) for path, suite in suites.items()}
+    verdicts = _verdicts(report, judges)
+    since = None
+    if settings.baseline:
+        asked = {(case, what) for _, case, what in report.asked}
+        whole = all(
+            (case, what) in asked
+            for suite in suites.values()
+            for _, case, what in asked_of(suite)
+        )
+        since = _since(
+            held_against(settings.baseline, report.path, judges, whole=whole)
+        )
     path = out or report.path.with_name(PAGE)
     found = Found(
         run=report.id,
@@ -197,6 +211,7 @@ def page_again(
         },
         folder=report.path.parent,
         required=report.required,
+        since=since,
     )
     try:
         return write_page(found, path)
@@ -259,17 +274,26 @@ def judged_again(
         ParityError: A suite of the run is gone, or wrong.
 
     """
-    notes: list[Line] = []
-    judges = {}
-    for path, files in report.suites.items():
-        suite = moved_to or _suite_of(report, path)
-        judges[path] = Judge.of(suite, settings)
-        notes += _changed(report, path, files, suite)
-    verdicts = [
+    suites = _suites_of(report, moved_to)
+    judges = {path: Judge.of(suite, settings) for path, suite in suites.items()}
+    notes = [
+        line
+        for path, files in report.suites.items()
+        for line in _changed(report, path, files, suites[path])
+    ]
+    return _verdicts(report, judges), notes
+
+
+def _verdicts(report: Report, judges: Mapping[str, Judge]) -> list[CaseVerdict]:
+    return [
         judges[suite].check(report.records[suite, case], what)
         for suite, case, what in report.asked
     ]
-    return verdicts, notes
+
+
+def _suites_of(report: Report, moved_to: Suite | None) -> dict[str, Suite]:
+    """Return a run's suites as they are today, by the path that they had then."""
+    return {path: moved_to or _suite_of(report, path) for path in report.suites}
 
 
 def _suite_of(report: Report, path: str) -> Suite:

@@ -13,12 +13,16 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+from harness.contract import Found, Sides, breach
 from harness.errors import StageError
 from harness.outcome import Outcome
 from harness.probes import Probe
+from harness.spec import Component, TensorSpec
 
 MODEL = "model.mnn"
 WEIGHTS = "model.mnn.weight"
@@ -38,7 +42,8 @@ _UNSUPPORTED = re.compile(r"These Op Not Support: (?P<ops>.+)")
 _WAY_OUT = {
     "IsNaN": (
         'Exporting with attention = "eager" in [component.{component}] avoids it: '
-        "masked scaled_dot_product_attention guards against NaN."
+        "masked scaled_dot_product_attention guards against NaN. Of a file that others "
+        'exported, whoever does it gives the model attn_implementation="eager".'
     )
 }
 _TAIL_LINES = 8
@@ -66,10 +71,8 @@ def convert_mnn(  # one conversion's whole circumstances
     flags: Sequence[str],
     folder: Path,
     *,
-    component: str,
+    component: Component,
     probes: Sequence[Probe],
-    inputs: Sequence[str],
-    outputs: Sequence[str],
     native: str | None,
 ) -> dict[str, object]:
     """Convert the ONNX file at `source` into the empty `folder`.
@@ -79,10 +82,8 @@ def convert_mnn(  # one conversion's whole circumstances
         kind: A key of `FLAGS`.
         flags: Added after the variant's own, so that they win.
         folder: Gets ``model.mnn`` and ``model.mnn.weight``.
-        component: For messages.
+        component: Whose inputs and outputs the file must have.
         probes: To say which module an unsupported operator comes from.
-        inputs: Names that the file must take.
-        outputs: Names that it must give.
         native: A native converter to use instead of the wheel's.
 
     Returns:
@@ -95,8 +96,8 @@ def convert_mnn(  # one conversion's whole circumstances
     target = folder / MODEL
     arguments = [
         "-f", "ONNX",
-        "--modelFile", str(source),
-        "--MNNModel", str(target),
+        "--modelFile", str(source.absolute()),
+        "--MNNModel", str(target.absolute()),
         "--bizCode", "parity",
         "--saveExternalData=1",
         *FLAGS[kind],
@@ -104,32 +105,38 @@ def convert_mnn(  # one conversion's whole circumstances
     ]  # fmt: skip
     log = _run_converter(arguments, native)
     if found := _UNSUPPORTED.search(log):
-        _unsupported(found["ops"], component, probes, log, source)
+        _unsupported(found["ops"], component.name, probes, log, source)
     if not target.is_file() or not target.stat().st_size:
         _fail(
-            f"{component}: the MNN converter left no file; it says: {_tail(log)}", log
+            f"{component.name}: the MNN converter left no file; it says: {_tail(log)}",
+            log,
         )
     if not (folder / WEIGHTS).is_file():  # empty, where there are no weights
-        _fail(f"{component}: the MNN converter left no {WEIGHTS} by its {MODEL}.", log)
-    _check_loads(target, component, inputs, outputs, log)
+        msg = f"{component.name}: the MNN converter left no {WEIGHTS} by its {MODEL}."
+        _fail(msg, log)
+    _check_loads(target, component, log)
     return {"arguments": [*FLAGS[kind], *flags], "converter": native or "wheel"}
 
 
 def _run_converter(arguments: Sequence[str], native: str | None) -> str:
     if native:
-        command = [native, *arguments]
+        command = [str(Path(native).absolute()), *arguments]
     else:
         program = "import sys, MNN, _tools; _tools.mnnconvert(sys.argv)"
         command = [sys.executable, "-c", program, *arguments]
-    # The caller bounds this process; the converter dies with it.
-    done = subprocess.run(  # a program that the user named, or ours
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        check=False,
-        text=True,
-        errors="replace",
-    )
+    # It keeps weights in a file of a fixed name where it is started: two of them in one
+    # folder write zeros into each other's.
+    with tempfile.TemporaryDirectory() as alone:
+        # The caller bounds this process; the converter dies with it.
+        done = subprocess.run(  # a program that the user named, or ours
+            command,
+            cwd=alone,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            check=False,
+            text=True,
+            errors="replace",
+        )
     if done.returncode < 0:
         return f"{done.stdout}\n{_signal(-done.returncode)} ended the converter"
     return done.stdout
@@ -142,32 +149,40 @@ def _signal(number: int) -> str:
         return f"signal {number}"
 
 
-def _check_loads(
-    target: Path,
-    component: str,
-    inputs: Sequence[str],
-    outputs: Sequence[str],
-    log: str,
-) -> None:
+def _check_loads(target: Path, component: Component, log: str) -> None:
     import MNN
 
     try:
         net = MNN.Interpreter(str(target))
         session = net.createSession({"backend": "CPU", "numThread": 1})
-        found_in = sorted(net.getSessionInputAll(session))
-        found_out = sorted(net.getSessionOutputAll(session))
+        sides = Sides(
+            inputs=_found(net.getSessionInputAll(session), component.inputs),
+            outputs=_found(net.getSessionOutputAll(session), ()),
+        )
     except Exception as error:  # noqa: BLE001  # MNN raises no class of its own
-        _fail(f"{component}: the converted file does not load ({error}).", log)
-    for side, promised, found in (
-        ("inputs", sorted(inputs), found_in),
-        ("outputs", sorted(outputs), found_out),
-    ):
-        if promised != found:
-            _fail(
-                f"{component}: the converted file has the {side} {found}, the exported "
-                f"one {promised}; the converter lost or renamed some.",
-                log,
-            )
+        _fail(f"{component.name}: the converted file does not load ({error}).", log)
+    # A session's sizes are those of the moment, so none is held to stay open.
+    where = "the converted file"
+    if words := breach(component, None, sides, where=where, ordered=False):
+        _fail(f"{words} The converter lost or renamed it, or changed it.", log)
+
+
+def _found(
+    tensors: Mapping[str, Any], promised: Sequence[TensorSpec]
+) -> tuple[Found, ...]:
+    """Return what a session has; MNN's integers are of 32 bits, whatever was asked."""
+    import MNN
+
+    asked = {spec.name: spec.dtype for spec in promised}
+    found = []
+    for name, tensor in tensors.items():
+        floating = tensor.getDataType() == MNN.Halide_Type_Float
+        dtype = asked.get(name, "")
+        if dtype and dtype.startswith("float") != floating:
+            dtype = "float32" if floating else "int32"
+        axes = (None,) * len(tensor.getShape()) if name in asked else None
+        found.append(Found(name=name, dtype=dtype, shape=axes))
+    return tuple(found)
 
 
 def _unsupported(

@@ -27,6 +27,7 @@ class Deployed:
         model: The file's name in it.
         probes: Path of the exported graph's probe table.
         readings: In file order.
+        asked: What PyTorch was asked about single inputs; None to ask nothing.
 
     """
 
@@ -34,3 +35,4 @@ class Deployed:
     model: str
     probes: Path
     readings: tuple[Reading, ...]
+    asked: Entry | None = None

@@ -237,8 +237,9 @@ def touch(entry: Entry) -> None:
 
 
 def _sync(path: Path) -> None:
-    # Opened for writing, as Windows wants it.
-    with path.open("rb+", buffering=0) as file:
+    # Opened for writing, as Windows wants it, unless it is somebody's who forbids that.
+    mode = "rb+" if os.access(path, os.W_OK) else "rb"
+    with path.open(mode, buffering=0) as file:
         os.fsync(file.fileno())
 
 

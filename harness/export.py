@@ -6,7 +6,7 @@ import contextlib
 import inspect
 import logging
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,9 +16,10 @@ import onnx_ir
 import torch
 
 from harness.align import link
+from harness.contract import breach
 from harness.errors import StageError
 from harness.export_files import MODEL, PROBES, PROTO_LIMIT_BYTES, WEIGHTS
-from harness.graph import graph_values, module_scope, program_value
+from harness.graph import graph_values, module_scope, program_value, sides_of
 from harness.outcome import Outcome
 from harness.probes import Probe, save_probes
 from harness.program import Program, program_of_export
@@ -46,6 +47,8 @@ def export_onnx(
     settings: ExportSettings,
     example: tuple[torch.Tensor, ...],
     folder: Path,
+    *,
+    effects: Callable[[], Mapping[str, float]] = dict,
 ) -> Exported:
     """Write ``model.onnx``, perhaps ``weights.pb``, and ``probes.json`` to `folder`.
 
@@ -55,6 +58,7 @@ def export_onnx(
         settings: Exporter, opset, open axes, attention.
         example: Inputs to trace with; sizes of open axes differ from one another.
         folder: Empty.
+        effects: Tells how much each input matters to PyTorch; asked if one is lost.
 
     Raises:
         StageError: The exporter refused, gave another opset than asked, or lost a
@@ -74,6 +78,8 @@ def export_onnx(
         except Exception as error:
             raise refusal(component, settings, error) from error
         save_probes(exported.probes, folder / PROBES)
+        if words := _broken(component, settings, folder, effects):
+            _fail(words)
         _check(module, component, settings, example, folder)
     return exported
 
@@ -87,6 +93,33 @@ def _by_dynamo(  # one signature for both exporters
     *,
     external: bool,
 ) -> Exported:
+    translated = translate(module, component, settings, example)
+    given = translated.model.opset_imports.get("")
+    if given != settings.opset:
+        raise wrong_opset(component, settings, given)
+    onnx_ir.save(
+        translated.model,
+        str(folder / MODEL),
+        external_data=WEIGHTS if external else None,
+    )
+    program = program_of_export(translated.exported_program)
+    values = graph_values(folder / MODEL, program_value)
+    probes = link(program.probes, values, program_names(translated, component))
+    return Exported(program=program, probes=tuple(probes))
+
+
+def translate(
+    module: torch.nn.Module,
+    component: Component,
+    settings: ExportSettings,
+    example: tuple[torch.Tensor, ...],
+) -> ONNXProgram:
+    """Return what the dynamo exporter makes of a module, in memory.
+
+    Raises:
+        StageError: The program changes its inputs, or returns more or less than said.
+
+    """
     translated = torch.onnx.export(
         module,
         example,
@@ -100,18 +133,7 @@ def _by_dynamo(  # one signature for both exporters
     if translated is None:  # as it is for dynamo=False alone
         raise TypeError
     _check_signature(translated, component)
-    given = translated.model.opset_imports.get("")
-    if given != settings.opset:
-        raise wrong_opset(component, settings, given)
-    onnx_ir.save(
-        translated.model,
-        str(folder / MODEL),
-        external_data=WEIGHTS if external else None,
-    )
-    program = program_of_export(translated.exported_program)
-    values = graph_values(folder / MODEL, program_value)
-    probes = link(program.probes, values, _output_names(translated, component))
-    return Exported(program=program, probes=tuple(probes))
+    return translated
 
 
 def _by_torchscript(  # one signature for both exporters
@@ -176,7 +198,7 @@ def _arguments(module: torch.nn.Module, shapes: Sequence[object]) -> tuple[objec
     """Nest `shapes` as ``forward`` takes its inputs: ``*rest`` is one argument."""
     parameters = inspect.signature(module.forward).parameters.values()
     named = [p for p in parameters if p.kind is not p.VAR_POSITIONAL]
-    if len(named) == len(list(parameters)):
+    if len(shapes) == len(named):  # an empty ``*rest`` is no argument
         return tuple(shapes)
     return (*shapes[: len(named)], tuple(shapes[len(named) :]))
 
@@ -208,7 +230,7 @@ def _check_signature(translated: ONNXProgram, component: Component) -> None:
     check_count(component, len(signature.user_outputs))
 
 
-def _output_names(translated: ONNXProgram, component: Component) -> dict[str, str]:
+def program_names(translated: ONNXProgram, component: Component) -> dict[str, str]:
     """Return the program's value behind each output, identities looked through."""
     values = translated.exported_program.graph_signature.user_outputs
     outputs = zip(values, component.outputs, strict=True)
@@ -222,7 +244,7 @@ def _check(
     example: tuple[torch.Tensor, ...],
     folder: Path,
 ) -> None:
-    """Hold the file against the checker, the contract and the module's weights."""
+    """Hold the file against the checker and the module's weights."""
     try:
         onnx.checker.check_model(str(folder / MODEL))
     except onnx.checker.ValidationError as error:
@@ -232,17 +254,6 @@ def _check(
     model = onnx_ir.load(folder / MODEL)
     if (given := model.opset_imports.get("")) != settings.opset:
         raise wrong_opset(component, settings, given)
-    for side, promised, found in (
-        ("inputs", component.inputs, model.graph.inputs),
-        ("outputs", component.outputs, model.graph.outputs),
-    ):
-        names, actual = [s.name for s in promised], [v.name for v in found]
-        if names != actual:
-            _fail(
-                f"{component.name}: the exported graph has the {side} {actual}, the "
-                f"component promises {names}. An input that the network does not use "
-                "is dropped by the exporter."
-            )
     lost = lost_weights(module, example, model)
     if lost:
         _fail(
@@ -250,6 +261,24 @@ def _check(
             f"exported file, the first is {lost[0]}. The {settings.exporter} exporter "
             "changed or dropped them; try the other exporter."
         )
+
+
+def _broken(
+    component: Component,
+    settings: ExportSettings,
+    folder: Path,
+    effects: Callable[[], Mapping[str, float]],
+) -> str:
+    """Return what the graph breaks of the component's contract; empty if nothing."""
+    sides = sides_of(folder / MODEL)
+    return breach(
+        component,
+        settings,
+        sides,
+        where="the exported graph",
+        # Costs some runs, and only who lost an input wants to know.
+        effects=effects() if len(sides.inputs) < len(component.inputs) else {},
+    )
 
 
 def _fail(message: str) -> None:

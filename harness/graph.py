@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 
 from harness.align import GraphValue
+from harness.contract import Found, Sides
 
 _NEUTRAL = {"Div": 1, "Mul": 1, "Add": 0, "Sub": 0}
 _EITHER_SIDE = ("Mul", "Add")
@@ -55,6 +56,47 @@ def graph_values(
         for name in node.output
         if name
     ]
+
+
+def sides_of(path: Path) -> Sides:
+    """Return a graph's inputs as its file states them, and outputs as they are made.
+
+    What is stated of an output is what the exporter was asked for, so its sizes are
+    inferred from the operators instead.
+    """
+    model = onnx.load(path, load_external_data=False)
+    del model.graph.value_info[:]
+    for output in model.graph.output:
+        output.type.tensor_type.ClearField("shape")
+    graph = onnx.shape_inference.infer_shapes(model).graph
+    return Sides(
+        inputs=tuple(map(_found, graph.input)), outputs=tuple(map(_found, graph.output))
+    )
+
+
+def unread_inputs(path: Path) -> list[str]:
+    """Return the inputs that no output's numbers depend on."""
+    graph = onnx.load(path, load_external_data=False).graph
+    needed = {value.name for value in graph.output}
+    for node in reversed(graph.node):
+        if needed.isdisjoint(node.output) or node.op_type in _SIZES:
+            continue
+        needed.update(node.input)
+        for attribute in node.attribute:
+            needed.update(name for inner in attribute.g.node for name in inner.input)
+    return [value.name for value in graph.input if value.name not in needed]
+
+
+def _found(value: onnx.ValueInfoProto) -> Found:
+    tensor = value.type.tensor_type
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type).name
+    if not tensor.HasField("shape"):
+        return Found(name=value.name, dtype=dtype)
+    sizes = (
+        size.dim_value if size.HasField("dim_value") else None
+        for size in tensor.shape.dim
+    )
+    return Found(name=value.name, dtype=dtype, shape=tuple(sizes))
 
 
 def program_value(node: onnx.NodeProto) -> str:

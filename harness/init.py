@@ -14,6 +14,9 @@ from typing import Final
 
 from harness.components import describe, discover, folders_of
 from harness.components.checkpoint import read_config
+from harness.components.encoder import DEPLOYED, is_encoder
+from harness.components.t5_text import t5_folder
+from harness.components.vae import factor
 from harness.e2e.plan import FAMILIES, family_of
 from harness.e2e.tables import vae_factor
 from harness.errors import SuiteError
@@ -22,6 +25,9 @@ from harness.spec import PROFILES, Source
 
 LARGE: Final = 32
 """Latents wider than this are compared layer by layer at a smaller size."""
+
+TOKENS: Final[Mapping[str, int]] = {"text_tokens": 333, "tokens": 256}
+"""Tokens of a prompt: T5's of Stable Diffusion 3, and with CLIP's what reaches it."""
 
 NEAR: Final = 2
 """Folders upwards that a checkpoint's path may go before it is given in full."""
@@ -64,8 +70,8 @@ def write_suite(checkpoint: Path, folder: Path, *, force: bool = False) -> list[
     All of them or none: they are written under other names first, and then renamed.
 
     Raises:
-        SuiteError: `checkpoint` is no diffusers folder, a file is there already and
-            `force` is not given, or the folder cannot be written to.
+        SuiteError: `checkpoint` is no folder of diffusers or transformers, a file is
+            there already and `force` is not given, or the folder cannot be written to.
 
     """
     texts = {
@@ -98,7 +104,9 @@ def suite_text(checkpoint: Path, folder: Path) -> str:
     components = [describe(name, name, source) for name in names]
     symbols = symbols_of(*components)
     size = _latent_size(source, names)
-    large = size > LARGE and "height" in symbols
+    # A transformer's positions are of one size, and so is what is exported of it.
+    large = size > LARGE and "height" in symbols and "transformer" not in names
+    encoder = is_encoder(source)
     paragraphs = [
         [
             "# What is tested, and how. `parity run` and `pytest -m parity` run it.",
@@ -110,13 +118,14 @@ def suite_text(checkpoint: Path, folder: Path) -> str:
             "]",
         ],
         _source(checkpoint, folder, names),
-        _export(symbols, large=large),
-        *_shapes(symbols, size),
+        *(_text(symbols) if encoder else [_export(symbols, large=large)]),
+        *([] if encoder else _shapes(symbols, size)),
         [
             "[inputs]",
             _line('profiles = ["realistic"]', "of a variant that names none itself"),
             _line("realistic = 4", "they step through timesteps and [[shapes]]"),
             "seed = 0",
+            _line("more_sizes = true", "open axes at three sizes each, outputs only"),
         ],
         *_backends(),
         *_variants(),
@@ -127,6 +136,7 @@ def suite_text(checkpoint: Path, folder: Path) -> str:
             _line("timeout_s = 900", "of one stage of one case"),
             _line("coverage = 0.95", "least share of computing operators to compare"),
             _line(f"jobs = {1 if large else 2}", "cases in progress at once"),
+            _line("# memory_gib = 16", "what stages may take; else what there is"),
         ],
     ]
     return "\n\n".join("\n".join(lines) for lines in paragraphs) + "\n"
@@ -181,6 +191,30 @@ def _export(symbols: Iterable[str], *, large: bool) -> list[str]:
     ]
 
 
+def _text(symbols: Iterable[str]) -> list[list[str]]:
+    """Return how encoders are deployed: one graph for every batch and length."""
+    sizes = ((3, 32), (1, 7), (2, 65))
+    return [
+        [
+            "[export]",
+            _line(f'exporter = "{DEPLOYED.exporter}"', 'or "dynamo", from opset 18 on'),
+            f"opset = {DEPLOYED.opset}",
+            f"dynamic_axes = {json.dumps(list(symbols))}",
+            "# Of the exported copy; the reference keeps its own. The default, sdpa,",
+            "# exports the operator IsNaN, which MNN does not have.",
+            f'attention = "{DEPLOYED.attention}"',
+        ],
+        *(
+            [
+                _line("[[shapes]]", "tokens of a text, cut or padded"),
+                f"batch = {batch}",
+                f"tokens = {tokens}",
+            ]
+            for batch, tokens in sizes
+        ),
+    ]
+
+
 def _shapes(symbols: Iterable[str], size: int) -> list[list[str]]:
     """Return one item and two, at sizes whose layers fit into memory."""
     spatial = [symbol for symbol in symbols if symbol != "batch"]
@@ -188,9 +222,10 @@ def _shapes(symbols: Iterable[str], size: int) -> list[list[str]]:
     # Not square, so that no axis can pass for the other.
     small = {"height": LARGE, "width": LARGE * 3 // 2} if large else {}
     one = [_line("[[shapes]]", "height and width are of the latents"), "batch = 1"]
-    one += [f"{symbol} = {small.get(symbol, size)}" for symbol in spatial]
+    tokens = {**TOKENS, "image_tokens": (size // 2) ** 2}
+    one += [f"{s} = {tokens.get(s, small.get(s, size))}" for s in spatial]
     two = [_line("[[shapes]]", "two items, which a runtime can mix up"), "batch = 2"]
-    two += [f"{symbol} = {size}" for symbol in spatial]
+    two += [f"{symbol} = {tokens.get(symbol, size)}" for symbol in spatial]
     if large:
         two.append(_line("layers = false", "outputs only: layers would take gigabytes"))
     return [one, two]
@@ -278,10 +313,12 @@ def _pipelines(source: Source, names: Collection[str], size: int) -> list[list[s
 def _latent_size(source: Source, names: Iterable[str]) -> int:
     if "unet" in names:
         return _first(read_config(source, "unet").get("sample_size"), 64)
+    if "transformer" in names:
+        config = read_config(source, "transformer")
+        return min(LARGE, _first(config.get("sample_size"), LARGE))
     if "vae_decoder" in names:
         config = read_config(source, "vae")
-        halvings = len(config["block_out_channels"]) - 1
-        return max(1, _first(config.get("sample_size"), 256) // 2**halvings)
+        return max(1, _first(config.get("sample_size"), 256) // factor(config))
     return 16
 
 
@@ -294,9 +331,12 @@ def _first(size: object, default: int) -> int:
 
 def _has_weights(checkpoint: Path, name: str) -> bool:
     # Pickles too: loading refuses them in words, and random weights would hide them.
+    folders = folders_of(name)
+    if name == "t5_encoder":  # which is in one of several
+        folders = (t5_folder(Source(path=checkpoint)),)
     return all(
         any(file.suffix != ".json" for file in (checkpoint / folder).iterdir())
-        for folder in folders_of(name)
+        for folder in folders
     )
 
 

@@ -6,6 +6,7 @@ Numpy alone, except that the realistic profile asks the component's recipe.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Final
@@ -14,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from harness.components import recipe_module
-from harness.components.checkpoint import read_config
+from harness.components.checkpoint import vocabulary
 from harness.components.controlnet import edges
 from harness.errors import SpecError
 from harness.spec import VARIED, Component, Sample, TensorSpec
@@ -107,8 +108,8 @@ def _draw(
     if sample.profile == VARIED:
         return vary(component, spec, shape, dict(sample.knobs), rng)
     if spec.draw == "tokens":
-        config = read_config(component.source, "text_encoder")
-        drawn = _tokens(shape, sample.profile, rng, vocabulary=config["vocab_size"])
+        ids = vocabulary(component.source)
+        drawn = _tokens(shape, sample.profile, rng, vocabulary=ids)
     elif spec.draw in _DRAWS:
         drawn = _DRAWS[spec.draw](shape, sample.profile, rng)
     else:
@@ -154,10 +155,13 @@ def _pixels(shape: tuple[int, ...], profile: str, rng: np.random.Generator) -> A
 
 
 def _timestep(shape: tuple[int, ...], profile: str, rng: np.random.Generator) -> Array:
-    """Return timesteps; the boundary profile's are the last and the first in turn."""
+    """Return timesteps, no two the same; boundary: from the last and the first on."""
+    items = np.arange(math.prod(shape))
     if profile == "boundary":
-        return np.resize(np.array([TIMESTEPS - 1, 0]), shape)
-    return rng.integers(0, TIMESTEPS, size=shape)
+        drawn = np.where(items % 2, items // 2, TIMESTEPS - 1 - items // 2)
+    else:
+        drawn = (rng.integers(0, TIMESTEPS, size=1) + 499 * items) % TIMESTEPS
+    return drawn.reshape(shape)
 
 
 def _tokens(
@@ -177,6 +181,32 @@ def _tokens(
     return ids
 
 
+def _mask(shape: tuple[int, ...], profile: str, rng: np.random.Generator) -> Array:
+    """Return which tokens ``[batch, tokens]`` are read: 1, and 0 for padding.
+
+    Padded on the right as most tokenizers do, on the left, not at all; item 0 of the
+    boundary profile reads its first token alone, others have holes.
+    """
+    batch, tokens = shape
+    if profile == "low-variance":
+        return np.ones(shape)
+    if profile == "boundary":
+        mask = np.ones(shape)
+        mask[:, 1::2] = 0
+        mask[0, 1:] = 0
+        return mask
+    read = np.arange(tokens) < rng.integers(1, tokens + 1, size=(batch, 1))
+    return read[:, ::-1] if profile == "large-mean" else read
+
+
+def _segments(shape: tuple[int, ...], profile: str, rng: np.random.Generator) -> Array:
+    """Return types of tokens ``[batch, tokens]``: 0, and 1 from somewhere on."""
+    batch, tokens = shape
+    if profile == "boundary":
+        return np.arange(tokens) % 2 + np.zeros((batch, 1))
+    return np.arange(tokens) >= rng.integers(0, tokens + 1, size=(batch, 1))
+
+
 _DRAWS: Final[
     Mapping[str, Callable[[tuple[int, ...], str, np.random.Generator], Array]]
 ] = MappingProxyType(
@@ -186,6 +216,8 @@ _DRAWS: Final[
         "hint": _hint,
         "timestep": _timestep,
         "sizes": _pixels,
+        "mask": _mask,
+        "segments": _segments,
     }
 )
 
@@ -214,7 +246,10 @@ def _owned(
     if drawn.dtype.kind == "f" and not np.isfinite(drawn).all():
         msg = f"{where}: {spec.name} is drawn with NaN or infinity in it."
         raise SpecError(msg)
-    if spec.shape[:1] == ("batch",):
+    # Two texts may be equally long, a pipeline's masks may be equal: other inputs tell
+    # items apart.
+    equal = {"mask", "segments", _PIPELINE}
+    if spec.shape[:1] == ("batch",) and spec.draw not in equal:
         _check_distinct(where, spec.name, drawn)
     owned = np.array(drawn, order="C", copy=True)
     owned.setflags(write=False)

@@ -46,7 +46,8 @@ class JobResult:
         value: What the function returned.
         log: What the job printed, native code included; the last MiB of it.
         wall_ns: Duration of the call, without starting the process.
-        peak_bytes: The job's largest resident set, preloaded modules included.
+        peak_bytes: The largest resident set of the job, preloaded modules included,
+            or of what it has started.
         import_log: What its modules printed when they were imported, for all jobs.
 
     """
@@ -241,5 +242,7 @@ def _peak_bytes() -> int:
         return int(psutil.Process().memory_info().peak_wset)
     import resource  # not there on Windows
 
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    # A converter runs in a process of its own.
+    whose = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    peak = max(resource.getrusage(one).ru_maxrss for one in whose)
     return peak if sys.platform == "darwin" else peak * 1024

@@ -77,7 +77,8 @@ def judge(
             layer may be (a mask, a bias); it is judged by its numbers.
         allow_nonfinite: NaN and infinities pass if they are at the same places.
         allow_constant: An output may be one value everywhere, a picture one colour.
-        allow_misread: A suite's reader may see something else in the picture.
+        allow_misread: A suite's reader may see something else in the picture; an
+            output of truths may have others, within its tolerance.
 
     """
     outcome, reason = _obstacle(comparison, allow_nonfinite=allow_nonfinite)
@@ -86,8 +87,11 @@ def judge(
             outcome, reason = _without_content(comparison.picture)
         elif is_output:
             outcome, reason = _constant(comparison)
-    if outcome is None and comparison.picture is not None and not allow_misread:
-        outcome, reason = _misread(comparison.picture)
+    if outcome is None and not allow_misread:
+        if comparison.picture is not None:
+            outcome, reason = _misread(comparison.picture)
+        elif is_output:
+            outcome, reason = _misread_truths(comparison)
     if outcome is not None:
         usage = math.inf
     else:
@@ -168,6 +172,17 @@ def _misread(picture: Picture) -> tuple[Outcome | None, str]:
     return (
         Outcome.MISREAD,
         f"read as {picture.actual_read!r}, expected {picture.expected_read!r}",
+    )
+
+
+def _misread_truths(comparison: Comparison) -> tuple[Outcome | None, str]:
+    """Judge what is either so or not, such as a ranking: no share of it may differ."""
+    if _dtype_kind(comparison.expected_dtype) != "boolean" or not comparison.max_abs:
+        return None, ""
+    wrong = round(comparison.rms**2 * comparison.count)
+    return (
+        Outcome.MISREAD,
+        f"{wrong:,} of {comparison.count:,} truths are read otherwise",
     )
 
 

@@ -20,12 +20,22 @@ from harness.digest import digest_file, digest_tree, digest_value
 from harness.e2e.plan import Pipeline
 from harness.entry import Entry
 from harness.excerpt import Spot
-from harness.spec import Component, Device, ExportSettings, Sample, Source, Variant
+from harness.spec import (
+    Component,
+    Device,
+    ExportSettings,
+    Sample,
+    Source,
+    Taken,
+    Variant,
+)
+from harness.taken_files import weight_files
 
 _CHECKPOINT_SUFFIXES = (".json", ".safetensors", ".txt", ".model")
 _EXPORT_TOOLS = ("torch", "onnx", "onnxscript", "onnx-ir", "diffusers", "transformers")
 _EXPORT_CODE = (
     "export",
+    "contract",
     "graph",
     "program",
     "align",
@@ -38,6 +48,9 @@ _OPENCV = ("opencv-python-headless", "opencv-python")
 _DRAWING_CODE = (
     *("e2e/drawing", "e2e/reference", "e2e/seats", "e2e/networks"),
     *("e2e/noise", "e2e/schedule", "e2e/hints"),
+)
+_TAKING_CODE = (
+    *("names", "lineup", "taken", "taken_mnn", "given_stage", "graph_probes"),
 )
 _REFERENCE_CODE = (*_EXPORT_CODE, "reference", "trace")
 
@@ -57,7 +70,16 @@ def inputs_key(component: Component, sample: Sample) -> dict[str, object]:
 def onnx_key(
     component: Component, settings: ExportSettings, shapes: Mapping[str, int]
 ) -> dict[str, object]:
-    """Key of an exported graph."""
+    """Key of an exported graph, or of one that others exported."""
+    if component.taken:
+        return {
+            "component": _component(component),
+            "taken": _taken(component.taken),
+            "names": dict(component.taken.names),
+            "attention": settings.attention,
+            "code": code_digest((*_EXPORT_CODE, *_TAKING_CODE)),
+            "tools": versions(_EXPORT_TOOLS),
+        }
     return {
         "component": _component(component),
         "export": asdict(settings),
@@ -80,6 +102,25 @@ def reference_key(
     }
 
 
+def asked_key(
+    component: Component, sizes: tuple[tuple[str, int], ...], device: Device
+) -> dict[str, object]:
+    """Key of what PyTorch answers when each input is changed alone."""
+    return {
+        "component": _component(component),
+        "name": component.name,
+        "sizes": dict(sizes),
+        "device": asdict(device),
+        "code": code_digest(("asking", "calls", "inputs")),
+        "tools": versions(_EXPORT_TOOLS),
+    }
+
+
+def weights_key(component: Component) -> dict[str, object]:
+    """Key of a count of weights, of networks that are drawn."""
+    return {"component": _component(component), "code": code_digest(("torch_stage",))}
+
+
 def variant_key(onnx: Entry, variant: Variant, native: str | None) -> dict[str, object]:
     """Key of a deployed file."""
     mnn = variant.backend == "mnn"
@@ -91,6 +132,42 @@ def variant_key(onnx: Entry, variant: Variant, native: str | None) -> dict[str, 
         "code": code_digest(("convert",) if mnn else ("transform",)),
         "tools": versions(("MNN",) if mnn else ("onnxruntime-gpu", "onnxruntime")),
     }
+
+
+def mnn_key(component: Component) -> dict[str, object]:
+    """Key of an ``.mnn`` file of others, as a component takes it."""
+    taken = component.taken or Taken()
+    return {
+        "file": _digest_of(taken.mnn, "mnn"),
+        "names": dict(taken.names),
+        "inputs": [asdict(spec) for spec in component.inputs],
+        "outputs": [asdict(spec) for spec in component.outputs],
+        "code": code_digest(("taken_mnn", "names")),
+        "tools": versions(("MNN",)),
+    }
+
+
+def _taken(taken: Taken) -> str:
+    """Return a digest of the file that values are lined up with."""
+    kind = "onnx" if taken.onnx else "mnn"
+    return _digest_of(taken.onnx or taken.mnn, kind)
+
+
+def _digest_of(path: Path | None, kind: str) -> str:
+    """Return one digest of a file of others and of its weights beside it.
+
+    Read once a process, unless the file changes.
+    """
+    if path is None:
+        return ""
+    names = (path.name, *weight_files(path, kind))
+    changed = tuple((path.parent / name).stat().st_mtime_ns for name in names)
+    return _digests(path.parent, names, changed)
+
+
+@functools.cache
+def _digests(folder: Path, names: tuple[str, ...], _changed: tuple[int, ...]) -> str:
+    return digest_value({name: digest_file(folder / name) for name in names})
 
 
 def excerpt_key(graph: Entry, reading: Reading, spot: Spot) -> dict[str, object]:
@@ -193,6 +270,8 @@ def contents(entry: Entry) -> str:
 @functools.cache
 def checkpoint_digest(source: Source, folders: Sequence[str]) -> str:
     """Return a digest of a checkpoint's folders; read once a process."""
+    if source.path.is_file():
+        return _digest_of(source.path, "onnx")
     trees = [
         digest_tree(source.path / folder, _CHECKPOINT_SUFFIXES) for folder in folders
     ]

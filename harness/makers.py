@@ -10,6 +10,7 @@ from dataclasses import asdict, replace
 from typing import cast
 
 from harness import export_files, keys, stages
+from harness.components import RECIPES
 from harness.convert import MODEL as MNN_MODEL
 from harness.deployed import Reading
 from harness.digest import digest_value
@@ -17,9 +18,12 @@ from harness.e2e.plan import Pipeline
 from harness.entry import Entry
 from harness.errors import StageError
 from harness.excerpt import Spot
-from harness.groups import Group, sample_groups
+from harness.forecast import extent_of, need_of, stored_weights
+from harness.groups import Group, sample_groups, smallest
+from harness.job import JobResult
 from harness.outcome import Outcome
-from harness.spec import Case, Device, Sample
+from harness.room import Need
+from harness.spec import GIVEN, Case, Component, Device, Sample
 from harness.store import Store
 from harness.workshop import Workshop
 
@@ -47,21 +51,11 @@ class Makers:
     ) -> dict[Sample, Reading]:
         """Return samples' inputs and references, making what is missing."""
         groups = sample_groups(case, samples)
+        self._take(case)
         with self.workshop.one_at_a_time(export_id(case)):
             found = self._readings(case, groups)
             if found is None:
-                result = self.workshop.job(
-                    "torch",
-                    stages.prepare,
-                    self.store.root,
-                    case.component,
-                    case.export,
-                    groups,
-                    case.reference,
-                    subject=case.component.name,
-                    label=f"{case.component.name}: export and reference",
-                    failure=Outcome.EXPORT,
-                )
+                result = self._prepare(case, groups, "export and reference")
                 if took is not None:
                     took.update(cast("dict[str, float]", result.value))
                 found = self._readings(case, groups)
@@ -70,6 +64,42 @@ class Makers:
             raise StageError(msg, outcome=Outcome.LOAD)
         return found
 
+    def _prepare(self, case: Case, groups: Sequence[Group], what: str) -> JobResult:
+        """Have PyTorch make what is missing, or the file that is its own reference."""
+        itself = case.component.recipe == GIVEN
+        samples = [sample for group in groups for sample in group.samples]
+        need = self.need(case, "torch", samples or case.samples)
+        return self.workshop.job(
+            "onnxruntime" if itself else "torch",
+            stages.prepare_given if itself else stages.prepare,
+            self.store.root,
+            case.component,
+            case.export,
+            groups,
+            case.reference,
+            subject=case.component.name,
+            label=f"{case.component.name}: {what}",
+            failure=Outcome.EXPORT,
+            need=None if itself else need,
+        )
+
+    def _take(self, case: Case) -> None:
+        """Have the store hold the ``.mnn`` file that a component takes, if it does."""
+        if case.component.taken is None or case.component.taken.mnn is None:
+            return
+        key = keys.mnn_key(case.component)
+        with self.workshop.one_at_a_time(digest_value(key)):
+            if self.store.find("mnn", key) is None:
+                self.workshop.job(
+                    "convert-mnn",
+                    stages.take_mnn,
+                    self.store.root,
+                    case.component,
+                    subject=case.component.name,
+                    label=f"{case.id}: its MNN file",
+                    failure=Outcome.LOAD,
+                )
+
     def _readings(
         self, case: Case, groups: tuple[Group, ...]
     ) -> dict[Sample, Reading] | None:
@@ -77,7 +107,11 @@ class Makers:
         readings = {}
         for group in groups:
             graph = keys.onnx_key(case.component, case.export, dict(group.shapes))
+            asked = keys.asked_key(case.component, smallest(group), case.reference)
+            itself = case.component.recipe == GIVEN
             if self.store.find("onnx", graph) is None:
+                return None
+            if not itself and self.store.find("asked", asked) is None:
                 return None
             for sample in group.samples:
                 drawn = keys.inputs_key(case.component, sample)
@@ -101,21 +135,12 @@ class Makers:
     def export(self, case: Case, took: dict[str, float] | None = None) -> Entry:
         """Return the graph that serves a case's first sample, without references."""
         group = sample_groups(case, case.samples)[0]
+        self._take(case)
         key = keys.onnx_key(case.component, case.export, dict(group.shapes))
         with self.workshop.one_at_a_time(export_id(case)):
             if self.store.find("onnx", key) is None:
-                result = self.workshop.job(
-                    "torch",
-                    stages.prepare,
-                    self.store.root,
-                    case.component,
-                    case.export,
-                    (replace(group, samples=()),),
-                    case.reference,
-                    subject=case.component.name,
-                    label=f"{case.component.name}: export",
-                    failure=Outcome.EXPORT,
-                )
+                groups = (replace(group, samples=()),)
+                result = self._prepare(case, groups, "export")
                 if took is not None:
                     took.update(cast("dict[str, float]", result.value))
         return self.found("onnx", key)
@@ -165,8 +190,10 @@ class Makers:
     ) -> tuple[Entry, str]:
         """Return the deployed file, making it if it is missing."""
         variant = case.variant
-        if variant.backend == "onnxruntime" and variant.kind == "fp32":
+        if variant.backend == "onnxruntime" and variant.kind in {"fp32", GIVEN}:
             return onnx, export_files.MODEL
+        if variant.kind == GIVEN:
+            return self.found("mnn", keys.mnn_key(case.component)), MNN_MODEL
         key = keys.variant_key(onnx, variant, self._native)
         model = MNN_MODEL if variant.backend == "mnn" else export_files.MODEL
         with self.workshop.one_at_a_time(digest_value(key)):
@@ -183,6 +210,7 @@ class Makers:
                     subject=case.component.name,
                     label=f"{case.id}: conversion",
                     failure=Outcome.CONVERT,
+                    need=self.need(case, f"convert-{variant.backend}", case.samples),
                 )
                 if took is not None:
                     took["convert"] = cast("float", result.value)
@@ -208,6 +236,37 @@ class Makers:
                 )
         return self.found("excerpt", key)
 
+    def need(self, case: Case, host: str, samples: Sequence[Sample]) -> Need | None:
+        """Return the memory that a stage of a case needs; None if it is not known."""
+        weights = self.weights(case.component)
+        if not weights or not samples:
+            return None
+        return need_of(
+            case.component, host, extent_of(case.component, samples, weights)
+        )
+
+    def weights(self, component: Component) -> int:
+        """Return the bytes of a component's weights in float32; 0 if not known."""
+        if stored := stored_weights(component):
+            return stored
+        # Somebody's own recipe may do anything when it is built; ours draw weights.
+        if component.source.seed is None or component.recipe not in RECIPES:
+            return 0
+        key = keys.weights_key(component)
+        with self.workshop.one_at_a_time(digest_value(key)):
+            entry = self.store.find("weights", key)
+            if entry is None:
+                counted = self.workshop.job(
+                    "torch",
+                    stages.weigh,
+                    component,
+                    subject=component.name,
+                    label=f"{component.name}: counting weights",
+                    failure=Outcome.EXPORT,
+                ).value
+                entry = self.store.make("weights", key, lambda _: {"bytes": counted})
+        return int(cast("int", entry.meta["bytes"]))
+
     def graph(self, case: Case, group: Group) -> Entry:
         """Return a graph that was made before.
 
@@ -217,6 +276,18 @@ class Makers:
         """
         key = keys.onnx_key(case.component, case.export, dict(group.shapes))
         return self.found("onnx", key)
+
+    def asked(self, case: Case, group: Group) -> Entry | None:
+        """Return what PyTorch was asked about single inputs; None where there is none.
+
+        Raises:
+            StageError: It is no longer there.
+
+        """
+        if case.component.recipe == GIVEN:
+            return None
+        key = keys.asked_key(case.component, smallest(group), case.reference)
+        return self.found("asked", key)
 
     def found(self, kind: str, key: Mapping[str, object]) -> Entry:
         """Return what must be in the store by now.

@@ -50,12 +50,15 @@ class Limits:
         timeout_s: Longest that one stage of one case may take.
         coverage: Least share of the reference's computing operators to compare.
         jobs: Cases in progress at once, each in processes of its own.
+        memory_gib: What stages may take together; None for what there is, 0 for
+            anything.
 
     """
 
     timeout_s: float = 900.0
     coverage: float = 0.95
     jobs: int = 2
+    memory_gib: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +70,7 @@ class Drawing:
         realistic: How many samples the realistic profile has.
         seed: Of every draw.
         where: ``path:line`` of `realistic`.
+        sizes: Whether open sizes are run at more than the suite's own.
 
     """
 
@@ -74,6 +78,7 @@ class Drawing:
     realistic: int
     seed: int
     where: str
+    sizes: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,11 +154,15 @@ def read_limits(table: Table) -> Limits:
         timeout_s=table.take("timeout_s", float, default.timeout_s),
         coverage=table.take("coverage", float, default.coverage),
         jobs=read_count(table, "jobs", default.jobs),
+        memory_gib=table.take("memory_gib", float, None),
     )
     table.done()
     if not 0.0 < limits.timeout_s < float("inf"):
         text = f"timeout_s must be more than 0 seconds, got {limits.timeout_s}."
         raise table.error(text, "timeout_s")
+    if limits.memory_gib is not None and not 0.0 <= limits.memory_gib < float("inf"):
+        text = f"memory_gib is a number of GiB from 0, got {limits.memory_gib}."
+        raise table.error(text, "memory_gib")
     if not 0.0 <= limits.coverage <= 1.0:
         text = f"coverage is a share from 0 to 1, got {limits.coverage}."
         raise table.error(text, "coverage")
@@ -167,6 +176,7 @@ def read_drawing(table: Table) -> Drawing:
         realistic=read_count(table, "realistic", 4),
         seed=table.take("seed", int, 0),
         where=table.where("realistic"),
+        sizes=table.take("more_sizes", bool, default=True),
     )
     table.done()
     return drawing

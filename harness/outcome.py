@@ -28,7 +28,7 @@ class Outcome(StrEnum):
     """A picture that is black all over, which is what NaN becomes on a screen."""
 
     MISREAD = "misread"
-    """A suite's own reader sees something else in the picture."""
+    """What is read from an output is another: a digit in a picture, a ranking."""
 
     SCHEDULE = "schedule"
     """Timesteps or sigmas differ, before any network has run."""
@@ -54,6 +54,18 @@ class Outcome(StrEnum):
     REFERENCE = "reference"
     """The reference is unsound: random, in train mode, or it changes its inputs."""
 
+    DEAD_INPUT = "dead-input"
+    """An input that matters to PyTorch has no effect in the deployed file."""
+
+    EXCHANGED = "exchanged"
+    """The deployed file takes two inputs for one another."""
+
+    UNSTEADY = "unsteady"
+    """The same inputs give another answer when the file is asked again."""
+
+    FROZEN = "frozen"
+    """A size that is to stay open is fixed in the deployed file."""
+
     EXPORT = "export"
     """PyTorch to ONNX failed."""
 
@@ -65,6 +77,9 @@ class Outcome(StrEnum):
 
     RUN = "run"
     """The runtime loaded the artifact and failed to run it."""
+
+    MEMORY = "memory"
+    """A stage is forecast to need more memory than there is; it was not started."""
 
     CRASHED = "crashed"
     """The child process died (segmentation fault, killed, out of memory)."""
@@ -105,6 +120,9 @@ _MEASURED = frozenset(
         Outcome.SHAPE,
         Outcome.DTYPE,
         Outcome.EMPTY,
+        Outcome.DEAD_INPUT,
+        Outcome.EXCHANGED,
+        Outcome.UNSTEADY,
         Outcome.GAP,
         Outcome.STALE_GAP,
     }

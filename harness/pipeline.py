@@ -45,6 +45,7 @@ class Engine:
         store: Where artifacts are kept.
         timeout_s: Limit of one stage of one case.
         jobs: Cases in progress at once.
+        memory_gib: What stages may take: None for what there is, 0 for anything.
         mnn_convert: A native converter to use, instead of one on PATH or the wheel's.
         pictures: Folder for what end-to-end cases draw.
         on_progress: Told what the stages do, from several threads.
@@ -57,13 +58,14 @@ class Engine:
         *,
         timeout_s: float,
         jobs: int = 1,
+        memory_gib: float | None = None,
         mnn_convert: str | None = None,
         pictures: Path | None = None,
         on_progress: Callable[[Progress], None] | None = None,
     ) -> None:
         self.store = store
         self._pictures = pictures
-        self._workshop = Workshop(timeout_s, on_progress)
+        self._workshop = Workshop(timeout_s, on_progress, memory_gib)
         self._makers = Makers(store, self._workshop, native_converter(mnn_convert))
         self._pool = ThreadPoolExecutor(max_workers=jobs, thread_name_prefix="parity")
 
@@ -179,6 +181,7 @@ class Engine:
                     model=model,
                     probes=onnx.file(export_files.PROBES),
                     readings=readings,
+                    asked=self._makers.asked(case, group),
                 )
             )
             made = {"onnx": _summary(onnx), case.backend: _summary(artifact)}
@@ -216,6 +219,7 @@ class Engine:
             subject=case.id,
             label=case.id,
             failure=Outcome.RUN,
+            need=self._makers.need(case, case.backend, case.samples),
         )
         took["candidate"] = result.wall_ns / 1e9
         said = f"{result.import_log}\n{result.log}"
@@ -226,6 +230,8 @@ class Engine:
             ran=measured["ran"],
             coverage=measured["coverage"],
             observer_max_abs=measured["observer_max_abs"],
+            taken=measured["taken"],
+            contract=measured["contract"],
             inputs={s.id: keys.question(case.component, s) for s in case.samples},
             took_s=took,
             peak_bytes=result.peak_bytes,

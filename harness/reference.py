@@ -16,6 +16,8 @@ import torch
 
 from harness.align import MASKED, ended
 from harness.compare import compare
+from harness.components import uses
+from harness.contract import unfreeze
 from harness.errors import StageError
 from harness.outcome import Outcome
 from harness.program import Program, as_tuple
@@ -41,7 +43,14 @@ def check_reference(
         name: torch.tensor(value, device=device) for name, value in inputs.items()
     }
     with torch.no_grad():
-        first = as_tuple(module(*tensors.values()))
+        try:
+            first = as_tuple(module(*tensors.values()))
+        except (RuntimeError, ValueError, IndexError) as error:
+            _unsound(
+                f"{component.name}: PyTorch itself cannot run with "
+                f"{_sizes(component, inputs)}: {_first_line(error)}. If the network "
+                "cannot take these sizes, correct [[shapes]] in parity.toml."
+            )
         first = tuple(value.clone() for value in first)
         for name, value in tensors.items():
             if not np.array_equal(value.cpu().numpy(), inputs[name]):
@@ -142,6 +151,8 @@ def record_reference(  # one run's whole circumstances
     writer = TraceWriter(folder)
     for spec, value in zip(component.outputs, outputs, strict=True):
         writer.add(OUTPUT + spec.name, value.cpu().numpy())
+    for name, read in _read(component, outputs).items():
+        writer.add(OUTPUT + name, read)
     tensors = tuple(torch.tensor(value, device=device) for value in inputs.values())
 
     def record(name: str, value: torch.Tensor) -> None:
@@ -150,12 +161,35 @@ def record_reference(  # one run's whole circumstances
             is_mask = floating and bool((value.abs() > MASKED).any())
             writer.add(name, value.detach().cpu().numpy(), is_mask=is_mask)
 
-    rewritten = program.run(tensors, record)
+    try:
+        rewritten = program.run(tensors, record)
+    except (RuntimeError, ValueError, IndexError) as error:
+        msg = (
+            f"{component.name}: what was exported cannot run with "
+            f"{_sizes(component, inputs)}, where the network itself can "
+            f"({_first_line(error)}), so a size is fixed in it: "
+            f"{unfreeze(list(_bound(component, inputs)))}"
+        )
+        raise StageError(msg, outcome=Outcome.FROZEN) from error
     gap = max(
         _largest_gap(one, two) for one, two in zip(outputs, rewritten, strict=True)
     )
     floors = _noise(program, tensors, writer.view(), component, rewritten)
     return {"values": writer.close(floors), "rewrite_max_abs": gap}
+
+
+def _sizes(component: Component, inputs: Mapping[str, np.ndarray]) -> str:
+    """Return ``batch = 3, height = 17``."""
+    bound = _bound(component, inputs)
+    return ", ".join(f"{symbol} = {size}" for symbol, size in bound.items())
+
+
+def _bound(component: Component, inputs: Mapping[str, np.ndarray]) -> dict[str, int]:
+    return component.sizes({name: value.shape for name, value in inputs.items()})
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0].rstrip(".") or type(error).__name__
 
 
 def _largest_gap(one: torch.Tensor, two: torch.Tensor) -> float:
@@ -182,13 +216,15 @@ def _noise(
         OUTPUT + spec.name: value.detach().cpu().numpy()
         for spec, value in zip(component.outputs, rewritten, strict=True)
     }
+    own |= {OUTPUT + name: value for name, value in _read(component, rewritten).items()}
 
     def measure(name: str, value: torch.Tensor) -> None:
-        if name not in recorded:
-            return
+        if name in recorded:
+            held(name, value.detach().cpu().numpy())
+
+    def held(name: str, double: np.ndarray) -> None:
         single = own.get(name, recorded[name])
         if single.dtype.kind == "f":
-            double = value.detach().cpu().numpy()
             if recorded.places[name].is_mask:
                 single, double = ended(single), ended(double)
             rms = compare(expected=double, actual=single).rms
@@ -199,4 +235,15 @@ def _noise(
     outputs = program.run(inputs, measure, double=True)
     for spec, value in zip(component.outputs, outputs, strict=True):
         measure(OUTPUT + spec.name, value)
+    for name, read in _read(component, outputs).items():
+        held(OUTPUT + name, read)
     return floors
+
+
+def _read(
+    component: Component, outputs: tuple[torch.Tensor, ...]
+) -> dict[str, np.ndarray]:
+    """Return what people read from the outputs, if the recipe says."""
+    named = zip(component.outputs, outputs, strict=True)
+    arrays = {spec.name: value.detach().cpu().numpy() for spec, value in named}
+    return uses(component, arrays)

@@ -138,6 +138,7 @@ class Run:
             self.store,
             timeout_s=suite.limits.timeout_s,
             jobs=settings.jobs or suite.limits.jobs,
+            memory_gib=suite.limits.memory_gib,
             mnn_convert=settings.mnn_convert or None,
             pictures=self.folder.path / PICTURES,
             on_progress=on_progress,

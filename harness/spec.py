@@ -26,6 +26,10 @@ PROFILES = (
     "large-mean",
     "boundary",
 )
+GIVEN = "given"
+"""Variant of a file that others made, as it is; and the recipe of an ONNX file that is
+its own reference."""
+
 VARIED = "varied"
 """Profile of samples that are drawn by their own `Sample.knobs`; `parity tune` makes
 them, and the worst that it finds are kept beside the suite."""
@@ -58,9 +62,9 @@ class TensorSpec:
             symbol may carry a factor, ``8*height`` or ``height/4`` (rounded up, as
             a strided convolution with padding does).
         dtype: One of `DTYPES`.
-        draw: How profiles draw it: ``tokens``, ``timestep``, ``normal``, ``image``,
-            ``hint``, ``sizes`` (in pixels), ``pipeline`` (as the recipe does, whatever
-            the profile); empty for outputs.
+        draw: How profiles draw it: ``tokens``, ``mask``, ``segments``, ``timestep``,
+            ``normal``, ``image``, ``hint``, ``sizes`` (in pixels), ``pipeline`` (as
+            the recipe does, whatever the profile); empty for outputs.
 
     """
 
@@ -119,7 +123,8 @@ class Source:
     """Where weights and configuration come from.
 
     Attributes:
-        path: A diffusers folder with ``model_index.json``.
+        path: A diffusers folder with ``model_index.json``, a folder of one network of
+            transformers, or an ONNX file.
         seed: None when the folder holds the weights; else they are drawn at random
             from this seed, zero-convolutions included.
         lora: A file of low-rank weights that is merged into networks; None for none.
@@ -134,6 +139,23 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Taken:
+    """Deployed files that others made, taken instead of exporting and converting.
+
+    Attributes:
+        onnx: An ONNX file; its external data lies where it says.
+        mnn: An ``.mnn`` file.
+        names: Pairs of the recipe's name of an input or output and the file's; empty
+            text says that the file does without that input.
+
+    """
+
+    onnx: Path | None = None
+    mnn: Path | None = None
+    names: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Component:
     """One network that is exported on its own, with a tensor-only signature.
 
@@ -144,6 +166,7 @@ class Component:
         inputs: In the order of the wrapped module's ``forward``.
         outputs: In the order it returns them.
         options: Recipe options, for example ``{"attention": "eager"}``; sorted pairs.
+        taken: Files of others that are tested; None where the harness makes them.
 
     """
 
@@ -153,6 +176,21 @@ class Component:
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     options: tuple[tuple[str, str | int | bool], ...] = ()
+    taken: Taken | None = None
+
+    def sizes(self, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
+        """Return the size of each symbol that stands alone in an input's shape.
+
+        Args:
+            shapes: Of the inputs, by name.
+
+        """
+        return {
+            size: shapes[spec.name][axis]
+            for spec in self.inputs
+            for axis, size in enumerate(spec.shape)
+            if isinstance(size, str) and symbol_of(size) == size
+        }
 
     def __post_init__(self) -> None:
         check_name("component", self.name)

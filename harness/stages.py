@@ -50,6 +50,26 @@ def prepare(
     return torch_stage.prepare(root, component, settings, groups, device)
 
 
+def prepare_given(
+    root: Path,
+    component: Component,
+    settings: ExportSettings,
+    groups: Sequence[Group],
+    device: Device,
+) -> dict[str, float]:
+    """Draw, take and record for a file that is its own reference (`onnxruntime`)."""
+    from harness import given_stage
+
+    return given_stage.prepare_given(root, component, settings, groups, device)
+
+
+def weigh(component: Component) -> int:
+    """Return the bytes of a component's weights, drawing none (`torch`)."""
+    from harness import torch_stage
+
+    return torch_stage.weigh(component)
+
+
 def deploy(
     root: Path,
     component: Component,
@@ -61,6 +81,13 @@ def deploy(
     from harness import deploy_stage
 
     return deploy_stage.deploy(root, component, variant, onnx, native)
+
+
+def take_mnn(root: Path, component: Component) -> None:
+    """Take an ``.mnn`` file that others converted (`convert-mnn`)."""
+    from harness import taken_mnn
+
+    taken_mnn.take_mnn(root, component)
 
 
 def cut_excerpt(

@@ -3,15 +3,17 @@
 It is read at every pytest collection, so it imports no numpy and no framework.
 
     components = ["unet", "vae_decoder"]     # left out: all that the checkpoint has
-    [source]                                 # `checkpoint` or `hub`; `seed`, `lora`
+    [source]                                 # `checkpoint`, `hub` or `package`; and
+                                             # perhaps `seed`, `lora`
     [export]                                 # how PyTorch becomes ONNX
     [[shapes]]                               # sizes for the symbols; one or more
-    [inputs]                                 # profiles, realistic, seed
+    [inputs]                                 # profiles, realistic, seed, more_sizes
     [backend.mnn]                            # variants, device, threads, ...
     [variant.mnn.int4-hqq]                   # from, flags, profiles
     [pipeline.text2img]                      # prompts, steps, scheduler, ...
-    [component.text_encoder]                 # export settings and recipe options
-    [limits]                                 # timeout_s, coverage, jobs
+    [component.text_encoder]                 # export settings, recipe options, or
+                                             # files of others: onnx, mnn, names
+    [limits]                                 # timeout_s, coverage, jobs, memory_gib
     [files]                                  # tolerances, known_gaps
 
 `parity init` writes one with a comment on every key.
@@ -27,12 +29,11 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from harness.components import RECIPES, describe, discover
-from harness.components.lora import read_lora
+from harness.components import RECIPES, deployed_as, describe, discover
 from harness.e2e.plan import FAMILIES, Chain, family_of
 from harness.e2e.tables import read_chains
 from harness.errors import ParityError, SuiteError
-from harness.hub import snapshot
+from harness.export_table import EXPORT_KEYS, read_export
 from harness.matrix import (
     Limits,
     Planned,
@@ -48,7 +49,16 @@ from harness.matrix import (
     samples,
     symbols_of,
 )
-from harness.spec import EXPORTERS, Case, Component, ExportSettings, Source
+from harness.sizes import with_more_sizes
+from harness.source_table import NAMED, names_checkpoint, read_source
+from harness.spec import GIVEN, Case, Component, ExportSettings, Source
+from harness.taken_tables import (
+    TAKEN_KEYS,
+    as_taken,
+    read_taken,
+    source_of_file,
+    taken_plans,
+)
 from harness.toml_file import Table, TomlFile, did_you_mean
 from harness.worst_inputs import FILE as WORST_INPUTS
 from harness.worst_inputs import with_worst
@@ -57,13 +67,10 @@ if TYPE_CHECKING:
     from _pytest.mark import ParameterSet
 
 FILE: Final = "parity.toml"
-OLDEST_OPSET: Final = 14
-ATTENTIONS: Final = ("eager", "sdpa")
 Tested = Case | Chain
 """What has an id and a record: a component's case, or a pipeline's chain."""
 
-_EXPORT_KEYS = ("exporter", "opset", "dynamic_axes", "external_data", "attention")
-_COMPONENT_KEYS = ("recipe", "variants", "shapes", *_EXPORT_KEYS)
+_COMPONENT_KEYS = ("recipe", "variants", "shapes", *EXPORT_KEYS, *TAKEN_KEYS)
 _GLOB = re.compile(r"[*?\[]")
 
 
@@ -195,10 +202,10 @@ def load_suite(path: Path) -> Suite:
     root.tables("shapes")
     root.done()
 
-    source = _source(source_table)
+    source = read_source(source_table, options)
     seats = _seats(pipelines, source)
     components = _components(root, options, source, source_table, seats)
-    export = _export(export_table, ExportSettings(), symbols_of(*components))
+    export = read_export(export_table, deployed_as(source), symbols_of(*components))
     export_table.done()
     bindings = read_bindings(root)
     check_symbols(bindings, symbols_of(*components))
@@ -214,7 +221,8 @@ def load_suite(path: Path) -> Suite:
         own = read_bindings(table)
         check_symbols(own, symbols_of(component))
         own = narrow(own or bindings, component)
-        settings = _export(table, export, symbols_of(component))
+        settings = read_export(table, export, symbols_of(component))
+        settings = as_taken(component, settings, own)
         chosen = [
             Case(
                 component=component,
@@ -224,12 +232,12 @@ def load_suite(path: Path) -> Suite:
                 samples=samples(plan.profiles, own, drawing),
                 reference=reference,
             )
-            for plan in _chosen(table, planned)
+            for plan in _chosen(table, taken_plans(table, component, planned))
         ]
         drawn = [sample for case in chosen for sample in case.samples]
         check_used(component.name, own, drawn, drawing)
         cases += chosen
-    cases = with_worst(cases, path.parent / WORST_INPUTS)
+    cases = with_worst(with_more_sizes(cases, drawing), path.parent / WORST_INPUTS)
     of = {case.component.recipe: case for case in reversed(cases)}
 
     def kin(seat: str) -> Case:
@@ -237,7 +245,7 @@ def load_suite(path: Path) -> Suite:
         if seat in of:
             return of[seat]
         component = describe(seat, seat, source)
-        settings = _export(options.table(seat), export, symbols_of(component))
+        settings = read_export(options.table(seat), export, symbols_of(component))
         return replace(cases[0], component=component, export=settings, samples=())
 
     tolerances, gaps = _files(files, path.parent)
@@ -265,38 +273,6 @@ def _meant(pattern: str, ids: Collection[str]) -> set[str]:
     return whole or {name for name in ids if sought in name}
 
 
-def _source(table: Table) -> Source:
-    checkpoint, hub = table.take("checkpoint", str, ""), table.take("hub", str, "")
-    seed, lora = table.take("seed", int, None), read_lora(table)
-    table.done()
-    if bool(checkpoint) == bool(hub):
-        got = "has both" if hub else "has neither"
-        text = f"[source] takes a `checkpoint` folder or a `hub` id; it {got}."
-        raise table.error(text)
-    if hub:
-        return Source(path=snapshot(table, hub, seed), seed=seed, **lora)
-    path = table.file.path.parent / Path(checkpoint).expanduser()
-    return Source(path=path.resolve(), seed=seed, **lora)
-
-
-def _export(
-    table: Table, base: ExportSettings, symbols: Collection[str]
-) -> ExportSettings:
-    """Read export settings where `base` fills in, open sizes kept to `symbols`."""
-    kept = tuple(symbol for symbol in base.dynamic if symbol in symbols)
-    opset = table.take("opset", int, base.opset)
-    if opset < OLDEST_OPSET:
-        text = f"opset {OLDEST_OPSET} or newer is needed, got {opset}."
-        raise table.error(text, "opset")
-    return ExportSettings(
-        exporter=table.choice("exporter", EXPORTERS, base.exporter),
-        opset=opset,
-        dynamic=read_words(table, "dynamic_axes", symbols, kept, may_be_empty=True),
-        external_data=table.take("external_data", bool, base.external_data),
-        attention=table.choice("attention", ATTENTIONS, base.attention),
-    )
-
-
 def _seats(pipelines: Table, source: Source) -> set[str]:
     """Return the components that pipelines are made of, tested alone or not."""
     # Looked at and not taken: whoever reads pipelines says what is wrong with them.
@@ -313,20 +289,21 @@ def _components(
     root: Table, tables: Table, source: Source, where: Table, seats: Collection[str]
 ) -> tuple[Component, ...]:
     """Describe the components listed, or all there are and those of one's own."""
-    own = [name for name in tables.data if "recipe" in tables.table(name)]
+    bare = not names_checkpoint(where)
+    own = [name for name in tables.data if bare or "recipe" in tables.table(name)]
     try:
-        found = discover(source)
+        found = () if bare else discover(source)
     except SuiteError as error:
         # Recipes of one's own need no diffusers folder.
         if not own or not source.path.is_dir():
-            key = "checkpoint" if "checkpoint" in where else "hub"
+            key = next(key for key in NAMED if key in where)
             raise where.error(str(error), key) from None
         found = ()
     known = dict.fromkeys((*RECIPES, *own))
     names = read_words(root, "components", known, tuple(dict.fromkeys((*found, *own))))
     for name in tables.data:
         # One that only sits in a pipeline is exported all the same.
-        seated = name in seats and set(tables.table(name).data) <= set(_EXPORT_KEYS)
+        seated = name in seats and set(tables.table(name).data) <= set(EXPORT_KEYS)
         if name not in names and not seated:
             hint = did_you_mean(name, names)
             if name in known:
@@ -336,7 +313,9 @@ def _components(
     described = []
     for index, name in enumerate(names):
         try:
-            described.append(_described(name, tables.table(name), source))
+            described.append(
+                _described(name, tables.table(name), None if bare else source)
+            )
         except ParityError as error:
             if tables.table(name).data:
                 raise
@@ -346,11 +325,14 @@ def _components(
     return tuple(described)
 
 
-def _described(name: str, table: Table, source: Source) -> Component:
+def _described(name: str, table: Table, source: Source | None) -> Component:
     recipe = table.take("recipe", str, name)
     options = _options(table)
+    taken = read_taken(table)
+    if source is None:
+        recipe, source = GIVEN, source_of_file(table, taken)
     try:
-        return describe(name, recipe, source, options)
+        return replace(describe(name, recipe, source, options), taken=taken)
     except ParityError as error:
         # Only the recipe knows its options; blame the one that it complains about.
         wrong = next((key for key in options if repr(key) in str(error)), "")

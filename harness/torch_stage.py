@@ -15,19 +15,24 @@ import numpy as np
 import torch
 
 from harness.align import wanted_values
+from harness.asking import ask_module, module_effects
 from harness.components import recipe_module
 from harness.entry import Entry
 from harness.errors import StageError
 from harness.export import Exported, export_onnx
-from harness.groups import Group
+from harness.export_files import MODEL
+from harness.graph import unread_inputs
+from harness.groups import Group, smallest
 from harness.inputs import draw
 from harness.isolate import report_progress
-from harness.keys import inputs_key, onnx_key, reference_key
+from harness.keys import asked_key, inputs_key, mnn_key, onnx_key, reference_key
+from harness.lineup import Network
 from harness.outcome import Outcome
 from harness.reference import check_mode, record_reference
 from harness.refusal import refuse_adapters
 from harness.spec import Component, Device, ExportSettings, Sample
 from harness.store import Store
+from harness.taken import line_up_mnn, take_onnx
 from harness.trace import load_inputs
 
 
@@ -53,7 +58,22 @@ def prepare(
         work.export(group)
         for sample in group.samples:
             work.reference(group, sample)
+        if group.samples:
+            work.ask(group)
     return work.took_s
+
+
+def weigh(component: Component) -> int:
+    """Return the bytes of a component's weights in float32, 0 if it does not say.
+
+    On PyTorch's meta device nothing is drawn, so that this costs no memory.
+    """
+    try:
+        with torch.device("meta"):
+            module = recipe_module(component.recipe).build(component)
+    except Exception:  # noqa: BLE001  # somebody's own code; that it fails is said later
+        return 0
+    return 4 * sum(weight.numel() for weight in module.parameters())
 
 
 def ask_device(device: Device) -> None:
@@ -108,7 +128,9 @@ class Work:
 
         def build(folder: Path) -> Mapping[str, object]:
             self._exports[group] = self._export(group, folder)
-            return {}
+            # A taken MNN file has no graph of its own here.
+            model = folder / MODEL
+            return {"unread": unread_inputs(model) if model.is_file() else []}
 
         key = onnx_key(self.component, self.settings, dict(group.shapes))
         return self._timed("onnx", key, build)
@@ -135,6 +157,18 @@ class Work:
         key = reference_key(graph, inputs, self.device, layers=sample.layers)
         return self._timed("reference", key, build)
 
+    def ask(self, group: Group) -> Entry:
+        """Return which inputs matter to the module, asking it if it is missing."""
+        sizes = smallest(group)
+
+        def build(folder: Path) -> Mapping[str, object]:
+            self._say("recording", "each input changed alone")
+            device = self.device.device
+            return ask_module(self.module, self.component, sizes, folder, device)
+
+        key = asked_key(self.component, sizes, self.device)
+        return self._timed("asked", key, build)
+
     def exported(self, group: Group) -> Exported:
         """Return a group's program; the graph may be in the store, it is not."""
         if group not in self._exports:
@@ -155,13 +189,11 @@ class Work:
         return self._module
 
     def _export(self, group: Group, folder: Path) -> Exported:
-        module = self.module
+        module = copy = self.module
         if self.settings.attention:
             # The exported copy may be rewritten; the reference never is.
             recipe = recipe_module(self.component.recipe)
-            module = recipe.build(self.component, attention=self.settings.attention)
-        how = f"opset {self.settings.opset}, {self.settings.exporter}"
-        self._say("exporting", how)
+            copy = recipe.build(self.component, attention=self.settings.attention)
         shapes = dict(group.shapes)
         traced = Sample(
             profile="unit-normal", index=0, shapes=tuple(sorted(shapes.items()))
@@ -169,7 +201,33 @@ class Work:
         example = tuple(
             torch.tensor(value) for value in draw(self.component, traced).values()
         )
-        return export_onnx(module, self.component, self.settings, example, folder)
+        taken = self.component.taken
+        if taken:
+            self._say("lining up", str(taken.onnx or taken.mnn))
+            network = Network(
+                module=module,
+                copy=copy,
+                component=self.component,
+                settings=self.settings,
+                example=example,
+            )
+            if taken.onnx:
+                return take_onnx(taken.onnx, network, folder)
+            graph = self.store.find("mnn", mnn_key(self.component))
+            if graph is None:
+                msg = f"{self.component.name}: the store lost its MNN file."
+                raise StageError(msg, outcome=Outcome.LOAD)
+            return line_up_mnn(graph.path, network, folder)
+        how = f"opset {self.settings.opset}, {self.settings.exporter}"
+        self._say("exporting", how)
+        return export_onnx(
+            copy,
+            self.component,
+            self.settings,
+            example,
+            folder,
+            effects=lambda: module_effects(module, self.component, traced.shapes),
+        )
 
     def _timed(self, kind: str, key: Mapping[str, object], build: object) -> Entry:
         found = self.store.find(kind, key)

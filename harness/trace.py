@@ -67,6 +67,11 @@ class Trace:
     def __iter__(self) -> Iterator[str]:
         return iter(self.places)
 
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Names of the outputs, and of what is read from them."""
+        return tuple(n.removeprefix(OUTPUT) for n in self if n.startswith(OUTPUT))
+
     def __getitem__(self, name: str) -> np.ndarray:
         place = self.places[name]
         end = place.offset_bytes + place.size_bytes

@@ -26,6 +26,7 @@ _QUANTIZED = ["MatMul", "Gemm"]
 convolution for signed weights, and deployments keep them in floating point."""
 
 _KEEP = "--keep="
+_PER_CHANNEL = "--per-channel"
 
 
 def transform_onnx(
@@ -34,9 +35,10 @@ def transform_onnx(
     """Write the variant `kind` of the model at `source` to `folder`.
 
     ``fp16`` converts the graph, inputs and outputs staying float32;
-    ``int8-weights`` quantizes matrix products dynamically. The one flag there is,
-    ``--keep=NAME,NAME``, leaves nodes as they are: operators by type, or nodes by
-    the name of a value that they make.
+    ``int8-weights`` quantizes matrix products dynamically. The flag
+    ``--keep=NAME,NAME`` leaves nodes as they are: operators by type, or nodes by the
+    name of a value that they make. With ``--per-channel`` each column of a quantized
+    matrix has a scale of its own.
 
     Raises:
         StageError: A flag is unknown or names nothing in the graph, or the tool left
@@ -45,13 +47,18 @@ def transform_onnx(
     """
     target = folder / MODEL
     external = _weight_bytes(source) > PROTO_LIMIT_BYTES
-    transform = _halve if kind == "fp16" else _quantize
+    per_channel = kind != "fp16" and _PER_CHANNEL in flags
+    if per_channel:
+        flags = [flag for flag in flags if flag != _PER_CHANNEL]
     logging.getLogger().setLevel(logging.ERROR)
     model = onnx.load(source)
     kept = list(_kept(model.graph, flags))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        transform(model, target, kept, external=external)
+        if kind == "fp16":
+            _halve(model, target, kept, external=external)
+        else:
+            _quantize(model, target, kept, external=external, per_channel=per_channel)
     try:
         onnx.checker.check_model(str(target))
     except (onnx.checker.ValidationError, OSError) as error:
@@ -66,7 +73,8 @@ def _kept(graph: onnx.GraphProto, flags: Sequence[str]) -> Iterator[str]:
         if not flag.startswith(_KEEP):
             msg = (
                 f"onnxruntime's variants take no flag {flag!r}; the one there is reads "
-                f"{_KEEP}NAME,NAME, operator types or values to leave as they are."
+                f"{_KEEP}NAME,NAME, operator types or values to leave as they are. Of "
+                f"int8-weights there is {_PER_CHANNEL} too."
             )
             raise StageError(msg, outcome=Outcome.CONVERT)
         for name in flag.removeprefix(_KEEP).split(","):
@@ -145,7 +153,12 @@ def _cast_to(node: onnx.NodeProto) -> int:
 
 
 def _quantize(
-    model: onnx.ModelProto, target: Path, kept: Sequence[str], *, external: bool
+    model: onnx.ModelProto,
+    target: Path,
+    kept: Sequence[str],
+    *,
+    external: bool,
+    per_channel: bool,
 ) -> None:
     # The tool transposes weights and leaves their recorded shapes as they were.
     del model.graph.value_info[:]
@@ -155,6 +168,7 @@ def _quantize(
         op_types_to_quantize=_QUANTIZED,
         nodes_to_exclude=list(kept),
         weight_type=QuantType.QInt8,
+        per_channel=per_channel,
         use_external_data_format=external,
     )
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from harness.components.checkpoint import read_config
+from harness.components.checkpoint import vocabulary
 from harness.errors import SpecError
 from harness.spec import Component, TensorSpec
 
@@ -63,6 +63,9 @@ KNOBS: Final[Mapping[str, Mapping[str, Knob]]] = MappingProxyType(
             "filled": Knob(low=0.0, high=1.0),
             "special": Knob(low=0.0, high=1.0),
         },
+        # Share of the tokens that are read, and of those of the first type.
+        "mask": {"read": Knob(low=0.0, high=1.0)},
+        "segments": {"first": Knob(low=0.0, high=1.0)},
     }
 )
 """Kind of input to its knobs."""
@@ -101,8 +104,15 @@ def vary(
             raise SpecError(msg)
         given[name] = value
     if spec.draw == "tokens":
-        vocabulary = read_config(component.source, "text_encoder")["vocab_size"]
-        drawn = _tokens(shape, rng, vocabulary=vocabulary, **given)
+        ids = vocabulary(component.source)
+        drawn = _tokens(shape, rng, vocabulary=ids, **given)
+    elif spec.draw == "mask":
+        # Items differ in length by one, and each reads a token at least.
+        read = round(given["read"] * shape[1]) - np.arange(shape[0])[:, None]
+        drawn = np.arange(shape[1]) < np.maximum(1, read)
+    elif spec.draw == "segments":
+        drawn = np.arange(shape[1]) >= round(given["first"] * shape[1])
+        drawn = np.broadcast_to(drawn, shape)
     elif spec.draw == "timestep":
         drawn = (int(given["step"]) + 499 * np.arange(shape[0] if shape else 1)) % 1000
         drawn = drawn.reshape(shape)

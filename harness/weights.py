@@ -22,17 +22,33 @@ def lost_weights(
 
     Equal by digest of the bytes; a matrix may be transposed.
     """
-    held = {_digest(data) for data in _tensors(model)}
+    held = {digest(data) for data in _tensors(model)}
     absent = []
     for name, parameter in module.named_parameters():
         array = parameter.detach().numpy()
-        if _digest(array.tobytes()) in held:
+        if digest(array.tobytes()) in held:
             continue
-        flipped = array.ndim == 2 and _digest(array.T.tobytes()) in held  # noqa: PLR2004  # a matrix
+        flipped = array.ndim == 2 and digest(array.T.tobytes()) in held  # noqa: PLR2004  # a matrix
         if not flipped:
             absent.append(name)
     due = weights_due(module, example) if absent else set()
     return [name for name in absent if name in due]
+
+
+def owners_of(module: torch.nn.Module) -> dict[bytes, frozenset[tuple[str, str]]]:
+    """Return whose parameters have each digest: pairs of module path and own name.
+
+    As they are, transposed if a matrix, and either in float16.
+    """
+    owners: dict[bytes, frozenset[tuple[str, str]]] = {}
+    for path, part in module.named_modules():
+        for name, parameter in part.named_parameters(recurse=False):
+            array = parameter.detach().cpu().numpy()
+            forms = [array, array.T] if array.ndim == 2 else [array]  # noqa: PLR2004  # a matrix
+            forms += [form.astype("float16") for form in forms]
+            for data in {digest(form.tobytes()) for form in forms}:
+                owners[data] = owners.get(data, frozenset()) | {(path, name)}
+    return owners
 
 
 def weights_due(module: torch.nn.Module, example: tuple[torch.Tensor, ...]) -> set[str]:
@@ -124,7 +140,8 @@ def _memory(value: torch.Tensor) -> int:
     return value.untyped_storage().data_ptr()
 
 
-def _digest(data: bytes) -> bytes:
+def digest(data: bytes) -> bytes:
+    """Return what equal tensors have in common."""
     return xxhash.xxh3_128_digest(data)
 
 

@@ -15,6 +15,7 @@ from harness.errors import StageError
 from harness.isolate import Host
 from harness.job import JobResult
 from harness.outcome import Outcome
+from harness.room import Need, Room
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +40,7 @@ class Workshop:
     Args:
         timeout_s: Limit of one stage.
         on_progress: Told what the stages do, from several threads.
+        memory_gib: What stages may take: None for what there is, 0 for anything.
 
     """
 
@@ -46,8 +48,10 @@ class Workshop:
         self,
         timeout_s: float,
         on_progress: Callable[[Progress], None] | None = None,
+        memory_gib: float | None = None,
     ) -> None:
         self._timeout_s = timeout_s
+        self._room = Room(memory_gib)
         self._on_progress = on_progress
         self._idle: dict[str, list[Host]] = {}
         self._all: list[Host] = []
@@ -72,6 +76,7 @@ class Workshop:
         subject: str,
         label: str,
         failure: Outcome,
+        need: Need | None = None,
     ) -> JobResult:
         """Run a stage in a child process of an idle host, or of a new one.
 
@@ -82,11 +87,24 @@ class Workshop:
             subject: What it works on, for progress.
             label: Begins every message.
             failure: Outcome of an exception that says none of its own.
+            need: Memory that it is forecast to take; None for an unknown amount.
 
         Raises:
-            ParityError: As `Host.run`.
+            ParityError: As `Host.run`, or there is too little memory.
 
         """
+        with self._room.taken(need):
+            return self._job(host_name, function, arguments, subject, label, failure)
+
+    def _job(  # noqa: PLR0917  # as `job`
+        self,
+        host_name: str,
+        function: Callable[..., object],
+        arguments: tuple[object, ...],
+        subject: str,
+        label: str,
+        failure: Outcome,
+    ) -> JobResult:
         with self._lock:
             idle = self._idle.setdefault(host_name, [])
             if self._closed:

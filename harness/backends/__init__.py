@@ -7,13 +7,15 @@ that gives a `Session`. Their words for having run elsewhere than asked are in `
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from harness.errors import StageError
+from harness.feeds import fed, read
+from harness.names import Names
 from harness.outcome import Outcome
 from harness.spec import Device
 
@@ -153,7 +155,7 @@ def load_backend(name: str) -> Backend:
     """
     try:
         module: Any = importlib.import_module(MODULES[name])
-        return cast("Backend", module)
+        return _Opener(cast("Backend", module))
     except ModuleNotFoundError as error:
         packages = " or ".join(DISTRIBUTIONS[name])
         msg = (
@@ -161,6 +163,70 @@ def load_backend(name: str) -> Backend:
             f"({error.name} is missing)."
         )
         raise StageError(msg, outcome=Outcome.UNAVAILABLE) from error
+
+
+class _Opener:
+    """A backend whose sessions speak the recipe's names, whatever the file's are."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    @contextmanager
+    def open_session(
+        self, path: Path, device: Device, outputs: Sequence[str]
+    ) -> Iterator[Session]:
+        """Load the file at `path`, by its own names if others chose them."""
+        names = Names.load(path.parent)
+        own = names.own_outputs if names else outputs
+        with self._backend.open_session(path, device, own) as session:
+            yield session if names is None else _Renamed(session, names)
+
+
+class _Renamed:
+    """A session of a file with names, kinds and scalars of its own."""
+
+    def __init__(self, session: Session, names: Names) -> None:
+        self._session = session
+        self._names = names
+
+    @property
+    def ran(self) -> Ran:
+        """What really runs it, and what was called otherwise."""
+        ran = self._session.ran
+        renamed = [
+            f"{one.given} = {one.name}"
+            for one in self._names.inputs
+            if one.given != one.name
+        ]
+        words = (("names", ", ".join(renamed)),) if renamed else ()
+        return replace(ran, detail=(*ran.detail, *words))
+
+    def run(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Run as deployed."""
+        return read(self._names, self._session.run(fed(self._names, feeds)))
+
+    def watch(
+        self,
+        feeds: Mapping[str, np.ndarray],
+        sizes: Mapping[str, int],
+        on_value: Callable[[str, np.ndarray], None],
+    ) -> dict[str, np.ndarray]:
+        """Run and hand over wanted values, by the file's names."""
+        given = fed(self._names, feeds)
+        return read(self._names, self._session.watch(given, sizes, on_value))
+
+    def isolate(
+        self,
+        feeds: Mapping[str, np.ndarray],
+        given: Mapping[str, np.ndarray],
+        on_value: Callable[[str, np.ndarray], None],
+    ) -> None:
+        """Run each watched operator on given values."""
+        self._session.isolate(fed(self._names, feeds), given, on_value)
+
+    def clock(self, feeds: Mapping[str, np.ndarray], runs: int) -> list[Spent]:
+        """Run as deployed, and return what each operator took."""
+        return self._session.clock(fed(self._names, feeds), runs)
 
 
 def check_feeds(

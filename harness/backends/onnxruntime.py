@@ -49,7 +49,10 @@ class OrtSession:
         self._device = device
         self._outputs = tuple(outputs)
         self._proto = _read(path)
-        self._inputs = tuple(value.name for value in self._proto.graph.input)
+        weights = {tensor.name for tensor in self._proto.graph.initializer}
+        self._inputs = tuple(  # older files list their weights too
+            value.name for value in self._proto.graph.input if value.name not in weights
+        )
         self._level, self._left_out = _rewrites(device.hints)
         self._deployed: ort.InferenceSession | None = self._open(path, self._level)
         self._whole: ort.InferenceSession | None = None

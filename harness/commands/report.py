@@ -21,6 +21,12 @@ from harness.commands.words import RUNS, SET, TIER
 @TIER
 @SET
 @click.option(
+    "--baseline",
+    default="",
+    metavar="NAME",
+    help="Show what is otherwise in this reviewed baseline, too.",
+)
+@click.option(
     "--out",
     type=click.Path(path_type=Path),
     help="Where to write it; beside the run's report.json when left out.",
@@ -33,7 +39,7 @@ def report(  # one option each
     out: Path | None,
     **words: Any,  # noqa: ANN401  # the settings that are plain text
 ) -> int:
-    """Write the page of RUN again, judged by other tolerances if asked."""
+    """Write the page of RUN again, judged by other tolerances if asked to."""
     from harness.conclude import page_again
     from harness.report.run_folder import load_report
     from harness.runner import Settings, near

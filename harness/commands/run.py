@@ -62,11 +62,13 @@ _ADD_PIPELINE = "add [pipeline.text2img]."
 )
 @click.option("--e2e", is_flag=True, help="Only end-to-end cases: whole pipelines.")
 @click.option("--list", "only_list", is_flag=True, help="List the cases and stop.")
+@click.option("--forecast", is_flag=True, help="Say what memory they need, and stop.")
 def run(  # one option each
     *,
     cases: tuple[str, ...],
     suite: Path,
     only_list: bool,
+    forecast: bool,
     e2e: bool,
     require: str,
     jobs: int | None,
@@ -92,6 +94,11 @@ def run(  # one option each
     if only_list:
         for case in chosen:
             click.echo(case.id)
+        return 0
+    if forecast:
+        from harness.commands.forecast import print_forecast
+
+        print_forecast(loaded, chosen, words["store"])
         return 0
     required = tuple(name for name in require.split(",") if name)
     for name in required:

@@ -1,6 +1,6 @@
-"""Recipes: how a folder of a diffusers checkpoint becomes a component.
+"""Recipes: how a checkpoint, or a folder of one, becomes a component.
 
-A recipe is a module with three functions:
+A recipe is a module with three functions, and perhaps a fourth:
 
 ``signature(source, options) -> (inputs, outputs)``
     From the configuration files alone; imports no framework.
@@ -8,6 +8,14 @@ A recipe is a module with three functions:
     The unmodified network behind a tensor-only ``forward``, float32, in eval mode.
 ``realistic(component, shapes, step, rng) -> dict[str, ndarray]``
     Inputs such as the pipeline would make; `step` counts through timesteps.
+
+and maybe one of these:
+
+``use(outputs) -> dict[str, ndarray]``
+    What people read from the outputs, such as cosines and a ranking; judged beside
+    them, and what is read as true or false must be read the same.
+``multiples(source, options) -> {symbol: number}``
+    What an open size must be a multiple of; without it, as all sizes that are given.
 """
 
 from __future__ import annotations
@@ -18,19 +26,32 @@ import traceback
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
 
+from harness.components.encoder import DEPLOYED, is_encoder, tasks_of
+from harness.components.t5_text import t5_folder
 from harness.errors import ParityError, SuiteError
-from harness.spec import Component, Source
+from harness.spec import Component, ExportSettings, Source
+
+if TYPE_CHECKING:
+    import numpy as np
 
 RECIPES = {
     "text_encoder": "harness.components.clip_text",
     "text_encoder_2": "harness.components.clip_text_2",
+    "t5_encoder": "harness.components.t5_text",
     "unet": "harness.components.unet",
     "controlnet": "harness.components.controlnet",
     "controlled_unet": "harness.components.controlled_unet",
     "transformer": "harness.components.transformer",
     "vae_encoder": "harness.components.vae_encoder",
     "vae_decoder": "harness.components.vae_decoder",
+    "given": "harness.components.given",
+    "default": "harness.components.text_default",
+    "pooling": "harness.components.text_pooling",
+    "question-answering": "harness.components.text_question_answering",
+    "text-classification": "harness.components.text_classification",
+    "zero-shot-classification": "harness.components.text_classification",
 }
 """Recipe name to module; a dotted name in a suite stands for itself."""
 
@@ -92,6 +113,21 @@ def recipe_module(name: str) -> ModuleType:
     return module
 
 
+def uses(
+    component: Component, outputs: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """Return what people read from a component's outputs, if its recipe says so."""
+    module = importlib.import_module(RECIPES.get(component.recipe, component.recipe))
+    read = getattr(module, "use", None)
+    found: dict[str, np.ndarray] = read(outputs) if callable(read) else {}
+    return found
+
+
+def deployed_as(source: Source) -> ExportSettings:
+    """Return how such a checkpoint is exported where a suite does not say."""
+    return DEPLOYED if is_encoder(source) else ExportSettings()
+
+
 def discover(source: Source) -> tuple[str, ...]:
     """Return the recipes that the checkpoint has folders for.
 
@@ -103,22 +139,29 @@ def discover(source: Source) -> tuple[str, ...]:
     if not source.path.is_dir():
         msg = f"There is no checkpoint at {source.path}: no such folder."
         raise SuiteError(msg)
+    if is_encoder(source):
+        return tasks_of(source)
     try:
         json.loads(index.read_text(encoding="utf-8"))
     except FileNotFoundError:
         msg = (
             f"{source.path} is not a diffusers checkpoint: it has no model_index.json. "
-            "Give the folder that save_pretrained() wrote."
+            "Give the folder that save_pretrained() wrote; one of a text model of "
+            "transformers has a config.json with a model_type."
         )
         raise SuiteError(msg) from None
     except ValueError as error:
         msg = f"{index} cannot be read as JSON: {error}."
         raise SuiteError(msg) from None
+    t5 = t5_folder(source)
     found = tuple(
         name
         for name, folders in _NEEDS.items()
         if all((source.path / folder / "config.json").is_file() for folder in folders)
+        and folders != (t5,)  # what CLIP's recipe reads is not there
     )
+    if t5:
+        found = ("t5_encoder", *found)
     if not found:
         folders = sorted({folder for needs in _NEEDS.values() for folder in needs})
         msg = (

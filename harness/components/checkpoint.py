@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from harness.components.lora import HOW_TO_MERGE, adapter_of, merge_lora
@@ -62,6 +63,21 @@ def read_index(source: Source) -> dict[str, Any]:
     return index
 
 
+def vocabulary(source: Source) -> int:
+    """Return how many token ids the source's text encoder knows.
+
+    Raises:
+        SuiteError: No configuration says it.
+
+    """
+    folder = "text_encoder" if (source.path / "text_encoder").is_dir() else ""
+    config = read_config(source, folder)
+    if "vocab_size" not in config:
+        msg = f"{source.path / folder / 'config.json'} has no 'vocab_size'."
+        raise SuiteError(msg)
+    return int(config["vocab_size"])
+
+
 def check_weights(source: Source, folder: str) -> None:
     """Refuse weights that are missing, pickled or truncated, before loading them.
 
@@ -109,6 +125,7 @@ def load_network(
     network: Callable[[], Any],
     *,
     attention: str = "",
+    arguments: Mapping[str, Any] = MappingProxyType({}),
 ) -> torch.nn.Module:
     """Load or draw one network in float32 and eval mode.
 
@@ -118,6 +135,7 @@ def load_network(
         network: Returns the class; called late, so that importing is late too.
         attention: ``eager`` or ``sdpa`` for classes of transformers; empty for
             the class's own choice.
+        arguments: Further ones that the class is made with.
 
     Raises:
         SuiteError: Weights are missing, pickled, truncated, or fewer than they must be.
@@ -137,6 +155,7 @@ def load_network(
             use_safetensors=True,
             output_loading_info=True,
             **keywords,
+            **arguments,
         )
         # Drawn at random otherwise, anew in each process, and only logged.
         if missing := sorted(info["missing_keys"]):
@@ -151,7 +170,8 @@ def load_network(
     if hasattr(cls, "load_config"):
         drawn = cls.from_config(cls.load_config(source.path / folder))
     else:
-        drawn = cls(cls.config_class.from_pretrained(source.path / folder, **keywords))
+        config = cls.config_class.from_pretrained(source.path / folder, **keywords)
+        drawn = cls(config, **arguments)
     _draw_zeros(drawn)
     return _finished(drawn, source, folder)
 
@@ -173,7 +193,9 @@ def _draw_zeros(module: torch.nn.Module) -> None:
     import torch
 
     for part in module.modules():
-        if isinstance(part, torch.nn.Conv2d) and not part.weight.any():
+        if not isinstance(part, torch.nn.Conv2d) or part.weight.is_meta:
+            continue
+        if not part.weight.any():
             torch.nn.init.normal_(part.weight, std=ZERO_CONV_STD)
             if part.bias is not None:
                 torch.nn.init.normal_(part.bias, std=ZERO_CONV_STD)

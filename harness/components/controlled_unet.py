@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     import torch
 
 
+multiples = unet.multiples
+
+
 def signature(
     source: Source, options: Mapping[str, str | int | bool]
 ) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:

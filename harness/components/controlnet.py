@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.components.checkpoint import load_network, option, read_config
 from harness.components.pictures import smooth_pictures
-from harness.components.unet import conditioned_inputs, denoising_inputs
+from harness.components.unet import conditioned_inputs, denoising_inputs, halvings
 from harness.spec import Component, Source, TensorSpec
 
 if TYPE_CHECKING:
@@ -54,6 +54,13 @@ def _scaled(symbol: str, depth: int) -> str:
 def hint_factor(config: Mapping[str, Any]) -> int:
     """Return how many hint pixels a latent spans: each stage after the first halves."""
     return int(2 ** (len(config["conditioning_embedding_out_channels"]) - 1))
+
+
+def multiples(
+    source: Source, options: Mapping[str, str | int | bool]
+) -> dict[str, int]:
+    """Return how often each side is halved; the UNet adds the residuals up."""
+    return halvings(read_config(source, str(options.get("folder", FOLDER))))
 
 
 def signature(

@@ -80,6 +80,9 @@ def build(source: Source) -> torch.nn.Module:
             *sizes: torch.Tensor,
         ) -> torch.Tensor:
             resolution, aspect_ratio = sizes or (None, None)
+            # The class views the mask in the latents' batch, and dynamo cannot know
+            # that the two are equal: said here, it changes nothing.
+            mask = encoder_attention_mask.expand(hidden_states.shape[0], -1)
             out: torch.Tensor = self.network(
                 hidden_states,
                 encoder_hidden_states=encoder_hidden_states,
@@ -88,7 +91,7 @@ def build(source: Source) -> torch.nn.Module:
                     "resolution": resolution,
                     "aspect_ratio": aspect_ratio,
                 },
-                encoder_attention_mask=encoder_attention_mask,
+                encoder_attention_mask=mask,
                 return_dict=False,
             )[0]
             return out

@@ -95,6 +95,19 @@ def signature(
     )
 
 
+def multiples(
+    source: Source, options: Mapping[str, str | int | bool]
+) -> dict[str, int]:
+    """Return how often each side is halved: an open one must come out even."""
+    return halvings(read_config(source, str(options.get("folder", UNET))))
+
+
+def halvings(config: Mapping[str, Any]) -> dict[str, int]:
+    """Return what a network that halves after each block but the last can take."""
+    times: int = 2 ** (len(config["block_out_channels"]) - 1)
+    return {"height": times, "width": times}
+
+
 def network() -> Any:
     """Return the class, imported late."""
     from diffusers import UNet2DConditionModel

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from harness.components.checkpoint import load_network, read_config
 from harness.errors import SuiteError
 from harness.spec import Source, TensorSpec
-from harness.toml_file import did_you_mean
 
 if TYPE_CHECKING:
     import numpy as np
@@ -33,8 +32,8 @@ def class_name(config: Mapping[str, Any]) -> str:
     name = str(config.get("_class_name", "AutoencoderKL"))
     if name not in _STAGES:
         msg = (
-            f"vae: no recipe knows the class {name!r}; "
-            f"{did_you_mean(name, tuple(_STAGES))}"
+            f"vae: no recipe knows the class {name!r}; they know "
+            f"{' and '.join(_STAGES)}."
         )
         raise SuiteError(msg)
     return name
@@ -66,9 +65,9 @@ def scaled(latents: np.ndarray, config: Mapping[str, Any]) -> np.ndarray:
     import numpy as np
 
     tiny = class_name(config) == "AutoencoderTiny"
-    factor = config.get("scaling_factor", 1.0 if tiny else 0.18215)
+    scale = config.get("scaling_factor", 1.0 if tiny else 0.18215)
     shift = config.get("shift_factor") or 0.0
-    return latents / np.float32(factor) + np.float32(shift)
+    return latents / np.float32(scale) + np.float32(shift)
 
 
 def image(config: Mapping[str, Any], name: str, channels: str) -> TensorSpec:
@@ -76,6 +75,19 @@ def image(config: Mapping[str, Any], name: str, channels: str) -> TensorSpec:
 
     ``height`` and ``width`` are latent sizes; each stage after the first halves.
     """
-    factor = 2 ** (len(config[_STAGES[class_name(config)]]) - 1)
-    shape = ("batch", config[channels], f"{factor}*height", f"{factor}*width")
+    by = factor(config)
+    shape = ("batch", config[channels], f"{by}*height", f"{by}*width")
     return TensorSpec(name=name, shape=shape, draw="image")
+
+
+def multiples(
+    source: Source, options: Mapping[str, str | int | bool]
+) -> dict[str, int]:
+    """Return nothing: a picture of any latent size will do."""
+    del source, options
+    return {}
+
+
+def factor(config: Mapping[str, Any]) -> int:
+    """Return how many pixels a latent spans."""
+    return int(2 ** (len(config[_STAGES[class_name(config)]]) - 1))

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     import torch
 
 
+multiples = vae.multiples
+
+
 def signature(
     source: Source, options: Mapping[str, str | int | bool]
 ) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:

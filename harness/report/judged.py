@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 
 from harness import gaps as known_gaps
 from harness.e2e.plan import IMAGE, MIXED
 from harness.gaps import Gap
 from harness.judge import Verdict, judge
+from harness.names import ITSELF
 from harness.outcome import Outcome
 from harness.policy import Policy
+from harness.report.contract import contract_breach
 from harness.report.drawn import picture_words
 from harness.report.record import (
     ISOLATED,
@@ -24,8 +26,11 @@ from harness.report.record import (
     CaseRecord,
     Key,
     Row,
+    coverage_share,
 )
+from harness.report.taken import NO_LAYERS, covered_of_reach, taken_words
 from harness.report.text import count, in_floors, operator
+from harness.tolerance import Tolerance
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,6 +139,11 @@ def judge_case(
     origins = tuple(judged for judged in own if not judged.verdict.passed)
     first, inputs = first_divergence(rows, failing, origins)
     found, reason = _found(record, what, rows, min_coverage)
+    breach = contract_breach(record) if what == OUTPUTS else None
+    if breach and record.failure is None:
+        # Said in place of any row: what a file is not told it cannot get right.
+        (found, reason), first, inputs = breach, None, ()
+    reason = "; ".join((reason, *taken_words(record, what)))
     applied = known_gaps.apply(gaps, f"{record.case}/{what}", found, today)
     return CaseVerdict(
         case=record.case,
@@ -153,6 +163,7 @@ def judge_case(
 
 
 def _judged(record: CaseRecord, what: str, policy: Policy) -> Iterator[JudgedRow]:
+    itself = (record.taken or {}).get("by") == ITSELF
     for row in record.rows:
         if row.what != what:
             continue
@@ -168,13 +179,20 @@ def _judged(record: CaseRecord, what: str, policy: Policy) -> Iterator[JudgedRow
             row=row,
             verdict=judge(
                 row.comparison,
-                rule.tolerance,
+                _without_floors(rule.tolerance) if itself else rule.tolerance,
                 is_output=what == OUTPUTS,
                 allow_nonfinite=rule.allow_nonfinite,
                 allow_constant=rule.allow_constant,
                 allow_misread=rule.allow_misread,
             ),
         )
+
+
+def _without_floors(tolerance: Tolerance) -> Tolerance:
+    """Return a tolerance's other bounds; one of floors alone cannot be met."""
+    if tolerance.atol is None and tolerance.sqnr_db is None:
+        return tolerance
+    return replace(tolerance, floors=None)
 
 
 def skipped(verdict: CaseVerdict, required: Collection[str]) -> bool:
@@ -194,6 +212,8 @@ def _found(
     if record.failure is not None:
         return Outcome(record.failure.outcome), record.failure.message
     if not rows:
+        if what == LAYERS and (record.taken or {}).get("by") == OUTPUTS:
+            return Outcome.COVERAGE, NO_LAYERS
         return Outcome.EMPTY, f"no {what} were compared"
     if failing := [judged for judged in rows if not judged.verdict.passed]:
         loudest = max(failing, key=lambda judged: judged.verdict.usage)
@@ -203,6 +223,8 @@ def _found(
         )
     if what == LAYERS:
         share = coverage_share(record)
+        if record.taken:  # what a file's names do not reach is no fault of a runtime
+            share = covered_of_reach(record)
         if not share >= min_coverage:
             return Outcome.COVERAGE, (
                 f"{share:.1%} of computing operators compared, at least "
@@ -210,14 +232,6 @@ def _found(
             )
     worst = max(rows, key=lambda judged: judged.verdict.usage)
     return Outcome.WITHIN, f"{_name(worst.row)}: {worst.verdict.reason}"
-
-
-def coverage_share(record: CaseRecord) -> float:
-    """Return the share of computing operators that a record's run compared."""
-    coverage = record.coverage
-    if not coverage or not coverage["computing"]:
-        return 0.0
-    return float(coverage["aligned"] / coverage["computing"])
 
 
 def _missing(record: CaseRecord) -> str:

@@ -6,8 +6,15 @@ from collections.abc import Mapping, Sequence
 
 from harness.e2e.plan import IMAGE, LATENTS
 from harness.report.drawn import CLEAN_DB, attribution_of
-from harness.report.judged import CaseVerdict, coverage_share
-from harness.report.record import LAYERS, OUTPUTS, CaseRecord, Key, labels
+from harness.report.judged import CaseVerdict
+from harness.report.record import (
+    LAYERS,
+    OUTPUTS,
+    CaseRecord,
+    Key,
+    coverage_share,
+    labels,
+)
 from harness.report.text import Line
 
 

@@ -85,10 +85,15 @@ class CaseRecord:
         coverage: Counts of computing operators aligned, fused and unmatched.
         observer_max_abs: Largest difference between outputs of the watched run and
             of the deployed one, by sample.
+        contract: Of each deployed file: what each input does alone, in PyTorch and in
+            the file; which two the file takes for one another; and how far its answers
+            to the same inputs differ.
         rewrite_max_abs: Largest difference between the module's outputs and those of
             the program made from its exportable copy, over samples.
         chain: Of an end-to-end case: who sat in which seat, how errors grow, what
             guidance does to them, and which seats they come from.
+        taken: Of a file that others made: how its values were lined up with PyTorch's,
+            outputs that it leaves out or adds, inputs that it does without.
         artifacts: Store entries used: stage to digest, size and tool versions.
         took_s: Stage to seconds; stages whose product was in the store are absent.
         peak_bytes: Largest resident set of the candidate's process.
@@ -108,8 +113,10 @@ class CaseRecord:
     inputs: Mapping[str, str] | None = None
     coverage: Mapping[str, Any] | None = None
     observer_max_abs: Mapping[str, float] | None = None
+    contract: tuple[Mapping[str, Any], ...] = ()
     rewrite_max_abs: float | None = None
     chain: Mapping[str, Any] | None = None
+    taken: Mapping[str, Any] | None = None
     artifacts: Mapping[str, Any] | None = None
     took_s: Mapping[str, float] | None = None
     peak_bytes: int = 0
@@ -161,14 +168,15 @@ class CaseRecord:
         )
         failure = Failure(**data["failure"]) if data["failure"] else None
         rest = {name: value for name, value in data.items() if name != "probes"}
-        rest |= {name: _numbers(rest[name]) for name in _MEASURES}
+        rest |= {name: _numbers(rest[name]) for name in _MEASURES if name in rest}
+        rest["contract"] = tuple(rest.get("contract", ()))
         return cls(**{**rest, "rows": rows, "failure": failure})
 
 
 _ABOUT = tuple(name for name in Row.__slots__ if name not in {"sample", "comparison"})
 _MEASURED = tuple(field.name for field in fields(Comparison))
 _WORDS = ("nan", "inf", "-inf")
-_MEASURES = ("observer_max_abs", "rewrite_max_abs", "chain")
+_MEASURES = ("observer_max_abs", "contract", "rewrite_max_abs", "chain")
 
 
 def _strict(value: object) -> Any:  # noqa: ANN401  # what JSON holds
@@ -188,6 +196,14 @@ def _numbers(value: Any) -> Any:  # noqa: ANN401  # what JSON holds
     if isinstance(value, list):
         return [_numbers(entry) for entry in value]
     return float(value) if value in _WORDS else value
+
+
+def coverage_share(record: CaseRecord) -> float:
+    """Return the share of computing operators that a record's run compared."""
+    coverage = record.coverage
+    if not coverage or not coverage["computing"]:
+        return 0.0
+    return float(coverage["aligned"] / coverage["computing"])
 
 
 def labels(records: Iterable[CaseRecord]) -> dict[Key, str]:

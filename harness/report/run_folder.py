@@ -207,6 +207,12 @@ def _report(data: Mapping[str, Any], path: Path) -> Report:
     )
 
 
+def finished_runs(runs: Path) -> list[str]:
+    """Return the names of the runs that have a report, oldest first."""
+    found = (folder for folder in runs.glob("*") if (folder / REPORT).is_file())
+    return [folder.name for folder in sorted(found, key=_age)]
+
+
 def find_run(runs: Path, name: str) -> Path:
     """Return the path of a run's report.
 
@@ -220,12 +226,10 @@ def find_run(runs: Path, name: str) -> Path:
     for folder in (named, runs / name):
         if (folder / REPORT).is_file():
             return folder / REPORT
-    finished = sorted(
-        (folder for folder in runs.glob("*") if (folder / REPORT).is_file()), key=_age
-    )
+    finished = finished_runs(runs)
     if name == LAST and finished:
-        return finished[-1] / REPORT
-    newest = ", ".join(folder.name for folder in finished[-3:]) or "none"
+        return runs / finished[-1] / REPORT
+    newest = ", ".join(finished[-3:]) or "none"
     msg = (
         f"There is no run {name!r} under {runs}; the newest are {newest}. "
         "`parity run` makes one."

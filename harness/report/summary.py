@@ -8,8 +8,18 @@ from pathlib import Path
 
 from harness.e2e.plan import LATENTS
 from harness.outcome import Outcome
-from harness.report.judged import CaseVerdict, JudgedRow, coverage_share, skipped
-from harness.report.record import LAYERS, OUTPUTS, WHATS, CaseRecord, Key, labels
+from harness.report.contract import contract_notes
+from harness.report.judged import CaseVerdict, JudgedRow, skipped
+from harness.report.record import (
+    LAYERS,
+    OUTPUTS,
+    WHATS,
+    CaseRecord,
+    Key,
+    coverage_share,
+    labels,
+)
+from harness.report.taken import taken_lines
 from harness.report.text import (
     INDENT,
     WIDTH,
@@ -79,7 +89,10 @@ def summary(
     yield from _gaps(by_case.values(), names)
     yield from _skips(left_out)
     yield from _coverage(asked, names)
+    yield from taken_lines(asked, names)
     yield from _ran(asked)
+    for note in contract_notes(asked):
+        yield from wrapped(note, indent=" ", tone="quiet")
     if bad and bad[0][0].rows:
         case = names[bad[0][0].key]
         yield Line(text=f" all layers  parity show {run} {case}", tone="quiet")

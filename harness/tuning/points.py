@@ -77,11 +77,16 @@ def is_wide(case: Case) -> bool:
 
 
 def shapes_of(cases: Sequence[Case]) -> tuple[Shapes, ...]:
-    """Return the suite's sizes; an open batch also smaller, and larger by one."""
+    """Return the sizes to draw at; an open batch also smaller, and larger by one.
+
+    Sizes that the suite finds too large to watch (``layers = false``) are left to the
+    suite's own samples, unless it has no others.
+    """
     settings = cases[0].export
     # An input that a tuning kept has a label, and may be larger than the suite asks.
-    own = (s for case in cases for s in case.samples if not s.label)
-    shapes = dict.fromkeys(sample.shapes for sample in own)
+    own = [s for case in cases for s in case.samples if not s.label]
+    watched = [sample for sample in own if sample.layers]
+    shapes = dict.fromkeys(sample.shapes for sample in watched or own)
     widest = max(dict(sizes).get("batch", 1) for sizes in shapes)
     if "batch" not in settings.dynamic:
         return tuple(shapes)

@@ -1,4 +1,4 @@
-"""Stable Diffusion 1.5 and XL at full size, weights drawn; run when named."""
+"""Networks at full size, with drawn weights; not part of the short run."""
 
 from __future__ import annotations
 
@@ -8,10 +8,14 @@ import pytest
 
 from harness.suite import load_suite
 
-SD15, SDXL = (
-    load_suite(Path(__file__).parents[2] / "fixtures" / name)
-    for name in ("sd15", "sdxl_full")
-)
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+SD15 = load_suite(FIXTURES / "sd15")
+FAMILIES = [
+    pytest.param(*check.values, id=f"{suite.name}/{check.id}")
+    for name in ("sdxl_base", "sd3_medium", "flux_width", "pixart_xl")
+    for suite in (load_suite(FIXTURES / "full_size" / name),)
+    for check in suite.checks()
+]
 
 
 @pytest.mark.parity
@@ -23,6 +27,6 @@ def test_full_size_components_compute_what_pytorch_does(check, parity):
 
 @pytest.mark.parity
 @pytest.mark.full_size
-@pytest.mark.parametrize("check", SDXL.checks())
-def test_full_size_xl_components_compute_what_pytorch_does(check, parity):
+@pytest.mark.parametrize("check", FAMILIES)
+def test_full_size_families_compute_what_pytorch_does(check, parity):
     parity.require(check)

@@ -1,6 +1,14 @@
 """--parity-baseline NAME: hold the run against a reviewed baseline too."""
 
+import json
+
 from tests.plugin.project import CASES
+
+MOVED = json.dumps("threads 2 → 1").strip('"')  # as data of the page has it
+
+
+def page_of(project):
+    return project.reports[-1].with_suffix(".html").read_text()
 
 
 def test_what_is_worse_than_the_baseline_fails_a_run_that_agrees(quick):
@@ -26,6 +34,14 @@ def test_what_is_worse_than_the_baseline_fails_a_run_that_agrees(quick):
     ):
         assert ended.code == 1, ended.text
         assert ended.has(f"INCOMPARABLE {CASES[0]}/settings threads 2 → 1")
+
+    # The page of a run that was held against none is written again with one.
+    quick.parity("run")
+    assert MOVED not in page_of(quick)
+    again = quick.parity("report", "--baseline", "kept")
+    assert again.code == 0, again.text
+    assert MOVED in page_of(quick)
+    assert quick.parity("report", "--baseline", "gone").code == 2
 
 
 def test_a_baseline_that_is_not_there_is_refused_before_anything_runs(quick):

@@ -174,6 +174,7 @@ def test_a_product_that_mnn_made_a_convolution_keeps_its_name():
         pytest.param((1, 8, 1, 1), (8,), id="one-row"),
         pytest.param((2, 3, 4, 5), (2, 3, 4, 5), id="equal"),
         pytest.param((), (), id="scalar"),
+        pytest.param((2, 3, 8, 1), (2, 3, 8), id="early-last-axis"),
     ],
 )
 def test_axes_that_are_the_same_are_read_alike(shape, expected):

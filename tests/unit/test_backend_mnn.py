@@ -28,10 +28,8 @@ def convert(source, folder):
         "fp32",
         (),
         folder,
-        component="blocks",
+        component=nets.BLOCKS,
         probes=(),
-        inputs=("image", "kind"),
-        outputs=OUTPUTS,
         native=None,
     )
 

@@ -8,7 +8,6 @@ import torch
 from transformers import CLIPTextConfig, CLIPTextModel
 
 from harness.components import (
-    RECIPES,
     controlnet,
     describe,
     discover,
@@ -176,7 +175,7 @@ def test_weights_that_cannot_be_trusted_are_refused(tmp_path, files, said):
         check_weights(Source(path=tmp_path), "unet")
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("name", discover(SOURCE))
 def test_an_option_that_a_recipe_has_not_is_refused(name):
     with pytest.raises(SuiteError, match="unknown option 'no_such'"):
         component(name, no_such=True)

@@ -17,7 +17,7 @@ from harness.spec import Sample, Source
 from tests.unit.nets import DIGITS
 
 XL = Source(path=Path(__file__).parents[2] / "fixtures" / "sdxl", seed=0)
-FULL_SIZE = Path(__file__).parents[2] / "fixtures" / "sdxl_full"
+FULL_SIZE = Path(__file__).parents[2] / "fixtures" / "full_size" / "sdxl_base"
 SHAPES = {"batch": 2, "height": 8, "width": 12}
 
 

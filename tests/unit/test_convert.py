@@ -2,6 +2,7 @@
 
 import shutil
 import sys
+from dataclasses import replace
 from importlib.metadata import distributions
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from harness.export_files import MODEL as ONNX
 from harness.export_files import PROBES
 from harness.outcome import Outcome
 from harness.probes import load_probes
-from harness.spec import Device
+from harness.spec import Device, TensorSpec
 from tests.unit import nets
 
 # Of the largest output, for weights of the order of a tenth.
@@ -28,6 +29,7 @@ ALLOWED = {
     "fused": 1.0,  # MNN 3.6.1's attention operator computes something else here
     "deploy": 5e-3,
 }
+OTHER = TensorSpec(name="other", shape=())
 NATIVE = f"""#!{sys.executable}
 import sys, MNN, _tools
 print("the native one")
@@ -37,10 +39,8 @@ _tools.mnnconvert(sys.argv)
 
 def convert(source, folder, kind="fp32", flags=(), native=None, **changes):
     arguments = {
-        "component": "blocks",
+        "component": nets.BLOCKS,
         "probes": load_probes(source.parent / PROBES),
-        "inputs": ("image", "kind"),
-        "outputs": ("map", "pooled"),
         **changes,
     }
     return convert_mnn(source, kind, flags, folder, native=native, **arguments)
@@ -144,12 +144,16 @@ def failed(job, *arguments, **keywords) -> StageError:
 
 @pytest.mark.parametrize(
     ("change", "side"),
-    [({"inputs": ("image",)}, "inputs"), ({"outputs": ("map", "other")}, "outputs")],
+    [
+        ({"inputs": nets.BLOCKS.inputs[:1]}, "inputs"),
+        ({"outputs": (*nets.BLOCKS.outputs, OTHER)}, "outputs"),
+    ],
 )
 def test_other_inputs_or_outputs_than_promised_are_named(
     tmp_path, source, job, change, side
 ):
-    error = failed(job, source, tmp_path, **change)
+    promised = replace(nets.BLOCKS, **change)
+    error = failed(job, source, tmp_path, component=promised)
 
     assert f"the converted file has the {side}" in str(error)
 

@@ -14,6 +14,7 @@ from harness.suite import load_suite
 
 ROOT = Path(__file__).parents[2]
 DIGITS = ROOT / "fixtures" / "digits"
+FAMILIES = ROOT / "fixtures"
 FULL_SIZE = ROOT / "fixtures" / "sd15"
 
 
@@ -80,6 +81,19 @@ def test_configurations_alone_get_a_seed_and_large_ones_smaller_layers(tmp_path)
     assert dict(samples[0].shapes) == {"batch": 1, "height": 32, "width": 48}
     assert dict(samples[1].shapes) == {"batch": 2, "height": 64, "width": 64}
     assert [samples[0].layers, samples[1].layers] == [True, False]
+
+
+@pytest.mark.parametrize("family", ["sd3", "flux", "pixart", "dit"])
+def test_a_transformer_gets_a_suite_with_every_size(family, tmp_path):
+    write_suite(FAMILIES / family, tmp_path)
+    suite = load_suite(tmp_path)
+
+    assert "transformer" in [component.name for component in suite.components]
+    assert suite.source.seed == 0
+    for case in suite.cases:
+        for sample in case.samples:
+            for spec in case.component.inputs:
+                assert min(spec.bind(dict(sample.shapes)), default=1) > 0
 
 
 def test_a_text_encoder_alone_is_enough(tmp_path):

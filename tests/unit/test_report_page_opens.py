@@ -162,3 +162,24 @@ def test_hovering_names_module_operator_shape_and_source_line(browser, large):
         assert text.startswith("down_blocks.")
         assert "conv2d · 2×8 · diffusers/models/attention.py:" in text
         assert "floors" in text
+
+
+def test_error_against_speed_is_drawn_with_a_bubble_for_each_way(browser, tmp_path):
+    cases = ("unet/mnn/fp32", "unet/mnn/int8", "unet/onnxruntime/fp32")
+    times = [
+        {"case": case, "metric": "latency_ms", "runs": [1.0 + at], "size_bytes": 2**at}
+        for at, case in enumerate((*cases, "unet/pytorch/eager"))
+    ]
+    records = [record(output(2.0 + at), case=case) for at, case in enumerate(cases)]
+    found = found_in(tmp_path, records)
+    found = replace(found, about={**found.about, "benchmarks": times})
+    path = write_page(found, tmp_path / "report.html")
+
+    with chromiums.opened(browser, path) as seen:
+        seen.page.locator("#speed-0").locator("summary").first.click()
+        seen.page.locator("#speed-0-chart").scroll_into_view_if_needed()
+        seen.page.wait_for_selector("#speed-0-chart .scatterlayer .point")
+
+        bubbles = seen.page.locator("#speed-0-chart .scatterlayer .point").count()
+        assert bubbles == len(times)
+        assert seen.complaints == []

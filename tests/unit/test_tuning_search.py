@@ -70,6 +70,16 @@ def test_sizes_are_the_suites_and_an_open_batch_goes_one_beyond():
     assert {(size["height"], size["width"]) for size in sizes} == {(16, 16)}
 
 
+def test_sizes_that_are_too_large_to_watch_are_not_drawn_at():
+    suite = load_suite(ROOT / "fixtures" / "sd15")
+    cases = [case for case in suite.cases if case.subject == "unet"]
+
+    sizes = [dict(shapes) for shapes in shapes_of(cases)]
+
+    assert {(size["height"], size["width"]) for size in sizes} == {(32, 48)}
+    assert [size["batch"] for size in sizes] == [1, 2]
+
+
 def badness(sample):
     """Worst where the scale is near 0.02 and the offset near 300."""
     knobs = dict(sample.knobs)

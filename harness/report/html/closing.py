@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from harness.report.html.found import Found, Section
 from harness.report.html.table import Column, Table, Words, short
-from harness.report.judged import coverage_share
+from harness.report.record import coverage_share
 from harness.report.text import count, few
 
 _MEBI = 2**20

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from harness.outcome import Outcome
+from harness.report.contract import contract_notes
 from harness.report.html.charts import Chart, depth_figure, spark_figure
 from harness.report.html.found import BAD, Found, Section, state_of
 from harness.report.html.table import Table
@@ -21,8 +22,8 @@ from harness.report.html.values import (
     values_of,
     values_table,
 )
-from harness.report.judged import coverage_share
-from harness.report.record import LAYERS, CaseRecord
+from harness.report.record import LAYERS, CaseRecord, coverage_share
+from harness.report.taken import all_words
 from harness.report.text import few
 
 
@@ -122,9 +123,12 @@ def _notes(found: Found, records: Sequence[CaseRecord]) -> Iterator[str]:
             if untold or check.outcome is Outcome.GAP:
                 which = f"{name_of(record)}, {check.what}"
                 yield f"{which}: {check.outcome}. {check.reason}"
+        if told := all_words(record):
+            yield f"{name_of(record)}: {'; '.join(told)}"
         missing = (record.coverage or {}).get("missing", ())
         if missing and coverage_share(record) < 1.0:
             yield f"{name_of(record)}: not compared: {few(list(missing), 6)}"
+    yield from contract_notes(records)
     watched = [
         max(record.observer_max_abs.values())
         for record in records

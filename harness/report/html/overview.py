@@ -9,8 +9,8 @@ from typing import ClassVar
 from harness.e2e.plan import IMAGE, LATENTS
 from harness.report.html.found import BAD, GOOD, QUIET, Found, Section
 from harness.report.html.table import Column, Table, Words, short
-from harness.report.judged import CaseVerdict, coverage_share
-from harness.report.record import LAYERS, OUTPUTS, CaseRecord
+from harness.report.judged import CaseVerdict
+from harness.report.record import LAYERS, OUTPUTS, CaseRecord, coverage_share
 from harness.report.summary import (
     clearness,
     error_facts,

@@ -1,0 +1,106 @@
+"""How far the forecast of memory is from what stages really take.
+
+Every stage of some components is run from nothing, in a store of its own, and its
+largest resident set is held against `harness.forecast`. A forecast must not be below
+what is taken by more than a little, nor so far above that it refuses what fits.
+
+    python benchmarks/bench_forecast.py                          # digits, a minute
+    python benchmarks/bench_forecast.py fixtures/sd15 --only vae_decoder
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from harness import stages
+from harness.deployed import Deployed
+from harness.export_files import PROBES
+from harness.groups import sample_groups
+from harness.job import JobResult
+from harness.makers import Makers
+from harness.outcome import Outcome
+from harness.room import GIB, Need
+from harness.spec import Case
+from harness.store import Store
+from harness.suite import Suite, load_suite
+from harness.workshop import Workshop
+
+DIGITS = Path(__file__).parents[1] / "fixtures" / "digits"
+LIMIT_S = 3600.0
+
+
+class Watched(Workshop):
+    """A workshop that keeps what each stage was forecast to take, and took."""
+
+    def __init__(self, *arguments: Any, **words: Any) -> None:
+        super().__init__(*arguments, **words)
+        self.seen: list[tuple[Need, int]] = []
+
+    def job(self, *arguments: Any, need: Need | None = None, **words: Any) -> JobResult:
+        """Run a stage, and keep its peak."""
+        result = super().job(*arguments, need=need, **words)
+        if need is not None:
+            self.seen.append((need, result.peak_bytes))
+        return result
+
+
+def measured(suite: Suite, only: set[str]) -> Iterator[tuple[Need, int]]:
+    """Take cases through every stage, and yield forecasts and peaks."""
+    for case in suite.cases:
+        if case.how == "fp32" and (not only or case.subject in only):
+            with TemporaryDirectory() as folder:
+                yield from taken(case, Path(folder))
+
+
+def taken(case: Case, root: Path) -> list[tuple[Need, int]]:
+    """Take a case through every stage in an empty store."""
+    workshop = Watched(LIMIT_S, memory_gib=0)
+    makers = Makers(Store(root=root), workshop, None)
+    prepared = makers.prepare(case, case.samples)
+    deployed = []
+    for group in sample_groups(case, case.samples):
+        graph = makers.graph(case, group)
+        artifact, model = makers.deploy(case, graph)
+        file = Deployed(
+            artifact=artifact,
+            model=model,
+            probes=graph.file(PROBES),
+            readings=tuple(prepared[sample] for sample in group.samples),
+        )
+        deployed.append(file)
+    workshop.job(
+        case.backend,
+        stages.run_candidate,
+        case.id,
+        case.component,
+        case.device,
+        case.backend,
+        tuple(deployed),
+        subject=case.id,
+        label=case.id,
+        failure=Outcome.RUN,
+        need=makers.need(case, case.backend, case.samples),
+    )
+    workshop.close()
+    return workshop.seen
+
+
+def main() -> None:
+    """Print a line for each stage."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("suite", nargs="?", type=Path, default=DIGITS)
+    parser.add_argument("--only", nargs="*", default=(), help="components")
+    given = parser.parse_args()
+    print(f"{'forecast':>9}{'took':>8}{'ratio':>7}   stage, GiB")
+    for need, took in measured(load_suite(given.suite), set(given.only)):
+        ratio = need.size_bytes / took
+        sizes = f"{need.size_bytes / GIB:9.2f}{took / GIB:8.2f}{ratio:7.2f}"
+        print(f"{sizes}   {need.stage}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,85 @@
+"""Which families of networks agree, as recorded runs say: the newest of each case."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from harness.conclude import judged_again
+from harness.report.family_table import Network, Ran
+from harness.report.judged import CaseVerdict
+from harness.report.record import WHATS
+from harness.report.run_folder import Report
+from harness.runner import Settings
+from harness.spec import Source
+from harness.suite import Suite, load_suite
+
+
+def networks_of(reports: Iterable[Report]) -> dict[Network, list[Ran]]:
+    """Return every case of the runs by network, judged by the tolerances of today.
+
+    Of a case that several runs hold, the newest run speaks; a case that its suite no
+    longer has is left out.
+
+    Raises:
+        ParityError: A suite of a run is gone, or wrong.
+
+    """
+    verdicts: dict[tuple[str, str], dict[str, CaseVerdict]] = {}
+    for report in sorted(reports, key=lambda report: report.id):
+        judged, _ = judged_again(report, Settings())
+        newer: dict[tuple[str, str], dict[str, CaseVerdict]] = {}
+        for verdict in judged:
+            if verdict.what in WHATS:
+                newer.setdefault(verdict.key, {})[verdict.what] = verdict
+        verdicts |= newer
+    suites = {path: load_suite(Path(path)) for path, _ in verdicts}
+    found: dict[Network, list[Ran]] = {}
+    for path, suite in suites.items():
+        for network, ran in _of_suite(suite, verdicts, path):
+            found.setdefault(network, []).append(ran)
+    return found
+
+
+def _of_suite(
+    suite: Suite,
+    verdicts: dict[tuple[str, str], dict[str, CaseVerdict]],
+    path: str,
+) -> Sequence[tuple[Network, Ran]]:
+    """Return the cases of a suite that ran, in the suite's order."""
+    family = family_of(suite.source) or suite.name
+    return [
+        (
+            Network(
+                family=family,
+                suite=suite.name,
+                recipe=case.component.recipe,
+                exporter=case.export.exporter,
+            ),
+            Ran(
+                backend=case.backend,
+                variant=case.variant.name,
+                verdicts=tuple(verdicts[path, case.id].values()),
+            ),
+        )
+        for case in suite.cases
+        if (path, case.id) in verdicts
+    ]
+
+
+def family_of(source: Source) -> str:
+    """Return what a checkpoint says that it is, empty where it says nothing.
+
+    A diffusers checkpoint names its pipeline, a model of transformers its type.
+    """
+    for name, key in (
+        ("model_index.json", "_class_name"),
+        ("config.json", "model_type"),
+    ):
+        path = source.path / name
+        if path.is_file():
+            said = json.loads(path.read_text(encoding="utf-8")).get(key)
+            if said:
+                return str(said).removesuffix("Pipeline")
+    return ""

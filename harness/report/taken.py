@@ -1,0 +1,68 @@
+"""What to know of a file that others made: what of it was compared, and with what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from harness.names import ITSELF
+from harness.report.record import LAYERS, OUTPUTS, CaseRecord, Key, coverage_share
+from harness.report.text import Line, few, wrapped
+
+NO_LAYERS = (
+    "neither names nor scopes nor weights of the file say which of its values is which "
+    "of PyTorch's, so only its outputs can be compared; `layers = false` under its "
+    "[[shapes]] asks for no more"
+)
+_ITS_OWN_REFERENCE = (
+    "held against the ONNX file in ONNX Runtime, unoptimised: without PyTorch there is "
+    "no float64 run, and no noise floor"
+)
+
+
+def covered_of_reach(record: CaseRecord) -> float:
+    """Return what was compared of what could be, by the way a file was lined up."""
+    coverage = record.coverage or {}
+    reach = coverage.get("computing", 0) - coverage.get("unmatched", 0)
+    return float(coverage["aligned"] / reach) if reach > 0 else 0.0
+
+
+def taken_words(record: CaseRecord, what: str) -> Iterator[str]:
+    """Yield what one check of a taken file could compare, and what it could not."""
+    if not record.taken or record.failure:
+        return
+    taken = record.taken
+    if taken["by"] == ITSELF:
+        yield _ITS_OWN_REFERENCE
+    elif taken["by"] == OUTPUTS:
+        yield "only its outputs could be compared"
+    elif what == LAYERS and record.coverage:
+        counts = record.coverage
+        reach = (counts["computing"] - counts["unmatched"]) / counts["computing"]
+        yield (
+            f"lined up by {taken['by']}, which reach {reach:.0%} of PyTorch's values; "
+            f"{coverage_share(record):.0%} compared"
+        )
+    if what == OUTPUTS and taken["left_out"]:
+        yield f"the file has no {', '.join(taken['left_out'])}"
+    if what == OUTPUTS and taken["extra"]:
+        yield f"the file's {', '.join(taken['extra'])} was compared with nothing"
+    if taken["unfed"]:
+        yield f"the file does without {', '.join(taken['unfed'])}"
+
+
+def all_words(record: CaseRecord) -> list[str]:
+    """Return the words of both checks, each once."""
+    both = (*taken_words(record, LAYERS), *taken_words(record, OUTPUTS))
+    return list(dict.fromkeys(both))
+
+
+def taken_lines(
+    records: Iterable[CaseRecord], names: Mapping[Key, str]
+) -> Iterator[Line]:
+    """Yield a run's lines about files that others made; cases alike share one."""
+    alike: dict[str, list[str]] = {}
+    for record in records:
+        if words := all_words(record):
+            alike.setdefault("; ".join(words), []).append(names[record.key])
+    for said, cases in alike.items():
+        yield from wrapped(f"{few(cases, 3)}: {said}", indent=" ", tone="quiet")

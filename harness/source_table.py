@@ -1,0 +1,51 @@
+"""Read where weights come from: ``[source]``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from harness.components.lora import read_lora
+from harness.hub import installed, snapshot
+from harness.spec import Source
+from harness.taken_tables import are_given
+from harness.toml_file import Table
+
+NAMED: Final = ("checkpoint", "hub", "package")
+"""Ways to name a checkpoint; one of them, or none where files of others are tested."""
+
+
+def names_checkpoint(table: Table) -> bool:
+    """Whether ``[source]`` names a checkpoint in any way."""
+    return any(key in table for key in NAMED)
+
+
+def read_source(table: Table, components: Table) -> Source:
+    """Read ``[source]``.
+
+    Args:
+        table: The table itself.
+        components: ``[component]``, whose files of others may need no checkpoint.
+
+    Raises:
+        SuiteError: There is no checkpoint, or more than one, or it cannot be had.
+
+    """
+    given = {key: table.take(key, str, "") for key in NAMED}
+    seed, lora = table.take("seed", int, None), read_lora(table)
+    table.done()
+    if not any(given.values()) and are_given(components):
+        return Source(path=table.file.path.parent)
+    if (count := sum(map(bool, given.values()))) != 1:
+        got = "has both" if count > 1 else "has neither"
+        text = (
+            "[source] takes a `checkpoint` folder or a `hub` id, or a Python `package` "
+            f"that ships one; it {got}."
+        )
+        raise table.error(text)
+    if given["package"]:
+        return Source(path=installed(table, given["package"]), seed=seed, **lora)
+    if given["hub"]:
+        return Source(path=snapshot(table, given["hub"], seed), seed=seed, **lora)
+    path = table.file.path.parent / Path(given["checkpoint"]).expanduser()
+    return Source(path=path.resolve(), seed=seed, **lora)

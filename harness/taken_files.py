@@ -1,0 +1,63 @@
+"""The files of a model that others made: what there is, how the store has them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from harness.errors import SuiteError
+from harness.onnx_header import read_header
+
+_MNN_WEIGHT = ".weight"
+
+
+def weight_files(path: Path, kind: str) -> tuple[str, ...]:
+    """Return the names of the files beside `path` that hold its weights.
+
+    Raises:
+        SuiteError: `path` or one of them is not there, or is no file of that kind.
+
+    """
+    if kind == "mnn":
+        if not path.is_file():
+            msg = f"there is no MNN file at {path}."
+            raise SuiteError(msg)
+        beside = f"{path.name}{_MNN_WEIGHT}"
+        return (beside,) if (path.parent / beside).is_file() else ()
+    files = read_header(path).files
+    for name in files:
+        if Path(name).is_absolute() or ".." in Path(name).parts:
+            msg = (
+                f"{path} keeps weights in {name!r}, outside its own folder; save it "
+                "again with its weights beside it."
+            )
+            raise SuiteError(msg)
+        if not (path.parent / name).is_file():
+            msg = (
+                f"{path} keeps weights in {name!r}, which is not there; copy it "
+                f"to {path.parent}."
+            )
+            raise SuiteError(msg)
+    return files
+
+
+def bring(path: Path, kind: str, folder: Path, name: str) -> None:
+    """Have `folder` hold the file at `path` as `name`, and its weights beside it.
+
+    The disk is asked for a second name of the same bytes. Only where it cannot, as
+    between two file systems, are they copied.
+    """
+    for beside in weight_files(path, kind):
+        # An .mnn finds its weights by its own name, an ONNX file by what it says.
+        called = f"{name}{_MNN_WEIGHT}" if kind == "mnn" else beside
+        _link(path.parent / beside, folder / called)
+    _link(path, folder / name)
+
+
+def _link(source: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        os.link(source.resolve(), target)
+    except OSError:
+        shutil.copyfile(source, target)

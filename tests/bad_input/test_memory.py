@@ -1,0 +1,40 @@
+"""Too little memory is said before a stage starts, and ahead of a run if asked."""
+
+from __future__ import annotations
+
+import pytest
+
+
+@pytest.fixture(scope="module")
+def refused(new_project):
+    project = new_project()
+    project.write("vae_decoder", more="memory_gib = 0.1")
+    return project, project.run()
+
+
+def test_a_run_that_cannot_fit_could_not_tell_and_names_the_stage(refused):
+    project, ended = refused
+
+    assert ended.code == 2
+    assert set(project.outcomes().values()) == {"memory"}
+    said = project.reason("vae_decoder/mnn/fp32/outputs")
+    assert said.startswith("exporting vae_decoder and recording its reference")
+    assert "0.1 GiB are allowed" in said
+    assert "memory_gib" in said
+
+
+def test_nothing_was_made(refused):
+    project, _ = refused
+
+    assert list(project.store.glob("v1/onnx/*")) == []
+
+
+def test_the_forecast_is_told_ahead(refused):
+    project, _ = refused
+
+    ended = project.run("--forecast")
+
+    assert ended.code == 0
+    assert "0.1 GiB allowed" in ended.said
+    assert "vae_decoder/mnn/fp32" in ended.said
+    assert "does not fit" in ended.said

@@ -1,0 +1,41 @@
+"""A small seeded Stable Diffusion with its weights written out, for an exporter."""
+
+import shutil
+from pathlib import Path
+
+from harness.components import unet, vae
+from harness.components.checkpoint import load_network
+from harness.spec import Source
+
+SOURCE = Path(__file__).parents[2] / "fixtures" / "exported" / "sd"
+DIGITS = Path(__file__).parents[2] / "fixtures" / "digits"
+OLDER = "text_model."
+"""What transformers up to 4 begins the names of CLIP's weights with."""
+
+
+def write_checkpoint(folder: Path, *, older_names: bool) -> Path:
+    """Write the folder that `SOURCE` describes, with the weights of seed 0.
+
+    Args:
+        folder: To write.
+        older_names: Name the text encoder's weights as the exporter's transformers
+            does; this one's names it takes for no weights at all, and draws others.
+
+    """
+    from safetensors.numpy import load_file, save_file
+    from transformers import CLIPTextModel
+
+    shutil.copytree(SOURCE, folder)
+    shutil.copytree(DIGITS / "tokenizer", folder / "tokenizer")
+    source = Source(path=SOURCE, seed=0)
+    for name, network in (
+        ("unet", unet.network),
+        ("text_encoder", lambda: CLIPTextModel),
+        ("vae", vae.network),
+    ):
+        load_network(source, name, network).save_pretrained(folder / name)
+    if older_names:
+        weights = folder / "text_encoder" / "model.safetensors"
+        named = {OLDER + name: value for name, value in load_file(weights).items()}
+        save_file(named, weights, metadata={"format": "pt"})
+    return folder

@@ -1,0 +1,255 @@
+"""Models that others exported, through the command as people use it."""
+
+import hashlib
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.plugin import others
+from tests.plugin.project import Project
+
+EXPORTED = Path(__file__).parents[2] / "fixtures" / "exported"
+SHAPES = "[[shapes]]\nbatch = 2\nheight = 8\nwidth = 12\n"
+HEAD = f"""\
+[source]
+checkpoint = "sd"
+seed = 0
+
+{SHAPES}
+[inputs]
+profiles = ["realistic"]
+realistic = 1
+
+[backend.onnxruntime]
+[backend.mnn]
+"""
+RENAMED = """\
+sample = "latents"
+timestep = "t"
+encoder_hidden_states = "text"
+out_sample = "noise"
+"""
+BOUNDS = """\
+[onnxruntime.given]
+outputs = "standard"
+layers = "standard"
+
+[mnn.fp32]
+outputs = "standard"
+layers = "standard"
+
+[mnn.given]
+outputs = "relaxed"
+layers = "relaxed"
+"""
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Files as others would hand them over, beside the checkpoint."""
+    folder = tmp_path_factory.mktemp("exported")
+    for name in ("sd", "optimum", "txtai"):
+        shutil.copytree(EXPORTED / name, folder / name)
+    sd = folder / "sd"
+    plain = others.notebook(sd, folder / "notebook.onnx")
+    others.notebook(sd, folder / "other.onnx", seed=1)
+    others.notebook(sd, folder / "whole.onnx", whole=True)
+    bare = others.nameless(plain, folder / "nameless.onnx")
+    others.rounded(bare, folder / "rounded.onnx")
+    others.beside(plain, folder / "beside.onnx")
+    others.converted(plain, folder / "half.mnn", "--fp16")
+    text = folder / "optimum" / "text_encoder" / "model.onnx"
+    others.without_output(text, folder / "short.onnx", "pooler_output")
+    return folder
+
+
+def suite(files, components, head=HEAD):
+    (files / "parity.toml").write_text(head + components)
+    (files / "tolerances.toml").write_text(BOUNDS)
+    shutil.rmtree(files / "reports", ignore_errors=True)
+    return Project(files)
+
+
+def component(name, file, names="", *, recipe="unet", kind="onnx", more=""):
+    text = f'[component.{name}]\nrecipe = "{recipe}"\n{kind} = "{file}"\n{more}'
+    return text + (f"[component.{name}.names]\n{names}" if names else "")
+
+
+@pytest.fixture(scope="module")
+def ran(files, store):
+    """One run of all the files that can be taken, and its report."""
+    told = "".join(
+        (
+            component("notebook", "notebook.onnx", RENAMED),
+            component("beside", "beside.onnx", RENAMED, more='variants = ["given"]\n'),
+            component("bare", "nameless.onnx", RENAMED, more='variants = ["given"]\n'),
+            component("silent", "rounded.onnx", RENAMED, more='variants = ["given"]\n'),
+            component("other", "other.onnx", RENAMED),
+            component("whole", "whole.onnx", RENAMED, more='variants = ["given"]\n'),
+            component("half", "half.mnn", RENAMED, kind="mnn"),
+            component(
+                *("short", "short.onnx"),
+                recipe="text_encoder",
+                more='variants = ["given"]\n',
+            ),
+            component(
+                *("misread", "optimum/text_encoder_misread/model.onnx"),
+                recipe="text_encoder",
+            ),
+        )
+    )
+    before = digests(files)
+    project = suite(files, told)
+    ended = project.parity("run", "--store", str(store))
+    return ended, project.report, before
+
+
+def digests(folder):
+    return {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.glob("*.onnx*")) + sorted(folder.glob("*.mnn"))
+    }
+
+
+def outcomes(report):
+    return {verdict["id"]: verdict["outcome"] for verdict in report["verdicts"]}
+
+
+def case(report, name):
+    return next(one for one in report["cases"] if one["case"] == name)
+
+
+def verdict(report, name):
+    return next(one for one in report["verdicts"] if one["id"] == name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "notebook/onnxruntime/given",
+        "notebook/mnn/fp32",
+        "beside/onnxruntime/given",
+        "bare/onnxruntime/given",
+        "whole/onnxruntime/given",
+        "half/mnn/given",
+        "short/onnxruntime/given",
+    ],
+)
+def test_a_file_of_the_same_model_agrees(ran, name):
+    found = outcomes(ran[1])
+    assert (found[f"{name}/layers"], found[f"{name}/outputs"]) == ("within", "within")
+
+
+@pytest.mark.parametrize(
+    ("name", "by"),
+    [
+        ("notebook/onnxruntime/given", "scopes"),
+        ("half/mnn/given", "scopes"),
+        ("bare/onnxruntime/given", "weights"),
+        ("silent/onnxruntime/given", "outputs"),
+    ],
+)
+def test_the_report_says_how_a_file_was_lined_up(ran, name, by):
+    assert case(ran[1], name)["taken"]["by"] == by
+
+
+def test_weights_alone_line_up_half_of_the_modules_or_more(ran):
+    coverage = case(ran[1], "bare/onnxruntime/given")["coverage"]
+    assert coverage["aligned"] / coverage["computing"] > 0.4
+
+
+def test_the_screen_says_what_was_reached(ran):
+    assert ran[0].has("lined up by weights, which reach")
+
+
+def test_outputs_alone_are_no_pass_of_the_layers(ran):
+    found = outcomes(ran[1])
+    assert found["silent/onnxruntime/given/outputs"] == "within"
+    assert found["silent/onnxruntime/given/layers"] == "coverage"
+    assert ran[0].has("only its outputs can be compared")
+
+
+def test_another_models_weights_part_where_the_first_of_them_is_read(ran):
+    found = outcomes(ran[1])
+    assert found["other/onnxruntime/given/outputs"] == "exceeds"
+    first = verdict(ran[1], "other/onnxruntime/given/layers")["first_divergence"]
+    assert first["module"] in {"conv_in", "time_embedding.linear_1"}
+
+
+def test_what_optimum_made_of_names_it_did_not_know_is_found(ran):
+    """Its transformers drew a text encoder at random, with a warning alone."""
+    found = outcomes(ran[1])
+    assert found["misread/onnxruntime/given/outputs"] == "exceeds"
+    first = verdict(ran[1], "misread/onnxruntime/given/layers")["first_divergence"]
+    assert first["module"] == "embeddings.token_embedding"
+
+
+def test_an_output_that_is_not_there_is_said_and_the_others_compared(ran):
+    taken = case(ran[1], "short/onnxruntime/given")["taken"]
+    assert taken["left_out"] == ["pooler_output"]
+    assert "the file has no pooler_output" in ran[0].text
+
+
+def test_files_are_left_as_they_were(ran, files):
+    assert digests(files) == ran[2]
+
+
+def test_the_store_holds_a_second_name_of_the_file_not_a_copy(ran, files):
+    assert (files / "notebook.onnx").stat().st_nlink > 1
+    assert (files / "beside.onnx_data").stat().st_nlink > 1
+    assert ran[0].code == 1
+
+
+def test_other_names_are_refused_with_the_lines_to_write(files):
+    told = suite(files, component("unet", "notebook.onnx")).parity("run")
+    assert told.code == 2
+    assert told.has('timestep = "t"; encoder_hidden_states = "text"')
+    assert told.has('out_sample = "noise"')
+    assert told.has("[component.unet.names]")
+
+
+def test_a_fixed_batch_refuses_another(files):
+    head = HEAD.replace("batch = 2", "batch = 1")
+    told = suite(files, component("unet", "whole.onnx", RENAMED), head=head).parity(
+        "run"
+    )
+    assert told.code == 2
+    assert told.has("asked for batch = 1, and its file fixes that axis")
+
+
+def test_an_mnn_file_alone_asks_for_mnn(files):
+    head = HEAD.replace("[backend.mnn]\n", "")
+    told = suite(
+        files, component("unet", "half.mnn", RENAMED, kind="mnn"), head=head
+    ).parity("run")
+    assert (told.code, told.has("no [backend.mnn] to run it")) == (2, True)
+
+
+def test_a_truncated_mnn_file_is_a_finding(files, store):
+    (files / "cut.mnn").write_bytes((files / "half.mnn").read_bytes()[:5000])
+    told = suite(files, component("unet", "cut.mnn", kind="mnn")).parity(
+        "run", "--store", str(store)
+    )
+    assert told.code == 1
+    assert "Traceback" not in told.text
+
+
+def test_optimums_files_agree_with_pytorch(store, tmp_path):
+    shutil.copytree(EXPORTED, tmp_path / "exported")
+    project = Project(tmp_path / "exported")
+    ended = project.parity("run", "--store", str(store))
+    assert ended.code == 0, ended.text
+    assert {one["taken"]["by"] for one in project.report["cases"]} == {"scopes"}
+
+
+def test_without_pytorch_the_onnx_file_is_the_reference(store, tmp_path):
+    shutil.copytree(EXPORTED, tmp_path / "exported")
+    project = Project(tmp_path / "exported" / "bert")
+    ended = project.parity("run", "--store", str(store))
+    found = outcomes(project.report)
+    assert found["pooling/onnxruntime/given/outputs"] == "within", ended.text
+    assert ended.has("without PyTorch there is no float64 run, and no noise floor")
+    # txtai exports scaled_dot_product_attention: MNN has no IsNaN, and it says so.
+    assert found["pooling/mnn/fp32/outputs"] == "convert"
+    assert ended.has('attn_implementation="eager"')

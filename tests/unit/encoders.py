@@ -1,0 +1,52 @@
+"""Small text encoders of real architectures, as folders of configurations."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from transformers import AutoConfig, PreTrainedTokenizerFast
+
+from harness.spec import Source
+
+KINDS = ("bert", "roberta", "distilbert", "mpnet", "electra")
+_SIZES = {
+    "vocab_size": 300,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 48,
+    "max_position_embeddings": 80,
+    "initializer_range": 0.2,
+}
+_OWN = {
+    "distilbert": {"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 48},
+    "roberta": {"type_vocab_size": 1},
+    "electra": {"embedding_size": 32},
+}
+_SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
+
+
+def write_encoder(folder: Path, kind: str, **changes) -> Source:
+    """Write a configuration; weights are drawn from a seed."""
+    folder.mkdir(parents=True, exist_ok=True)
+    own = {**_SIZES, **_OWN.get(kind, {}), **changes}
+    AutoConfig.for_model(kind, **own).save_pretrained(folder)
+    return Source(path=folder, seed=0)
+
+
+def tokenizer_of(texts) -> PreTrainedTokenizerFast:
+    """Return a tokenizer that knows the words of some texts."""
+    words = {word for text in texts for word in text.lower().split()}
+    ids = {word: index for index, word in enumerate((*_SPECIAL, *sorted(words)))}
+    tokenizer = Tokenizer(models.WordLevel(ids, unk_token="[UNK]"))  # noqa: S106
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
+    names = dict(zip(("pad", "unk", "cls", "sep"), _SPECIAL, strict=True))
+    marks = {f"{name}_token": token for name, token in names.items()}
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **marks)
+
+
+def write_tokenizer(folder: Path, texts) -> None:
+    """Write such a tokenizer beside a configuration."""
+    tokenizer_of(texts).save_pretrained(folder)

@@ -1,0 +1,218 @@
+"""`harness.contract`, `calls` and `promises`: what a file must keep, on real graphs."""
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+import torch
+from onnx import TensorProto, helper, numpy_helper
+
+from harness.asking import ask_module
+from harness.calls import APART, Asked, effects, effects_of, exchanged, repeated
+from harness.contract import breach
+from harness.errors import StageError
+from harness.graph import sides_of, unread_inputs
+from harness.outcome import Outcome
+from harness.promises import ask_file, frozen
+from harness.spec import ExportSettings
+from harness.store import Store
+from tests.unit import nets
+
+SHAPE = ("batch", 4)
+TWO = nets.component("two", {"x": SHAPE, "y": SHAPE, "t": (1,)})
+OPEN = ExportSettings(dynamic=("batch",))
+SIZES = (("batch", 2),)
+
+
+class Two(torch.nn.Module):
+    def forward(self, x, y, t):
+        return x + torch.tanh(y) * t
+
+
+def graph(path, body, inputs=("x", "y", "t"), batch="batch", dtype=TensorProto.FLOAT):
+    """Write a graph of ``(op, inputs, output)``; ``x`` and ``y`` have two axes."""
+    sides = [
+        helper.make_tensor_value_info(name, dtype, [1] if name == "t" else [batch, 4])
+        for name in inputs
+    ]
+    out = helper.make_tensor_value_info("out", TensorProto.FLOAT, None)
+    constants = [
+        numpy_helper.from_array(np.array([2, 4]), "two_by_four"),
+        numpy_helper.from_array(np.array([0.5], dtype=np.float32), "half"),
+    ]
+    nodes = [helper.make_node(op, list(given), [made]) for op, given, made in body]
+    made = helper.make_graph(nodes, "g", sides, [out], constants)
+    opset = [helper.make_opsetid("", 18)]
+    onnx.save(helper.make_model(made, opset_imports=opset, ir_version=9), path)
+    return path
+
+
+RIGHT = [
+    ("Tanh", ["y"], "a"),
+    ("Mul", ["a", "t"], "b"),
+    ("Add", ["x", "b"], "out"),
+]
+FOLDED = [RIGHT[0], ("Mul", ["a", "half"], "b"), RIGHT[2]]
+SWAPPED = [("Tanh", ["x"], "a"), RIGHT[1], ("Add", ["y", "b"], "out")]
+BAKED = [("Reshape", ["x", "two_by_four"], "r"), *RIGHT[:2], ("Add", ["r", "b"], "out")]
+
+
+def run_of(path):
+    session = ort.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+
+    def run(feeds):
+        try:
+            return {"out": session.run(["out"], dict(feeds))[0]}
+        except Exception as error:
+            raise StageError(str(error), outcome=Outcome.RUN) from error
+
+    return run
+
+
+@pytest.fixture
+def asked(tmp_path):
+    """What PyTorch's module answers, as the store keeps it."""
+
+    def build(folder):
+        return ask_module(Two(), TWO, SIZES, folder, "cpu")
+
+    return Store(root=tmp_path / "store").make("asked", {"one": 1}, build)
+
+
+def looked_at(path, asked):
+    feeds = [dict(Asked.load(asked.file("asked.npz")).base)]
+    run = run_of(path)
+    return ask_file(run, TWO, feeds, run(feeds[0]), asked)
+
+
+def told(found):
+    return {entry["name"]: entry["deployed"] for entry in found["inputs"]}
+
+
+def test_every_input_of_a_right_file_has_the_effect_that_it_has_in_pytorch(
+    tmp_path, asked
+):
+    found = looked_at(graph(tmp_path / "m.onnx", RIGHT), asked)
+
+    assert told(found) == pytest.approx(effects_of(asked), rel=1e-4)
+    assert min(told(found).values()) > 0
+    assert (found["exchanged"], found["repeated"]) == ([], 0.0)
+
+
+def test_an_input_that_is_a_constant_in_the_file_has_no_effect(tmp_path, asked):
+    path = graph(tmp_path / "m.onnx", FOLDED)
+
+    assert told(looked_at(path, asked))["t"] == 0.0
+    assert unread_inputs(path) == ["t"]
+
+
+def test_two_inputs_that_are_exchanged_in_the_file_are_found(tmp_path, asked):
+    (pair,) = looked_at(graph(tmp_path / "m.onnx", SWAPPED), asked)["exchanged"]
+
+    assert pair["names"] == ["x", "y"]
+    assert pair["mended"] < 1e-6
+    assert pair["error"] > APART
+
+
+def test_a_record_tells_the_range_of_each_input(tmp_path, asked):
+    found = looked_at(graph(tmp_path / "m.onnx", RIGHT), asked)
+    base = Asked.load(asked.file("asked.npz")).base
+
+    (x, _, _) = found["inputs"]
+    assert (x["low"], x["high"]) == (base["x"].min(), base["x"].max())
+    assert (x["dtype"], x["shape"]) == ("float32", ["batch", 4])
+
+
+def test_an_input_that_pytorch_ignores_has_no_effect_there(tmp_path):
+    class Ignores(torch.nn.Module):
+        def forward(self, x, _y, t):
+            return x * t
+
+    assert ask_module(Ignores(), TWO, SIZES, tmp_path, "cpu")["effects"]["y"] == 0.0
+
+
+def test_a_module_that_remembers_is_no_reference(tmp_path):
+    class Remembers(torch.nn.Module):
+        seen = 0.0
+
+        def forward(self, x, y, t):
+            self.seen = 0.5 * self.seen + x.mean()
+            return x * t + y + self.seen
+
+    with pytest.raises(StageError, match="remembers") as caught:
+        ask_module(Remembers(), TWO, SIZES, tmp_path, "cpu")
+    assert caught.value.outcome is Outcome.REFERENCE
+
+
+def test_a_late_input_is_not_tried():
+    base = {"x": np.ones(3), "y": np.ones(3)}
+    _, found = effects(
+        lambda feeds: {"out": feeds["x"]}, base, {"x": np.zeros(3)}, limit_s=-1.0
+    )
+
+    assert found == {"x": None, "y": None}
+
+
+def test_nothing_is_exchanged_where_the_outputs_agree():
+    base = {"x": np.ones(3), "y": np.zeros(3)}
+    out = {"out": np.ones(3)}
+
+    assert list(exchanged(lambda _: pytest.fail("ran"), base, out, out)) == []
+
+
+def test_a_change_of_one_bit_is_a_change():
+    first = {"out": np.ones(3, dtype=np.float32)}
+    other = {"out": np.nextafter(first["out"], np.float32(2))}
+
+    assert repeated(lambda _: first, {}, first, times=2) == 0.0
+    assert repeated(lambda _: other, {}, first, times=1) > 0.0
+
+
+def test_a_size_that_is_fixed_inside_a_graph_is_named(tmp_path):
+    run = run_of(graph(tmp_path / "m.onnx", BAKED))
+
+    def feeds(batch):
+        two = np.ones((batch, 4), dtype=np.float32)
+        return {"x": two, "y": two, "t": np.ones(1, dtype=np.float32)}
+
+    every = [feeds(1), feeds(2), feeds(3)]
+    with pytest.raises(StageError) as caught:
+        run(every[0])
+    found = frozen(caught.value, run, TWO, "m.onnx", feeds=every, failed=every[0])
+
+    assert found.outcome is Outcome.FROZEN
+    assert "m.onnx runs at batch = 2 and not at 1" in str(found)
+    assert "axis 0 of input 'x'" in str(found)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        pytest.param({"inputs": ("x", "t")}, "'y' was dropped", id="dropped"),
+        pytest.param({"inputs": ("y", "x", "t")}, "The order is another", id="order"),
+        pytest.param({"batch": 2}, "axis 0 of input 'x' is fixed at 2", id="frozen"),
+        pytest.param({"dtype": TensorProto.DOUBLE}, "takes float64", id="dtype"),
+    ],
+)
+def test_a_broken_promise_is_said_with_its_place(tmp_path, changes, said):
+    body = [("Identity", ["x"], "out")]
+    sides = sides_of(graph(tmp_path / "m.onnx", body, **changes))
+
+    assert said in breach(TWO, OPEN, sides, where="the graph")
+
+
+def test_what_is_lost_is_told_from_what_pytorch_ignores(tmp_path):
+    body = [("Identity", ["x"], "out")]
+    sides = sides_of(graph(tmp_path / "m.onnx", body, inputs=("x", "t")))
+
+    def said(effect):
+        return breach(TWO, OPEN, sides, where="it", effects={"y": effect})
+
+    assert "PyTorch ignores it too" in said(0.0)
+    assert "folded into a constant, for PyTorch's outputs depend on it" in said(0.3)
+
+
+def test_a_right_graph_breaks_no_promise(tmp_path):
+    sides = sides_of(graph(tmp_path / "m.onnx", RIGHT))
+
+    assert breach(TWO, OPEN, sides, where="the graph") == ""

@@ -1,0 +1,118 @@
+"""`harness.report.family_table`: every cell a number or a reason, none left blank."""
+
+from dataclasses import replace
+
+import pytest
+
+from harness.errors import SuiteError
+from harness.judge import judge
+from harness.outcome import Outcome
+from harness.report.family_table import (
+    BEGIN,
+    END,
+    Network,
+    Ran,
+    family_table,
+    refreshed,
+)
+from harness.report.judged import CaseVerdict, JudgedRow
+from harness.tolerance import TIERS
+from tests.unit.reports import output
+
+TOLERANCE = TIERS["standard"].outputs
+NETWORK = Network(family="Flux", suite="flux", recipe="transformer", exporter="dynamo")
+
+
+def verdict(what="outputs", outcome=Outcome.WITHIN, found=None, reason="", floors=None):
+    measured = [] if floors is None else [output(floors)]
+    return CaseVerdict(
+        case="transformer/mnn/fp32",
+        suite="flux/parity.toml",
+        what=what,
+        outcome=outcome,
+        found=found or outcome,
+        reason=reason,
+        worst=None,
+        first=None,
+        inputs=(),
+        rows=tuple(
+            JudgedRow(row=row, verdict=judge(row.comparison, TOLERANCE, is_output=True))
+            for row in measured
+        ),
+    )
+
+
+def ran(*verdicts, backend="mnn", variant="fp32"):
+    return Ran(backend=backend, variant=variant, verdicts=verdicts)
+
+
+def lines(*cases, network=NETWORK):
+    return family_table({network: list(cases)}).splitlines()
+
+
+def test_a_row_holds_the_worst_error_of_each_runtime():
+    table = lines(
+        ran(verdict(floors=1.26), backend="onnxruntime"),
+        ran(verdict(floors=2.0)),
+        ran(verdict(floors=4117.0), variant="fp16-weights"),
+    )
+
+    assert table[2] == (
+        "| Flux (`flux`) | `transformer` | dynamo | fp32 1.3 "
+        "| fp32 2 · fp16-weights 4,100 |"
+    )
+
+
+def test_a_failure_has_a_cross_and_its_reason():
+    failed = verdict(outcome=Outcome.EXPORT, reason="stops at aten::rms_norm")
+    table = lines(ran(failed, replace(failed, what="layers")))
+
+    assert "fp32 ✗ [1] |" in table[2]
+    assert table[-1] == "1. export: stops at aten::rms_norm"
+
+
+def test_a_known_gap_is_named_and_has_no_cross():
+    gap = verdict(
+        outcome=Outcome.GAP,
+        found=Outcome.EXCEEDS,
+        reason="3 of 9 values out of tolerance; known gap: MNN fuses",
+        floors=7.0,
+    )
+    table = lines(ran(gap))
+
+    assert table[2].endswith("| fp32 7 [1] |")
+    assert table[-1] == "1. exceeds: known gap: MNN fuses"
+
+
+def test_one_reason_is_told_once_for_all_that_it_explains():
+    failed = verdict(outcome=Outcome.CONVERT, reason="These Op Not Support: IsNaN")
+    table = lines(ran(failed), ran(failed, variant="fp16-weights"))
+
+    assert table[2].count("[1]") == 2
+    assert sum("IsNaN" in line for line in table) == 1
+
+
+def test_networks_of_two_exporters_have_a_row_each():
+    other = replace(NETWORK, exporter="torchscript")
+    table = family_table({other: [ran(verdict())], NETWORK: [ran(verdict())]})
+
+    assert [line.split(" | ")[2] for line in table.splitlines()[2:]] == [
+        "dynamo",
+        "torchscript",
+    ]
+
+
+def test_the_table_replaces_what_stands_between_the_markers_and_nothing_else():
+    text = f"before\n{BEGIN}\nold\n{END}\nafter\n"
+    once = refreshed(text, "| new |\n", "README.md")
+
+    assert once.startswith("before\n")
+    assert once.endswith("after\n")
+    assert "old" not in once
+    assert refreshed(once, "| new |\n", "README.md") == once
+
+
+@pytest.mark.parametrize("text", ["", f"{BEGIN}\n", f"{END}\n{BEGIN}\n"])
+def test_a_file_without_both_markers_is_refused_with_the_lines_to_add(text):
+    with pytest.raises(SuiteError, match=r"families:begin.*families:end"):
+        refreshed(text, "", "README.md")

@@ -1,0 +1,164 @@
+"""`harness.forecast` and `harness.room`: memory is told, and refused, beforehand."""
+
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from harness.errors import StageError, SuiteError
+from harness.forecast import COSTS, extent_of, need_of, stored_weights
+from harness.outcome import Outcome
+from harness.room import GIB, Need, Room, available_bytes
+from harness.spec import Sample
+from harness.suite import load_suite
+from harness.torch_stage import weigh
+from harness.workshop import Workshop
+from tests.unit.nets import DIGITS
+
+SD15 = DIGITS.parent / "sd15"
+UNET_WEIGHTS = 859_520_964 * 4
+SMALL = Sample(
+    profile="realistic",
+    index=0,
+    shapes=(("batch", 1), ("height", 32), ("width", 48)),
+)
+
+
+def component(suite, name):
+    return next(part for part in suite.components if part.name == name)
+
+
+@pytest.fixture(scope="module")
+def sd15():
+    return load_suite(SD15)
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return load_suite(DIGITS)
+
+
+def need(size_gib):
+    return Need(stage="doing it", size_bytes=int(size_gib * GIB), reason="weights")
+
+
+@pytest.mark.parametrize(
+    ("host", "took_gib"), [("convert-mnn", 7.1), ("mnn", 8.3), ("onnxruntime", 3.9)]
+)
+def test_the_forecast_of_a_full_unet_is_near_what_was_measured(sd15, host, took_gib):
+    unet = component(sd15, "unet")
+    forecast = need_of(unet, host, extent_of(unet, [SMALL], UNET_WEIGHTS))
+
+    assert took_gib <= forecast.size_bytes / GIB <= 1.4 * took_gib
+
+
+def test_more_positions_need_more(sd15):
+    unet = component(sd15, "unet")
+    large = replace(SMALL, shapes=(("batch", 2), ("height", 64), ("width", 64)))
+    small, both = (extent_of(unet, s, UNET_WEIGHTS) for s in ([SMALL], [SMALL, large]))
+
+    assert (
+        need_of(unet, "mnn", small).size_bytes < need_of(unet, "mnn", both).size_bytes
+    )
+
+
+def test_a_hint_of_many_pixels_is_no_attention_over_them(sd15):
+    net = component(sd15, "controlnet")
+
+    assert extent_of(net, [SMALL], 1).positions == 32 * 48
+
+
+def test_weights_are_counted_from_headers_alone(digits):
+    unet = component(digits, "unet")
+
+    stored = stored_weights(unet)
+    assert stored == weigh(unet)
+    file = DIGITS / "unet" / "diffusion_pytorch_model.safetensors"
+    assert stored == pytest.approx(file.stat().st_size, rel=0.01)
+
+
+def test_weights_that_are_drawn_are_counted_without_drawing_them(sd15):
+    unet = component(sd15, "unet")
+
+    assert stored_weights(unet) is None
+    assert weigh(unet) == UNET_WEIGHTS
+
+
+def test_every_host_that_runs_a_component_has_a_cost():
+    assert set(COSTS) == {
+        "torch",
+        "convert-mnn",
+        "convert-onnxruntime",
+        "mnn",
+        "onnxruntime",
+    }
+
+
+def test_what_cannot_fit_is_refused_with_stage_need_and_a_way_out():
+    with pytest.raises(StageError) as caught, Room(2.0).taken(need(3.5)):
+        pytest.fail("it was let in")
+
+    assert caught.value.outcome is Outcome.MEMORY
+    said = str(caught.value)
+    assert "doing it is forecast to need 3.5 GiB" in said
+    assert "2.0 GiB are allowed" in said
+    assert "--jobs 1" in said
+    assert "memory_gib" in said
+
+
+def test_no_process_is_started_for_what_cannot_fit():
+    workshop = Workshop(10.0, memory_gib=1.0)
+    with pytest.raises(StageError, match=r"forecast to need 2\.0 GiB"):
+        workshop.job(
+            "no such host",
+            print,
+            subject="s",
+            label="l",
+            failure=Outcome.RUN,
+            need=need(2.0),
+        )
+    workshop.close()
+
+
+def test_anything_is_let_in_where_the_suite_says_so():
+    with Room(0).taken(need(1e6)):
+        pass
+
+
+def test_what_fits_alone_waits_for_what_runs():
+    room, order = Room(4.0), []
+
+    def second():
+        with room.taken(need(3.0)):
+            order.append("second")
+
+    with room.taken(need(2.0)):
+        other = threading.Thread(target=second)
+        other.start()
+        other.join(0.2)
+        order.append("first")
+    other.join(10.0)
+
+    assert order == ["first", "second"]
+
+
+def test_what_fits_beside_another_does_not_wait():
+    room = Room(4.0)
+    with room.taken(need(2.0)), room.taken(need(2.0)):
+        pass
+
+
+def test_what_is_available_is_some_of_what_there_is():
+    assert 0 < available_bytes() < 2**50
+
+
+def test_a_limit_that_is_no_number_of_gib_is_refused_with_its_line(tmp_path):
+    text = (DIGITS / "parity.toml").read_text(encoding="utf-8")
+    text = text.replace('checkpoint = "."', f'checkpoint = "{DIGITS.as_posix()}"')
+    text = text.partition("[pipeline.text2img]")[0] + "[limits]\nmemory_gib = -1.0\n"
+    path = Path(tmp_path) / "parity.toml"
+    path.write_text(text, encoding="utf-8")
+
+    with pytest.raises(SuiteError, match=r"parity\.toml:\d+.*memory_gib"):
+        load_suite(path)

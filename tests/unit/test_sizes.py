@@ -1,0 +1,90 @@
+"""`harness.sizes`: open axes are run at three sizes, which the network can take."""
+
+import pytest
+
+from harness.errors import SuiteError
+from harness.suite import load_suite
+from tests.unit.nets import DIGITS
+
+SUITE = f"""
+components = ["text_encoder", "unet", "vae_decoder"]
+[source]
+checkpoint = "{DIGITS.as_posix()}"
+[export]
+dynamic_axes = ["batch"]
+[[shapes]]
+batch = 2
+height = 16
+width = 24
+[inputs]
+profiles = ["realistic"]
+realistic = 1
+[backend.mnn]
+"""
+EVERY = 'dynamic_axes = ["batch", "height", "width"]'
+
+
+@pytest.fixture
+def sizes(tmp_path):
+    """The sizes that a component is run at besides the suite's own."""
+
+    def load(component, old="", new=""):
+        path = tmp_path / "parity.toml"
+        path.write_text(SUITE.replace(old, new) if old else SUITE, encoding="utf-8")
+        (case,) = load_suite(path).select([component])
+        assert [s.layers for s in case.samples[1:]] == [False] * len(case.samples[1:])
+        assert len({s.id for s in case.samples}) == len(case.samples)
+        return [dict(sample.shapes) for sample in case.samples[1:]]
+
+    return load
+
+
+def test_an_open_batch_is_run_at_one_two_and_three(sizes):
+    assert sizes("text_encoder") == [{"batch": 1}, {"batch": 3}]
+
+
+def test_what_is_baked_in_keeps_its_size(sizes):
+    assert sizes("unet") == [
+        {"batch": batch, "height": 16, "width": 24} for batch in (1, 3)
+    ]
+
+
+def test_a_unet_is_run_at_sizes_that_it_can_halve(sizes):
+    found = sizes("unet", 'dynamic_axes = ["batch"]', EVERY)
+
+    assert len(found) == 2
+    for one in found:
+        assert one["height"] % 8 == one["width"] % 8 == 0
+        assert (one["height"], one["width"]) != (16, 24)
+
+
+def test_a_vae_is_run_at_odd_sizes(sizes):
+    found = sizes("vae_decoder", 'dynamic_axes = ["batch"]', EVERY)
+
+    assert any(one["height"] % 2 for one in found)
+    assert any(one["width"] % 2 for one in found)
+
+
+def test_neighbouring_axes_never_have_the_same_size(sizes):
+    text = SUITE.replace("width = 24", "width = 16")
+    for one in sizes("vae_decoder", SUITE, text.replace('["batch"]', EVERY[15:])):
+        assert one["height"] != one["width"]
+
+
+def test_nothing_is_added_where_every_size_is_baked_in(sizes):
+    assert sizes("unet", '["batch"]', "[]") == []
+
+
+def test_a_suite_may_keep_to_its_own_sizes(sizes):
+    assert sizes("unet", "realistic = 1", "realistic = 1\nmore_sizes = false") == []
+
+
+def test_a_size_that_a_network_cannot_halve_is_refused_with_those_it_can(sizes):
+    text = SUITE.replace('dynamic_axes = ["batch"]', EVERY)
+    with pytest.raises(SuiteError) as caught:
+        sizes("unet", SUITE, text.replace("height = 16", "height = 18"))
+
+    said = str(caught.value)
+    assert "unet: height = 18" in said
+    assert "take 16 or 24" in said
+    assert "out of dynamic_axes" in said

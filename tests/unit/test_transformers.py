@@ -1,0 +1,267 @@
+"""Diffusion transformers, T5, tiny autoencoders: built as configured, fed as used."""
+
+import json
+import shutil
+from pathlib import Path
+
+import diffusers
+import numpy as np
+import pytest
+import torch
+from transformers import T5Config, T5EncoderModel
+
+from harness.components import describe, discover, recipe_module
+from harness.components.flow_matching import sigmas
+from harness.components.transformer_flux import grid_of
+from harness.errors import StageError, SuiteError
+from harness.export import export_onnx
+from harness.inputs import draw
+from harness.spec import ExportSettings, Sample, Source
+
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+SHAPES = {
+    "batch": 3,
+    "height": 8,
+    "width": 12,
+    "text_tokens": 85,
+    "tokens": 9,
+    "image_tokens": 24,
+}
+SQUARE = {**SHAPES, "width": 8}
+"""DiT draws no other picture."""
+
+
+def source(name):
+    return Source(path=FIXTURES / name, seed=0)
+
+
+def drawn(part, profile="realistic", index=1, shapes=SHAPES):
+    sample = Sample(profile=profile, index=index, shapes=tuple(sorted(shapes.items())))
+    return draw(part, sample)
+
+
+def run(part, feeds):
+    with torch.no_grad():
+        return recipe_module(part.recipe).build(part)(
+            *(torch.from_numpy(array.copy()) for array in feeds.values())
+        )
+
+
+def changed(tmp_path, name, folder, **values):
+    """A copy of a fixture whose configuration says otherwise."""
+    copy = tmp_path / name
+    shutil.copytree(FIXTURES / name, copy)
+    path = copy / folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+    return Source(path=copy, seed=0)
+
+
+@pytest.mark.parametrize("profile", ["realistic", "boundary"])
+@pytest.mark.parametrize("fixture", ["sd3", "flux", "pixart", "dit"])
+def test_every_network_keeps_its_signature(fixture, profile):
+    shapes = SQUARE if fixture == "dit" else SHAPES
+    for name in discover(source(fixture)):
+        part = describe(name, name, source(fixture))
+        out = run(part, drawn(part, profile, shapes=shapes))
+
+        assert tuple(out.shape) == part.outputs[0].bind(shapes)
+        assert torch.isfinite(out).all()
+
+
+@pytest.mark.parametrize(
+    ("fixture", "inputs"),
+    [
+        ("dit", ["hidden_states", "timestep", "class_labels"]),
+        (
+            "sd3",
+            [
+                *("hidden_states", "encoder_hidden_states"),
+                *("pooled_projections", "timestep"),
+            ],
+        ),
+        (
+            "pixart",
+            [
+                *("hidden_states", "encoder_hidden_states", "timestep"),
+                *("encoder_attention_mask", "resolution", "aspect_ratio"),
+            ],
+        ),
+        (
+            "flux",
+            [
+                *("hidden_states", "encoder_hidden_states", "pooled_projections"),
+                *("timestep", "img_ids", "txt_ids", "guidance"),
+            ],
+        ),
+    ],
+)
+def test_a_transformer_has_the_inputs_of_its_class(fixture, inputs):
+    part = describe("transformer", "transformer", source(fixture))
+
+    assert [spec.name for spec in part.inputs] == inputs
+
+
+def test_guidance_is_an_input_only_where_it_is_embedded(tmp_path):
+    schnell = changed(tmp_path, "flux", "transformer", guidance_embeds=False)
+    part = describe("transformer", "transformer", schnell)
+
+    assert part.inputs[-1].name == "txt_ids"
+    assert torch.isfinite(run(part, drawn(part))).all()
+
+
+def test_sizes_are_inputs_only_where_pixart_is_told_them(tmp_path):
+    small = changed(tmp_path, "pixart", "transformer", use_additional_conditions=False)
+    part = describe("transformer", "transformer", small)
+
+    assert part.inputs[-1].name == "encoder_attention_mask"
+    assert torch.isfinite(run(part, drawn(part))).all()
+
+
+def test_a_class_that_no_recipe_knows_is_named_with_those_it_knows(tmp_path):
+    other = changed(tmp_path, "dit", "transformer", _class_name="DiTTransformer3DModel")
+
+    with pytest.raises(SuiteError, match=r"DiTTransformer3DModel.*did you mean 'DiTT"):
+        describe("transformer", "transformer", other)
+
+
+def test_noise_is_shifted_as_the_scheduler_shifts_it():
+    assert sigmas(source("sd3"), 1, 0) == pytest.approx([1.0])
+    assert sigmas(source("sd3"), 1, 2) == pytest.approx([3 * 0.35 / (1 + 2 * 0.35)])
+    assert sigmas(source("dit"), 1, 2) == pytest.approx([0.35])
+
+
+def test_the_last_step_is_nearly_the_picture_and_the_first_is_noise():
+    part = describe("transformer", "transformer", source("sd3"))
+    steps = [drawn(part, index=index)["timestep"][0] for index in range(4)]
+
+    assert steps == sorted(steps, reverse=True)
+    assert steps[0] == pytest.approx(1000.0)
+    assert steps[-1] < 100.0
+
+
+def test_flux_says_where_each_token_stands_whatever_the_profile():
+    part = describe("transformer", "transformer", source("flux"))
+    for profile in ("realistic", "large-mean", "boundary"):
+        places = drawn(part, profile)["img_ids"]
+
+        assert places[:, 1:].max(axis=0).tolist() == [3, 5]
+        assert len(np.unique(places, axis=0)) == 24
+    assert grid_of(24) == (4, 6)
+    assert grid_of(7) == (1, 7)
+
+
+def test_pixart_masks_padding_and_never_a_whole_prompt():
+    part = describe("transformer", "transformer", source("pixart"))
+    for index in range(90):
+        mask = drawn(part, index=index)["encoder_attention_mask"]
+        assert (mask.sum(axis=1) >= 1).all()
+        assert (np.diff(mask, axis=1) <= 0).all()
+
+
+def test_what_pixart_masks_does_not_change_its_answer():
+    part = describe("transformer", "transformer", source("pixart"))
+    feeds = {name: array.copy() for name, array in drawn(part).items()}
+    before = run(part, feeds)
+    padding = feeds["encoder_attention_mask"] == 0
+    assert padding.any()
+    feeds["encoder_hidden_states"][padding] = 5.0
+
+    torch.testing.assert_close(run(part, feeds), before, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("fixture", "folder", "inputs"),
+    [
+        ("flux", "text_encoder_2", ["input_ids"]),
+        ("pixart", "text_encoder", ["input_ids", "attention_mask"]),
+    ],
+)
+def test_t5_is_found_where_its_pipeline_keeps_it(fixture, folder, inputs):
+    part = describe("t5_encoder", "t5_encoder", source(fixture))
+
+    assert (FIXTURES / fixture / folder / "config.json").is_file()
+    assert [spec.name for spec in part.inputs] == inputs
+    assert "text_encoder" not in discover(source(fixture))
+
+
+def test_t5_takes_a_mask_where_the_suite_asks_for_one():
+    part = describe(
+        "t5_encoder", "t5_encoder", source("flux"), {"attention_mask": True}
+    )
+
+    assert [spec.name for spec in part.inputs] == ["input_ids", "attention_mask"]
+
+
+def test_t5_prompts_end_once_and_are_masked_after_their_end():
+    part = describe("t5_encoder", "t5_encoder", source("pixart"))
+    feeds = drawn(part, shapes={**SHAPES, "tokens": 40})
+    ids, mask = feeds["input_ids"], feeds["attention_mask"]
+
+    assert (ids == 1).sum(axis=1).tolist() == [1, 1, 1]
+    assert (ids[mask == 0] == 0).all()
+    assert (ids[mask == 1] != 0).all()
+
+
+def test_a_checkpoint_without_t5_is_told_so():
+    with pytest.raises(SuiteError, match="T5EncoderModel"):
+        describe("t5_encoder", "t5_encoder", source("dit"))
+
+
+def test_a_tiny_autoencoder_has_no_distribution_to_ask_for():
+    with pytest.raises(SuiteError, match="parameters"):
+        describe("vae_encoder", "vae_encoder", source("flux"), {"parameters": True})
+
+
+def test_an_autoencoder_of_another_class_is_refused(tmp_path):
+    video = changed(tmp_path, "sd3", "vae", _class_name="AutoencoderKLWan")
+
+    with pytest.raises(SuiteError, match=r"AutoencoderKLWan.*AutoencoderKL"):
+        describe("vae_decoder", "vae_decoder", video)
+
+
+def test_latents_reach_a_decoder_scaled_back_and_shifted(tmp_path):
+    far = changed(tmp_path, "sd3", "vae", shift_factor=7.0, scaling_factor=2.0)
+    part = describe("vae_decoder", "vae_decoder", far)
+    latents = drawn(part)["latent_sample"]
+
+    assert latents.mean() == pytest.approx(7.0, abs=0.1)
+    assert latents.std() == pytest.approx(0.5, abs=0.1)
+
+
+def test_torchscript_stops_at_flux_and_names_the_way_out(tmp_path):
+    part = describe("transformer", "transformer", source("flux"))
+    example = tuple(torch.from_numpy(a.copy()) for a in drawn(part).values())
+    module = recipe_module("transformer").build(part)
+    settings = ExportSettings(exporter="torchscript", opset=17)
+
+    with pytest.raises(StageError) as caught:
+        export_onnx(module, part, settings, example, tmp_path)
+
+    assert "aten::rms_norm" in str(caught.value)
+    assert 'exporter = "dynamo"' in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("folder", "count"),
+    [
+        ("sd3_medium/transformer", 2_028_328_000),
+        ("sd3_medium/vae", 83_819_683),
+        ("flux_width/transformer", 1_310_154_816),
+        ("flux_width/text_encoder_2", 903_387_136),
+        ("flux_width/vae", 2_458_899),
+        ("pixart_xl/transformer", 611_349_152),
+    ],
+)
+def test_the_full_size_suites_have_the_published_sizes(folder, count):
+    path = FIXTURES / "full_size" / folder
+    with torch.device("meta"):  # shapes without memory
+        if "text_encoder" in folder:
+            network = T5EncoderModel(T5Config.from_pretrained(path))
+        else:
+            name = json.loads((path / "config.json").read_text())["_class_name"]
+            cls = getattr(diffusers, name)
+            network = cls.from_config(cls.load_config(path))
+
+    assert sum(weight.numel() for weight in network.parameters()) == count
+    readme = (FIXTURES / "full_size" / "README.md").read_text(encoding="utf-8")
+    assert f"{count:,}" in readme
