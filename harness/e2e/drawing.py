@@ -87,6 +87,7 @@ def assemble(pipeline: Pipeline, inputs: Inputs, cast: Cast) -> Any:
             source,
             dtype,
             cast.factors or {},
+            tiling=pipeline.vae_tiling,
         ),
         "scheduler": make_scheduler(source, cast.sampling),
         **_FIXED[pipeline.family],

@@ -148,6 +148,7 @@ class Pipeline:
         control: Of a ControlNet pipeline.
         family: One of `FAMILIES`.
         t5_tokens: Of Stable Diffusion 3's text, those that T5 has.
+        vae_tiling: Whether the autoencoder decodes tiles and blends them.
         reader: ``module:function`` that reads a picture, uint8 ``[height, width, 3]``,
             as a word or number; empty for none.
         app: What the deployed pipeline does otherwise.
@@ -176,6 +177,7 @@ class Pipeline:
     control: Control = Control()
     family: str = SD
     t5_tokens: int = T5_TOKENS
+    vae_tiling: bool = False
     reader: str = ""
     app: App = App()
     attribution: bool = True

@@ -7,7 +7,7 @@ Each has the `config`, `dtype` and `forward` that the pipeline expects, and asks
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -218,6 +218,7 @@ class VaeSeat(_Seat):
         dtype: Of the pipeline.
         factors: What encoder and decoder scale latents by, where that is not what
             the configuration says.
+        tiling: Whether to decode tiles, which diffusers cuts and blends.
 
     """
 
@@ -228,12 +229,15 @@ class VaeSeat(_Seat):
         source: Source,
         dtype: torch.dtype,
         factors: Mapping[str, float],
+        *,
+        tiling: bool = False,
     ) -> None:
         super().__init__(dtype)
         self._encoder = encoder
         self._decoder = decoder
         self._factors = factors
         self.config = _config(AutoencoderKL, source, "vae")
+        self._tiles = _tiles(self._decoded, self.config) if tiling else None
 
     def encode(self, picture: torch.Tensor) -> SimpleNamespace:
         """Return the mode of the latents, which the pipeline will scale."""
@@ -246,13 +250,41 @@ class VaeSeat(_Seat):
         del unused
         shift = self.config.shift_factor or 0.0
         latents = (latents - shift) / self._otherwise("vae_decoder") + shift
-        return (self._decoder({"latent_sample": latents})["sample"].to(self.dtype),)
+        if self._tiles is not None:
+            return (self._tiles.decode(latents, return_dict=False)[0],)
+        return (self._decoded(latents),)
+
+    def _decoded(self, latents: torch.Tensor) -> torch.Tensor:
+        return self._decoder({"latent_sample": latents})["sample"].to(self.dtype)
 
     def _otherwise(self, seat: str) -> float:
         """Return the seat's own factor over the configuration's."""
         return self._factors.get(seat, self.config.scaling_factor) / float(
             self.config.scaling_factor
         )
+
+
+class _Tile(torch.nn.Module):
+    """Stands for the decoder inside diffusers' autoencoder."""
+
+    def __init__(self, decoded: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.forward = decoded
+
+
+def _tiles(
+    decoded: Callable[[torch.Tensor], torch.Tensor], config: FrozenDict
+) -> AutoencoderKL:
+    """Return diffusers' autoencoder, tiling, without weights and with `decoded` in it.
+
+    A component's decoder has the convolution before it inside.
+    """
+    with torch.device("meta"):
+        autoencoder = AutoencoderKL.from_config(config)
+    autoencoder.post_quant_conv = torch.nn.Identity()
+    autoencoder.decoder = _Tile(decoded)
+    autoencoder.enable_tiling()
+    return autoencoder
 
 
 class StoredTokens:

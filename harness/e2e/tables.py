@@ -11,7 +11,6 @@ mixed = ["pytorch", "onnxruntime/fp32", "mnn/fp32"]    # every chain of these
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -32,12 +31,12 @@ from harness.e2e.plan import (
     App,
     Chain,
     Control,
-    Options,
     Pipeline,
     Sampling,
     family_of,
     fitted_size,
 )
+from harness.e2e.sampling_tables import check_flow, read_sampling, scheduler_of
 from harness.errors import SpecError, SuiteError
 from harness.matrix import Planned, read_count, read_words
 from harness.spec import (
@@ -181,13 +180,16 @@ def _pipeline(
         raise table.error(text, "image")
     control = _control(table) if kind == "controlnet" else Control()
     family = family_of(source)
-    sampling = _sampling(table, Sampling())
-    _check_flow(table, sampling, source)
+    sampling = read_sampling(table, Sampling())
+    check_flow(table, sampling, source)
     height, width = _size(table, kind, path, control, source)
+    tiled = table.take("vae_tiling", bool, default=False)
+    if tiled:
+        _check_tiles(table, kind, cases)
     t5_tokens = read_count(table, "t5_tokens", T5_TOKENS) if family == SD3 else 0
     steps = read_count(table, "steps", 20)
     eta = _number(table, "eta", 0.0, 0.0, 1.0)
-    if eta and _scheduler_of(sampling, source) != SCHEDULERS["ddim"]:
+    if eta and scheduler_of(sampling, source) != SCHEDULERS["ddim"]:
         text = "'eta' is DDIM's; with another scheduler it would change nothing."
         raise table.error(text, "eta")
     strength = 0.8
@@ -218,6 +220,7 @@ def _pipeline(
         control=control,
         family=family,
         t5_tokens=t5_tokens,
+        vae_tiling=tiled,
         reader=_reader(table),
         app=_app(table.table("app"), sampling),
         attribution=table.take("attribution", bool, default=True),
@@ -226,6 +229,21 @@ def _pipeline(
         return made()
     except SpecError as error:
         raise table.error(str(error)) from None
+
+
+def _check_tiles(table: Table, kind: str, cases: Mapping[str, Case]) -> None:
+    """Refuse tiles that the decoder's file would not take."""
+    text = ""
+    if "vae_encoder" in cases:
+        text = f"'vae_tiling' of a {kind} pipeline would tile its encoder too: not yet."
+    elif not {"height", "width"} <= set(cases["vae_decoder"].export.dynamic):
+        text = (
+            "'vae_tiling' decodes tiles of several sizes, and vae_decoder is exported "
+            'for one; give dynamic_axes = ["batch", "height", "width"] under '
+            "[component.vae_decoder]."
+        )
+    if text:
+        raise table.error(text, "vae_tiling")
 
 
 def _prompts(table: Table) -> tuple[str, ...]:
@@ -313,43 +331,6 @@ def _number(table: Table, key: str, default: float, least: float, most: float) -
     return value
 
 
-def _sampling(table: Table, base: Sampling) -> Sampling:
-    name = table.choice("scheduler", tuple(SCHEDULERS), base.scheduler)
-    options = table.table("scheduler_options")
-    taken: Options = tuple(
-        (key, value)
-        for key, value in options.data.items()
-        if isinstance(value, str | int | float | bool)
-    )
-    if len(taken) < len(options.data):
-        text = "scheduler_options are texts, numbers, true or false."
-        raise options.error(text)
-    kept = dict(base.options) if name == base.scheduler else {}
-    return Sampling(scheduler=name, options=tuple({**kept, **dict(taken)}.items()))
-
-
-def _scheduler_of(sampling: Sampling, source: Source) -> str:
-    """Return the class of diffusers that a scheduler is."""
-    if sampling.scheduler:
-        return SCHEDULERS[sampling.scheduler]
-    path = source.path / "scheduler" / "scheduler_config.json"
-    if not path.is_file():
-        return SCHEDULERS["ddim"]
-    return str(json.loads(path.read_text(encoding="utf-8"))["_class_name"])
-
-
-def _check_flow(table: Table, sampling: Sampling, source: Source) -> None:
-    """Refuse a scheduler that takes a velocity for noise, or noise for a velocity."""
-    name, family = _scheduler_of(sampling, source), family_of(source)
-    if name.startswith("FlowMatch") != (family == SD3):
-        what = "a velocity" if family == SD3 else "noise"
-        text = (
-            f"{name} is no scheduler for a {family} checkpoint, which predicts {what}; "
-            "leave `scheduler` out to take the one in the checkpoint's own folder."
-        )
-        raise table.error(text, *(key for key in ("scheduler",) if key in table))
-
-
 def _control(table: Table) -> Control:
     default = Control()
     low, high = (
@@ -390,7 +371,7 @@ def _app(table: Table, base: Sampling) -> App:
     """Read what the app does otherwise; nothing, when there is no such table."""
     has_schedule = "scheduler" in table or "scheduler_options" in table
     factor = table.take("scaling_factor", float, None)
-    sampling = _sampling(table, base)
+    sampling = read_sampling(table, base)
     table.done()
     if factor is not None and not factor > 0.0:
         text = f"'scaling_factor' must be more than 0, got {factor:g}."

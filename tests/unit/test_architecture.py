@@ -24,7 +24,7 @@ LAYERS = (
     ("feeds", "room"),
     ("entry", "isolate", "gaps", "align", "matrix", "components.*", "worst_inputs"),
     ("groups", "deployed", "hub", "backends", "e2e.plan", "e2e.attribution"),
-    ("scope", "excerpt", "calls", "e2e.mixtures"),
+    ("scope", "excerpt", "calls", "e2e.mixtures", "e2e.sampling_tables"),
     ("policy", "export_table", "taken_tables"),
     ("source_table",),
     ("varied", "sizes", "forecast"),

@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from diffusers import UNet2DConditionModel
+from diffusers import AutoencoderKL, UNet2DConditionModel
+from transformers import CLIPTextConfig, CLIPTextModel, CLIPTextModelWithProjection
 
 from harness.components import describe, discover, recipe_module
 from harness.components.clip_text import token_ids
@@ -16,6 +17,7 @@ from harness.spec import Sample, Source
 from tests.unit.nets import DIGITS
 
 XL = Source(path=Path(__file__).parents[2] / "fixtures" / "sdxl", seed=0)
+FULL_SIZE = Path(__file__).parents[2] / "fixtures" / "full_size" / "sdxl_base"
 SHAPES = {"batch": 2, "height": 8, "width": 12}
 
 
@@ -146,3 +148,27 @@ def test_latents_are_divided_by_the_checkpoints_own_factor():
     latents = drawn(part("vae_decoder"))["latent_sample"]
 
     assert latents.std() * 0.13025 == pytest.approx(1.0, rel=0.2)
+
+
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [
+        ("unet", 2_567_463_684),
+        ("text_encoder", 123_060_480),
+        ("text_encoder_2", 694_659_840),
+        ("vae", 83_653_863),
+    ],
+)
+def test_the_full_size_fixture_is_stable_diffusion_xl(name, count):
+    home = FULL_SIZE / name
+    with torch.device("meta"):  # shapes without memory
+        if name.startswith("text"):
+            two = name.endswith("_2")
+            cls = CLIPTextModelWithProjection if two else CLIPTextModel
+            network = cls(CLIPTextConfig.from_pretrained(home))
+        else:
+            cls = {"unet": UNet2DConditionModel, "vae": AutoencoderKL}[name]
+            network = cls.from_config(cls.load_config(home))
+
+    assert sum(weight.numel() for weight in network.parameters()) == count
+    assert f"{count:,}" in (FULL_SIZE / "README.md").read_text(encoding="utf-8")

@@ -105,6 +105,8 @@ def real(plan, inputs):
         **rest,
     )
     pipe.set_progress_bar_config(disable=True)
+    if plan.vae_tiling:
+        pipe.vae.enable_tiling()
     return pipe
 
 
@@ -114,6 +116,7 @@ def real(plan, inputs):
         pytest.param(XL, {}, id="xl-zeros-for-no-negative-prompt"),
         pytest.param(XL, {"negative_prompt": "blurred"}, id="xl-negative"),
         pytest.param(XL, {"guidance_scale": 1.0}, id="xl-unguided"),
+        pytest.param(XL, {"vae_tiling": True}, id="xl-tiled"),
         pytest.param(FLOW, {"t5_tokens": 8}, id="flow"),
         pytest.param(FLOW, {"negative_prompt": "blurred"}, id="flow-negative"),
     ],
@@ -205,7 +208,7 @@ def test_the_suite_has_a_chain_of_four_seats():
     assert [seat for seat, _ in chains["text2img/mnn/fp32"].seats] == [
         *("text_encoder", "text_encoder_2", "unet", "vae_decoder"),
     ]
-    assert "text2img/mixed/mnn-onnxruntime-pytorch" in chains
+    assert "text2img/mixed/mnn-onnxruntime-mnn" in chains
 
 
 def test_a_kind_that_a_family_lacks_is_refused(tmp_path):
@@ -247,3 +250,34 @@ def test_noise_is_not_taken_for_a_velocity(tmp_path):
         SuiteError, match=r"FlowMatchEuler.* StableDiffusionXL .* noise"
     ):
         load_suite(suite_of(tmp_path, "sdxl", tmp_path))
+
+
+def test_tiles_are_the_size_that_the_configuration_says():
+    plan = pipeline(vae_tiling=True, prompts=("three",), steps=1)
+    asked = []
+    networks = torch_networks(plan, RESIDENTS, Device())
+    decoder = networks["vae_decoder"]
+
+    def overheard(feeds):
+        asked.append(tuple(feeds["latent_sample"].shape[2:]))
+        return decoder(feeds)
+
+    networks = {**networks, "vae_decoder": overheard}
+    inputs = draw_inputs(plan)
+    pipe = assemble(plan, inputs, Cast(networks=networks, sampling=plan.sampling))
+    tiled = draw(pipe, plan, inputs)
+    whole, _ = drawn(replace(plan, vae_tiling=False), inputs)
+
+    assert max(asked) == (8, 8)
+    assert len(asked) == 3 * 4
+    # Each tile is normalised by itself, so tiling is another picture.
+    assert np.abs(tiled - whole).max() > 1
+
+
+def test_tiles_that_a_file_would_not_take_are_refused(tmp_path):
+    path = suite_of(tmp_path, "sdxl", XL.path) / "parity.toml"
+    text = path.read_text().replace('"batch", "height", "width"]', '"batch"]')
+    path.write_text(text)
+
+    with pytest.raises(SuiteError, match=r"give dynamic_axes = .*vae_decoder\]"):
+        load_suite(tmp_path)

@@ -528,11 +528,18 @@ class TestHub:
 
 @pytest.mark.parametrize(
     ("name", "count"),
-    [("digits", 54), ("sd15", 10), ("sdxl", 10), ("channels", 12), ("lora", 2)],
+    [
+        ("digits", 54),
+        ("sd15", 10),
+        ("sdxl", 10),
+        ("full_size/sdxl_base", 10),
+        ("channels", 12),
+        ("lora", 2),
+    ],
 )
 def test_the_fixtures_load(name, count):
     suite = load_suite(ROOT / "fixtures" / name)
 
-    assert suite.name == name
+    assert suite.name == Path(name).name
     ids = [case.id for case in suite.cases]
     assert len(set(ids)) == len(ids) == count
