@@ -65,8 +65,8 @@ def write_suite(checkpoint: Path, folder: Path, *, force: bool = False) -> list[
     All of them or none: they are written under other names first, and then renamed.
 
     Raises:
-        SuiteError: `checkpoint` is no folder of diffusers or transformers, a file is there already and
-            `force` is not given, or the folder cannot be written to.
+        SuiteError: `checkpoint` is no folder of diffusers or transformers, a file is
+            there already and `force` is not given, or the folder cannot be written to.
 
     """
     texts = {

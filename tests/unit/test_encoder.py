@@ -227,6 +227,7 @@ def test_text_encoders_are_exported_as_they_are_deployed(bert):
 def test_sentences_go_through_the_tokenizer_padded_and_marked(bert):
     write_tokenizer(bert.path, SENTENCES)
     tokenizer = load_tokenizer(bert)
+    assert tokenizer is not None
     feeds = drawn(component(bert, "default"), shapes={"batch": 10, "tokens": 12})
 
     lengths = feeds["attention_mask"].sum(1)
