@@ -177,9 +177,11 @@ def _misread(picture: Picture) -> tuple[Outcome | None, str]:
 
 def _misread_truths(comparison: Comparison) -> tuple[Outcome | None, str]:
     """Judge what is either so or not, such as a ranking: no share of it may differ."""
-    if _dtype_kind(comparison.expected_dtype) != "boolean" or not comparison.max_abs:
+    if _dtype_kind(comparison.expected_dtype) != "boolean":
         return None, ""
     wrong = round(comparison.rms**2 * comparison.count)
+    if wrong == 0:
+        return None, ""
     return (
         Outcome.MISREAD,
         f"{wrong:,} of {comparison.count:,} truths are read otherwise",

@@ -104,13 +104,9 @@ def build(component: Component, attention: str = "") -> torch.nn.Module:
             super().__init__()
             self.states = states
 
-        def forward(
-            self,
-            input_ids: torch.Tensor,
-            attention_mask: torch.Tensor,
-            *types: torch.Tensor,
-        ) -> torch.Tensor:
-            hidden: torch.Tensor = self.states(input_ids, attention_mask, *types)
+        def forward(self, *tensors: torch.Tensor) -> torch.Tensor:
+            hidden: torch.Tensor = self.states(*tensors)
+            attention_mask = tensors[1]
             if mode == "cls":
                 pooled = hidden[:, 0]
             else:

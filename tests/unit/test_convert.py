@@ -260,3 +260,36 @@ def test_the_wheels_command_line_is_never_imported():
     text = Path(converting.__file__).read_text(encoding="utf-8")
 
     assert "MNN.tools" not in text
+
+
+def test_two_converters_at_once_write_what_one_alone_does(tmp_path, source, native):
+    # MNN's keeps weights in a file of a fixed name where it is started.
+    import concurrent.futures
+
+    folders = [tmp_path / str(index) for index in range(4)]
+    for folder in folders:
+        folder.mkdir()
+
+    def one(folder):
+        return native.run(
+            convert, source, folder, "fp16-weights", timeout_s=60, label="test"
+        )
+
+    with concurrent.futures.ThreadPoolExecutor(len(folders)) as threads:
+        list(threads.map(one, folders))
+
+    weights = [(folder / WEIGHTS).read_bytes() for folder in folders]
+    assert all(one == weights[0] for one in weights)
+
+
+def test_a_converter_leaves_nothing_where_the_harness_was_started(
+    tmp_path, source, job, monkeypatch
+):
+    started = tmp_path / "started"
+    (tmp_path / "made").mkdir()
+    started.mkdir()
+    monkeypatch.chdir(started)
+
+    job(convert, source, tmp_path / "made", "fp16-weights")
+
+    assert list(started.iterdir()) == []

@@ -610,3 +610,19 @@ def test_latents_of_one_value_are_judged_by_their_numbers():
 def test_schedules_that_differ_are_a_measured_failure():
     assert Outcome.SCHEDULE.measured
     assert not Outcome.SCHEDULE.passed
+
+
+def test_truths_that_are_read_from_an_output_are_all_the_same():
+    order = np.array([[False, True], [False, False]])
+    same, other = (
+        compare(expected=order, actual=actual, floor_rms=None)
+        for actual in (order, order.T)
+    )
+
+    assert judge(same, ATOL, is_output=True).passed
+    allowed = Tolerance(rtol=1e-4, atol=1.0)
+    wrong = judge(other, allowed, is_output=True)
+    assert wrong.outcome is Outcome.MISREAD
+    assert wrong.reason == "2 of 4 truths are read otherwise"
+    assert judge(other, allowed, is_output=True, allow_misread=True).passed
+    assert judge(other, allowed, is_output=False).outcome is not Outcome.MISREAD

@@ -121,3 +121,20 @@ def test_a_variant_that_is_no_model_is_refused(tmp_path, source, monkeypatch):
     ) as e:
         transform_onnx(source, "fp16", tmp_path)
     assert e.value.outcome is Outcome.CONVERT
+
+
+def test_a_scale_for_each_channel_is_a_flag_of_integers_alone(tmp_path, blocks_files):
+    source = blocks_files["torchscript"] / MODEL
+    sizes = {}
+    for flags in ((), ("--per-channel",)):
+        folder = tmp_path / str(len(flags))
+        folder.mkdir()
+        transform_onnx(source, "int8-weights", folder, flags)
+        graph = onnx.load(folder / MODEL).graph
+        scales = [t for t in graph.initializer if t.name.endswith("_scale")]
+        sizes[flags] = max(int(np.prod(t.dims)) for t in scales)
+
+    assert sizes[()] == 1
+    assert sizes["--per-channel",] > 1
+    with pytest.raises(StageError, match="take no flag '--per-channel'"):
+        transform_onnx(source, "fp16", tmp_path, ("--per-channel",))
