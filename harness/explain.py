@@ -42,7 +42,8 @@ class Trial:
         floors: Error at the divergence; NaN where the value is not there any more.
         output_floors: Largest error of an output.
         passed: Whether every layer and output is within tolerance.
-        mended: Whether the value at the divergence is.
+        mended: Whether the value at the divergence is; where it is not there any more,
+            whether all else is.
         whole: Whether the whole component ran, or the excerpt alone.
         size_bytes: Of the deployed file.
         peak_bytes: Memory of the process that ran it.
@@ -284,14 +285,17 @@ class _Tries:
         except ParityError as error:
             return Trial(knob=knob, whole=whole, failure=str(error))
         there = [row for row in verdicts[at.what].rows if _same_value(row.row, at)]
+        passed = all(verdict.found.passed for verdict in verdicts.values())
+        # Another exporter may have no value of that name and place.
+        mended = all(row.verdict.passed for row in there) if there else whole and passed
         return Trial(
             knob=knob,
             floors=max((_floors(judged.row) for judged in there), default=math.nan),
             output_floors=max(
                 _floors(row) for row in record.rows if row.what == OUTPUTS
             ),
-            passed=all(verdict.found.passed for verdict in verdicts.values()),
-            mended=bool(there) and all(judged.verdict.passed for judged in there),
+            passed=passed,
+            mended=mended,
             whole=whole,
             size_bytes=(record.artifacts or {})[case.backend]["size_bytes"],
             peak_bytes=record.peak_bytes or 0,

@@ -20,13 +20,14 @@ def lost_weights(
 ) -> list[str]:
     """Return parameters that the file ought to hold and whose values it does not.
 
-    Equal by digest of the bytes; a matrix may be transposed.
+    Equal by digest of the bytes; a matrix may be transposed. Zeros may go: a bias of
+    nothing adds nothing, and exporters leave it out.
     """
     held = {digest(data) for data in _tensors(model)}
     absent = []
     for name, parameter in module.named_parameters():
         array = parameter.detach().numpy()
-        if digest(array.tobytes()) in held:
+        if digest(array.tobytes()) in held or not array.any():
             continue
         flipped = array.ndim == 2 and digest(array.T.tobytes()) in held  # noqa: PLR2004  # a matrix
         if not flipped:

@@ -14,6 +14,7 @@ import numpy as np
 from harness.components.checkpoint import load_tokenizer, read_config
 from harness.components.clip_text import token_ids, tokenizer_of
 from harness.components.pictures import smooth_pictures
+from harness.components.vae import factor as pixels_per_latent
 from harness.e2e.hints import canny_hint, fit, read_image, three_channels
 from harness.e2e.plan import Pipeline
 from harness.errors import SuiteError
@@ -50,7 +51,7 @@ def draw_inputs(pipeline: Pipeline) -> Inputs:
     rng = np.random.default_rng(pipeline.seed)
     texts = tuple(dict.fromkeys((*pipeline.texts, pipeline.negative_prompt)))
     config = read_config(pipeline.source, "vae")
-    factor = 2 ** (len(config["block_out_channels"]) - 1)
+    factor = pixels_per_latent(config)
     latents = (
         len(pipeline.texts),
         config["latent_channels"],

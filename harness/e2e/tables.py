@@ -19,6 +19,7 @@ from pathlib import Path
 from harness.components import RECIPES
 from harness.components.checkpoint import read_config
 from harness.components.transformer_sd3 import CLIP_TOKENS
+from harness.components.vae import factor as pixels_per_latent
 from harness.e2e.mixtures import mixture_name, mixtures
 from harness.e2e.plan import (
     DENOISING,
@@ -167,7 +168,7 @@ def _sizes(pipeline: Pipeline, seat: str, component: Component) -> dict[str, int
 
 def vae_factor(source: Source) -> int:
     """Return how many pixels a latent spans."""
-    return int(2 ** (len(read_config(source, "vae")["block_out_channels"]) - 1))
+    return pixels_per_latent(read_config(source, "vae"))
 
 
 def _pipeline(

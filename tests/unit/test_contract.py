@@ -164,6 +164,13 @@ def test_nothing_is_exchanged_where_the_outputs_agree():
     assert list(exchanged(lambda _: pytest.fail("ran"), base, out, out)) == []
 
 
+def test_ids_are_not_exchanged_for_types_of_token_whose_table_is_short():
+    base = {"input_ids": np.array([[7, 900]]), "token_type_ids": np.array([[0, 1]])}
+    expected, actual = {"y": np.ones(2)}, {"y": np.zeros(2)}
+
+    assert not list(exchanged(lambda _: pytest.fail("ran"), base, expected, actual))
+
+
 def test_a_change_of_one_bit_is_a_change():
     first = {"out": np.ones(3, dtype=np.float32)}
     other = {"out": np.nextafter(first["out"], np.float32(2))}
