@@ -94,7 +94,8 @@ def plan_segments(
                     reads[index][name] = None
                     kept.add(name)
     if len(cuts) == 1:  # outer values of subgraphs may be read there alone
-        reads[0] = {value.name: None for value in graph.input}
+        own = (value.name for value in graph.input)
+        reads[0] = {name: None for name in own if name not in weights}
     return [
         Segment(
             nodes=tuple(nodes),

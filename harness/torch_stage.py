@@ -7,6 +7,7 @@ the network is built and exported once.
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -69,7 +70,8 @@ def weigh(component: Component) -> int:
     On PyTorch's meta device nothing is drawn, so that this costs no memory.
     """
     try:
-        with torch.device("meta"):
+        with torch.device("meta"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # nothing is copied there, which is meant
             module = recipe_module(component.recipe).build(component)
     except Exception:  # noqa: BLE001  # somebody's own code; that it fails is said later
         return 0

@@ -22,6 +22,7 @@ from harness.backends import Ran, Spent, check_feeds
 from harness.backends.ort_profile import OPTIMISED, keep_profile, read_profile
 from harness.backends.words import OPTIMISERS
 from harness.errors import StageError
+from harness.names import Names
 from harness.outcome import Outcome
 from harness.segments import GIVEN, Segment, cut_model, plan_segments, segment_model
 from harness.spec import Device
@@ -49,8 +50,10 @@ class OrtSession:
         self._device = device
         self._outputs = tuple(outputs)
         self._proto = _read(path)
-        weights = {tensor.name for tensor in self._proto.graph.initializer}
-        self._inputs = tuple(  # older files list their weights too
+        # Files of others may list their weights too, as all did before IR version 4.
+        listed = self._proto.graph.initializer if Names.load(path.parent) else ()
+        weights = {tensor.name for tensor in listed}
+        self._inputs = tuple(
             value.name for value in self._proto.graph.input if value.name not in weights
         )
         self._level, self._left_out = _rewrites(device.hints)

@@ -60,7 +60,7 @@ def layer_lines(
             text=f"  watching changed the outputs by at most {seen:.3e}", tone="quiet"
         )
     for text in contract_lines(record):
-        yield Line(text=f"  {text}", tone="quiet")
+        yield from wrapped(text, indent="  ", tone="quiet")
     own = {
         row.probe: f"{row.comparison.floor_multiple:.3g}"
         for row in record.rows

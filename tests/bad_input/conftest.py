@@ -213,8 +213,8 @@ class Project:
         return str(reason)
 
     def entry(self, kind: str) -> Path:
-        """Return the folder of the one entry of a kind."""
-        (found,) = self.store.glob(f"v1/{kind}/*/*/entry.json")
+        """Return the folder of an entry of a kind, the first where there are more."""
+        found = min(self.store.glob(f"v1/{kind}/*/*/entry.json"))
         return found.parent
 
     def forget(self, recipe: str) -> None:

@@ -226,8 +226,10 @@ def test_a_file_that_cannot_be_loaded_is_a_sentence(tmp_path, blocks_files):
     assert caught.value.outcome is Outcome.LOAD
 
 
-def test_a_backend_is_found_by_its_name():
-    assert load_backend("onnxruntime") is backend
+def test_a_backend_is_found_by_its_name(model):
+    opened = load_backend("onnxruntime").open_session(model, DEVICE, OUTPUTS)
+    with opened as session:
+        assert isinstance(session, backend.OrtSession)
 
 
 def isolated(path, feeds, given):

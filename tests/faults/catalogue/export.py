@@ -109,7 +109,7 @@ GRAPH = (
         "batch-axis-frozen-in-the-mask",
         TEXT,
         replaced("expand", MASK_OF_TWO, m="le"),
-        "shape [",
+        "is fixed in it",
     ),
     _in_graph(
         "timestep-folded",

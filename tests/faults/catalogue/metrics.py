@@ -57,7 +57,11 @@ FAULTS = (
         "misplaced-nan-allowed", JUDGE, "if wrong != 0:", "if False:", "finite", "nan"
     ),
     _rule(
-        "constant-output-passes", JUDGE, "elif is_output:", "elif False:", "constant"
+        "constant-output-passes",
+        JUDGE,
+        "elif is_output:\n            outcome, reason = _constant",
+        "elif False:\n            outcome, reason = _constant",
+        "constant",
     ),
     _rule(
         "kinds-of-number-mixed",
