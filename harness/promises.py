@@ -48,7 +48,9 @@ def ask_file(
 
     """
     # After every other sample, so after every other size; then once more at once.
-    gap = repeated(run, feeds[0], first, times=2)
+    # What people read from outputs stands beside them, and is not asked again.
+    made = {spec.name: first[spec.name] for spec in component.outputs}
+    gap = repeated(run, feeds[0], made, times=2)
     reference = effects_of(asked)
     question = Asked.load(asked.file(FILE))
     outputs, found = effects(run, question.base, question.changed)
