@@ -107,13 +107,12 @@ def run_candidate(
                 check_artifact(file.asked)
                 first = deployed_outputs[file.readings[0].sample]
                 contract.append(ask_file(session.run, has, given, first, file.asked))
-            for reading in file.readings:
+            for reading, feeds in zip(file.readings, given, strict=True):
                 if not reading.layers:
                     continue
                 report_progress(f"running\t{case}\t{size}, layers of {reading.sample}")
                 trace = open_trace(reading.reference.path)
                 watcher = Watcher(reading.sample, trace, probes)
-                feeds = load_inputs(reading.inputs, component)
                 watched = session.watch(feeds, watcher.sizes, watcher.on_value)
                 rows += watcher.rows()
                 coverage = _worse(

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import numpy as np
 import onnx
 from onnx.external_data_helper import load_external_data_for_tensor
 
@@ -26,7 +26,10 @@ from harness.outcome import Outcome
 from harness.probes import load_probes, save_probes
 from harness.spec import Component
 from harness.store import Store
-from harness.trace import OUTPUT, TraceWriter, load_inputs, open_trace
+from harness.trace import OUTPUT, TraceWriter, load_inputs, open_trace, save_inputs
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 def cut_excerpt(
@@ -96,8 +99,7 @@ def _cut(
     _add_weights(cut, model, source.parent)
     _write(cut, folder)
     save_probes([target], folder / PROBES)
-    for name_, array in arrays.items():
-        np.save(folder / f"{name_}.npy", array)
+    save_inputs(arrays, folder)
     writer = TraceWriter(folder)
     place = trace.places[target.name]
     writer.add(OUTPUT + target.onnx, expected, is_mask=place.is_mask)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from harness.components.checkpoint import read_config, read_index
 from harness.conclude import judged_again
 from harness.report.family_table import Network, Ran
 from harness.report.judged import CaseVerdict
@@ -48,7 +48,7 @@ def _of_suite(
     path: str,
 ) -> Sequence[tuple[Network, Ran]]:
     """Return the cases of a suite that ran, in the suite's order."""
-    family = family_of(suite.source) or suite.name
+    family = called(suite.source) or suite.name
     return [
         (
             Network(
@@ -68,18 +68,12 @@ def _of_suite(
     ]
 
 
-def family_of(source: Source) -> str:
+def called(source: Source) -> str:
     """Return what a checkpoint says that it is, empty where it says nothing.
 
     A diffusers checkpoint names its pipeline, a model of transformers its type.
     """
-    for name, key in (
-        ("model_index.json", "_class_name"),
-        ("config.json", "model_type"),
-    ):
-        path = source.path / name
-        if path.is_file():
-            said = json.loads(path.read_text(encoding="utf-8")).get(key)
-            if said:
-                return str(said).removesuffix("Pipeline")
-    return ""
+    said = read_index(source).get("_class_name")
+    if not said and (source.path / "config.json").is_file():
+        said = read_config(source, "").get("model_type")
+    return str(said or "").removesuffix("Pipeline")

@@ -31,7 +31,7 @@ from harness.probes import load_probes, save_probes
 from harness.spec import Component, Device, ExportSettings, Sample
 from harness.store import Store
 from harness.taken_files import bring
-from harness.trace import OUTPUT, TraceWriter, load_inputs
+from harness.trace import OUTPUT, TraceWriter, load_inputs, save_inputs
 
 _EXPECTED_BYTES = 2**20
 """Of a value that nobody has seen yet, when a large graph is cut to fit memory."""
@@ -92,8 +92,7 @@ class _Work:
         """Return a sample's arrays."""
 
         def build(folder: Path) -> Mapping[str, object]:
-            for name, value in draw(self._component, sample).items():
-                np.save(folder / f"{name}.npy", value)
+            save_inputs(draw(self._component, sample), folder)
             return {}
 
         return self._store.make("inputs", inputs_key(self._component, sample), build)

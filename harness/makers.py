@@ -67,8 +67,10 @@ class Makers:
     def _prepare(self, case: Case, groups: Sequence[Group], what: str) -> JobResult:
         """Have PyTorch make what is missing, or the file that is its own reference."""
         itself = case.component.recipe == GIVEN
-        samples = [sample for group in groups for sample in group.samples]
-        need = self.need(case, "torch", samples or case.samples)
+        need = None  # of a file that nobody forecasts
+        if not itself:
+            samples = [sample for group in groups for sample in group.samples]
+            need = self.need(case, "torch", samples or case.samples)
         return self.workshop.job(
             "onnxruntime" if itself else "torch",
             stages.prepare_given if itself else stages.prepare,
@@ -80,7 +82,7 @@ class Makers:
             subject=case.component.name,
             label=f"{case.component.name}: {what}",
             failure=Outcome.EXPORT,
-            need=None if itself else need,
+            need=need,
         )
 
     def _take(self, case: Case) -> None:

@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import numpy as np
 import torch
 
 from harness.align import wanted_values
@@ -34,7 +33,7 @@ from harness.refusal import refuse_adapters
 from harness.spec import Component, Device, ExportSettings, Sample
 from harness.store import Store
 from harness.taken import line_up_mnn, take_onnx
-from harness.trace import load_inputs
+from harness.trace import load_inputs, save_inputs
 
 
 def prepare(
@@ -119,8 +118,7 @@ class Work:
 
         def build(folder: Path) -> Mapping[str, object]:
             self._say("drawing", sample.id)
-            for name, value in draw(self.component, sample).items():
-                np.save(folder / f"{name}.npy", value)
+            save_inputs(draw(self.component, sample), folder)
             return {}
 
         return self._timed("inputs", inputs_key(self.component, sample), build)

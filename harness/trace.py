@@ -129,6 +129,12 @@ def open_trace(folder: Path) -> Trace:
     return Trace(places, data)
 
 
+def save_inputs(arrays: Mapping[str, np.ndarray], folder: Path) -> None:
+    """Write a sample's arrays to `folder`, for `load_inputs` to read."""
+    for name, value in arrays.items():
+        np.save(folder / f"{name}.npy", value)
+
+
 def load_inputs(entry: Entry, component: Component) -> dict[str, np.ndarray]:
     """Return a sample's stored arrays by name, in the order of ``forward``."""
     return {

@@ -6,7 +6,7 @@ from dataclasses import replace
 from harness.release.snapshot import snapshot
 from tests.unit.reports import CASE, output, record
 
-SUITE = "/work/digits/parity.toml"
+SUITE = "/somewhere/digits/parity.toml"
 MACHINE = {
     "id": "aaaa0000",
     "cpu": "A processor",
