@@ -70,7 +70,7 @@ def nameless(source, path):
     model = onnx.load(source)
     graph = model.graph
     kept = {value.name for value in (*graph.input, *graph.output)}
-    new = {}
+    new: dict[str, str] = {}
 
     def renamed(name):
         if not name or name in kept:
