@@ -48,6 +48,12 @@ class Space:
         """The component's knobs by name."""
         return knobs_of(self.component)
 
+    def sizes(self, rng: np.random.Generator) -> Shapes:
+        """Draw sizes; half the elements come twice as often, and cost the same time."""
+        costs = [math.prod(size for _, size in shapes) for shapes in self.shapes]
+        shares = np.reciprocal(costs, dtype=float)
+        return self.shapes[int(rng.choice(len(costs), p=shares / shares.sum()))]
+
     def sample(
         self,
         family: str,
@@ -121,7 +127,7 @@ def independent(space: Space, family: str, count: int) -> Iterator[Sample]:
         yield space.sample(
             family,
             str(index),
-            shapes=space.shapes[int(rng.integers(len(space.shapes)))],
+            shapes=space.sizes(rng),
             seed=int(rng.integers(SEEDS)),
             knobs=knobs,
             step=int(rng.integers(STEPS)),

@@ -118,7 +118,7 @@ def _near(
     if not knobs or rng.random() < _OTHER:
         seed = int(rng.integers(SEEDS))
     if rng.random() < _OTHER:
-        shapes = space.shapes[int(rng.integers(len(space.shapes)))]
+        shapes = space.sizes(rng)
     return space.sample(
         base.profile,
         shapes=shapes,

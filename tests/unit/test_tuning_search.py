@@ -1,6 +1,7 @@
 """Which inputs are tried: independent draws that can be repeated, and a search."""
 
 import math
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -50,6 +51,19 @@ def test_another_seed_draws_others():
     assert one.id != two.id
 
 
+def test_each_size_is_drawn_for_the_same_share_of_the_time():
+    sizes = [(("batch", 1), ("height", side), ("width", side)) for side in (4, 8, 16)]
+    space = Space(component=SPACE.component, shapes=tuple(sizes), seed=0)
+    rng = np.random.default_rng(0)
+
+    times = Counter[int]()
+    for _ in range(4000):
+        side = dict(space.sizes(rng))["height"]
+        times[side] += side * side
+
+    assert max(times.values()) < 1.3 * min(times.values())
+
+
 def test_every_decade_of_a_knob_is_as_likely():
     knob = Knob(low=1e-3, high=1e3, even_in_decades=True)
     rng = np.random.default_rng(0)
@@ -76,8 +90,8 @@ def test_sizes_that_are_too_large_to_watch_are_not_drawn_at():
 
     sizes = [dict(shapes) for shapes in shapes_of(cases)]
 
-    assert {(size["height"], size["width"]) for size in sizes} == {(32, 48)}
-    assert [size["batch"] for size in sizes] == [1, 2]
+    assert {(size["height"], size["width"]) for size in sizes} == {(32, 48), (8, 16)}
+    assert {size["batch"] for size in sizes} == {1, 2}
 
 
 def badness(sample):
