@@ -19,7 +19,7 @@ LAYERS = (
     ("harness", "outcome", "environment", "ladder", "probes", "export_files", "cuts"),
     ("errors",),
     # nouns, files, child processes
-    ("spec", "toml_file", "digest", "job", "comparison", "onnx_header"),
+    ("spec", "toml_file", "digest", "job", "comparison", "onnx_header", "mnn_file"),
     ("tolerance", "names", "taken_files", "contract"),
     ("feeds", "room"),
     ("entry", "isolate", "gaps", "align", "matrix", "components.*", "worst_inputs"),
