@@ -25,7 +25,7 @@ LAYERS = (
     ("entry", "isolate", "gaps", "align", "matrix", "components.*", "worst_inputs"),
     ("groups", "deployed", "hub", "backends", "e2e.plan", "e2e.attribution"),
     ("scope", "excerpt", "calls", "e2e.mixtures", "e2e.sampling_tables"),
-    ("policy", "export_table", "taken_tables"),
+    ("policy", "export_table", "taken_tables", "e2e.inpaint_tables"),
     ("source_table",),
     ("varied", "sizes", "forecast"),
     ("store", "trace", "keys", "inputs", "e2e.tables"),
