@@ -138,22 +138,28 @@ def extent_of(component: Component, samples: Iterable[Sample], weights: int) -> 
 
 def _extent(component: Component, sizes: Mapping[str, int], weights: int) -> Extent:
     config = _config(component)
-    specs = (*component.inputs, *component.outputs)
-    shapes = [spec.bind(sizes) for spec in specs]
-    heads = config.get("num_attention_heads") or config.get("attention_head_dim") or 0
-    # Where there is attention it is what counts, and it is never over a hint's pixels.
-    sides = (
-        [spec.bind(sizes) for spec in specs if not _scaled(spec)] if heads else shapes
+    heads = _first(
+        config.get("num_attention_heads") or config.get("attention_head_dim")
     )
-    positions = max(map(_positions, sides or shapes))
-    widths = config.get("block_out_channels") or [config.get("hidden_size") or 64]
+    specs = (*component.inputs, *component.outputs)
+    # Where there is attention it is what counts, and it is never over a hint's pixels.
+    seen = [spec for spec in specs if not (heads and _scaled(spec))] or specs
+    patch = _first(config.get("patch_size")) or 1
+    positions = max(_positions(spec, sizes, patch) for spec in seen)
+    if "joint_attention_dim" in config:  # over a text and a picture as one sequence
+        positions = sum(_positions(spec, sizes, patch) for spec in component.inputs)
     return Extent(
         weights=weights,
-        items=max((shape[0] for shape in shapes if len(shape) > 1), default=1),
+        items=sizes.get("batch", 1),
         positions=positions,
-        width=int(widths[0]),
-        heads=int(heads if isinstance(heads, int) else heads[0]),
+        width=_width(config),
+        heads=heads,
     )
+
+
+def _first(entry: Any) -> int:  # noqa: ANN401  # of a configuration: a number, a list
+    """Return a number, or the first of several; 0 for none."""
+    return int((entry[0] if isinstance(entry, list) else entry) or 0)
 
 
 def _scaled(spec: TensorSpec) -> bool:
@@ -161,9 +167,23 @@ def _scaled(spec: TensorSpec) -> bool:
     return any(isinstance(size, str) and "*" in size for size in spec.shape)
 
 
-def _positions(shape: tuple[int, ...]) -> int:
-    """Return tokens of ``[batch, tokens]`` and more, pixels of a picture."""
-    return prod(shape[2:]) if len(shape) == 4 else prod(shape[1:2])  # noqa: PLR2004
+def _positions(spec: TensorSpec, sizes: Mapping[str, int], patch: int) -> int:
+    """Return pixels of a picture, tokens of ``[batch, tokens, width]`` or of ids."""
+    shape = spec.bind(sizes)
+    if len(shape) == 4:  # noqa: PLR2004
+        return prod(shape[2:]) // patch**2
+    is_ids = len(shape) == 2 and spec.dtype.startswith("int")  # noqa: PLR2004
+    return shape[1] if len(shape) == 3 or is_ids else 1  # noqa: PLR2004
+
+
+def _width(config: Mapping[str, Any]) -> int:
+    """Return the channels that a network's largest values have."""
+    heads, size = config.get("num_attention_heads"), config.get("attention_head_dim")
+    if blocks := config.get("block_out_channels"):
+        return int(blocks[0])
+    if width := config.get("hidden_size") or config.get("d_model"):
+        return int(width)
+    return heads * size if isinstance(heads, int) and isinstance(size, int) else 64
 
 
 def _config(component: Component) -> dict[str, Any]:

@@ -80,6 +80,29 @@ def test_a_hint_of_many_pixels_is_no_attention_over_them(sd15):
     assert extent_of(net, [SMALL], 1).positions == 32 * 48
 
 
+@pytest.mark.parametrize(
+    ("suite", "name", "positions", "width"),
+    [
+        ("flux_width", "transformer", 384 + 512, 3072),
+        ("sd3_medium", "transformer", 16 * 24 + 333, 1536),
+        ("pixart_xl", "transformer", 16 * 24, 1152),
+        ("sdxl_base", "unet", 32 * 48, 320),
+        ("sdxl_base", "text_encoder_2", 77, 1280),
+    ],
+)
+def test_positions_are_those_that_attention_sees(suite, name, positions, width):
+    loaded = load_suite(DIGITS.parent / "full_size" / suite)
+    case = next(case for case in loaded.cases if case.subject == name)
+    sizes = dict(case.samples[0].shapes)
+    sample = replace(SMALL, shapes=tuple({**sizes, "batch": 1}.items()))
+
+    extent = extent_of(component(loaded, name), [sample], 1)
+
+    assert extent.items == 1
+    assert extent.positions == pytest.approx(positions, abs=5)  # a timestep counts one
+    assert extent.width == width
+
+
 def test_weights_are_counted_from_headers_alone(digits):
     unet = component(digits, "unet")
 
