@@ -4,7 +4,10 @@ Every stage of some components is run from nothing, in a store of its own, and i
 largest resident set is held against `harness.forecast`. A forecast must not be below
 what is taken by more than a little, nor so far above that it refuses what fits.
 
-    python benchmarks/bench_forecast.py                          # digits, a minute
+What is taken counts pages of files that are mapped, above all while exporting; a
+forecast does not, as such pages make room where it is wanted.
+
+    python benchmarks/bench_forecast.py                          # digits, minutes
     python benchmarks/bench_forecast.py fixtures/sd15 --only vae_decoder
 """
 

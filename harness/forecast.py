@@ -46,19 +46,46 @@ COSTS: Final[Mapping[str, Cost]] = {
     "torch": Cost(
         words="exporting {component} and recording its reference in float64",
         base=700,
-        copies=3.2,
+        copies=1.2,
         # Twelve in float64; attention works through its scores in blocks.
         live=24,
         scores=1.2,
     ),
-    "convert-mnn": Cost(words="converting {component} to MNN", base=300, copies=2.2),
+    # All weights in float64 at once, and all of the graph in one message.
+    "torch torchscript": Cost(
+        words="exporting {component} and recording its reference in float64",
+        base=700,
+        copies=3.2,
+        live=24,
+        scores=1.2,
+    ),
+    "convert-mnn": Cost(words="converting {component} to MNN", base=300, copies=2.4),
     "convert-onnxruntime": Cost(
-        words="rewriting {component} for ONNX Runtime", base=300, copies=2.2
+        words="rewriting {component} for ONNX Runtime", base=400, copies=5.0
+    ),
+    # One weight at a time, if they lie beside the graph.
+    "convert-onnxruntime fp16": Cost(
+        words="halving {component}'s weights for ONNX Runtime", base=400, copies=0.3
     ),
     "onnxruntime": Cost(
         words="running {component} in ONNX Runtime",
         base=350,
-        copies=1.2,
+        copies=1.3,
+        live=16,
+        scores=4,
+    ),
+    # The processor computes in float32: halves are widened beside themselves.
+    "onnxruntime fp16": Cost(
+        words="running {component} in ONNX Runtime",
+        base=350,
+        copies=2.2,
+        live=16,
+        scores=4,
+    ),
+    "onnxruntime int8-weights": Cost(
+        words="running {component} in ONNX Runtime",
+        base=350,
+        copies=2.1,
         live=16,
         scores=4,
     ),
@@ -66,10 +93,11 @@ COSTS: Final[Mapping[str, Cost]] = {
         words="running {component} in MNN", base=300, copies=2.6, live=16, scores=4
     ),
 }
-"""Measured on SD 1.5's UNet, 3.2 GiB of weights at latents of 32 by 48: 7.1 GiB while
-it is converted, 8.3 in MNN, 3.9 in ONNX Runtime. On its ControlNet, 1.3 GiB at two of
-64 by 64: 6.2 in PyTorch, 5.5 in ONNX Runtime. A base holds the process that stages are
-forked from, which the peak of a single stage does not show."""
+"""By host, or by host and exporter or variant where that is another matter. Measured on
+SD 1.5's ControlNet, 1.35 GiB of weights, and its UNet, 3.2: `bench_forecast` prints
+each stage. A base holds the process that stages are forked from, which the peak of a
+single stage does not show; pages of files that are merely mapped are not counted, as
+they make room for others."""
 
 REWRITTEN: Final = 2.0
 """Copies more in PyTorch, where another attention makes the exported copy a second
@@ -107,7 +135,12 @@ class Extent:
 
 
 def need_of(
-    component: Component, host: str, extent: Extent, *, rewritten: bool = False
+    component: Component,
+    host: str,
+    extent: Extent,
+    *,
+    kind: str = "",
+    rewritten: bool = False,
 ) -> Need:
     """Return what one stage of a component is forecast to take.
 
@@ -115,10 +148,11 @@ def need_of(
         component: What is worked on.
         host: A key of `COSTS`.
         extent: How large it is.
+        kind: The exporter, or the kind of variant.
         rewritten: Whether a copy with another attention is exported.
 
     """
-    cost = COSTS[host]
+    cost = COSTS.get(f"{host} {kind}", COSTS[host])
     copies = cost.copies + (REWRITTEN if host == "torch" and rewritten else 0.0)
     weights = copies * extent.weights
     values = cost.live * extent.value + cost.scores * extent.scores

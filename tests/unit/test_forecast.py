@@ -120,13 +120,36 @@ def test_weights_that_are_drawn_are_counted_without_drawing_them(sd15):
 
 
 def test_every_host_that_runs_a_component_has_a_cost():
-    assert set(COSTS) == {
+    assert {key.partition(" ")[0] for key in COSTS} == {
         "torch",
         "convert-mnn",
         "convert-onnxruntime",
         "mnn",
         "onnxruntime",
     }
+
+
+@pytest.mark.parametrize(
+    ("host", "kind", "took_gib"),
+    [
+        ("torch", "dynamo", 2.3),
+        ("convert-mnn", "fp16-weights", 3.5),
+        ("convert-onnxruntime", "int8-weights", 7.0),
+        ("onnxruntime", "fp32", 2.1),
+        ("onnxruntime", "fp16", 3.4),
+        ("onnxruntime", "int8-weights", 3.2),
+        ("mnn", "int8-weights", 2.6),
+    ],
+)
+def test_the_forecast_of_a_controlnet_is_near_what_was_measured(
+    sd15, host, kind, took_gib
+):
+    net = component(sd15, "controlnet")
+    small = replace(SMALL, shapes=(("batch", 3), ("height", 40), ("width", 32)))
+    extent = extent_of(net, [small], 361_279_120 * 4)
+
+    forecast = need_of(net, host, extent, kind=kind).size_bytes / GIB
+    assert took_gib <= forecast <= 2.1 * took_gib
 
 
 def test_what_cannot_fit_is_refused_with_stage_need_and_a_way_out():
