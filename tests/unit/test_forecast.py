@@ -58,9 +58,9 @@ def test_a_copy_with_another_attention_is_a_second_network(sd15):
     sample = replace(SMALL, shapes=(("batch", 2),))
     extent = extent_of(text, [sample], int(0.458 * GIB))
 
-    took_gib = 2.9
+    took_gib = 2.26 - 0.46  # of mapped weights
     forecast = need_of(text, "torch", extent, rewritten=True).size_bytes / GIB
-    assert took_gib <= forecast <= 1.2 * took_gib
+    assert took_gib <= forecast <= 1.3 * took_gib
     assert need_of(text, "torch", extent).size_bytes / GIB < took_gib
 
 
