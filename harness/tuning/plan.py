@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from harness.deployed import Deployed
+from harness.deployed import Deployed, Reading
 from harness.errors import SpecError
 from harness.groups import Group
 from harness.report.record import Row
@@ -77,6 +77,7 @@ class Plan:
         reference: Where PyTorch runs.
         groups: Baked sizes to the group whose graph serves them.
         suite: The suite's own samples.
+        readings: What the store has recorded of them.
         shapes: Sizes that may be drawn.
         candidates: The cases to measure.
         effort: How much.
@@ -89,6 +90,7 @@ class Plan:
     reference: Device
     groups: Mapping[Shapes, Group]
     suite: tuple[Sample, ...]
+    readings: Mapping[Sample, Reading] = field(repr=False)
     shapes: tuple[Shapes, ...]
     candidates: tuple[Candidate, ...]
     effort: Effort

@@ -111,7 +111,7 @@ def _plan(
     """Make every file that the cases need, and say what is to be measured."""
     first = cases[0]
     every = samples_of(cases)
-    makers.prepare(first, every)
+    readings = makers.prepare(first, every)
     groups = {
         baked(group.samples[0].shapes, first.export): group
         for group in sample_groups(first, every)
@@ -152,6 +152,7 @@ def _plan(
         reference=first.reference,
         groups={sizes: replace(g, samples=()) for sizes, g in groups.items()},
         suite=every,
+        readings=readings,
         shapes=shapes_of(cases),
         candidates=tuple(candidates),
         effort=effort,
