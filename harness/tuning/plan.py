@@ -55,6 +55,7 @@ class Candidate:
         wide: Whether inputs beyond realistic ones are asked of it.
         limit: What its outputs are held to today; a worse sample uses more of it.
         files: Sizes that a graph bakes in to the file made from that graph.
+        need_bytes: Memory that its sessions are forecast to take.
 
     """
 
@@ -64,6 +65,7 @@ class Candidate:
     wide: bool
     limit: Tolerance
     files: Mapping[Shapes, Deployed]
+    need_bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +83,7 @@ class Plan:
         shapes: Sizes that may be drawn.
         candidates: The cases to measure.
         effort: How much.
+        need_bytes: Memory that PyTorch is forecast to take.
 
     """
 
@@ -94,6 +97,7 @@ class Plan:
     shapes: tuple[Shapes, ...]
     candidates: tuple[Candidate, ...]
     effort: Effort
+    need_bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
