@@ -1,8 +1,8 @@
 """Read from an ``.mnn`` file which values its operators make, by name.
 
 MNN's Python shows an operator's name or a value's, never both. The file has both: it is
-a flatbuffer, whose tables are read here by the places of their fields, which a format
-that grows never changes (``MNN.fbs``: `Net`, `Op`).
+a flatbuffer, whose tables are read by the numbers of their fields, which a format that
+grows never changes (``MNN.fbs``: `Net`, `Op`).
 """
 
 from __future__ import annotations
@@ -12,6 +12,10 @@ import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+from flatbuffers import encode, packer
+from flatbuffers.number_types import Int32Flags
+from flatbuffers.table import Table
 
 _NET_OPERATORS, _NET_NAMES = 3, 7
 _OP_READS, _OP_NAME, _OP_MAKES = 0, 3, 4
@@ -46,7 +50,7 @@ def operators(path: Path) -> list[Operator]:
             mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,
         ):
             return _operators(data)
-    except (struct.error, IndexError, ValueError) as error:
+    except (struct.error, IndexError, TypeError, ValueError) as error:
         msg = f"{path.name} cannot be read as an .mnn file ({error})."
         raise ValueError(msg) from error
 
@@ -80,58 +84,38 @@ def _end(start: Operator, by_name: Mapping[str, Operator]) -> str:
 
 
 def _operators(data: mmap.mmap) -> list[Operator]:
-    net = _offset(data, 0)
-    names = [_text(data, at) for at in _tables(data, _field(data, net, _NET_NAMES))]
-    return [
-        Operator(
-            name=_text(data, _reference(data, _field(data, op, _OP_NAME))),
-            reads=_named(data, _field(data, op, _OP_READS), names),
-            makes=_named(data, _field(data, op, _OP_MAKES), names),
-        )
-        for op in _tables(data, _field(data, net, _NET_OPERATORS))
-    ]
+    net = Table(data, encode.Get(packer.uoffset, data, 0))
+    names = [_text(net, place) for place in _places(net, _NET_NAMES)]
+    every = (net.Indirect(place) for place in _places(net, _NET_OPERATORS))
+    return [_operator(Table(data, at), names) for at in every]
 
 
-def _named(data: mmap.mmap, at: int, names: list[str]) -> tuple[str, ...]:
-    if not at:
-        return ()
-    start = _reference(data, at)
-    (count,) = struct.unpack_from("<I", data, start)
-    places = struct.unpack_from(f"<{count}i", data, start + 4)
-    return tuple(names[place] for place in places)
+def _operator(op: Table, names: list[str]) -> Operator:
+    def named(field: int) -> tuple[str, ...]:
+        numbers = (op.Get(Int32Flags, place) for place in _places(op, field))
+        return tuple(names[number] for number in numbers)
+
+    name = op.Offset(_slot(_OP_NAME))
+    return Operator(
+        name=_text(op, op.Pos + name) if name else "",
+        reads=named(_OP_READS),
+        makes=named(_OP_MAKES),
+    )
 
 
-def _field(data: mmap.mmap, table: int, number: int) -> int:
-    """Return where a table keeps a field, or 0 if it has none."""
-    (back,) = struct.unpack_from("<i", data, table)
-    fields = table - back
-    (size,) = struct.unpack_from("<H", data, fields)
-    if 4 + 2 * number >= size:
-        return 0
-    (offset,) = struct.unpack_from("<H", data, fields + 4 + 2 * number)
-    return table + offset if offset else 0
+def _places(table: Table, field: int) -> range:
+    """Return where a table's vector keeps its entries, of four bytes each."""
+    offset = table.Offset(_slot(field))
+    if not offset:
+        return range(0)
+    start = table.Vector(offset)
+    return range(start, start + 4 * table.VectorLen(offset), 4)
 
 
-def _tables(data: mmap.mmap, at: int) -> list[int]:
-    """Return where the entries of a vector of tables, or of strings, are."""
-    if not at:
-        return []
-    start = _reference(data, at)
-    (count,) = struct.unpack_from("<I", data, start)
-    return [_offset(data, start + 4 + 4 * entry) for entry in range(count)]
+def _slot(field: int) -> int:
+    """Return where a table's index of fields keeps one; two sizes stand before them."""
+    return 4 + 2 * field
 
 
-def _reference(data: mmap.mmap, at: int) -> int:
-    return _offset(data, at) if at else 0
-
-
-def _offset(data: mmap.mmap, at: int) -> int:
-    (offset,) = struct.unpack_from("<I", data, at)
-    return at + int(offset)
-
-
-def _text(data: mmap.mmap, at: int) -> str:
-    if not at:
-        return ""
-    (length,) = struct.unpack_from("<I", data, at)
-    return data[at + 4 : at + 4 + length].decode("utf-8", errors="replace")
+def _text(table: Table, place: int) -> str:
+    return bytes(table.String(place)).decode("utf-8", errors="replace")
