@@ -46,6 +46,15 @@ def plan_lines(plan: Plan) -> Iterator[Line]:
     )
 
 
+def compile_lines() -> Iterator[Line]:
+    """Say what the wait is for, and how to do without."""
+    text = (
+        "torch.compile works in the first round of each component, which takes "
+        "minutes; --no-compile leaves it out"
+    )
+    yield from wrapped(text, indent="", tone="quiet")
+
+
 def component_lines(timings: Sequence[Timing], inputs: str) -> Iterator[Line]:
     """Yield a component's or pipeline's table, PyTorch eager first if it ran."""
     threads = sorted({timing.threads for timing in timings})

@@ -60,7 +60,7 @@ def test_the_command_times_every_file_beside_pytorch(project):
         assert int(row["size_bytes"]) > 0
         assert int(row["memory_bytes"]) > 0
     assert ended.has("2 threads")
-    assert ended.has("no run of this suite on this machine to add to")
+    assert ended.has("no run of this suite on this machine to add to: there is no run")
 
 
 def test_times_go_into_the_run_of_the_same_suite_where_the_gate_reads_them(project):
