@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import csv
-import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
@@ -14,7 +13,13 @@ from harness.benching.timing import Plan, Timing
 from harness.conclude import files_of
 from harness.environment import environment
 from harness.errors import SuiteError
-from harness.report.run_folder import LAST, RunFolder, find_run, read_report
+from harness.report.run_folder import (
+    LAST,
+    RunFolder,
+    compact,
+    find_run,
+    read_report,
+)
 from harness.runner import path_of
 from harness.suite import Suite
 
@@ -175,8 +180,7 @@ def _fitting(suite: Suite, runs: Path, name: str) -> tuple[Path | None, str]:
     return None, f"the newest run, {data['id']}, {why}"
 
 
-def _write(path: Path, data: object) -> None:
+def _write(path: Path, data: Mapping[str, Any]) -> None:
     temporary = path.with_suffix(".part")
-    text = json.dumps(data, sort_keys=True, allow_nan=False)
-    temporary.write_text(text, encoding="utf-8")
+    temporary.write_text(compact(data), encoding="utf-8")
     temporary.replace(path)
