@@ -115,6 +115,18 @@ def test_a_line_joins_what_nothing_beats_in_what_is_drawn(tmp_path, against, lin
     assert list(drawn) == [pytest.approx(place, rel=0.1) for place in line]
 
 
+def test_it_says_where_threads_were_not_at_work(tmp_path):
+    times = [
+        {**timed(case, 4.0), "threads": 2, "cores": cores}
+        for case, cores in (("unet/mnn/fp32", 1.9), ("unet/mnn/int8", 0.3))
+    ]
+
+    (section,) = speeds(found_with(tmp_path, *times))
+
+    assert section.threads == "2"
+    assert section.idle.startswith("1 row kept under half of the threads at work")
+
+
 def test_stairs_go_down_from_left_to_right():
     places = stairs([(3.0, 1.0), (1.0, 5.0), (2.0, 6.0), (2.0, 2.0), (2.5, 2.0)])
 

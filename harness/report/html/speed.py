@@ -14,6 +14,7 @@ from harness.report.html.found import Found, Section
 from harness.report.html.speed_charts import pareto_views, times_figure
 from harness.report.html.table import Column, Table, Words, short
 from harness.report.html.ways import Way, front
+from harness.report.idle import idle_words
 from harness.report.record import OUTPUTS, CaseRecord
 from harness.report.text import count, few
 
@@ -32,6 +33,7 @@ class Speed(Section):
         times: What each run took.
         table: Every way.
         threads: How many threads each had, in words.
+        idle: Where they were not at work, in words.
 
     """
 
@@ -41,6 +43,7 @@ class Speed(Section):
     times: Chart
     table: Table
     threads: str
+    idle: str
 
 
 def speeds(found: Found) -> Iterator[Speed]:
@@ -53,8 +56,7 @@ def speeds(found: Found) -> Iterator[Speed]:
     for number, (subject, entries) in enumerate(timed.items()):
         ways = [_way(entry, records.get(entry["case"])) for entry in entries]
         if any(way.floors for way in ways):
-            threads = sorted({entry.get("threads", 0) for entry in entries} - {0})
-            yield _speed(f"speed-{number}", subject, ways, threads)
+            yield _speed(f"speed-{number}", subject, ways, entries)
 
 
 def _way(entry: Mapping[str, Any], record: CaseRecord | None) -> Way:
@@ -84,20 +86,29 @@ def _way(entry: Mapping[str, Any], record: CaseRecord | None) -> Way:
         # PyTorch's own pipeline has no file.
         size_mb=entry.get("size_bytes", 0) / _MEBI or None,
         memory_mb=entry.get("memory_bytes", 0) / _MEBI,
+        cores=entry.get("cores"),
     )
 
 
 def _speed(
-    ident: str, subject: str, ways: Sequence[Way], threads: Sequence[int]
+    ident: str,
+    subject: str,
+    ways: Sequence[Way],
+    entries: Sequence[Mapping[str, Any]],
 ) -> Speed:
     best = front(ways)
     names = [way.name for way in best]
     figure, views = pareto_views(ways, best)
+    timed = [entry for entry in entries if "threads" in entry]
+    at_work = [
+        (entry["cores"], entry["threads"]) for entry in timed if "cores" in entry
+    ]
     return Speed(
         id=ident,
         title=f"{subject}: error and speed",
         gist=f"{len(best)} of {count(len(ways), 'way')} on the front: {few(names)}",
-        threads=" or ".join(map(str, threads)),
+        threads=" or ".join(map(str, sorted({entry["threads"] for entry in timed}))),
+        idle=idle_words(at_work),
         chart=Chart(
             id=f"{ident}-chart",
             figure=figure,
@@ -130,6 +141,7 @@ def _table(ident: str, subject: str, ways: Sequence[Way], best: Sequence[Way]) -
             short(way.memory_mb),
             short(way.load_ms),
             short(way.first_ms),
+            short(way.cores),
             marks.at("front" if way in best else _why_not(way)),
         ]
         for way in ways
@@ -157,6 +169,7 @@ def _table(ident: str, subject: str, ways: Sequence[Way], best: Sequence[Way]) -
                 hint="the first run, in which compilers work",
                 minor=True,
             ),
+            Column(title="cores", kind="number", hint="really at work", minor=True),
             Column(title="front", words=marks.all, hint="nothing beats it in all"),
         ),
         rows=rows,

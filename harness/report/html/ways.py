@@ -20,6 +20,7 @@ class Way:
         memory_mb: What loading and running it adds to a process.
         load_ms: From nothing to a loaded model; None if not known.
         first_ms: The first run; None if not known.
+        cores: How many were at work; None if not known.
 
     """
 
@@ -31,6 +32,7 @@ class Way:
     memory_mb: float
     load_ms: float | None = None
     first_ms: float | None = None
+    cores: float | None = None
 
     @property
     def costs(self) -> tuple[float, float, float, float]:
