@@ -88,6 +88,9 @@ def test_the_worst_output_stands_against_the_median_run(tmp_path):
     assert cells["mnn/fp32"] == [pytest.approx(2.0, rel=0.1), 4.0]
     assert cells["mnn/int8"] == [pytest.approx(50.0, rel=0.1), 2.0]
     assert cells["pytorch/eager"] == [0.0, 6.0]
+    assert section.gist == (
+        "fastest mnn/int8, 2 ms · smallest mnn/int8, 0.25 MB · 3 of 3 ways on the front"
+    )
     bars = {name for trace in section.times.figure["data"] for name in trace["y"]}
     assert bars == set(cells)
 

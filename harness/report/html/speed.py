@@ -16,7 +16,7 @@ from harness.report.html.table import Column, Table, Words, short
 from harness.report.html.ways import Way, front
 from harness.report.idle import idle_words
 from harness.report.record import OUTPUTS, CaseRecord
-from harness.report.text import count, few
+from harness.report.text import count
 
 METRIC = "latency_ms"
 _MEBI = 2**20
@@ -106,7 +106,7 @@ def _speed(
     return Speed(
         id=ident,
         title=f"{subject}: error and speed",
-        gist=f"{len(best)} of {count(len(ways), 'way')} on the front: {few(names)}",
+        gist=_gist(ways, best),
         threads=" or ".join(map(str, sorted({entry["threads"] for entry in timed}))),
         idle=idle_words(at_work),
         chart=Chart(
@@ -126,6 +126,18 @@ def _speed(
         ),
         table=_table(f"{ident}-table", subject, ways, best),
     )
+
+
+def _gist(ways: Sequence[Way], best: Sequence[Way]) -> str:
+    """Return what one picks for time, and what for size."""
+    fastest = min(ways, key=lambda way: way.latency_ms)
+    words = [f"fastest {fastest.name}, {fastest.latency_ms:.3g} ms"]
+    sizes = {way.name: way.size_mb for way in ways if way.size_mb}
+    if sizes:
+        smallest = min(sizes, key=sizes.__getitem__)
+        words.append(f"smallest {smallest}, {sizes[smallest]:.2g} MB")
+    words.append(f"{len(best)} of {count(len(ways), 'way')} on the front")
+    return " · ".join(words)
 
 
 def _table(ident: str, subject: str, ways: Sequence[Way], best: Sequence[Way]) -> Table:
