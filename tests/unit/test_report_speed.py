@@ -126,7 +126,7 @@ def test_it_says_where_threads_were_not_at_work(tmp_path):
 
     (section,) = speeds(found_with(tmp_path, *times))
 
-    assert section.threads == "2"
+    assert section.threads == "2 threads"
     assert section.idle.startswith("1 row kept under half of the threads at work")
 
 
@@ -180,6 +180,18 @@ def test_pytorchs_pipeline_has_no_file_and_is_not_the_smallest():
 
 
 def test_times_at_other_threads_than_the_suites_are_not_mixed_in(tmp_path):
+    usual = timed("unet/mnn/fp32", 4.0)
     other = {**timed("unet/mnn/fp32", 1.0), "metric": "latency_at_8_threads_ms"}
+
+    sections = list(speeds(found_with(tmp_path, usual, other)))
+
+    assert [section.title.partition(":")[0] for section in sections] == [
+        *("unet", "unet at 8 threads")
+    ]
+    assert [row[2] for section in sections for row in section.table.rows] == [4.0, 1.0]
+
+
+def test_what_is_no_latency_is_not_drawn(tmp_path):
+    other = {**timed("unet/mnn/fp32", 1.0), "metric": "energy_mj"}
 
     assert list(speeds(found_with(tmp_path, other))) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from harness.report.idle import idle_words
 from harness.report.record import OUTPUTS, CaseRecord
 from harness.report.text import count
 
-METRIC = "latency_ms"
+_METRIC = re.compile(r"latency(?:_at_(\d+)_threads)?_ms")
 _MEBI = 2**20
 _EAGER = "pytorch/eager"
 _COMPILED = "pytorch/compile"
@@ -50,8 +51,11 @@ def speeds(found: Found) -> Iterator[Speed]:
     """Yield a component or pipeline after the other, of those timed and compared."""
     timed: dict[str, list[Mapping[str, Any]]] = {}
     for entry in found.about.get("benchmarks") or ():
-        if entry["metric"] == METRIC:
-            timed.setdefault(entry["case"].partition("/")[0], []).append(entry)
+        if at := _METRIC.fullmatch(entry["metric"]):
+            name = entry["case"].partition("/")[0]
+            # Another number of threads than the suite's is another question.
+            name += f" at {count(int(at[1]), 'thread')}" if at[1] else ""
+            timed.setdefault(name, []).append(entry)
     records = {record.case: record for record in found.records}
     for number, (subject, entries) in enumerate(timed.items()):
         ways = [_way(entry, records.get(entry["case"])) for entry in entries]
@@ -107,7 +111,10 @@ def _speed(
         id=ident,
         title=f"{subject}: error and speed",
         gist=_gist(ways, best),
-        threads=" or ".join(map(str, sorted({entry["threads"] for entry in timed}))),
+        threads=" or ".join(
+            count(threads, "thread")
+            for threads in sorted({entry["threads"] for entry in timed})
+        ),
         idle=idle_words(at_work),
         chart=Chart(
             id=f"{ident}-chart",
