@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -127,9 +128,12 @@ class BenchSession:
         if any(subject.how == COMPILE for subject in together):
             text += "; torch.compile takes minutes in the first"
         writer = self._config.get_terminal_writer()
-        writer.line()
-        writer.line(text)
-        writer.flush()
+        capture = self._config.pluginmanager.getplugin("capturemanager")
+        shown = capture.global_and_fixture_disabled() if capture else nullcontext()
+        with shown:
+            writer.line()
+            writer.line(text)
+            writer.flush()
 
     def _bench(self, suite: Suite) -> Bench:
         return self._benches.setdefault(

@@ -135,6 +135,7 @@ def test_pytest_reports_the_measured_runs_in_a_group_of_the_component(timed):
     )
 
     assert ended.code == 0, ended.text
+    assert ended.has("timing vae_decoder: 4 ways, 6 rounds")
     told = json.loads((timed.path / "b.json").read_text())["benchmarks"]
     assert {one["group"] for one in told} == {"vae_decoder, 2 threads"}
     (path,) = (timed.path / "reports" / "runs").glob("*/bench.json")
