@@ -11,6 +11,9 @@ never by resemblance; what no rule matches is counted as unmatched.
                     or inside a module (TorchScript) that is read outside it.
 ``unchanged``       An operator of the graph that changes nothing, such as a division
                     by one, carries the value before it.
+``made``            An operator of MNN's that has one value's name makes another: it
+                    computes a ReLU as well, or a change of layout was moved behind
+                    it. Its file says which (`mnn_file.values_made`).
 ``matmul``          MNN made a 1x1 convolution of a product with constant
                     weights: ``NAME__matmul_converted``, ``[rows, n, 1, 1]``.
                     What is computed from it element by element may keep that form.
@@ -25,7 +28,7 @@ never by resemblance; what no rule matches is counted as unmatched.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -76,6 +79,8 @@ class Coverage:
         computing: Operators that compute something from the inputs.
         aligned: Of these, compared.
         fused: Of these, in the exported graph and gone from what the runtime ran.
+        inside: Of the fused, all that is computed from them is computed into one value
+            that was compared: an operator does the work of several.
         unmatched: Of these, without a counterpart in the exported graph.
         missing: Names of the fused and unmatched ones, in order.
 
@@ -84,6 +89,7 @@ class Coverage:
     computing: int
     aligned: int
     fused: int
+    inside: int
     unmatched: int
     missing: tuple[str, ...] = ()
 
@@ -117,8 +123,9 @@ def link(
             return name
         if name in outputs:
             return outputs[name]
-        left = [value for value in leaving.get(name, []) if not value.is_constant]
-        return left[0].name if len(left) == 1 and probe.kind is not Kind.MOVE else ""
+        left = [value.name for value in leaving.get(name, []) if not value.is_constant]
+        one = len({repeats.get(value, value) for value in left}) == 1
+        return left[0] if one and probe.kind is not Kind.MOVE else ""
 
     def linked(probe: Probe) -> Probe:
         found = carrier(probe)
@@ -204,8 +211,19 @@ def ended(value: np.ndarray) -> np.ndarray:
     return np.where(np.isfinite(value), np.clip(value, -MASK_END, MASK_END), value)
 
 
-def coverage_of(probes: Sequence[Probe], compared: set[str]) -> Coverage:
-    """Count what a run showed, given the exported values that were compared."""
+def coverage_of(
+    probes: Sequence[Probe],
+    compared: Collection[str],
+    read_into: Mapping[str, Collection[str]],
+) -> Coverage:
+    """Count what a run showed.
+
+    Args:
+        probes: The program's values.
+        compared: The exported values that were compared.
+        read_into: Exported value to those that are computed from it directly.
+
+    """
     computing = [p for p in probes if p.kind in {Kind.COMPUTE, Kind.DUPLICATE}]
     unmatched = [p for p in computing if not p.onnx]
     fused = [p for p in computing if p.onnx and p.onnx not in compared]
@@ -214,6 +232,24 @@ def coverage_of(probes: Sequence[Probe], compared: set[str]) -> Coverage:
         computing=len(computing),
         aligned=len(computing) - len(left_out),
         fused=len(fused),
+        inside=sum(_ends_in_one(p.onnx, compared, read_into) for p in fused),
         unmatched=len(unmatched),
         missing=tuple(probe.name for probe in left_out),
     )
+
+
+def _ends_in_one(
+    value: str, compared: Collection[str], read_into: Mapping[str, Collection[str]]
+) -> bool:
+    """Whether all that is computed from `value` goes into one compared value."""
+    ends: set[str] = set()
+    seen: set[str] = set()
+    waiting = [value]
+    while waiting and len(ends) < 2:  # noqa: PLR2004  # one is looked for
+        readers = read_into.get(waiting.pop(), ())
+        if not readers:  # an output that was not compared, or what nobody reads
+            return False
+        ends.update(name for name in readers if name in compared)
+        waiting += [n for n in readers if n not in compared and n not in seen]
+        seen.update(readers)
+    return len(ends) == 1

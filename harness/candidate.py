@@ -27,6 +27,7 @@ from harness.components import uses
 from harness.deployed import Deployed
 from harness.entry import Entry
 from harness.errors import StageError, StoreError
+from harness.graph import read_into
 from harness.isolate import report_progress
 from harness.names import Names, about, as_given
 from harness.outcome import Outcome
@@ -115,9 +116,8 @@ def run_candidate(
                 watcher = Watcher(reading.sample, trace, probes)
                 watched = session.watch(feeds, watcher.sizes, watcher.on_value)
                 rows += watcher.rows()
-                coverage = _worse(
-                    coverage, asdict(coverage_of(probes, watcher.compared))
-                )
+                showed = coverage_of(probes, watcher.compared, read_into(file.graph))
+                coverage = _worse(coverage, asdict(showed))
                 observer[reading.sample] = _gap(
                     deployed_outputs[reading.sample], watched
                 )

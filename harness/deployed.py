@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.entry import Entry
+from harness.export_files import GRAPH, MODEL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,3 +37,12 @@ class Deployed:
     probes: Path
     readings: tuple[Reading, ...]
     asked: Entry | None = None
+
+    @property
+    def graph(self) -> Path:
+        """The exported graph, or what stands for one that nobody has.
+
+        An ``.mnn`` file of others has its own operators in that place.
+        """
+        exported = self.probes.parent / MODEL
+        return exported if exported.is_file() else self.artifact.path / GRAPH

@@ -26,16 +26,27 @@ def graph_values(
         origin_of: What the exporter made a node for.
 
     """
-    graph = onnx.load(path, load_external_data=False).graph
+    model = onnx.load(path, load_external_data=False)
+    graph = model.graph
     outputs = {value.name for value in graph.output}
     users: dict[str, list[str]] = {}
     for node in graph.node:
         for name in node.input:
             users.setdefault(name, []).append(origin_of(node))
+    types = _types(model)
     depends = {value.name for value in graph.input}
     scalars = _scalars(graph)
     repeats: dict[str, str] = {}
+    origins: dict[str, str] = {}
     for node in graph.node:
+        origins.update(dict.fromkeys(node.output, origin_of(node)))
+        if node.op_type == "Cast" and types.get(node.input[0]) == types.get(
+            node.output[0], 0
+        ):
+            # PyTorch returns the tensor itself, so no module's own result is a cast
+            # to what it is already: it is whoever's the value before it is.
+            origins[node.output[0]] = origins.get(node.input[0], "")
+            repeats[node.output[0]] = repeats.get(node.input[0], node.input[0])
         nested = any(a.HasField("g") for a in node.attribute)
         reads = nested or any(name in depends for name in node.input)
         # A size decides shapes, not numbers: what hangs on it alone is constant.
@@ -46,7 +57,7 @@ def graph_values(
     return [
         GraphValue(
             name=name,
-            origin=origin_of(node),
+            origin=origins[name],
             used_by=tuple(users.get(name, ())),
             is_output=name in outputs,
             is_constant=name not in depends,
@@ -56,6 +67,25 @@ def graph_values(
         for name in node.output
         if name
     ]
+
+
+def read_into(path: Path) -> dict[str, list[str]]:
+    """Return each value of a graph to those whose numbers are computed from it."""
+    found: dict[str, list[str]] = {}
+    for node in onnx.load(path, load_external_data=False).graph.node:
+        if node.op_type in _SIZES:
+            continue
+        inner = [n for a in node.attribute for one in a.g.node for n in one.input]
+        for name in {*node.input, *inner}:
+            found.setdefault(name, []).extend(node.output)
+    return found
+
+
+def _types(model: onnx.ModelProto) -> dict[str, int]:
+    """Return the kind of number of each value whose kind can be inferred."""
+    graph = onnx.shape_inference.infer_shapes(model).graph
+    known = (*graph.input, *graph.value_info, *graph.output)
+    return {value.name: value.type.tensor_type.elem_type for value in known}
 
 
 def sides_of(path: Path) -> Sides:

@@ -16,7 +16,6 @@ from harness.attributes import differing_attributes
 from harness.backends import load_backend
 from harness.candidate import Watcher, check_artifact
 from harness.deployed import Deployed
-from harness.export_files import MODEL
 from harness.isolate import report_progress
 from harness.probes import load_probes
 from harness.report.record import ISOLATED, Row
@@ -57,7 +56,7 @@ def run_isolated(
     with load_backend(backend_name).open_session(path, device, outputs) as session:
         session.watch(feeds, watcher.sizes, note)
         session.isolate(feeds, Given(watcher, kinds), watcher.on_value)
-    said = differing_attributes(load_probes(file.probes), file.probes.parent / MODEL)
+    said = differing_attributes(load_probes(file.probes), file.graph)
     return tuple(
         replace(row, what=ISOLATED, looks=_both(said.get(row.probe, ""), row.looks))
         for row in watcher.rows()

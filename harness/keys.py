@@ -183,7 +183,7 @@ def excerpt_key(graph: Entry, reading: Reading, spot: Spot) -> dict[str, object]
 
 def drawing_inputs_key(pipeline: Pipeline) -> dict[str, object]:
     """Key of a pipeline's token ids, noise and picture."""
-    image, source = pipeline.image, pipeline.source
+    image, mask, source = pipeline.image, pipeline.mask, pipeline.source
     folders = tuple(
         name
         for name in ("tokenizer", "tokenizer_2", "vae", "unet", "transformer")
@@ -198,6 +198,7 @@ def drawing_inputs_key(pipeline: Pipeline) -> dict[str, object]:
         "seed": pipeline.seed,
         "size": [pipeline.height, pipeline.width],
         "image": digest_file(image) if image else "",
+        "mask": digest_file(mask) if mask else "",
         "control": asdict(pipeline.control),
         "code": code_digest(("e2e/inputs", "e2e/hints")),
         "tools": versions((*_DRAWING_TOOLS, *_OPENCV)),

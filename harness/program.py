@@ -30,8 +30,8 @@ _MOVES = frozenset(
     {
         *("alias", "as_strided", "cat", "chunk", "concat", "contiguous", "detach"),
         *("expand", "flatten", "lift_fresh_copy", "movedim", "narrow", "permute"),
-        *("constant_pad_nd", "pad", "repeat", "reshape", "select", "slice", "split"),
-        "split_with_sizes",
+        *("constant_pad_nd", "pad", "repeat", "repeat_interleave", "reshape"),
+        *("select", "slice", "split", "split_with_sizes"),
         *("squeeze", "stack", "swapaxes", "t", "transpose", "unbind", "unflatten"),
         *("unsafe_split", "unsafe_view", "unsqueeze", "view", "view_as"),
         "_unsafe_view",
@@ -40,6 +40,7 @@ _MOVES = frozenset(
 _IDENTITIES = frozenset(
     {"alias_copy", "clone", "dropout", "lift_fresh", "native_dropout"}
 )
+_CASTS = frozenset({"_to_copy", "to", "type_as", "convert_element_type"})
 _NEUTRAL = {"div": 1, "mul": 1, "add": 0, "sub": 0}
 """Second operand with which an operator changes nothing."""
 
@@ -83,7 +84,7 @@ def probes_of_graph(graph: fx.Graph) -> list[Probe]:
             # A size decides shapes, not numbers: what hangs on it alone is constant.
             computed[node] = ()
             continue
-        parents = [parent for parent in node.all_input_nodes if parent in tainted]
+        parents = [parent for parent in _read(node) if parent in tainted]
         key = _structure(node, same)
         twin = first.setdefault(key, node)
         same[node] = twin
@@ -117,6 +118,12 @@ def probes_of_graph(graph: fx.Graph) -> list[Probe]:
     return probes
 
 
+def _read(node: fx.Node) -> list[fx.Node]:
+    """Return the nodes whose numbers a node reads; of `type_as`, not the pattern."""
+    nodes = node.all_input_nodes
+    return nodes[:1] if _operator_name(node) == "type_as" else nodes
+
+
 def _is_size(node: fx.Node) -> bool:
     return isinstance(node.meta.get("val"), int | float | torch.SymInt | torch.SymBool)
 
@@ -129,7 +136,7 @@ def _kind(node: fx.Node, *, twin: fx.Node, depends: bool) -> Kind:
         moved = isinstance(owner, fx.Node) and _operator_name(owner) in _MOVES
         return Kind.MOVE if moved else Kind.COMPUTE
     name = _operator_name(node)
-    if name in _MOVES:
+    if name in _MOVES or _only_permutes(node, name):
         return Kind.MOVE
     if name in _IDENTITIES or _changes_nothing(node, name):
         return Kind.IDENTITY
@@ -139,7 +146,7 @@ def _kind(node: fx.Node, *, twin: fx.Node, depends: bool) -> Kind:
 def _changes_nothing(node: fx.Node, name: str) -> bool:
     if name in _NEUTRAL and len(node.args) > 1:
         return _scalar(node.args[1]) == _NEUTRAL[name]
-    if name in {"_to_copy", "to"} and node.args and isinstance(node.args[0], fx.Node):
+    if name in _CASTS and node.args and isinstance(node.args[0], fx.Node):
         before, after = node.args[0].meta.get("val"), node.meta.get("val")
         return (
             isinstance(before, torch.Tensor)
@@ -147,6 +154,15 @@ def _changes_nothing(node: fx.Node, name: str) -> bool:
             and before.dtype == after.dtype
         )
     return False
+
+
+def _only_permutes(node: fx.Node, name: str) -> bool:
+    """Whether an einsum only puts one operand's axes into another order."""
+    equation = node.args[0] if name == "einsum" else None
+    if not isinstance(equation, str):
+        return False
+    before, _, after = equation.replace(" ", "").partition("->")
+    return len(set(before)) == len(before) and sorted(before) == sorted(after)
 
 
 def _scalar(argument: object) -> object:

@@ -18,6 +18,7 @@ from harness.backends import Ran, Spent, check_feeds
 from harness.backends.words import HINTS
 from harness.cuts import grouped
 from harness.errors import StageError
+from harness.mnn_file import operators, values_made
 from harness.outcome import Outcome
 from harness.spec import Device
 
@@ -60,6 +61,7 @@ class MnnSession:
             self._session = self._net.createSession(self._config)
             self._inputs = self._net.getSessionInputAll(self._session)
             found = sorted(self._net.getSessionOutputAll(self._session))
+            self._made = values_made(operators(path))
         except StageError:
             raise
         except Exception as error:  # MNN raises no class of its own
@@ -117,9 +119,11 @@ class MnnSession:
             return True
 
         def end(tensors: list[MNN.Tensor], info: MNN.OpInfo) -> bool:
-            # An operator is named after its first output.
-            name = info.getName()
-            if not tensors or source_value(name) not in sizes:
+            # An operator is named after its first output, but for those of `_made`.
+            named = info.getName()
+            name = self._made.get(named, named)
+            known = source_value(named) in sizes and source_value(name) in sizes
+            if not tensors or not known:
                 return True
             try:
                 on_value(name, _copy(tensors[0]))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from harness.components import controlnet, unet
+from harness.components.by_name import first
 from harness.components.checkpoint import load_network, option, read_config
 from harness.spec import Component, Source, TensorSpec
 
@@ -28,37 +29,20 @@ def signature(
 
 
 def build(component: Component, attention: str = "") -> torch.nn.Module:
-    """Return the UNet behind ``forward(sample, timestep, states, *residuals)``."""
-    import torch
-
+    """Return the UNet behind a ``forward`` of its inputs and the residuals."""
     del attention
+    steering = controlnet.residuals(read_config(component.source, "controlnet"))
 
-    class ControlledUNet(torch.nn.Module):
-        """Tensors in, the predicted noise out."""
+    def arguments(named: dict[str, torch.Tensor]) -> dict[str, Any]:
+        *down, middle = (named.pop(spec.name) for spec in steering)
+        return {
+            **unet.arguments(named),
+            "down_block_additional_residuals": tuple(down),
+            "mid_block_additional_residual": middle,
+        }
 
-        def __init__(self, network: torch.nn.Module) -> None:
-            super().__init__()
-            self.network = network
-
-        def forward(
-            self,
-            sample: torch.Tensor,
-            timestep: torch.Tensor,
-            encoder_hidden_states: torch.Tensor,
-            *residuals: torch.Tensor,
-        ) -> torch.Tensor:
-            out: torch.Tensor = self.network(
-                sample,
-                timestep,
-                encoder_hidden_states,
-                down_block_additional_residuals=residuals[:-1],
-                mid_block_additional_residual=residuals[-1],
-                return_dict=False,
-            )[0]
-            return out
-
-    network = load_network(component.source, "unet", unet.network)
-    return ControlledUNet(network).eval()
+    loaded = load_network(component.source, unet.UNET, unet.network)
+    return first(loaded, component.inputs, arguments)
 
 
 def realistic(
@@ -78,12 +62,14 @@ def realistic(
         inputs=inputs,
         outputs=outputs,
     )
-    drawn = controlnet.realistic(steering, shapes, step, rng)
+    drawn = unet.denoising_inputs(component, shapes, step, rng)
+    hint = controlnet.edges(inputs[-1].bind(shapes), rng)
+    # One that was trained beside one encoder takes less than the UNet of XL does.
+    asked = {**drawn, "controlnet_cond": hint}
     with torch.no_grad():
         answers = controlnet.build(steering)(
-            *(torch.from_numpy(drawn[spec.name]) for spec in inputs)
+            *(torch.from_numpy(asked[spec.name]) for spec in inputs)
         )
-    del drawn["controlnet_cond"]
     for spec, answer in zip(outputs, answers, strict=True):
         drawn[spec.name] = answer.numpy()
     return drawn

@@ -5,9 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from harness.components.by_name import by_name
 from harness.components.checkpoint import load_network, option, read_config
 from harness.components.pictures import smooth_pictures
-from harness.components.unet import conditioned_inputs, denoising_inputs, halvings
+from harness.components.unet import (
+    arguments,
+    conditioned_inputs,
+    denoising_inputs,
+    halvings,
+)
 from harness.spec import Component, Source, TensorSpec
 
 if TYPE_CHECKING:
@@ -91,60 +97,23 @@ def network() -> Any:
 
 
 def build(component: Component, attention: str = "") -> torch.nn.Module:
-    """Return the ControlNet behind a tensor-only ``forward``."""
-    import torch
-
+    """Return the ControlNet behind a ``forward`` of the component's inputs."""
     del attention
-
-    class ControlNet(torch.nn.Module):
-        """Tensors in, residuals out, the middle one last."""
-
-        def __init__(self, controlnet: torch.nn.Module) -> None:
-            super().__init__()
-            self.network = controlnet
-
-        def forward(
-            self,
-            sample: torch.Tensor,
-            timestep: torch.Tensor,
-            encoder_hidden_states: torch.Tensor,
-            controlnet_cond: torch.Tensor,
-        ) -> tuple[torch.Tensor, ...]:
-            down, middle = self.network(
-                sample,
-                timestep,
-                encoder_hidden_states,
-                controlnet_cond,
-                return_dict=False,
-            )
-            return (*down, middle)
-
-    class TextTimeControlNet(ControlNet):
-        """Stable Diffusion XL's, which also takes a pooled text, sizes and crop."""
-
-        def forward(  # type: ignore[override]  # noqa: PLR0917  # two inputs more
-            self,
-            sample: torch.Tensor,
-            timestep: torch.Tensor,
-            encoder_hidden_states: torch.Tensor,
-            text_embeds: torch.Tensor,
-            time_ids: torch.Tensor,
-            controlnet_cond: torch.Tensor,
-        ) -> tuple[torch.Tensor, ...]:
-            down, middle = self.network(
-                sample,
-                timestep,
-                encoder_hidden_states,
-                controlnet_cond,
-                added_cond_kwargs={"text_embeds": text_embeds, "time_ids": time_ids},
-                return_dict=False,
-            )
-            return (*down, middle)
-
-    names = {spec.name for spec in component.inputs}
-    wrapper = TextTimeControlNet if "time_ids" in names else ControlNet
     folder = str(dict(component.options).get("folder", FOLDER))
-    return wrapper(load_network(component.source, folder, network)).eval()
+    loaded = load_network(component.source, folder, network)
+    return by_name(loaded, component.inputs, _all, _arguments)
+
+
+def _arguments(named: dict[str, torch.Tensor]) -> dict[str, Any]:
+    return {**arguments(named), "return_dict": False}
+
+
+def _all(
+    made: tuple[tuple[torch.Tensor, ...], torch.Tensor],
+) -> tuple[torch.Tensor, ...]:
+    """Return the residuals, the middle one last."""
+    down, middle = made
+    return (*down, middle)
 
 
 def realistic(

@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from harness.components.by_name import by_name
 from harness.components.checkpoint import load_network, option, read_config
 from harness.errors import SuiteError
 from harness.spec import Component, ExportSettings, Source, TensorSpec
@@ -168,24 +169,16 @@ def _takes_pooling(network: Any) -> bool:
     return "add_pooling_layer" in inspect.signature(network.__init__).parameters
 
 
-def wrap(component: Component, network: torch.nn.Module, *names: str) -> Any:
+def wrap(
+    component: Component, network: torch.nn.Module, *names: str
+) -> torch.nn.Module:
     """Return the network behind ``forward(input_ids, attention_mask, ...)``.
 
     It returns what the network's answer holds by `names`: one tensor, or a tuple.
     """
-    import torch
 
-    class Task(torch.nn.Module):
-        """Tensors in, by position; tensors out."""
+    def answer(made: Any) -> Any:
+        held = tuple(getattr(made, name) for name in names)
+        return held if len(held) > 1 else held[0]
 
-        def __init__(self) -> None:
-            super().__init__()
-            self.network = network
-            self.names = [spec.name for spec in component.inputs]
-
-        def forward(self, *tensors: torch.Tensor) -> Any:
-            answer = self.network(**dict(zip(self.names, tensors, strict=True)))
-            made = tuple(getattr(answer, name) for name in names)
-            return made if len(made) > 1 else made[0]
-
-    return Task().eval()
+    return by_name(network, component.inputs, answer)

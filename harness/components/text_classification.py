@@ -25,8 +25,7 @@ def signature(
 def build(component: Component, attention: str = "") -> torch.nn.Module:
     """Return the encoder with its head."""
     network = encoder.load(component, "AutoModelForSequenceClassification", attention)
-    module: torch.nn.Module = encoder.wrap(component, network, "logits")
-    return module
+    return encoder.wrap(component, network, "logits")
 
 
 def realistic(

@@ -25,8 +25,7 @@ def signature(
 def build(component: Component, attention: str = "") -> torch.nn.Module:
     """Return the encoder without its pooler."""
     network = encoder.load(component, "AutoModel", attention, headless=True)
-    module: torch.nn.Module = encoder.wrap(component, network, "last_hidden_state")
-    return module
+    return encoder.wrap(component, network, "last_hidden_state")
 
 
 def realistic(

@@ -40,8 +40,7 @@ def signature(
 def build(component: Component, attention: str = "") -> torch.nn.Module:
     """Return the encoder with its head."""
     network = encoder.load(component, "AutoModelForQuestionAnswering", attention)
-    module: torch.nn.Module = encoder.wrap(component, network, *OUTPUTS)
-    return module
+    return encoder.wrap(component, network, *OUTPUTS)
 
 
 def realistic(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from harness.components.by_name import first
 from harness.components.checkpoint import load_network, read_config
 from harness.spec import Component, Source, TensorSpec
 
@@ -60,30 +61,8 @@ def network() -> Any:
 
 def build(source: Source) -> torch.nn.Module:
     """Return the network behind ``forward(hidden_states, timestep, class_labels)``."""
-    import torch
-
-    class DiT(torch.nn.Module):
-        """Tensors in, predicted noise out."""
-
-        def __init__(self, transformer: torch.nn.Module) -> None:
-            super().__init__()
-            self.network = transformer
-
-        def forward(
-            self,
-            hidden_states: torch.Tensor,
-            timestep: torch.Tensor,
-            class_labels: torch.Tensor,
-        ) -> torch.Tensor:
-            out: torch.Tensor = self.network(
-                hidden_states,
-                timestep=timestep,
-                class_labels=class_labels,
-                return_dict=False,
-            )[0]
-            return out
-
-    return DiT(load_network(source, "transformer", network))
+    inputs, _ = signature(read_config(source, "transformer"))
+    return first(load_network(source, "transformer", network), inputs)
 
 
 def realistic(

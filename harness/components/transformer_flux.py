@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from harness.components.by_name import first
 from harness.components.checkpoint import load_network, read_config
 from harness.components.flow_matching import noisy, sigmas
 from harness.spec import Component, Source, TensorSpec
@@ -62,24 +63,8 @@ def network() -> Any:
 
 def build(source: Source) -> torch.nn.Module:
     """Return the network behind a ``forward`` of its six inputs, or seven."""
-    import torch
-
-    class Flux(torch.nn.Module):
-        """Tensors in, the predicted velocity out, packed."""
-
-        def __init__(self, transformer: torch.nn.Module, names: list[str]) -> None:
-            super().__init__()
-            self.network = transformer
-            self.names = names
-
-        def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
-            named = dict(zip(self.names, inputs, strict=True))
-            out: torch.Tensor = self.network(**named, return_dict=False)[0]
-            return out
-
     inputs, _ = signature(read_config(source, "transformer"))
-    loaded = load_network(source, "transformer", network)
-    return Flux(loaded, [spec.name for spec in inputs])
+    return first(load_network(source, "transformer", network), inputs)
 
 
 def grid_of(tokens: int) -> tuple[int, int]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from harness.components.checkpoint import load_network
+from harness.components.by_name import first
+from harness.components.checkpoint import load_network, read_config
 from harness.components.transformer_dit import latents, predicted, steps
 from harness.spec import Component, Source, TensorSpec
 
@@ -62,41 +63,19 @@ def network() -> Any:
 
 def build(source: Source) -> torch.nn.Module:
     """Return the network behind a ``forward`` of its four inputs, or six."""
-    import torch
+    inputs, _ = signature(read_config(source, "transformer"))
+    loaded = load_network(source, "transformer", network)
+    return first(loaded, inputs, _arguments)
 
-    class PixArt(torch.nn.Module):
-        """Tensors in, predicted noise out."""
 
-        def __init__(self, transformer: torch.nn.Module) -> None:
-            super().__init__()
-            self.network = transformer
-
-        def forward(
-            self,
-            hidden_states: torch.Tensor,
-            encoder_hidden_states: torch.Tensor,
-            timestep: torch.Tensor,
-            encoder_attention_mask: torch.Tensor,
-            *sizes: torch.Tensor,
-        ) -> torch.Tensor:
-            resolution, aspect_ratio = sizes or (None, None)
-            # The class views the mask in the latents' batch, and dynamo cannot know
-            # that the two are equal: said here, it changes nothing.
-            mask = encoder_attention_mask.expand(hidden_states.shape[0], -1)
-            out: torch.Tensor = self.network(
-                hidden_states,
-                encoder_hidden_states=encoder_hidden_states,
-                timestep=timestep,
-                added_cond_kwargs={
-                    "resolution": resolution,
-                    "aspect_ratio": aspect_ratio,
-                },
-                encoder_attention_mask=mask,
-                return_dict=False,
-            )[0]
-            return out
-
-    return PixArt(load_network(source, "transformer", network))
+def _arguments(named: dict[str, torch.Tensor]) -> dict[str, Any]:
+    """Return what the class is called with: sizes are in a dictionary of their own."""
+    sizes = {name: named.pop(name, None) for name in ("resolution", "aspect_ratio")}
+    # The class views the mask in the latents' batch, and dynamo cannot know that the
+    # two are equal: said here, it changes nothing.
+    batch = named["hidden_states"].shape[0]
+    mask = named["encoder_attention_mask"].expand(batch, -1)
+    return {**named, "encoder_attention_mask": mask, "added_cond_kwargs": sizes}
 
 
 def realistic(

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from harness.components.checkpoint import load_network
+from harness.components.by_name import first
+from harness.components.checkpoint import load_network, read_config
 from harness.components.flow_matching import TIMESTEPS, noisy, sigmas
 from harness.spec import Component, Source, TensorSpec
 
@@ -57,32 +58,8 @@ def network() -> Any:
 
 def build(source: Source) -> torch.nn.Module:
     """Return the network behind a ``forward`` of its four inputs."""
-    import torch
-
-    class SD3Transformer(torch.nn.Module):
-        """Tensors in, the predicted velocity out."""
-
-        def __init__(self, transformer: torch.nn.Module) -> None:
-            super().__init__()
-            self.network = transformer
-
-        def forward(
-            self,
-            hidden_states: torch.Tensor,
-            encoder_hidden_states: torch.Tensor,
-            pooled_projections: torch.Tensor,
-            timestep: torch.Tensor,
-        ) -> torch.Tensor:
-            out: torch.Tensor = self.network(
-                hidden_states,
-                encoder_hidden_states=encoder_hidden_states,
-                pooled_projections=pooled_projections,
-                timestep=timestep,
-                return_dict=False,
-            )[0]
-            return out
-
-    return SD3Transformer(load_network(source, "transformer", network))
+    inputs, _ = signature(read_config(source, "transformer"))
+    return first(load_network(source, "transformer", network), inputs)
 
 
 def realistic(

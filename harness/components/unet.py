@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from harness.components.by_name import first
 from harness.components.checkpoint import (
     load_network,
     load_scheduler,
@@ -29,6 +30,9 @@ _CONDITIONS = {
     "time_cond_proj_dim": (None,),
 }
 """Setting that gives a network more inputs, to the values that are known here."""
+
+ADDED = ("text_embeds", "time_ids")
+"""What Stable Diffusion XL has beside Stable Diffusion: pooled text, sizes and crop."""
 
 PREDICTION = "out_sample"
 AESTHETIC_SCORE = 6.0
@@ -116,53 +120,17 @@ def network() -> Any:
 
 
 def build(component: Component, attention: str = "") -> torch.nn.Module:
-    """Return the UNet behind ``forward(sample, timestep, encoder_hidden_states)``."""
-    import torch
-
+    """Return the UNet behind a ``forward`` of the component's inputs."""
     del attention  # diffusers decides by processor; its default exports as it is
-
-    class UNet(torch.nn.Module):
-        """Tensors in, the predicted noise out."""
-
-        def __init__(self, unet: torch.nn.Module) -> None:
-            super().__init__()
-            self.network = unet
-
-        def forward(
-            self,
-            sample: torch.Tensor,
-            timestep: torch.Tensor,
-            encoder_hidden_states: torch.Tensor,
-        ) -> torch.Tensor:
-            out: torch.Tensor = self.network(
-                sample, timestep, encoder_hidden_states, return_dict=False
-            )[0]
-            return out
-
-    class TextTimeUNet(UNet):
-        """Stable Diffusion XL's, which also takes a pooled text, sizes and crop."""
-
-        def forward(  # type: ignore[override]  # two inputs more
-            self,
-            sample: torch.Tensor,
-            timestep: torch.Tensor,
-            encoder_hidden_states: torch.Tensor,
-            text_embeds: torch.Tensor,
-            time_ids: torch.Tensor,
-        ) -> torch.Tensor:
-            out: torch.Tensor = self.network(
-                sample,
-                timestep,
-                encoder_hidden_states,
-                added_cond_kwargs={"text_embeds": text_embeds, "time_ids": time_ids},
-                return_dict=False,
-            )[0]
-            return out
-
-    names = {spec.name for spec in component.inputs}
-    wrapper = TextTimeUNet if "time_ids" in names else UNet
     folder = str(dict(component.options).get("folder", UNET))
-    return wrapper(load_network(component.source, folder, network)).eval()
+    loaded = load_network(component.source, folder, network)
+    return first(loaded, component.inputs, arguments)
+
+
+def arguments(named: dict[str, torch.Tensor]) -> dict[str, Any]:
+    """Return what the class is called with: XL's inputs are in a dictionary."""
+    added = {name: named.pop(name) for name in ADDED if name in named}
+    return {**named, "added_cond_kwargs": added} if added else named
 
 
 def realistic(

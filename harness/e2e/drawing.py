@@ -19,7 +19,7 @@ from harness.components.clip_text import tokenizer_of
 from harness.e2e.inputs import Inputs
 from harness.e2e.networks import Network
 from harness.e2e.noise import stored_noise
-from harness.e2e.plan import SD, SD3, SDXL, Pipeline, Sampling
+from harness.e2e.plan import INPAINT, SD, SD3, SDXL, Pipeline, Sampling
 from harness.e2e.schedule import make_scheduler
 from harness.e2e.seats import (
     ControlNetSeat,
@@ -39,6 +39,7 @@ _CLASSES = {
     "text2img": "Pipeline",
     "img2img": "Img2ImgPipeline",
     "controlnet": "ControlNetPipeline",
+    INPAINT: "InpaintPipeline",
 }
 """Kind to what follows the family in the name of diffusers' class."""
 
@@ -154,15 +155,18 @@ def draw(
     else:
         call["eta"] = pipeline.eta
     noise = inputs.noise
-    if pipeline.kind == "img2img":
+    if pipeline.kind != "img2img":
+        call |= {"height": pipeline.height, "width": pipeline.width}
+    if pipeline.kind in {"img2img", INPAINT}:
         call |= {
             "image": _batch(inputs.image, texts, dtype),
             "strength": pipeline.strength,
         }
     else:
-        call |= {"height": pipeline.height, "width": pipeline.width}
         call["latents"] = torch.from_numpy(noise[0].copy()).to(dtype)
         noise = noise[1:]
+    if pipeline.kind == INPAINT:
+        call["mask_image"] = _batch(inputs.mask, texts, dtype)
     if pipeline.kind == "controlnet":
         call |= {"image": _batch(inputs.image, texts, dtype), **control_of(pipeline)}
     if on_step is not None:

@@ -16,8 +16,11 @@ from harness.components.clip_text import token_ids, tokenizer_of
 from harness.components.pictures import smooth_pictures
 from harness.components.vae import factor as pixels_per_latent
 from harness.e2e.hints import canny_hint, fit, read_image, three_channels
-from harness.e2e.plan import Pipeline
+from harness.e2e.plan import INPAINT, Pipeline
 from harness.errors import SuiteError
+
+_HALF = 127.5
+"""Of a mask's grey levels; what is as white as that or whiter is drawn anew."""
 
 _TWO_ORDERS = 2
 """Most network calls that a scheduler makes of one step: Heun's."""
@@ -33,12 +36,15 @@ class Inputs:
             first is the initial noise, the others are the scheduler's.
         image: ``[3, height, width]`` in [0, 1]: a picture, or a hint of 0 and 1; None
             for text to image.
+        mask: ``[1, height, width]``, 1 where a picture is drawn anew and 0 elsewhere;
+            None where all of it is.
 
     """
 
     ids: Mapping[str, Mapping[str, np.ndarray]]
     noise: np.ndarray
     image: np.ndarray | None
+    mask: np.ndarray | None = None
 
 
 def draw_inputs(pipeline: Pipeline) -> Inputs:
@@ -64,6 +70,7 @@ def draw_inputs(pipeline: Pipeline) -> Inputs:
         ids={seat: _ids(pipeline, texts, seat) for seat in pipeline.encoders},
         noise=noise,
         image=_image(pipeline, rng),
+        mask=_mask(pipeline, factor) if pipeline.kind == INPAINT else None,
     )
 
 
@@ -72,14 +79,15 @@ def save_inputs(inputs: Inputs, folder: Path) -> Mapping[str, object]:
     for seat, ids in inputs.ids.items():
         np.save(folder / f"{seat}.npy", np.stack(list(ids.values())))
     np.save(folder / "noise.npy", inputs.noise)
-    if inputs.image is not None:
-        np.save(folder / "image.npy", inputs.image)
+    for name, picture in (("image", inputs.image), ("mask", inputs.mask)):
+        if picture is not None:
+            np.save(folder / f"{name}.npy", picture)
     return {"texts": list(next(iter(inputs.ids.values())))}
 
 
 def load_inputs(folder: Path, texts: list[str]) -> Inputs:
     """Read what `save_inputs` wrote."""
-    image = folder / "image.npy"
+    image, mask = folder / "image.npy", folder / "mask.npy"
     return Inputs(
         ids={
             path.stem: dict(zip(texts, np.load(path), strict=True))
@@ -87,6 +95,7 @@ def load_inputs(folder: Path, texts: list[str]) -> Inputs:
         },
         noise=np.load(folder / "noise.npy"),
         image=np.load(image) if image.is_file() else None,
+        mask=np.load(mask) if mask.is_file() else None,
     )
 
 
@@ -132,11 +141,41 @@ def _image(pipeline: Pipeline, rng: np.random.Generator) -> np.ndarray | None:
             low_threshold=control.low_threshold,
             high_threshold=control.high_threshold,
         )
-    if image.shape[:2] != size:
+    _check_size(pipeline, pipeline.image, image)
+    return np.ascontiguousarray(image.transpose(2, 0, 1), dtype=np.float32) / 255
+
+
+def _mask(pipeline: Pipeline, factor: int) -> np.ndarray:
+    """Return what is white in the mask, or a box that is in no corner and no square.
+
+    Raises:
+        SuiteError: It is of another size, or no latent is to be drawn anew.
+
+    """
+    height, width = pipeline.height, pipeline.width
+    mask = np.zeros((1, height, width), dtype=np.float32)
+    if pipeline.mask is None:
+        mask[:, height // 4 : -height // 4, width // 3 : -width // 6] = 1.0
+        return mask
+    picture = three_channels(read_image(pipeline.mask))
+    _check_size(pipeline, pipeline.mask, picture)
+    mask[0] = picture.mean(axis=2) >= _HALF
+    if not mask[:, ::factor, ::factor].any():  # those that diffusers' pipeline looks at
         msg = (
-            f"{pipeline.name}: {pipeline.image} is {image.shape[1]} x {image.shape[0]} "
-            f"px and the pipeline draws {size[1]} x {size[0]}; give `height` and "
-            "`width`, or another picture."
+            f"{pipeline.name}: {pipeline.mask} is white at none of the pixels that "
+            f"stand for latents, each {factor}th of each {factor}th row, so nothing "
+            "would be drawn; paint white what is to be drawn anew."
         )
         raise SuiteError(msg)
-    return np.ascontiguousarray(image.transpose(2, 0, 1), dtype=np.float32) / 255
+    return mask
+
+
+def _check_size(pipeline: Pipeline, path: Path | None, picture: np.ndarray) -> None:
+    height, width = picture.shape[:2]
+    if (height, width) != (pipeline.height, pipeline.width):
+        msg = (
+            f"{pipeline.name}: {path} is {width} x {height} px and the pipeline draws "
+            f"{pipeline.width} x {pipeline.height}; give `height` and `width`, or "
+            "another picture."
+        )
+        raise SuiteError(msg)

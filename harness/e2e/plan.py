@@ -32,10 +32,13 @@ WHATS: Final = (LATENTS, IMAGE)
 MIXED: Final = "mixed"
 """Stands for the backend of a case whose seats are taken from several."""
 
+INPAINT: Final = "inpaint"
+
 KINDS: Final[Mapping[str, tuple[str, ...]]] = {
     "text2img": ("text_encoder", "unet", "vae_decoder"),
     "img2img": ("text_encoder", "vae_encoder", "unet", "vae_decoder"),
     "controlnet": ("text_encoder", "controlnet", "controlled_unet", "vae_decoder"),
+    INPAINT: ("text_encoder", "vae_encoder", "unet", "vae_decoder"),
 }
 """Kind of pipeline to its seats, in the order in which they first work. A seat is
 named for the recipe of the component that takes it."""
@@ -144,7 +147,8 @@ class Pipeline:
         height: Of the picture, in pixels.
         width: Of the picture, in pixels.
         image: Picture to begin with, or to take the hint from; None draws one.
-        strength: Share of the noise that image to image adds, 0 to 1.
+        mask: Picture of what to draw anew, white; None draws one.
+        strength: Share of the noise that is added to the picture, 0 to 1.
         control: Of a ControlNet pipeline.
         family: One of `FAMILIES`.
         t5_tokens: Of Stable Diffusion 3's text, those that T5 has.
@@ -173,6 +177,7 @@ class Pipeline:
     height: int
     width: int
     image: Path | None = None
+    mask: Path | None = None
     strength: float = 0.8
     control: Control = Control()
     family: str = SD

@@ -20,10 +20,12 @@ from harness.components import RECIPES
 from harness.components.checkpoint import read_config
 from harness.components.transformer_sd3 import CLIP_TOKENS
 from harness.components.vae import factor as pixels_per_latent
+from harness.e2e.inpaint_tables import check_channels, read_picture
 from harness.e2e.mixtures import mixture_name, mixtures
 from harness.e2e.plan import (
     DENOISING,
     FAMILIES,
+    INPAINT,
     KINDS,
     MIXED,
     SCHEDULERS,
@@ -174,11 +176,9 @@ def vae_factor(source: Source) -> int:
 def _pipeline(
     name: str, kind: str, table: Table, source: Source, cases: Mapping[str, Case]
 ) -> Pipeline:
-    image = table.take("image", str, "")
-    path = (table.file.path.parent / image).resolve() if image else None
-    if path is not None and not path.is_file():
-        text = f"there is no picture {path}."
-        raise table.error(text, "image")
+    check_channels(table, kind, source)
+    path = read_picture(table, "image")
+    mask = read_picture(table, "mask") if kind == INPAINT else None
     control = _control(table) if kind == "controlnet" else Control()
     family = family_of(source)
     sampling = read_sampling(table, Sampling())
@@ -193,8 +193,8 @@ def _pipeline(
     if eta and scheduler_of(sampling, source) != SCHEDULERS["ddim"]:
         text = "'eta' is DDIM's; with another scheduler it would change nothing."
         raise table.error(text, "eta")
-    strength = 0.8
-    if kind == "img2img":
+    strength = 1.0 if kind == INPAINT else 0.8  # as diffusers has them
+    if kind in {"img2img", INPAINT}:
         strength = _number(table, "strength", strength, 0.0, 1.0)
         if not int(steps * strength):
             text = f"strength {strength:g} leaves none of {steps} steps; give more."
@@ -217,6 +217,7 @@ def _pipeline(
         height=height,
         width=width,
         image=path,
+        mask=mask,
         strength=strength,
         control=control,
         family=family,

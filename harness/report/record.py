@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -82,7 +82,8 @@ class CaseRecord:
         ran: What really ran.
         inputs: Sample to a digest of what decides its reference: weights,
             configuration and inputs; ``""`` stands for every sample.
-        coverage: Counts of computing operators aligned, fused and unmatched.
+        coverage: Counts of computing operators aligned, fused (and inside an aligned
+            one) and unmatched.
         observer_max_abs: Largest difference between outputs of the watched run and
             of the deployed one, by sample.
         contract: Of each deployed file: what each input does alone, in PyTorch and in
@@ -204,6 +205,18 @@ def coverage_share(record: CaseRecord) -> float:
     if not coverage or not coverage["computing"]:
         return 0.0
     return float(coverage["aligned"] / coverage["computing"])
+
+
+def left_out(record: CaseRecord) -> Iterator[str]:
+    """Yield in words what a record's run did not compare."""
+    counts = record.coverage or {}
+    fused, inside = counts.get("fused", 0), counts.get("inside", 0)
+    if fused:
+        part = "all" if inside == fused else f"{inside:,} of them"
+        into = f", {part} into compared values" if inside else ""
+        yield f"{fused:,} fused away{into}"
+    if counts.get("unmatched"):
+        yield f"{counts['unmatched']:,} unmatched"
 
 
 def labels(records: Iterable[CaseRecord]) -> dict[Key, str]:

@@ -18,6 +18,7 @@ from harness.report.record import (
     Key,
     coverage_share,
     labels,
+    left_out,
 )
 from harness.report.taken import taken_lines
 from harness.report.text import (
@@ -354,13 +355,8 @@ def _coverage(
             lowest[record.backend] = record
     shares = []
     for backend, record in lowest.items():
-        counts = record.coverage or {}
-        left = [
-            f"{counts[key]:,} {words}"
-            for key, words in (("fused", "fused away"), ("unmatched", "unmatched"))
-            if counts.get(key)
-        ]
-        detail = f" ({', '.join(left)} in {names[record.key]})" if left else ""
+        left = ", ".join(left_out(record))
+        detail = f" ({left} in {names[record.key]})" if left else ""
         shares.append(f"{coverage_share(record):.1%} in {backend}{detail}")
     if shares:
         shares[0] = f"coverage at least {shares[0]}"

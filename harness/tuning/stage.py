@@ -23,6 +23,7 @@ from harness.candidate import Watcher, check_artifact, output_rows
 from harness.compare import compare
 from harness.deployed import Deployed
 from harness.errors import StageError
+from harness.graph import read_into
 from harness.inputs import draw
 from harness.isolate import report_progress
 from harness.outcome import Outcome
@@ -218,8 +219,8 @@ class _Bench:
         session = self._session(candidate, drawn.sample)
         made = session.watch(drawn.feeds, watcher.sizes, watcher.on_value)
         tally = self.tallies[candidate.case]
-        coverage = asdict(coverage_of(probes, watcher.compared))
-        tally.layers(drawn.sample.id, watcher.rows(), coverage)
+        coverage = coverage_of(probes, watcher.compared, read_into(file.graph))
+        tally.layers(drawn.sample.id, watcher.rows(), asdict(coverage))
         if moved:
             # Watching takes the optimiser away, which is the other end of its levels.
             tally.noise("watched", self._moved(candidate, drawn, made))

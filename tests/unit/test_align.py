@@ -240,7 +240,7 @@ def test_coverage_counts_what_was_lost_and_what_was_fused():
         probe("view", Kind.MOVE, 4),
     ]
 
-    coverage = coverage_of(probes, {"conv2d"})
+    coverage = coverage_of(probes, {"conv2d"}, {})
 
     assert (coverage.computing, coverage.aligned) == (4, 1)
     assert (coverage.fused, coverage.unmatched) == (2, 1)
@@ -248,5 +248,37 @@ def test_coverage_counts_what_was_lost_and_what_was_fused():
     assert coverage.share == 0.25
 
 
+@pytest.mark.parametrize(
+    ("read_into", "inside"),
+    [
+        pytest.param({"square": ["mean"], "mean": ["norm"]}, 1, id="all-into-one"),
+        pytest.param({"square": ["mean", "norm"], "mean": ["norm"]}, 1, id="two-ways"),
+        pytest.param({"square": ["norm", "other"]}, 0, id="into-two"),
+        pytest.param({"square": ["mean"]}, 0, id="an-end-that-was-not-compared"),
+        pytest.param({"square": ["norm", "mean"]}, 0, id="one-way-ends"),
+        pytest.param({}, 0, id="read-by-nothing"),
+        pytest.param({"square": ["mean"], "mean": ["square"]}, 0, id="in-a-circle"),
+    ],
+)
+def test_a_fused_value_is_inside_the_one_compared_value_that_it_goes_into(
+    read_into, inside
+):
+    probes = [probe("square", onnx="square"), probe("norm", onnx="norm")]
+
+    coverage = coverage_of(probes, {"norm", "other"}, read_into)
+
+    assert (coverage.fused, coverage.inside) == (1, inside)
+    assert coverage.aligned == 1, "fused stays fused"
+
+
+def test_two_values_that_leave_and_are_the_same_one_carry_it():
+    values = [
+        value("/mid/Mul", "mid", ("next",)),
+        value("/next/Cast", "mid", ("later",), repeats="/mid/Mul"),
+    ]
+
+    assert linked([probe("mid")], values)["mid"].onnx == "/mid/Mul"
+
+
 def test_nothing_that_computes_is_no_coverage():
-    assert coverage_of([probe("view", Kind.MOVE)], set()).share == 0.0
+    assert coverage_of([probe("view", Kind.MOVE)], set(), {}).share == 0.0

@@ -14,6 +14,7 @@ from harness.suite import load_suite
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 SOURCE = Source(path=FIXTURES / "channels", seed=0)
+XL = Source(path=FIXTURES / "sdxl", seed=0)
 SHAPES = {"batch": 2, "height": 8, "width": 12}
 NAMES = [part.name for part in load_suite(SOURCE.path).components]
 
@@ -98,18 +99,8 @@ def test_each_folder_makes_a_key_of_its_own(tmp_path):
     assert [one == two for one, two in zip(before, after, strict=True)] == [False, True]
 
 
-def test_a_controlnet_of_stable_diffusion_xl_takes_text_sizes_and_crop(tmp_path):
-    for folder in ("text_encoder", "text_encoder_2", "vae", "scheduler"):
-        (tmp_path / folder).symlink_to(FIXTURES / "sdxl" / folder)
-    config = json.loads((FIXTURES / "sdxl" / "unet" / "config.json").read_text())
-    config["_class_name"] = "ControlNetModel"
-    config["conditioning_embedding_out_channels"] = [8, 16, 16]
-    for key in ("out_channels", "up_block_types", "sample_size"):
-        del config[key]
-    (tmp_path / "controlnet").mkdir()
-    (tmp_path / "controlnet" / "config.json").write_text(json.dumps(config))
-
-    component = part("controlnet", Source(path=tmp_path, seed=0))
+def test_a_controlnet_of_stable_diffusion_xl_takes_text_sizes_and_crop():
+    component = part("controlnet", XL)
     made, network, feeds = answers(component)
     sample, timestep, states, text_embeds, time_ids, hint = feeds
     with torch.no_grad():
@@ -123,3 +114,39 @@ def test_a_controlnet_of_stable_diffusion_xl_takes_text_sizes_and_crop(tmp_path)
         )
 
     assert all(map(torch.equal, made, (*down, middle)))
+
+
+def test_the_unet_of_stable_diffusion_xl_is_steered_by_such_a_controlnet():
+    component = describe("controlled_unet", "controlled_unet", XL)
+    made, network, feeds = answers(component)
+    sample, timestep, states, text_embeds, time_ids, *residuals = feeds
+    added = {"text_embeds": text_embeds, "time_ids": time_ids}
+
+    def asked(residuals):
+        with torch.no_grad():
+            return network(
+                sample,
+                timestep,
+                states,
+                added_cond_kwargs=added,
+                down_block_additional_residuals=residuals[:-1],
+                mid_block_additional_residual=residuals[-1],
+                return_dict=False,
+            )[0]
+
+    assert torch.equal(made[0], asked(tuple(residuals)))
+    assert not torch.equal(made[0], asked(tuple(map(torch.zeros_like, residuals))))
+
+
+def test_a_controlnet_of_one_encoder_steers_the_unet_of_xl(tmp_path):
+    for folder in ("text_encoder", "text_encoder_2", "vae", "scheduler", "unet"):
+        (tmp_path / folder).symlink_to(XL.path / folder)
+    config = json.loads((XL.path / "controlnet" / "config.json").read_text())
+    config["addition_embed_type"] = None
+    (tmp_path / "controlnet").mkdir()
+    (tmp_path / "controlnet" / "config.json").write_text(json.dumps(config))
+
+    source = Source(path=tmp_path, seed=0)
+    component = describe("controlled_unet", "controlled_unet", source)
+
+    assert {"text_embeds", "time_ids"} <= set(drawn(component))

@@ -127,6 +127,56 @@ def test_a_division_by_one_changes_nothing_and_by_two_does(divisor):
     assert (one.kind, two.kind) == (Kind.IDENTITY, Kind.COMPUTE)
 
 
+def test_a_cast_to_what_it_is_changes_nothing_and_another_does():
+    class Cast(nn.Module):
+        def forward(self, rows, like):
+            return torch.exp(rows).type_as(like), torch.exp(rows).type_as(like.int())
+
+    program = exported(Cast(), torch.ones(2), torch.ones(2))
+    same, other = of(program, "type_as")
+
+    assert (same.kind, other.kind) == (Kind.IDENTITY, Kind.COMPUTE)
+
+
+def test_a_cast_is_made_of_what_it_casts_and_not_of_its_pattern():
+    class Cast(nn.Module):
+        def forward(self, rows):
+            return torch.exp(rows).type_as(torch.sin(rows).int())
+
+    (cast,) = of(exported(Cast(), torch.ones(2)), "type_as")
+
+    assert cast.parents == ("exp",)
+
+
+@pytest.mark.parametrize(
+    ("equation", "kind"),
+    [
+        ("abc->cab", Kind.MOVE),
+        ("abc -> acb", Kind.MOVE),
+        ("abc->ac", Kind.COMPUTE),
+        ("aab->ab", Kind.COMPUTE),
+    ],
+)
+def test_an_einsum_that_only_permutes_is_a_move(equation, kind):
+    class Permuted(nn.Module):
+        def forward(self, rows):
+            return torch.einsum(equation, rows)
+
+    (einsum,) = of(exported(Permuted(), torch.ones(2, 2, 2)), "einsum")
+
+    assert einsum.kind is kind
+
+
+def test_what_repeats_its_parts_is_a_move():
+    class Repeated(nn.Module):
+        def forward(self, rows):
+            return rows.repeat_interleave(2, dim=1)
+
+    (repeated,) = of(exported(Repeated(), torch.ones(2, 2)), "repeat_interleave")
+
+    assert repeated.kind is Kind.MOVE
+
+
 def test_what_hangs_on_sizes_alone_is_constant():
     class Positions(nn.Module):
         def forward(self, rows):

@@ -8,9 +8,9 @@ import pytest
 
 from harness.compare import compare
 from harness.errors import SuiteError
-from harness.report.record import CaseRecord, Row, labels
+from harness.report.record import CaseRecord, Row, labels, left_out
 from harness.report.run_folder import RunFolder, find_run, load_report
-from tests.unit.reports import chain, output, record
+from tests.unit.reports import COVERAGE, chain, output, record
 
 BROKEN = Row(
     sample="s-0",
@@ -147,3 +147,19 @@ def test_a_file_where_runs_should_go_is_a_sentence(tmp_path):
     for runs in (tmp_path / "file", tmp_path / "file" / "below"):
         with pytest.raises(SuiteError, match="cannot be written to"):
             RunFolder.create(runs, datetime(2026, 1, 1, tzinfo=UTC))
+
+
+@pytest.mark.parametrize(
+    ("counts", "said"),
+    [
+        ({}, []),
+        ({"fused": 3}, ["3 fused away"]),
+        ({"fused": 3, "inside": 3}, ["3 fused away, all into compared values"]),
+        (
+            {"fused": 3, "inside": 2, "unmatched": 1},
+            ["3 fused away, 2 of them into compared values", "1 unmatched"],
+        ),
+    ],
+)
+def test_what_was_not_compared_is_said_and_where_it_went(counts, said):
+    assert list(left_out(record(coverage={**COVERAGE, **counts}))) == said

@@ -61,6 +61,7 @@ def coverage(found: Found) -> Iterator[Coverage]:
                 counts["computing"],
                 counts["aligned"],
                 counts["fused"],
+                counts.get("inside"),
                 counts["unmatched"],
                 missing.at(few(list(counts.get("missing", ())), 6)),
             ]
@@ -81,6 +82,7 @@ def coverage(found: Found) -> Iterator[Coverage]:
                 Column(title="computing", kind="number", hint="operators in all"),
                 Column(title="compared", kind="number"),
                 Column(title="fused", kind="number", hint="gone into another"),
+                Column(title="inside", kind="number", hint="of these, a compared one"),
                 Column(title="unmatched", kind="number", hint="not found again"),
                 Column(title="not compared", words=missing.all),
             ),
