@@ -120,7 +120,7 @@ def conclude(
                 stale=stale,
                 required=settings.require,
                 report=near(written if complaint else page),
-                run=folder.id,
+                next_steps=settings.next_steps(folder.id),
             )
         )
         lines += complaint

@@ -171,18 +171,13 @@ class Policy:
             SuiteError: A table names one; its settings would silently do nothing.
 
         """
-        for scope in self.scopes:
-            component, backend, variant = scope.case
-            variants = variants_by_backend.get(backend, ())
-            if component and component not in components:
-                hint = did_you_mean(component, components)
-                word = f"component {component!r}"
-            elif not any(fnmatchcase(name, variant) for name in variants):
-                hint = did_you_mean(variant, variants)
-                word = f"variant {variant!r} for {backend}"
-            else:
-                continue
-            msg = f"{scope.source}: the suite has no {word}; {hint}"
+        unknown = {
+            scope.source: words
+            for scope in self.scopes
+            if (words := _unknown(scope.case, components, variants_by_backend))
+        }
+        for source, words in unknown.items():
+            msg = f"{source}: the suite has no {words} {_way_out(list(unknown)[1:])}"
             raise SuiteError(msg)
 
     def unmatched_patterns(self, case: Case, names: Collection[str]) -> tuple[str, ...]:
@@ -208,6 +203,31 @@ class Policy:
             words = " ".join(f"{name}={value:g}" for name, value in self.changes)
             msg = f"{words} does not fit the tolerance of {group}: {error}"
             raise SpecError(msg) from None
+
+
+def _unknown(
+    case: Case,
+    components: Collection[str],
+    variants_by_backend: Mapping[str, Collection[str]],
+) -> str:
+    """Return what of a table's case the suite has not, and what may be meant."""
+    component, backend, variant = case
+    variants = sorted(variants_by_backend.get(backend, ()))
+    if component and component not in components:
+        hint = did_you_mean(component, components)
+        return f"component {component!r}; {hint}"
+    if any(fnmatchcase(name, variant) for name in variants):
+        return ""
+    return f"variant {variant!r} for {backend}; {did_you_mean(variant, variants)}"
+
+
+def _way_out(others: Collection[str]) -> str:
+    """Return what to do where something was taken out of the suite on purpose."""
+    lines = [source.rpartition(":")[2] for source in others]
+    if not lines:
+        return "If it left the suite, take this table out too."
+    more = ("lines " if lines[1:] else "line ") + ", ".join(lines)
+    return f"If it left the suite, take this table out too, and that of {more}."
 
 
 def _first(flags: Iterable[bool | None]) -> bool:

@@ -5,6 +5,7 @@ The pytest plugin and the command line both stand on this; neither decides anyth
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import Future
 from dataclasses import asdict, dataclass, replace
@@ -22,6 +23,7 @@ from harness.outcome import Outcome
 from harness.pipeline import Engine
 from harness.policy import Policy
 from harness.report.judged import CaseVerdict, judge_case
+from harness.report.next_steps import NextSteps
 from harness.report.record import LAYERS, CaseRecord, Failure
 from harness.report.run_folder import PICTURES, RunFolder
 from harness.report.text import count
@@ -35,6 +37,10 @@ MODULES = {"onnxruntime": "onnxruntime", "mnn": "MNN"}
 
 Asked = tuple[str, str, str]
 """Path of a suite, id of a case, and which of its checks."""
+
+
+RUNS = "reports/runs"
+"""Where runs are, from the folder that one works in."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +62,7 @@ class Settings:
     """
 
     store: str = ""
-    runs: str = "reports/runs"
+    runs: str = RUNS
     tier: str = ""
     changes: tuple[str, ...] = ()
     require: tuple[str, ...] = ()
@@ -64,6 +70,23 @@ class Settings:
     mnn_convert: str = ""
     baseline: str = ""
     isolate: bool = False
+
+    def next_steps(self, run: str, suite: Path | None = None) -> NextSteps:
+        """Return how the commands after a run ask the same of it.
+
+        Args:
+            run: Its name.
+            suite: Given in the place of its own.
+
+        """
+        changes = "".join(f" --set {shlex.quote(change)}" for change in self.changes)
+        return NextSteps(
+            run=run,
+            judged=(f" --tier {self.tier}" if self.tier else "") + changes,
+            runs="" if self.runs == RUNS else f" --runs {shlex.quote(self.runs)}",
+            store=f" --store {shlex.quote(self.store)}" if self.store else "",
+            suite=f" --suite {shlex.quote(str(suite))}" if suite else "",
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

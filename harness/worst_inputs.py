@@ -42,7 +42,11 @@ def load_worst_inputs(
         names, sample = _entry(entry)
         for at, name in enumerate(names):
             if name not in cases:
-                text = f"the suite has no case {name!r}; {did_you_mean(name, cases)}"
+                text = (
+                    f"the suite has no case {name!r}; {did_you_mean(name, cases)} "
+                    "If it left the suite, take its name out here too; an [[input]] "
+                    "without a case can go."
+                )
                 raise entry.error(text, "cases", at)
             if sample.id in {known.id for known in found.get(name, ())}:
                 text = f"{name} already has an input labelled {sample.id!r}."

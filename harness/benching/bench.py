@@ -11,7 +11,15 @@ from typing import Self, cast
 
 from harness import export_files, stages
 from harness.benching.subjects import device_of, timed_sample
-from harness.benching.timing import Drawing, Plan, Round, Subject, Timing, Turn
+from harness.benching.timing import (
+    TIMING,
+    Drawing,
+    Plan,
+    Round,
+    Subject,
+    Timing,
+    Turn,
+)
 from harness.benching.where import Clocked
 from harness.convert import native_converter
 from harness.e2e.plan import Chain, Seated
@@ -49,7 +57,9 @@ class Bench:
         mnn_convert: str = "",
         on_progress: Callable[[Progress], None] | None = None,
     ) -> None:
-        self._workshop = Workshop(timeout_s, on_progress)
+        self._workshop = Workshop(timeout_s, self._tell)
+        self._on_progress = on_progress
+        self._round = ""
         self._makers = Makers(
             store, self._workshop, native_converter(mnn_convert or None)
         )
@@ -87,6 +97,7 @@ class Bench:
             except ParityError as error:
                 failures[subject.id] = str(error)
         for number in range(plan.rounds):
+            self._round = f"round {number + 1} of {plan.rounds}"
             order = [subject for subject in subjects if subject.id not in failures]
             for subject in order[:: -1 if number % 2 else 1]:
                 try:
@@ -106,6 +117,12 @@ class Bench:
             )
             for subject in subjects
         ]
+
+    def _tell(self, progress: Progress) -> None:
+        """Pass on what a stage says; a turn's round is the better detail."""
+        if self._on_progress is not None:
+            detail = self._round if progress.stage == TIMING else progress.detail
+            self._on_progress(replace(progress, detail=detail))
 
     def _needed(self, subject: Subject, plan: Plan) -> Turn | Drawing:
         if isinstance(subject.case, Chain):

@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 from harness.backends import Ran
 from harness.benching.stage import since, timed_runs
-from harness.benching.timing import Drawing, Round
+from harness.benching.timing import TIMING, Drawing, Round
 from harness.candidate import check_artifact
 from harness.e2e.drawing import assemble, draw
 from harness.e2e.inputs import load_inputs
@@ -39,7 +39,7 @@ def time_drawing(drawing: Drawing) -> Round:
     pipeline = drawing.pipeline
     texts = [str(text) for text in drawing.inputs.meta["texts"]]  # type: ignore[attr-defined]
     inputs = load_inputs(drawing.inputs.path, texts)
-    report_progress(f"timing\t{drawing.id}\t{drawing.device.device}")
+    report_progress(f"{TIMING}\t{drawing.id}\t{drawing.device.device}")
     base_bytes = psutil.Process().memory_info().rss
     begin = time.perf_counter_ns()
     residents = Residents()

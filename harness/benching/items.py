@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from harness.benching.subjects import subjects_of
+from harness.benching.subjects import subjects_of, timed_cases
 from harness.benching.timing import Subject
 from harness.suite import Suite
 
@@ -31,12 +31,12 @@ def benches(suite: Suite, *names: str) -> list[ParameterSet]:
     """Return a `Timed` each for ``pytest.mark.parametrize``, ids written out.
 
     All components and pipelines, unless only some are named as `Suite.select` takes
-    them.
+    them; chains of several runtimes only where a name says ``mixed``.
     """
     import pytest
 
     return [
         pytest.param(Timed(suite=suite, subject=subject), id=subject.id)
-        for subjects in subjects_of(suite.select(names)).values()
+        for subjects in subjects_of(timed_cases(suite, names)).values()
         for subject in subjects
     ]

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import csv
-import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
@@ -14,7 +13,13 @@ from harness.benching.timing import Plan, Timing
 from harness.conclude import files_of
 from harness.environment import environment
 from harness.errors import SuiteError
-from harness.report.run_folder import LAST, RunFolder, find_run, read_report
+from harness.report.run_folder import (
+    LAST,
+    RunFolder,
+    compact,
+    find_run,
+    read_report,
+)
 from harness.runner import path_of
 from harness.suite import Suite
 
@@ -30,7 +35,7 @@ _COLUMNS = (
 
 def keep(
     suite: Suite, runs: Path, name: str, timings: Sequence[Timing], plan: Plan
-) -> tuple[Path, bool]:
+) -> tuple[Path, str]:
     """Write the timings; into a run of the same suite on the same machine, if any.
 
     Args:
@@ -41,14 +46,14 @@ def keep(
         plan: How they were made.
 
     Returns:
-        The folder, and whether a run's report in it has the times now.
+        The folder, and why no run's report has the times now; empty where one has.
 
     Raises:
         SuiteError: The named run is of another suite or machine, or nothing can be
             written.
 
     """
-    report = _fitting(suite, runs, name)
+    report, why = _fitting(suite, runs, name)
     if report is None:
         folder = RunFolder.create(runs, datetime.now().astimezone()).path
     else:
@@ -62,7 +67,7 @@ def keep(
     except OSError as error:
         msg = f"{folder} cannot be written to ({error.strerror}); give another --runs."
         raise SuiteError(msg) from error
-    return folder, report is not None
+    return folder, why
 
 
 def merged(there: Sequence[Any], timings: Sequence[Timing]) -> list[dict[str, Any]]:
@@ -84,19 +89,27 @@ def benchmarks(timings: Sequence[Timing]) -> Iterator[dict[str, Any]]:
                 "metric": f"latency{how}_ms",
                 "runs": [round(run * 1e3, 6) for run in timing.runs_s],
                 "threads": timing.threads,
+                "load_ms": round(timing.load_s * 1e3, 6),
+                "first_run_ms": round(timing.first_s * 1e3, 6),
                 "size_bytes": timing.size_bytes,
                 "memory_bytes": timing.memory_bytes,
+                "cores": round(timing.cores, 3),
             }
 
 
 def write_tables(
     folder: Path, suite: Suite, timings: Sequence[Timing], plan: Plan
 ) -> None:
-    """Write every subject as a line of a table, and every run as JSON."""
+    """Write every subject as a line of a table, and every run as JSON.
+
+    Lines of other subjects that lie there stay: a component may be timed after another.
+    """
+    new = {timing.subject for timing in timings}
+    kept = [row for row in _rows(folder / TABLE) if row["subject"] not in new]
     with (folder / TABLE).open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, _COLUMNS)
         writer.writeheader()
-        writer.writerows(map(_row, timings))
+        writer.writerows([*kept, *map(_row, timings)])
     detail = {
         "suite": suite.name,
         "environment": environment().to_json(),
@@ -104,6 +117,15 @@ def write_tables(
         "timings": [timing.to_json() for timing in timings],
     }
     _write(folder / DETAIL, detail)
+
+
+def _rows(table: Path) -> list[dict[str, str]]:
+    """Return the lines of an earlier table of the same columns."""
+    if not table.is_file():
+        return []
+    with table.open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    return [row for row in rows if row.keys() == set(_COLUMNS)]
 
 
 def _row(timing: Timing) -> dict[str, object]:
@@ -131,30 +153,34 @@ def _row(timing: Timing) -> dict[str, object]:
     }
 
 
-def _fitting(suite: Suite, runs: Path, name: str) -> Path | None:
-    """Return the report of the run to add to; None where none was named or fits."""
+def _fitting(suite: Suite, runs: Path, name: str) -> tuple[Path | None, str]:
+    """Return the report of the run to add to; or none, and why the newest is not it.
+
+    Raises:
+        SuiteError: The run that was named is not it.
+
+    """
     try:
         path = find_run(runs, name or LAST)
         data = read_report(path)
     except SuiteError:
         if name:
             raise
-        return None
+        return None, f"there is no run under {runs}"
     files = {one["path"]: one["files"] for one in data["suites"]}
     if files != {path_of(suite): files_of(suite)}:
         why = "is of another suite, or of other files of it"
     elif data["environment"]["id"] != environment().to_json()["id"]:
         why = "was made on another machine, whose times are never put beside these"
     else:
-        return path
+        return path, ""
     if name:
         msg = f"run {data['id']} {why}; leave --run out for a folder of its own."
         raise SuiteError(msg)
-    return None
+    return None, f"the newest run, {data['id']}, {why}"
 
 
-def _write(path: Path, data: object) -> None:
+def _write(path: Path, data: Mapping[str, Any]) -> None:
     temporary = path.with_suffix(".part")
-    text = json.dumps(data, sort_keys=True, allow_nan=False)
-    temporary.write_text(text, encoding="utf-8")
+    temporary.write_text(compact(data), encoding="utf-8")
     temporary.replace(path)

@@ -7,12 +7,11 @@ from collections.abc import Iterator, Sequence
 from harness.benching.ratio import Pace, Ratio, ratio_of
 from harness.benching.timing import Plan, Timing
 from harness.environment import environment
+from harness.report.idle import idle_words
 from harness.report.text import Line, count, cut, joined, wrapped
 
 _NAME = 27
 _MEBI = 2**20
-_FULL = 0.5
-"""Share of the threads that should have been at work; with less, it is worth a word."""
 
 
 def machine_lines(suite: str) -> Iterator[Line]:
@@ -46,6 +45,15 @@ def plan_lines(plan: Plan) -> Iterator[Line]:
     )
 
 
+def compile_lines() -> Iterator[Line]:
+    """Say what the wait is for, and how to do without."""
+    text = (
+        "torch.compile works in the first round of each component, which takes "
+        "minutes; --no-compile leaves it out"
+    )
+    yield from wrapped(text, indent="", tone="quiet")
+
+
 def component_lines(timings: Sequence[Timing], inputs: str) -> Iterator[Line]:
     """Yield a component's or pipeline's table, PyTorch eager first if it ran."""
     threads = sorted({timing.threads for timing in timings})
@@ -70,18 +78,9 @@ def component_lines(timings: Sequence[Timing], inputs: str) -> Iterator[Line]:
             f"{timing.memory_bytes / _MEBI:>6.0f} {_megabytes(timing.size_bytes):>7} "
             f"{timing.cores:>5.2f}"
         )
-    yield from _idle(timings)
-
-
-def _idle(timings: Sequence[Timing]) -> Iterator[Line]:
-    """Say where threads were not at work: small operators, or a busy machine."""
-    idle = [t for t in timings if t.rounds and t.cores < _FULL * t.threads]
-    if idle:
-        text = (
-            f"{count(len(idle), 'row')} kept under half of the threads at work: the "
-            "network is too small for them, or the machine was busy with other things"
-        )
-        yield from wrapped(text, tone="quiet")
+    at_work = [(t.cores, t.threads) for t in timings if t.rounds]
+    if words := idle_words(at_work):
+        yield from wrapped(words, tone="quiet")
 
 
 def against_lines(before: Timing, after: Timing) -> Iterator[Line]:

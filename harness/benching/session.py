@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from harness.benching.bench import Bench
 from harness.benching.items import Timed
 from harness.benching.record import keep
 from harness.benching.timing import COMPILE, Plan, Subject, Timing
+from harness.report.text import count
 from harness.runner import missing, open_store, path_of
 from harness.spec import REFERENCE
 
@@ -114,9 +116,24 @@ class BenchSession:
                 and not _lacking(other.subject)
             ]
             self._suites[suite] = timed.suite
+            self._say(together)
             for made in self._bench(timed.suite).times(together, self._plan):
                 self._timings[suite, made.subject] = made
         return self._timings[key]
+
+    def _say(self, together: Sequence[Subject]) -> None:
+        """Say what the first test of a component waits for."""
+        ways, rounds = count(len(together), "way"), count(self._plan.rounds, "round")
+        text = f"timing {together[0].case.subject}: {ways}, {rounds}"
+        if any(subject.how == COMPILE for subject in together):
+            text += "; torch.compile takes minutes in the first"
+        writer = self._config.get_terminal_writer()
+        capture = self._config.pluginmanager.getplugin("capturemanager")
+        shown = capture.global_and_fixture_disabled() if capture else nullcontext()
+        with shown:
+            writer.line()
+            writer.line(text)
+            writer.flush()
 
     def _bench(self, suite: Suite) -> Bench:
         return self._benches.setdefault(

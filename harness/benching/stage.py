@@ -14,7 +14,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Protocol
 
 from harness.backends import Ran, Session, load_backend
-from harness.benching.timing import Plan, Round, Turn
+from harness.benching.timing import COMPILE, TIMING, Plan, Round, Turn
 from harness.benching.where import Clocked
 from harness.candidate import check_artifact
 from harness.errors import StageError
@@ -55,14 +55,17 @@ def time_turn(turn: Turn) -> Round:
     import psutil
 
     feeds = _feeds(turn)
-    report_progress(f"timing\t{turn.id}\t{turn.device.device}")
+    report_progress(f"{TIMING}\t{turn.id}\t{turn.device.device}")
     base_bytes = psutil.Process().memory_info().rss
     begin = time.perf_counter_ns()
     with opened(turn) as (loaded, size_bytes):
         load_s = since(begin)
+        if turn.how == COMPILE:
+            report_progress(f"compiling\t{turn.id}\tminutes where it is new")
         begin = time.perf_counter_ns()
         made = loaded.run(feeds)
         first_s = since(begin)
+        report_progress(f"{TIMING}\t{turn.id}\t{turn.device.device}")
         _check(turn, made)
         runs_s, cores = timed_runs(lambda: loaded.run(feeds), turn.plan)
         return Round(
@@ -108,7 +111,7 @@ def clock_turn(turn: Turn) -> Clocked:
 
     """
     feeds = _feeds(turn)
-    report_progress(f"timing\t{turn.id}\toperators")
+    report_progress(f"clocking\t{turn.id}\toperators")
     with _session(turn) as (session, _):
         for _ in range(turn.plan.warmups + 1):
             session.run(feeds)

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from harness.benching.timing import COMPILE, EAGER, Plan, Subject
-from harness.e2e.plan import Chain
+from harness.e2e.plan import MIXED, Chain
 from harness.report.text import count
 from harness.spec import REFERENCE, Case, Device, Sample
+from harness.suite import Suite, Tested
+
+
+def timed_cases(suite: Suite, names: Collection[str]) -> list[Tested]:
+    """Return what of a suite is meant; chains of several runtimes if a name says so.
+
+    Those are there to tell who brings an error, and nobody deploys two dozen of them.
+    """
+    chosen = suite.select(tuple(names))
+    if any(MIXED in name for name in names):
+        return list(chosen)
+    return [case for case in chosen if case.backend != MIXED]
 
 
 def subjects_of(cases: Iterable[Case | Chain]) -> dict[str, list[Subject]]:

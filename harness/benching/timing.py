@@ -17,6 +17,9 @@ EAGER = "eager"
 COMPILE = "compile"
 """PyTorch as it is, and through ``torch.compile``."""
 
+TIMING = "timing"
+"""How a turn calls itself while it is timed."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:

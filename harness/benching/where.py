@@ -70,7 +70,7 @@ def rolled_up(
         if own is None:
             guessed += one.took_s
         else:
-            at = ".".join(own.split(".")[:depth]) or NOWHERE
+            at = _shortened(own, depth) or NOWHERE
         ops = took.setdefault(at, {})
         ops[one.op] = ops.get(one.op, 0.0) + one.took_s
         counts[at] = counts.get(at, 0) + 1
@@ -86,6 +86,18 @@ def rolled_up(
     total = sum(one.took_s for one in spent)
     share = guessed / total if total else 0.0
     return sorted(places, key=lambda place: -place.took_s), share
+
+
+def _shortened(module: str, depth: int) -> str:
+    """Return the first parts of a path; a number stays with what it numbers.
+
+    >>> _shortened("encoder.layers.3.mlp", 2), _shortened("down_blocks.0.resnets.1", 2)
+    ('encoder.layers.3', 'down_blocks.0')
+    """
+    parts = module.split(".")
+    if parts[depth:] and parts[depth].isdigit():
+        depth += 1
+    return ".".join(parts[:depth])
 
 
 def where_lines(case: str, clocked: Clocked, probes: Iterable[Probe]) -> Iterator[Line]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -67,26 +68,39 @@ def bench(  # one option each
     With --against, exit code 1 says that a case is slower beyond the spread.
     """
     from harness.benching.bench import Bench
-    from harness.benching.screen import machine_lines, plan_lines
+    from harness.benching.screen import compile_lines, machine_lines, plan_lines
+    from harness.benching.subjects import timed_cases
     from harness.benching.timing import Plan
     from harness.runner import near, open_store
+    from harness.spec import Case
     from harness.suite import load_suite
 
     loaded = load_suite(suite)
-    chosen = loaded.select(cases) if cases else loaded.cases
+    chosen = timed_cases(loaded, cases) if cases else loaded.cases
     plan = Plan(rounds=rounds, threads=threads)
     pairs = _pairs(loaded, chosen, against) if against else []
-    with Bench(
-        open_store(store), timeout_s=loaded.limits.timeout_s, on_progress=_live()
-    ) as running:
+    with (
+        _progress() as tell,
+        Bench(
+            open_store(store), timeout_s=loaded.limits.timeout_s, on_progress=tell
+        ) as running,
+    ):
         print_lines(machine_lines(near(loaded.path)))
         if where:
             return _where(running, _components(loaded, cases), plan)
         print_lines(plan_lines(plan))
         if against:
             return _against(running.times, pairs, plan)
-        timings = _tables(running.times, chosen, plan, compiled=not no_compile)
-    _keep(loaded, runs, name, timings, plan)
+        if not no_compile and any(isinstance(case, Case) for case in chosen):
+            print_lines(compile_lines())
+        timings: list[Timing] = []
+        try:
+            for made in _tables(running.times, chosen, plan, compiled=not no_compile):
+                timings += made
+        finally:
+            # Also when somebody stops it: what was timed by then is.
+            if timings:
+                _keep(loaded, runs, name, timings, plan)
     return CANNOT_TELL if any(_counts(timing) for timing in timings) else 0
 
 
@@ -115,19 +129,17 @@ def _tables(
     plan: Plan,
     *,
     compiled: bool,
-) -> list[Timing]:
+) -> Iterator[list[Timing]]:
     """Time and print one component after the other."""
     from harness.benching.screen import component_lines
     from harness.benching.subjects import inputs_words, subjects_of
     from harness.benching.timing import COMPILE
 
-    made: list[Timing] = []
     for subjects in subjects_of(chosen).values():
         wanted = [one for one in subjects if compiled or one.how != COMPILE]
         timings = times(wanted, plan)
         print_lines(component_lines(timings, inputs_words(subjects[0].case)))
-        made += timings
-    return made
+        yield timings
 
 
 def _against(
@@ -207,12 +219,14 @@ def _keep(
     from harness.benching.record import TABLE, keep
     from harness.runner import near
 
-    folder, added = keep(suite, Path(runs).expanduser(), name, timings, plan)
+    folder, why = keep(suite, Path(runs).expanduser(), name, timings, plan)
     click.echo(f"\nwrote {near(folder / TABLE)}")
-    if added:
-        click.echo(f"added the times to run {folder.name}: `parity gate` reads them")
+    if why:
+        click.echo(f"no run of this suite on this machine to add to: {why}")
+        click.echo("next  parity run, then this again, for `parity gate` and the page")
     else:
-        click.echo("no run of this suite on this machine to add to: `parity run` first")
+        click.echo(f"added the times to run {folder.name}: `parity gate` reads them")
+        click.echo(f"next  parity report {folder.name}, for its page")
 
 
 def _counts(timing: Timing) -> bool:
@@ -222,16 +236,20 @@ def _counts(timing: Timing) -> bool:
     return bool(timing.failure) and timing.how != COMPILE
 
 
-def _live() -> Callable[[Progress], None]:
-    """Return what shows, on a terminal, whose turn it is."""
-    from harness.progress import moves
+@contextmanager
+def _progress() -> Iterator[Callable[[Progress], None]]:
+    """Show, on a terminal, whose turn it is, which round, and for how long."""
+    from harness.progress import ProgressLines, moves
 
-    live = moves(sys.stderr)
+    lines = ProgressLines(sys.stderr, live=moves(sys.stderr))
+    lines.lasting = False
 
     def tell(progress: Progress) -> None:
-        if live:
-            done = progress.stage == "done"
-            shown = "" if done else f"  {progress.stage} {progress.subject}"
-            click.echo(f"\x1b[2K{shown}\r", err=True, nl=False)
+        lines.tell(progress)
+        if progress.stage == "done":
+            lines.clear()  # the next line on the screen may be a table's
 
-    return tell
+    try:
+        yield tell
+    finally:
+        lines.close()

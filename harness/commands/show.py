@@ -66,7 +66,10 @@ def show(  # one option each
         click.echo(f"run {report.id}")
         print_lines(notes)
         records = list(report.records.values())
-        print_lines(summary(records, verdicts, required=report.required, run=report.id))
+        steps = settings.next_steps(report.id, suite)
+        print_lines(
+            summary(records, verdicts, required=report.required, next_steps=steps)
+        )
         return exit_code(verdicts, required=report.required)
     keys = [key for key, name in names.items() if case in {name, key[1]}]
     if len(keys) != 1:

@@ -106,7 +106,7 @@ class RunFolder:
         report = {"schema": SCHEMA, "id": self.id, **about}
         report["verdicts"] = list(verdicts)
         report["cases"] = [record.to_json() for record in records]
-        text = json.dumps(report, sort_keys=True, allow_nan=False)
+        text = compact(report)
         path = self.path / REPORT
         temporary = path.with_suffix(".part")
         temporary.write_text(text, encoding="utf-8")
@@ -117,6 +117,11 @@ class RunFolder:
     def discard(self) -> None:
         """Remove the folder: nothing was recorded in it."""
         shutil.rmtree(self.path, ignore_errors=True)
+
+
+def compact(report: Mapping[str, Any]) -> str:
+    """Return a report's JSON without a blank: it may have 100,000 rows."""
+    return json.dumps(report, sort_keys=True, allow_nan=False, separators=(",", ":"))
 
 
 def _unwritable(folder: Path, why: str | None) -> SuiteError:

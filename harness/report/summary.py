@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 
 from harness.e2e.plan import LATENTS
 from harness.outcome import Outcome
 from harness.report.contract import contract_notes
 from harness.report.judged import CaseVerdict, JudgedRow, skipped
+from harness.report.next_steps import NextSteps
 from harness.report.record import (
     LAYERS,
     OUTPUTS,
@@ -40,6 +40,8 @@ CLOSEST = 3
 DETAILED = 5
 """How many failures it explains; of the others it gives a line each."""
 
+_NEXT = NextSteps()
+
 ON_THE_WAY = (LAYERS, LATENTS)
 """Checks that say where a case parts; the others say that it does."""
 
@@ -55,7 +57,7 @@ def summary(
     stale: Sequence[str] = (),
     required: Collection[str] = (),
     report: str = "",
-    run: str = "last",
+    next_steps: NextSteps = _NEXT,
 ) -> Iterator[Line]:
     """Yield a run's summary; the clearest failure leads.
 
@@ -65,7 +67,7 @@ def summary(
         stale: Complaints about files that describe the run.
         required: Backends that may not be skipped.
         report: Path of the report.
-        run: How to name the run on the next command line.
+        next_steps: How the commands that it ends with ask the same.
 
     """
     names = labels(records)
@@ -95,24 +97,11 @@ def summary(
     for note in contract_notes(asked):
         yield from wrapped(note, indent=" ", tone="quiet")
     if bad and bad[0][0].rows:
-        case = names[bad[0][0].key]
-        yield Line(text=f" all layers  parity show {run} {case}", tone="quiet")
-        if bad[0][1][0].what in WHATS:
-            words = f"parity explain {bad[0][0].case}{_suite(bad[0][0].suite)}"
-            yield Line(text=f" why         {words}", tone="quiet")
+        record, checks = bad[0]
+        explained = record.case if checks[0].what in WHATS else ""
+        yield from next_steps.lines(names[record.key], explained, record.suite)
     if report:
         yield Line(text=f" report      {report}", tone="quiet")
-
-
-def _suite(path: str) -> str:
-    """Return the option that names a suite, nothing for the one in this folder."""
-    suite = Path(path)
-    if not path or suite.parent == Path.cwd():
-        return ""
-    inside = suite.is_relative_to(Path.cwd())
-    return (
-        f" --suite {suite.parent.relative_to(Path.cwd()) if inside else suite.parent}"
-    )
 
 
 def clearness(failed: Failed) -> tuple[bool, bool, bool, float]:

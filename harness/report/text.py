@@ -66,10 +66,11 @@ def cut(text: str, room: int) -> str:
 def count(number: int, noun: str) -> str:
     """Return a number of things in words.
 
-    >>> count(1, "case"), count(2, "case"), count(2, "entry")
-    ('1 case', '2 cases', '2 entries')
+    >>> count(1, "case"), count(2, "case"), count(2, "entry"), count(2, "way")
+    ('1 case', '2 cases', '2 entries', '2 ways')
     """
-    plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
+    consonant = noun.endswith("y") and noun[-2:-1] not in "aeiou"
+    plural = f"{noun[:-1]}ies" if consonant else f"{noun}s"
     return f"{number:,} {noun if number == 1 else plural}"
 
 

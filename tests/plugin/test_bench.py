@@ -60,7 +60,7 @@ def test_the_command_times_every_file_beside_pytorch(project):
         assert int(row["size_bytes"]) > 0
         assert int(row["memory_bytes"]) > 0
     assert ended.has("2 threads")
-    assert ended.has("no run of this suite on this machine to add to")
+    assert ended.has("no run of this suite on this machine to add to: there is no run")
 
 
 def test_times_go_into_the_run_of_the_same_suite_where_the_gate_reads_them(project):
@@ -135,6 +135,7 @@ def test_pytest_reports_the_measured_runs_in_a_group_of_the_component(timed):
     )
 
     assert ended.code == 0, ended.text
+    assert ended.has("timing vae_decoder: 4 ways, 6 rounds")
     told = json.loads((timed.path / "b.json").read_text())["benchmarks"]
     assert {one["group"] for one in told} == {"vae_decoder, 2 threads"}
     (path,) = (timed.path / "reports" / "runs").glob("*/bench.json")

@@ -7,6 +7,8 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+from harness.benching.record import benchmarks
+from harness.benching.timing import Round, Timing
 from harness.report.run_folder import SCHEMA
 
 PATH = Path(__file__).parents[2] / "docs" / "report.schema.json"
@@ -45,6 +47,32 @@ def test_the_schema_is_one_and_of_the_version_that_is_written(schema):
 
 def test_a_report_is_what_its_schema_says(schema, told):
     errors = list(validator(schema).iter_errors(told))
+
+    assert [f"{error.json_path}: {error.message[:200]}" for error in errors] == []
+
+
+def test_a_report_with_times_is_what_its_schema_says(schema, told):
+    turn = Round(
+        load_s=0.5,
+        first_s=1.0,
+        runs_s=(0.1, 0.2),
+        cores=1.0,
+        base_bytes=100,
+        peak_bytes=150,
+        size_bytes=7,
+        ran={},
+    )
+    made = Timing(
+        subject="unet/mnn/fp32",
+        component="unet",
+        runtime="mnn",
+        how="fp32",
+        threads=2,
+        rounds=(turn,),
+    )
+    timed = {**told, "benchmarks": list(benchmarks([made]))}
+
+    errors = list(validator(schema).iter_errors(timed))
 
     assert [f"{error.json_path}: {error.message[:200]}" for error in errors] == []
 

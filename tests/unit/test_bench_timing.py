@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.benching.record import benchmarks, merged
+from harness.benching.record import TABLE, benchmarks, merged, write_tables
 from harness.benching.session import Played
-from harness.benching.subjects import device_of, subjects_of
+from harness.benching.subjects import device_of, subjects_of, timed_cases
 from harness.benching.timing import Plan, Round, Timing
 from harness.errors import SpecError
 from harness.spec import Case
@@ -103,6 +103,31 @@ def test_new_times_take_the_place_of_old_ones_of_the_same_case_alone():
 
 def test_a_case_that_failed_has_no_row():
     assert list(benchmarks([timing(failure="it fell back")])) == []
+
+
+def test_loading_and_the_first_run_are_kept_beside_the_runs():
+    (entry,) = benchmarks([timing(turn(0.1, first_s=90.0), turn(0.1, first_s=2.0))])
+
+    assert (entry["load_ms"], entry["first_run_ms"]) == (500.0, 90000.0)
+
+
+def test_a_component_timed_later_leaves_the_lines_of_the_others(tmp_path):
+    for part in ("unet", "vae", "unet"):
+        made = timing(turn(0.1), subject=f"{part}/mnn/fp32", component=part)
+        write_tables(tmp_path, DIGITS, [made], Plan())
+
+    lines = (tmp_path / TABLE).read_text(encoding="utf-8").splitlines()
+    assert [line.partition(",")[0] for line in lines] == [
+        *("subject", "vae/mnn/fp32", "unet/mnn/fp32")
+    ]
+
+
+def test_chains_of_several_runtimes_are_timed_only_where_a_name_says_so():
+    named = timed_cases(DIGITS, ["text2img"])
+    mixed = timed_cases(DIGITS, ["text2img/mixed"])
+
+    assert {case.backend for case in named} == {"onnxruntime", "mnn"}
+    assert {case.backend for case in mixed} == {"mixed"}
 
 
 def test_times_of_other_threads_have_a_name_of_their_own():

@@ -367,6 +367,17 @@ def test_names_the_suite_has_not_are_refused(load, text, message):
     assert f"tolerances.toml:{message}" in str(error.value)
 
 
+def test_what_left_the_suite_is_named_with_every_table_that_speaks_of_it(load):
+    gone = '[mnn.fused]\noutputs = "exact"\n'
+    policy = load(f'{gone}[unet.mnn.fused]\noutputs = "exact"\n')
+
+    with pytest.raises(SuiteError) as error:
+        policy.check_names(**SUITE)
+
+    ending = "If it left the suite, take this table out too, and that of line 3."
+    assert str(error.value).endswith(ending)
+
+
 def test_names_the_suite_has_are_accepted(load):
     load(FULL).check_names(**SUITE)
 

@@ -182,4 +182,11 @@ def test_error_against_speed_is_drawn_with_a_bubble_for_each_way(browser, tmp_pa
 
         bubbles = seen.page.locator("#speed-0-chart .scatterlayer .point").count()
         assert bubbles == len(times)
+
+        against = seen.page.locator("select[data-views=speed-0-chart]")
+        against.select_option("size")
+        title = seen.page.locator("#speed-0-chart .xtitle")
+        title.get_by_text("file, MB").wait_for()
+        seen.page.wait_for_selector("#speed-0-times .barlayer .point")
+        assert seen.page.locator("#speed-0-times .barlayer .point").count() == 4
         assert seen.complaints == []

@@ -1,6 +1,7 @@
 """What people read when a run is over; the clearest failure leads."""
 
 from datetime import date
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +14,7 @@ from harness.report.markdown import markdown
 from harness.report.record import LAYERS, OUTPUTS, Row
 from harness.report.summary import DETAILED, summary
 from harness.report.text import WIDTH, case_line
+from harness.runner import Settings
 from tests.unit.reports import CASE, chain, output, record, row
 
 RAN = {
@@ -91,6 +93,22 @@ def test_it_leads_with_the_first_divergence(said):
     assert lines[-2:] == [
         " all layers  parity show last unet/mnn/fp32",
         " why         parity explain unet/mnn/fp32",
+    ]
+
+
+def test_the_commands_that_it_ends_with_ask_the_same_again(said):
+    asked = Settings(
+        tier="strict", changes=("floors=20",), runs="my runs", store="/kept"
+    )
+
+    lines = said(bad(), next_steps=asked.next_steps("RUN", Path("moved")))
+
+    judged = "--tier strict --set floors=20"
+    show = "parity show RUN unet/mnn/fp32 --runs 'my runs' --suite moved"
+    explain = "parity explain unet/mnn/fp32 --suite moved --store /kept"
+    assert lines[-2:] == [
+        f" all layers  {show} {judged}",
+        f" why         {explain} {judged}",
     ]
 
 

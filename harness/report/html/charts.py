@@ -28,6 +28,18 @@ MOST_MARKERS = 400
 INTERACTION = "interaction"
 """What no seat brings alone."""
 
+LAYOUT: Mapping[str, Any] = {
+    "template": "none",
+    "margin": {"l": 56, "r": 12, "t": 12, "b": 52},
+    "paper_bgcolor": "rgba(0,0,0,0)",
+    "plot_bgcolor": "rgba(0,0,0,0)",
+    "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "maxheight": 0.25},
+    "hovermode": "closest",
+    "hoverlabel": {"align": "left"},
+    "dragmode": "zoom",
+}
+"""Of every figure; the page's script adds its colours."""
+
 _GREY = "#8b95a1"
 _SPARK_POINTS = 150
 _LIMIT = "#d64545"
@@ -47,6 +59,8 @@ class Chart:
         table: Table whose rows its points are, for what is said on hovering.
         height: In pixels.
         still: Whether it is a picture only, without hovering and zooming.
+        views: Name to other places of its points, and the axis' title; the reader's
+            choice.
 
     """
 
@@ -56,6 +70,7 @@ class Chart:
     table: str = ""
     height: int = 400
     still: bool = False
+    views: Mapping[str, Mapping[str, Any]] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,11 +132,11 @@ def depth_figure(
             yanchor="bottom" if floors == max(limits.values()) else "top",
             showarrow=False,
         )
-    figure.update_layout(**_LAYOUT)
+    figure.update_layout(**LAYOUT)
     figure.update_xaxes(title=x_title)
     # No range: plotly fits it to the curves that the reader lets it draw.
     figure.update_yaxes(title="error, floors", type="log", dtick=1)
-    return _plain(figure)
+    return plain(figure)
 
 
 def spark_figure(
@@ -139,10 +154,10 @@ def spark_figure(
         line = {"dash": "dot", "width": 1, "color": _LIMIT}
         figure.add_hline(y=max(limits.values()), line=line)
     margin = {"l": 0, "r": 0, "t": 2, "b": 2}
-    figure.update_layout(**{**_LAYOUT, "margin": margin}, showlegend=False)
+    figure.update_layout(**{**LAYOUT, "margin": margin}, showlegend=False)
     figure.update_xaxes(visible=False)
     figure.update_yaxes(visible=False, type="log")
-    return _plain(figure)
+    return plain(figure)
 
 
 def shares_figure(
@@ -169,10 +184,10 @@ def shares_figure(
                 hovertemplate="%{y}: %{x:.1%}",
             )
         )
-    figure.update_layout(**{**_LAYOUT, "hovermode": "closest"}, barmode="relative")
+    figure.update_layout(**{**LAYOUT, "hovermode": "closest"}, barmode="relative")
     figure.update_xaxes(title="share of the error's power", tickformat=".0%")
     figure.update_yaxes(autorange="reversed", automargin=True)
-    return _plain(figure)
+    return plain(figure)
 
 
 def thinned(values: Sequence[float], most: int) -> list[int]:
@@ -186,18 +201,6 @@ def thinned(values: Sequence[float], most: int) -> list[int]:
         max(range(at, min(at + step, len(values))), key=values.__getitem__)
         for at in range(0, len(values), max(1, step))
     ]
-
-
-_LAYOUT: Mapping[str, Any] = {
-    "template": "none",
-    "margin": {"l": 56, "r": 12, "t": 12, "b": 52},
-    "paper_bgcolor": "rgba(0,0,0,0)",
-    "plot_bgcolor": "rgba(0,0,0,0)",
-    "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "maxheight": 0.25},
-    "hovermode": "closest",
-    "hoverlabel": {"align": "left"},
-    "dragmode": "zoom",
-}
 
 
 def _points(curve: Curve, most: int) -> list[int]:
@@ -257,7 +260,7 @@ def _digits(value: float) -> float:
     return float(f"{value:.4g}")
 
 
-def _plain(figure: Any) -> dict[str, Any]:  # noqa: ANN401  # plotly's own
+def plain(figure: Any) -> dict[str, Any]:  # noqa: ANN401  # plotly's own
     """Return a checked figure as plain values."""
     plain: dict[str, Any] = figure.to_plotly_json()
     return {"data": list(plain["data"]), "layout": plain["layout"]}

@@ -3,192 +3,199 @@
 from __future__ import annotations
 
 import math
+import re
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from harness.report.html.charts import LEAST, PALETTE, Chart
+from harness.e2e.plan import IMAGE
+from harness.report.html.charts import Chart
 from harness.report.html.found import Found, Section
+from harness.report.html.speed_charts import pareto_views, times_figure
 from harness.report.html.table import Column, Table, Words, short
+from harness.report.html.ways import Way, front
+from harness.report.idle import idle_words
 from harness.report.record import OUTPUTS, CaseRecord
-from harness.report.text import count, few
+from harness.report.text import count
 
-METRIC = "latency_ms"
+_METRIC = re.compile(r"latency(?:_at_(\d+)_threads)?_ms")
 _MEBI = 2**20
 _EAGER = "pytorch/eager"
-_BUBBLE = 44.0
-"""Pixels across of the largest file."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Choice:
-    """One way to run a component.
-
-    Attributes:
-        name: Runtime and variant.
-        floors: Largest error of its outputs; 0 of the reference, None if not compared.
-        latency_ms: Median run.
-        size_mb: Of its file.
-        memory_mb: What loading and running it adds to a process.
-
-    """
-
-    name: str
-    floors: float | None
-    latency_ms: float
-    size_mb: float
-    memory_mb: float
-
-    @property
-    def costs(self) -> tuple[float, float, float, float]:
-        """What one wants little of."""
-        error = math.inf if self.floors is None else self.floors
-        return error, self.latency_ms, self.size_mb, self.memory_mb
+_COMPILED = "pytorch/compile"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Speed(Section):
-    """A component's ways to run, those marked that nothing else beats in all."""
+    """A component's or pipeline's ways to run, and which nothing else beats.
+
+    Attributes:
+        chart: Error against what it costs.
+        times: What each run took.
+        table: Every way.
+        threads: How many threads each had, in words.
+        idle: Where they were not at work, in words.
+
+    """
 
     template: ClassVar[str] = "speed.html"
 
     chart: Chart
+    times: Chart
     table: Table
+    threads: str
+    idle: str
 
 
 def speeds(found: Found) -> Iterator[Speed]:
-    """Yield a component after the other, of those that were timed and compared."""
+    """Yield a component or pipeline after the other, of those timed and compared."""
     timed: dict[str, list[Mapping[str, Any]]] = {}
     for entry in found.about.get("benchmarks") or ():
-        if entry["metric"] == METRIC:
-            timed.setdefault(entry["case"].partition("/")[0], []).append(entry)
+        if at := _METRIC.fullmatch(entry["metric"]):
+            name = entry["case"].partition("/")[0]
+            # Another number of threads than the suite's is another question.
+            name += f" at {count(int(at[1]), 'thread')}" if at[1] else ""
+            timed.setdefault(name, []).append(entry)
     records = {record.case: record for record in found.records}
-    for number, (component, entries) in enumerate(timed.items()):
-        choices = [_choice(entry, records.get(entry["case"])) for entry in entries]
-        if any(choice.floors for choice in choices):
-            yield _speed(f"speed-{number}", component, choices)
+    for number, (subject, entries) in enumerate(timed.items()):
+        ways = [_way(entry, records.get(entry["case"])) for entry in entries]
+        if any(way.floors for way in ways):
+            yield _speed(f"speed-{number}", subject, ways, entries)
 
 
-def front(choices: Sequence[Choice]) -> list[Choice]:
-    """Return the choices that no other equals in everything and beats in something."""
-    return [
-        one
-        for one in choices
-        if one.floors is not None
-        and not any(
-            other.costs != one.costs
-            and all(b <= a for a, b in zip(one.costs, other.costs, strict=True))
-            for other in choices
-        )
-    ]
-
-
-def _choice(entry: Mapping[str, Any], record: CaseRecord | None) -> Choice:
+def _way(entry: Mapping[str, Any], record: CaseRecord | None) -> Way:
     name = entry["case"].partition("/")[2]
     floors = 0.0 if name == _EAGER else None
     if record is not None and record.failure is None:
         errors = [
-            row.comparison.floor_multiple for row in record.rows if row.what == OUTPUTS
+            row.comparison.floor_multiple
+            for row in record.rows
+            if row.what in {OUTPUTS, IMAGE}
         ]
         known = [error for error in errors if error is not None]
         floors = max(known) if known else None
-    return Choice(
+    runs = sorted(map(float, entry["runs"]))
+    low, middle, high = (
+        statistics.quantiles(runs, n=4, method="inclusive")
+        if len(runs) > 1
+        else runs * 3
+    )
+    return Way(
         name=name,
         floors=floors,
-        latency_ms=statistics.median(map(float, entry["runs"])),
-        size_mb=entry.get("size_bytes", 0) / _MEBI,
+        latency_ms=middle,
+        quartiles_ms=(low, high),
+        load_ms=entry.get("load_ms"),
+        first_ms=entry.get("first_run_ms"),
+        # PyTorch's own pipeline has no file.
+        size_mb=entry.get("size_bytes", 0) / _MEBI or None,
         memory_mb=entry.get("memory_bytes", 0) / _MEBI,
+        cores=entry.get("cores"),
     )
 
 
-def _speed(ident: str, component: str, choices: Sequence[Choice]) -> Speed:
-    best = front(choices)
-    names = [choice.name for choice in best]
-    words, marks = Words(), Words()
-    rows = [
-        [
-            words.at(one.name),
-            marks.at("front" if one in best else "beaten"),
-            short(one.floors),
-            short(one.latency_ms),
-            short(one.size_mb),
-            short(one.memory_mb),
-        ]
-        for one in choices
+def _speed(
+    ident: str,
+    subject: str,
+    ways: Sequence[Way],
+    entries: Sequence[Mapping[str, Any]],
+) -> Speed:
+    best = front(ways)
+    names = [way.name for way in best]
+    figure, views = pareto_views(ways, best)
+    timed = [entry for entry in entries if "threads" in entry]
+    at_work = [
+        (entry["cores"], entry["threads"]) for entry in timed if "cores" in entry
     ]
     return Speed(
         id=ident,
-        title=f"{component}: error and speed",
-        gist=f"{len(best)} of {count(len(choices), 'way')} on the front: {few(names)}",
+        title=f"{subject}: error and speed",
+        gist=_gist(ways, best),
+        threads=" or ".join(
+            count(threads, "thread")
+            for threads in sorted({entry["threads"] for entry in timed})
+        ),
+        idle=idle_words(at_work),
         chart=Chart(
             id=f"{ident}-chart",
-            figure=pareto_figure(choices, best),
-            alt=f"Error of {component} against its median latency, as large as the "
+            figure=figure,
+            views=views,
+            alt=f"Error of {subject} against its median latency, as large as the "
             f"file. Nothing beats these in error, time, size and memory: "
             f"{', '.join(names)}.",
         ),
-        table=Table(
-            id=f"{ident}-table",
-            caption=f"Ways to run {component}",
-            unit="way",
-            columns=(
-                Column(title="way", words=words.all),
-                Column(title="front", words=marks.all, hint="nothing beats it in all"),
-                Column(title="floors", kind="number", hint="worst output"),
-                Column(title="ms", kind="number", hint="median run"),
-                Column(title="file MB", kind="number"),
-                Column(title="memory MB", kind="number", hint="added to the process"),
-            ),
-            rows=rows,
+        times=Chart(
+            id=f"{ident}-times",
+            figure=times_figure(ways),
+            alt=f"How long a run of {subject} takes: median and middle half of each "
+            "way, beside PyTorch eager.",
+            height=90 + 26 * len(ways),
         ),
+        table=_table(f"{ident}-table", subject, ways, best),
     )
 
 
-def pareto_figure(choices: Sequence[Choice], best: Sequence[Choice]) -> dict[str, Any]:
-    """Return a bubble a choice; those of the front are full and have an outline."""
-    from plotly import graph_objects as go
+def _gist(ways: Sequence[Way], best: Sequence[Way]) -> str:
+    """Return what one picks for time, and what for size."""
+    fastest = min(ways, key=lambda way: way.latency_ms)
+    words = [f"fastest {fastest.name}, {fastest.latency_ms:.3g} ms"]
+    sizes = {way.name: way.size_mb for way in ways if way.size_mb}
+    if sizes:
+        smallest = min(sizes, key=sizes.__getitem__)
+        words.append(f"smallest {smallest}, {sizes[smallest]:.2g} MB")
+    words.append(f"{len(best)} of {count(len(ways), 'way')} on the front")
+    return " · ".join(words)
 
-    largest = max(choice.size_mb for choice in choices) or 1.0
-    figure = go.Figure()
-    for full in (True, False):
-        shown = [
-            one
-            for one in choices
-            if (one in best) == full
-            and one.floors is not None
-            and math.isfinite(one.floors)
+
+def _table(ident: str, subject: str, ways: Sequence[Way], best: Sequence[Way]) -> Table:
+    eager = next((way.latency_ms for way in ways if way.name == _EAGER), None)
+    names, marks = Words(), Words()
+    rows = [
+        [
+            names.at(way.name),
+            short(way.floors),
+            short(way.latency_ms),
+            short(way.latency_ms / eager if eager else None),
+            short(way.size_mb),
+            short(way.memory_mb),
+            short(way.load_ms),
+            short(way.first_ms),
+            short(way.cores),
+            marks.at("front" if way in best else _why_not(way)),
         ]
-        figure.add_trace(
-            go.Scatter(
-                x=[float(f"{one.latency_ms:.4g}") for one in shown],
-                y=[max(float(f"{one.floors:.4g}"), LEAST) for one in shown],
-                text=[one.name for one in shown],
-                customdata=None,
-                mode="markers+text",
-                textposition="top center",
-                name="on the front" if full else "beaten in everything",
-                marker={
-                    "size": [
-                        max(9.0, _BUBBLE * math.sqrt(one.size_mb / largest))
-                        for one in shown
-                    ],
-                    "color": PALETTE[0] if full else PALETTE[10],
-                    "opacity": 0.8 if full else 0.35,
-                    "line": {"width": 2 if full else 0, "color": PALETTE[1]},
-                },
-                hovertemplate="%{text}: %{x} ms, %{y} floors<extra></extra>",
-            )
-        )
-    figure.update_layout(
-        template="none",
-        paper_bgcolor="rgba(0,0,0,0)",
-        plot_bgcolor="rgba(0,0,0,0)",
-        margin={"l": 56, "r": 12, "t": 12, "b": 52},
-        legend={"orientation": "h", "y": 1.02, "yanchor": "bottom"},
-        hovermode="closest",
+        for way in ways
+    ]
+    return Table(
+        id=ident,
+        caption=f"Ways to run {subject}",
+        unit="way",
+        columns=(
+            Column(title="way", words=names.all),
+            Column(title="floors", kind="number", hint="worst output or picture"),
+            Column(title="ms", kind="number", hint="median run"),
+            Column(title="× eager", kind="number", hint="median beside PyTorch's"),
+            Column(title="file MB", kind="number", hint="of PyTorch, its weights"),
+            Column(title="memory MB", kind="number", hint="added to the process"),
+            Column(
+                title="load ms",
+                kind="number",
+                hint="from nothing to a loaded model",
+                minor=True,
+            ),
+            Column(
+                title="first ms",
+                kind="number",
+                hint="the first run, in which compilers work",
+                minor=True,
+            ),
+            Column(title="cores", kind="number", hint="really at work", minor=True),
+            Column(title="front", words=marks.all, hint="nothing beats it in all"),
+        ),
+        rows=rows,
     )
-    figure.update_xaxes(title="median run, ms", type="log")
-    figure.update_yaxes(title="error, floors", type="log")
-    plain = figure.to_plotly_json()
-    return {"data": list(plain["data"]), "layout": plain["layout"]}
+
+
+def _why_not(way: Way) -> str:
+    if way.floors is None:
+        return "not compared"
+    return "beaten" if math.isfinite(way.floors) else "not finite"

@@ -51,6 +51,7 @@ def _data(page: Page) -> dict[str, Any]:
                 "figure": chart.figure,
                 "table": chart.table,
                 "still": chart.still,
+                "views": chart.views,
             }
             for chart in page.charts
         },

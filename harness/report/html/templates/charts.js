@@ -75,6 +75,15 @@ function measure(host, name) {
   });
 }
 
+// The same points, held against something else.
+function view(host, name) {
+  const { x, y, text, title } = data.charts[host.id].views[name];
+  Plotly.update(host, { x, y, text }, { "xaxis.title.text": title, "xaxis.autorange": true, "yaxis.autorange": true });
+}
+
+for (const choice of document.querySelectorAll("select[data-views]"))
+  choice.addEventListener("change", () => view(document.getElementById(choice.dataset.views), choice.value));
+
 for (const choice of document.querySelectorAll("select[data-chart]"))
   choice.addEventListener("change", () => measure(document.getElementById(choice.dataset.chart), choice.value));
 
