@@ -46,19 +46,46 @@ COSTS: Final[Mapping[str, Cost]] = {
     "torch": Cost(
         words="exporting {component} and recording its reference in float64",
         base=700,
-        copies=3.2,
+        copies=1.2,
         # Twelve in float64; attention works through its scores in blocks.
         live=24,
         scores=1.2,
     ),
-    "convert-mnn": Cost(words="converting {component} to MNN", base=300, copies=2.2),
+    # All weights in float64 at once, and all of the graph in one message.
+    "torch torchscript": Cost(
+        words="exporting {component} and recording its reference in float64",
+        base=700,
+        copies=3.2,
+        live=24,
+        scores=1.2,
+    ),
+    "convert-mnn": Cost(words="converting {component} to MNN", base=300, copies=2.4),
     "convert-onnxruntime": Cost(
-        words="rewriting {component} for ONNX Runtime", base=300, copies=2.2
+        words="rewriting {component} for ONNX Runtime", base=400, copies=5.0
+    ),
+    # One weight at a time, if they lie beside the graph.
+    "convert-onnxruntime fp16": Cost(
+        words="halving {component}'s weights for ONNX Runtime", base=400, copies=0.3
     ),
     "onnxruntime": Cost(
         words="running {component} in ONNX Runtime",
         base=350,
-        copies=1.2,
+        copies=1.3,
+        live=16,
+        scores=4,
+    ),
+    # The processor computes in float32: halves are widened beside themselves.
+    "onnxruntime fp16": Cost(
+        words="running {component} in ONNX Runtime",
+        base=350,
+        copies=2.2,
+        live=16,
+        scores=4,
+    ),
+    "onnxruntime int8-weights": Cost(
+        words="running {component} in ONNX Runtime",
+        base=350,
+        copies=2.1,
         live=16,
         scores=4,
     ),
@@ -66,14 +93,15 @@ COSTS: Final[Mapping[str, Cost]] = {
         words="running {component} in MNN", base=300, copies=2.6, live=16, scores=4
     ),
 }
-"""Measured on SD 1.5's UNet, 3.2 GiB of weights at latents of 32 by 48: 7.1 GiB while
-it is converted, 8.3 in MNN, 3.9 in ONNX Runtime. On its ControlNet, 1.3 GiB at two of
-64 by 64: 6.2 in PyTorch, 5.5 in ONNX Runtime. A base holds the process that stages are
-forked from, which the peak of a single stage does not show."""
+"""By host, or by host and exporter or variant where that is another matter. Measured on
+SD 1.5's ControlNet, 1.35 GiB of weights, and its UNet, 3.2: `bench_forecast` prints
+each stage. A base holds the process that stages are forked from, which the peak of a
+single stage does not show; pages of files that are merely mapped are not counted, as
+they make room for others."""
 
-REWRITTEN: Final = 2.0
+REWRITTEN: Final = 1.5
 """Copies more in PyTorch, where another attention makes the exported copy a second
-network: SD 1.5's text encoder, 0.46 GiB, takes 2.9."""
+network: SD 1.5's text encoder, 0.46 GiB, takes 1.8."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +135,12 @@ class Extent:
 
 
 def need_of(
-    component: Component, host: str, extent: Extent, *, rewritten: bool = False
+    component: Component,
+    host: str,
+    extent: Extent,
+    *,
+    kind: str = "",
+    rewritten: bool = False,
 ) -> Need:
     """Return what one stage of a component is forecast to take.
 
@@ -115,10 +148,11 @@ def need_of(
         component: What is worked on.
         host: A key of `COSTS`.
         extent: How large it is.
+        kind: The exporter, or the kind of variant.
         rewritten: Whether a copy with another attention is exported.
 
     """
-    cost = COSTS[host]
+    cost = COSTS.get(f"{host} {kind}", COSTS[host])
     copies = cost.copies + (REWRITTEN if host == "torch" and rewritten else 0.0)
     weights = copies * extent.weights
     values = cost.live * extent.value + cost.scores * extent.scores
@@ -138,22 +172,28 @@ def extent_of(component: Component, samples: Iterable[Sample], weights: int) -> 
 
 def _extent(component: Component, sizes: Mapping[str, int], weights: int) -> Extent:
     config = _config(component)
-    specs = (*component.inputs, *component.outputs)
-    shapes = [spec.bind(sizes) for spec in specs]
-    heads = config.get("num_attention_heads") or config.get("attention_head_dim") or 0
-    # Where there is attention it is what counts, and it is never over a hint's pixels.
-    sides = (
-        [spec.bind(sizes) for spec in specs if not _scaled(spec)] if heads else shapes
+    heads = _first(
+        config.get("num_attention_heads") or config.get("attention_head_dim")
     )
-    positions = max(map(_positions, sides or shapes))
-    widths = config.get("block_out_channels") or [config.get("hidden_size") or 64]
+    specs = (*component.inputs, *component.outputs)
+    # Where there is attention it is what counts, and it is never over a hint's pixels.
+    seen = [spec for spec in specs if not (heads and _scaled(spec))] or specs
+    patch = _first(config.get("patch_size")) or 1
+    positions = max(_positions(spec, sizes, patch) for spec in seen)
+    if "joint_attention_dim" in config:  # over a text and a picture as one sequence
+        positions = sum(_positions(spec, sizes, patch) for spec in component.inputs)
     return Extent(
         weights=weights,
-        items=max((shape[0] for shape in shapes if len(shape) > 1), default=1),
+        items=sizes.get("batch", 1),
         positions=positions,
-        width=int(widths[0]),
-        heads=int(heads if isinstance(heads, int) else heads[0]),
+        width=_width(config),
+        heads=heads,
     )
+
+
+def _first(entry: Any) -> int:  # noqa: ANN401  # of a configuration: a number, a list
+    """Return a number, or the first of several; 0 for none."""
+    return int((entry[0] if isinstance(entry, list) else entry) or 0)
 
 
 def _scaled(spec: TensorSpec) -> bool:
@@ -161,9 +201,23 @@ def _scaled(spec: TensorSpec) -> bool:
     return any(isinstance(size, str) and "*" in size for size in spec.shape)
 
 
-def _positions(shape: tuple[int, ...]) -> int:
-    """Return tokens of ``[batch, tokens]`` and more, pixels of a picture."""
-    return prod(shape[2:]) if len(shape) == 4 else prod(shape[1:2])  # noqa: PLR2004
+def _positions(spec: TensorSpec, sizes: Mapping[str, int], patch: int) -> int:
+    """Return pixels of a picture, tokens of ``[batch, tokens, width]`` or of ids."""
+    shape = spec.bind(sizes)
+    if len(shape) == 4:  # noqa: PLR2004
+        return prod(shape[2:]) // patch**2
+    is_ids = len(shape) == 2 and spec.dtype.startswith("int")  # noqa: PLR2004
+    return shape[1] if len(shape) == 3 or is_ids else 1  # noqa: PLR2004
+
+
+def _width(config: Mapping[str, Any]) -> int:
+    """Return the channels that a network's largest values have."""
+    heads, size = config.get("num_attention_heads"), config.get("attention_head_dim")
+    if blocks := config.get("block_out_channels"):
+        return int(blocks[0])
+    if width := config.get("hidden_size") or config.get("d_model"):
+        return int(width)
+    return heads * size if isinstance(heads, int) and isinstance(size, int) else 64
 
 
 def _config(component: Component) -> dict[str, Any]:

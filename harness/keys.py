@@ -129,7 +129,7 @@ def variant_key(onnx: Entry, variant: Variant, native: str | None) -> dict[str, 
         "kind": variant.kind,
         "flags": list(variant.flags),
         "converter": digest_file(Path(native)) if native else "wheel",
-        "code": code_digest(("convert",) if mnn else ("transform",)),
+        "code": code_digest(("convert",) if mnn else ("transform", "halve")),
         "tools": versions(("MNN",) if mnn else ("onnxruntime-gpu", "onnxruntime")),
     }
 

@@ -192,9 +192,9 @@ class Makers:
     ) -> tuple[Entry, str]:
         """Return the deployed file, making it if it is missing."""
         variant = case.variant
-        if variant.backend == "onnxruntime" and variant.kind in {"fp32", GIVEN}:
+        if not is_made(case) and variant.backend == "onnxruntime":
             return onnx, export_files.MODEL
-        if variant.kind == GIVEN:
+        if not is_made(case):
             return self.found("mnn", keys.mnn_key(case.component)), MNN_MODEL
         key = keys.variant_key(onnx, variant, self._native)
         model = MNN_MODEL if variant.backend == "mnn" else export_files.MODEL
@@ -244,8 +244,13 @@ class Makers:
         if not weights or not samples:
             return None
         extent = extent_of(case.component, samples, weights)
-        rewritten = bool(case.export.attention)
-        return need_of(case.component, host, extent, rewritten=rewritten)
+        return need_of(
+            case.component,
+            host,
+            extent,
+            kind=_kind(case, host),
+            rewritten=bool(case.export.attention),
+        )
 
     def weights(self, component: Component) -> int:
         """Return the bytes of a component's weights in float32; 0 if not known."""
@@ -303,6 +308,21 @@ class Makers:
             msg = f"The store lost the {kind} artifact that was just made in it."
             raise StageError(msg, outcome=Outcome.LOAD)
         return entry
+
+
+def is_made(case: Case) -> bool:
+    """Whether a case's file is made from the exported one, or is there already."""
+    variant = case.variant
+    as_exported = variant.backend == "onnxruntime" and variant.kind == "fp32"
+    return not as_exported and variant.kind != GIVEN
+
+
+def _kind(case: Case, host: str) -> str:
+    """Return which of a host's costs a case has."""
+    if host == "torch":
+        return case.export.exporter
+    beside = case.export.external_data or not host.startswith("convert")
+    return case.variant.kind if beside else ""
 
 
 def export_id(case: Case) -> str:

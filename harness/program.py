@@ -9,7 +9,6 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -249,7 +248,9 @@ class _Streaming(fx.Interpreter):
         kwargs: dict[str, Any],
     ) -> Any:  # noqa: ANN401
         if self.double:
-            # The graph fixes dtypes that the module derived from its float32 inputs.
+            # A weight is wide only while it is used: two copies more of a large
+            # network would not fit. The graph also fixes dtypes that the module
+            # derived from its float32 inputs.
             args = fx.node.map_aggregate(args, _widened)
             kwargs = fx.node.map_aggregate(kwargs, _widened)
         return super().call_function(target, args, kwargs)
@@ -262,9 +263,11 @@ class _Streaming(fx.Interpreter):
 
 
 def _widened(value: object) -> object:
-    return (
-        torch.float64 if isinstance(value, torch.dtype) and value in _FLOATS else value
-    )
+    if isinstance(value, torch.dtype) and value in _FLOATS:
+        return torch.float64
+    if isinstance(value, torch.Tensor) and value.dtype in _FLOATS:
+        return value.to(torch.float64)
+    return value
 
 
 def program_of_export(exported: ExportedProgram) -> Program:
@@ -280,9 +283,10 @@ def program_of_export(exported: ExportedProgram) -> Program:
         double: bool = False,
     ) -> tuple[torch.Tensor, ...]:
         inputs = doubled(inputs) if double else inputs
-        with torch.no_grad(), in_double(graph) if double else nullcontext():
+        with torch.no_grad():
             runner = _Streaming(graph, on_value, wanted, double=double)
-            return as_tuple(runner.run(*inputs))
+            outputs = as_tuple(runner.run(*inputs))
+        return doubled(outputs) if double else outputs
 
     def place(device: str) -> None:
         nonlocal graph
@@ -292,32 +296,11 @@ def program_of_export(exported: ExportedProgram) -> Program:
     return Program(probes=probes, run=run, place=place)
 
 
-@contextmanager
-def in_double(module: torch.nn.Module) -> Iterator[None]:
-    """Hold weights in float64 for the length of a ``with``; they come back exactly."""
-    odd = [
-        (table, name, value, value.data)
-        for part in module.modules()
-        for table in (part._parameters, part._buffers)  # noqa: SLF001  # to put back
-        for name, value in table.items()
-        if value is not None and value.is_floating_point()
-        if value.dtype != torch.float32
-    ]
-    module.to(torch.float64)
-    try:
-        yield
-    finally:
-        module.to(torch.float32)
-        for table, name, value, data in odd:
-            value.data = data
-            table[name] = value
-
-
-def doubled(inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
-    """Return inputs in float64; integers and booleans stay."""
+def doubled(values: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+    """Return values in float64; integers and booleans stay."""
     return tuple(
         value.to(torch.float64) if value.is_floating_point() else value
-        for value in inputs
+        for value in values
     )
 
 

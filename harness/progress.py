@@ -1,6 +1,7 @@
 """What the stages are doing: one live line, and a line for each long stage at its end.
 
-On a terminal the live line moves; in a log file only ended stages appear, each once.
+On a terminal the live line moves; in a log file only ended stages appear, each once,
+and every few minutes how far a very long one is.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ from harness.workshop import Progress
 LONG_S = 2.0
 """A stage that took longer leaves a line behind."""
 
+STILL_S = 180.0
+"""How often a stage that goes on leaves a line where none moves."""
+
 _TICK_S = 0.5
 _NARROW = 24
 _SAVE, _RESTORE, _CLEAR = "\x1b7", "\x1b8", "\x1b[K"
@@ -29,6 +33,7 @@ class _Lane:
 
     progress: Progress
     since_s: float = field(default_factory=time.monotonic)
+    said_s: float = field(default_factory=time.monotonic)
 
     def words(self, now_s: float) -> str:
         p = self.progress
@@ -76,7 +81,7 @@ class ProgressLines:
             mine = threading.get_ident()
             lane = self._lanes.get(mine)
             if lane is not None and _same(lane.progress, progress):
-                self._lanes[mine] = replace(lane, progress=progress)
+                self._lanes[mine] = self._still(replace(lane, progress=progress))
                 return
             if lane is not None:
                 self._leave(lane)
@@ -113,9 +118,21 @@ class ProgressLines:
 
     def _leave(self, lane: _Lane) -> None:
         took_s = time.monotonic() - lane.since_s
-        p = lane.progress
         # A case that ran has a line of its own.
-        if self.lasting and took_s >= LONG_S and p.stage != "running":
+        if took_s >= LONG_S and lane.progress.stage != "running":
+            self._last(lane)
+
+    def _still(self, lane: _Lane) -> _Lane:
+        now_s = time.monotonic()
+        if self._live or now_s - lane.said_s < STILL_S:
+            return lane
+        self._last(lane)
+        return replace(lane, said_s=now_s)
+
+    def _last(self, lane: _Lane) -> None:
+        """Write a line that stays."""
+        if self.lasting:
+            p, took_s = lane.progress, time.monotonic() - lane.since_s
             about = f"  {p.stage:<10} {p.subject:<34} {p.detail:<34}"
             self._write(f"{self._clear}{about} {took_s:7.1f} s\n")
 

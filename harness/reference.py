@@ -30,8 +30,17 @@ def check_reference(
     component: Component,
     inputs: Mapping[str, np.ndarray],
     device: str = "cpu",
+    *,
+    twice: bool = True,
 ) -> tuple[torch.Tensor, ...]:
-    """Run the module twice and return its outputs, if it may serve as reference.
+    """Run the module and return its outputs, if it may serve as reference.
+
+    Args:
+        module: The unmodified module.
+        component: What it promises.
+        inputs: One sample, by name, in order.
+        device: Where it runs.
+        twice: Whether to run it again, to see that it is not random.
 
     Raises:
         StageError: It is in train mode, changes its inputs, gives two answers, or
@@ -55,7 +64,7 @@ def check_reference(
         for name, value in tensors.items():
             if not np.array_equal(value.cpu().numpy(), inputs[name]):
                 refuse_changed_input(component, name)
-        second = as_tuple(module(*tensors.values()))
+        second = as_tuple(module(*tensors.values())) if twice else first
     check_count(component, len(first))
     for spec, one, two in zip(component.outputs, first, second, strict=True):
         if not torch.equal(one, two) and not (one.isnan() | two.isnan()).any():
@@ -124,6 +133,7 @@ def record_reference(  # one run's whole circumstances
     device: str,
     layers: bool,
     wanted: Collection[str] | None = None,
+    twice: bool = True,
 ) -> dict[str, object]:
     """Write the trace of one sample to `folder`, and return what was seen.
 
@@ -136,6 +146,7 @@ def record_reference(  # one run's whole circumstances
         device: Where PyTorch runs, ``cpu`` or ``cuda``.
         layers: Whether to record the program's values, or outputs alone.
         wanted: Which of the program's values; all when left out.
+        twice: Whether to run the module again, to see that it is not random.
 
     Returns:
         ``values``, how many were recorded; ``rewrite_max_abs``, how far the program's
@@ -147,7 +158,7 @@ def record_reference(  # one run's whole circumstances
     """
     module.to(device)
     program.place(device)
-    outputs = check_reference(module, component, inputs, device)
+    outputs = check_reference(module, component, inputs, device, twice=twice)
     writer = TraceWriter(folder)
     for spec, value in zip(component.outputs, outputs, strict=True):
         writer.add(OUTPUT + spec.name, value.cpu().numpy())

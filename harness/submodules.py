@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from harness.probes import Kind, Probe
-from harness.program import Program, as_tuple, doubled, in_double, own_path
+from harness.program import Program, as_tuple, doubled, own_path
 
 if TYPE_CHECKING:
     from torch.utils.hooks import RemovableHandle
@@ -80,7 +80,7 @@ def program_of_module(
                 on_value(path, output)
 
         inputs = doubled(inputs) if double else inputs
-        widened = in_double(module) if double else nullcontext()
+        widened = _in_double(module) if double else nullcontext()
         with torch.no_grad(), widened, _watched(module, None, hand_over):
             return as_tuple(module(*inputs))
 
@@ -100,6 +100,27 @@ def scopes_of(called: Mapping[str, int]) -> dict[str, str]:
         names = [_last_name(part) for part in above if part in called]
         scopes.setdefault("/".join(names), []).append(path)
     return {scope: paths[0] for scope, paths in scopes.items() if len(paths) == 1}
+
+
+@contextmanager
+def _in_double(module: torch.nn.Module) -> Iterator[None]:
+    """Hold weights in float64 for the length of a ``with``; they come back exactly."""
+    odd = [
+        (table, name, value, value.data)
+        for part in module.modules()
+        for table in (part._parameters, part._buffers)  # noqa: SLF001  # to put back
+        for name, value in table.items()
+        if value is not None and value.is_floating_point()
+        if value.dtype != torch.float32
+    ]
+    module.to(torch.float64)
+    try:
+        yield
+    finally:
+        module.to(torch.float32)
+        for table, name, value, data in odd:
+            value.data = data
+            table[name] = value
 
 
 def _last_name(path: str) -> str:

@@ -9,14 +9,10 @@ from pathlib import Path
 
 import onnx
 from onnxruntime.quantization import QuantType, quantize_dynamic
-from onnxruntime.transformers.float16 import (
-    DEFAULT_OP_BLOCK_LIST,
-    convert_float_to_float16,
-)
-from onnxruntime.transformers.onnx_model import OnnxModel
 
 from harness.errors import StageError
-from harness.export_files import MODEL, PROTO_LIMIT_BYTES, WEIGHTS
+from harness.export_files import MODEL, PROTO_LIMIT_BYTES
+from harness.halve import halve
 from harness.outcome import Outcome
 
 KINDS = ("fp16", "int8-weights")
@@ -46,19 +42,16 @@ def transform_onnx(
 
     """
     target = folder / MODEL
-    external = _weight_bytes(source) > PROTO_LIMIT_BYTES
     per_channel = kind != "fp16" and _PER_CHANNEL in flags
     if per_channel:
         flags = [flag for flag in flags if flag != _PER_CHANNEL]
-    logging.getLogger().setLevel(logging.ERROR)
-    model = onnx.load(source)
-    kept = list(_kept(model.graph, flags))
+    kept = list(_kept(onnx.load(source, load_external_data=False).graph, flags))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if kind == "fp16":
-            _halve(model, target, kept, external=external)
+            halve(source, folder, kept)
         else:
-            _quantize(model, target, kept, external=external, per_channel=per_channel)
+            _quantize(source, target, kept, per_channel=per_channel)
     try:
         onnx.checker.check_model(str(target))
     except (onnx.checker.ValidationError, OSError) as error:
@@ -89,77 +82,11 @@ def _kept(graph: onnx.GraphProto, flags: Sequence[str]) -> Iterator[str]:
             yield from (node.name for node in found)
 
 
-def _halve(
-    model: onnx.ModelProto, target: Path, kept: Sequence[str], *, external: bool
-) -> None:
-    # Shape inference serialises the whole model, which 2 GiB ends.
-    halved = convert_float_to_float16(
-        model,
-        keep_io_types=True,
-        disable_shape_infer=external,
-        op_block_list=DEFAULT_OP_BLOCK_LIST,
-        node_block_list=list(kept),
-    )
-    _drop_repeated_casts(halved.graph)
-    if kept:
-        _join_kept(halved.graph, kept)
-    sorted_ = OnnxModel(halved)
-    sorted_.topological_sort()  # the tool puts its casts behind all other nodes
-    onnx.save_model(
-        sorted_.model,
-        target,
-        save_as_external_data=external,
-        all_tensors_to_one_file=True,
-        location=WEIGHTS,
-    )
-
-
-def _drop_repeated_casts(graph: onnx.GraphProto) -> None:
-    """Keep one of the equal casts that the tool makes for each reader of a value."""
-    made: dict[str, onnx.NodeProto] = {}
-    for node in list(graph.node):
-        twin = made.setdefault(node.output[0], node)
-        if twin is not node and (twin.op_type, twin.input) == ("Cast", node.input):
-            graph.node.remove(node)
-
-
-def _join_kept(graph: onnx.GraphProto, kept: Sequence[str]) -> None:
-    """Hand values from one kept node to the next in float32, not through float16.
-
-    The tool casts what every kept node makes, even where another kept one reads it.
-    """
-    exact = {name for node in graph.node if node.name in kept for name in node.output}
-    types = {name: _cast_to(node) for node in graph.node for name in node.output}
-    made_from = {
-        name: node.input[0]
-        for node in graph.node
-        for name in node.output
-        if node.op_type == "Cast"
-    }
-    for node in graph.node:
-        for place, name in enumerate(node.input):
-            before = made_from.get(name, "")
-            through = (types.get(before), types.get(name))
-            halved = through == (onnx.TensorProto.FLOAT16, onnx.TensorProto.FLOAT)
-            if halved and made_from[before] in exact:
-                node.input[place] = made_from[before]
-
-
-def _cast_to(node: onnx.NodeProto) -> int:
-    """Return the type that a Cast makes, 0 for another operator."""
-    if node.op_type != "Cast":
-        return 0
-    return int(onnx.helper.get_node_attr_value(node, "to"))
-
-
 def _quantize(
-    model: onnx.ModelProto,
-    target: Path,
-    kept: Sequence[str],
-    *,
-    external: bool,
-    per_channel: bool,
+    source: Path, target: Path, kept: Sequence[str], *, per_channel: bool
 ) -> None:
+    logging.getLogger().setLevel(logging.ERROR)
+    model = onnx.load(source)
     # The tool transposes weights and leaves their recorded shapes as they were.
     del model.graph.value_info[:]
     quantize_dynamic(
@@ -169,7 +96,7 @@ def _quantize(
         nodes_to_exclude=list(kept),
         weight_type=QuantType.QInt8,
         per_channel=per_channel,
-        use_external_data_format=external,
+        use_external_data_format=_weight_bytes(source) > PROTO_LIMIT_BYTES,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from harness.makers import Makers
     from harness.spec import Case
     from harness.suite import Suite, Tested
+
+_STAGES = 3
 
 
 def print_forecast(suite: Suite, chosen: Sequence[Tested], store: str) -> None:
@@ -32,23 +34,32 @@ def print_forecast(suite: Suite, chosen: Sequence[Tested], store: str) -> None:
     try:
         for case in chosen:
             if isinstance(case, Case):
-                click.echo(_line(case, list(_needs(makers, case)), there))
+                click.echo(_line(case, _needs(makers, case), there))
             else:
                 click.echo(f"{case.id:<42} no forecast: it lets networks go as it must")
     finally:
         workshop.close()
 
 
-def _needs(makers: Makers, case: Case) -> Iterator[int]:
-    for host in ("torch", f"convert-{case.backend}", case.backend):
-        need = makers.need(case, host, case.samples)
-        yield need.size_bytes if need else 0
+def _needs(makers: Makers, case: Case) -> Iterator[int | None]:
+    """Yield bytes of each stage: 0 for one that there is not, None where unknown."""
+    from harness.makers import is_made
+
+    yield _bytes(makers, case, "torch")
+    yield _bytes(makers, case, f"convert-{case.backend}") if is_made(case) else 0
+    yield _bytes(makers, case, case.backend)
 
 
-def _line(case: Case, needs: Sequence[int], there: int) -> str:
+def _bytes(makers: Makers, case: Case, host: str) -> int | None:
+    need = makers.need(case, host, case.samples)
+    return need.size_bytes if need else None
+
+
+def _line(case: Case, needs: Iterable[int | None], there: int) -> str:
     from harness.room import GIB
 
-    if not all(needs):
+    known = [need for need in needs if need is not None]
+    if len(known) < _STAGES:
         return f"{case.id:<42} not known: the recipe's weights cannot be counted ahead"
-    listed = " ".join(f"{need / GIB:6.1f}" for need in needs)
-    return f"{case.id:<42}{listed}{'' if max(needs) <= there else '   does not fit'}"
+    listed = " ".join(f"{need / GIB:6.1f}" if need else f"{'-':>6}" for need in known)
+    return f"{case.id:<42}{listed}{'' if max(known) <= there else '   does not fit'}"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from harness.deployed import Deployed
+from harness.deployed import Deployed, Reading
 from harness.errors import SpecError
 from harness.groups import Group
 from harness.report.record import Row
@@ -55,6 +55,7 @@ class Candidate:
         wide: Whether inputs beyond realistic ones are asked of it.
         limit: What its outputs are held to today; a worse sample uses more of it.
         files: Sizes that a graph bakes in to the file made from that graph.
+        need_bytes: Memory that its sessions are forecast to take.
 
     """
 
@@ -64,6 +65,7 @@ class Candidate:
     wide: bool
     limit: Tolerance
     files: Mapping[Shapes, Deployed]
+    need_bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,9 +79,11 @@ class Plan:
         reference: Where PyTorch runs.
         groups: Baked sizes to the group whose graph serves them.
         suite: The suite's own samples.
+        readings: What the store has recorded of them.
         shapes: Sizes that may be drawn.
         candidates: The cases to measure.
         effort: How much.
+        need_bytes: Memory that PyTorch is forecast to take.
 
     """
 
@@ -89,9 +93,11 @@ class Plan:
     reference: Device
     groups: Mapping[Shapes, Group]
     suite: tuple[Sample, ...]
+    readings: Mapping[Sample, Reading] = field(repr=False)
     shapes: tuple[Shapes, ...]
     candidates: tuple[Candidate, ...]
     effort: Effort
+    need_bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

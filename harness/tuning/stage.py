@@ -32,7 +32,7 @@ from harness.report.record import OUTPUTS, Row
 from harness.spec import VARIED, Device, Sample
 from harness.store import Store
 from harness.torch_stage import Work, ask_device
-from harness.trace import OUTPUT, Trace, open_trace
+from harness.trace import OUTPUT, Trace, load_inputs, open_trace
 from harness.tuning.plan import Candidate, Findings, Plan, Tried
 from harness.tuning.points import REALISTIC, Shapes, Space, baked, independent
 from harness.tuning.search import Known, note, search
@@ -148,10 +148,26 @@ class _Bench:
         return scores
 
     def _drawn(self, sample: Sample, *, layers: bool) -> _Drawn | None:
-        """Record the reference of one sample; None where it is not finite itself."""
+        """Return a sample's inputs and reference; None where that is not finite."""
+        component = self.plan.component
+        reading = self.plan.readings.get(sample)
+        if reading is not None and (reading.layers or not layers):
+            feeds = load_inputs(reading.inputs, component)
+            trace = open_trace(reading.reference.path)
+        else:
+            feeds = draw(component, sample)
+            trace = self._recorded(sample, feeds, layers=layers)
+        names = [OUTPUT + spec.name for spec in component.outputs]
+        if not all(np.isfinite(trace[name]).all() for name in names):
+            if sample.id not in self.overflowed:
+                self.overflowed.append(sample.id)
+            return None
+        return _Drawn(sample=sample, feeds=feeds, trace=trace)
+
+    def _recorded(self, sample: Sample, feeds: Arrays, *, layers: bool) -> Trace:
+        """Record a sample's reference in place of the last one's."""
         group = self.plan.groups[baked(sample.shapes, self.plan.export)]
         exported = self._work.exported(group)
-        feeds = draw(self.plan.component, sample)
         for old in self._scratch.iterdir():
             old.unlink()
         record_reference(
@@ -163,14 +179,9 @@ class _Bench:
             device=self.plan.reference.device,
             layers=layers,
             wanted={p.name for p in wanted_values(exported.probes).values()},
+            twice=False,  # the suite's own samples have shown that it is not random
         )
-        trace = open_trace(self._scratch)
-        names = [OUTPUT + spec.name for spec in self.plan.component.outputs]
-        if not all(np.isfinite(trace[name]).all() for name in names):
-            if sample.id not in self.overflowed:
-                self.overflowed.append(sample.id)
-            return None
-        return _Drawn(sample=sample, feeds=feeds, trace=trace)
+        return open_trace(self._scratch)
 
     def _layers(self, wide: Sequence[Candidate]) -> None:
         """Compare layers where the suite does, on some draws and on the worst."""

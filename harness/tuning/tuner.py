@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import cast
-
-import psutil
 
 from harness import export_files, stages
 from harness.convert import native_converter
@@ -18,16 +16,19 @@ from harness.makers import Makers
 from harness.outcome import Outcome
 from harness.policy import Policy
 from harness.report.record import OUTPUTS, CaseRecord
+from harness.room import available_bytes
 from harness.runner import missing, open_store, path_of
 from harness.spec import Case
 from harness.suite import Suite
 from harness.tuning.plan import Candidate, Effort, Findings, Plan
-from harness.tuning.points import baked, is_wide, shapes_of
+from harness.tuning.points import Shapes, baked, is_wide, shapes_of
 from harness.tuning.recorded import CaseTuning, Tuning
 from harness.workshop import Progress, Workshop
 
 _TIMES_FILE = 3
-"""Memory of a loaded session over the size of its file, at most."""
+"""Memory of a loaded session over the size of its file, at most, if not forecast."""
+
+Files = Mapping[Shapes, Deployed]
 
 _INPUTS_A_LIMIT = 10
 """Inputs that a stage's time limit is meant for; a tuning gets it so many times."""
@@ -111,7 +112,7 @@ def _plan(
     """Make every file that the cases need, and say what is to be measured."""
     first = cases[0]
     every = samples_of(cases)
-    makers.prepare(first, every)
+    readings = makers.prepare(first, every)
     groups = {
         baked(group.samples[0].shapes, first.export): group
         for group in sample_groups(first, every)
@@ -143,6 +144,7 @@ def _plan(
                 wide=is_wide(case),
                 limit=rule.tolerance,
                 files=files,
+                need_bytes=_need(makers, case, case.backend, files),
             )
         )
     return Plan(
@@ -152,25 +154,32 @@ def _plan(
         reference=first.reference,
         groups={sizes: replace(g, samples=()) for sizes, g in groups.items()},
         suite=every,
+        readings=readings,
         shapes=shapes_of(cases),
         candidates=tuple(candidates),
         effort=effort,
+        need_bytes=_need(makers, first, "torch", candidates[0].files),
     )
+
+
+def _need(makers: Makers, case: Case, host: str, files: Files) -> int:
+    """Return what a stage is forecast to take; a guess where nobody forecasts."""
+    if need := makers.need(case, host, case.samples):
+        return need.size_bytes
+    return _TIMES_FILE * sum(file.artifact.size_bytes for file in files.values())
 
 
 def _parts(plan: Plan) -> Iterator[Plan]:
     """Split a plan where its files would not fit into memory together."""
-    room = psutil.virtual_memory().available / 2
+    room = available_bytes()
     part: list[Candidate] = []
-    held = 0.0
+    held = plan.need_bytes
     for candidate in plan.candidates:
-        files = candidate.files.values()
-        need = _TIMES_FILE * sum(file.artifact.size_bytes for file in files)
-        if part and held + need > room:
+        if part and held + candidate.need_bytes > room:
             yield replace(plan, candidates=tuple(part))
-            part, held = [], 0.0
+            part, held = [], plan.need_bytes
         part.append(candidate)
-        held += need
+        held += candidate.need_bytes
     yield replace(plan, candidates=tuple(part))
 
 

@@ -42,7 +42,7 @@ LAYERS = (
     ("graph", "segments", "attributes", "program", "refusal", "weights"),
     ("submodules", "graph_probes"),
     ("reference", "asking"),
-    ("export", "convert", "backends.*"),
+    ("export", "convert", "halve", "backends.*"),
     ("transform", "lineup"),
     ("taken", "taken_mnn", "given_stage"),
     # stages, and their order
@@ -90,7 +90,7 @@ HOMES = {
         ),
         *("backends", "backends.*", "components", "components.*", "program"),
         *("reference", "feeds", "given_stage"),
-        *("kernel", "compare", "warm", "export", "graph", "convert"),
+        *("kernel", "compare", "warm", "export", "graph", "convert", "halve"),
         *("torch_stage", "candidate", "isolated", "e2e.*", "calls", "promises"),
         *("report.*", "doctor.child", "segments", "excerpt_stage", "residuals"),
         *("signatures", "attributes", "ranges", "repro", "tuning.*", "benching.*"),
@@ -104,7 +104,7 @@ HOMES = {
         *("doctor.child", "benching.pytorch"),
     ),
     "onnx": (
-        *("export", "graph", "convert", "transform", "backends.onnxruntime"),
+        *("export", "graph", "convert", "transform", "halve", "backends.onnxruntime"),
         "backends.ort_profile",
         *("segments", "excerpt_stage", "signatures", "attributes", "doctor.child"),
         *("lineup", "taken", "taken_mnn", "graph_probes"),
@@ -112,7 +112,7 @@ HOMES = {
     "onnx_ir": ("weights", "export", "lineup"),
     "onnxscript": ("export",),
     "onnxruntime": (
-        *("transform", "backends.onnxruntime", "backends.ort_profile"),
+        *("transform", "halve", "backends.onnxruntime", "backends.ort_profile"),
         "doctor.child",
     ),
     "MNN": ("convert", "backends.mnn", "doctor.child", "taken_mnn"),

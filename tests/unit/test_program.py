@@ -257,6 +257,17 @@ def test_a_double_run_leaves_every_weight_as_it_was(image):
         assert all(map(torch.equal, first, again))
 
 
+def test_a_graphs_weights_are_wide_one_at_a_time(image):
+    module = Kinds()
+    seen = set()
+
+    exported(module, image).run(
+        (image,), lambda *_: seen.add(module.conv.weight.dtype), double=True
+    )
+
+    assert seen == {torch.float32}
+
+
 def test_weights_are_restored_after_a_run_that_failed(image):
     def fail(*_):
         raise OSError

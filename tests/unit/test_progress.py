@@ -44,6 +44,21 @@ def test_a_log_file_gets_ended_long_stages_and_nothing_that_moves():
     assert "\x1b" not in text
 
 
+def test_a_log_file_gets_a_line_of_a_stage_that_goes_on(monkeypatch):
+    monkeypatch.setattr(progress, "STILL_S", 0.02)
+    stream = io.StringIO()
+    lines = ProgressLines(stream, live=False)
+
+    for done in range(3):
+        lines.tell(Progress(stage="tuning", subject="unet", detail=f"{done} inputs"))
+        time.sleep(0.03)
+    lines.close()
+
+    said = stream.getvalue().splitlines()
+    assert ["1 inputs" in said[0], "2 inputs" in said[1]] == [True, True]
+    assert len(said) == 2
+
+
 @pytest.mark.usefixtures("quick")
 def test_a_terminal_gets_a_line_that_moves_and_is_wiped():
     stream = Terminal()

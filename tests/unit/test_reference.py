@@ -62,6 +62,21 @@ def refused(module) -> StageError:
     return caught.value
 
 
+def test_it_is_run_once_where_it_is_known_not_to_be_random():
+    class Called(nn.Module):
+        calls = 0
+
+        def forward(self, rows):
+            self.calls += 1
+            return rows * 2
+
+    once, again = Called().eval(), Called().eval()
+    check_reference(once, ROWS, INPUTS, twice=False)
+    check_reference(again, ROWS, INPUTS)
+
+    assert (once.calls, again.calls) == (1, 2)
+
+
 def test_a_module_that_changes_its_input_is_named():
     assert "rows changes its input 'rows' in place" in str(refused(Changing()))
 

@@ -108,13 +108,12 @@ def test_products_have_integer_weights_and_convolutions_do_not(tmp_path, source)
 
 
 def test_a_variant_that_is_no_model_is_refused(tmp_path, source, monkeypatch):
-    def spoil(_model, target, _kept, *, external):
-        del external
+    def spoil(_source, folder, _kept):
         broken = onnx.ModelProto(ir_version=8)
         broken.graph.node.add(op_type="Add", input=["nowhere"], output=["out"])
-        onnx.save(broken, target)
+        onnx.save(broken, folder / MODEL)
 
-    monkeypatch.setattr(transforming, "_halve", spoil)
+    monkeypatch.setattr(transforming, "halve", spoil)
 
     with pytest.raises(
         StageError, match=r"fp16 variant of model\.onnx is no valid"
