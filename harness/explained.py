@@ -31,6 +31,8 @@ def explanation_lines(found: Explanation) -> Iterator[Line]:
     yield Line(text="")
     yield from _entry("what", _what(found))
     yield from _entry("leg", found.leg)
+    if found.chance:
+        yield from _entry("chance", found.chance)
     mending = found.mending
     if mending:
         yield from _mended(found, mending[0])

@@ -12,7 +12,7 @@ from harness.report.judged import CaseVerdict
 from harness.report.record import WHATS
 from harness.report.run_folder import Report
 from harness.runner import Settings
-from harness.spec import Source
+from harness.spec import GIVEN, Case, Source
 from harness.suite import Suite, load_suite
 
 
@@ -55,7 +55,7 @@ def _of_suite(
                 family=family,
                 suite=suite.name,
                 recipe=case.component.recipe,
-                exporter=case.export.exporter,
+                exporter=_exporter(case),
             ),
             Ran(
                 backend=case.backend,
@@ -66,6 +66,12 @@ def _of_suite(
         for case in suite.cases
         if (path, case.id) in verdicts
     ]
+
+
+def _exporter(case: Case) -> str:
+    """Return how a case became ONNX; a file of others says nobody's name."""
+    taken = case.component.taken or case.component.recipe == GIVEN
+    return GIVEN if taken else case.export.exporter
 
 
 def called(source: Source) -> str:

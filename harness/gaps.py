@@ -7,6 +7,7 @@
     issue = "https://github.com/alibaba/MNN/issues/1"   # optional; text or number
     until = 2027-01-01                # optional; the last day it holds
     who = "A. Reviewer"               # optional; who accepted it
+    sometimes = true                  # optional; it may pass, as luck will have it
 
 Of two gaps that match an id the first in the file speaks.
 """
@@ -41,6 +42,7 @@ class Gap:
         issue: Where it is being worked on; may be empty.
         until: The last day it is accepted; None for always.
         who: Who accepted it; may be empty.
+        sometimes: That it passes is no news: what is at fault works by chance.
         source: ``path:line`` of its entry.
 
     """
@@ -51,6 +53,7 @@ class Gap:
     issue: str = ""
     until: date | None = None
     who: str = ""
+    sometimes: bool = False
     source: str = ""
 
     def matches(self, id_: str) -> bool:
@@ -101,6 +104,7 @@ def _gap(entry: Table) -> Gap:
     issue = entry.take("issue", int if entry.holds("issue", int) else str, "")
     until = entry.take("until", date, None)
     who = entry.take("who", str, "").strip()
+    sometimes = entry.take("sometimes", bool, default=False)
     entry.done()
     for key, text in (("case", case), ("why", why)):
         if not text:
@@ -113,6 +117,7 @@ def _gap(entry: Table) -> Gap:
         issue=str(issue),
         until=until,
         who=who,
+        sometimes=sometimes,
         source=entry.where(),
     )
 
@@ -121,8 +126,8 @@ def apply(gaps: Iterable[Gap], id_: str, outcome: Outcome, today: date) -> Appli
     """Return what `outcome` becomes under the first gap that matches.
 
     A gap that has run out, or that the case no longer fails as it says, is stale: that
-    is a failure, so that the list cannot rot. A case that could not run here says
-    nothing about its gap.
+    is a failure, so that the list cannot rot. One that fails `sometimes` may pass. A
+    case that could not run here says nothing about its gap.
     """
     gap = find(gaps, id_)
     if gap is None or outcome is Outcome.UNAVAILABLE:
@@ -133,6 +138,9 @@ def apply(gaps: Iterable[Gap], id_: str, outcome: Outcome, today: date) -> Appli
         stale = f"{expired}; it is {outcome.value} today"
     elif outcome is gap.outcome:
         reason = f"known gap: {gap.why}{_issue(gap)}"
+        return Applied(outcome=Outcome.GAP, reason=reason, gap=gap)
+    elif outcome.passed and gap.sometimes:
+        reason = f"known gap: {gap.why}{_issue(gap)}; not in this file"
         return Applied(outcome=Outcome.GAP, reason=reason, gap=gap)
     elif outcome.passed:
         stale = f"gap says {gap.outcome.value}, and it passes; remove the gap"

@@ -69,6 +69,7 @@ def snapshot(table: Table, hub: str, seed: int | None) -> Path:
     from huggingface_hub import snapshot_download
 
     weights = ["*/*.safetensors", "model*.safetensors"] if seed is None else []
+    missing = f"{hub!r} is not in the Hugging Face cache"
     for local in (True, False):
         try:
             found = snapshot_download(
@@ -80,10 +81,19 @@ def snapshot(table: Table, hub: str, seed: int | None) -> Path:
             )
         except Exception as error:  # noqa: BLE001  # each transport has its own tree
             why = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
-        else:
+            continue
+        if seed is not None or _has_weights(Path(found)):
             return Path(found)
+        # Tools that read a configuration alone leave just that in the cache, and a
+        # download without a network answers with what is there.
+        missing = f"the Hugging Face cache has no *.safetensors of {hub!r}"
+        why = "no such file came"
     text = (
-        f"{hub!r} is not in the Hugging Face cache and cannot be downloaded ({why}). "
-        "Check the id, the network and HF_HUB_OFFLINE, or give a `checkpoint` folder."
+        f"{missing} and it cannot be downloaded ({why}): run `hf download {hub}` where "
+        "there is a network, with HF_HUB_OFFLINE unset, or give a `checkpoint` folder."
     )
     raise table.error(text, "hub")
+
+
+def _has_weights(folder: Path) -> bool:
+    return any(any(folder.glob(each)) for each in ("*.safetensors", "*/*.safetensors"))

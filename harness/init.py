@@ -20,6 +20,13 @@ from harness.components.vae import factor
 from harness.e2e.plan import FAMILIES, family_of
 from harness.e2e.tables import vae_factor
 from harness.errors import SuiteError
+from harness.init_files import (
+    TOLERANCES,
+    files_of_others,
+    mnn_alone,
+    suite_of_files,
+)
+from harness.init_text import noted, path_from
 from harness.matrix import VARIANTS, symbols_of
 from harness.spec import PROFILES, Source
 
@@ -28,9 +35,6 @@ LARGE: Final = 32
 
 TOKENS: Final[Mapping[str, int]] = {"text_tokens": 333, "tokens": 256}
 """Tokens of a prompt: T5's of Stable Diffusion 3, and with CLIP's what reaches it."""
-
-NEAR: Final = 2
-"""Folders upwards that a checkpoint's path may go before it is given in full."""
 
 TIERS: Final[Mapping[str, tuple[str, str]]] = {
     "onnxruntime.fp32": ("strict", "standard"),
@@ -65,18 +69,30 @@ def test_parity(check, parity):
 
 
 def write_suite(checkpoint: Path, folder: Path, *, force: bool = False) -> list[Path]:
-    """Write a commented suite for `checkpoint` into `folder`; return the files.
+    """Write a noted suite for `checkpoint` into `folder`; return the files.
 
     All of them or none: they are written under other names first, and then renamed.
 
     Raises:
-        SuiteError: `checkpoint` is no folder of diffusers or transformers, a file is
-            there already and `force` is not given, or the folder cannot be written to.
+        SuiteError: `checkpoint` is no folder of diffusers or transformers and has no
+            ONNX files, a file is there already and `force` is not given, or the folder
+            cannot be written to.
 
     """
+    if files := files_of_others(checkpoint):
+        suite, tolerances = suite_of_files(checkpoint, files, folder), TOLERANCES
+    elif mnn_alone(checkpoint):
+        msg = (
+            f"{checkpoint} has MNN files alone, and nothing to hold them against: put "
+            "the ONNX file that each was made from beside it, under the same name, or "
+            'give the checkpoint and write `mnn = "path"` under its [component.*].'
+        )
+        raise SuiteError(msg)
+    else:
+        suite, tolerances = suite_text(checkpoint, folder), tolerances_text()
     texts = {
-        "parity.toml": suite_text(checkpoint, folder),
-        "tolerances.toml": tolerances_text(),
+        "parity.toml": suite,
+        "tolerances.toml": tolerances,
         "test_parity.py": _TEST,
     }
     for name in texts:
@@ -113,7 +129,7 @@ def suite_text(checkpoint: Path, folder: Path) -> str:
             "# Only [source], [[shapes]] and a [backend.*] must be here.",
         ],
         [
-            _line("components = [", "left out: all that the checkpoint has"),
+            noted("components = [", "left out: all that the checkpoint has"),
             *(f"  {json.dumps(name)}," for name in names),
             "]",
         ],
@@ -122,10 +138,10 @@ def suite_text(checkpoint: Path, folder: Path) -> str:
         *([] if encoder else _shapes(symbols, size)),
         [
             "[inputs]",
-            _line('profiles = ["realistic"]', "of a variant that names none itself"),
-            _line("realistic = 4", "they step through timesteps and [[shapes]]"),
+            noted('profiles = ["realistic"]', "of a variant that names none itself"),
+            noted("realistic = 4", "they step through timesteps and [[shapes]]"),
             "seed = 0",
-            _line("more_sizes = true", "open axes at three sizes each, outputs only"),
+            noted("more_sizes = true", "open axes at three sizes each, outputs only"),
         ],
         *_backends(),
         *_variants(),
@@ -133,10 +149,10 @@ def suite_text(checkpoint: Path, folder: Path) -> str:
         *_pipelines(source, names, size),
         [
             "[limits]",
-            _line("timeout_s = 900", "of one stage of one case"),
-            _line("coverage = 0.95", "least share of computing operators to compare"),
-            _line(f"jobs = {1 if large else 2}", "cases in progress at once"),
-            _line("# memory_gib = 16", "what stages may take; else what there is"),
+            noted("timeout_s = 900", "of one stage of one case"),
+            noted("coverage = 0.95", "least share of computing operators to compare"),
+            noted(f"jobs = {1 if large else 2}", "cases in progress at once"),
+            noted("# memory_gib = 16", "what stages may take; else what there is"),
         ],
     ]
     return "\n\n".join("\n".join(lines) for lines in paragraphs) + "\n"
@@ -161,18 +177,13 @@ def tolerances_text() -> str:
     return "\n".join([head, *tables])
 
 
-def _line(setting: str, comment: str) -> str:
-    """Return a line of TOML with its comment in the column of the others."""
-    return f"{setting:<27} # {comment}"
-
-
 def _source(checkpoint: Path, folder: Path, names: Iterable[str]) -> list[str]:
-    where = json.dumps(_reference(checkpoint, folder), ensure_ascii=False)
+    where = json.dumps(path_from(folder, checkpoint), ensure_ascii=False)
     # A folder of configurations alone can be tested with weights drawn at random.
     if all(_has_weights(checkpoint, name) for name in names):
-        seed = _line("# seed = 0", "would draw weights at random instead")
+        seed = noted("# seed = 0", "would draw weights at random instead")
     else:
-        seed = _line("seed = 0", "weights are drawn at random: there are none")
+        seed = noted("seed = 0", "weights are drawn at random: there are none")
     return ["[source]", f"checkpoint = {where}", seed]
 
 
@@ -180,11 +191,11 @@ def _export(symbols: Iterable[str], *, large: bool) -> list[str]:
     axes = [symbol for symbol in symbols if large or symbol == "batch"]
     return [
         "[export]",
-        _line('exporter = "dynamo"', 'or "torchscript"'),
+        noted('exporter = "dynamo"', 'or "torchscript"'),
         "opset = 18",
         "# Sizes left open in the graph; the others are baked in. [] bakes in all.",
         f"dynamic_axes = {json.dumps(axes)}",
-        _line(
+        noted(
             f"external_data = {str(large).lower()}",
             "weights in a file of their own, also below 2 GB",
         ),
@@ -197,7 +208,7 @@ def _text(symbols: Iterable[str]) -> list[list[str]]:
     return [
         [
             "[export]",
-            _line(f'exporter = "{DEPLOYED.exporter}"', 'or "dynamo", from opset 18 on'),
+            noted(f'exporter = "{DEPLOYED.exporter}"', 'or "dynamo", from opset 18 on'),
             f"opset = {DEPLOYED.opset}",
             f"dynamic_axes = {json.dumps(list(symbols))}",
             "# Of the exported copy; the reference keeps its own. The default, sdpa,",
@@ -206,7 +217,7 @@ def _text(symbols: Iterable[str]) -> list[list[str]]:
         ],
         *(
             [
-                _line("[[shapes]]", "tokens of a text, cut or padded"),
+                noted("[[shapes]]", "tokens of a text, cut or padded"),
                 f"batch = {batch}",
                 f"tokens = {tokens}",
             ]
@@ -221,13 +232,16 @@ def _shapes(symbols: Iterable[str], size: int) -> list[list[str]]:
     large = size > LARGE and bool(spatial)
     # Not square, so that no axis can pass for the other.
     small = {"height": LARGE, "width": LARGE * 3 // 2} if large else {}
-    one = [_line("[[shapes]]", "height and width are of the latents"), "batch = 1"]
+    one = [noted("[[shapes]]", "height and width are of the latents"), "batch = 1"]
     tokens = {**TOKENS, "image_tokens": (size // 2) ** 2}
     one += [f"{s} = {tokens.get(s, small.get(s, size))}" for s in spatial]
-    two = [_line("[[shapes]]", "two items, which a runtime can mix up"), "batch = 2"]
+    two = [
+        noted("[[shapes]]", "two items, which a runtime can mix up"),
+        "batch = 2",
+    ]
     two += [f"{symbol} = {tokens.get(symbol, size)}" for symbol in spatial]
     if large:
-        two.append(_line("layers = false", "outputs only: layers would take gigabytes"))
+        two.append(noted("layers = false", "outputs only: layers would take gigabytes"))
     return [one, two]
 
 
@@ -236,15 +250,15 @@ def _backends() -> list[list[str]]:
         [
             "[backend.onnxruntime]",
             f"variants = {json.dumps(VARIANTS['onnxruntime'])}",
-            _line('device = "cpu"', 'or "cuda"'),
+            noted('device = "cpu"', 'or "cuda"'),
             "threads = 2",
-            _line("tf32 = false", "on CUDA: TensorFloat-32 is not float32"),
+            noted("tf32 = false", "on CUDA: TensorFloat-32 is not float32"),
         ],
         [
             "[backend.mnn]",
             f"variants = {json.dumps(VARIANTS['mnn'])}",
-            _line('device = "cpu"', 'or "opencl", "vulkan", "cuda", "metal"'),
-            _line('precision = "high"', '"low" computes in fp16 where it can'),
+            noted('device = "cpu"', 'or "opencl", "vulkan", "cuda", "metal"'),
+            noted('precision = "high"', '"low" computes in fp16 where it can'),
             "threads = 2",
         ],
     ]
@@ -292,19 +306,19 @@ def _pipelines(source: Source, names: Collection[str], size: int) -> list[list[s
         controlled = kind == "controlnet"
         head = f"[pipeline.{'canny' if controlled else kind}]"
         lines = [
-            _line(head, "a whole picture, step by step"),
+            noted(head, "a whole picture, step by step"),
             'prompts = ["a photo of an astronaut riding a horse on mars"]',
             *(
                 [
                     'kind = "controlnet"',
-                    _line(f"resolution = {pixels}", "of the hint's shorter side"),
-                    _line('# image = "picture.png"', "left out: one is drawn"),
+                    noted(f"resolution = {pixels}", "of the hint's shorter side"),
+                    noted('# image = "picture.png"', "left out: one is drawn"),
                 ]
                 if controlled
                 else [f"height = {pixels}", f"width = {pixels}"]
             ),
-            _line("steps = 10", "with the checkpoint's scheduler, or `scheduler`"),
-            _line('variants = ["fp32"]', "left out: all"),
+            noted("steps = 10", "with the checkpoint's scheduler, or `scheduler`"),
+            noted('variants = ["fp32"]', "left out: all"),
         ]
         found.append(lines)
     return found
@@ -338,15 +352,6 @@ def _has_weights(checkpoint: Path, name: str) -> bool:
         any(file.suffix != ".json" for file in (checkpoint / folder).iterdir())
         for folder in folders
     )
-
-
-def _reference(checkpoint: Path, folder: Path) -> str:
-    """Return the checkpoint's path from the folder, or in full if it is far."""
-    here, there = folder.resolve(), checkpoint.resolve()
-    if here.parts[:2] != there.parts[:2]:  # two drives, or nothing else in common
-        return there.as_posix()
-    relative = Path(os.path.relpath(there, here))
-    return (there if relative.parts.count("..") > NEAR else relative).as_posix()
 
 
 def _write_all(folder: Path, texts: Mapping[str, str]) -> list[Path]:

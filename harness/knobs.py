@@ -17,6 +17,9 @@ EXACT = "fp32"
 _KEPT = 32
 """Values that one --keep names at most."""
 
+_LENGTHS = (16, 48, 80, 112, 144, 176)
+"""Of the names that a file is converted again by."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Knob:
@@ -27,6 +30,7 @@ class Knob:
         cause: What is behind a divergence that it removes.
         turn: Returns the case with it turned.
         exports: It makes another graph, so that nothing cut out of this one shows it.
+        converts: It is a flag of MNN's converter.
         finer: Knobs that undo a part of what it undoes; tried where it helps.
 
     """
@@ -35,6 +39,7 @@ class Knob:
     cause: str
     turn: Callable[[Case], Case]
     exports: bool = False
+    converts: bool = False
     finer: tuple[Knob, ...] = ()
 
 
@@ -128,6 +133,16 @@ def together(one: Knob, two: Knob) -> Knob:
     )
 
 
+def again(case: Case) -> Iterator[Case]:
+    """Yield an MNN case converted again, by flags that differ in a name's length.
+
+    Nothing that it computes depends on the name; where things lie in the converter's
+    memory does.
+    """
+    for length in _LENGTHS:
+        yield _flag(f"--bizCode={'again'.ljust(length, '-')}")(case)
+
+
 def _mnn_session(case: Case) -> Iterator[Knob]:
     for name, value, cause in _SESSION:
         if dict(case.device.hints).get(name) != value:
@@ -163,7 +178,7 @@ def _variant_knobs(case: Case, blamed: Sequence[str]) -> Iterator[Knob]:
     if case.backend == "mnn":
         for flag, cause, kinds in _CONVERTER:
             if kind in kinds and flag not in case.variant.flags:
-                yield Knob(name=flag, cause=cause, turn=_flag(flag))
+                yield Knob(name=flag, cause=cause, turn=_flag(flag), converts=True)
     if kind not in _KINDS:
         return
     finer: tuple[Knob, ...] = ()

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from harness.errors import SuiteError
+from harness.outcome import Outcome
 from harness.report.judged import CaseVerdict
 from harness.report.record import LAYERS, OUTPUTS
 from harness.report.text import in_floors
@@ -94,7 +95,7 @@ def _cell(ran: Ran, reasons: dict[str, int]) -> str:
     noted = dict.fromkeys(
         reasons.setdefault(_reason(verdict), len(reasons) + 1)
         for verdict in ran.verdicts
-        if verdict.found.value != "within"
+        if verdict.found is not Outcome.WITHIN or verdict.outcome is Outcome.GAP
     )
     return " ".join((*words, *(f"[{number}]" for number in noted)))
 

@@ -1,6 +1,7 @@
 """A small seeded Stable Diffusion with its weights written out, for an exporter."""
 
 import shutil
+from functools import partial
 from pathlib import Path
 
 from harness.components import unet, vae
@@ -31,7 +32,7 @@ def write_checkpoint(folder: Path, *, older_names: bool) -> Path:
     for name, network in (
         ("unet", unet.network),
         ("text_encoder", lambda: CLIPTextModel),
-        ("vae", vae.network),
+        ("vae", partial(vae.network, source)),
     ):
         load_network(source, name, network).save_pretrained(folder / name)
     if older_names:

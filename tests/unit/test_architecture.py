@@ -46,9 +46,9 @@ LAYERS = (
     ("transform", "lineup"),
     ("taken", "taken_mnn", "given_stage"),
     # stages, and their order
-    ("stages", "knobs"),
+    ("stages", "knobs", "init_text"),
     ("torch_stage", "deploy_stage", "excerpt_stage", "candidate"),
-    ("isolated",),
+    ("isolated", "init_files"),
     ("e2e.*", "workshop"),
     ("makers",),
     ("pipeline", "doctor.*", "init"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import date
 
 import pytest
@@ -60,6 +61,20 @@ def test_the_example_in_the_docs_is_a_file_of_gaps(load):
     )
 
     assert gap.until == date(2027, 1, 1)
+    assert gap.sometimes
+
+
+def test_what_fails_by_chance_may_pass_and_fails_in_no_other_way():
+    gap = replace(GAP, sometimes=True)
+    ended = {
+        outcome: apply([gap], "unet/mnn/fused/outputs", outcome, TODAY)
+        for outcome in (Outcome.WITHIN, Outcome.EXCEEDS, Outcome.NONFINITE)
+    }
+
+    assert ended[Outcome.WITHIN].outcome is Outcome.GAP
+    assert ended[Outcome.WITHIN].reason.endswith("; not in this file")
+    assert ended[Outcome.EXCEEDS].outcome is Outcome.GAP
+    assert ended[Outcome.NONFINITE].outcome is Outcome.STALE_GAP
 
 
 def test_an_issue_may_be_a_number_and_the_optional_keys_may_be_absent(load):

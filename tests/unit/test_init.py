@@ -2,6 +2,7 @@
 
 import ast
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ ROOT = Path(__file__).parents[2]
 DIGITS = ROOT / "fixtures" / "digits"
 FAMILIES = ROOT / "fixtures"
 FULL_SIZE = ROOT / "fixtures" / "sd15"
+EXPORTED = ROOT / "fixtures" / "exported"
 
 
 @pytest.fixture
@@ -181,3 +183,63 @@ def test_a_path_that_toml_must_quote_survives(tmp_path):
     write_suite(odd, tmp_path)
 
     assert load_suite(tmp_path).source.path == odd
+
+
+@pytest.fixture
+def optimum(tmp_path):
+    """A folder as Optimum leaves it: a file a folder, configurations, no weights."""
+    root = tmp_path / "onnx"
+    for name in ("unet", "vae_decoder"):
+        shutil.copytree(EXPORTED / "optimum" / name, root / name)
+    (root / "model_index.json").write_text("{}")
+    (root / "unet" / "config.json").write_text("{}")
+    return root
+
+
+def test_files_of_others_get_a_suite_of_their_own(optimum, tmp_path):
+    write_suite(optimum, tmp_path)
+    suite = load_suite(tmp_path)
+
+    assert [case.id for case in suite.cases] == [
+        f"{name}/{how}"
+        for name in ("unet", "vae_decoder")
+        for how in ("onnxruntime/given", "mnn/fp32")
+    ]
+    assert 'onnx = "onnx/unet/model.onnx"' in (tmp_path / "parity.toml").read_text()
+    policy = Policy.load(suite.tolerances_path)
+    for case in suite.cases:
+        assert policy.for_probe(
+            component=case.component.name,
+            backend=case.backend,
+            variant=case.variant.name,
+            group="layers",
+            probe="x",
+        ).tolerance.sqnr_db
+
+
+def test_files_side_by_side_are_named_by_themselves(tmp_path):
+    root = tmp_path / "txtai"
+    shutil.copytree(EXPORTED / "txtai", root)
+    (root / "config.json").write_text('{"vocab_size": 64}')
+    shutil.copy(root / "pooling.onnx", root / "pooling.mnn")
+    write_suite(root, tmp_path)
+    components = load_suite(tmp_path).components
+
+    assert [c.name for c in components] == ["default", "pooling", "text-classification"]
+    assert {dict(c.options)["vocabulary"] for c in components} == {64}
+    converted = [c.name for c in components if c.taken and c.taken.mnn]
+    assert converted == ["pooling"]
+
+
+def test_mnn_files_alone_have_nothing_to_be_held_against(tmp_path):
+    (tmp_path / "unet.mnn").write_bytes(b"")
+
+    with pytest.raises(SuiteError, match="put the ONNX file that each was made from"):
+        write_suite(tmp_path, tmp_path / "parity")
+
+
+def test_a_file_that_is_no_onnx_is_named(tmp_path):
+    (tmp_path / "model.onnx").write_bytes(b"nothing")
+
+    with pytest.raises(SuiteError, match=r"model\.onnx is no ONNX file"):
+        write_suite(tmp_path, tmp_path / "parity")
