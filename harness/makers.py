@@ -60,8 +60,7 @@ class Makers:
                     took.update(cast("dict[str, float]", result.value))
                 found = self._readings(case, groups)
         if found is None:
-            msg = f"{case.component.name}: the store lost what was just made in it."
-            raise StageError(msg, outcome=Outcome.LOAD)
+            raise _lost(case.component.name)
         return found
 
     def _prepare(self, case: Case, groups: Sequence[Group], what: str) -> JobResult:
@@ -168,8 +167,7 @@ class Makers:
                 took["reference"] = cast("float", result.value)
                 found = self._drawing(drawn, pipeline, device)
         if found is None:
-            msg = f"{pipeline.name}: the store lost what was just drawn into it."
-            raise StageError(msg, outcome=Outcome.LOAD)
+            raise _lost(pipeline.name)
         return found
 
     def _drawing(
@@ -305,9 +303,16 @@ class Makers:
         """
         entry = self.store.find(kind, key)
         if entry is None:
-            msg = f"The store lost the {kind} artifact that was just made in it."
-            raise StageError(msg, outcome=Outcome.LOAD)
+            raise _lost(kind)
         return entry
+
+
+def _lost(what: str) -> StageError:
+    msg = (
+        f"{what}: the store does not have what was just made for it. Either it was "
+        "cleared meanwhile, or the harness's own files were edited; run this again."
+    )
+    return StageError(msg, outcome=Outcome.LOAD)
 
 
 def is_made(case: Case) -> bool:

@@ -33,7 +33,10 @@ def doctor(store: str) -> int:
 )
 @click.option("--force", is_flag=True, help="Write over files that are there.")
 def init(checkpoint: Path, into: Path, *, force: bool) -> int:
-    """Write a commented suite for a diffusers CHECKPOINT."""
+    """Write a commented suite for CHECKPOINT.
+
+    A diffusers folder, a text model of transformers, or ONNX files of others.
+    """
     from harness.init import write_suite
 
     for path in write_suite(checkpoint, into, force=force):
