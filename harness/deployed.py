@@ -28,7 +28,7 @@ class Deployed:
         model: The file's name in it.
         probes: Path of the exported graph's probe table.
         readings: In file order.
-        asked: What PyTorch was asked about single inputs; None to ask nothing.
+        asked: What the reference was asked about single inputs; None to ask nothing.
 
     """
 

@@ -9,21 +9,24 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from harness.align import MASKED, wanted_values
+from harness.asking import ask
+from harness.backends import Session
 from harness.backends.onnxruntime import OPTIMISATION, open_session
 from harness.entry import Entry
 from harness.errors import StageError
 from harness.export_files import MODEL, PROBES
 from harness.graph_probes import probes_of_file
-from harness.groups import Group
+from harness.groups import Group, smallest
 from harness.inputs import draw
 from harness.isolate import report_progress
-from harness.keys import inputs_key, onnx_key, reference_key
+from harness.keys import asked_key, inputs_key, onnx_key, reference_key
 from harness.names import ITSELF, match
 from harness.onnx_header import read_header
 from harness.outcome import Outcome
@@ -56,6 +59,8 @@ def prepare_given(
         work.graph(group)
         for sample in group.samples:
             work.reference(group, sample)
+        if group.samples:
+            work.ask(group)
     return {"reference": time.perf_counter() - start}
 
 
@@ -115,6 +120,26 @@ class _Work:
         )
         return self._store.make("reference", key, build)
 
+    def ask(self, group: Group) -> Entry:
+        """Return which inputs matter to the file itself."""
+        sizes, graph = smallest(group), self.graph(group)
+
+        def build(folder: Path) -> Mapping[str, object]:
+            with self._opened(graph.file(MODEL)) as session:
+                return ask(session.run, self._component, sizes, folder)
+
+        key = asked_key(self._component, sizes, self._device)
+        return self._store.make("asked", key, build)
+
+    def _opened(self, model: Path) -> AbstractContextManager[Session]:
+        """Open the file with every rewrite off."""
+        plain = Device(
+            threads=self._device.threads,
+            device=self._device.device,
+            hints=((OPTIMISATION, 0),),
+        )
+        return open_session(model, plain, [s.name for s in self._component.outputs])
+
     def _graph_key(self, group: Group) -> dict[str, object]:
         return onnx_key(self._component, self._settings, dict(group.shapes))
 
@@ -126,13 +151,8 @@ class _Work:
         folder: Path,
     ) -> dict[str, object]:
         outputs = [spec.name for spec in self._component.outputs]
-        plain = Device(
-            threads=self._device.threads,
-            device=self._device.device,
-            hints=((OPTIMISATION, 0),),
-        )
         writer = TraceWriter(folder)
-        with open_session(model, plain, outputs) as session:
+        with self._opened(model) as session:
             one, two = session.run(feeds), session.run(feeds)
             for name in outputs:
                 if not np.array_equal(one[name], two[name], equal_nan=True):

@@ -109,11 +109,9 @@ class Makers:
         for group in groups:
             graph = keys.onnx_key(case.component, case.export, dict(group.shapes))
             asked = keys.asked_key(case.component, smallest(group), case.reference)
-            itself = case.component.recipe == GIVEN
-            if self.store.find("onnx", graph) is None:
-                return None
-            if not itself and self.store.find("asked", asked) is None:
-                return None
+            for kind, key in (("onnx", graph), ("asked", asked)):
+                if self.store.find(kind, key) is None:
+                    return None
             for sample in group.samples:
                 drawn = keys.inputs_key(case.component, sample)
                 inputs = self.store.find("inputs", drawn)
@@ -282,15 +280,13 @@ class Makers:
         key = keys.onnx_key(case.component, case.export, dict(group.shapes))
         return self.found("onnx", key)
 
-    def asked(self, case: Case, group: Group) -> Entry | None:
-        """Return what PyTorch was asked about single inputs; None where there is none.
+    def asked(self, case: Case, group: Group) -> Entry:
+        """Return what the reference was asked about single inputs.
 
         Raises:
             StageError: It is no longer there.
 
         """
-        if case.component.recipe == GIVEN:
-            return None
         key = keys.asked_key(case.component, smallest(group), case.reference)
         return self.found("asked", key)
 

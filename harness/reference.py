@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from harness.align import MASKED, ended
+from harness.calls import Arrays, Run
 from harness.compare import compare
 from harness.components import uses
 from harness.contract import unfreeze
@@ -121,6 +122,22 @@ def refuse_changed_input(component: Component, name: str) -> None:
 
 def _unsound(message: str) -> None:
     raise StageError(message, outcome=Outcome.REFERENCE)
+
+
+def run_of(module: torch.nn.Module, component: Component, device: str) -> Run:
+    """Return a module as what takes and gives arrays by name."""
+    module.to(device)
+
+    def run(feeds: Arrays) -> Arrays:
+        given = [torch.tensor(feeds[s.name], device=device) for s in component.inputs]
+        with torch.no_grad():
+            made = as_tuple(module(*given))
+        return {
+            spec.name: value.cpu().numpy().copy()
+            for spec, value in zip(component.outputs, made, strict=True)
+        }
+
+    return run
 
 
 def record_reference(  # one run's whole circumstances

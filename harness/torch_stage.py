@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 import torch
 
 from harness.align import wanted_values
-from harness.asking import ask_module, module_effects
+from harness.asking import ask, effects_at
 from harness.components import recipe_module
 from harness.entry import Entry
 from harness.errors import StageError
@@ -28,7 +28,7 @@ from harness.isolate import report_progress
 from harness.keys import asked_key, inputs_key, mnn_key, onnx_key, reference_key
 from harness.lineup import Network
 from harness.outcome import Outcome
-from harness.reference import check_mode, record_reference
+from harness.reference import check_mode, record_reference, run_of
 from harness.refusal import refuse_adapters
 from harness.spec import Component, Device, ExportSettings, Sample
 from harness.store import Store
@@ -163,8 +163,8 @@ class Work:
 
         def build(folder: Path) -> Mapping[str, object]:
             self._say("recording", "each input changed alone")
-            device = self.device.device
-            return ask_module(self.module, self.component, sizes, folder, device)
+            run = run_of(self.module, self.component, self.device.device)
+            return ask(run, self.component, sizes, folder)
 
         key = asked_key(self.component, sizes, self.device)
         return self._timed("asked", key, build)
@@ -226,7 +226,9 @@ class Work:
             self.settings,
             example,
             folder,
-            effects=lambda: module_effects(module, self.component, traced.shapes),
+            effects=lambda: effects_at(
+                run_of(module, self.component, "cpu"), self.component, traced.shapes
+            ),
         )
 
     def _timed(self, kind: str, key: Mapping[str, object], build: object) -> Entry:

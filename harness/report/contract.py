@@ -38,7 +38,7 @@ def contract_breach(record: CaseRecord) -> tuple[Outcome, str] | None:
 
 
 def contract_notes(records: Iterable[CaseRecord]) -> Iterator[str]:
-    """Yield, once a component, the inputs that PyTorch ignores or nobody tried."""
+    """Yield, once a component, what its reference ignores and what nobody tried."""
     told: set[str] = set()
     for record in records:
         if record.component in told or not record.contract:
@@ -47,7 +47,7 @@ def contract_notes(records: Iterable[CaseRecord]) -> Iterator[str]:
         inputs = record.contract[0]["inputs"]
         if ignored := [i["name"] for i in inputs if i["reference"] == 0.0]:
             yield (
-                f"{record.component}: PyTorch's own outputs do not depend on "
+                f"{record.component}: the reference's own outputs do not depend on "
                 f"{few(ignored)}; no file is held to it"
             )
         if untried := [i["name"] for i in inputs if i["reference"] is None]:
@@ -62,7 +62,7 @@ def contract_lines(record: CaseRecord) -> Iterator[str]:
             yield (
                 f"input {entry['name']} {entry['dtype']} [{shape}], {entry['low']:g} … "
                 f"{entry['high']:g}: moves outputs by {_moves(entry['deployed'])} of "
-                f"their size, PyTorch's by {_moves(entry['reference'])}"
+                f"their size, the reference's by {_moves(entry['reference'])}"
             )
 
 
@@ -71,7 +71,7 @@ def _moves(effect: float | None) -> str:
 
 
 def _dead(file: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the inputs that have no effect in a file and have one in PyTorch."""
+    """Return the inputs that have no effect in a file and have one in the reference."""
     return [
         entry
         for entry in file["inputs"]
@@ -85,7 +85,7 @@ def _dead(file: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 def _said_dead(record: CaseRecord, dead: list[Mapping[str, Any]]) -> str:
     names = [entry["name"] for entry in dead]
     listed = ", ".join(repr(name) for name in names)
-    moved = f"PyTorch's outputs move by {dead[0]['reference']:.1e} of their size"
+    moved = f"the reference's outputs move by {dead[0]['reference']:.1e} of their size"
     exported = (record.artifacts or {}).get("onnx", {}).get("meta", {})
     unread = exported.get("unread", ())
     own = record.backend == "onnxruntime" and record.variant == "fp32"

@@ -68,7 +68,7 @@ NETS = {
     "folded": Net(
         exported="t = t * 0 + 0.5",
         outcome="dead-input",
-        facts=("input 't' has no effect", "PyTorch's outputs move by"),
+        facts=("input 't' has no effect", "the reference's outputs move by"),
     ),
     "one_tensor_twice": Net(
         exported="y = x",

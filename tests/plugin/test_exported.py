@@ -262,6 +262,15 @@ def test_without_pytorch_the_onnx_file_is_the_reference(store, tmp_path):
     found = outcomes(project.report)
     assert found["pooling/onnxruntime/given/outputs"] == "within", ended.text
     assert ended.has("without PyTorch there is no float64 run, and no noise floor")
+    (asked,) = (
+        one
+        for case in project.report["cases"]
+        if case["case"] == "pooling/onnxruntime/given"
+        for one in case["contract"][0]["inputs"]
+        if one["name"] == "input_ids"
+    )
+    assert asked["reference"] > 0
+    assert asked["deployed"] == pytest.approx(asked["reference"], rel=1e-4)
     # txtai exports scaled_dot_product_attention: MNN has no IsNaN, and it says so.
     assert found["pooling/mnn/fp32/outputs"] == "convert"
     assert ended.has('attn_implementation="eager"')

@@ -99,7 +99,7 @@ HOMES = {
     "numba": ("kernel", "compare", "doctor.child"),
     "torch": (
         *("components.*", "program", "reference", "export", "backends.pytorch"),
-        *("refusal", "submodules", "weights", "torch_stage", "asking", "e2e.*"),
+        *("refusal", "submodules", "weights", "torch_stage", "e2e.*"),
         *("lineup", "taken"),
         *("doctor.child", "benching.pytorch"),
     ),

@@ -9,13 +9,14 @@ import pytest
 import torch
 from onnx import TensorProto, helper, numpy_helper
 
-from harness.asking import ask_module, module_effects
+from harness.asking import ask, effects_at
 from harness.calls import APART, Asked, effects, effects_of, exchanged, repeated
 from harness.contract import FAINT, breach
 from harness.errors import StageError
 from harness.graph import sides_of, unread_inputs
 from harness.outcome import Outcome
 from harness.promises import ask_file, frozen
+from harness.reference import run_of as run_of_module
 from harness.report.contract import contract_breach, contract_lines, contract_notes
 from harness.report.record import CaseRecord
 from harness.spec import ExportSettings
@@ -78,7 +79,7 @@ def asked(tmp_path):
     """What PyTorch's module answers, as the store keeps it."""
 
     def build(folder):
-        return ask_module(Two(), TWO, SIZES, folder, "cpu")
+        return ask(run_of_module(Two(), TWO, "cpu"), TWO, SIZES, folder)
 
     return Store(root=tmp_path / "store").make("asked", {"one": 1}, build)
 
@@ -132,7 +133,7 @@ def test_an_input_that_pytorch_ignores_has_no_effect_there():
         def forward(self, x, _y, t):
             return x * t
 
-    assert module_effects(Ignores(), TWO, SIZES)["y"] == 0.0
+    assert effects_at(run_of_module(Ignores(), TWO, "cpu"), TWO, SIZES)["y"] == 0.0
 
 
 def test_a_module_that_remembers_is_no_reference(tmp_path):
@@ -144,7 +145,7 @@ def test_a_module_that_remembers_is_no_reference(tmp_path):
             return x * t + y + self.seen
 
     with pytest.raises(StageError, match="remembers") as caught:
-        ask_module(Remembers(), TWO, SIZES, tmp_path, "cpu")
+        ask(run_of_module(Remembers(), TWO, "cpu"), TWO, SIZES, tmp_path)
     assert caught.value.outcome is Outcome.REFERENCE
 
 
@@ -308,4 +309,4 @@ def test_a_case_line_tells_what_each_input_moves(tmp_path, asked):
     (*_, t) = contract_lines(record(found))
 
     assert t.startswith("input t float32 [1], ")
-    assert "moves outputs by 0 of their size, PyTorch's by 0." in t
+    assert "moves outputs by 0 of their size, the reference's by 0." in t
