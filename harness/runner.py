@@ -80,10 +80,11 @@ class Settings:
 
         """
         changes = "".join(f" --set {shlex.quote(change)}" for change in self.changes)
+        runs = near(Path(self.runs))
         return NextSteps(
             run=run,
             judged=(f" --tier {self.tier}" if self.tier else "") + changes,
-            runs="" if self.runs == RUNS else f" --runs {shlex.quote(self.runs)}",
+            runs="" if runs == RUNS else f" --runs {shlex.quote(runs)}",
             store=f" --store {shlex.quote(self.store)}" if self.store else "",
             suite=f" --suite {shlex.quote(str(suite))}" if suite else "",
         )

@@ -52,7 +52,7 @@ def with_unet(tmp_path, **about):
 def test_its_folders_are_found():
     assert discover(XL) == (
         *("text_encoder", "text_encoder_2", "unet"),
-        *("vae_encoder", "vae_decoder"),
+        *("controlnet", "controlled_unet", "vae_encoder", "vae_decoder"),
     )
 
 

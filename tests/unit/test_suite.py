@@ -531,7 +531,7 @@ class TestHub:
     [
         ("digits", 54),
         ("sd15", 10),
-        ("sdxl", 10),
+        ("sdxl", 14),
         ("full_size/sdxl_base", 10),
         ("channels", 12),
         ("lora", 2),

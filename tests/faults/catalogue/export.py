@@ -114,7 +114,7 @@ GRAPH = (
     _in_graph(
         "timestep-folded",
         UNET,
-        replaced("expand", FOLDED, n="val_2"),
+        replaced("expand", FOLDED, n="val_1"),
         "lost or renamed",
         "one value",
     ),
