@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 from typing import Any, Final
@@ -42,23 +42,26 @@ class Cost:
     scores: float = 0.0
 
 
+_TORCH: Final = Cost(
+    words="exporting {component} and recording its reference in float64",
+    base=700,
+    copies=1.2,
+    # Twelve in float64; attention works through its scores in blocks.
+    live=24,
+    scores=1.2,
+)
+_ONNXRUNTIME: Final = Cost(
+    words="running {component} in ONNX Runtime",
+    base=350,
+    copies=1.3,
+    live=16,
+    scores=4,
+)
+
 COSTS: Final[Mapping[str, Cost]] = {
-    "torch": Cost(
-        words="exporting {component} and recording its reference in float64",
-        base=700,
-        copies=1.2,
-        # Twelve in float64; attention works through its scores in blocks.
-        live=24,
-        scores=1.2,
-    ),
+    "torch": _TORCH,
     # All weights in float64 at once, and all of the graph in one message.
-    "torch torchscript": Cost(
-        words="exporting {component} and recording its reference in float64",
-        base=700,
-        copies=3.2,
-        live=24,
-        scores=1.2,
-    ),
+    "torch torchscript": replace(_TORCH, copies=3.2),
     "convert-mnn": Cost(words="converting {component} to MNN", base=300, copies=2.4),
     "convert-onnxruntime": Cost(
         words="rewriting {component} for ONNX Runtime", base=400, copies=5.0
@@ -67,28 +70,10 @@ COSTS: Final[Mapping[str, Cost]] = {
     "convert-onnxruntime fp16": Cost(
         words="halving {component}'s weights for ONNX Runtime", base=400, copies=0.3
     ),
-    "onnxruntime": Cost(
-        words="running {component} in ONNX Runtime",
-        base=350,
-        copies=1.3,
-        live=16,
-        scores=4,
-    ),
+    "onnxruntime": _ONNXRUNTIME,
     # The processor computes in float32: halves are widened beside themselves.
-    "onnxruntime fp16": Cost(
-        words="running {component} in ONNX Runtime",
-        base=350,
-        copies=2.2,
-        live=16,
-        scores=4,
-    ),
-    "onnxruntime int8-weights": Cost(
-        words="running {component} in ONNX Runtime",
-        base=350,
-        copies=2.1,
-        live=16,
-        scores=4,
-    ),
+    "onnxruntime fp16": replace(_ONNXRUNTIME, copies=2.2),
+    "onnxruntime int8-weights": replace(_ONNXRUNTIME, copies=2.1),
     "mnn": Cost(
         words="running {component} in MNN", base=300, copies=2.6, live=16, scores=4
     ),
