@@ -76,6 +76,8 @@ def run_candidate(
         outputs = [spec.name for spec in has.outputs]
         taken = about(names, Names.load(file.probes.parent)) if names else None
         size = f"{_mebibytes(file.artifact)} MB"
+        watches = any(reading.layers for reading in file.readings)
+        readers = read_into(file.graph) if watches else {}
         with backend.open_session(path, device, outputs) as session:
             deployed_outputs: dict[str, Mapping[str, np.ndarray]] = {}
             for reading in file.readings:
@@ -116,7 +118,7 @@ def run_candidate(
                 watcher = Watcher(reading.sample, trace, probes)
                 watched = session.watch(feeds, watcher.sizes, watcher.on_value)
                 rows += watcher.rows()
-                showed = coverage_of(probes, watcher.compared, read_into(file.graph))
+                showed = coverage_of(probes, watcher.compared, readers)
                 coverage = _worse(coverage, asdict(showed))
                 observer[reading.sample] = _gap(
                     deployed_outputs[reading.sample], watched

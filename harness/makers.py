@@ -188,9 +188,9 @@ class Makers:
     ) -> tuple[Entry, str]:
         """Return the deployed file, making it if it is missing."""
         variant = case.variant
-        if not is_made(case) and variant.backend == "onnxruntime":
-            return onnx, export_files.MODEL
         if not is_made(case):
+            if variant.backend == "onnxruntime":
+                return onnx, export_files.MODEL
             return self.found("mnn", keys.mnn_key(case.component)), MNN_MODEL
         key = keys.variant_key(onnx, variant, self._native)
         model = MNN_MODEL if variant.backend == "mnn" else export_files.MODEL

@@ -6,6 +6,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 
 import MNN
@@ -61,15 +62,10 @@ class MnnSession:
             self._session = self._net.createSession(self._config)
             self._inputs = self._net.getSessionInputAll(self._session)
             found = sorted(self._net.getSessionOutputAll(self._session))
-            self._made = values_made(operators(path))
         except StageError:
             raise
         except Exception as error:  # MNN raises no class of its own
-            msg = (
-                f"MNN {MNN.version()} refuses {path.name}: it is truncated, of another "
-                f"version, or no MNN file ({error})."
-            )
-            raise StageError(msg, outcome=Outcome.LOAD) from error
+            raise _refused(path, error) from error
         if missing := sorted(set(self._outputs) - set(found)):
             msg = (
                 f"{path.name} has the outputs {found}; the component promises "
@@ -86,6 +82,14 @@ class MnnSession:
             precision=device.precision,
             detail=tuple((f"hint {name}", str(value)) for name, value in device.hints),
         )
+
+    @cached_property
+    def _made(self) -> dict[str, str]:
+        """Operators to their values' names; read by who watches, no part of loading."""
+        try:
+            return values_made(operators(self._path))
+        except ValueError as error:
+            raise _refused(self._path, error) from error
 
     def _check_device(self, device: Device) -> None:
         """Hold what MNN runs on against what was asked; it falls back quietly."""
@@ -113,15 +117,16 @@ class MnnSession:
         """Run with a callback after every operator; the file is not changed."""
         self._fill(feeds)
         failure: list[BaseException] = []
+        names = self._made  # read before: an error must not cross MNN's callback
 
         def begin(tensors: list[MNN.Tensor], info: MNN.OpInfo) -> bool:
             del tensors, info
             return True
 
         def end(tensors: list[MNN.Tensor], info: MNN.OpInfo) -> bool:
-            # An operator is named after its first output, but for those of `_made`.
+            # An operator is named after its first output, but for those of `names`.
             named = info.getName()
-            name = self._made.get(named, named)
+            name = names.get(named, named)
             known = source_value(named) in sizes and source_value(name) in sizes
             if not tensors or not known:
                 return True
@@ -250,6 +255,14 @@ class MnnSession:
     def _read_outputs(self) -> dict[str, np.ndarray]:
         tensors = self._net.getSessionOutputAll(self._session)
         return {name: _copy(tensors[name]) for name in self._outputs}
+
+
+def _refused(path: Path, error: Exception) -> StageError:
+    msg = (
+        f"MNN {MNN.version()} refuses {path.name}: it is truncated, of another "
+        f"version, or no MNN file ({error})."
+    )
+    return StageError(msg, outcome=Outcome.LOAD)
 
 
 def _of_a_run(seen: Sequence[float], runs: int) -> float:

@@ -89,6 +89,7 @@ class _Bench:
         self._work = Work(store, plan.component, plan.export, plan.reference)
         self._stack = ExitStack()
         self._sessions: dict[tuple[str, Shapes], Session] = {}
+        self._readers: dict[Path, Mapping[str, Sequence[str]]] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -215,11 +216,13 @@ class _Bench:
     def _watch(self, candidate: Candidate, drawn: _Drawn, *, moved: bool) -> None:
         file = self._file(candidate, drawn.sample)
         probes: tuple[Probe, ...] = load_probes(file.probes)
+        if file.graph not in self._readers:
+            self._readers[file.graph] = read_into(file.graph)
         watcher = Watcher(drawn.sample.id, drawn.trace, probes)
         session = self._session(candidate, drawn.sample)
         made = session.watch(drawn.feeds, watcher.sizes, watcher.on_value)
         tally = self.tallies[candidate.case]
-        coverage = coverage_of(probes, watcher.compared, read_into(file.graph))
+        coverage = coverage_of(probes, watcher.compared, self._readers[file.graph])
         tally.layers(drawn.sample.id, watcher.rows(), asdict(coverage))
         if moved:
             # Watching takes the optimiser away, which is the other end of its levels.
