@@ -28,3 +28,14 @@ def native():
     preload = ["harness.backends.mnn", "harness.convert", "tests.unit.nets"]
     with Host("native", preload) as host:
         yield host
+
+
+@pytest.fixture(scope="module")
+def one_thread():
+    """Networks as small as a test's wait for each other longer than they work."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)

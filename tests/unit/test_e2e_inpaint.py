@@ -22,22 +22,15 @@ from harness.e2e.reference import torch_networks
 from harness.errors import SuiteError
 from harness.spec import Device, Source
 from harness.suite import load_suite
-from tests.unit.nets import DIGITS
+from tests.unit.nets import DIGITS, Overheard
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 TOLD = DIGITS.parent / "inpaint"
 """A checkpoint whose UNet is told mask and picture, nine channels in all."""
 
 SIZE = {DIGITS: (64, 64), TOLD: (32, 48)}
 RESIDENTS = Residents()
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """Networks this small wait for each other longer than they work."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def pipeline(path=DIGITS, **about):
@@ -60,21 +53,6 @@ def pipeline(path=DIGITS, **about):
         guidance_scale=3.0,
         **given,
     )
-
-
-class Overheard:
-    """A network that keeps what it was asked and what it answered."""
-
-    def __init__(self, network):
-        self.network = network
-        self.asked = []
-        self.answered = []
-
-    def __call__(self, feeds):
-        made = self.network(feeds)
-        self.asked.append(dict(feeds))
-        self.answered.append(made)
-        return made
 
 
 def drawn(plan, inputs, **about):

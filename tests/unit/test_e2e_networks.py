@@ -21,19 +21,12 @@ from harness.outcome import Outcome
 from harness.spec import Device, Source, TensorSpec
 from tests.unit.nets import DIGITS
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 TIMESTEP = TensorSpec(name="timestep", shape=("batch",), dtype="int32")
 SAMPLE = TensorSpec(name="sample", shape=("batch", 2), dtype="float32")
 GIB = 1 << 30
 DECODER = describe("vae_decoder", "vae_decoder", Source(path=DIGITS), {})
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """Networks this small wait for each other longer than they work."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def numbers(*values):

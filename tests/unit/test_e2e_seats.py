@@ -20,21 +20,14 @@ from harness.e2e.plan import KINDS, Control, Pipeline, Sampling
 from harness.e2e.reference import torch_networks
 from harness.e2e.seats import ControlNetSeat, StoredTokens, TextSeat, UNetSeat, VaeSeat
 from harness.spec import Device, Source
-from tests.unit.nets import DIGITS
+from tests.unit.nets import DIGITS, Overheard
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 SOURCE = Source(path=DIGITS)
 FULL_SCALE = np.float32(255)
 RESIDENTS = Residents()
 """Shared by all tests: each network is loaded once."""
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """Networks this small wait for each other longer than they work."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def pipeline(kind="text2img", **about):
@@ -52,21 +45,6 @@ def pipeline(kind="text2img", **about):
         control=Control(resolution=64, low_threshold=50, high_threshold=150),
         **{**texts, **about},
     )
-
-
-class Overheard:
-    """A network that keeps what it was asked and what it answered."""
-
-    def __init__(self, network):
-        self.network = network
-        self.asked = []
-        self.answered = []
-
-    def __call__(self, feeds):
-        made = self.network(feeds)
-        self.asked.append(dict(feeds))
-        self.answered.append(made)
-        return made
 
 
 def cast(plan, **about):

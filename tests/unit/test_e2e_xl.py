@@ -25,16 +25,11 @@ FIXTURES = Path(__file__).parents[2] / "fixtures"
 XL = Source(path=FIXTURES / "sdxl", seed=0)
 FLOW = Source(path=FIXTURES / "sd3", seed=0)
 RESIDENTS = Residents()
-# Of diffusers' own tables.
-pytestmark = pytest.mark.filterwarnings("ignore:__array__:DeprecationWarning")
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = [
+    # Of diffusers' own tables.
+    pytest.mark.filterwarnings("ignore:__array__:DeprecationWarning"),
+    pytest.mark.usefixtures("one_thread"),
+]
 
 
 def pipeline(source=XL, **about):
