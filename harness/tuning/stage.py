@@ -105,6 +105,9 @@ class _Bench:
         """Go through outputs, then where they are worst, layers and circumstances."""
         plan, effort = self.plan, self.plan.effort
         wide = tuple(c for c in plan.candidates if c.wide)
+        for reading in plan.readings.values():
+            check_artifact(reading.inputs)
+            check_artifact(reading.reference)
         for sample in plan.suite:
             self._outputs(sample, self._asked(sample), "suite")
         for family, candidates in ((REALISTIC, plan.candidates), (VARIED, wide)):
