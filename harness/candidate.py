@@ -76,8 +76,6 @@ def run_candidate(
         outputs = [spec.name for spec in has.outputs]
         taken = about(names, Names.load(file.probes.parent)) if names else None
         size = f"{_mebibytes(file.artifact)} MB"
-        watches = any(reading.layers for reading in file.readings)
-        readers = read_into(file.graph) if watches else {}
         with backend.open_session(path, device, outputs) as session:
             deployed_outputs: dict[str, Mapping[str, np.ndarray]] = {}
             for reading in file.readings:
@@ -110,6 +108,9 @@ def run_candidate(
                 check_artifact(file.asked)
                 first = deployed_outputs[file.readings[0].sample]
                 contract.append(ask_file(session.run, has, given, first, file.asked))
+            # After the session: a file that is no graph is the runtime's to refuse.
+            watches = any(reading.layers for reading in file.readings)
+            readers = read_into(file.graph) if watches else {}
             for reading, feeds in zip(file.readings, given, strict=True):
                 if not reading.layers:
                     continue
