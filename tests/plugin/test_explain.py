@@ -1,5 +1,6 @@
 """`parity explain`, `repro` and `ranges`: why a case parts, and what shows it."""
 
+import os
 import subprocess
 import sys
 import tomllib
@@ -74,6 +75,58 @@ def test_where_no_knob_helps_it_says_so(project):
     assert ended.code == 0
     assert ended.has("by no knob that was tried")
     assert not ended.has("parity.toml")
+
+
+CONVERTER = """\
+#!{python}
+import sys
+
+import MNN, _tools
+import onnx
+from onnx import numpy_helper
+
+arguments = sys.argv[1:]
+if not {right!r} & set(arguments):
+    at = arguments.index("--modelFile") + 1
+    model = onnx.load(arguments[at])
+    for weight in model.graph.initializer:
+        if len(weight.dims) == 4:
+            wrong = numpy_helper.to_array(weight) * 1.01
+            weight.CopyFrom(numpy_helper.from_array(wrong, weight.name))
+    onnx.save(model, "wrong.onnx")
+    arguments[at] = "wrong.onnx"
+_tools.mnnconvert(["", *arguments])
+"""
+"""The wheel's converter, which gets convolutions wrong without one of some flags."""
+
+
+def explained_with(project, monkeypatch, *right):
+    program = project.path / "bin" / "MNNConvert"
+    program.parent.mkdir()
+    program.write_text(CONVERTER.format(python=sys.executable, right=set(right)))
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
+    return project.parity("explain", "vae_decoder/mnn/fp32")
+
+
+def test_a_flag_without_which_the_converter_is_wrong_mends_it(project, monkeypatch):
+    ended = explained_with(project, monkeypatch, "--optimizeLevel=2")
+
+    assert ended.code == 0, ended.text
+    assert ended.has("mended --optimizeLevel=2")
+    assert not ended.has("by chance")
+
+
+def test_a_flag_that_changes_only_the_converters_luck_is_no_way_out(
+    project, monkeypatch
+):
+    """Any change of the command may bring a right file, a name in it too."""
+    names = {f"--bizCode={'again'.ljust(length, '-')}" for length in (48, 112)}
+    ended = explained_with(project, monkeypatch, "--optimizeLevel=2", *names)
+
+    assert ended.code == 0, ended.text
+    assert ended.has("of 6 files converted again with the same flags 2 are right")
+    assert not ended.has("mended --optimizeLevel=2")
 
 
 @pytest.mark.parametrize("command", ["explain", "repro"])
