@@ -9,7 +9,15 @@ from transformers import AutoConfig, PreTrainedTokenizerFast
 
 from harness.spec import Source
 
-KINDS = ("bert", "roberta", "distilbert", "mpnet", "electra")
+KINDS = (
+    "bert",
+    "roberta",
+    "xlm-roberta",
+    "distilbert",
+    "mpnet",
+    "electra",
+    "deberta-v2",
+)
 _SIZES = {
     "vocab_size": 300,
     "hidden_size": 32,
@@ -22,6 +30,8 @@ _SIZES = {
 _OWN = {
     "distilbert": {"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 48},
     "roberta": {"type_vocab_size": 1},
+    "xlm-roberta": {"type_vocab_size": 1},
+    "deberta-v2": {"relative_attention": True, "pos_att_type": ["p2c", "c2p"]},
     "electra": {"embedding_size": 32},
 }
 _SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
