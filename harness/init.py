@@ -21,10 +21,10 @@ from harness.e2e.plan import FAMILIES, family_of
 from harness.e2e.tables import vae_factor
 from harness.errors import SuiteError
 from harness.init_files import (
-    TOLERANCES,
     files_of_others,
     mnn_alone,
     suite_of_files,
+    tolerances_of_files,
 )
 from harness.init_text import noted, path_from
 from harness.matrix import VARIANTS, symbols_of
@@ -80,7 +80,8 @@ def write_suite(checkpoint: Path, folder: Path, *, force: bool = False) -> list[
 
     """
     if files := files_of_others(checkpoint):
-        suite, tolerances = suite_of_files(checkpoint, files, folder), TOLERANCES
+        suite = suite_of_files(checkpoint, files, folder)
+        tolerances = tolerances_of_files(files)
     elif mnn_alone(checkpoint):
         msg = (
             f"{checkpoint} has MNN files alone, and nothing to hold them against: put "

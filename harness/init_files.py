@@ -8,10 +8,9 @@ reference, and MNN's file of it the candidate.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final
 
 from harness.components import describe
 from harness.errors import SuiteError
@@ -19,22 +18,19 @@ from harness.init_text import noted, path_from
 from harness.matrix import symbols_of
 from harness.spec import GIVEN, Component, Source
 
-TOLERANCES: Final = """\
+_HEAD = """\
 # How far a value may be from what ONNX Runtime makes of the same ONNX file with every
 # rewrite off. There is no run in float64, so no noise floor, and layers are held in
 # decibels.
-[onnxruntime.given]
+"""
+_AS_EXPORTED = """\
+[{variant}]
 outputs = "standard"
-layers = { sqnr_db = 80.0 }
+layers = {{ sqnr_db = 80.0 }}
 allow_nonfinite = true
 why = "no float64 run, so no noise floor; masks may be of minus infinity"
-
-[mnn.fp32]
-outputs = "standard"
-layers = { sqnr_db = 80.0 }
-allow_nonfinite = true
-why = "no float64 run, so no noise floor; masks may be of minus infinity"
-
+"""
+_CONVERTED = """\
 # Of a file that MNN's converter made already, perhaps with rounded weights.
 [mnn.given]
 outputs = "relaxed"
@@ -42,9 +38,21 @@ layers = "relaxed"
 """
 
 _WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.pth", "*.ckpt")
-_SIZES = (("batch", 2), ("height", 32), ("width", 48), ("step", 1), ("channel", 4))
+_SIZES = (
+    ("batch", 2),
+    ("height", 24),
+    ("width", 40),
+    ("step", 1),
+    ("channel", 4),
+    ("sequence", 13),
+    ("token", 13),
+)
+"""Words in an axis' name, and a size that is no more even than it must be.
+
+Other sizes are tried in steps of the largest power of two that this is a multiple of,
+and a UNet halves its latents three times.
+"""
 _OTHER_SIZE = 16
-"""Of an axis whose name says nothing: the tokens of a text, more often than not."""
 
 
 def files_of_others(folder: Path) -> list[Path]:
@@ -101,6 +109,17 @@ def suite_of_files(root: Path, files: Sequence[Path], folder: Path) -> str:
     return "\n".join(lines) + "\n"
 
 
+def tolerances_of_files(files: Sequence[Path]) -> str:
+    """Return tolerances.toml with a table for each variant that the files have."""
+    converted = [_converted(path).is_file() for path in files]
+    tables = [_HEAD + _AS_EXPORTED.format(variant="onnxruntime.given")]
+    if not all(converted):
+        tables.append(_AS_EXPORTED.format(variant="mnn.fp32"))
+    if any(converted):
+        tables.append(_CONVERTED)
+    return "\n".join(tables)
+
+
 def _found(folder: Path, patterns: Sequence[str]) -> list[Path]:
     """Return files of a folder, and of those in it."""
     return sorted(
@@ -133,28 +152,18 @@ def _described(name: str, path: Path) -> Component:
 
 def _table(name: str, path: Path, folder: Path) -> list[str]:
     lines = [f"[component.{json.dumps(name)}]", f"onnx = {_quoted(folder, path)}"]
-    converted = path.with_suffix(".mnn")
-    if converted.is_file():
+    if (converted := _converted(path)).is_file():
         lines.append(f"mnn = {_quoted(folder, converted)}")
-    words = _configuration(path).get("vocab_size")
-    if isinstance(words, int):
-        lines.append(noted(f"vocabulary = {words}", "token ids are drawn below it"))
     return lines
+
+
+def _converted(path: Path) -> Path:
+    """Return where MNN's file of an ONNX file lies, if there is one."""
+    return path.with_suffix(".mnn")
 
 
 def _quoted(folder: Path, path: Path) -> str:
     return json.dumps(path_from(folder, path), ensure_ascii=False)
-
-
-def _configuration(path: Path) -> Mapping[str, Any]:
-    """Return the configuration beside a file, or in the folder above it."""
-    for folder in (path.parent, path.parent.parent):
-        try:
-            found = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            continue
-        return found if isinstance(found, dict) else {}
-    return {}
 
 
 def _size(symbol: str) -> int:

@@ -19,6 +19,8 @@ FEWEST = 3
 """Sizes of each open axis."""
 
 BATCH = "batch"
+"""In the name of an axis of items, which files of others call ``batch_size``."""
+
 _BATCHES = (1, 2, 3)
 _LARGEST_STEP = 64
 
@@ -86,7 +88,7 @@ def _sample(
 def _missing(symbol: str, given: Sequence[int], step: int, place: int) -> Iterator[int]:
     """Yield sizes until there are enough: small ones, and uneven where they may be."""
     left = FEWEST - len(given)
-    if symbol == BATCH:
+    if BATCH in symbol.lower():
         yield from [size for size in _BATCHES if size not in given][: max(left, 0)]
         return
     below = range(given[0] - step, step, -step)
@@ -107,7 +109,7 @@ def _multiples(component: Component) -> Mapping[str, int] | None:
 
 def _step(symbol: str, given: Sequence[int], known: Mapping[str, int] | None) -> int:
     """Return what a size must be a multiple of: as said, or as all that are given."""
-    if symbol == BATCH:
+    if BATCH in symbol.lower():
         return 1
     if known is not None:
         return known.get(symbol, 1)

@@ -2,8 +2,8 @@
 
 Its signature is the file's own, its source's path the file. What is drawn follows from
 kinds and names: whole numbers of two axes or more are token ids, unless their name has
-``mask`` or ``type`` in it, a lone number is a timestep, other numbers are noise. The
-option ``vocabulary`` says below what token ids are drawn.
+``mask`` or ``type`` in it, a lone number is a timestep, other numbers are noise. Ids
+lie within the table that they look up; the option ``vocabulary`` draws them below it.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from harness.components.checkpoint import option
 from harness.errors import SuiteError
+from harness.lookups import rows_looked_up
 from harness.onnx_header import Port, read_header
 from harness.spec import Component, Source, TensorSpec
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 TIMESTEPS = 1000
 VOCABULARY = 1000
+"""Token ids are drawn below it where neither the file nor the suite says."""
+
 _LEAST_TOKENS = 2
 
 
@@ -85,18 +88,21 @@ def realistic(
     component: Component, shapes: Mapping[str, int], step: int, rng: np.random.Generator
 ) -> dict[str, np.ndarray]:
     """Draw each input by its kind."""
-    vocabulary = int(dict(component.options).get("vocabulary", VOCABULARY))
-    return {
-        spec.name: _draw(spec, spec.bind(shapes), step, vocabulary, rng)
-        for spec in component.inputs
-    }
+    rows = rows_looked_up(component.source.path)
+    said = dict(component.options).get("vocabulary")
+    drawn = {}
+    for spec in component.inputs:
+        limits = [int(one) for one in (rows.get(spec.name), said) if one]
+        below = min(limits, default=VOCABULARY)
+        drawn[spec.name] = _draw(spec, spec.bind(shapes), step, below, rng)
+    return drawn
 
 
 def _draw(
     spec: TensorSpec,
     shape: tuple[int, ...],
     step: int,
-    vocabulary: int,
+    below: int,
     rng: np.random.Generator,
 ) -> np.ndarray:
     import numpy as np
@@ -113,7 +119,7 @@ def _draw(
     if "mask" in spec.name:
         drawn = places < np.maximum(1, shape[-1] - rows)
     elif "type" in spec.name:
-        drawn = places > rows % shape[-1]
+        drawn = np.minimum(places > rows % shape[-1], below - 1)
     else:
-        drawn = rng.integers(0, vocabulary, size=(rows.size, shape[-1]))
+        drawn = rng.integers(0, below, size=(rows.size, shape[-1]))
     return drawn.reshape(shape).astype(spec.dtype)

@@ -274,3 +274,22 @@ def test_without_pytorch_the_onnx_file_is_the_reference(store, tmp_path):
     # txtai exports scaled_dot_product_attention: MNN has no IsNaN, and it says so.
     assert found["pooling/mnn/fp32/outputs"] == "convert"
     assert ended.has('attn_implementation="eager"')
+
+
+def test_the_suite_that_init_writes_for_a_folder_of_files_runs(store, tmp_path):
+    files = tmp_path / "optimum"
+    for name in ("text_encoder", "vae_encoder"):
+        shutil.copytree(EXPORTED / "optimum" / name, files / name)
+    encoder = files / "vae_encoder" / "model.onnx"
+    others.converted(encoder, encoder.with_suffix(".mnn"))
+    project = Project(files)
+    written = project.parity("init", ".")
+    ended = project.parity("run", "--store", str(store))
+
+    assert written.code == 0, written.text
+    assert ended.code == 0, ended.text
+    assert set(outcomes(project.report).values()) == {"within"}
+    assert {case["case"] for case in project.report["cases"]} == {
+        *("text_encoder/onnxruntime/given", "text_encoder/mnn/fp32"),
+        *("vae_encoder/onnxruntime/given", "vae_encoder/mnn/given"),
+    }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import AutoConfig, PreTrainedTokenizerFast
@@ -27,7 +28,7 @@ _SIZES = {
     "max_position_embeddings": 80,
     "initializer_range": 0.2,
 }
-_OWN = {
+_OWN: dict[str, dict[str, Any]] = {
     "distilbert": {"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 48},
     "roberta": {"type_vocab_size": 1},
     "xlm-roberta": {"type_vocab_size": 1},

@@ -19,7 +19,9 @@ LAYERS = (
     ("harness", "outcome", "environment", "ladder", "probes", "export_files", "cuts"),
     ("errors",),
     # nouns, files, child processes
-    ("spec", "toml_file", "digest", "job", "comparison", "onnx_header", "mnn_file"),
+    ("spec", "toml_file", "digest", "job", "comparison", "protobuf", "mnn_file"),
+    ("onnx_header",),
+    ("lookups",),
     ("tolerance", "names", "taken_files", "contract"),
     ("feeds", "room"),
     ("entry", "isolate", "gaps", "align", "matrix", "components.*", "worst_inputs"),
