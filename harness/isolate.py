@@ -29,11 +29,11 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from multiprocessing import Pipe, connection
 from pathlib import Path
-from types import TracebackType
-from typing import IO, Any, Self
+from typing import IO, Any
 
 import psutil
 
+from harness.closes import Closes
 from harness.errors import SpecError, StageError
 from harness.job import FORKS, JobResult, report_progress
 from harness.outcome import Outcome
@@ -69,7 +69,7 @@ job.serve(channel)
 """
 
 
-class Host:
+class Host(Closes):
     """Runs jobs in processes that have a runtime imported; starts when first used.
 
     Usable from several threads, one job at a time. The host process keeps the
@@ -90,19 +90,6 @@ class Host:
         self._fork = fork
         self._process: _Process | None = None
         self._lock = threading.Lock()
-
-    def __enter__(self) -> Self:
-        """Return the host itself."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Close it."""
-        self.close()
 
     def close(self) -> None:
         """End the host process and its job; a later `run` starts another."""

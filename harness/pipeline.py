@@ -12,11 +12,11 @@ from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self, cast
+from typing import Any, cast
 
 from harness import export_files, keys, stages
 from harness.backends.words import fallback
+from harness.closes import Closes
 from harness.convert import native_converter
 from harness.deployed import Deployed, Reading
 from harness.e2e.plan import Chain, ChainRun, Seated
@@ -38,7 +38,7 @@ Known = Callable[..., CaseRecord]
 """A record of which the case's own fields are filled in."""
 
 
-class Engine:
+class Engine(Closes):
     """Runs cases; closes its child processes on leaving.
 
     Args:
@@ -68,19 +68,6 @@ class Engine:
         self._workshop = Workshop(timeout_s, on_progress, memory_gib)
         self._makers = Makers(store, self._workshop, native_converter(mnn_convert))
         self._pool = ThreadPoolExecutor(max_workers=jobs, thread_name_prefix="parity")
-
-    def __enter__(self) -> Self:
-        """Return the engine itself."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """End it; what is running is given up."""
-        self.close()
 
     def close(self) -> None:
         """Drop waiting cases and end every child process."""

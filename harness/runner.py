@@ -12,10 +12,9 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from harness.backends import DISTRIBUTIONS
+from harness.closes import Closes
 from harness.e2e.plan import Chain
 from harness.errors import ParityError
 from harness.gaps import Gap, load_gaps
@@ -142,7 +141,7 @@ class Judge:
         )
 
 
-class Run:
+class Run(Closes):
     """One run of a suite; a context manager, for it owns child processes."""
 
     def __init__(
@@ -168,19 +167,6 @@ class Run:
             on_progress=on_progress,
         )
         self._started: dict[str, Future[CaseRecord]] = {}
-
-    def __enter__(self) -> Self:
-        """Return the run itself."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """End child processes."""
-        self.close()
 
     def close(self) -> None:
         """End child processes; what is running is given up, and leaves nothing."""

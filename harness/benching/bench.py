@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import TracebackType
-from typing import Self, cast
+from typing import cast
 
 from harness import export_files, stages
 from harness.benching.subjects import device_of, timed_sample
@@ -21,6 +20,7 @@ from harness.benching.timing import (
     Turn,
 )
 from harness.benching.where import Clocked
+from harness.closes import Closes
 from harness.convert import native_converter
 from harness.e2e.plan import Chain, Seated
 from harness.errors import ParityError
@@ -38,7 +38,7 @@ _HOSTS = {REFERENCE: "torch"}
 """Child process of a runtime, where it is not called as the runtime is."""
 
 
-class Bench:
+class Bench(Closes):
     """Times subjects; owns child processes, so a context manager.
 
     Args:
@@ -64,19 +64,6 @@ class Bench:
             store, self._workshop, native_converter(mnn_convert or None)
         )
         self._scratch = TemporaryDirectory(prefix="parity-bench-")
-
-    def __enter__(self) -> Self:
-        """Return itself."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """End every child process."""
-        self.close()
 
     def close(self) -> None:
         """End every child process, and drop what PyTorch compiled."""

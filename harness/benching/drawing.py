@@ -43,17 +43,7 @@ def time_drawing(drawing: Drawing) -> Round:
     base_bytes = psutil.Process().memory_info().rss
     begin = time.perf_counter_ns()
     residents = Residents()
-    taken = {
-        file.seat: SessionNetwork(
-            file.component,
-            residents,
-            backend=file.backend,
-            device=file.device,
-            artifact=file.artifact,
-            model=file.model,
-        )
-        for file in drawing.seated
-    }
+    taken = {file.seat: SessionNetwork(file, residents) for file in drawing.seated}
     networks = {**torch_networks(pipeline, residents, drawing.device), **taken}
     factors = [seat for seat in _VAE if seat in taken]
     pipe = assemble(pipeline, inputs, app_cast(pipeline, networks, factors))

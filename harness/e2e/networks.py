@@ -18,7 +18,7 @@ import xxhash
 
 from harness.backends import Session, load_backend
 from harness.components import folders_of, recipe_module
-from harness.entry import Entry
+from harness.e2e.plan import Seated
 from harness.errors import StageError
 from harness.outcome import Outcome
 from harness.program import as_tuple
@@ -139,51 +139,35 @@ class SessionNetwork:
     """A deployed file in its runtime.
 
     Args:
-        component: Its inputs and outputs, in the names that it was exported with.
+        seated: The file, and where and how it is asked to run.
         residents: Holds its session while there is room.
-        backend: The runtime.
-        device: Where and how it is asked to run.
-        artifact: Holds the file.
-        model: The file's name in it.
 
     """
 
-    def __init__(
-        self,
-        component: Component,
-        residents: Residents,
-        *,
-        backend: str,
-        device: Device,
-        artifact: Entry,
-        model: str,
-    ) -> None:
-        self._component = component
+    def __init__(self, seated: Seated, residents: Residents) -> None:
+        self._seated = seated
         self._residents = residents
-        self._backend = backend
-        self._device = device
-        self._artifact = artifact
-        self._model = model
         self.ran: Any = None
 
     def __call__(self, feeds: Mapping[str, torch.Tensor]) -> Tensors:
         """Run as deployed."""
-        need = int(self._artifact.size_bytes * _TIMES_FILE[self._backend])
+        file, component = self._seated, self._seated.component
+        need = int(file.artifact.size_bytes * _TIMES_FILE[file.backend])
         session: Session = self._residents.use(id(self), need, self._load)
         made = session.run(
             {
-                spec.name: as_declared(spec, feeds[spec.name], self._component.name)
-                for spec in self._component.inputs
+                spec.name: as_declared(spec, feeds[spec.name], component.name)
+                for spec in component.inputs
             }
         )
         self.ran = session.ran
         return {name: torch.from_numpy(value) for name, value in made.items()}
 
     def _load(self) -> Loaded:
-        stack = ExitStack()
-        outputs = [spec.name for spec in self._component.outputs]
-        path = self._artifact.file(self._model)
-        session = load_backend(self._backend).open_session(path, self._device, outputs)
+        file, stack = self._seated, ExitStack()
+        outputs = [spec.name for spec in file.component.outputs]
+        path = file.artifact.file(file.model)
+        session = load_backend(file.backend).open_session(path, file.device, outputs)
         return Loaded(value=stack.enter_context(session), close=stack.close)
 
 

@@ -63,17 +63,7 @@ def run_chain(given: ChainRun) -> dict[str, Any]:
     for entry in (given.inputs, given.reference, *(f.artifact for f in given.seated)):
         check_artifact(entry)
     residents = Residents()
-    candidates = {
-        file.seat: SessionNetwork(
-            file.component,
-            residents,
-            backend=file.backend,
-            device=file.device,
-            artifact=file.artifact,
-            model=file.model,
-        )
-        for file in given.seated
-    }
+    candidates = {file.seat: SessionNetwork(file, residents) for file in given.seated}
     try:
         measured = measure(
             case=case,

@@ -11,6 +11,7 @@ import torch
 
 from harness.e2e.inputs import draw_inputs
 from harness.e2e.networks import Residents, SessionNetwork
+from harness.e2e.plan import Seated
 from harness.e2e.reference import load_reference, record, torch_networks
 from harness.makers import Makers
 from harness.spec import Device
@@ -89,14 +90,15 @@ def network_of(makers, residents):
 
     def made(case):
         artifact, model = makers.deploy(case, makers.export(case))
-        return SessionNetwork(
-            case.component,
-            residents,
+        seated = Seated(
+            seat=case.component.name,
+            component=case.component,
             backend=case.backend,
             device=case.device,
             artifact=artifact,
             model=model,
         )
+        return SessionNetwork(seated, residents)
 
     return made
 

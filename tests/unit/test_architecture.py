@@ -17,6 +17,7 @@ MAX_LINES = 400
 LAYERS = (
     # words
     ("harness", "outcome", "environment", "ladder", "probes", "export_files", "cuts"),
+    ("closes",),
     ("errors",),
     # nouns, files, child processes
     ("spec", "toml_file", "digest", "job", "comparison", "protobuf", "mnn_file"),
