@@ -14,7 +14,7 @@ from pathlib import Path
 
 from harness.components import describe
 from harness.errors import SuiteError
-from harness.init_text import noted, path_from
+from harness.init_text import WEIGHTS, noted, path_from
 from harness.matrix import symbols_of
 from harness.spec import GIVEN, Component, Source
 
@@ -37,7 +37,7 @@ outputs = "relaxed"
 layers = "relaxed"
 """
 
-_WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.pth", "*.ckpt")
+_WEIGHTS = tuple(f"*{suffix}" for suffix in WEIGHTS)
 _SIZES = (
     ("batch", 2),
     ("height", 24),

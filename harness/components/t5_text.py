@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.components.checkpoint import load_network, option, read_config
 from harness.components.clip_text import PROMPTS
+from harness.components.transformer import class_of
 from harness.errors import SuiteError
 from harness.spec import Component, Source, TensorSpec
 
@@ -57,9 +58,7 @@ def _masked(source: Source, options: Mapping[str, str | int | bool]) -> bool:
     """Whether the mask is an input: as the suite says, or as the pipeline does."""
     if "attention_mask" in options:
         return bool(options["attention_mask"])
-    if not (source.path / "transformer" / "config.json").is_file():
-        return False
-    return read_config(source, "transformer").get("_class_name") in _MASKED
+    return class_of(source) in _MASKED
 
 
 def signature(

@@ -27,6 +27,13 @@ CLASSES = {
 """Class in ``transformer/config.json`` to the module that knows its inputs."""
 
 
+def class_of(source: Source) -> str:
+    """Return the class of the checkpoint's transformer, empty where it has none."""
+    if not (source.path / FOLDER / "config.json").is_file():
+        return ""
+    return str(read_config(source, FOLDER).get("_class_name", ""))
+
+
 def _family(source: Source) -> ModuleType:
     """Return the module of the class that the configuration names.
 
@@ -34,7 +41,7 @@ def _family(source: Source) -> ModuleType:
         SuiteError: There is none for it.
 
     """
-    name = str(read_config(source, FOLDER)["_class_name"])
+    name = class_of(source)
     if name not in CLASSES:
         msg = (
             f"transformer: no recipe knows the class {name!r} of "

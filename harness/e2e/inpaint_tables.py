@@ -36,20 +36,32 @@ def check_channels(table: Table, kind: str, source: Source) -> None:
         SuiteError: It takes other channels than the pipeline gives it.
 
     """
-    if not (source.path / "unet" / "config.json").is_file():
+    if is_fed(kind, source):
         return
-    takes = read_config(source, "unet")["in_channels"]
-    latents = read_config(source, "vae")["latent_channels"]
-    if kind == INPAINT and takes not in {_BLENDED, _TOLD}:
+    takes, latents = _channels(source)
+    if kind == INPAINT:
         text = (
             f"diffusers inpaints with a UNet of {_TOLD} channels, or with one of "
             f"{_BLENDED} and blends; {source.path / 'unet'} takes {takes}."
         )
         raise table.error(text)
-    if kind != INPAINT and takes != latents:
-        other = ' It inpaints: kind = "inpaint".' if takes == _TOLD else ""
-        text = (
-            f"a {kind} pipeline gives the UNet {latents} channels, and "
-            f"{source.path / 'unet'} takes {takes}.{other}"
-        )
-        raise table.error(text)
+    other = ' It inpaints: kind = "inpaint".' if takes == _TOLD else ""
+    text = (
+        f"a {kind} pipeline gives the UNet {latents} channels, and "
+        f"{source.path / 'unet'} takes {takes}.{other}"
+    )
+    raise table.error(text)
+
+
+def is_fed(kind: str, source: Source) -> bool:
+    """Whether a kind of pipeline gives the checkpoint's UNet the channels it takes."""
+    if not (source.path / "unet" / "config.json").is_file():
+        return True
+    takes, latents = _channels(source)
+    return takes in {_BLENDED, _TOLD} if kind == INPAINT else takes == latents
+
+
+def _channels(source: Source) -> tuple[int, int]:
+    """Return what the UNet takes, and what the latents have."""
+    takes = read_config(source, "unet")["in_channels"]
+    return takes, read_config(source, "vae")["latent_channels"]

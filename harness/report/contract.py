@@ -99,6 +99,7 @@ def _said_dead(record: CaseRecord, dead: list[Mapping[str, Any]]) -> str:
     return (
         f"input {listed} has no effect in the deployed file, where {moved}: the "
         "exported graph reads it. If onnxruntime/fp32 ends so too, the exporter made "
-        "its part a constant: try the other one. Else the conversion did: try other "
-        "flags, and `parity repro` for a report upstream"
+        "its part a constant: try the other one. Else the conversion did: "
+        "`parity explain` tries its flags and the other exporter, `parity repro` makes "
+        "a report for upstream"
     )

@@ -49,7 +49,7 @@ LAYERS = (
     ("transform", "lineup"),
     ("taken", "taken_mnn", "given_stage"),
     # stages, and their order
-    ("stages", "knobs", "init_text"),
+    ("stages", "knobs", "init_text", "init_tolerances"),
     ("torch_stage", "deploy_stage", "excerpt_stage", "candidate"),
     ("isolated", "init_files"),
     ("e2e.*", "workshop"),

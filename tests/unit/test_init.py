@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from harness.errors import SuiteError
-from harness.init import TIERS, write_suite
+from harness.init import write_suite
+from harness.init_tolerances import TIERS
 from harness.matrix import VARIANTS
 from harness.policy import Policy
 from harness.suite import load_suite
@@ -91,11 +92,63 @@ def test_a_transformer_gets_a_suite_with_every_size(family, tmp_path):
     suite = load_suite(tmp_path)
 
     assert "transformer" in [component.name for component in suite.components]
+    assert "coverage = 0.6" in (tmp_path / "parity.toml").read_text()
     assert suite.source.seed == 0
     for case in suite.cases:
         for sample in case.samples:
             for spec in case.component.inputs:
                 assert min(spec.bind(dict(sample.shapes)), default=1) > 0
+
+
+@pytest.mark.parametrize("family", ["flux", "pixart"])
+def test_a_t5_may_hold_the_logarithm_of_zero_where_pytorchs_does(family, tmp_path):
+    write_suite(FAMILIES / family, tmp_path)
+    policy = Policy.load(tmp_path / "tolerances.toml")
+    of_log, of_all = (
+        policy.for_probe(
+            component="t5_encoder",
+            backend="mnn",
+            variant="fp32",
+            group="layers",
+            probe="log",
+            module=module,
+        )
+        for module in ("encoder.block.0.layer.0.SelfAttention", "encoder.block.0")
+    )
+
+    assert (of_log.allow_nonfinite, of_all.allow_nonfinite) == (True, False)
+
+
+def test_pixart_goes_through_the_exporter_that_can(tmp_path):
+    write_suite(FAMILIES / "pixart", tmp_path)
+    exports = {c.component.name: c.export for c in load_suite(tmp_path).cases}
+
+    assert exports["t5_encoder"].exporter == "dynamo"
+    assert exports["transformer"].exporter == "torchscript"
+    assert exports["transformer"].dynamic == ()
+
+
+@pytest.mark.parametrize(
+    ("channels", "kinds"),
+    [(4, {"text2img", "img2img", "inpaint"}), (9, {"inpaint"}), (5, set())],
+)
+def test_a_unet_gets_the_pipelines_that_feed_it(channels, kinds, tmp_path):
+    root = tmp_path / "model"
+    without = shutil.ignore_patterns("controlnet", "*.safetensors", "*.toml")
+    shutil.copytree(DIGITS, root, ignore=without)
+    config = json.loads((root / "unet" / "config.json").read_text())
+    changed = json.dumps({**config, "in_channels": channels})
+    (root / "unet" / "config.json").write_text(changed)
+    write_suite(root, tmp_path)
+
+    assert {chain.pipeline.kind for chain in load_suite(tmp_path).chains} == kinds
+
+
+def test_a_folder_with_other_files_beside_its_configuration_has_no_weights(tmp_path):
+    shutil.copytree(FAMILIES / "text_tasks" / "bert", tmp_path / "bert")
+    write_suite(tmp_path / "bert", tmp_path)
+
+    assert load_suite(tmp_path).source.seed == 0
 
 
 def test_a_text_encoder_alone_is_enough(tmp_path):
