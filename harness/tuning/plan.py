@@ -84,6 +84,7 @@ class Plan:
         candidates: The cases to measure.
         effort: How much.
         need_bytes: Memory that PyTorch is forecast to take.
+        kept: Folder for the references of outputs, which the next process finds there.
 
     """
 
@@ -98,6 +99,7 @@ class Plan:
     candidates: tuple[Candidate, ...]
     effort: Effort
     need_bytes: int
+    kept: Path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

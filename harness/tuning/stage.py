@@ -1,7 +1,8 @@
 """Measure one component's cases on many inputs; runs in a child process.
 
-The reference of an input is recorded once, into a scratch folder, and every case is
-held against it there: only extents come back.
+The reference of an input is recorded once, and every case is held against it there:
+only extents come back. That of outputs alone is small, and kept for other processes of
+the same component; layers make room for the next input's.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Self
+from urllib.parse import quote
 
 import numpy as np
 
@@ -99,7 +101,7 @@ class _Bench:
 
     @cached_property
     def _scratch(self) -> Path:
-        return Path(self._stack.enter_context(TemporaryDirectory()))
+        return Path(self._stack.enter_context(TemporaryDirectory(dir=self.plan.kept)))
 
     def measure(self) -> None:
         """Go through outputs, then where they are worst, layers and circumstances."""
@@ -170,7 +172,10 @@ class _Bench:
         return _Drawn(sample=sample, feeds=feeds, trace=trace)
 
     def _recorded(self, sample: Sample, feeds: Arrays, *, layers: bool) -> Trace:
-        """Record a sample's reference in place of the last one's."""
+        """Return a sample's reference: with layers, in place of the last one's."""
+        kept = self.plan.kept / quote(sample.id, safe="")
+        if not layers and kept.is_dir():
+            return open_trace(kept)
         group = self.plan.groups[baked(sample.shapes, self.plan.export)]
         exported = self._work.exported(group)
         for old in self._scratch.iterdir():
@@ -186,7 +191,12 @@ class _Bench:
             wanted={p.name for p in wanted_values(exported.probes).values()},
             twice=False,  # the suite's own samples have shown that it is not random
         )
-        return open_trace(self._scratch)
+        if layers:
+            return open_trace(self._scratch)
+        # Only what is whole has the name that is looked for.
+        self._scratch.rename(kept)
+        self._scratch.mkdir()
+        return open_trace(kept)
 
     def _layers(self, wide: Sequence[Candidate]) -> None:
         """Compare layers where the suite does, on some draws and on the worst."""

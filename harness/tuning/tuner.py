@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import cast
 
 from harness import export_files, stages
@@ -77,15 +79,16 @@ def tune(
     failed: list[str] = []
     try:
         for together in _by_component(cases, failed):
-            try:
-                plan = _plan(makers, policy, together, effort)
-            except StageError as error:
-                failed.append(str(error))
-                continue
-            for part in _parts(plan):
-                found.setdefault(plan.component.name, []).extend(
-                    _measured(workshop, part, failed)
-                )
+            with TemporaryDirectory(prefix="parity-tune-") as kept:
+                try:
+                    plan = _plan(makers, policy, together, effort, Path(kept))
+                except StageError as error:
+                    failed.append(str(error))
+                    continue
+                for part in _parts(plan):
+                    found.setdefault(plan.component.name, []).extend(
+                        _measured(workshop, part, failed)
+                    )
     finally:
         workshop.close()
         store.sweep()
@@ -107,7 +110,7 @@ def _by_component(cases: Sequence[Case], failed: list[str]) -> Iterator[list[Cas
 
 
 def _plan(
-    makers: Makers, policy: Policy, cases: Sequence[Case], effort: Effort
+    makers: Makers, policy: Policy, cases: Sequence[Case], effort: Effort, kept: Path
 ) -> Plan:
     """Make every file that the cases need, and say what is to be measured."""
     first = cases[0]
@@ -159,6 +162,7 @@ def _plan(
         candidates=tuple(candidates),
         effort=effort,
         need_bytes=_need(makers, first, "torch", candidates[0].files),
+        kept=kept,
     )
 
 

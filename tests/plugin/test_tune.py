@@ -2,9 +2,17 @@
 
 import json
 import shutil
+from dataclasses import replace
 
 import pytest
 
+from harness.makers import Makers
+from harness.policy import Policy
+from harness.store import Store
+from harness.suite import load_suite
+from harness.tuning import stage, tuner
+from harness.tuning.plan import Effort
+from harness.workshop import Workshop
 from tests.plugin.project import write_project
 
 TUNE = ("--samples", "20", "--search", "4", "--layers", "20")
@@ -41,6 +49,37 @@ def test_every_case_is_measured_on_the_inputs_that_were_asked_for(tuned):
         assert len(case["layers"]) >= 21
         assert {noise["kind"] for noise in case["noise"]} >= {"repeat", "threads 1"}
         assert len(case["trade"]["atol"]) == len(case["trade"]["rtol"])
+
+
+def test_a_second_process_finds_what_pytorch_made_of_outputs(
+    tuned, store, tmp_path, monkeypatch
+):
+    """Builds that do not fit into memory together are held against one reference."""
+    suite = load_suite(tuned[0].path)
+    cases = [case for case in suite.cases if case.backend == "mnn"]
+    effort = Effort(samples=6, searched=2, layers=2)
+    record, recorded = stage.record_reference, []
+
+    def counting(*args, layers, **kwargs):
+        recorded.append(layers)
+        return record(*args, layers=layers, **kwargs)
+
+    monkeypatch.setattr(stage, "record_reference", counting)
+    workshop = Workshop(timeout_s=100)
+    try:
+        makers = Makers(Store(root=store), workshop, None)
+        policy = Policy.load(suite.tolerances_path)
+        plan = tuner._plan(makers, policy, cases, effort, tmp_path)
+    finally:
+        workshop.close()
+    first, second = (
+        stage.measure_component(replace(plan, candidates=(candidate,)))
+        for candidate in plan.candidates
+    )
+
+    assert len(first.tried) == len(second.tried) >= 7
+    assert 6 <= recorded.count(False) <= 6 + 2 * effort.searched
+    assert recorded.count(True) >= 2
 
 
 def test_what_would_change_is_shown_and_nothing_is_written(tuned):

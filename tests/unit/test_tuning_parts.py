@@ -39,6 +39,7 @@ def plan():
         candidates=candidates,
         effort=Effort(),
         need_bytes=10,
+        kept=Path(),
     )
 
 
