@@ -19,7 +19,7 @@ from harness.deployed import Reading
 from harness.digest import digest_file, digest_tree, digest_value
 from harness.e2e.plan import Pipeline
 from harness.entry import Entry
-from harness.excerpt import Spot
+from harness.explaining.excerpt import Spot
 from harness.spec import (
     Component,
     Device,
@@ -29,7 +29,7 @@ from harness.spec import (
     Taken,
     Variant,
 )
-from harness.taken_files import weight_files
+from harness.taken.files import weight_files
 
 _CHECKPOINT_SUFFIXES = (".json", ".safetensors", ".txt", ".model")
 _EXPORT_TOOLS = ("torch", "onnx", "onnxscript", "onnx-ir", "diffusers", "transformers")
@@ -50,7 +50,8 @@ _DRAWING_CODE = (
     *("e2e/noise", "e2e/schedule", "e2e/hints"),
 )
 _TAKING_CODE = (
-    *("names", "lineup", "taken", "taken_mnn", "given_stage", "graph_probes"),
+    *("names", "taken/lineup", "taken/onnx", "taken/mnn", "taken/alone"),
+    "taken/probes",
 )
 _REFERENCE_CODE = (*_EXPORT_CODE, "reference", "trace")
 
@@ -142,7 +143,7 @@ def mnn_key(component: Component) -> dict[str, object]:
         "names": dict(taken.names),
         "inputs": [asdict(spec) for spec in component.inputs],
         "outputs": [asdict(spec) for spec in component.outputs],
-        "code": code_digest(("taken_mnn", "names")),
+        "code": code_digest(("taken/mnn", "names")),
         "tools": versions(("MNN",)),
     }
 
@@ -177,7 +178,7 @@ def excerpt_key(graph: Entry, reading: Reading, spot: Spot) -> dict[str, object]
         "inputs": contents(reading.inputs),
         "reference": contents(reading.reference),
         "spot": asdict(spot),
-        "code": code_digest(("excerpt", "excerpt_stage")),
+        "code": code_digest(("explaining/excerpt", "explaining/excerpt_stage")),
     }
 
 

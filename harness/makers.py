@@ -17,7 +17,7 @@ from harness.digest import digest_value
 from harness.e2e.plan import Pipeline
 from harness.entry import Entry
 from harness.errors import StageError
-from harness.excerpt import Spot
+from harness.explaining.excerpt import Spot
 from harness.forecast import extent_of, need_of, stored_weights
 from harness.groups import Group, sample_groups, smallest
 from harness.job import JobResult

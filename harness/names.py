@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from harness.errors import SuiteError
-from harness.onnx_header import Port
+from harness.files.onnx_header import Port
 from harness.spec import DTYPES, Component, TensorSpec
 
 FILE = "names.json"

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import SuiteError
-from harness.init import write_suite
+from harness.init.checkpoint import write_suite
 from harness.suite import Suite, load_suite
 
 CHECKPOINT = "checkpoint"

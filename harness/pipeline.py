@@ -22,7 +22,7 @@ from harness.deployed import Deployed, Reading
 from harness.e2e.plan import Chain, ChainRun, Seated
 from harness.entry import Entry
 from harness.errors import ParityError, StageError
-from harness.excerpt import Excerpt, Spot, excerpt_of
+from harness.explaining.excerpt import Excerpt, Spot, excerpt_of
 from harness.groups import sample_groups, samples_of
 from harness.makers import Makers, export_id
 from harness.outcome import Outcome

@@ -8,7 +8,7 @@ from typing import Final
 from harness.components.lora import read_lora
 from harness.hub import installed, snapshot
 from harness.spec import Source
-from harness.taken_tables import are_given
+from harness.taken.tables import are_given
 from harness.toml_file import Table
 
 NAMED: Final = ("checkpoint", "hub", "package")

@@ -12,17 +12,22 @@ from typing import Any
 from harness.deployed import Deployed, Reading
 from harness.e2e.plan import ChainRun, Pipeline
 from harness.entry import Entry
-from harness.excerpt import Spot
+from harness.explaining.excerpt import Spot
 from harness.groups import Group
 from harness.report.record import Row
 from harness.spec import Component, Device, ExportSettings, Variant
 
 PRELOAD = {
     "torch": ("diffusers", "transformers", "harness.torch_stage", "harness.warm"),
-    "convert-mnn": ("MNN", "onnx", "harness.deploy_stage", "harness.excerpt_stage"),
+    "convert-mnn": (
+        "MNN",
+        "onnx",
+        "harness.deploy_stage",
+        "harness.explaining.excerpt_stage",
+    ),
     "convert-onnxruntime": (
         "harness.deploy_stage",
-        "harness.excerpt_stage",
+        "harness.explaining.excerpt_stage",
         "harness.transform",
     ),
     "onnxruntime": (
@@ -58,9 +63,9 @@ def prepare_given(
     device: Device,
 ) -> dict[str, float]:
     """Draw, take and record for a file that is its own reference (`onnxruntime`)."""
-    from harness import given_stage
+    from harness.taken import alone
 
-    return given_stage.prepare_given(root, component, settings, groups, device)
+    return alone.prepare_given(root, component, settings, groups, device)
 
 
 def weigh(component: Component) -> int:
@@ -85,9 +90,9 @@ def deploy(
 
 def take_mnn(root: Path, component: Component) -> None:
     """Take an ``.mnn`` file that others converted (`convert-mnn`)."""
-    from harness import taken_mnn
+    from harness.taken import mnn
 
-    taken_mnn.take_mnn(root, component)
+    mnn.take_mnn(root, component)
 
 
 def cut_excerpt(
@@ -98,7 +103,7 @@ def cut_excerpt(
     spot: Spot,
 ) -> None:
     """Cut one value's part out of an exported graph (`convert-*`)."""
-    from harness import excerpt_stage
+    from harness.explaining import excerpt_stage
 
     excerpt_stage.cut_excerpt(root, component, graph, reading, spot)
 

@@ -52,7 +52,7 @@ from harness.matrix import (
 from harness.sizes import with_more_sizes
 from harness.source_table import NAMED, names_checkpoint, read_source
 from harness.spec import GIVEN, Case, Component, ExportSettings, Source
-from harness.taken_tables import (
+from harness.taken.tables import (
     TAKEN_KEYS,
     as_taken,
     read_taken,

@@ -26,13 +26,13 @@ from harness.groups import Group, smallest
 from harness.inputs import draw
 from harness.isolate import report_progress
 from harness.keys import asked_key, inputs_key, mnn_key, onnx_key, reference_key
-from harness.lineup import Network
 from harness.outcome import Outcome
 from harness.reference import check_mode, record_reference, run_of
 from harness.refusal import refuse_adapters
 from harness.spec import Component, Device, ExportSettings, Sample
 from harness.store import Store
-from harness.taken import line_up_mnn, take_onnx
+from harness.taken.lineup import Network
+from harness.taken.onnx import line_up_mnn, take_onnx
 from harness.trace import load_inputs, save_inputs
 
 

@@ -19,7 +19,7 @@ from harness.backends import Ran, Spent, check_feeds
 from harness.backends.words import HINTS
 from harness.cuts import grouped
 from harness.errors import StageError
-from harness.mnn_file import operators, values_made
+from harness.files.mnn import operators, values_made
 from harness.outcome import Outcome
 from harness.spec import Device
 

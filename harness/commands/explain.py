@@ -28,8 +28,8 @@ def explain(
     *, case: str, suite: Path, store: str, tier: str, changes: tuple[str, ...]
 ) -> int:
     """Say where CASE parts and why, and which knob mends it, by turning each."""
-    from harness.explain import explain as find
-    from harness.explained import explanation_lines
+    from harness.explaining.explain import explain as find
+    from harness.explaining.screen import explanation_lines
     from harness.pipeline import Engine
     from harness.runner import open_store
 
@@ -65,10 +65,10 @@ def repro(  # one option each
     out: Path | None,
 ) -> int:
     """Write a folder that shows CASE's divergence with numpy and one runtime."""
+    from harness.explaining.repro import write_repro
     from harness.pipeline import Engine
     from harness.report.record import LAYERS
     from harness.report.text import count, in_floors
-    from harness.repro import write_repro
     from harness.runner import open_store
 
     loaded, one, judge = _chosen(case, suite, tier, changes)

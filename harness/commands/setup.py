@@ -37,7 +37,7 @@ def init(checkpoint: Path, into: Path, *, force: bool) -> int:
 
     A diffusers folder, a text model of transformers, or ONNX files of others.
     """
-    from harness.init import write_suite
+    from harness.init.checkpoint import write_suite
 
     for path in write_suite(checkpoint, into, force=force):
         click.echo(f"wrote {path}")

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from harness.components.checkpoint import option
 from harness.errors import SuiteError
-from harness.lookups import rows_looked_up
-from harness.onnx_header import Port, read_header
+from harness.files.lookups import rows_looked_up
+from harness.files.onnx_header import Port, read_header
 from harness.spec import Component, Source, TensorSpec
 
 if TYPE_CHECKING:

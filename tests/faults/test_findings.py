@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from harness.explain import explain
+from harness.explaining.explain import explain
 from harness.pipeline import Engine
 from harness.probes import load_probes
 from harness.ranges import scan

@@ -1,4 +1,4 @@
-"""`harness.init`: what it writes loads, and it never writes by halves."""
+"""`harness.init.checkpoint`: what it writes loads, and it never writes by halves."""
 
 import ast
 import json
@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from harness.errors import SuiteError
-from harness.init import write_suite
-from harness.init_tolerances import TIERS
+from harness.init.checkpoint import write_suite
+from harness.init.tolerances import TIERS
 from harness.matrix import VARIANTS
 from harness.policy import Policy
 from harness.suite import load_suite

@@ -8,7 +8,7 @@ import tomllib
 import pytest
 import tomlkit
 
-from harness.knobs import knobs_of, together, toml_of
+from harness.explaining.knobs import knobs_of, together, toml_of
 from harness.suite import load_suite
 from tests.unit.nets import DIGITS
 

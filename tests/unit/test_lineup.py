@@ -1,4 +1,4 @@
-"""`harness.lineup`: which of a foreign file's values is which of PyTorch's."""
+"""`harness.taken.lineup`: which of a foreign file's values is which of PyTorch's."""
 
 import warnings
 
@@ -7,7 +7,9 @@ import pytest
 import torch
 from torch import nn
 
-from harness.lineup import (
+from harness.probes import Kind
+from harness.spec import Component, ExportSettings, Source, TensorSpec
+from harness.taken.lineup import (
     NAMES,
     OUTPUTS,
     SCOPES,
@@ -16,9 +18,7 @@ from harness.lineup import (
     line_up,
     paths_of_scopes,
 )
-from harness.probes import Kind
-from harness.spec import Component, ExportSettings, Source, TensorSpec
-from harness.taken_mnn import contracted
+from harness.taken.mnn import contracted
 from tests.plugin import others
 from tests.unit.nets import DIGITS
 

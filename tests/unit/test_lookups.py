@@ -1,4 +1,4 @@
-"""`harness.lookups`: the rows that an exported file's inputs look up."""
+"""`harness.files.lookups`: the rows that an exported file's inputs look up."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import onnx
 import pytest
 
 from harness.errors import SuiteError
-from harness.lookups import rows_looked_up
+from harness.files.lookups import rows_looked_up
 
 EXPORTED = Path(__file__).parents[2] / "fixtures" / "exported"
 NET = """

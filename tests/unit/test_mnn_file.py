@@ -1,4 +1,4 @@
-"""`harness.mnn_file`: what MNN fused is known by the file's own names."""
+"""`harness.files.mnn`: what MNN fused is known by the file's own names."""
 
 import json
 import subprocess
@@ -11,7 +11,7 @@ from onnx.reference import ReferenceEvaluator
 
 from harness.align import source_value
 from harness.convert import convert_mnn
-from harness.mnn_file import Operator, operators, values_made
+from harness.files.mnn import Operator, operators, values_made
 from harness.spec import Component, Device, Source, TensorSpec
 
 IMAGE = ("batch", 4, 6, 6)

@@ -7,8 +7,8 @@ import pytest
 
 from harness.errors import StageError, SuiteError
 from harness.feeds import fed, read
+from harness.files.onnx_header import Port
 from harness.names import Names, match
-from harness.onnx_header import Port
 from harness.outcome import Outcome
 from harness.spec import Component, Source, Taken, TensorSpec
 

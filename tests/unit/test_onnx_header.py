@@ -1,4 +1,4 @@
-"""`harness.onnx_header`: what a file takes and gives, read without onnx."""
+"""`harness.files.onnx_header`: what a file takes and gives, read without onnx."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ import onnx
 import pytest
 
 from harness.errors import SuiteError
-from harness.onnx_header import DTYPES, read_header
+from harness.files.onnx_header import DTYPES, read_header
 
 EXPORTED = Path(__file__).parents[2] / "fixtures" / "exported"
 FILES = sorted(EXPORTED.rglob("*.onnx"))

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from harness.errors import SuiteError
-from harness.init import write_suite
+from harness.init.checkpoint import write_suite
 from harness.inputs import draw
 from harness.spec import VARIED
 from harness.suite import load_suite

@@ -16,13 +16,13 @@ import onnx
 from harness.convert import MODEL
 from harness.errors import StageError, SuiteError
 from harness.export_files import GRAPH
+from harness.files.onnx_header import Port
 from harness.keys import mnn_key
 from harness.names import Names, match
-from harness.onnx_header import Port
 from harness.outcome import Outcome
 from harness.spec import Component
 from harness.store import Store
-from harness.taken_files import bring
+from harness.taken.files import bring
 
 _DATA, _CONSTANT = "Input", "Const"
 _LAYOUT = "___tr4"

@@ -22,14 +22,14 @@ from harness.e2e.inpaint_tables import is_fed
 from harness.e2e.plan import FAMILIES, family_of
 from harness.e2e.tables import vae_factor
 from harness.errors import SuiteError
-from harness.init_files import (
+from harness.init.files import (
     files_of_others,
     mnn_alone,
     suite_of_files,
     tolerances_of_files,
 )
-from harness.init_text import WEIGHTS, noted, path_from
-from harness.init_tolerances import tolerances_text
+from harness.init.text import WEIGHTS, noted, path_from
+from harness.init.tolerances import tolerances_text
 from harness.matrix import VARIANTS, symbols_of
 from harness.spec import PROFILES, Source
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from harness.components import describe
 from harness.errors import SuiteError
-from harness.init_text import WEIGHTS, noted, path_from
+from harness.init.text import WEIGHTS, noted, path_from
 from harness.matrix import symbols_of
 from harness.spec import GIVEN, Component, Source
 

@@ -14,12 +14,12 @@ import onnx
 from harness.errors import StageError
 from harness.export import Exported
 from harness.export_files import GRAPH, MODEL, PROBES
-from harness.lineup import Network, line_up
+from harness.files.onnx_header import read_header
 from harness.names import Names, match
-from harness.onnx_header import read_header
 from harness.outcome import Outcome
 from harness.probes import save_probes
-from harness.taken_files import bring
+from harness.taken.files import bring
+from harness.taken.lineup import Network, line_up
 
 
 def take_onnx(path: Path, network: Network, folder: Path) -> Exported:

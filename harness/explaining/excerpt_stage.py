@@ -16,7 +16,7 @@ from harness.cuts import nearest
 from harness.deployed import Reading
 from harness.entry import Entry
 from harness.errors import StageError
-from harness.excerpt import Spot, known_values
+from harness.explaining.excerpt import Spot, known_values
 from harness.export_files import MODEL, PROBES, PROTO_LIMIT_BYTES, WEIGHTS
 from harness.feeds import fed
 from harness.isolate import report_progress

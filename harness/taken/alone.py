@@ -22,18 +22,18 @@ from harness.backends.onnxruntime import OPTIMISATION, open_session
 from harness.entry import Entry
 from harness.errors import StageError
 from harness.export_files import MODEL, PROBES
-from harness.graph_probes import probes_of_file
+from harness.files.onnx_header import read_header
 from harness.groups import Group, smallest
 from harness.inputs import draw
 from harness.isolate import report_progress
 from harness.keys import asked_key, inputs_key, onnx_key, reference_key
 from harness.names import ITSELF, match
-from harness.onnx_header import read_header
 from harness.outcome import Outcome
 from harness.probes import load_probes, save_probes
 from harness.spec import Component, Device, ExportSettings, Sample
 from harness.store import Store
-from harness.taken_files import bring
+from harness.taken.files import bring
+from harness.taken.probes import probes_of_file
 from harness.trace import OUTPUT, TraceWriter, load_inputs, save_inputs
 
 _EXPECTED_BYTES = 2**20

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from harness.onnx_header import (
+from harness.files.onnx_header import (
     GRAPH,
     INITIALIZER,
     TENSOR_NAME,
@@ -19,7 +19,7 @@ from harness.onnx_header import (
     no_onnx,
     read_header,
 )
-from harness.protobuf import fields, text_of
+from harness.files.protobuf import fields, text_of
 
 _NODE, _NODE_INPUT, _NODE_OUTPUT, _NODE_OPERATOR = 1, 1, 2, 4
 _TENSOR_SIZE = 1

@@ -14,12 +14,12 @@ from tempfile import TemporaryDirectory
 from typing import Any, cast
 
 from harness import export_files
-from harness.around import Around, smallest_excerpt
 from harness.backends.words import HINTS
 from harness.convert import FLAGS
 from harness.convert import MODEL as MNN_MODEL
 from harness.errors import SuiteError
-from harness.excerpt import Spot
+from harness.explaining.around import Around, smallest_excerpt
+from harness.explaining.excerpt import Spot
 from harness.pipeline import Engine
 from harness.report.record import LAYERS, OUTPUTS, CaseRecord
 from harness.report.text import in_floors, operator

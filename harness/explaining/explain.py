@@ -13,10 +13,10 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from harness.around import smallest_excerpt
 from harness.errors import ParityError, SuiteError
-from harness.excerpt import Excerpt, Spot
-from harness.knobs import Knob, again, knobs_of, together
+from harness.explaining.around import smallest_excerpt
+from harness.explaining.excerpt import Excerpt, Spot
+from harness.explaining.knobs import Knob, again, knobs_of, together
 from harness.outcome import Outcome
 from harness.pipeline import Engine
 from harness.report.judged import CaseVerdict, JudgedRow

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from harness.explain import MOVED, Explanation, Trial, moved, unmoved
-from harness.knobs import toml_of
+from harness.explaining.explain import MOVED, Explanation, Trial, moved, unmoved
+from harness.explaining.knobs import toml_of
 from harness.report.text import Line, count, few, in_floors, operator, wrapped
 
 _COLUMN = 11

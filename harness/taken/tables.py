@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Final
 
 from harness.errors import SuiteError
+from harness.files.onnx_header import read_header
 from harness.matrix import Binding, Planned
 from harness.names import Names, match
-from harness.onnx_header import read_header
 from harness.spec import (
     GIVEN,
     Component,
@@ -29,7 +29,7 @@ from harness.spec import (
     Variant,
     symbol_of,
 )
-from harness.taken_files import weight_files
+from harness.taken.files import weight_files
 from harness.toml_file import Table
 
 TAKEN_KEYS: Final = ("onnx", "mnn", "names")

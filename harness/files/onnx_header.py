@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from harness.errors import SuiteError
-from harness.protobuf import fields, text_of
+from harness.files.protobuf import fields, text_of
 
 DTYPES = {
     1: "float32",

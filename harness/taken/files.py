@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 from harness.errors import SuiteError
-from harness.onnx_header import read_header
+from harness.files.onnx_header import read_header
 
 _MNN_WEIGHT = ".weight"
 _FICLONE = 0x40049409

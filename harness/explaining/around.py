@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from harness.excerpt import Excerpt, Spot
+from harness.explaining.excerpt import Excerpt, Spot
 from harness.report.record import LAYERS, CaseRecord
 
 if TYPE_CHECKING:

@@ -1,0 +1,7 @@
+"""What `parity init` writes: a first suite, for people to edit.
+
+checkpoint    of a folder of diffusers or transformers
+files         of a folder of ONNX files, which are their own reference
+tolerances    the tiers to begin with
+text          what the files that are written have in common
+"""
