@@ -234,6 +234,19 @@ def test_an_mnn_file_alone_asks_for_mnn(files):
     assert (told.code, told.has("no [backend.mnn] to run it")) == (2, True)
 
 
+def test_an_mnn_files_operators_are_blamed_one_by_one(files, store):
+    bounds = '[mnn.given]\noutputs = "relaxed"\nlayers = "relaxed"\n'
+    half = component("unet", "half.mnn", RENAMED, kind="mnn")
+    project = suite(files, half, bounds=bounds)
+    told = project.parity(
+        *("explain", "unet/mnn/given", "--tier", "strict", "--store", str(store))
+    )
+    assert told.code == 0, told.text
+    assert told.has("parts from PyTorch at time_embedding.linear_1")
+    assert told.has("places: time_embedding.linear_2, conv_in"), "each by itself"
+    assert told.has("nobody gave the ONNX file that it was converted from")
+
+
 def test_a_truncated_mnn_file_is_a_finding(files, store):
     (files / "cut.mnn").write_bytes((files / "half.mnn").read_bytes()[:5000])
     _, _, bounds = BOUNDS.rpartition("\n\n")
