@@ -235,7 +235,8 @@ class _Tries:
     def leg(self) -> str:
         """Run the exported graph in the other runtime, in full precision."""
         case = self._case
-        if case.component.taken and case.component.taken.mnn:
+        taken = case.component.taken
+        if taken and taken.mnn and not taken.onnx:
             return "not known: nobody gave the ONNX file that it was converted from"
         other = next(name for name in BACKENDS if name != case.backend)
         plain = replace(case.variant, backend=other, kind="fp32", name="fp32", flags=())
