@@ -70,6 +70,39 @@ def keep(
     return folder, why
 
 
+def keep_where(
+    suite: Suite, runs: Path, name: str, found: Sequence[dict[str, Any]]
+) -> tuple[Path | None, str]:
+    """Write where time goes into a run of the same suite on the same machine.
+
+    Args:
+        suite: Whose cases were watched.
+        runs: Folder of reports.
+        name: Of the run to add to; empty for the newest, if it fits.
+        found: Of each case.
+
+    Returns:
+        The folder, or why no run's report has it now.
+
+    Raises:
+        SuiteError: The named run is of another suite or machine, or cannot be written.
+
+    """
+    report, why = _fitting(suite, runs, name)
+    if report is None:
+        return None, why
+    data = read_report(report)
+    new = {one["case"] for one in found}
+    kept = [one for one in data.get("where", ()) if one["case"] not in new]
+    data["where"] = [*kept, *found]
+    try:
+        _write(report, data)
+    except OSError as error:
+        msg = f"{report} cannot be written to ({error.strerror})."
+        raise SuiteError(msg) from error
+    return report.parent, ""
+
+
 def merged(there: Sequence[Any], timings: Sequence[Timing]) -> list[dict[str, Any]]:
     """Return a report's benchmarks with new ones in the place of their like."""
     new = list(benchmarks(timings))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from harness.align import source_value, wanted_values
 from harness.backends import Spent
@@ -100,22 +101,46 @@ def _shortened(module: str, depth: int) -> str:
     return ".".join(parts[:depth])
 
 
-def where_lines(case: str, clocked: Clocked, probes: Iterable[Probe]) -> Iterator[Line]:
-    """Yield a case's modules, the slowest first."""
+def found_where(case: str, clocked: Clocked, probes: Iterable[Probe]) -> dict[str, Any]:
+    """Return where a case's time goes, as a run's report keeps it."""
     places, guessed = rolled_up(clocked.spent, probes)
-    total = sum(place.took_s for place in places)
+    return {
+        "case": case,
+        "whole_ms": _short(clocked.whole_s * 1e3),
+        "guessed": _short(guessed),
+        "places": [
+            {
+                "module": place.module,
+                "ms": _short(place.took_s * 1e3),
+                "operators": place.count,
+                "kinds": list(place.ops),
+            }
+            for place in places
+        ],
+    }
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.6g}")
+
+
+def where_lines(found: Mapping[str, Any]) -> Iterator[Line]:
+    """Yield a case's modules, the slowest first."""
+    places = found["places"]
+    total = sum(place["ms"] for place in places)
+    operators = sum(place["operators"] for place in places)
     yield Line(text="")
     yield Line(
-        text=f"{case}: {count(len(clocked.spent), 'operator')}, "
-        f"{total * 1e3:.3g} ms in them, {clocked.whole_s * 1e3:.3g} ms unwatched"
+        text=f"{found['case']}: {count(operators, 'operator')}, "
+        f"{total:.3g} ms in them, {found['whole_ms']:.3g} ms unwatched"
     )
     yield Line(text=f"{'ms':>9} {'share':>6} {'ops':>4}   module", tone="quiet")
     for place in places:
-        share = place.took_s / total if total else 0.0
+        share = place["ms"] / total if total else 0.0
         yield Line(
-            text=f"{place.took_s * 1e3:>9.3g} {share:>6.1%} {place.count:>4}   "
-            f"{place.module}  {few(place.ops, 3)}"
+            text=f"{place['ms']:>9.3g} {share:>6.1%} {place['operators']:>4}   "
+            f"{place['module']}  {few(place['kinds'], 3)}"
         )
-    if guessed:
-        text = f"{guessed:.1%} in operators of the runtime's own, counted with the next"
-        yield Line(text=f"     {text}", tone="quiet")
+    if found["guessed"]:
+        text = "in operators of the runtime's own, counted with the next"
+        yield Line(text=f"     {found['guessed']:.1%} {text}", tone="quiet")

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -87,7 +87,9 @@ def bench(  # one option each
     ):
         print_lines(machine_lines(near(loaded.path)))
         if where:
-            return _where(running, _components(loaded, cases), plan)
+            found = _where(running, _components(loaded, cases), plan)
+            _keep_where(loaded, runs, name, found)
+            return 0
         print_lines(plan_lines(plan))
         if against:
             return _against(running.times, pairs, plan)
@@ -166,13 +168,15 @@ def _against(
     return code
 
 
-def _where(running: Bench, chosen: list[Case], plan: Plan) -> int:
-    """Print where each case's time goes."""
-    from harness.benching.where import where_lines
+def _where(running: Bench, chosen: list[Case], plan: Plan) -> list[dict[str, Any]]:
+    """Print where each case's time goes, and return it."""
+    from harness.benching.where import found_where, where_lines
 
+    found = []
     for case in chosen:
-        print_lines(where_lines(case.id, *running.where(case, plan)))
-    return 0
+        found.append(found_where(case.id, *running.where(case, plan)))
+        print_lines(where_lines(found[-1]))
+    return found
 
 
 def _pairs(
@@ -227,6 +231,18 @@ def _keep(
     else:
         click.echo(f"added the times to run {folder.name}: `parity gate` reads them")
         click.echo(f"next  parity report {folder.name}, for its page")
+
+
+def _keep_where(
+    suite: Suite, runs: str, name: str, found: list[dict[str, Any]]
+) -> None:
+    from harness.benching.record import keep_where
+
+    folder, why = keep_where(suite, Path(runs).expanduser(), name, found)
+    if folder is None:
+        click.echo(f"\nno run of this suite on this machine to add to: {why}")
+    else:
+        click.echo(f"\nnext  parity report {folder.name}, for its page")
 
 
 def _counts(timing: Timing) -> bool:

@@ -3,11 +3,14 @@
 import csv
 import json
 import sys
+from pathlib import Path
 
+import jsonschema
 import pytest
 
 from tests.plugin.project import CASES
 
+SCHEMA = Path(__file__).parents[2] / "docs" / "report.schema.json"
 PYTEST = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider")
 BENCH = """\
 from pathlib import Path
@@ -179,6 +182,23 @@ def test_the_time_of_a_file_is_shared_out_to_the_models_own_modules(project, cas
     assert ended.has("decoder.up_blocks")
     assert ended.has("decoder.mid_block")
     assert ended.has("ms unwatched")
+
+
+def test_where_time_goes_is_added_to_the_run_and_drawn_on_its_page(project):
+    ran = project.parity("run", CASES[1])
+    project.parity("bench", CASES[1], "--where")
+    ended = project.parity("bench", CASES[1], "--where")
+    drawn = project.parity("report", "last")
+
+    assert (ran.code, ended.code, drawn.code) == (0, 0, 0), ended.text + drawn.text
+    assert ended.has("next parity report 2")
+    (found,) = project.report["where"]
+    assert found["case"] == CASES[1]
+    assert sum(place["ms"] for place in found["places"]) > 0
+    page = project.reports[0].with_name("report.html").read_text(encoding="utf-8")
+    assert "vae_decoder: where the time goes" in page
+    schema = json.loads(SCHEMA.read_text(encoding="utf-8"))
+    jsonschema.validate(project.report, schema)
 
 
 def test_a_pipeline_is_timed_when_it_is_named(drawing):

@@ -24,6 +24,7 @@ from harness.report.html.pipeline import PipelinePart, pipelines
 from harness.report.html.since import Since
 from harness.report.html.speed import speeds
 from harness.report.html.table import Table
+from harness.report.html.where import wheres
 
 Part = TypeVar("Part")
 
@@ -32,6 +33,7 @@ SECTIONS: tuple[Callable[[Found], Iterable[Section]], ...] = (
     components,
     pipelines,
     speeds,
+    wheres,
     coverage,
     environment,
 )
