@@ -38,8 +38,9 @@ from harness.signatures import beyond_noise, signature
 from harness.spec import Component, Device
 from harness.trace import OUTPUT, Trace, load_inputs, open_trace
 
-DESCRIBED = 32
-"""Values of a sample whose error is put into words."""
+DESCRIBED, LOOKED_AT = 32, 2**25
+"""Values of a sample whose error is put into words, and elements after which no more
+are: every rule goes over all of them."""
 
 STALE = "the same answer as to an earlier sample: a buffer that was not written again"
 
@@ -149,9 +150,24 @@ def check_artifact(artifact: Entry) -> None:
 
 
 class Watcher:
-    """Holds each value against the reference's while the runtime still has it."""
+    """Holds each value against the reference's while the runtime still has it.
 
-    def __init__(self, sample: str, trace: Trace, probes: Sequence[Probe]) -> None:
+    Args:
+        sample: That the runtime was given.
+        trace: What the reference made of it.
+        probes: Which of its values the exported graph makes.
+        described: Values at most whose error is put into words.
+
+    """
+
+    def __init__(
+        self,
+        sample: str,
+        trace: Trace,
+        probes: Sequence[Probe],
+        *,
+        described: int = DESCRIBED,
+    ) -> None:
         self._sample = sample
         self._trace = trace
         self._wanted = {
@@ -160,7 +176,8 @@ class Watcher:
             if probe.name in self._trace
         }
         self._seen: dict[str, tuple[Probe, Comparison, str]] = {}
-        self._described = 0
+        self._to_describe = described
+        self._looked_at = 0
         self.sizes = {
             value: self._trace[probe.name].nbytes
             for value, probe in self._wanted.items()
@@ -203,9 +220,12 @@ class Watcher:
         probe: Probe,
     ) -> str:
         """Describe an error far beyond noise; of many, the first."""
-        if self._described == DESCRIBED or not beyond_noise(found):
+        if not self._to_describe or self._looked_at >= LOOKED_AT:
             return ""
-        self._described += 1
+        if not beyond_noise(found):
+            return ""
+        self._to_describe -= 1
+        self._looked_at += expected.size
         near = {p: self._trace[p] for p in probe.parents if p in self._trace}
         return signature(expected, actual, found.floor_rms, probe.op, near)
 

@@ -216,8 +216,10 @@ class _Bench:
                 wanted[name] = tuple(candidates)
         for tally in self.tallies.values():
             # What is worst for one build is near that for its kin, in layers at least.
-            sample = self.tried[tally.worst].sample
-            wanted[sample.id] = self._asked(sample)
+            tried = self.tried[tally.worst]
+            if tried.why == "suite" and not tried.sample.layers:
+                continue  # too large to watch, as the suite says
+            wanted[tried.sample.id] = self._asked(tried.sample)
         for done, (name, candidates) in enumerate(wanted.items(), start=1):
             self._say(f"layers of {name}, {done} of {len(wanted)}")
             drawn = self._drawn(self.tried[name].sample, layers=True)
@@ -231,7 +233,7 @@ class _Bench:
         probes: tuple[Probe, ...] = load_probes(file.probes)
         if file.graph not in self._readers:
             self._readers[file.graph] = read_into(file.graph)
-        watcher = Watcher(drawn.sample.id, drawn.trace, probes)
+        watcher = Watcher(drawn.sample.id, drawn.trace, probes, described=0)
         session = self._session(candidate, drawn.sample)
         made = session.watch(drawn.feeds, watcher.sizes, watcher.on_value)
         tally = self.tallies[candidate.case]
