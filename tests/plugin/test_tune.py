@@ -51,13 +51,23 @@ def test_every_case_is_measured_on_the_inputs_that_were_asked_for(tuned):
         assert len(case["trade"]["atol"]) == len(case["trade"]["rtol"])
 
 
+def plan_of(project, store, effort, kept):
+    """What one process is told that measures a project's cases in MNN."""
+    suite = load_suite(project.path)
+    cases = [case for case in suite.cases if case.backend == "mnn"]
+    workshop = Workshop(timeout_s=100)
+    try:
+        makers = Makers(Store(root=store), workshop, None)
+        policy = Policy.load(suite.tolerances_path)
+        return tuner._plan(makers, policy, cases, effort, kept)
+    finally:
+        workshop.close()
+
+
 def test_a_second_process_finds_what_pytorch_made_of_outputs(
     tuned, store, tmp_path, monkeypatch
 ):
     """Builds that do not fit into memory together are held against one reference."""
-    suite = load_suite(tuned[0].path)
-    cases = [case for case in suite.cases if case.backend == "mnn"]
-    effort = Effort(samples=6, searched=2, layers=2)
     record, recorded = stage.record_reference, []
 
     def counting(*args, layers, **kwargs):
@@ -65,13 +75,8 @@ def test_a_second_process_finds_what_pytorch_made_of_outputs(
         return record(*args, layers=layers, **kwargs)
 
     monkeypatch.setattr(stage, "record_reference", counting)
-    workshop = Workshop(timeout_s=100)
-    try:
-        makers = Makers(Store(root=store), workshop, None)
-        policy = Policy.load(suite.tolerances_path)
-        plan = tuner._plan(makers, policy, cases, effort, tmp_path)
-    finally:
-        workshop.close()
+    effort = Effort(samples=6, searched=2, layers=2)
+    plan = plan_of(tuned[0], store, effort, tmp_path)
     first, second = (
         stage.measure_component(replace(plan, candidates=(candidate,)))
         for candidate in plan.candidates
@@ -80,6 +85,19 @@ def test_a_second_process_finds_what_pytorch_made_of_outputs(
     assert len(first.tried) == len(second.tried) >= 7
     assert 6 <= recorded.count(False) <= 6 + 2 * effort.searched
     assert recorded.count(True) >= 2
+
+
+def test_the_worst_input_is_not_watched_where_the_suite_calls_it_too_large(
+    project, store, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(stage, "independent", lambda *_: ())
+    project.change("parity.toml", "width = 8\n", "width = 8\nlayers = false\n")
+    effort = Effort(samples=1, searched=0, layers=0)
+    found = stage.measure_component(plan_of(project, store, effort, tmp_path))
+
+    for measured in found.cases.values():
+        assert [point.sample for point in measured.points] == ["realistic-0"]
+        assert measured.layers == ()
 
 
 def test_what_would_change_is_shown_and_nothing_is_written(tuned):

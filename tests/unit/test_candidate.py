@@ -84,6 +84,22 @@ def test_a_value_is_compared_under_the_programs_name(watcher):
     assert watcher.compared == {"val_tokens"}
 
 
+@pytest.mark.parametrize(
+    ("described", "elements", "in_words"),
+    [(32, 1000, 2), (1, 1000, 1), (0, 1000, 0), (32, 1, 1)],
+)
+def test_of_many_errors_the_first_are_put_into_words(
+    reading, monkeypatch, described, elements, in_words
+):
+    monkeypatch.setattr(candidate, "LOOKED_AT", elements)
+    trace = open_trace(reading.reference.path)
+    watcher = candidate.Watcher(reading.sample, trace, PROBES, described=described)
+    watcher.on_value("val_tokens", np.zeros_like(TOKENS))
+    watcher.on_value("val_mask", np.zeros_like(MASK))
+
+    assert [bool(row.looks) for row in watcher.rows()].count(True) == in_words
+
+
 def test_rows_are_in_the_order_of_the_program(watcher):
     watcher.on_value("val_mask", MASK)
     watcher.on_value("val_tokens", TOKENS)
