@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import combinations
 
 import numpy as np
@@ -63,7 +64,7 @@ _AXES = 3
 Index = tuple[slice, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Error:
     """Two arrays of one shape, in float64, and what is common to the rules."""
 
@@ -73,11 +74,11 @@ class _Error:
     op: str
     near: Mapping[str, np.ndarray]
 
-    @property
+    @cached_property
     def error(self) -> np.ndarray:
         return self.actual - self.expected
 
-    @property
+    @cached_property
     def right(self) -> float:
         """Root mean square up to which a part is right."""
         known = _RIGHT * self.floor
