@@ -53,7 +53,7 @@ def keep(
             written.
 
     """
-    report, why = _fitting(suite, runs, name)
+    report, data, why = _fitting(suite, runs, name)
     if report is None:
         folder = RunFolder.create(runs, datetime.now().astimezone()).path
     else:
@@ -61,7 +61,6 @@ def keep(
     try:
         write_tables(folder, suite, timings, plan)
         if report is not None:
-            data = read_report(report)
             data["benchmarks"] = merged(data.get("benchmarks", ()), timings)
             _write(report, data)
     except OSError as error:
@@ -88,10 +87,9 @@ def keep_where(
         SuiteError: The named run is of another suite or machine, or cannot be written.
 
     """
-    report, why = _fitting(suite, runs, name)
+    report, data, why = _fitting(suite, runs, name)
     if report is None:
         return None, why
-    data = read_report(report)
     new = {one["case"] for one in found}
     kept = [one for one in data.get("where", ()) if one["case"] not in new]
     data["where"] = [*kept, *found]
@@ -186,8 +184,10 @@ def _row(timing: Timing) -> dict[str, object]:
     }
 
 
-def _fitting(suite: Suite, runs: Path, name: str) -> tuple[Path | None, str]:
-    """Return the report of the run to add to; or none, and why the newest is not it.
+def _fitting(
+    suite: Suite, runs: Path, name: str
+) -> tuple[Path | None, dict[str, Any], str]:
+    """Return the report to add to, and what it says; or none, and why not the newest.
 
     Raises:
         SuiteError: The run that was named is not it.
@@ -199,18 +199,18 @@ def _fitting(suite: Suite, runs: Path, name: str) -> tuple[Path | None, str]:
     except SuiteError:
         if name:
             raise
-        return None, f"there is no run under {runs}"
+        return None, {}, f"there is no run under {runs}"
     files = {one["path"]: one["files"] for one in data["suites"]}
     if files != {path_of(suite): files_of(suite)}:
         why = "is of another suite, or of other files of it"
     elif data["environment"]["id"] != environment().to_json()["id"]:
         why = "was made on another machine, whose times are never put beside these"
     else:
-        return path, ""
+        return path, data, ""
     if name:
         msg = f"run {data['id']} {why}; leave --run out for a folder of its own."
         raise SuiteError(msg)
-    return None, f"the newest run, {data['id']}, {why}"
+    return None, {}, f"the newest run, {data['id']}, {why}"
 
 
 def _write(path: Path, data: Mapping[str, Any]) -> None:
