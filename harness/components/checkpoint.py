@@ -23,6 +23,8 @@ ZERO_CONV_STD = 0.02
 residuals matter, small enough that the UNet stays finite."""
 
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
+WEIGHTS = (".safetensors", *_PICKLES)
+"""Files that hold weights; loading refuses pickles in words."""
 
 
 def read_config(source: Source, folder: str) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from harness.components import describe, discover, folders_of
-from harness.components.checkpoint import read_config
+from harness.components.checkpoint import WEIGHTS, read_config
 from harness.components.encoder import DEPLOYED, is_encoder
 from harness.components.t5_text import t5_folder
 from harness.components.transformer import class_of
@@ -28,7 +28,7 @@ from harness.init.files import (
     suite_of_files,
     tolerances_of_files,
 )
-from harness.init.text import WEIGHTS, noted, path_from
+from harness.init.text import noted, path_from
 from harness.init.tolerances import tolerances_text
 from harness.matrix import VARIANTS, symbols_of
 from harness.spec import PROFILES, Source

@@ -13,8 +13,9 @@ from itertools import chain
 from pathlib import Path
 
 from harness.components import describe
+from harness.components.checkpoint import WEIGHTS
 from harness.errors import SuiteError
-from harness.init.text import WEIGHTS, noted, path_from
+from harness.init.text import noted, path_from
 from harness.matrix import symbols_of
 from harness.spec import GIVEN, Component, Source
 

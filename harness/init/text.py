@@ -6,9 +6,6 @@ import os
 from pathlib import Path
 from typing import Final
 
-WEIGHTS: Final = (".safetensors", ".bin", ".pt", ".pth", ".ckpt")
-"""Files that hold weights; pickles too, which loading refuses in words."""
-
 NEAR: Final = 2
 """Folders upwards that a path may go before it is given in full."""
 

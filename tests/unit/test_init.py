@@ -151,6 +151,15 @@ def test_a_folder_with_other_files_beside_its_configuration_has_no_weights(tmp_p
     assert load_suite(tmp_path).source.seed == 0
 
 
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "weights.pkl"])
+def test_pickled_weights_are_not_hidden_by_a_seed(name, tmp_path):
+    shutil.copytree(FAMILIES / "text_tasks" / "bert", tmp_path / "bert")
+    (tmp_path / "bert" / name).write_bytes(b"")
+    write_suite(tmp_path / "bert", tmp_path)
+
+    assert load_suite(tmp_path).source.seed is None
+
+
 def test_a_text_encoder_alone_is_enough(tmp_path):
     (tmp_path / "text_encoder").symlink_to(DIGITS / "text_encoder")
     (tmp_path / "model_index.json").write_text("{}")
