@@ -1,17 +1,14 @@
-"""The end of a run: everything judged, stale words found, reports written.
-
-A finished run is judged again here too, under other tolerances or today's.
-"""
+"""The end of a run: everything judged, stale words found, reports written."""
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from harness.environment import environment
-from harness.errors import ParityError, SuiteError
+from harness.errors import ParityError
 from harness.gaps import unmatched
 from harness.release.diff import Diff
 from harness.release.held import held_against
@@ -27,12 +24,12 @@ from harness.report.html.since import Changed, Since
 from harness.report.html.write import write_page
 from harness.report.judged import CaseVerdict, skipped
 from harness.report.markdown import markdown
-from harness.report.record import CaseRecord, Key
-from harness.report.run_folder import PAGE, SUMMARY, Report, RunFolder
+from harness.report.record import CaseRecord
+from harness.report.run_folder import PAGE, SUMMARY, RunFolder
 from harness.report.summary import summary
-from harness.report.text import Line, few, wrapped
+from harness.report.text import Line, wrapped
 from harness.runner import Asked, Judge, Settings, asked_of, near, path_of
-from harness.suite import Suite, load_suite
+from harness.suite import Suite
 from harness.worst_inputs import FILE as WORST_INPUTS
 
 STEP_SUMMARY = "GITHUB_STEP_SUMMARY"
@@ -74,10 +71,15 @@ def conclude(
     ]
     seen = {(*verdict.key, verdict.what) for verdict in verdicts}
     whole = [suite for suite in suites if asked_of(suite) <= seen]
+    everything = len(whole) == len(suites)
     stale = [
         complaint
         for suite in whole
-        for complaint in _stale(suite, judges[path_of(suite)], records)
+        for complaint in complaints(
+            suite,
+            judges[path_of(suite)],
+            [one for one in records.values() if one.suite == path_of(suite)],
+        )
     ]
     code = exit_code(verdicts, stale, settings.require)
     about = {
@@ -89,17 +91,19 @@ def conclude(
         "required": list(settings.require),
         "tier": settings.tier,
         "changes": list(settings.changes),
+        "baseline": settings.baseline,
+        "whole": everything,
         "exit_code": code,
     }
     cases = list(records.values())
+    told = [_brief(verdict) for verdict in verdicts]
     try:
-        written = folder.finish(about, map(_brief, verdicts), cases)
+        written = folder.finish(about, told, cases)
         held = None
         if settings.baseline:
-            everything = len(whole) == len(suites)
             held = held_against(settings.baseline, written, judges, whole=everything)
-            # What is worse within its tolerance is no lack of parity, and yet is 1.
-            code = 1 if held.blocking and code == 0 else code
+            if code != (code := code_with(held, code)):
+                folder.finish(about | {"exit_code": code}, told, cases)
         found = Found(
             run=folder.id,
             records=cases,
@@ -109,7 +113,7 @@ def conclude(
             folder=folder.path,
             stale=stale,
             required=settings.require,
-            since=None if held is None else _since(held),
+            since=None if held is None else since_of(held),
         )
         page = folder.path / PAGE
         complaint = list(_page(found, page))
@@ -127,14 +131,20 @@ def conclude(
         if held is not None:
             lines += diff_lines(held)
         text = markdown(cases, verdicts, lines, folder.id)
-        tell_ci(folder.path / SUMMARY, text)
+        (folder.path / SUMMARY).write_text(text, encoding="utf-8")
     except OSError as error:
         msg = f"{folder.path} cannot be written to ({error.strerror}): no report."
         raise ParityError(msg) from error
-    return lines, code
+    return [*lines, *tell_ci(text)], code
 
 
-def _since(held: Diff) -> Since:
+def code_with(held: Diff | None, code: int) -> int:
+    """Return a run's exit code, considering the baseline that it was held against."""
+    # What is worse within its tolerance is no lack of parity, and yet is 1.
+    return 1 if code == 0 and held is not None and held.blocking else code
+
+
+def since_of(held: Diff) -> Since:
     """Return what changed since the baseline, as the page shows it."""
     return Since(
         before=held.before,
@@ -162,80 +172,25 @@ def _page(found: Found, path: Path) -> Iterator[Line]:
         yield from wrapped(text, indent=" ", tone="bad")
 
 
-def page_again(
-    report: Report,
-    settings: Settings,
-    moved_to: Suite | None = None,
-    out: Path | None = None,
-) -> Path:
-    """Judge a finished run again and write its page.
-
-    Args:
-        report: The run.
-        settings: Other tolerances, if any; a baseline to hold it against, if any.
-        moved_to: Where its suite is now; where it was then, if left out.
-        out: Where to write; beside the run's report, if left out.
-
-    Returns:
-        The page's path.
-
-    Raises:
-        ParityError: A suite of the run is gone or wrong, there is no such baseline, or
-            the page cannot be written.
-
-    """
-    suites = _suites_of(report, moved_to)
-    judges = {path: Judge.of(suite, settings) for path, suite in suites.items()}
-    verdicts = _verdicts(report, judges)
-    since = None
-    if settings.baseline:
-        asked = {(case, what) for _, case, what in report.asked}
-        whole = all(
-            (case, what) in asked
-            for suite in suites.values()
-            for _, case, what in asked_of(suite)
-        )
-        since = _since(
-            held_against(settings.baseline, report.path, judges, whole=whole)
-        )
-    path = out or report.path.with_name(PAGE)
-    found = Found(
-        run=report.id,
-        records=list(report.records.values()),
-        verdicts=verdicts,
-        exit_code=exit_code(verdicts, required=report.required),
-        about={
-            **report.about,
-            "tier": settings.tier or report.about.get("tier"),
-            "changes": [*(report.about.get("changes") or ()), *settings.changes],
-        },
-        folder=report.path.parent,
-        required=report.required,
-        since=since,
-    )
-    try:
-        return write_page(found, path)
-    except OSError as error:
-        msg = f"{path} cannot be written ({error.strerror}); give another with --out."
-        raise ParityError(msg) from error
-
-
-def tell_ci(path: Path, text: str) -> None:
-    """Write a page, and put it beside the job where a CI runs this."""
-    path.write_text(text, encoding="utf-8")
+def tell_ci(text: str) -> Iterator[Line]:
+    """Put a page beside the job where a CI runs this, or say why it is not there."""
     if step := os.environ.get(STEP_SUMMARY):
-        with Path(step).open("a", encoding="utf-8") as file:
-            file.write(text)
+        try:
+            with Path(step).open("a", encoding="utf-8") as file:
+                file.write(text)
+        except OSError as error:
+            said = f"{STEP_SUMMARY}, {step}, cannot be written to ({error.strerror})."
+            yield from wrapped(said, indent=" ", tone="quiet")
 
 
-def _stale(suite: Suite, judge: Judge, records: dict[Key, CaseRecord]) -> Iterable[str]:
-    """Complain about what a run of the whole suite found no use for."""
-    path = path_of(suite)
-    own = [record for record in records.values() if record.suite == path]
+def complaints(
+    suite: Suite, judge: Judge, records: Iterable[CaseRecord]
+) -> Iterator[str]:
+    """Complain about what a run of a whole suite, its records, found no use for."""
     ids = [f"{case}/{what}" for _, case, what in asked_of(suite)]
     for gap in unmatched(judge.gaps, ids):
         yield f"{gap.source}: the gap {gap.case!r} matches no check; remove it."
-    for record in own:
+    for record in records:
         if record.failure is None:
             names = {row.probe for row in record.rows}
             names |= {row.module for row in record.rows}
@@ -255,75 +210,6 @@ def exit_code(
         return 1
     # A run that compared nothing, or whose own files are wrong, tells nothing.
     return 2 if bad or stale or not told else 0
-
-
-def judged_again(
-    report: Report, settings: Settings, moved_to: Suite | None = None
-) -> tuple[list[CaseVerdict], list[Line]]:
-    """Judge a finished run under the tolerances of today.
-
-    Args:
-        report: The run.
-        settings: Other tolerances, if any.
-        moved_to: Where its suite is now; where it was then, if left out.
-
-    Returns:
-        The verdicts, and what has changed since the run.
-
-    Raises:
-        ParityError: A suite of the run is gone, or wrong.
-
-    """
-    suites = _suites_of(report, moved_to)
-    judges = {path: Judge.of(suite, settings) for path, suite in suites.items()}
-    notes = [
-        line
-        for path, files in report.suites.items()
-        for line in _changed(report, path, files, suites[path])
-    ]
-    return _verdicts(report, judges), notes
-
-
-def _verdicts(report: Report, judges: Mapping[str, Judge]) -> list[CaseVerdict]:
-    return [
-        judges[suite].check(report.records[suite, case], what)
-        for suite, case, what in report.asked
-    ]
-
-
-def _suites_of(report: Report, moved_to: Suite | None) -> dict[str, Suite]:
-    """Return a run's suites as they are today, by the path that they had then."""
-    return {path: moved_to or _suite_of(report, path) for path in report.suites}
-
-
-def _suite_of(report: Report, path: str) -> Suite:
-    try:
-        return load_suite(Path(path))
-    except ParityError as error:
-        gone = "is no longer there" if not Path(path).exists() else "cannot be read"
-        detail = "" if not Path(path).exists() else f" {error}"
-        msg = (
-            f"Run {report.id} is of the suite {path}, which {gone}; name the one to "
-            f"judge by with --suite.{detail}"
-        )
-        raise SuiteError(msg) from error
-
-
-def _changed(
-    report: Report, path: str, files: Mapping[str, str], suite: Suite
-) -> Iterator[Line]:
-    """Say what is no longer as it was in the run."""
-    now = files_of(suite)
-    names = [name for name in {**files, **now} if files.get(name) != now.get(name)]
-    if names:
-        have = "has" if len(names) == 1 else "have"
-        text = f"{', '.join(names)} {have} changed since the run"
-        yield from wrapped(text, indent=" ", tone="quiet")
-    ids = {case.id for case in suite.tested}
-    gone = [case for of, case in report.records if of == path and case not in ids]
-    if gone:
-        text = f"the suite no longer has {few(gone)}, judged here as then recorded"
-        yield from wrapped(text, indent=" ", tone="quiet")
 
 
 def files_of(suite: Suite) -> dict[str, str]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from harness.components.checkpoint import read_config, read_index
-from harness.conclude import judged_again
+from harness.rejudge import rejudge
 from harness.report.family_table import Network, Ran
 from harness.report.judged import CaseVerdict
 from harness.report.record import WHATS
@@ -28,9 +28,8 @@ def networks_of(reports: Iterable[Report]) -> dict[Network, list[Ran]]:
     """
     verdicts: dict[tuple[str, str], dict[str, CaseVerdict]] = {}
     for report in sorted(reports, key=lambda report: report.id):
-        judged, _ = judged_again(report, Settings())
         newer: dict[tuple[str, str], dict[str, CaseVerdict]] = {}
-        for verdict in judged:
+        for verdict in rejudge(report, Settings()).verdicts:
             if verdict.what in WHATS:
                 newer.setdefault(verdict.key, {})[verdict.what] = verdict
         verdicts |= newer

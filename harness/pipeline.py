@@ -171,7 +171,8 @@ class Engine(Closes):
                     asked=self._makers.asked(case, group),
                 )
             )
-            made = {"onnx": _summary(onnx), case.backend: _summary(artifact)}
+            # Of the first sizes, which are those that are timed.
+            made = made or {"onnx": _summary(onnx), case.backend: _summary(artifact)}
         known = partial(known, rewrite_max_abs=rewrite, artifacts=made)
         return self._measured(case, deployed, known, took)
 

@@ -56,10 +56,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the marker, and refuse options that make no sense before anything."""
-    config.addinivalue_line(
-        "markers", "parity: compares a deployed model with PyTorch; runs real runtimes"
-    )
+    """Register the markers, and refuse options that make no sense before anything."""
+    for marker in (
+        "parity: compares a deployed model with PyTorch; runs real runtimes",
+        "bench: measures time; run it on a quiet machine",
+    ):
+        config.addinivalue_line("markers", marker)
     named = [config.getoption(f"parity_{name.replace('-', '_')}") for name in _CHECKED]
     if any(named):
         from harness.parity_session import settings_of
@@ -243,12 +245,18 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     """Close child processes, write the report, and say 2 when parity is unknown."""
     if _WHY in session.config.stash:
         session.exitstatus = pytest.ExitCode.USAGE_ERROR
-    if _BENCH in session.config.stash:
-        session.config.stash[_BENCH].keep()
     parity_session = session.config.stash.get(_SESSION, None)
     if parity_session is not None:
         elsewhere = session.config.stash.get(_FAILED, False)
         parity_session.finish(session, failed_elsewhere=elsewhere)
+    if _BENCH in session.config.stash:
+        from harness.errors import ParityError
+
+        try:
+            session.config.stash[_BENCH].keep()
+        except ParityError as error:
+            session.config.stash[_WHY] = str(error)
+            session.exitstatus = error.exit_code
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

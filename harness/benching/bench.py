@@ -99,6 +99,7 @@ class Bench(Closes):
                 how=subject.how,
                 threads=device_of(subject, plan).threads,
                 asked=device_of(subject, plan) == device_of(subject, Plan()),
+                files=turns[subject.id].files if subject.id in turns else {},
                 rounds=() if subject.id in failures else tuple(rounds[subject.id]),
                 failure=failures.get(subject.id, ""),
             )

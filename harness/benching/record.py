@@ -20,6 +20,7 @@ from harness.report.run_folder import (
     find_run,
     read_report,
 )
+from harness.report.text import few
 from harness.runner import path_of
 from harness.suite import Suite
 
@@ -36,7 +37,7 @@ _COLUMNS = (
 def keep(
     suite: Suite, runs: Path, name: str, timings: Sequence[Timing], plan: Plan
 ) -> tuple[Path, str]:
-    """Write the timings; into a run of the same suite on the same machine, if any.
+    """Write the timings; into a run of the same files on the same machine, if any.
 
     Args:
         suite: That was timed.
@@ -54,6 +55,8 @@ def keep(
 
     """
     report, data, why = _fitting(suite, runs, name)
+    if report is not None and (others := _other_files(data, timings)):
+        report, why = None, f"run {data['id']} compared other files: {few(others)}"
     if report is None:
         folder = RunFolder.create(runs, datetime.now().astimezone()).path
     else:
@@ -102,22 +105,22 @@ def keep_where(
 
 
 def merged(there: Sequence[Any], timings: Sequence[Timing]) -> list[dict[str, Any]]:
-    """Return a report's benchmarks with new ones in the place of their like."""
-    new = list(benchmarks(timings))
-    names = {(entry["case"], entry["metric"]) for entry in new}
-    kept = [one for one in there if (one["case"], one["metric"]) not in names]
-    return [*kept, *new]
+    """Return a report's benchmarks with new ones in the place of their like.
+
+    Of what was timed and failed there is no row, an earlier one neither.
+    """
+    again = {(timing.subject, _metric(timing)) for timing in timings}
+    kept = [one for one in there if (one["case"], one["metric"]) not in again]
+    return [*kept, *benchmarks(timings)]
 
 
 def benchmarks(timings: Sequence[Timing]) -> Iterator[dict[str, Any]]:
     """Yield what `parity gate` holds against another run's: less is better."""
     for timing in timings:
         if timing.rounds:
-            # Another number of threads is another question than the suite's.
-            how = "" if timing.asked else f"_at_{timing.threads}_threads"
             yield {
                 "case": timing.subject,
-                "metric": f"latency{how}_ms",
+                "metric": _metric(timing),
                 "runs": [round(run * 1e3, 6) for run in timing.runs_s],
                 "threads": timing.threads,
                 "load_ms": round(timing.load_s * 1e3, 6),
@@ -126,6 +129,12 @@ def benchmarks(timings: Sequence[Timing]) -> Iterator[dict[str, Any]]:
                 "memory_bytes": timing.memory_bytes,
                 "cores": round(timing.cores, 3),
             }
+
+
+def _metric(timing: Timing) -> str:
+    # Another number of threads is another question than the suite's.
+    how = "" if timing.asked else f"_at_{timing.threads}_threads"
+    return f"latency{how}_ms"
 
 
 def write_tables(
@@ -201,16 +210,39 @@ def _fitting(
             raise
         return None, {}, f"there is no run under {runs}"
     files = {one["path"]: one["files"] for one in data["suites"]}
+    there, here = data["environment"], environment().to_json()
+    versions = [
+        f"{tool} {there['packages'].get(tool, 'none')} → {version}"
+        for tool, version in here["packages"].items()
+        if there["packages"].get(tool) != version
+    ]
     if files != {path_of(suite): files_of(suite)}:
         why = "is of another suite, or of other files of it"
-    elif data["environment"]["id"] != environment().to_json()["id"]:
+    elif there["id"] != here["id"]:
         why = "was made on another machine, whose times are never put beside these"
+    elif versions:
+        why = f"was made with other versions ({few(versions)})"
     else:
         return path, data, ""
     if name:
         msg = f"run {data['id']} {why}; leave --run out for a folder of its own."
         raise SuiteError(msg)
     return None, {}, f"the newest run, {data['id']}, {why}"
+
+
+def _other_files(data: Mapping[str, Any], timings: Sequence[Timing]) -> list[str]:
+    """Return the subjects whose files are not those that a run compared."""
+    compared = {
+        case["case"]: {seat: one["digest"] for seat, one in case["artifacts"].items()}
+        for case in data["cases"]
+        if case["artifacts"]
+    }
+    return [
+        timing.subject
+        for timing in timings
+        for seat, digest in timing.files.items()
+        if compared.get(timing.subject, {}).get(seat, digest) != digest
+    ]
 
 
 def _write(path: Path, data: Mapping[str, Any]) -> None:

@@ -74,7 +74,10 @@ class BenchSession:
         self._refuse()
         subject = timed.subject
         if _lacking(subject):
-            pytest.skip(f"{subject.runtime} is not installed")
+            words = f"{subject.runtime} is not installed"
+            if subject.runtime in self._settings.require:
+                pytest.fail(f"{words}, and is required", pytrace=False)
+            pytest.skip(words)
         timing = self._timing(timed, request.session.items)
         if timing.failure and timing.how == COMPILE:
             pytest.skip(timing.failure)

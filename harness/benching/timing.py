@@ -107,6 +107,11 @@ class Drawing:
     device: Device
     plan: Plan
 
+    @property
+    def files(self) -> dict[str, str]:
+        """Seat to the digest of its file, as a run's report names it."""
+        return {one.seat: one.artifact.key_digest for one in self.seated}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
@@ -136,6 +141,11 @@ class Turn:
     inputs: Entry
     plan: Plan
     scratch: Path
+
+    @property
+    def files(self) -> dict[str, str]:
+        """Runtime to the digest of its file, as a run's report names it."""
+        return {self.runtime: self.artifact.key_digest} if self.artifact else {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,6 +185,7 @@ class Timing:
         how: Made or called how.
         threads: As asked of the runtime.
         asked: Whether they are what the suite says.
+        files: Digests of the deployed files, by runtime or seat; PyTorch has none.
         rounds: In order; empty after a failure.
         failure: Why there are none.
 
@@ -186,6 +197,7 @@ class Timing:
     how: str
     threads: int
     asked: bool = True
+    files: Mapping[str, str] = field(default_factory=dict)
     rounds: tuple[Round, ...] = field(default=(), repr=False)
     failure: str = ""
 

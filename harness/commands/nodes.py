@@ -33,7 +33,7 @@ def nodes(
     Open the exported program, or the ONNX file of the dynamo exporter, in Model
     Explorer, then this file under "view node data".
     """
-    from harness.conclude import judged_again
+    from harness.rejudge import rejudge
     from harness.report.nodes import node_data
     from harness.report.record import labels
     from harness.report.run_folder import load_report
@@ -46,7 +46,7 @@ def nodes(
     if len(keys) != 1:
         raise ParityError(no_such("case", case, report.id, names.values()))
     moved = load_suite(suite) if suite else None
-    verdicts, _ = judged_again(report, Settings(runs=runs), moved)
+    verdicts = rejudge(report, Settings(runs=runs), moved).verdicts
     data = node_data([verdict for verdict in verdicts if verdict.key == keys[0]])
     path = out or Path(f"{keys[0][1].replace('/', '+')}.nodes.json")
     try:

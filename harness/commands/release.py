@@ -78,20 +78,28 @@ def baseline_accept(  # one option each
     *, run_name: str, runs: str, baselines: str, name: str, who: str, why: str
 ) -> int:
     """Make RUN what later runs are held against."""
-    from harness.release.baseline import accept, git_user, path_of, save_baseline
+    from harness.release.baseline import (
+        accept,
+        git_user,
+        path_of,
+        replaced,
+        save_baseline,
+    )
     from harness.release.snapshot import load_snapshot
     from harness.report.run_folder import find_run
 
     folder, beside = _folders(runs, baselines)
     run = load_snapshot(find_run(folder, run_name))
+    there = path_of(beside, name or run.name)
+    moved = "moved" if there.is_file() else "new"
     made = accept(
         run,
         name=name or run.name,
         who=who or git_user(),
         why=why,
         when=datetime.now(tz=UTC).date(),
+        there=replaced(there),
     )
-    moved = "moved" if path_of(beside, made.name).is_file() else "new"
     path = save_baseline(made, beside)
     click.echo(
         f"{path} ({moved}, {path.stat().st_size / 1024:,.0f} KB) is run {run.id}, "
@@ -141,7 +149,8 @@ def gate(
 
     Exit codes: 0 ship, 1 do not, 2 cannot say.
     """
-    from harness.conclude import judged_again, tell_ci
+    from harness.conclude import tell_ci
+    from harness.rejudge import rejudge
     from harness.release.baseline import baselines_in, find_baseline, load_baseline
     from harness.release.diff import diff as held
     from harness.release.gate import decide
@@ -161,22 +170,22 @@ def gate(
     reviewed = load_baseline(find_baseline(beside, against or only))
     judges = judges_of([kept], suite)
     report = load_report(folder, str(path))
-    verdicts, since = judged_again(
-        report, Settings(), load_suite(suite) if suite else None
-    )
+    again = rejudge(report, Settings(), load_suite(suite) if suite else None)
     decision = decide(
         reviewed,
         held(reviewed.snapshot, kept, rtol_by(judges, kept)),
-        verdicts,
+        again.verdicts,
         names=labels(report.records.values()),
         gaps=dict.fromkeys(gap for judge in judges.values() for gap in judge.gaps),
+        stale=again.stale,
         required=report.required,
     )
+    text = gate_markdown(decision)
     print_lines(gate_lines(decision))
-    print_lines(since)
+    print_lines([*again.notes, *tell_ci(text)])
     page = path.with_name(PAGE)
     try:
-        tell_ci(page, gate_markdown(decision))
+        page.write_text(text, encoding="utf-8")
     except OSError as error:
         # What was decided stands without its page.
         click.echo(f"parity: {page} cannot be written ({error.strerror}).", err=True)

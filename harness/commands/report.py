@@ -40,7 +40,7 @@ def report(  # one option each
     **words: Any,  # noqa: ANN401  # the settings that are plain text
 ) -> int:
     """Write the page of RUN again, judged by other tolerances if asked to."""
-    from harness.conclude import page_again
+    from harness.rejudge import page_again
     from harness.report.run_folder import load_report
     from harness.runner import Settings, near
     from harness.suite import load_suite

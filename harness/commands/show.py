@@ -48,7 +48,8 @@ def show(  # one option each
 
     With a CASE, list its values in order of execution.
     """
-    from harness.conclude import exit_code, judged_again
+    from harness.conclude import exit_code
+    from harness.rejudge import rejudge
     from harness.report.layers import layer_lines, samples_of
     from harness.report.modules import module_lines
     from harness.report.record import labels
@@ -60,25 +61,29 @@ def show(  # one option each
     report = load_report(Path(runs).expanduser(), run_name)
     settings = Settings(runs=runs, tier=tier, changes=changes)
     moved = load_suite(suite) if suite else None
-    verdicts, notes = judged_again(report, settings, moved)
+    again = rejudge(report, settings, moved)
     names = labels(report.records.values())
     if case is None:
         click.echo(f"run {report.id}")
-        print_lines(notes)
-        records = list(report.records.values())
-        steps = settings.next_steps(report.id, suite)
+        print_lines(again.notes)
         print_lines(
-            summary(records, verdicts, required=report.required, next_steps=steps)
+            summary(
+                list(report.records.values()),
+                again.verdicts,
+                stale=again.stale,
+                required=report.required,
+                next_steps=settings.next_steps(report.id, suite),
+            )
         )
-        return exit_code(verdicts, required=report.required)
+        return again.code
     keys = [key for key, name in names.items() if case in {name, key[1]}]
     if len(keys) != 1:
         meant = [names[key] for key in keys] or names.values()
         raise ParityError(no_such("case", case, report.id, meant))
-    own = [verdict for verdict in verdicts if verdict.key == keys[0]]
+    own = [verdict for verdict in again.verdicts if verdict.key == keys[0]]
     if sample and sample not in samples_of(own):
         raise ParityError(no_such("sample", sample, report.id, samples_of(own)))
-    print_lines(notes)
+    print_lines(again.notes)
     record = report.records[keys[0]]
     print_lines(
         module_lines(record, own, depth)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import lzma
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import date
@@ -22,7 +22,7 @@ from harness.errors import ParityError
 from harness.outcome import Outcome
 from harness.release.snapshot import Snapshot, load_snapshot
 from harness.report.run_folder import damaged, find_run
-from harness.report.text import few
+from harness.report.text import count, few
 
 SCHEMA = 1
 SUFFIX = ".json.xz"
@@ -57,16 +57,33 @@ class Baseline:
     snapshot: Snapshot
 
 
-def accept(
-    snapshot: Snapshot, *, name: str, who: str, why: str, when: date
+def accept(  # one argument each
+    snapshot: Snapshot,
+    *,
+    name: str,
+    who: str,
+    why: str,
+    when: date,
+    there: Baseline | None = None,
 ) -> Baseline:
     """Return a run as a baseline.
 
+    Args:
+        snapshot: The run.
+        name: Of the baseline.
+        who: Accepts it.
+        why: In their words.
+        when: The day.
+        there: The baseline that it takes the place of.
+
     Raises:
         ParityError: Nobody accepts it, it has nothing to accept, or checks fail in it
-            and nobody says why that is accepted.
+            or are not in it and nobody says why that is accepted.
 
     """
+    if not name or Path(name).name != name:
+        msg = f"a baseline is a file of its folder, and {name!r} is no file's name."
+        raise ParityError(msg)
     if not who.strip():
         msg = (
             "nobody accepts this baseline: git has no user.name here; say who does "
@@ -77,18 +94,50 @@ def accept(
     if not any(case.rows for case in snapshot.cases.values()):
         msg = f"run {snapshot.id} compared nothing, so it can be no baseline."
         raise ParityError(msg)
-    if failing and not why.strip():
-        verb = "check fails" if len(failing) == 1 else "checks fail"
-        msg = (
-            f"{len(failing):,} {verb} in run {snapshot.id}: {few(failing)}. Mend them, "
-            'or say why they are accepted with --why "REASON".'
-        )
-        raise ParityError(msg)
+    for doubt in _doubts(snapshot, failing, there):
+        if not why.strip():
+            msg = f'{doubt}, or say why that is accepted with --why "REASON".'
+            raise ParityError(msg)
     return Baseline(
         name=name,
         accepted=Accepted(who=who.strip(), when=when, why=why.strip(), failing=failing),
         snapshot=snapshot,
     )
+
+
+def _doubts(
+    snapshot: Snapshot, failing: Sequence[str], there: Baseline | None
+) -> Iterator[str]:
+    """Yield what speaks against holding later runs to this one, and the way out."""
+    if failing:
+        verb = "check fails" if len(failing) == 1 else "checks fail"
+        yield (
+            f"{len(failing):,} {verb} in run {snapshot.id}: {few(failing)}. Mend them"
+        )
+    if snapshot.judged_by:
+        yield (
+            f"run {snapshot.id} was judged by {snapshot.judged_by} and not by its "
+            "suite's own tolerances. Run again without"
+        )
+    if not snapshot.whole:
+        yield (
+            f"run {snapshot.id} is of a part of its suite, and the gate would not miss "
+            "the rest. Run the whole suite"
+        )
+    gone = [] if there is None else _checks(there.snapshot) - _checks(snapshot)
+    if gone:
+        yield (
+            f"run {snapshot.id} has not {count(len(gone), 'check')} of the baseline "
+            f"that is there: {few(sorted(gone))}. Run the whole suite"
+        )
+
+
+def _checks(snapshot: Snapshot) -> set[str]:
+    return {
+        f"{name}/{what}"
+        for name, case in snapshot.cases.items()
+        for what in case.outcomes
+    }
 
 
 def failing_of(snapshot: Snapshot) -> tuple[str, ...]:
@@ -180,6 +229,13 @@ def _accepted(data: Mapping[str, Any]) -> Accepted:
         why=data["why"],
         failing=tuple(data["failing"]),
     )
+
+
+def replaced(path: Path) -> Baseline | None:
+    """Return the baseline that another is to replace, if there is one to read."""
+    with suppress(ParityError):
+        return load_baseline(path)
+    return None
 
 
 def path_of(folder: Path, name: str) -> Path:

@@ -78,21 +78,27 @@ class Diff:
 
     @property
     def tells(self) -> bool:
-        """Whether any check of one run could be held against the other's."""
+        """Whether any check of one run could be held against the other's.
+
+        That nothing came out where something did is an answer, too.
+        """
         told = (Change.SAME, Change.WORSE, Change.BETTER, Change.GONE)
-        return any(finding.rows is not None for finding in self.of(*told))
+        return any(
+            finding.rows is not None or finding.change is Change.WORSE
+            for finding in self.of(*told)
+        )
 
     @property
     def blocking(self) -> list[Finding]:
         """The findings that speak against the later run.
 
-        Time and memory do only where they are worse: that they could not be told is
-        said, and is no fault of the run.
+        That another machine tells nothing of time and memory is said, and is no fault
+        of the run.
         """
         return [
             finding
             for finding in self.of(Change.WORSE, Change.GONE, Change.INCOMPARABLE)
-            if finding.change is Change.WORSE or not finding.of_machine
+            if finding.change is not Change.INCOMPARABLE or not finding.of_machine
         ]
 
 
@@ -281,10 +287,12 @@ def _benchmark(
     machines: str,
 ) -> Finding:
     change, words = Change.INCOMPARABLE, machines
-    if before is None or after is None:
-        change = Change.NEW if before is None else Change.GONE
-        words = f"measured only {'now' if before is None else 'before'}"
-    elif not machines:
+    if before is None:
+        change, words = Change.NEW, "measured only now"
+    elif after is None and not machines:
+        change = Change.GONE
+        words = "measured before and not now; `parity bench` adds it to the run"
+    elif after is not None and not machines:
         change = noise.of_times(before, after)
         if change is Change.INCOMPARABLE:
             fewest = count(min(len(before), len(after)), "measurement")

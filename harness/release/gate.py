@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 
-from harness.gaps import Gap, find, unmatched
+from harness.gaps import Gap, find
 from harness.outcome import Outcome
 from harness.release.baseline import Baseline
 from harness.release.diff import Diff, Finding
@@ -29,7 +29,7 @@ class Reason:
 
     Attributes:
         name: The case, and which of its checks or measurements.
-        kind: ``worse``, ``gone``, ``incomparable``, or how a check ended.
+        kind: ``worse``, ``gone``, ``incomparable``, ``stale``, or how a check ended.
         words: That in a phrase with numbers.
 
     """
@@ -93,6 +93,7 @@ def decide(
     *,
     names: Mapping[Key, str],
     gaps: Iterable[Gap],
+    stale: Iterable[str] = (),
     required: Collection[str] = (),
 ) -> Decision:
     """Return whether a run may ship.
@@ -103,6 +104,7 @@ def decide(
         verdicts: Its checks as judged today.
         names: How its cases are called.
         gaps: The failures that are known.
+        stale: Complaints about the files that describe the run.
         required: Backends that may not be skipped.
 
     """
@@ -140,8 +142,7 @@ def decide(
         if name not in failing
     ]
     reasons += [
-        Reason(name=gap.case, kind="stale-gap", words=f"{gap.source} matches no check")
-        for gap in unmatched(gaps, (verdict.id for verdict in verdicts))
+        Reason(name="the suite", kind="stale", words=complaint) for complaint in stale
     ]
     return Decision(
         baseline=baseline,

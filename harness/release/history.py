@@ -1,7 +1,8 @@
 """One case over the kept runs: its error, time and size, and where they moved.
 
 Each run is held against the one in which something last moved, so that a drift too slow
-for any two neighbours shows as well.
+for any two neighbours shows as well. A run that lacks a check, a time or an answer
+hides nothing: what comes after it is held against what was known before it.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ class Step:
         latency: Median of the first benchmark; None without one.
         metric: The benchmark's name.
         size_bytes: Of what is deployed.
+        machine: Whose times are held against each other.
         moved: What moved since the run in which something last did.
         since: What else changed since the run before: versions, files, the commit.
 
@@ -46,6 +48,7 @@ class Step:
     latency: float | None
     metric: str
     size_bytes: int
+    machine: str = ""
     moved: tuple[Finding, ...] = ()
     since: tuple[str, ...] = ()
 
@@ -82,29 +85,71 @@ def kept_runs(runs: Path, case: str, newest: int) -> tuple[list[Snapshot], int]:
 
 def steps(case: str, runs: Iterable[Snapshot], rtol_of: RtolOf) -> Iterator[Step]:
     """Yield each run of a case, and what moved in it."""
-    anchor: Snapshot | None = None
+    errors: Snapshot | None = None
+    times: dict[str, Snapshot] = {}
     before: Snapshot | None = None
     for run in runs:
+        found: list[Finding] = []
+        answers = bool(run.cases[case].rows)
+        if before is not None and not (answers and before.cases[case].rows):
+            found += _came_or_went(diff(before, run, rtol_of))
+        if answers:
+            moved = [] if errors is None else _moved(diff(errors, run, rtol_of))
+            errors = _known(run, errors) if moved else _known(errors or run, run)
+            found += moved
+        anchor = times.get(run.machine, run)
+        moved = _moved(diff(anchor, run, rtol_of), of_machine=True)
+        newest, other = (run, anchor) if moved else (anchor, run)
+        times[run.machine] = _known(newest, other)
+        found += moved
         step = _step(case, run)
-        if anchor is None or before is None:
-            anchor = run
-        else:
-            moved = _moved(diff(anchor, run, rtol_of))
-            if moved:
-                anchor = run
-                since = tuple(_since(diff(before, run, rtol_of), before, run))
-                step = replace(step, moved=moved, since=since)
+        if found and before is not None:
+            since = tuple(_since(diff(before, run, rtol_of), before, run))
+            once = {(one.what, one.change): one for one in found}
+            step = replace(step, moved=tuple(once.values()), since=since)
         before = run
         yield step
 
 
-def _moved(found: Diff) -> tuple[Finding, ...]:
-    # That a machine is another one moves nothing by itself.
-    return tuple(
+def _moved(found: Diff, *, of_machine: bool = False) -> list[Finding]:
+    """Return what is another number; that a machine is another one moves nothing."""
+    return [
         finding
         for finding in found.of(Change.WORSE, Change.BETTER, Change.INCOMPARABLE)
-        if finding.change is not Change.INCOMPARABLE or not finding.of_machine
+        if finding.of_machine is of_machine
+        and not (of_machine and finding.change is Change.INCOMPARABLE)
+    ]
+
+
+def _came_or_went(found: Diff) -> list[Finding]:
+    """Return what two runs tell of each other of which one has no answer."""
+    return [
+        finding
+        for finding in found.findings
+        if finding.change is not Change.SAME and not finding.of_machine
+    ]
+
+
+def _known(one: Snapshot, other: Snapshot | None) -> Snapshot:
+    """Return a run of one case, with what it lacks and another one has."""
+    if other is None:
+        return one
+    ((name, case),) = one.cases.items()
+    there = other.cases[name]
+    has = {row.what for row in case.rows}
+    more = tuple(row for row in there.rows if row.what not in has)
+    checks = {row.what: there for row in more} | dict.fromkeys(has, case)
+    metrics = {entry.metric for entry in one.benchmarks}
+    filled = replace(
+        case,
+        outcomes={what: of.outcomes[what] for what, of in checks.items()},
+        reasons={what: of.reasons[what] for what, of in checks.items()},
+        inputs={**there.inputs, **case.inputs},
+        coverage=there.coverage if case.coverage is None else case.coverage,
+        rows=(*case.rows, *more),
     )
+    times = (entry for entry in other.benchmarks if entry.metric not in metrics)
+    return replace(one, cases={name: filled}, benchmarks=(*one.benchmarks, *times))
 
 
 def _since(found: Diff, before: Snapshot, after: Snapshot) -> Iterator[str]:
@@ -129,6 +174,7 @@ def _step(case: str, run: Snapshot) -> Step:
         latency=statistics.median(times[0].runs) if times else None,
         metric=times[0].metric if times else "",
         size_bytes=kept.size_bytes,
+        machine=run.machine,
     )
 
 

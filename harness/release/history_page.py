@@ -14,9 +14,9 @@ def history_lines(case: str, steps: Sequence[Step]) -> Iterator[Line]:
     """Yield the plots, then a line a run; what moved stands below its run."""
     yield Line(text=f"{case}   {count(len(steps), 'run')}, oldest first")
     yield Line(text=f"  error    {curve([step.error or 0.0 for step in steps])}")
-    latencies = [step.latency for step in steps]
-    if any(latencies):
-        yield Line(text=f"  latency  {curve([value or 0.0 for value in latencies])}")
+    timed = [step for step in steps if step.latency is not None]
+    if timed:
+        yield Line(text=f"  latency  {curve(_latencies(steps, timed[-1].machine))}")
     for step in steps:
         latency = "" if step.latency is None else f"{step.metric} {step.latency:.4g}"
         size = in_bytes(step.size_bytes)
@@ -31,9 +31,24 @@ def history_lines(case: str, steps: Sequence[Step]) -> Iterator[Line]:
             yield from wrapped(f"changed there: {since}", indent=INDENT)
     if not any(step.moved for step in steps):
         yield Line(text="  nothing moved beyond noise", tone="good")
-    if not any(latencies):
+    elsewhere = [step for step in timed if step.machine != timed[-1].machine]
+    text = ""
+    if not timed:
         text = "no time: no kept run has repeated measurements of this case"
+    elif elsewhere:
+        text = (
+            f"{count(len(elsewhere), 'time')} of another machine left out of the plot"
+        )
+    if text:
         yield Line(text=f"  {text}", tone="quiet")
+
+
+def _latencies(steps: Sequence[Step], machine: str) -> list[float]:
+    """Return what one machine took; times of two machines make no curve."""
+    return [
+        step.latency if step.latency and step.machine == machine else 0.0
+        for step in steps
+    ]
 
 
 def _tone(step: Step) -> str:

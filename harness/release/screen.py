@@ -116,8 +116,9 @@ def _no_times(found: Diff) -> Iterator[str]:
     """Say why there is no verdict on time, where there is none."""
     times = [one for one in found.findings if one.of_machine and one.what != MEMORY]
     if not times:
-        yield "no verdict on time: no run has repeated measurements to tell it by"
+        yield "no verdict on time: nothing was timed in both runs"
     elif not found.machines:
-        unsure = [one for one in times if one.change is Change.INCOMPARABLE]
+        untold = (Change.INCOMPARABLE, Change.GONE, Change.NEW)
+        unsure = [one for one in times if one.change in untold]
         if unsure:
             yield f"no verdict on {unsure[0].case}/{unsure[0].what}: {unsure[0].words}"

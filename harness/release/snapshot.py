@@ -135,6 +135,8 @@ class Snapshot:
         cases: By the name that summaries give them.
         benchmarks: Repeated measurements, where some were made.
         names: All cases of the run, also where only one was read; not written.
+        whole: Whether it was of all that its suites have; not written.
+        judged_by: Options that put other tolerances in the suite's place; not written.
 
     """
 
@@ -144,6 +146,8 @@ class Snapshot:
     cases: Mapping[str, KeptCase]
     benchmarks: tuple[Benchmark, ...] = ()
     names: tuple[str, ...] = ()
+    whole: bool = True
+    judged_by: str = ""
 
     @property
     def name(self) -> str:
@@ -243,7 +247,15 @@ def snapshot(report: Mapping[str, Any], only: str = "") -> Snapshot:
             if only in {"", entry.case}
         ),
         names=tuple(sorted(cases)),
+        # A report of an earlier version does not tell.
+        whole=report.get("whole", True),
+        judged_by=_judged_by(report),
     )
+
+
+def _judged_by(report: Mapping[str, Any]) -> str:
+    tier = [f"--tier {report['tier']}"] if report["tier"] else []
+    return " ".join([*tier, *(f"--set {change}" for change in report["changes"])])
 
 
 def _kept(case: Mapping[str, Any], told: Iterable[Mapping[str, str]]) -> KeptCase:

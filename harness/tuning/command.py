@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
-from harness.conclude import judged_again
 from harness.errors import SpecError, SuiteError
 from harness.progress import ProgressLines, moves
+from harness.rejudge import rejudge
 from harness.report.judged import CaseVerdict
 from harness.report.run_folder import load_report
 from harness.report.text import Line
@@ -148,8 +148,8 @@ def _verdicts(
         ]
         return f"tuning {tuning.id}", verdicts
     report = load_report(runs, name)
-    verdicts, _ = judged_again(report, Settings(), moved_to)
-    return f"run {report.id}", verdicts
+    again = rejudge(report, Settings(), moved_to)
+    return f"run {report.id}", list(again.verdicts)
 
 
 def only(tuning: Tuning, suite: Suite, patterns: Sequence[str]) -> Tuning:

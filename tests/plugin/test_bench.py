@@ -35,9 +35,6 @@ def test_speed(timed, parity_bench):
 def timed(project):
     """A project with a benchmark beside its parity test."""
     (project.path / "test_bench.py").write_text(BENCH)
-    (project.path / "pytest.toml").write_text(
-        '[pytest]\nmarkers = ["bench: measures time"]\n'
-    )
     return project
 
 
@@ -93,6 +90,37 @@ def test_a_run_of_another_machine_is_not_added_to(project):
 
     assert ended.code == 2, ended.text
     assert ended.has("was made on another machine, whose times are never put beside")
+    assert "benchmarks" not in json.loads(path.read_text())
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (
+            lambda report: report["environment"]["packages"].update(MNN="3.0.0"),
+            "was made with other versions (MNN 3.0.0 → ",
+        ),
+        (
+            lambda report: [
+                file.update(digest="0" * 32)
+                for case in report["cases"]
+                for file in case["artifacts"].values()
+            ],
+            f"compared other files: {CASES[0]}",
+        ),
+    ],
+)
+def test_a_run_of_another_build_is_not_added_to(project, change, said):
+    project.pytest()
+    (path,) = project.reports
+    report = json.loads(path.read_text())
+    change(report)
+    path.write_text(json.dumps(report))
+
+    ended = project.parity("bench", CASES[0], "--rounds", "1", "--no-compile")
+
+    assert ended.code == 0, ended.text
+    assert ended.has(said)
     assert "benchmarks" not in json.loads(path.read_text())
 
 
@@ -171,6 +199,26 @@ def test_where_nothing_would_be_reported_it_fails_and_says_so(timed, words, sent
     assert ended.code == 1, ended.text
     assert ended.has(sentence)
     assert not list(timed.path.glob("reports/runs/*"))
+
+
+def test_a_missing_runtime_that_is_required_fails(timed):
+    timed.hide("MNN")
+    words = ("-m", "parity and bench", "-k", "mnn", "--parity-require=mnn")
+
+    ended = timed.run(*PYTEST, *words)
+
+    assert ended.code == 1, ended.text
+    assert ended.has("mnn is not installed, and is required")
+
+
+def test_times_that_cannot_be_written_are_a_sentence_and_2(timed):
+    (timed.path / "reports").write_text("not a folder")
+
+    ended = timed.run(*PYTEST, "-m", "parity and bench", "-k", "eager")
+
+    assert ended.code == 2, ended.text
+    assert ended.has("cannot be written to")
+    assert "Traceback" not in ended.text
 
 
 @pytest.mark.parametrize("case", CASES[:2])

@@ -34,6 +34,12 @@ def test_what_is_worse_than_the_baseline_fails_a_run_that_agrees(quick):
     ):
         assert ended.code == 1, ended.text
         assert ended.has(f"INCOMPARABLE {CASES[0]}/settings threads 2 → 1")
+        assert json.loads(quick.reports[-1].read_text())["exit_code"] == 1
+
+    # Its page is the same when it is written again: `parity bench` asks for that.
+    assert quick.parity("report").code == 0
+    assert MOVED in page_of(quick)
+    assert "Worse than the baseline" in page_of(quick)
 
     # The page of a run that was held against none is written again with one.
     quick.parity("run")

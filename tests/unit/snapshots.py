@@ -33,6 +33,8 @@ def report(*records, verdicts=(), id_="2026-11-20T10-00-00", **about):
         "id": id_,
         "suites": [{"path": SUITE, "files": {"parity.toml": "f00d"}}],
         "environment": MACHINE,
+        "tier": "",
+        "changes": [],
         "verdicts": list(told.values()),
         "cases": [replace(made, suite=SUITE).to_json() for made in records],
         **about,

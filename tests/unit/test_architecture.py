@@ -55,6 +55,7 @@ LAYERS = (
     ("progress", "runner", "pair"),
     ("release.*",),
     ("conclude",),
+    ("rejudge",),
     ("explaining.*", "tuning.*", "benching.*"),
     ("parity_session", "families"),
     # people

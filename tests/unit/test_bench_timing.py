@@ -101,8 +101,12 @@ def test_new_times_take_the_place_of_old_ones_of_the_same_case_alone():
     ]
 
 
-def test_a_case_that_failed_has_no_row():
-    assert list(benchmarks([timing(failure="it fell back")])) == []
+def test_a_case_that_failed_has_no_row_an_earlier_one_neither():
+    failed = timing(failure="it fell back")
+
+    assert list(benchmarks([failed])) == []
+    old = [{"case": failed.subject, "metric": "latency_ms", "runs": [9.0]}]
+    assert merged(old, [failed]) == []
 
 
 def test_loading_and_the_first_run_are_kept_beside_the_runs():

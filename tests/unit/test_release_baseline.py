@@ -23,8 +23,8 @@ from tests.unit.snapshots import off_by, report, run, verdict
 TODAY = date(2026, 11, 21)
 
 
-def accepted(snapshot, who="A. Reviewer", why="", name="digits"):
-    return accept(snapshot, name=name, who=who, why=why, when=TODAY)
+def accepted(snapshot, who="A. Reviewer", why="", name="digits", there=None):
+    return accept(snapshot, name=name, who=who, why=why, when=TODAY, there=there)
 
 
 def failing():
@@ -92,6 +92,36 @@ def test_a_missing_runtime_is_no_failure_and_a_known_gap_neither():
     )
 
     assert accepted(made).accepted.failing == ()
+
+
+@pytest.mark.parametrize(
+    ("about", "said"),
+    [
+        ({"whole": False}, "of a part of its suite"),
+        ({"tier": "quantized"}, "judged by --tier quantized"),
+        ({"changes": ["floors=1e9"]}, "judged by --set floors=1e9"),
+    ],
+)
+def test_a_run_that_tells_less_than_its_suite_would_is_refused(about, said):
+    with pytest.raises(ParityError, match=f"{said}.*--why"):
+        accepted(off_by(1, **about))
+
+    assert accepted(off_by(1, **about), why="the rest is not ready").snapshot
+
+
+def test_a_run_that_lacks_what_the_baseline_has_is_refused():
+    there = accepted(run(record(output(1)), record(output(1), case="vae/mnn/fp32")))
+
+    with pytest.raises(ParityError, match=r"has not 1 check .*vae/mnn/fp32/outputs"):
+        accepted(off_by(1), there=there)
+
+    assert accepted(off_by(1), there=there, why="no VAE any more").snapshot
+
+
+@pytest.mark.parametrize("name", ["../digits", "", "a/b"])
+def test_a_baseline_stays_in_its_folder(name):
+    with pytest.raises(ParityError, match="no file's name"):
+        accepted(off_by(1), name=name)
 
 
 def test_nobody_is_not_somebody():

@@ -161,6 +161,23 @@ def test_a_report_that_does_not_tell_what_it_asked_is_compared_all_the_same():
     assert found(before, after).change is Change.SAME
 
 
+def test_times_that_nobody_took_again_are_gone_and_block():
+    timed = [{"case": CASE, "metric": "latency_ms", "runs": [10, 10, 10, 10, 10]}]
+
+    found = diff(off_by(2, benchmarks=timed), off_by(2), exactly)
+
+    (gone,) = found.blocking
+    assert (gone.what, gone.change) == ("latency_ms", Change.GONE)
+    assert "parity bench" in gone.words
+
+
+def test_times_of_another_machine_that_nobody_took_again_block_nothing():
+    timed = [{"case": CASE, "metric": "latency_ms", "runs": [10, 10, 10, 10, 10]}]
+    elsewhere = off_by(2, environment=MACHINE | {"id": "bbbb1111"})
+
+    assert not diff(off_by(2, benchmarks=timed), elsewhere, exactly).blocking
+
+
 def test_a_case_that_is_gone_and_one_that_is_new_are_both_said():
     other = "unet/onnxruntime/fp32"
     one, two = off_by(1), off_by(1, case=other)

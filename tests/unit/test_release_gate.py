@@ -25,7 +25,9 @@ GAP = Gap(
 )
 
 
-def decided(before, after, tmp_path, *, gaps=(), today=TODAY, why="", **about):
+def decided(
+    before, after, tmp_path, *, gaps=(), stale=(), today=TODAY, why="", **about
+):
     """What the gate says of `after`, held against `before` as a baseline."""
     tolerances = tmp_path / "tolerances.toml"
     tolerances.write_text(
@@ -37,7 +39,7 @@ def decided(before, after, tmp_path, *, gaps=(), today=TODAY, why="", **about):
     held = accept(kept, name="digits", who="A. Reviewer", why=why, when=TODAY)
     verdicts = [
         judge_case(after, what, policy, gaps, min_coverage=0.5, today=today)
-        for what in dict.fromkeys(row.what for row in after.rows)
+        for what in dict.fromkeys(row.what for row in after.rows or before.rows)
     ]
     told = [verdict(v.id, v.outcome.value, v.reason) for v in verdicts]
     later = run(after, verdicts=told, id_="2026-11-21T10-00-00")
@@ -47,6 +49,7 @@ def decided(before, after, tmp_path, *, gaps=(), today=TODAY, why="", **about):
         verdicts,
         names={after.key: after.case},
         gaps=gaps,
+        stale=stale,
     )
 
 
@@ -142,14 +145,26 @@ def test_a_gap_that_grows_does_not_ship(tmp_path):
     assert kinds(decision) == [(f"{CASE}/outputs", "worse")]
 
 
-def test_a_gap_that_speaks_about_nothing_does_not_ship(tmp_path):
-    other = Gap(case="vea/*", outcome=Outcome.EXCEEDS, why="a slip", source="g.toml:1")
+def test_a_file_that_speaks_about_nothing_does_not_ship(tmp_path):
     same = record(output(2))
 
-    decision = decided(same, same, tmp_path, gaps=[other])
+    decision = decided(same, same, tmp_path, stale=["t.toml:9 matches no probe."])
 
-    assert kinds(decision) == [("vea/*", "stale-gap")]
-    assert decision.reasons[0].words == "g.toml:1 matches no check"
+    assert decision.code == DO_NOT_SHIP
+    assert kinds(decision) == [("the suite", "stale")]
+    assert decision.reasons[0].words == "t.toml:9 matches no probe."
+
+
+def test_a_case_that_no_longer_converts_does_not_ship_though_it_is_the_only_one(
+    tmp_path,
+):
+    failure = {"outcome": "convert", "message": "MNN has no such operator."}
+
+    decision = decided(record(output(2)), record(failure=failure), tmp_path)
+
+    assert decision.code == DO_NOT_SHIP
+    assert kinds(decision) == [(f"{CASE}/outputs", "convert")]
+    assert "MNN has no such operator" in page(decision)
 
 
 def test_a_failure_accepted_with_the_baseline_ships_while_it_is_no_worse(tmp_path):

@@ -8,7 +8,12 @@ from harness.errors import SuiteError
 from harness.release.history import kept_runs, steps
 from harness.release.history_page import history_lines
 from tests.unit.reports import CASE, output, record
-from tests.unit.snapshots import MACHINE, exactly, report
+from tests.unit.snapshots import MACHINE, exactly, report, verdict
+
+FAILED = None
+"""In the place of an error: nothing came out that could be compared."""
+
+NO_ANSWER = verdict(f"{CASE}/outputs", "convert", "MNN has no such operator")
 
 
 @pytest.fixture
@@ -16,19 +21,26 @@ def keep(tmp_path):
     """Keep runs of one case, so many floors off, a day apart."""
     days = iter(range(1, 29))
 
-    def keep(*errors, packages=MACHINE["packages"], case=CASE, **about):
+    def keep(*errors, case=CASE, machine=MACHINE["id"], packages=None, **about):
         for error in errors:
             id_ = f"2026-11-{next(days):02}T10-00-00"
+            here = {"id": machine, "packages": packages or MACHINE["packages"]}
             made = report(
-                record(output(error), case=case),
+                record(*([] if error is FAILED else [output(error)]), case=case),
                 id_=id_,
-                environment={**MACHINE, "packages": packages},
+                environment=MACHINE | here,
+                verdicts=[NO_ANSWER] if error is FAILED else (),
                 **about,
             )
             (tmp_path / id_).mkdir()
             (tmp_path / id_ / "report.json").write_text(json.dumps(made))
 
     return keep
+
+
+def timed(median_ms):
+    runs = [median_ms * factor for factor in (1, 1.01, 1, 1.02, 1)]
+    return [{"case": CASE, "metric": "latency_ms", "runs": runs}]
 
 
 def history(folder, case=CASE, newest=30):
@@ -73,16 +85,58 @@ def test_a_drift_that_no_two_neighbours_show_is_marked(keep, tmp_path):
 
 
 def test_a_slower_run_is_marked_and_plotted(keep, tmp_path):
-    def timed(*runs):
-        return [{"case": CASE, "metric": "latency_ms", "runs": list(runs)}]
-
-    keep(2, benchmarks=timed(10, 10.1, 10, 10.2, 10))
-    keep(2, benchmarks=timed(15, 15.1, 15, 15.2, 15))
+    keep(2, benchmarks=timed(10))
+    keep(2, benchmarks=timed(15))
 
     said = page(tmp_path)
 
     assert "latency  ▇█" in said
     assert "latency_ms worse: 10 → 15 (+50%" in said
+
+
+def test_a_run_without_an_answer_is_marked_and_hides_no_step(keep, tmp_path):
+    keep(2, FAILED, FAILED, 2, 400)
+
+    marks = [bool(step.moved) for step in history(tmp_path)]
+
+    assert marks == [False, True, False, True, True]
+    said = page(tmp_path)
+    assert "outputs worse: was within, convert: MNN has no such operator" in said
+    assert "2 floors → 400 floors" in said
+
+
+def test_a_case_that_began_without_an_answer_has_its_steps(keep, tmp_path):
+    keep(FAILED, 2, 400)
+
+    assert [bool(step.moved) for step in history(tmp_path)] == [False, True, True]
+
+
+def test_a_run_without_times_hides_no_slower_one(keep, tmp_path):
+    keep(2)
+    keep(2, benchmarks=timed(10))
+    keep(2)
+    keep(2, benchmarks=timed(20))
+
+    assert [bool(step.moved) for step in history(tmp_path)] == [
+        *(False, False, False),
+        True,
+    ]
+    assert "latency_ms worse: 10 → 20 (+100%" in page(tmp_path)
+
+
+def test_times_are_held_against_those_of_their_own_machine(keep, tmp_path):
+    keep(2, benchmarks=timed(10))
+    keep(2, benchmarks=timed(30), machine="bbbb1111")
+    keep(2, benchmarks=timed(10))
+    keep(2, benchmarks=timed(60), machine="bbbb1111")
+
+    assert [bool(step.moved) for step in history(tmp_path)] == [
+        *(False, False, False),
+        True,
+    ]
+    said = page(tmp_path)
+    assert "latency_ms worse: 30 → 60 (+100%" in said
+    assert "2 times of another machine left out of the plot" in said
 
 
 def test_nothing_that_moves_is_said_to_be_so(keep, tmp_path):

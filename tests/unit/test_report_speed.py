@@ -1,10 +1,13 @@
 """Error against speed on the page of a run."""
 
+import math
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
+from harness.compare import compare
 from harness.report.html.page import page_of
 from harness.report.html.speed import Speed, speeds
 from harness.report.html.ways import Way, front, stairs
@@ -67,6 +70,32 @@ def test_what_was_never_compared_is_not_on_the_front_however_fast():
     unknown = replace(FAST, name="unknown", floors=None, latency_ms=0.1)
 
     assert unknown not in front([EXACT, unknown])
+
+
+@pytest.mark.parametrize("broken", [math.nan, math.inf])
+def test_what_is_not_finite_is_not_on_the_front_however_fast(tmp_path, broken):
+    some_nan = output(0.0)
+    expected = np.linspace(-1.0, 1.0, 16, dtype=np.float32)
+    actual = expected.copy()
+    actual[3] = broken
+    some_nan = replace(
+        some_nan,
+        comparison=compare(expected=expected, actual=actual, floor_rms=1e-3),
+    )
+    found = found_in(
+        tmp_path,
+        [
+            record(output(2.0), case="unet/mnn/fp32"),
+            record(some_nan, case="unet/mnn/int8"),
+        ],
+    )
+    times = [timed("unet/mnn/fp32", 4.0), timed("unet/mnn/int8", 1.0)]
+    found = replace(found, about={**found.about, "benchmarks": times})
+
+    (section,) = (one for one in page_of(found).sections if isinstance(one, Speed))
+
+    marks = section.table.columns[-1].words or ()
+    assert [marks[row[-1]] for row in section.table.rows] == ["front", "not finite"]
 
 
 def test_a_run_without_times_has_no_such_section(tmp_path):

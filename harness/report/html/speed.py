@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import re
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from harness.comparison import Comparison
 from harness.e2e.plan import IMAGE
 from harness.report.html.charts import Chart
 from harness.report.html.found import Found, Section
@@ -67,13 +68,9 @@ def _way(entry: Mapping[str, Any], record: CaseRecord | None) -> Way:
     name = entry["case"].partition("/")[2]
     floors = 0.0 if name == _EAGER else None
     if record is not None and record.failure is None:
-        errors = [
-            row.comparison.floor_multiple
-            for row in record.rows
-            if row.what in {OUTPUTS, IMAGE}
-        ]
-        known = [error for error in errors if error is not None]
-        floors = max(known) if known else None
+        floors = _loudest(
+            row.comparison for row in record.rows if row.what in {OUTPUTS, IMAGE}
+        )
     runs = sorted(map(float, entry["runs"]))
     low, middle, high = (
         statistics.quantiles(runs, n=4, method="inclusive")
@@ -193,6 +190,16 @@ def _table(ident: str, subject: str, ways: Sequence[Way], best: Sequence[Way]) -
         ),
         rows=rows,
     )
+
+
+def _loudest(compared: Iterable[Comparison]) -> float | None:
+    """Return the largest error in floors; one that is not finite is the largest."""
+    known = [
+        math.inf if one.nonfinite_mismatched or math.isnan(multiple) else multiple
+        for one in compared
+        if (multiple := one.floor_multiple) is not None
+    ]
+    return max(known, default=None)
 
 
 def _why_not(way: Way) -> str:

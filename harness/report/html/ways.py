@@ -43,11 +43,15 @@ class Way:
 
 
 def front(ways: Sequence[Way]) -> list[Way]:
-    """Return the ways that no other equals in everything and beats in something."""
+    """Return the ways that no other equals in everything and beats in something.
+
+    A way whose error is not known or not finite is none of them, however fast.
+    """
     return [
         one
         for one in ways
         if one.floors is not None
+        and math.isfinite(one.floors)
         and not any(
             other.costs != one.costs
             and all(b <= a for a, b in zip(one.costs, other.costs, strict=True))
