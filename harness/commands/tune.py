@@ -121,14 +121,21 @@ def tune(  # one option each
     from harness.tuning.recorded import load_tuning
     from harness.tuning.tuner import Asked
 
+    headroom = Headroom(factor=factor, decibels=decibels)
     if checked:
         if earlier or write or components:
             msg = "--check takes a run or a tuning alone; nothing is tuned by it."
             raise SpecError(msg)
-        moved = load_suite(suite) if suite else None
-        return command.check(checked, Path(runs).expanduser(), into, moved, print_lines)
+        return command.check(
+            checked,
+            Path(runs).expanduser(),
+            into,
+            moved_to=load_suite(suite) if suite else None,
+            headroom=headroom,
+            show=print_lines,
+        )
     wanted = command.Wanted(
-        headroom=Headroom(factor=factor, decibels=decibels),
+        headroom=headroom,
         allow_looser=allow_looser,
         why=why,
         write=write,

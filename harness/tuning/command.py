@@ -11,7 +11,7 @@ from pathlib import Path
 from harness.errors import SpecError, SuiteError
 from harness.progress import ProgressLines, moves
 from harness.rejudge import rejudge
-from harness.report.judged import CaseVerdict
+from harness.report.judged import CaseVerdict, skipped
 from harness.report.run_folder import load_report
 from harness.report.text import Line
 from harness.runner import Judge, Settings
@@ -21,7 +21,7 @@ from harness.tuning.drift import drifts
 from harness.tuning.extent import Headroom
 from harness.tuning.keep import worst_inputs_text
 from harness.tuning.proposal import propose
-from harness.tuning.ratchet import Edit, edit
+from harness.tuning.ratchet import Edit, edit, text_of
 from harness.tuning.recorded import FILE, Tuning, find_tuning, load_tuning, save_tuning
 from harness.tuning.screen import (
     beyond_lines,
@@ -119,16 +119,25 @@ def show_tuning(
 
 
 def check(
-    name: str, runs: Path, tunings: Path, moved_to: Suite | None, show: Show
+    name: str,
+    runs: Path,
+    tunings: Path,
+    *,
+    moved_to: Suite | None,
+    headroom: Headroom,
+    show: Show,
 ) -> int:
     """Say which checks of a run or a tuning have moved; 1 if one has.
 
     Raises:
-        ParityError: There is neither, or its suite is gone.
+        ParityError: There is neither, its suite is gone, or nothing was compared.
 
     """
     of, verdicts = _verdicts(name, runs, tunings, moved_to)
-    moved = list(drifts(verdicts, Headroom()))
+    if not verdicts:
+        msg = f"{of} compared nothing, so nothing in it can have moved."
+        raise SuiteError(msg)
+    moved = list(drifts(verdicts, headroom))
     show(drift_lines(moved, len(verdicts), of))
     return 1 if moved else 0
 
@@ -149,7 +158,8 @@ def _verdicts(
         return f"tuning {tuning.id}", verdicts
     report = load_report(runs, name)
     again = rejudge(report, Settings(), moved_to)
-    return f"run {report.id}", list(again.verdicts)
+    told = [one for one in again.verdicts if not skipped(one, report.required)]
+    return f"run {report.id}", told
 
 
 def only(tuning: Tuning, suite: Suite, patterns: Sequence[str]) -> Tuning:
@@ -184,5 +194,5 @@ def _of_suite(tuning: Tuning, suite: Suite) -> Tuning:
 
 def _worst_inputs(suite: Suite, tuning: Tuning, judge: Judge) -> Edit:
     path = suite.path.parent / WORST_INPUTS
-    old = path.read_text(encoding="utf-8") if path.is_file() else ""
+    old = text_of(path) if path.is_file() else ""
     return Edit(path=path, old=old, new=worst_inputs_text(path, tuning, judge.gaps))

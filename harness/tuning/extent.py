@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from harness.comparison import Comparison
+from harness.comparison import Comparison, Picture
 from harness.errors import SpecError
 from harness.ladder import RTOL_LADDER
 from harness.tolerance import Tolerance
@@ -85,7 +85,7 @@ def worse(one: Comparison, two: Comparison) -> Comparison:
 
 def strained(comparison: Comparison, headroom: Headroom) -> Comparison:
     """Return a comparison whose every error is larger by the headroom."""
-    floors = comparison.floor_multiple
+    floors, picture = comparison.floor_multiple, comparison.picture
     by = headroom.factor
     return replace(
         comparison,
@@ -96,6 +96,15 @@ def strained(comparison: Comparison, headroom: Headroom) -> Comparison:
         sqnr_db=comparison.sqnr_db - headroom.decibels,
         required_atol=tuple(atol * by for atol in comparison.required_atol),
         floor_multiple=None if floors is None else floors * by,
+        picture=None if picture is None else _strained_picture(picture, headroom),
+    )
+
+
+def _strained_picture(picture: Picture, headroom: Headroom) -> Picture:
+    return replace(
+        picture,
+        psnr_db=picture.psnr_db - headroom.decibels,
+        ssim=1.0 - (1.0 - picture.ssim) * headroom.factor,
     )
 
 

@@ -241,15 +241,16 @@ def tightest(
     tier = now.tier
     tighter = TIER_NAMES[1 : TIER_NAMES.index(tier)] if tier and allow_tighter else ()
     for name in tighter:
-        if _fits(asked, TIERS[name].for_group(group)):
+        if _fits(asked, _in_tier(name, group, now.tolerance)):
             tier = name
             break
-    base = TIERS[tier].for_group(group) if tier else now.tolerance
+    base = _in_tier(tier, group, now.tolerance) if tier else now.tolerance
     bounds: dict[str, float] = {}
     beyond: dict[str, tuple[float, float]] = {}
     for bound, exact in needed(asked, base).items():
-        need = rounded(bound, exact)
         given = float(getattr(base, bound))
+        # No error at all says nothing of how another processor rounds.
+        need = rounded(bound, exact) if exact else given
         held = getattr(now.tolerance, bound)
         value = need if _ratio(bound, given, need) > NAMED else given
         if _ratio(bound, need, given) > 1.0:
@@ -263,6 +264,26 @@ def tightest(
         if math.isfinite(value):
             bounds[bound] = value
     return tier, replace(base, **bounds), beyond
+
+
+def _in_tier(name: str, group: str, now: Tolerance) -> Tolerance:
+    """Return a tier's tolerance, as tight as today's where that says more.
+
+    An rtol that is tighter than the tier's stays, and so does a bound of which the
+    tier says nothing.
+    """
+    tier = TIERS[name].for_group(group)
+    kept: dict[str, float] = {
+        bound: value
+        for bound in ("floors", "sqnr_db")
+        if getattr(tier, bound) is None and (value := getattr(now, bound)) is not None
+    }
+    if now.rtol is not None and now.atol is not None:
+        if tier.rtol is None:
+            kept |= {"rtol": now.rtol, "atol": now.atol}
+        else:
+            kept["rtol"] = min(tier.rtol, now.rtol)
+    return replace(tier, **kept)
 
 
 def rounded(bound: str, value: float) -> float:

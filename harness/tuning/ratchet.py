@@ -52,19 +52,24 @@ class Edit:
             SuiteError: The file has changed meanwhile, or cannot be written.
 
         """
-        now = self.path.read_text(encoding="utf-8") if self.path.is_file() else ""
+        now = text_of(self.path) if self.path.is_file() else ""
         if now != self.old:
             msg = f"{self.path} has changed since it was read; tune it again."
             raise SuiteError(msg)
         temporary = self.path.with_suffix(".part")
         try:
-            temporary.write_text(self.new, encoding="utf-8")
+            temporary.write_bytes(self.new.encode())
             temporary.replace(self.path)
         except OSError as error:
             with suppress(OSError):
                 temporary.unlink()
             msg = f"{self.path} cannot be written ({error.strerror}); nothing changed."
             raise SuiteError(msg) from error
+
+
+def text_of(path: Path) -> str:
+    """Return a file's text with the line ends that it has."""
+    return path.read_bytes().decode()
 
 
 def edit(
@@ -81,7 +86,7 @@ def edit(
             and `why` is empty.
 
     """
-    old = policy.path.read_text(encoding="utf-8")
+    old = text_of(policy.path)
     tables: dict[tuple[str, ...], list[Proposal]] = {}
     for proposal in proposals:
         if proposal.changes:
@@ -97,7 +102,7 @@ def edit(
     new = changed(old, changes, policy.path.name) if changes else old
     with TemporaryDirectory() as scratch:
         trial = Path(scratch) / policy.path.name
-        trial.write_text(new, encoding="utf-8")
+        trial.write_bytes(new.encode())
         _check(Policy.load(trial), tables.values())
     return Edit(path=policy.path, old=old, new=new)
 

@@ -144,10 +144,10 @@ def load_tuning(folder: Path, name: str) -> Tuning:
     path = find_tuning(folder, name)
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
-        if data.get("schema") != SCHEMA:
+        schema = data.get("schema") if isinstance(data, dict) else None
+        if schema != SCHEMA:
             msg = (
-                f"{path} has schema {data.get('schema')}, this version reads {SCHEMA}; "
-                "tune again."
+                f"{path} has schema {schema}, this version reads {SCHEMA}; tune again."
             )
             raise SuiteError(msg)
         return _tuning(data)

@@ -47,7 +47,9 @@ def changed(text: str, changes: Sequence[TableChange], name: str) -> str:
     lines = text.splitlines()
     for change in changes:
         lines = _one(lines, change)
-    result = "\n".join(lines) + "\n"
+    # Windows' line ends stay; a parser reads both.
+    end = "\r\n" if "\r\n" in text else "\n"
+    result = end.join(lines) + end
     meant = tomllib.loads(text)
     for change in changes:
         table = meant

@@ -12,7 +12,7 @@ from typing import cast
 from harness import export_files, stages
 from harness.convert import native_converter
 from harness.deployed import Deployed
-from harness.errors import StageError, SuiteError
+from harness.errors import ParityError, StageError, SuiteError
 from harness.groups import sample_groups, samples_of
 from harness.makers import Makers
 from harness.outcome import Outcome
@@ -89,6 +89,11 @@ def tune(
                     found.setdefault(plan.component.name, []).extend(
                         _measured(workshop, part, failed)
                     )
+    except (KeyboardInterrupt, ParityError) as error:
+        # Hours of measuring are not lost with what came after them.
+        if not any(found.values()):
+            raise
+        failed.append(f"stopped: {str(error) or 'nothing further was tuned'}")
     finally:
         workshop.close()
         store.sweep()

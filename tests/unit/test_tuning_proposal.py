@@ -96,6 +96,32 @@ def test_bounds_without_a_tier_move_by_themselves():
     )
 
 
+def test_a_tighter_rtol_than_the_tiers_own_stays():
+    now = rule("relaxed", "outputs", rtol=1e-4, atol=1e-2)
+    extent = output(1.0).comparison
+
+    _, tolerance, beyond = tightest(extent, "outputs", now, HEADROOM)
+
+    assert tolerance.rtol is not None
+    assert tolerance.rtol <= 1e-4
+    assert not tolerance.looser_bounds(now.tolerance)
+    assert beyond == {}
+
+
+def test_a_bound_that_the_tier_does_not_state_stays():
+    now = rule("standard", "layers", sqnr_db=60.0)
+
+    _, tolerance, _ = tightest(layers(1.0), "layers", now, HEADROOM)
+
+    assert not tolerance.looser_bounds(now.tolerance)
+
+
+def test_no_error_at_all_is_no_reason_for_a_bound_of_nothing():
+    tier, tolerance, _ = tightest(layers(0.0), "layers", rule("standard"), HEADROOM)
+
+    assert tolerance == TIERS[tier].for_group("layers")
+
+
 def test_each_group_of_each_case_has_its_own_proposal(tmp_path):
     judge = judge_of(
         tmp_path,

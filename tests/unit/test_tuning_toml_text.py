@@ -55,6 +55,15 @@ def test_provenance_takes_the_place_of_the_earlier_one_alone():
     assert "today" not in twice
 
 
+def test_windows_line_ends_stay():
+    text = '# mine\r\n[mnn.fp32]\r\nlayers = "standard"\r\n'
+    change = TableChange(
+        path=("mnn", "fp32"), values={"layers": '"strict"'}, provenance=()
+    )
+
+    assert changed(text, [change], "t.toml") == text.replace("standard", "strict")
+
+
 def test_a_new_table_stands_after_its_kin():
     result = changed(TEXT, [change("unet", "mnn", "int8", outputs='"strict"')], "t")
 
