@@ -35,7 +35,7 @@ def tolerances_text(names: Collection[str]) -> str:
     head = """\
 # How far a value may be from PyTorch's. Tiers, from tight to loose:
 #   exact, strict, standard, relaxed, quantized
-# `parity tune` proposes tighter ones from a recorded run. A table that loosens one
+# `parity tune` measures many inputs and proposes tighter ones. A table that loosens one
 # for a component or a probe gives its reason:
 #   [unet.mnn.fp32.probes."*.attn2.*"]
 #   layers = { tier = "standard", floors = 64.0 }
