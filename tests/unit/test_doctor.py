@@ -1,10 +1,13 @@
 """`parity doctor`: what each finding is made from, and that a crash becomes one."""
 
+import ast
 import os
 import re
 import shutil
 import signal
+import sys
 import tomllib
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
@@ -15,6 +18,7 @@ from harness.doctor.child import Answer, ask_child
 from harness.environment import PACKAGES
 
 ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 OK, WARN, FAIL, ABSENT = Status.OK, Status.WARN, Status.FAIL, Status.ABSENT
 
 TESTED = checks.tested_versions()
@@ -395,16 +399,55 @@ def test_each_package_of_record_has_a_tested_version():
     assert [name for name in PACKAGES if checks.canonical(name) not in TESTED] == []
 
 
-def test_each_dependency_and_each_tool_is_pinned():
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    groups = project["dependency-groups"].values()
+def declared(*groups):
+    """Return the packages that pyproject.toml asks for, and those of groups too."""
+    extras = PROJECT["project"]["optional-dependencies"].values()
     wanted = [
-        *project["project"]["dependencies"],
-        *(name for g in groups for name in g),
+        *PROJECT["project"]["dependencies"],
+        *(each for extra in extras for each in extra),
+        *(each for name in groups for each in PROJECT["dependency-groups"][name]),
     ]
-    names = [Requirement(each).name for each in wanted]
+    return {checks.canonical(Requirement(each).name) for each in wanted}
 
-    assert [name for name in names if checks.canonical(name) not in TESTED] == []
+
+def imported(folder):
+    """Return the top-level names that the files of a folder import anywhere."""
+    names = set()
+    for path in (ROOT / folder).rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                names |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                names.add(node.module.partition(".")[0])
+    return names - sys.stdlib_module_names
+
+
+def test_each_dependency_and_each_tool_is_pinned():
+    assert declared(*PROJECT["dependency-groups"]) - set(TESTED) == set()
+
+
+@pytest.mark.parametrize(
+    ("folder", "groups", "ours"),
+    [
+        pytest.param("harness", (), {"harness"}, id="harness"),
+        pytest.param(
+            "tests",
+            ("test",),
+            # The last two are of environments that tests/exporters makes.
+            {"harness", "tests", "optimum", "txtai"},
+            id="tests",
+        ),
+    ],
+)
+def test_what_is_imported_is_declared(folder, groups, ours):
+    there, asked = packages_distributions(), declared(*groups)
+
+    # Nothing may rest on what another package happens to bring.
+    assert [
+        name
+        for name in sorted(imported(folder) - ours)
+        if asked.isdisjoint(map(checks.canonical, there.get(name, [name])))
+    ] == []
 
 
 def test_pins_are_plain_versions():
@@ -418,8 +461,7 @@ def test_pins_are_plain_versions():
 
 
 def test_a_wheel_carries_the_tested_versions():
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    wheel = project["tool"]["hatch"]["build"]["targets"]["wheel"]
+    wheel = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]
 
     assert wheel["force-include"] == {"constraints.txt": "harness/constraints.txt"}
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import huggingface_hub
 import pytest
 
 from harness.errors import SuiteError
@@ -474,7 +475,6 @@ class TestHub:
 
     @pytest.fixture
     def asked(self, monkeypatch):
-        huggingface_hub = pytest.importorskip("huggingface_hub")
         asked = []
 
         def snapshot_download(
