@@ -1,6 +1,6 @@
 """Full-size cases and benchmarks run when ``-m`` names them.
 
-The first take 20 GB and an hour, the second want a quiet machine.
+The first need 24 GiB of memory, the second want a quiet machine.
 """
 
 from __future__ import annotations
