@@ -12,23 +12,8 @@ from tests.plugin.project import CASES
 
 SCHEMA = Path(__file__).parents[2] / "docs" / "report.schema.json"
 PYTEST = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider")
-BENCH = """\
-from pathlib import Path
-
-import pytest
-
-from harness.benching.items import benches
-from harness.suite import load_suite
-
-SUITE = load_suite(Path(__file__).parent / "parity.toml")
-
-
-@pytest.mark.parity
-@pytest.mark.bench
-@pytest.mark.parametrize("timed", benches(SUITE))
-def test_speed(timed, parity_bench):
-    parity_bench(timed)
-"""
+PAGE = Path(__file__).parents[2] / "docs" / "ci.md"
+BENCH = PAGE.read_text(encoding="utf-8").partition("```python\n")[2].partition("```")[0]
 
 
 @pytest.fixture
