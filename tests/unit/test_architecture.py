@@ -1,6 +1,7 @@
 """The design, held against the code: who imports whom, and what that costs."""
 
 import ast
+import re
 import subprocess
 import sys
 from fnmatch import fnmatch
@@ -217,6 +218,18 @@ def test_every_module_has_its_layer():
     unknown = [module for module in MODULES if entry_of(module) is None]
 
     assert unknown == [], f"Add {unknown} to LAYERS in {Path(__file__).name}."
+
+
+def test_each_module_stands_in_the_table_of_files():
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    table = page.partition("| Layer | Modules |")[2].partition("\n\n")[0]
+    told = set(re.findall(r"`([\w.]+/?)`", table))
+    modules = set(MODULES) - {"harness", "__main__"}
+
+    # A folder stands for its files.
+    untold = {m for m in modules if told.isdisjoint({m, f"{m.partition('.')[0]}/"})}
+    unknown = {name for name in told if name.removesuffix("/") not in modules}
+    assert (untold, unknown) == (set(), set())
 
 
 @pytest.mark.parametrize("module", MODULES)
