@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -9,7 +13,9 @@ from torch.nn import functional
 
 from harness.signatures import signature
 
+ROOT = Path(__file__).parents[2]
 FLOOR = 1e-7
+GAP = "…"
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(2, 64, 8, 8)).astype(np.float32)
 
@@ -141,3 +147,35 @@ def test_nothing_is_said_of_an_error_like_nothing_known():
     other = RNG.normal(size=X.shape).astype(np.float32)
 
     assert signature(X, other, FLOOR, "aten.conv2d.default") == ""
+
+
+def sentences():
+    """Yield how each thing that the rules say begins, a gap where a figure stands."""
+    source = (ROOT / "harness" / "signatures.py").read_text(encoding="utf-8")
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Return(value=said) | ast.Yield(value=ast.Tuple(elts=[said, *_])):
+                pass
+            case ast.Assign(targets=[ast.Name(id="words" | "share")], value=said):
+                pass
+            case _:
+                continue
+        parts = said.values if isinstance(said, ast.JoinedStr) else [said]
+        texts = [str(p.value) if isinstance(p, ast.Constant) else GAP for p in parts]
+        yield re.split("[:,]", "".join(texts).removeprefix(f"{GAP}: "))[0]
+
+
+def test_the_page_has_all_that_the_rules_say():
+    page = (ROOT / "docs" / "signatures.md").read_text(encoding="utf-8")
+    cells = [line.split(" | ")[0] for line in page.splitlines() if line[:2] == "| "]
+    told = [
+        phrase
+        for cell in cells
+        for phrase in re.split(" · |: ", cell.removeprefix("| ").replace("\\|", "|"))
+    ]
+    said = [text for text in sentences() if text.strip(GAP)]
+
+    assert len(said) > len(ERRORS)
+    for text in said:
+        pattern = re.escape(text).replace(GAP, ".+")
+        assert any(re.match(pattern, phrase) for phrase in told), text
