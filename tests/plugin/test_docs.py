@@ -1,5 +1,6 @@
 """What the pages tell people to type is there to be typed."""
 
+import configparser
 import re
 import shlex
 from pathlib import Path
@@ -9,39 +10,109 @@ import pytest
 import yaml
 
 from harness.cli import cli
+from harness.convert import FLAGS
 from harness.plugin import _OPTIONS
 
-DOCS = Path(__file__).parents[2] / "docs"
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
 WORKFLOW = DOCS / "github-actions.yml"
+PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md")), WORKFLOW]
 COMMAND = re.compile(
-    r"^\s*(?:- run: |run: |\$ )?(parity [a-z].*?)(?:\s+#.*)?$", re.MULTILINE
+    r"(?:^\s*(?:- run: |run: |\$ )?|# (?:or|then): )(parity [a-z].*?)(?:\s+#.*)?$",
+    re.MULTILINE,
+)
+MENTION = re.compile(r"`(parity [a-z][^`]*)`")
+WITHOUT = {"signatures.md"}
+"""Pages that name no command."""
+
+each_page = pytest.mark.parametrize(
+    "page", [pytest.param(page, id=page.name) for page in PAGES]
 )
 
 
-def commands(path):
-    return [shlex.split(words) for words in COMMAND.findall(path.read_text())]
+def commands(text, kind=COMMAND):
+    """Return the words of each command of a page."""
+    return [
+        shlex.split(words)
+        for line in kind.findall(text)
+        for words in line.split(" && ")
+    ]
 
 
-def parse(words):
-    """Have click read a command's words without running it."""
+def parse(words, *, mentioned=False):
+    """Have click read a command's words without running it.
+
+    Where it is only mentioned, its name may stand alone.
+    """
     command, rest = cli, words[1:]
-    while isinstance(command, click.Group):
+    while isinstance(command, click.Group) and (rest or not mentioned):
         command, rest = command.commands[rest[0]], rest[1:]
-    command.make_context(" ".join(words), rest)
+    if rest or not mentioned:
+        command.make_context(" ".join(words), rest)
 
 
-@pytest.mark.parametrize("name", ["ci.md", "release.md", "github-actions.yml"])
-def test_every_command_of_a_page_is_one(name):
-    found = commands(DOCS / name)
+def options(command):
+    """Yield the options of a command and of those below it."""
+    for parameter in command.params:
+        yield from parameter.opts
+    for below in getattr(command, "commands", {}).values():
+        yield from options(below)
 
-    assert found
-    for words in found:
+
+def unknown(text):
+    """Return the options in a text that neither we nor a converter have."""
+    ours = {
+        *options(cli),
+        "--parity-set",
+        *(f"--parity-{name}" for name, *_ in _OPTIONS),
+    }
+    flags = {flag.partition("=")[0] for flags in FLAGS.values() for flag in flags}
+    named = set(re.findall(r"(?<![\w-])--[a-zA-Z][\w-]*", text))
+    return named - ours - flags - {"--keep", "--junitxml"}  # of a variant; of pytest
+
+
+@each_page
+def test_every_command_of_a_page_is_one(page):
+    text = page.read_text(encoding="utf-8")
+    typed, mentioned = commands(text), commands(text, MENTION)
+
+    assert bool(typed or mentioned) == (page.name not in WITHOUT)
+    for words in typed:
         parse(words)
+    for words in mentioned:
+        parse(words, mentioned=True)
+
+
+@each_page
+def test_every_option_of_a_page_is_one(page):
+    assert unknown(page.read_text(encoding="utf-8")) == set()
+
+
+@each_page
+def test_every_environment_of_a_page_is_one(page):
+    tox = configparser.ConfigParser()
+    tox.read(ROOT / "tox.ini", encoding="utf-8")
+    named = re.findall(r"\btox (?:run )?-e (\w+)", page.read_text(encoding="utf-8"))
+
+    assert [name for name in named if f"testenv:{name}" not in tox] == []
 
 
 def test_a_wrong_word_would_be_seen():
     with pytest.raises(click.UsageError):
         parse(["parity", "gate", "last", "--basline", "digits"])
+    with pytest.raises(KeyError):
+        parse(["parity", "baseline", "acept"])
+    assert unknown("`--parity-backends` and `--allow-looser`") == {"--parity-backends"}
+
+
+def test_commands_are_found_where_they_stand():
+    text = (
+        "$ parity run --e2e  # why\n x  # or: parity run && parity gate\na `parity x`"
+    )
+
+    found = [" ".join(words) for words in commands(text)]
+    assert found == ["parity run --e2e", "parity run", "parity gate"]
+    assert commands(text, MENTION) == [["parity", "x"]]
 
 
 def test_the_workflow_is_yaml_whose_options_exist():
