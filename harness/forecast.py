@@ -7,16 +7,24 @@ Each number was measured; `benchmarks/bench_forecast.py` measures them again.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 from typing import Any, Final
 
-from harness.components import folders_of
+from harness.components import RECIPES, folders_of
+from harness.components.checkpoint import (
+    check_weights,
+    read_config,
+    shapes_of,
+    weight_files,
+)
+from harness.components.t5_text import t5_folder
+from harness.errors import SuiteError
 from harness.room import GIB, Need
-from harness.spec import Component, Sample, TensorSpec
+from harness.spec import GIVEN, Component, Sample, TensorSpec
 
 FLOAT32_BYTES: Final = 4
 _MIB: Final = 2**20
@@ -31,7 +39,7 @@ class Cost:
         base: MiB of a process that has imported what the stage needs.
         copies: Of all weights, in float32.
         live: Values as wide as the network's first block that are held at once.
-        scores: Matrices of attention's scores over all positions held at once.
+        scores: Matrices of attention's scores held at once.
 
     """
 
@@ -98,7 +106,8 @@ class Extent:
         items: Of the batch.
         positions: Tokens or pixels of an item, at full size.
         width: Channels there.
-        heads: Of attention over all the positions; 0 where there is none.
+        heads: Of attention where it is over the most positions; 0 without any.
+        attended: Positions there: fewer, if a picture is halved before.
 
     """
 
@@ -107,6 +116,7 @@ class Extent:
     positions: int
     width: int
     heads: int
+    attended: int
 
     @property
     def value(self) -> int:
@@ -115,8 +125,8 @@ class Extent:
 
     @property
     def scores(self) -> int:
-        """Bytes of attention's scores over all positions."""
-        return FLOAT32_BYTES * self.items * self.heads * self.positions**2
+        """Bytes of attention's scores where they are most."""
+        return FLOAT32_BYTES * self.items * self.heads * self.attended**2
 
 
 def need_of(
@@ -157,13 +167,17 @@ def extent_of(component: Component, samples: Iterable[Sample], weights: int) -> 
 
 def _extent(component: Component, sizes: Mapping[str, int], weights: int) -> Extent:
     config = _config(component)
-    heads = _first(
-        config.get("num_attention_heads") or config.get("attention_head_dim")
+    level = _first_attention(config)
+    heads = _at(
+        config.get("num_attention_heads")
+        or config.get("attention_head_dim")
+        or config.get("num_heads"),
+        level,
     )
     specs = (*component.inputs, *component.outputs)
     # Where there is attention it is what counts, and it is never over a hint's pixels.
     seen = [spec for spec in specs if not (heads and _scaled(spec))] or specs
-    patch = _first(config.get("patch_size")) or 1
+    patch = _at(config.get("patch_size")) or 1
     positions = max(_positions(spec, sizes, patch) for spec in seen)
     if "joint_attention_dim" in config:  # over a text and a picture as one sequence
         positions = sum(_positions(spec, sizes, patch) for spec in component.inputs)
@@ -173,12 +187,22 @@ def _extent(component: Component, sizes: Mapping[str, int], weights: int) -> Ext
         positions=positions,
         width=_width(config),
         heads=heads,
+        attended=positions // 4**level,
     )
 
 
-def _first(entry: Any) -> int:  # noqa: ANN401  # of a configuration: a number, a list
-    """Return a number, or the first of several; 0 for none."""
-    return int((entry[0] if isinstance(entry, list) else entry) or 0)
+def _first_attention(config: Mapping[str, Any]) -> int:
+    """Return how often a network halves a picture before it attends over it."""
+    blocks = config.get("down_block_types") or ()
+    attending = (level for level, kind in enumerate(blocks) if "Attn" in kind)
+    return next(attending, max(len(blocks) - 1, 0))
+
+
+def _at(entry: Any, level: int = 0) -> int:  # noqa: ANN401  # of a configuration
+    """Return a number, or that of a level; 0 for none."""
+    if isinstance(entry, list):
+        entry = entry[min(level, len(entry) - 1)] if entry else 0
+    return int(entry or 0)
 
 
 def _scaled(spec: TensorSpec) -> bool:
@@ -206,30 +230,47 @@ def _width(config: Mapping[str, Any]) -> int:
 
 
 def _config(component: Component) -> dict[str, Any]:
-    for folder in folders_of(component.recipe, component.options):
-        path = component.source.path / folder / "config.json"
-        if path.is_file():
-            config = json.loads(path.read_text(encoding="utf-8"))
-            return dict(config)
+    for folder in _folders(component):
+        if (component.source.path / folder / "config.json").is_file():
+            return read_config(component.source, folder)
     return {}
+
+
+def _folders(component: Component) -> tuple[str, ...]:
+    """Return the folders that a component is loaded from; a T5 is in one of several."""
+    if component.recipe == "t5_encoder":
+        return (t5_folder(component.source),)
+    return folders_of(component.recipe, component.options)
 
 
 def stored_weights(component: Component) -> int | None:
     """Return the bytes of a checkpoint's weights in float32, from their headers alone.
 
     None where they are drawn from a seed, or not kept as safetensors.
+
+    Raises:
+        SuiteError: A recipe of the harness cannot load them.
+
     """
-    if component.source.seed is not None:
+    source = component.source
+    if source.seed is not None or component.recipe == GIVEN:
         return None
-    folders = folders_of(component.recipe, component.options)
-    files = [
-        f for n in folders for f in (component.source.path / n).glob("*.safetensors")
-    ]
-    return sum(map(_elements, files)) * FLOAT32_BYTES if files else None
+    if component.recipe in RECIPES:
+        # What loading would refuse is refused here, before a process starts for it.
+        files = [f for n in _folders(component) for f in check_weights(source, n)]
+        return sum(map(_elements, files)) * FLOAT32_BYTES
+    # What somebody's own recipe makes of a folder is not known; it may read any file.
+    with suppress(SuiteError):
+        files = [f for n in _folders(component) for f in _likely(source.path / n)]
+        return sum(map(_elements, files)) * FLOAT32_BYTES if files else None
+    return None
+
+
+def _likely(home: Path) -> list[Path]:
+    with suppress(SuiteError):
+        return weight_files(home)
+    return sorted(home.glob("*.safetensors"))
 
 
 def _elements(path: Path) -> int:
-    with path.open("rb") as file:
-        size = int.from_bytes(file.read(8), "little")
-        header = json.loads(file.read(size))
-    return sum(prod(t["shape"]) for n, t in header.items() if n != "__metadata__")
+    return sum(map(prod, shapes_of(path).values()))

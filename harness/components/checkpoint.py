@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -23,8 +24,18 @@ ZERO_CONV_STD = 0.02
 residuals matter, small enough that the UNet stays finite."""
 
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
-WEIGHTS = (".safetensors", *_PICKLES)
+_SAFETENSORS = ".safetensors"
+WEIGHTS = (_SAFETENSORS, *_PICKLES)
 """Files that hold weights; loading refuses pickles in words."""
+
+_ALONE = ("diffusion_pytorch_model.safetensors", "model.safetensors")
+_LOADED = (
+    # diffusers asks for an index first, transformers for the file.
+    f"{_ALONE[0]}.index.json",
+    *_ALONE,
+    f"{_ALONE[1]}.index.json",
+)
+"""What diffusers and transformers read where no variant is asked for."""
 
 
 def read_config(source: Source, folder: str) -> dict[str, Any]:
@@ -80,18 +91,61 @@ def vocabulary(source: Source) -> int:
     return int(config["vocab_size"])
 
 
-def check_weights(source: Source, folder: str) -> None:
-    """Refuse weights that are missing, pickled or truncated, before loading them.
+def weight_files(home: Path) -> list[Path]:
+    """Return what loading reads of a folder: one file, or the shards of an index.
+
+    Nothing where there are no safetensors. Copies beside it, in half precision or of
+    training's average, have other names and are not read.
+
+    Raises:
+        SuiteError: All have other names, or the index cannot be read or names shards
+            that are not there.
+
+    """
+    for name in _LOADED:
+        path = home / name
+        if path.is_file():
+            return [path] if path.suffix == _SAFETENSORS else _shards(path)
+    if others := sorted(path.name for path in home.glob(f"*{_SAFETENSORS}")):
+        msg = (
+            f"{home} has no {' or '.join(_ALONE)}, which is "
+            f"what loading reads, but {', '.join(others)}. Fetch the file without a "
+            "variant, or save it again with save_pretrained(...) without `variant`; "
+            "renamed, a half-precision copy would be the reference."
+        )
+        raise SuiteError(msg)
+    return []
+
+
+def _shards(index: Path) -> list[Path]:
+    try:
+        named = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
+        shards = [index.parent / name for name in sorted(set(named))]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        msg = (
+            f"{index} ({index.stat().st_size:,} bytes) cannot be read as an index of "
+            f"shards ({type(error).__name__}: {error}); fetch it again."
+        )
+        raise SuiteError(msg) from None
+    if missing := [path.name for path in shards if not path.is_file()]:
+        msg = (
+            f"{index} names {len(shards)} shards, and {len(missing)} are not there, "
+            f"{missing[0]} first; fetch them."
+        )
+        raise SuiteError(msg)
+    return shards
+
+
+def check_weights(source: Source, folder: str) -> list[Path]:
+    """Return the files to load; refuse what is missing, pickled or truncated before.
 
     Raises:
         SuiteError: Naming the file and what to do.
 
     """
-    from safetensors import SafetensorError, safe_open
-
     home = source.path / folder
-    files = sorted(home.glob("*.safetensors"))
-    if not files:
+    _refuse_adapters(home)
+    if not (files := weight_files(home)):
         pickles = sorted(p.name for p in home.glob("*") if p.suffix in _PICKLES)
         if pickles:
             msg = (
@@ -106,19 +160,41 @@ def check_weights(source: Source, folder: str) -> None:
             )
         raise SuiteError(msg)
     for file in files:
+        shapes_of(file)
+    return files
+
+
+def _refuse_adapters(home: Path) -> None:
+    for file in sorted(home.glob(f"*{_SAFETENSORS}")):
         try:
-            with safe_open(file, framework="numpy") as opened:
-                adapter = adapter_of(opened.keys())
-        except (SafetensorError, OSError) as error:
-            msg = (
-                f"{file} ({file.stat().st_size:,} bytes) cannot be read as "
-                f"safetensors: {error}. It may be truncated or a Git LFS pointer; "
-                "fetch it again."
-            )
-            raise SuiteError(msg) from None
+            adapter = adapter_of(shapes_of(file))
+        except SuiteError:  # of no matter where it is not loaded
+            continue
         if adapter:
             msg = f"{file} holds a LoRA that is not merged ({adapter}). {HOW_TO_MERGE}"
             raise SuiteError(msg)
+
+
+def shapes_of(file: Path) -> dict[str, list[int]]:
+    """Return the names and shapes of a safetensors file, from its header alone.
+
+    Raises:
+        SuiteError: It is none, or not whole.
+
+    """
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(file, framework="numpy") as opened:
+            names = tuple(opened.keys())
+            return {name: opened.get_slice(name).get_shape() for name in names}
+    except (SafetensorError, OSError) as error:
+        msg = (
+            f"{file} ({file.stat().st_size:,} bytes) cannot be read as "
+            f"safetensors: {error}. It may be truncated or a Git LFS pointer; "
+            "fetch it again."
+        )
+        raise SuiteError(msg) from None
 
 
 def load_network(

@@ -83,3 +83,49 @@ def test_what_is_wrong_with_weights_is_one_sentence(refused, name):
     *_, facts = NETWORKS[name]
 
     assert refused[1].sentence(f"checkpoint/{name}", *facts)
+
+
+POINTER = NETWORKS["pointer"][1]
+FOLDERS = {
+    "pointer": ({"diffusion_pytorch_model.safetensors": POINTER}, "Git LFS pointer"),
+    "empty": ({"diffusion_pytorch_model.safetensors": b""}, "0 bytes"),
+    "truncated": (
+        {"diffusion_pytorch_model.safetensors": NETWORKS["truncated"][1]},
+        "78 bytes",
+    ),
+    "half-only": (
+        {"diffusion_pytorch_model.fp16.safetensors": POINTER},
+        "but diffusion_pytorch_model.fp16.safetensors",
+    ),
+    "shardless": (
+        {
+            "diffusion_pytorch_model.safetensors.index.json": json.dumps(
+                {"weight_map": {"weight": "diffusion-00001-of-00001.safetensors"}}
+            ).encode()
+        },
+        "diffusion-00001-of-00001.safetensors first; fetch",
+    ),
+}
+
+
+@pytest.mark.parametrize("way", FOLDERS)
+def test_a_components_folder_is_refused_ahead_and_in_a_run(way, new_project):
+    project = new_project()
+    folder = project.folder / "checkpoint"
+    shutil.copytree(project.checkpoint, folder)
+    files, fact = FOLDERS[way]
+    for name, data in files.items():
+        (folder / "vae" / name).write_bytes(data)
+    project.write(
+        "vae_decoder",
+        source='checkpoint = "checkpoint"',
+        backends="[backend.onnxruntime]",
+    )
+
+    ahead, ran = project.run("--forecast"), project.run()
+
+    assert (ahead.code, ran.code) == (2, 2)
+    assert ahead.sentence(str(folder / "vae"), fact)
+    assert set(project.outcomes().values()) == {"export"}
+    assert fact in project.reason("vae_decoder/onnxruntime/fp32/outputs")
+    assert not list(project.store.glob("v1/onnx"))

@@ -1,22 +1,28 @@
 """`harness.forecast` and `harness.room`: memory is told, and refused, beforehand."""
 
+import json
+import shutil
+import struct
 import threading
 from dataclasses import replace
+from math import prod
 from pathlib import Path
 
 import pytest
 
+from harness.components import describe
 from harness.errors import StageError, SuiteError
 from harness.forecast import COSTS, extent_of, need_of, stored_weights
 from harness.outcome import Outcome
 from harness.room import GIB, Need, Room, available_bytes
-from harness.spec import Sample
+from harness.spec import Sample, Source
 from harness.suite import load_suite
 from harness.torch_stage import weigh
 from harness.workshop import Workshop
 from tests.unit.nets import DIGITS
 
 SD15 = DIGITS.parent / "sd15"
+FLUX = DIGITS.parent / "flux"
 UNET_WEIGHTS = 859_520_964 * 4
 SMALL = Sample(
     profile="realistic",
@@ -110,6 +116,53 @@ def test_weights_are_counted_from_headers_alone(digits):
     assert stored == weigh(unet)
     file = DIGITS / "unet" / "diffusion_pytorch_model.safetensors"
     assert stored == pytest.approx(file.stat().st_size, rel=0.01)
+
+
+def test_copies_beside_the_weights_are_not_counted(tmp_path):
+    shutil.copytree(DIGITS / "vae", tmp_path / "vae")
+    vae = describe("vae_decoder", "vae_decoder", Source(path=tmp_path))
+    alone = stored_weights(vae)
+    for variant in ("fp16", "non_ema"):
+        name = f"diffusion_pytorch_model.{variant}.safetensors"
+        write_weights(tmp_path / "vae" / name, 500)
+
+    assert stored_weights(vae) == alone
+
+
+def write_weights(file, *shape):
+    count = 4 * prod(shape)
+    header = {"w": {"dtype": "F32", "shape": shape, "data_offsets": [0, count]}}
+    text = json.dumps(header).encode()
+    file.write_bytes(struct.pack("<Q", len(text)) + text + bytes(count))
+
+
+def test_a_t5_is_counted_in_its_folder_and_by_its_index(tmp_path):
+    root = tmp_path / "flux"
+    shutil.copytree(FLUX, root, ignore=shutil.ignore_patterns("*.toml"))
+    write_weights(root / "flux1-dev.safetensors", 500)
+    shards = {f"w{n}": f"model-0000{n}-of-00002.safetensors" for n in (1, 2)}
+    for shard in shards.values():
+        write_weights(root / "text_encoder_2" / shard, 7, 3)
+    index = root / "text_encoder_2" / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": shards}), encoding="utf-8")
+    t5 = describe("t5_encoder", "t5_encoder", Source(path=root))
+    config = json.loads((root / "text_encoder_2" / "config.json").read_text())
+
+    assert stored_weights(t5) == 2 * 7 * 3 * 4
+    sample = replace(SMALL, shapes=(("batch", 2), ("tokens", 512)))
+    extent = extent_of(t5, [sample], 1)
+    assert (extent.width, extent.heads) == (config["d_model"], config["num_heads"])
+    assert (extent.positions, extent.attended) == (512, 512)
+
+
+def test_a_network_that_attends_to_halved_pictures_fits_where_it_does():
+    unet = component(load_suite(DIGITS.parent / "full_size" / "sdxl_base"), "unet")
+    picture = replace(SMALL, shapes=(("batch", 2), ("height", 128), ("width", 128)))
+    extent = extent_of(unet, [picture], 2_567_463_684 * 4)
+
+    assert extent.attended == 64 * 64, "its first block has no attention"
+    assert extent.heads == 10
+    assert need_of(unet, "mnn", extent).size_bytes / GIB < 32
 
 
 def test_weights_that_are_drawn_are_counted_without_drawing_them(sd15):
