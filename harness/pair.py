@@ -7,6 +7,7 @@ from typing import Any
 
 from harness.errors import SuiteError
 from harness.init.checkpoint import write_suite
+from harness.init.writing import refuse_written
 from harness.suite import Suite, load_suite
 
 CHECKPOINT = "checkpoint"
@@ -48,6 +49,7 @@ def suite_of_pair(
     if checkpoint.exists() and not force:
         msg = f"{checkpoint} is there already; give force=True, or another folder."
         raise SuiteError(msg)
+    refuse_written(folder, force=force)
     for thing in filter(None, named.values()):
         thing.save_pretrained(checkpoint)
     write_suite(checkpoint, folder, force=force)

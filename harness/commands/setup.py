@@ -39,7 +39,10 @@ def init(checkpoint: Path, into: Path, *, force: bool) -> int:
     """
     from harness.init.checkpoint import write_suite
 
-    for path in write_suite(checkpoint, into, force=force):
+    def tell(notice: str) -> None:
+        click.echo(f"note  {notice}")
+
+    for path in write_suite(checkpoint, into, force=force, on_notice=tell):
         click.echo(f"wrote {path}")
     click.echo(f"next  pytest -m parity {into}")
     return 0

@@ -6,16 +6,14 @@ Reads configurations only; the files are for people to edit.
 from __future__ import annotations
 
 import json
-import os
-import tempfile
-from collections.abc import Collection, Iterable, Mapping
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
+from textwrap import wrap
 from typing import Final
 
-from harness.components import describe, discover, folders_of
-from harness.components.checkpoint import WEIGHTS, read_config
+from harness.components.checkpoint import read_config
 from harness.components.encoder import DEPLOYED, is_encoder
-from harness.components.t5_text import t5_folder
 from harness.components.transformer import class_of
 from harness.components.vae import factor
 from harness.e2e.inpaint_tables import is_fed
@@ -28,10 +26,12 @@ from harness.init.files import (
     suite_of_files,
     tolerances_of_files,
 )
+from harness.init.found import sort_components, without_weights
 from harness.init.text import noted, path_from
 from harness.init.tolerances import tolerances_text
+from harness.init.writing import refuse_written, write_files
 from harness.matrix import VARIANTS, symbols_of
-from harness.spec import PROFILES, Source
+from harness.spec import PROFILES, Component, Source
 
 LARGE: Final = 32
 """Latents wider than this are compared layer by layer at a smaller size."""
@@ -42,29 +42,25 @@ TOKENS: Final[Mapping[str, int]] = {"text_tokens": 333, "tokens": 256}
 _NOT_BY_DYNAMO = ("PixArtTransformer2DModel",)
 """Transformers of which dynamo (torch 2.13) writes a file that no runtime takes."""
 
-_TEST = '''\
-"""Parity of the deployed models with PyTorch: `pytest -m parity`."""
-
-from pathlib import Path
-
-import pytest
-
-from harness.suite import load_suite
-
-SUITE = load_suite(Path(__file__).parent / "parity.toml")
+_LINE = 88
 
 
-@pytest.mark.parity
-@pytest.mark.parametrize("check", SUITE.checks())
-def test_parity(check, parity):
-    parity.require(check)
-'''
-
-
-def write_suite(checkpoint: Path, folder: Path, *, force: bool = False) -> list[Path]:
+def write_suite(
+    checkpoint: Path,
+    folder: Path,
+    *,
+    force: bool = False,
+    on_notice: Callable[[str], None] = lambda _: None,
+) -> list[Path]:
     """Write a noted suite for `checkpoint` into `folder`; return the files.
 
     All of them or none: they are written under other names first, and then renamed.
+
+    Args:
+        checkpoint: Of diffusers or transformers, or a folder of ONNX files.
+        folder: Where to write.
+        force: Write over what is there.
+        on_notice: Told what a user would not expect of the suite.
 
     Raises:
         SuiteError: `checkpoint` is no folder of diffusers or transformers and has no
@@ -72,6 +68,9 @@ def write_suite(checkpoint: Path, folder: Path, *, force: bool = False) -> list[
             cannot be written to.
 
     """
+    _refuse_hub_id(checkpoint)
+    refuse_written(folder, force=force)
+    notices: list[str] = []
     if files := files_of_others(checkpoint):
         suite = suite_of_files(checkpoint, files, folder)
         tolerances = tolerances_of_files(files)
@@ -83,37 +82,45 @@ def write_suite(checkpoint: Path, folder: Path, *, force: bool = False) -> list[
         )
         raise SuiteError(msg)
     else:
-        suite = suite_text(checkpoint, folder)
-        tolerances = tolerances_text(discover(Source(path=checkpoint)))
-    texts = {
-        "parity.toml": suite,
-        "tolerances.toml": tolerances,
-        "test_parity.py": _TEST,
-    }
-    for name in texts:
-        if (folder / name).is_dir():
-            msg = f"{folder / name} is a folder; a file is to be written there."
-            raise SuiteError(msg)
-    there = [name for name in texts if os.path.lexists(folder / name)]
-    if there and not force:
-        msg = (
-            f"{folder} has {', '.join(there)} already; use --force to write over, or "
-            "give another folder."
-        )
-        raise SuiteError(msg)
-    try:
-        return _write_all(folder, texts)
-    except OSError as error:
-        msg = f"{folder} cannot be written to: {error.strerror}."
-        raise SuiteError(msg) from error
+        known, unknown = sort_components(Source(path=checkpoint))
+        drawn = without_weights(checkpoint, known)
+        suite = suite_text(checkpoint, folder, known, unknown, drawn=drawn)
+        tolerances = tolerances_text(known)
+        notices += [f"left out {name}: {why}" for name, why in unknown.items()]
+        if drawn:
+            notices.append(
+                f"{checkpoint} has no weights: they will be drawn from seed 0"
+            )
+    written = write_files(folder, suite, tolerances)
+    for notice in notices:
+        on_notice(notice)
+    return written
 
 
-def suite_text(checkpoint: Path, folder: Path) -> str:
+def _refuse_hub_id(checkpoint: Path) -> None:
+    hub = checkpoint.as_posix()
+    if checkpoint.exists() or not re.fullmatch(r"\w[\w.-]*/[\w.-]+", hub):
+        return
+    msg = (
+        f"There is no checkpoint at {hub}: no such folder. For the one of that name on "
+        f'the Hugging Face hub, write `hub = "{hub}"` under [source] of a parity.toml, '
+        "or download it and give its folder."
+    )
+    raise SuiteError(msg)
+
+
+def suite_text(
+    checkpoint: Path,
+    folder: Path,
+    known: Mapping[str, Component],
+    unknown: Mapping[str, str],
+    *,
+    drawn: bool,
+) -> str:
     """Return parity.toml for a checkpoint, as it stands in `folder`."""
     source = Source(path=checkpoint)
-    names = discover(source)
-    components = [describe(name, name, source) for name in names]
-    symbols = symbols_of(*components)
+    names = tuple(known)
+    symbols = symbols_of(*known.values())
     size = _latent_size(source, names)
     # A transformer's positions are of one size, and so is what is exported of it.
     large = size > LARGE and "height" in symbols and "transformer" not in names
@@ -126,9 +133,10 @@ def suite_text(checkpoint: Path, folder: Path) -> str:
         [
             noted("components = [", "left out: all that the checkpoint has"),
             *(f"  {json.dumps(name)}," for name in names),
+            *_left_out(unknown),
             "]",
         ],
-        _source(checkpoint, folder, names),
+        _source(checkpoint, folder, drawn=drawn),
         *(_text(symbols) if encoder else [_export(symbols, large=large)]),
         *([] if encoder else _shapes(symbols, size)),
         [
@@ -153,13 +161,29 @@ def suite_text(checkpoint: Path, folder: Path) -> str:
     return "\n\n".join("\n".join(lines) for lines in paragraphs) + "\n"
 
 
-def _source(checkpoint: Path, folder: Path, names: Iterable[str]) -> list[str]:
+def _left_out(unknown: Mapping[str, str]) -> list[str]:
+    """Return a comment on each component that no recipe could describe."""
+    return [
+        line
+        for name, why in unknown.items()
+        for line in wrap(
+            f'"{name}" is left out: {why}',
+            width=_LINE,
+            initial_indent="  # ",
+            subsequent_indent="  # ",
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+    ]
+
+
+def _source(checkpoint: Path, folder: Path, *, drawn: bool) -> list[str]:
     where = json.dumps(path_from(folder, checkpoint), ensure_ascii=False)
     # A folder of configurations alone can be tested with weights drawn at random.
-    if all(_has_weights(checkpoint, name) for name in names):
-        seed = noted("# seed = 0", "would draw weights at random instead")
-    else:
+    if drawn:
         seed = noted("seed = 0", "weights are drawn at random: there are none")
+    else:
+        seed = noted("# seed = 0", "would draw weights at random instead")
     return ["[source]", f"checkpoint = {where}", seed]
 
 
@@ -341,24 +365,3 @@ def _first(size: object, default: int) -> int:
     if isinstance(size, list) and size:
         size = size[0]
     return size if isinstance(size, int) else default
-
-
-def _has_weights(checkpoint: Path, name: str) -> bool:
-    folders = folders_of(name)
-    if name == "t5_encoder":  # which is in one of several
-        folders = (t5_folder(Source(path=checkpoint)),)
-    return all(
-        any(file.suffix in WEIGHTS for file in (checkpoint / folder).iterdir())
-        for folder in folders
-    )
-
-
-def _write_all(folder: Path, texts: Mapping[str, str]) -> list[Path]:
-    folder.mkdir(parents=True, exist_ok=True)
-    paths = [folder / name for name in texts]
-    with tempfile.TemporaryDirectory(dir=folder, prefix=".parity-init-") as beside:
-        for name, text in texts.items():
-            (Path(beside) / name).write_text(text, encoding="utf-8", newline="\n")
-        for path in paths:
-            (Path(beside) / path.name).replace(path)
-    return paths

@@ -11,7 +11,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.init.checkpoint import _TEST
+from harness.init.writing import _TEST
 
 CONFIG = {
     "_class_name": "AutoencoderKL",

@@ -186,6 +186,9 @@ def test_init_writes_a_suite_that_can_be_listed(tmp_path, monkeypatch, capsys):
 
     code, out, _ = say(capsys, "init", "checkpoint", "--into", "suite")
     assert code == 0
+    assert out.splitlines()[0] == (
+        "note  checkpoint has no weights: they will be drawn from seed 0"
+    )
     assert out.splitlines()[-1] == "next  pytest -m parity suite"
     code, out, _ = say(capsys, "run", "--suite", "suite", "--list")
     assert code == 0

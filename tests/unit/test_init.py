@@ -303,3 +303,82 @@ def test_a_file_that_is_no_onnx_is_named(tmp_path):
 
     with pytest.raises(SuiteError, match=r"model\.onnx is no ONNX file"):
         write_suite(tmp_path, tmp_path / "parity")
+
+
+def noticed(checkpoint, folder):
+    """Write a suite and return what is said on the way."""
+    said: list[str] = []
+    write_suite(checkpoint, folder, on_notice=said.append)
+    return said
+
+
+def test_half_a_download_is_no_reason_for_random_weights(tmp_path):
+    root = tmp_path / "model"
+    shutil.copytree(DIGITS, root, ignore=shutil.ignore_patterns("*.toml", "*.png"))
+    (root / "vae" / "diffusion_pytorch_model.safetensors").unlink()
+
+    with pytest.raises(SuiteError, match=r"in some of its folders, and none in vae: f"):
+        write_suite(root, tmp_path / "suite")
+    assert not (tmp_path / "suite").exists()
+
+
+def test_a_variant_that_loading_does_not_read_is_refused(tmp_path):
+    root = tmp_path / "model"
+    shutil.copytree(DIGITS, root, ignore=shutil.ignore_patterns("*.toml", "*.png"))
+    main = root / "vae" / "diffusion_pytorch_model.safetensors"
+    main.rename(main.with_suffix(".fp16.safetensors"))
+
+    with pytest.raises(SuiteError, match=r"vae has no .*, but .*fp16.safetensors"):
+        write_suite(root, tmp_path / "suite")
+
+
+def test_a_seed_is_said_aloud_and_no_seed_is_not(checkpoint, tmp_path):
+    (said,) = noticed(FULL_SIZE, tmp_path / "drawn")
+
+    assert said == f"{FULL_SIZE} has no weights: they will be drawn from seed 0"
+    assert noticed(checkpoint, tmp_path / "stored") == []
+
+
+def test_a_network_that_no_recipe_knows_is_left_out_and_named(tmp_path):
+    root = tmp_path / "model"
+    shutil.copytree(DIGITS, root, ignore=shutil.ignore_patterns("*.toml", "*.png"))
+    config = json.loads((root / "vae" / "config.json").read_text())
+    changed = json.dumps({**config, "_class_name": "AutoencoderOfTomorrow"})
+    (root / "vae" / "config.json").write_text(changed)
+
+    said = noticed(root, tmp_path / "suite")
+
+    names = {c.name for c in load_suite(tmp_path / "suite").components}
+    assert "unet" in names
+    assert not names & {"vae_encoder", "vae_decoder"}
+    assert [one.partition(":")[0] for one in said] == [
+        "left out vae_encoder",
+        "left out vae_decoder",
+    ]
+    text = (tmp_path / "suite" / "parity.toml").read_text()
+    assert '# "vae_decoder" is left out: vae: no recipe knows the class' in text
+    assert max(map(len, text.splitlines())) <= 88
+
+
+def test_a_damaged_configuration_is_not_left_out(tmp_path):
+    root = tmp_path / "model"
+    shutil.copytree(DIGITS, root, ignore=shutil.ignore_patterns("*.toml", "*.png"))
+    (root / "vae" / "config.json").write_text("{")
+
+    with pytest.raises(SuiteError, match=r"cannot be read as JSON"):
+        write_suite(root, tmp_path / "suite")
+
+
+def test_without_any_network_that_a_recipe_knows_its_sentence_is_said(tmp_path):
+    root = tmp_path / "model"
+    (root / "vae").mkdir(parents=True)
+    (root / "model_index.json").write_text("{}")
+    (root / "vae" / "config.json").write_text('{"_class_name": "Other"}')
+
+    with pytest.raises(SuiteError, match="no recipe knows the class 'Other'"):
+        write_suite(root, tmp_path / "suite")
+
+
+def test_a_name_on_the_hub_is_told_where_it_goes(tmp_path):
+    with pytest.raises(SuiteError, match=r'write `hub = "org/name-1\.5"` under'):
+        write_suite(Path("org/name-1.5"), tmp_path)

@@ -43,6 +43,14 @@ def test_what_is_there_is_kept_unless_forced(model, tmp_path):
     assert suite_of_pair(model, None, tmp_path, force=True).cases
 
 
+def test_a_suite_that_is_there_is_refused_before_the_model_is_saved(model, tmp_path):
+    (tmp_path / "parity.toml").write_text("mine")
+
+    with pytest.raises(SuiteError, match=r"has parity\.toml already"):
+        suite_of_pair(model, None, tmp_path)
+    assert [path.name for path in tmp_path.glob("[!d]*")] == ["parity.toml"]
+
+
 def test_something_else_is_refused_in_words(model, tmp_path):
     with pytest.raises(SuiteError, match=r"tokenizer must be .* got str"):
         suite_of_pair(model, "a tokenizer", tmp_path)

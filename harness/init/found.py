@@ -1,0 +1,66 @@
+"""What a checkpoint has for a suite: components that recipes know, and weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from harness.components import describe, discover, folders_of
+from harness.components.checkpoint import WEIGHTS, read_config, weight_files
+from harness.components.t5_text import t5_folder
+from harness.errors import SuiteError
+from harness.spec import Component, Source
+
+
+def sort_components(source: Source) -> tuple[dict[str, Component], dict[str, str]]:
+    """Return what a checkpoint has by name: the components, and why others are none.
+
+    Raises:
+        SuiteError: It has no component that a recipe knows, or a configuration cannot
+            be read.
+
+    """
+    known, unknown = dict[str, Component](), dict[str, str]()
+    for name in discover(source):
+        # A damaged file is to be mended; without a network that no recipe knows, the
+        # rest is a suite.
+        for folder in _folders(source, name):
+            read_config(source, folder)
+        try:
+            known[name] = describe(name, name, source)
+        except SuiteError as error:
+            unknown[name] = str(error)
+    if not known:
+        raise SuiteError(next(iter(unknown.values())))
+    return known, unknown
+
+
+def without_weights(checkpoint: Path, names: Iterable[str]) -> bool:
+    """Whether a checkpoint is of configurations alone.
+
+    Raises:
+        SuiteError: Some of the components' folders have weights and some have none, as
+            a download leaves that stopped half way, or what is there is not loaded.
+
+    """
+    source = Source(path=checkpoint)
+    folders = dict.fromkeys(f for name in names for f in _folders(source, name))
+    bare = [folder for folder in folders if not _has_weights(checkpoint / folder)]
+    if 0 < len(bare) < len(folders):
+        msg = (
+            f"{checkpoint} has weights in some of its folders, and none in "
+            f"{', '.join(bare)}: fetch them, or give a copy of the checkpoint without "
+            "those folders. Random weights are drawn only where there are none at all."
+        )
+        raise SuiteError(msg)
+    return bool(bare)
+
+
+def _has_weights(home: Path) -> bool:
+    # Pickles too: loading refuses them in words, which a seed would hide.
+    return bool(weight_files(home)) or any(p.suffix in WEIGHTS for p in home.iterdir())
+
+
+def _folders(source: Source, name: str) -> tuple[str, ...]:
+    """Return a component's folders; a T5's is one of several."""
+    return (t5_folder(source),) if name == "t5_encoder" else folders_of(name)
