@@ -83,7 +83,9 @@ def vocabulary(source: Source) -> int:
         SuiteError: No configuration says it.
 
     """
-    folder = "text_encoder" if (source.path / "text_encoder").is_dir() else ""
+    folders = ("text_encoder", "text_encoder_2", "text_encoder_3")
+    # SDXL's refiner has the second encoder alone.
+    folder = next((f for f in folders if (source.path / f).is_dir()), "")
     config = read_config(source, folder)
     if "vocab_size" not in config:
         msg = f"{source.path / folder / 'config.json'} has no 'vocab_size'."
@@ -289,7 +291,12 @@ def load_tokenizer(source: Source, folder: str = "tokenizer") -> Any | None:
 
 
 def load_scheduler(source: Source) -> Any:
-    """Return the checkpoint's own scheduler, or Stable Diffusion's DDIM without one."""
+    """Return the checkpoint's own scheduler, or Stable Diffusion's DDIM without one.
+
+    Raises:
+        SuiteError: Its configuration cannot be read, or names no scheduler.
+
+    """
     import diffusers
 
     path = source.path / "scheduler" / "scheduler_config.json"
@@ -297,8 +304,22 @@ def load_scheduler(source: Source) -> Any:
         return diffusers.DDIMScheduler(
             beta_start=0.00085, beta_end=0.012, beta_schedule="scaled_linear"
         )
-    name = json.loads(path.read_text(encoding="utf-8"))["_class_name"]
-    return getattr(diffusers, name).from_pretrained(source.path / "scheduler")
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        msg = f"{path} cannot be read as JSON: {error}."
+        raise SuiteError(msg) from None
+    name = config.get("_class_name") if isinstance(config, dict) else None
+    cls: Any = getattr(diffusers, str(name), None)
+    known = isinstance(cls, type) and issubclass(cls, diffusers.SchedulerMixin)
+    if not known:
+        msg = (
+            f"{path} names {name!r} under `_class_name`, and diffusers "
+            f"{diffusers.__version__} has no scheduler of that name; fetch the file "
+            "again, correct the name, or install the diffusers that wrote it."
+        )
+        raise SuiteError(msg)
+    return cls.from_pretrained(path.parent)
 
 
 def option(options: Mapping[str, str | int | bool], allowed: tuple[str, ...]) -> None:

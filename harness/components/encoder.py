@@ -34,11 +34,29 @@ _HEADS = {
 
 
 def is_encoder(source: Source) -> bool:
-    """Whether the folder holds one network of transformers, and no pipeline."""
+    """Whether the folder holds one network of transformers, and no pipeline.
+
+    Raises:
+        SuiteError: It is in a folder of its own, where sentence-transformers had it.
+
+    """
     path = source.path
-    if (path / "model_index.json").exists() or not (path / "config.json").is_file():
+    if (path / "model_index.json").exists():
         return False
-    return "model_type" in read_config(source, "")
+    if (path / "config.json").is_file() and "model_type" in read_config(source, ""):
+        return True
+    for kind, folder in sentence_modules(source):
+        there = folder and (path / folder / "config.json").is_file()
+        if kind == "Transformer" and there:
+            msg = (
+                f"{path} keeps its network in {folder}, as older sentence-transformers "
+                f"did: give {path / folder} instead. To test its vectors too, list "
+                '"pooling" under `components`, and under [component.pooling] set '
+                '`pooling` to "mean" or "cls", and `normalize`, as the folders beside '
+                "it say."
+            )
+            raise SuiteError(msg)
+    return False
 
 
 def tasks_of(source: Source) -> tuple[str, ...]:
@@ -96,8 +114,23 @@ def signature(
     outputs: Mapping[str, tuple[int | str, ...]],
     allowed: tuple[str, ...] = (),
 ) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
-    """Return a task's signature; outputs are given by name and shape."""
+    """Return a task's signature; outputs are given by name and shape.
+
+    Raises:
+        SuiteError: An option is unknown, or the task is none of such a network's.
+
+    """
     option(options, (*OPTIONS, *allowed))
+    config = read_config(source, "")
+    if "logits" in outputs and config.get("is_encoder_decoder"):
+        msg = (
+            f"{source.path} is an encoder and a decoder (model_type "
+            f"{config.get('model_type')!r}), whose classification reads the state at "
+            "the last end token, a place that differs from text to text and that an "
+            "exported graph cannot follow. Test `default`, its hidden states, under "
+            "`components`, or classify with an encoder model."
+        )
+        raise SuiteError(msg)
     return inputs(source), tuple(
         TensorSpec(name=name, shape=shape) for name, shape in outputs.items()
     )

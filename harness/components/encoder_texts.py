@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from harness.components.checkpoint import read_config
+from harness.errors import SuiteError
 from harness.spec import Component, Source
 
 if TYPE_CHECKING:
@@ -58,17 +59,35 @@ _TOKENIZERS = (
     "vocab.json",
     "spiece.model",
     "sentencepiece.bpe.model",
+    "spm.model",
 )
 """A folder with one of these has a tokenizer."""
 
 
 def load_tokenizer(source: Source) -> Any | None:
-    """Return the checkpoint's tokenizer, or None when it has none."""
-    if not any((source.path / name).is_file() for name in _TOKENIZERS):
+    """Return the checkpoint's tokenizer, or None when it has none.
+
+    Raises:
+        SuiteError: It has files of one, of which transformers makes none.
+
+    """
+    have = [name for name in _TOKENIZERS if (source.path / name).is_file()]
+    if not have:
         return None
     from transformers import AutoTokenizer
 
-    return AutoTokenizer.from_pretrained(source.path)
+    try:
+        return AutoTokenizer.from_pretrained(source.path)
+    except Exception as error:  # each file's reader has its own
+        said = str(error).strip().partition("\n")[0]
+        msg = (
+            f"{source.path} has {', '.join(have)}, of which transformers makes no "
+            f"tokenizer ({type(error).__name__}: {said}). Fetch it again if it is "
+            "damaged; a *.model needs the package sentencepiece to be read, or a "
+            "tokenizer.json beside it, as save_pretrained() writes it where that is "
+            "installed."
+        )
+        raise SuiteError(msg) from error
 
 
 def tokenised(

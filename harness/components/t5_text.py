@@ -32,7 +32,7 @@ def t5_folder(source: Source) -> str:
     for folder in FOLDERS:
         if not (source.path / folder / "config.json").is_file():
             continue
-        if ARCHITECTURE in read_config(source, folder).get("architectures", ()):
+        if ARCHITECTURE in (read_config(source, folder).get("architectures") or ()):
             return folder
     return ""
 

@@ -1,6 +1,7 @@
 """`harness.components`: what a signature promises, the network behind it does."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -231,6 +232,34 @@ def test_the_scheduler_is_the_checkpoints_own():
     assert type(load_scheduler(SOURCE)).__name__ == "DDIMScheduler"
     full_size = load_scheduler(Source(path=FULL_SIZE))
     assert type(full_size).__name__ == "PNDMScheduler"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{}", "names None under `_class_name`"),
+        ('{"_class_name": "Of2031"}', "names 'Of2031' under `_class_name`"),
+        ('{"_class_name": "UNet2DModel"}', "has no scheduler of that name"),
+        ("[]", "names None under `_class_name`"),
+        ("{", "cannot be read as JSON"),
+    ],
+)
+def test_a_scheduler_that_is_none_is_refused(tmp_path, text, said):
+    (tmp_path / "scheduler").mkdir()
+    (tmp_path / "scheduler" / "scheduler_config.json").write_text(text)
+
+    with pytest.raises(SuiteError, match=rf"scheduler_config\.json .*{said}"):
+        load_scheduler(Source(path=tmp_path))
+
+
+def test_a_text_folder_may_name_no_architecture(tmp_path):
+    (tmp_path / "model_index.json").write_text("{}")
+    shutil.copytree(DIGITS / "text_encoder", tmp_path / "text_encoder")
+    path = tmp_path / "text_encoder" / "config.json"
+    config = json.loads(path.read_text()) | {"architectures": None}
+    path.write_text(json.dumps(config))
+
+    assert discover(Source(path=tmp_path)) == ("text_encoder",)
 
 
 @pytest.mark.parametrize(

@@ -56,6 +56,16 @@ def test_its_folders_are_found():
     )
 
 
+@pytest.mark.parametrize("profile", ["unit-normal", "boundary"])
+def test_a_refiner_has_the_second_encoder_alone(profile, tmp_path):
+    (tmp_path / "text_encoder_2").symlink_to(XL.path / "text_encoder_2")
+    text = part("text_encoder_2", Source(path=tmp_path, seed=0))
+    known = json.loads((tmp_path / "text_encoder_2" / "config.json").read_text())
+
+    ids = drawn(text, profile)["input_ids"]
+    assert 0 <= ids.min() <= ids.max() < known["vocab_size"]
+
+
 def test_the_first_encoder_gives_the_state_before_the_last():
     made, network, (ids,) = answers(part("text_encoder"))
     with torch.no_grad():

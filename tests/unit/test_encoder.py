@@ -12,7 +12,7 @@ from harness.components.encoder_texts import SENTENCES, load_tokenizer
 from harness.components.text_pooling import pooling_of
 from harness.errors import SuiteError
 from harness.inputs import draw
-from harness.spec import Sample
+from harness.spec import Sample, Source
 from tests.unit.encoders import KINDS, write_encoder, write_tokenizer
 
 TASKS = ("default", "pooling", "question-answering", "text-classification")
@@ -215,6 +215,41 @@ def test_a_sentence_encoder_is_offered_pooled_too(bert):
     (bert.path / "modules.json").write_text(json.dumps(modules))
 
     assert discover(bert) == ("default", "pooling")
+
+
+def test_a_network_in_a_folder_of_its_own_is_refused_by_the_folders_name(tmp_path):
+    write_encoder(tmp_path / "0_Transformer", "bert")
+    (tmp_path / "config.json").write_text('{"__version__": "0.2.0"}')
+    modules = [
+        {"type": f"sentence_transformers.models.{kind}", "path": f"{at}_{kind}"}
+        for at, kind in enumerate(("Transformer", "Pooling"))
+    ]
+    (tmp_path / "modules.json").write_text(json.dumps(modules))
+    source = Source(path=tmp_path)
+
+    with pytest.raises(SuiteError, match=r"give .*/0_Transformer instead"):
+        discover(source)
+    assert discover(Source(path=tmp_path / "0_Transformer")) == ("default",)
+
+
+def test_an_encoder_and_decoder_is_no_classifier(tmp_path):
+    source = write_encoder(
+        tmp_path, "bart", d_model=32, architectures=["BartForSequenceClassification"]
+    )
+
+    (task,) = discover(source)
+    with pytest.raises(SuiteError, match=r"model_type 'bart'.* Test `default`"):
+        describe(task, task, source)
+    assert describe("default", "default", source).outputs
+
+
+@pytest.mark.parametrize("name", ["spm.model", "tokenizer.json"])
+def test_a_tokenizer_that_cannot_be_made_is_not_replaced_by_random_ids(tmp_path, name):
+    source = write_encoder(tmp_path, "deberta-v2")
+    (tmp_path / name).write_bytes(b"version https://git-lfs")
+
+    with pytest.raises(SuiteError, match=rf"has {name}, of which .* sentencepiece"):
+        drawn(component(source, "default"))
 
 
 def test_text_encoders_are_exported_as_they_are_deployed(bert):
