@@ -26,12 +26,24 @@ CLASSES = {
 }
 """Class in ``transformer/config.json`` to the module that knows its inputs."""
 
+_LEGACY = "Transformer2DModel"
+_BY_NORM = {
+    "ada_norm_zero": "DiTTransformer2DModel",
+    "ada_norm_single": "PixArtTransformer2DModel",
+}
+"""What the one class of DiT and PixArt was split into, by ``norm_type``. Checkpoints
+on the hub still name the one, and diffusers loads what it was split into."""
+
 
 def class_of(source: Source) -> str:
-    """Return the class of the checkpoint's transformer, empty where it has none."""
+    """Return the class that diffusers loads, empty where there is no transformer."""
     if not (source.path / FOLDER / "config.json").is_file():
         return ""
-    return str(read_config(source, FOLDER).get("_class_name", ""))
+    config = read_config(source, FOLDER)
+    name = str(config.get("_class_name", ""))
+    if name == _LEGACY:
+        return _BY_NORM.get(str(config.get("norm_type")), name)
+    return name
 
 
 def _family(source: Source) -> ModuleType:

@@ -12,6 +12,7 @@ from transformers import T5Config, T5EncoderModel
 
 from harness.components import describe, discover, recipe_module
 from harness.components.flow_matching import sigmas
+from harness.components.transformer import class_of
 from harness.components.transformer_flux import grid_of
 from harness.errors import StageError, SuiteError
 from harness.export import export_onnx
@@ -125,6 +126,30 @@ def test_a_class_that_no_recipe_knows_is_named_with_those_it_knows(tmp_path):
     other = changed(tmp_path, "dit", "transformer", _class_name="DiTTransformer3DModel")
 
     with pytest.raises(SuiteError, match=r"DiTTransformer3DModel.*did you mean 'DiTT"):
+        describe("transformer", "transformer", other)
+
+
+@pytest.mark.parametrize("fixture", ["dit", "pixart"])
+def test_the_name_before_dit_and_pixart_were_two_classes_is_followed(tmp_path, fixture):
+    now = source(fixture)
+    norm = {"dit": "ada_norm_zero", "pixart": "ada_norm_single"}[fixture]
+    about = {"_class_name": "Transformer2DModel", "norm_type": norm}
+    legacy = changed(tmp_path, fixture, "transformer", **about)
+
+    for name in {"transformer", "t5_encoder"} & set(discover(now)):
+        old, new = (describe(name, name, each) for each in (legacy, now))
+        assert (old.inputs, old.outputs) == (new.inputs, new.outputs)
+    assert class_of(legacy) == class_of(now)
+    old, new = (describe("transformer", "transformer", s) for s in (legacy, now))
+    feeds = drawn(new, shapes=SQUARE)
+    assert torch.equal(run(old, feeds), run(new, feeds))
+
+
+def test_a_legacy_transformer_of_another_norm_is_refused(tmp_path):
+    about = {"_class_name": "Transformer2DModel", "norm_type": "layer_norm"}
+    other = changed(tmp_path, "dit", "transformer", **about)
+
+    with pytest.raises(SuiteError, match=r"knows the class 'Transformer2DModel'"):
         describe("transformer", "transformer", other)
 
 
