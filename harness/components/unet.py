@@ -151,7 +151,7 @@ def denoising_inputs(
 ) -> dict[str, np.ndarray]:
     """Draw the inputs that a UNet and a ControlNet share.
 
-    Latents have the scale that the checkpoint's scheduler gives them at that
+    Latents have the share of noise that the checkpoint's scheduler gives them at that
     timestep; `step` goes through the timesteps 0, 1, the middle one and the last.
     """
     import numpy as np
@@ -170,7 +170,7 @@ def denoising_inputs(
         torch.from_numpy(rng.standard_normal(latents, dtype=np.float32))
         for _ in range(2)
     )
-    noisy = scheduler.add_noise(clean, noise, torch.tensor([timestep]))
+    noisy = _noisy(component.source, scheduler, clean, noise, timestep)
     beside = (batch, channels - int(own), *sides)
     sample = [noisy.numpy(), *more_channels(component.source, beside, int(own), rng)]
     drawn = {
@@ -184,6 +184,39 @@ def denoising_inputs(
     # A ControlNet trained beside one encoder has no use for the pooled text of two.
     names = {spec.name for spec in component.inputs}
     return {name: value for name, value in drawn.items() if name in names}
+
+
+def _noisy(
+    source: Source,
+    scheduler: Any,
+    clean: torch.Tensor,
+    noise: torch.Tensor,
+    timestep: int,
+) -> torch.Tensor:
+    """Return what a network is given at a training timestep.
+
+    Schedulers that count in sigmas add up to fifteen times the noise and scale it back
+    by `scale_model_input`: the same two shares of clean and noise as all others. Asked
+    for one timestep, they look it up among those of a run that nobody began, and find
+    another's or none.
+
+    Raises:
+        SuiteError: The scheduler has no such shares.
+
+    """
+    import torch
+
+    shares = getattr(scheduler, "alphas_cumprod", None)
+    if shares is None:
+        msg = (
+            f"{source.path / 'scheduler'} has a {type(scheduler).__name__}, which has "
+            "no alphas_cumprod, so realistic latents of its timesteps cannot be drawn; "
+            "take another of `profiles` under [inputs], or write a recipe of your own."
+        )
+        raise SuiteError(msg)
+    share = shares[torch.tensor([timestep])]
+    noisy: torch.Tensor = share**0.5 * clean + (1 - share) ** 0.5 * noise
+    return noisy
 
 
 def time_ids(source: Source, spec: TensorSpec, shapes: Mapping[str, int]) -> np.ndarray:
