@@ -2,8 +2,9 @@
 
 Its signature is the file's own, its source's path the file. What is drawn follows from
 kinds and names: whole numbers of two axes or more are token ids, unless their name has
-``mask`` or ``type`` in it, a lone number is a timestep, other numbers are noise. Ids
-lie within the table that they look up; the option ``vocabulary`` draws them below it.
+``mask`` or ``type`` in it, a number an item is a timestep, or a class where it looks a
+row up, other numbers are noise. Ids and classes lie within the table that they look up;
+the option ``vocabulary`` draws them below it.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ VOCABULARY = 1000
 """Token ids are drawn below it where neither the file nor the suite says."""
 
 _LEAST_TOKENS = 2
+_APART = 7
+"""Timesteps between two items: a runtime that mixes them up is caught."""
 
 
 def signature(
@@ -34,7 +37,8 @@ def signature(
     """Return what the file takes and gives; axes left open are sizes by their names."""
     option(options, ("vocabulary",))
     header = read_header(source.path)
-    inputs = tuple(_input(port) for port in header.inputs)
+    rows = rows_looked_up(source.path)
+    inputs = tuple(_input(port, looks_up=port.name in rows) for port in header.inputs)
     known = {symbol for spec in inputs for symbol in spec.symbols}
     outputs = tuple(
         TensorSpec(
@@ -50,7 +54,7 @@ def signature(
     return inputs, outputs
 
 
-def _input(port: Port) -> TensorSpec:
+def _input(port: Port, *, looks_up: bool) -> TensorSpec:
     if port.shape is None or port.dtype not in {"float32", "float16", "int32", "int64"}:
         msg = (
             f"input {port.name!r} is {port}: an input must have a known shape, and be "
@@ -63,7 +67,9 @@ def _input(port: Port) -> TensorSpec:
     )
     lone = len(shape) < _LEAST_TOKENS
     whole = port.dtype.startswith("int")
-    draw = "timestep" if lone else ("" if whole else "normal")
+    draw = "" if whole else "normal"
+    if lone:  # no profile may draw a class beyond its table
+        draw = "pipeline" if looks_up else "timestep"
     return TensorSpec(name=port.name, shape=shape, dtype=port.dtype, draw=draw)
 
 
@@ -109,7 +115,11 @@ def _draw(
 
     if spec.draw == "timestep":
         number = (0, 1, TIMESTEPS // 2, TIMESTEPS - 1)[step % 4]
-        return np.full(shape, number, dtype=spec.dtype)
+        items = np.arange(int(np.prod(shape))).reshape(shape)
+        return np.asarray((number - _APART * items) % TIMESTEPS, dtype=spec.dtype)
+    if spec.draw == "pipeline":
+        labels = rng.integers(0, below) + np.arange(int(np.prod(shape)))
+        return np.asarray(labels % below, dtype=spec.dtype).reshape(shape)
     if spec.draw == "normal":
         return rng.standard_normal(shape).astype(spec.dtype)
     # Each row ends, or changes, elsewhere: rows must differ.
