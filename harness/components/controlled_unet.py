@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.components import controlnet, unet
 from harness.components.by_name import first
-from harness.components.checkpoint import load_network, option, read_config
+from harness.components.checkpoint import load_network, option
 from harness.spec import Component, Source, TensorSpec
 
 if TYPE_CHECKING:
@@ -24,14 +24,14 @@ def signature(
     """UNet inputs and every ControlNet residual to ``out_sample``."""
     option(options, ())
     inputs, outputs = unet.signature(source, {})
-    steering = controlnet.residuals(read_config(source, "controlnet"))
+    steering = controlnet.residuals(controlnet.read_controlnet(source))
     return (*inputs, *steering), outputs
 
 
 def build(component: Component, attention: str = "") -> torch.nn.Module:
     """Return the UNet behind a ``forward`` of its inputs and the residuals."""
     del attention
-    steering = controlnet.residuals(read_config(component.source, "controlnet"))
+    steering = controlnet.residuals(controlnet.read_controlnet(component.source))
 
     def arguments(named: dict[str, torch.Tensor]) -> dict[str, Any]:
         *down, middle = (named.pop(spec.name) for spec in steering)

@@ -14,6 +14,7 @@ from harness.components.unet import (
     denoising_inputs,
     halvings,
 )
+from harness.errors import SuiteError
 from harness.spec import Component, Source, TensorSpec
 
 if TYPE_CHECKING:
@@ -21,9 +22,29 @@ if TYPE_CHECKING:
     import torch
 
 FOLDER = "controlnet"
+CLASS = "ControlNetModel"
 EDGE = 0.6
 """Gradient above which a pixel of a drawn hint is an edge, as a share of its picture's
 steepest: a larger picture is less steep per pixel, and has the same edges."""
+
+
+def read_controlnet(source: Source, folder: str = FOLDER) -> dict[str, Any]:
+    """Return a ControlNet's configuration.
+
+    Raises:
+        SuiteError: It is of another class, which has other inputs and outputs.
+
+    """
+    config = read_config(source, folder)
+    name = str(config.get("_class_name", CLASS))
+    if name != CLASS:
+        msg = (
+            f"{source.path / folder / 'config.json'} is of a {name}, and the recipes "
+            f"of ControlNets know {CLASS}, of Stable Diffusion 1 to XL, alone. Take it "
+            "out of `components`, or name a recipe of your own by `recipe`."
+        )
+        raise SuiteError(msg)
+    return config
 
 
 def residuals(config: Mapping[str, Any]) -> list[TensorSpec]:
@@ -66,7 +87,7 @@ def multiples(
     source: Source, options: Mapping[str, str | int | bool]
 ) -> dict[str, int]:
     """Return how often each side is halved; the UNet adds the residuals up."""
-    return halvings(read_config(source, str(options.get("folder", FOLDER))))
+    return halvings(read_controlnet(source, str(options.get("folder", FOLDER))))
 
 
 def signature(
@@ -74,7 +95,7 @@ def signature(
 ) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
     """UNet inputs and ``controlnet_cond`` in [0, 1] to all residuals, by name."""
     option(options, ("folder",))
-    config = read_config(source, str(options.get("folder", FOLDER)))
+    config = read_controlnet(source, str(options.get("folder", FOLDER)))
     factor = hint_factor(config)
     hint = TensorSpec(
         name="controlnet_cond",

@@ -14,6 +14,7 @@ from harness.components.checkpoint import (
 )
 from harness.components.clip_text import FOLDER, clip_encoders, prompt_states
 from harness.components.more_channels import more_channels
+from harness.components.vae import factor
 from harness.errors import SuiteError
 from harness.spec import Component, Source, TensorSpec
 
@@ -228,8 +229,8 @@ def time_ids(source: Source, spec: TensorSpec, shapes: Mapping[str, int]) -> np.
     import numpy as np
 
     batch, numbers = spec.bind(shapes)
-    stages = read_config(source, "vae")["block_out_channels"]
-    target = np.array([shapes["height"], shapes["width"]]) * 2 ** (len(stages) - 1)
+    target = np.array([shapes["height"], shapes["width"]])
+    target *= factor(read_config(source, "vae"))
     rows = [
         [
             *(target + item * target // 4),

@@ -209,6 +209,19 @@ def test_a_configuration_that_lacks_something_is_named(tmp_path):
         component("unet", Source(path=tmp_path))
 
 
+@pytest.mark.parametrize("name", ["controlnet", "controlled_unet"])
+@pytest.mark.parametrize("other", ["SD3ControlNetModel", "ControlNetUnionModel"])
+def test_a_controlnet_of_another_class_is_named(tmp_path, name, other):
+    for folder in ("text_encoder", "unet"):
+        (tmp_path / folder).symlink_to(DIGITS / folder)
+    (tmp_path / "controlnet").mkdir()
+    about = json.dumps({"_class_name": other, "num_layers": 6})
+    (tmp_path / "controlnet" / "config.json").write_text(about)
+
+    with pytest.raises(SuiteError, match=rf"is of a {other}, .* know ControlNetModel,"):
+        component(name, Source(path=tmp_path))
+
+
 def test_discovery_reads_folders_not_promises(tmp_path):
     (tmp_path / "model_index.json").write_text('{"unet": ["diffusers", "X"]}')
     with pytest.raises(SuiteError, match="has none of the folders controlnet, text"):

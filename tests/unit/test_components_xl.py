@@ -147,6 +147,17 @@ def test_the_refiner_takes_a_score_for_the_target_size(tmp_path):
     assert drawn(part("unet", source))["time_ids"][0].tolist() == [32, 48, 0, 0, 6]
 
 
+def test_sizes_are_told_beside_a_tiny_autoencoder_too(tmp_path):
+    """Its configuration counts stages under other names."""
+    source = with_unet(tmp_path)
+    (tmp_path / "vae").unlink()
+    (tmp_path / "vae").mkdir()
+    tiny = {"_class_name": "AutoencoderTiny", "encoder_block_out_channels": [8, 8, 8]}
+    (tmp_path / "vae" / "config.json").write_text(json.dumps(tiny))
+
+    assert drawn(part("unet", source))["time_ids"][0].tolist() == [32, 48, 0, 0, 32, 48]
+
+
 def test_a_condition_that_no_recipe_knows_is_refused(tmp_path):
     source = with_unet(tmp_path, addition_embed_type="image_hint")
 
