@@ -15,6 +15,7 @@ from pathlib import Path
 
 from harness.components import RECIPES, folders_of
 from harness.components.checkpoint import read_index
+from harness.components.lora import files_of
 from harness.deployed import Reading
 from harness.digest import digest_file, digest_tree, digest_value
 from harness.e2e.plan import Pipeline
@@ -279,7 +280,7 @@ def checkpoint_digest(source: Source, folders: Sequence[str]) -> str:
     ]
     parts: dict[str, object] = {"trees": trees, "seed": source.seed}
     if source.lora is not None:
-        parts["lora"] = [digest_file(source.lora), source.lora_scale]
+        parts["lora"] = [*map(digest_file, files_of(source.lora)), source.lora_scale]
     return digest_value(parts)
 
 
