@@ -39,13 +39,25 @@ FLAGS: dict[str, tuple[str, ...]] = {
 """Converter flags of each built-in variant; ``deploy`` is the converter's defaults."""
 
 _UNSUPPORTED = re.compile(r"These Op Not Support: (?P<ops>.+)")
+_OLDER_OPSET = (
+    "Exporting with opset = 18 in [component.{component}] avoids it: a newer opset has "
+    "one operator for what it is written out in there, which MNN takes."
+)
 _WAY_OUT = {
+    "Attention": _OLDER_OPSET,
+    "GroupNormalization": _OLDER_OPSET,
+    "RMSNormalization": _OLDER_OPSET,
+    "Mish": (
+        'Exporting with exporter = "torchscript" in [component.{component}] avoids it: '
+        "dynamo writes Mish as one operator, torchscript as Softplus, Tanh and Mul."
+    ),
     "IsNaN": (
         'Exporting with attention = "eager" in [component.{component}] avoids it: '
         "masked scaled_dot_product_attention guards against NaN. Of a file that others "
         'exported, whoever does it gives the model attn_implementation="eager".'
-    )
+    ),
 }
+"""Operator that MNN 3.6 lacks to what exports without it; each was tried."""
 _TAIL_LINES = 8
 
 
@@ -199,7 +211,10 @@ def _unsupported(
     hints = [
         _WAY_OUT[name].format(component=component) for name in names if name in _WAY_OUT
     ]
-    way_out = " ".join(hints) or "Another exporter, opset or a rewrite may avoid it."
+    way_out = (
+        " ".join(dict.fromkeys(hints))
+        or "Another exporter, opset or a rewrite may avoid it."
+    )
     _fail(
         f"{component} cannot be converted to MNN: it has no operator "
         f"{', '.join(names)}.{places} {way_out}",

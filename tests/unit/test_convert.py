@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+import torch
 
 from harness import convert as converting
 from harness.convert import FLAGS, MODEL, WEIGHTS, convert_mnn, native_converter
@@ -40,9 +41,10 @@ _tools.mnnconvert(sys.argv)
 def convert(source, folder, kind="fp32", flags=(), native=None, **changes):
     arguments = {
         "component": nets.BLOCKS,
-        "probes": load_probes(source.parent / PROBES),
         **changes,
     }
+    if "probes" not in arguments:
+        arguments["probes"] = load_probes(source.parent / PROBES)
     return convert_mnn(source, kind, flags, folder, native=native, **arguments)
 
 
@@ -79,8 +81,6 @@ def program(tmp_path):
 
 def largest_error(job, folder):
     feeds = nets.feeds(nets.BLOCKS)
-    import torch
-
     with torch.no_grad():
         expected = nets.Blocks()(*(torch.tensor(v) for v in feeds.values()))[0].numpy()
     made = job(run, folder / MODEL, feeds)["map"]
@@ -186,6 +186,55 @@ def test_an_operator_that_mnn_lacks_is_named_with_its_module(tmp_path, source, j
     assert "it has no operator IsNaN" in str(error)
     assert "It comes from ff.1" in str(error)
     assert 'attention = "eager" in [component.blocks]' in str(error)
+
+
+class Attention(torch.nn.Module):
+    def forward(self, x):
+        return torch.nn.functional.scaled_dot_product_attention(x, x, x)
+
+
+OLDER = "opset = 18 in [component.small]"
+LACKED = {
+    "Attention": (Attention(), OLDER, {"dynamo": True}),
+    "GroupNormalization": (torch.nn.GroupNorm(2, 4), OLDER, {"dynamo": True}),
+    "RMSNormalization": (torch.nn.RMSNorm(4), OLDER, {"dynamo": True}),
+    "Mish": (torch.nn.Mish(), 'exporter = "torchscript"', {"dynamo": False}),
+}
+"""Operator to what exports it, the way around that is named, and that way."""
+
+
+@pytest.mark.parametrize("operator", LACKED)
+# torch's own, of both exporters.
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+def test_the_way_around_an_operator_that_mnn_lacks_leads_around(
+    tmp_path, job, operator
+):
+    module, said, around = LACKED[operator]
+    shape = (2, 4, 3, 4)
+    small = replace(
+        nets.BLOCKS,
+        name="small",
+        inputs=(TensorSpec(name="x", shape=shape),),
+        outputs=(TensorSpec(name="y", shape=shape),),
+    )
+
+    def exported(name, **how):
+        (tmp_path / name).mkdir()
+        path = tmp_path / name / ONNX
+        names = {"input_names": ["x"], "output_names": ["y"], "verbose": False}
+        torch.onnx.export(module.eval(), (torch.ones(shape),), path, **names, **how)
+        return path
+
+    there = {"component": small, "probes": ()}
+    folder = tmp_path / "out"
+    folder.mkdir()
+    newest = exported("newest", dynamo=True, opset_version=23)
+    error = failed(job, newest, folder, **there)
+    assert f"it has no operator {operator}." in str(error)
+    assert said in str(error)
+
+    job(convert, exported("around", opset_version=18, **around), folder, **there)
+    assert (folder / MODEL).stat().st_size > 0
 
 
 def test_a_converter_on_the_path_is_found_and_used(
