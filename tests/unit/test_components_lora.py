@@ -256,7 +256,8 @@ ORIGINAL = {
 
 def test_kohyas_names_of_an_original_unet_are_found(tmp_path):
     plain = unet(XL)
-    tensors, learnt = {}, {}
+    tensors: dict[str, torch.Tensor] = {}
+    learnt = {}
     for seed, (name, layer) in enumerate(ORIGINAL.items()):
         out, into = weight(plain, layer).shape
         down, up = halves(out, into, seed)
