@@ -147,10 +147,7 @@ def token_ids(
     config = read_config(source, folder)
     tokens = config["max_position_embeddings"]
     tokenizer = load_tokenizer(source, tokenizer_of(folder))
-    count = len(PROMPTS)
-    texts = [PROMPTS[(step + item) % count] for item in range(batch)]
-    # Numbered once they come round again: items of a batch are never equal.
-    texts[count:] = [f"{i // count} {t}" for i, t in enumerate(texts) if i >= count]
+    texts = prompts(batch, step)
     if tokenizer is not None:
         encoded = tokenizer(
             texts, padding="max_length", max_length=tokens, truncation=True
@@ -166,6 +163,15 @@ def token_ids(
         ids[item, 1 : 1 + words] = rng.integers(0, end - 1, size=words)
         ids[item, 1 + words] = end
     return ids
+
+
+def prompts(batch: int, step: int) -> list[str]:
+    """Return texts of which no two are equal, a step further each sample."""
+    count = len(PROMPTS)
+    texts = [PROMPTS[(step + item) % count] for item in range(batch)]
+    # Numbered once they come round again.
+    texts[count:] = [f"{i // count} {t}" for i, t in enumerate(texts) if i >= count]
+    return texts
 
 
 def tokenizer_of(folder: str) -> str:

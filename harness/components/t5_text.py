@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from harness.components.checkpoint import load_network, option, read_config
-from harness.components.clip_text import PROMPTS
+from harness.components.clip_text import PROMPTS, prompts, tokenizer_of
 from harness.components.transformer import class_of
 from harness.errors import SuiteError
 from harness.spec import Component, Source, TensorSpec
@@ -113,17 +113,59 @@ def build(component: Component, attention: str = "") -> torch.nn.Module:
     return T5(loaded).eval()
 
 
+def _tokenizer(source: Source, folder: str) -> Any | None:
+    """Return the checkpoint's tokenizer of T5, or None when it has none.
+
+    A ``spiece.model`` alone is none: reading it takes packages that nothing here needs.
+
+    Raises:
+        SuiteError: It cannot be loaded.
+
+    """
+    home = source.path / folder
+    if not (home / "tokenizer.json").is_file():
+        return None
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(home, local_files_only=True)
+    except Exception as error:  # noqa: BLE001  # tokenizers raises nothing narrower
+        said = " ".join(str(error).split())[:200]
+        msg = (
+            f"{home} cannot be read as a tokenizer ({type(error).__name__}: {said}); "
+            "fetch it again, or take it out: ids are drawn at random then."
+        )
+        raise SuiteError(msg) from None
+
+
 def realistic(
     component: Component,
     shapes: Mapping[str, int],
     step: int,
     rng: np.random.Generator,
 ) -> dict[str, np.ndarray]:
-    """Draw words as many as prompts have pieces, then the end, then padding."""
+    """Tokenise prompts, or draw as many words, the end and padding without a tokenizer.
+
+    Padding is masked in either case.
+    """
     import numpy as np
 
-    config = read_config(component.source, _folder(component.source))
-    batch, tokens = shapes["batch"], shapes["tokens"]
+    source, batch, tokens = component.source, shapes["batch"], shapes["tokens"]
+    folder = _folder(source)
+    config = read_config(source, folder)
+    tokenizer = _tokenizer(source, tokenizer_of(folder))
+    if tokenizer is not None:
+        encoded = tokenizer(
+            prompts(batch, step),
+            padding="max_length",
+            max_length=tokens,
+            truncation=True,
+        )
+        drawn = {
+            name: np.asarray(encoded[name], dtype=np.int32)
+            for name in ("input_ids", "attention_mask")
+        }
+        return {spec.name: drawn[spec.name] for spec in component.inputs}
     ids = np.full((batch, tokens), _PAD, dtype=np.int32)
     for item in range(batch):
         turn, index = divmod(step + item, len(PROMPTS))

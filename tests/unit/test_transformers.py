@@ -8,7 +8,7 @@ import diffusers
 import numpy as np
 import pytest
 import torch
-from transformers import T5Config, T5EncoderModel
+from transformers import T5Config, T5EncoderModel, T5Tokenizer
 
 from harness.components import describe, discover, recipe_module
 from harness.components.flow_matching import sigmas
@@ -229,6 +229,38 @@ def test_t5_prompts_end_once_and_are_masked_after_their_end():
     assert (ids == 1).sum(axis=1).tolist() == [1, 1, 1]
     assert (ids[mask == 0] == 0).all()
     assert (ids[mask == 1] != 0).all()
+
+
+LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789,;"
+
+
+@pytest.mark.parametrize(("fixture", "number"), [("pixart", ""), ("flux", "_2")])
+def test_t5_prompts_go_through_the_checkpoints_tokenizer(tmp_path, fixture, number):
+    copy = changed(tmp_path, fixture, f"text_encoder{number}")
+    part = describe("t5_encoder", "t5_encoder", copy, {"attention_mask": True})
+    by_chance = drawn(part, index=0)["input_ids"]
+    words = [(letter, -2.0) for letter in ("\u2581", *LETTERS)]
+    special = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0)]
+    tokenizer = T5Tokenizer(vocab=special + words, extra_ids=0)
+    tokenizer.save_pretrained(copy.path / f"tokenizer{number}")
+
+    feeds = drawn(part, index=0)
+
+    assert tokenizer.decode(feeds["input_ids"][2]) == "a photo</s>"
+    assert feeds["input_ids"][1].tolist() == [1] + [0] * 8  # the empty prompt
+    assert feeds["attention_mask"][1].tolist() == [1] + [0] * 8
+    assert feeds["input_ids"].dtype == np.int32
+    assert not np.array_equal(feeds["input_ids"], by_chance)
+
+
+def test_a_tokenizer_of_t5_that_cannot_be_read_is_named(tmp_path):
+    copy = changed(tmp_path, "pixart", "text_encoder")
+    (copy.path / "tokenizer").mkdir()
+    (copy.path / "tokenizer" / "tokenizer.json").write_text("{")
+    part = describe("t5_encoder", "t5_encoder", copy)
+
+    with pytest.raises(SuiteError, match=r"tokenizer cannot be read as a tokenizer \("):
+        drawn(part)
 
 
 def test_a_checkpoint_without_t5_is_told_so():
