@@ -14,14 +14,13 @@ from math import prod
 from pathlib import Path
 from typing import Any, Final
 
-from harness.components import RECIPES, folders_of
+from harness.components import RECIPES, weight_folders
 from harness.components.checkpoint import (
     check_weights,
+    likely_files,
     read_config,
     shapes_of,
-    weight_files,
 )
-from harness.components.t5_text import t5_folder
 from harness.errors import SuiteError
 from harness.room import GIB, Need
 from harness.spec import GIVEN, Component, Sample, TensorSpec
@@ -230,17 +229,11 @@ def _width(config: Mapping[str, Any]) -> int:
 
 
 def _config(component: Component) -> dict[str, Any]:
-    for folder in _folders(component):
-        if (component.source.path / folder / "config.json").is_file():
-            return read_config(component.source, folder)
+    source = component.source
+    for folder in weight_folders(component.recipe, source, component.options):
+        if (source.path / folder / "config.json").is_file():
+            return read_config(source, folder)
     return {}
-
-
-def _folders(component: Component) -> tuple[str, ...]:
-    """Return the folders that a component is loaded from; a T5 is in one of several."""
-    if component.recipe == "t5_encoder":
-        return (t5_folder(component.source),)
-    return folders_of(component.recipe, component.options)
 
 
 def stored_weights(component: Component) -> int | None:
@@ -255,21 +248,16 @@ def stored_weights(component: Component) -> int | None:
     source = component.source
     if source.seed is not None or component.recipe == GIVEN:
         return None
+    homes = weight_folders(component.recipe, source, component.options)
     if component.recipe in RECIPES:
         # What loading would refuse is refused here, before a process starts for it.
-        files = [f for n in _folders(component) for f in check_weights(source, n)]
+        files = [file for home in homes for file in check_weights(source, home)]
         return sum(map(_elements, files)) * FLOAT32_BYTES
     # What somebody's own recipe makes of a folder is not known; it may read any file.
     with suppress(SuiteError):
-        files = [f for n in _folders(component) for f in _likely(source.path / n)]
+        files = [file for home in homes for file in likely_files(source.path / home)]
         return sum(map(_elements, files)) * FLOAT32_BYTES if files else None
     return None
-
-
-def _likely(home: Path) -> list[Path]:
-    with suppress(SuiteError):
-        return weight_files(home)
-    return sorted(home.glob("*.safetensors"))
 
 
 def _elements(path: Path) -> int:

@@ -82,6 +82,17 @@ def folders_of(
     return (str(dict(options).get("folder", first)), *others)
 
 
+def weight_folders(
+    recipe: str, source: Source, options: Iterable[tuple[str, str | int | bool]] = ()
+) -> tuple[str, ...]:
+    """Return the folders that weights are loaded from; a T5 is in one of several."""
+    from harness.components.t5_text import t5_folder
+
+    if recipe == "t5_encoder":
+        return (t5_folder(source),)
+    return folders_of(recipe, options)
+
+
 def recipe_module(name: str) -> ModuleType:
     """Import the recipe called `name`.
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -117,6 +118,13 @@ def weight_files(home: Path) -> list[Path]:
         )
         raise SuiteError(msg)
     return []
+
+
+def likely_files(home: Path) -> list[Path]:
+    """Return what somebody's own recipe would load of a folder: else all there is."""
+    with suppress(SuiteError):
+        return weight_files(home)
+    return sorted(home.glob(f"*{_SAFETENSORS}"))
 
 
 def _shards(index: Path) -> list[Path]:

@@ -17,7 +17,8 @@ import torch
 import xxhash
 
 from harness.backends import Session, load_backend
-from harness.components import folders_of, recipe_module
+from harness.components import recipe_module, weight_folders
+from harness.components.checkpoint import likely_files
 from harness.e2e.plan import Seated
 from harness.errors import StageError
 from harness.outcome import Outcome
@@ -126,12 +127,9 @@ class TorchNetwork:
 
 def _weight_bytes(component: Component) -> int:
     """Return the size of a component's weights; 0 for weights that are drawn."""
-    home = component.source.path
-    files = [
-        file
-        for folder in folders_of(component.recipe, component.options)
-        for file in (home / folder).glob("*.safetensors")
-    ]
+    source = component.source
+    folders = weight_folders(component.recipe, source, component.options)
+    files = [file for home in folders for file in likely_files(source.path / home)]
     return sum(file.stat().st_size for file in files)
 
 

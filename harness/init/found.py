@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from harness.components import describe, discover, folders_of
+from harness.components import describe, discover, weight_folders
 from harness.components.checkpoint import WEIGHTS, read_config, weight_files
-from harness.components.t5_text import t5_folder
 from harness.errors import SuiteError
 from harness.spec import Component, Source
 
@@ -24,7 +23,7 @@ def sort_components(source: Source) -> tuple[dict[str, Component], dict[str, str
     for name in discover(source):
         # A damaged file is to be mended; without a network that no recipe knows, the
         # rest is a suite.
-        for folder in _folders(source, name):
+        for folder in weight_folders(name, source):
             read_config(source, folder)
         try:
             known[name] = describe(name, name, source)
@@ -44,7 +43,7 @@ def without_weights(checkpoint: Path, names: Iterable[str]) -> bool:
 
     """
     source = Source(path=checkpoint)
-    folders = dict.fromkeys(f for name in names for f in _folders(source, name))
+    folders = dict.fromkeys(f for n in names for f in weight_folders(n, source))
     bare = [folder for folder in folders if not _has_weights(checkpoint / folder)]
     if 0 < len(bare) < len(folders):
         msg = (
@@ -59,8 +58,3 @@ def without_weights(checkpoint: Path, names: Iterable[str]) -> bool:
 def _has_weights(home: Path) -> bool:
     # Pickles too: loading refuses them in words, which a seed would hide.
     return bool(weight_files(home)) or any(p.suffix in WEIGHTS for p in home.iterdir())
-
-
-def _folders(source: Source, name: str) -> tuple[str, ...]:
-    """Return a component's folders; a T5's is one of several."""
-    return (t5_folder(source),) if name == "t5_encoder" else folders_of(name)
