@@ -1,9 +1,9 @@
-"""Planted faults of single components: caught under digits' tuned tolerances."""
+"""Digits' tuned tolerances: fresh inputs stay within, planted faults are caught."""
 
 from __future__ import annotations
 
 import shutil
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import numpy as np
 import onnx
@@ -20,27 +20,49 @@ from harness.runner import Judge, Settings
 from harness.trace import load_inputs, open_trace
 
 CASES = ("text_encoder/onnxruntime/fp32", "vae_decoder/onnxruntime/fp32")
+FRESH_SEED = 2026
+"""Of inputs that no tuning has seen."""
+
+SAMPLES = 3
+
+EVERY_CASE = [
+    f"{component}/{backend}/fp32"
+    for component in (
+        *("text_encoder", "unet", "controlnet", "controlled_unet"),
+        *("vae_encoder", "vae_decoder"),
+    )
+    for backend in ("onnxruntime", "mnn")
+]
 NORMALISATIONS = ("LayerNormalization", "InstanceNormalization", "GroupNormalization")
 
 
 @pytest.fixture(scope="session")
 def judged(digits, makers, tmp_path_factory):
-    """Return the verdict on a case's outputs, its file changed before it is run."""
+    """Return the verdict on a case's outputs; of a tampered ONNX file, if asked."""
     judge = Judge.of(digits, Settings())
 
-    def of(name, change):
+    def of(name, change=None, seed=0):
         (case,) = digits.select([name])
+        samples = [
+            replace(one, seed=seed, layers=False) for one in case.samples[:SAMPLES]
+        ]
+        case = replace(case, samples=tuple(samples))
         prepared = makers.prepare(case, case.samples)
         (group,) = sample_groups(case, case.samples)
-        folder = tmp_path_factory.mktemp("tampered") / "artifact"
-        shutil.copytree(makers.graph(case, group).path, folder)
-        model = onnx.load(folder / MODEL)
-        assert change(model), "the fault found nothing to change"
-        onnx.save(model, folder / MODEL)
+        artifact, model = makers.deploy(case, makers.graph(case, group))
+        path = artifact.file(model)
+        if change is not None:
+            folder = tmp_path_factory.mktemp("tampered") / "artifact"
+            shutil.copytree(artifact.path, folder)
+            path = folder / MODEL
+            graph = onnx.load(path)
+            assert change(graph), "the fault found nothing to change"
+            onnx.save(graph, path)
         names = [spec.name for spec in case.component.outputs]
         rows = []
-        backend = load_backend("onnxruntime")
-        with backend.open_session(folder / MODEL, case.device, names) as session:
+        with load_backend(case.backend).open_session(
+            path, case.device, names
+        ) as session:
             for reading in prepared.values():
                 made = session.run(load_inputs(reading.inputs, case.component))
                 trace = open_trace(reading.reference.path)
@@ -56,10 +78,6 @@ def judged(digits, makers, tmp_path_factory):
         return judge.check(record, OUTPUTS)
 
     return of
-
-
-def nothing(model):
-    return model
 
 
 def one_weight_larger(model):
@@ -98,9 +116,11 @@ def another_epsilon(model):
     return found
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_a_healthy_file_is_within(judged, case):
-    assert judged(case, nothing).outcome is Outcome.WITHIN
+@pytest.mark.parametrize("case", EVERY_CASE)
+def test_a_healthy_file_is_within_on_inputs_that_no_tuning_has_seen(judged, case):
+    verdict = judged(case, seed=FRESH_SEED)
+
+    assert verdict.outcome is Outcome.WITHIN, verdict.reason
 
 
 @pytest.mark.parametrize(
