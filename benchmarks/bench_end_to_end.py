@@ -27,6 +27,7 @@ from harness.convert import native_converter
 from harness.e2e.plan import Chain, ChainRun, Seated
 from harness.isolate import Host
 from harness.makers import Makers
+from harness.matrix import Limits
 from harness.pipeline import Engine
 from harness.stages import PRELOAD
 from harness.store import Store
@@ -89,7 +90,7 @@ def harness(store: Store, chain: Chain, given: ChainRun, folder: Path) -> float:
     """Return seconds of the case, PyTorch's drawing not in the store."""
     store.remove(given.reference)
     start = time.perf_counter()
-    with Engine(store, timeout_s=TIMEOUT_S, pictures=folder) as engine:
+    with Engine(store, Limits(timeout_s=TIMEOUT_S, jobs=1), pictures=folder) as engine:
         record = engine.run(chain)
     took_s = time.perf_counter() - start
     if record.failure is not None:

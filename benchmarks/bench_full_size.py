@@ -25,6 +25,7 @@ from harness import export_files, keys
 from harness.convert import MODEL as MNN_MODEL
 from harness.groups import sample_groups
 from harness.isolate import Host
+from harness.matrix import Limits
 from harness.pipeline import Engine
 from harness.report.record import LAYERS
 from harness.spec import Case
@@ -69,7 +70,7 @@ def parity(store: Store, cases: dict[str, Case]) -> dict[str, tuple[float, int, 
     measured = {}
     for name, case in cases.items():
         start = time.perf_counter()
-        with Engine(store, timeout_s=TIMEOUT_S) as engine:
+        with Engine(store, Limits(timeout_s=TIMEOUT_S, jobs=1)) as engine:
             record = engine.run(case)
         took_s = time.perf_counter() - start
         if record.failure is not None:
@@ -93,7 +94,7 @@ def main() -> None:
         cases[backend] = replace(case, samples=watched[:1])
     with tempfile.TemporaryDirectory() as scratch:
         store = Store(root=arguments.store or Path(scratch))
-        with Engine(store, timeout_s=TIMEOUT_S) as engine:
+        with Engine(store, Limits(timeout_s=TIMEOUT_S, jobs=1)) as engine:
             engine.make(cases.values())
         rounds = [
             (bare(store, cases["mnn"]), parity(store, cases))

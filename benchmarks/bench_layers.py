@@ -20,6 +20,7 @@ from pathlib import Path
 from bare import verify
 
 from harness.isolate import Host
+from harness.matrix import Limits
 from harness.pipeline import Engine
 from harness.spec import Case
 from harness.store import Store
@@ -33,7 +34,7 @@ DIGITS = Path(__file__).parents[1] / "fixtures" / "digits"
 def ours(store: Store, case: Case) -> tuple[float, int]:
     """Return seconds and values of one warm run, child processes started for it."""
     start = time.perf_counter()
-    with Engine(store, timeout_s=TIMEOUT_S) as engine:
+    with Engine(store, Limits(timeout_s=TIMEOUT_S, jobs=1)) as engine:
         record = engine.run(case)
     took_s = time.perf_counter() - start
     if record.failure is not None:

@@ -25,6 +25,7 @@ from harness.errors import ParityError, StageError
 from harness.explaining.excerpt import Excerpt, Spot, excerpt_of
 from harness.groups import sample_groups, samples_of
 from harness.makers import Makers, export_id
+from harness.matrix import Limits
 from harness.outcome import Outcome
 from harness.report.record import CaseRecord, Failure, Row
 from harness.spec import Case, Device, Sample
@@ -43,9 +44,7 @@ class Engine(Closes):
 
     Args:
         store: Where artifacts are kept.
-        timeout_s: Limit of one stage of one case.
-        jobs: Cases in progress at once.
-        memory_gib: What stages may take: None for what there is, 0 for anything.
+        limits: What the suite allows.
         mnn_convert: A native converter to use, instead of one on PATH or the wheel's.
         pictures: Folder for what end-to-end cases draw.
         on_progress: Told what the stages do, from several threads.
@@ -55,19 +54,19 @@ class Engine(Closes):
     def __init__(  # what a run is given from outside
         self,
         store: Store,
+        limits: Limits,
         *,
-        timeout_s: float,
-        jobs: int = 1,
-        memory_gib: float | None = None,
         mnn_convert: str | None = None,
         pictures: Path | None = None,
         on_progress: Callable[[Progress], None] | None = None,
     ) -> None:
         self.store = store
         self._pictures = pictures
-        self._workshop = Workshop(timeout_s, on_progress, memory_gib)
+        self._workshop = Workshop.of(limits, on_progress)
         self._makers = Makers(store, self._workshop, native_converter(mnn_convert))
-        self._pool = ThreadPoolExecutor(max_workers=jobs, thread_name_prefix="parity")
+        self._pool = ThreadPoolExecutor(
+            max_workers=limits.jobs, thread_name_prefix="parity"
+        )
 
     def close(self) -> None:
         """Drop waiting cases and end every child process."""

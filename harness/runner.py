@@ -159,9 +159,7 @@ class Run(Closes):
         self.folder = folder()
         self._engine = Engine(
             self.store,
-            timeout_s=suite.limits.timeout_s,
-            jobs=settings.jobs or suite.limits.jobs,
-            memory_gib=suite.limits.memory_gib,
+            replace(suite.limits, jobs=settings.jobs or suite.limits.jobs),
             mnn_convert=settings.mnn_convert or None,
             pictures=self.folder.path / PICTURES,
             on_progress=on_progress,

@@ -14,6 +14,7 @@ from harness import stages
 from harness.errors import StageError
 from harness.isolate import Host
 from harness.job import JobResult
+from harness.matrix import Limits
 from harness.outcome import Outcome
 from harness.room import Need, Room
 
@@ -59,6 +60,13 @@ class Workshop:
         self._lock = threading.Lock()
         self._making: dict[str, threading.Lock] = {}
         self._failed: dict[str, StageError] = {}
+
+    @classmethod
+    def of(
+        cls, limits: Limits, on_progress: Callable[[Progress], None] | None = None
+    ) -> Workshop:
+        """Return one that keeps to a suite's limits, memory as well as time."""
+        return cls(limits.timeout_s, on_progress, limits.memory_gib)
 
     def close(self) -> None:
         """End every child process; jobs that are asked for later are given up."""

@@ -35,7 +35,7 @@ def explain(
 
     loaded, one, judge = _chosen(case, suite, tier, changes)
     say = _live(one)
-    with Engine(open_store(store), timeout_s=loaded.limits.timeout_s) as engine:
+    with Engine(open_store(store), loaded.limits) as engine:
         found = find(engine, judge, one, say)
     say("")
     print_lines(explanation_lines(found))
@@ -74,7 +74,7 @@ def repro(  # one option each
     loaded, one, judge = _chosen(case, suite, tier, changes)
     into = out or Path(f"repro-{one.id.replace('/', '-')}")
     say = _live(one)
-    with Engine(open_store(store), timeout_s=loaded.limits.timeout_s) as engine:
+    with Engine(open_store(store), loaded.limits) as engine:
         around = write_repro(engine, judge, one, into, probe=probe, say=say)
     say("")
     layer = next(row for row in around.record.rows if row.what == LAYERS)

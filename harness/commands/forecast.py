@@ -23,7 +23,7 @@ def print_forecast(suite: Suite, chosen: Sequence[Tested], store: str) -> None:
     from harness.spec import Case
     from harness.workshop import Workshop
 
-    workshop = Workshop(suite.limits.timeout_s)
+    workshop = Workshop.of(suite.limits)
     makers = Makers(open_store(store), workshop, None)
     limit = suite.limits.memory_gib
     there = available_bytes() if limit is None else int(limit * GIB)

@@ -43,7 +43,7 @@ def ranges(*, components: tuple[str, ...], suite: Path, store: str) -> int:
             if len(case.samples) > len(most.samples):
                 cases[case.subject] = case
     overflows = False
-    with Engine(open_store(store), timeout_s=loaded.limits.timeout_s) as engine:
+    with Engine(open_store(store), loaded.limits) as engine:
         for name, case in cases.items():
             losses: dict[str, Loss] = {}
             for probes, readings in engine.references(case):

@@ -29,6 +29,25 @@ def test_nothing_was_made(refused):
     assert list(project.store.glob("v1/onnx/*")) == []
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("explain", "vae_decoder/mnn/fp32"),
+        ("repro", "vae_decoder/mnn/fp32"),
+        ("ranges",),
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_no_other_command_takes_more_than_the_suite_allows(refused, arguments):
+    project, _ = refused
+    command, *case = arguments
+
+    ended = project.run(*case, command=command)
+
+    assert ended.code == 2
+    assert "0.1 GiB are allowed" in ended.said
+
+
 def test_the_forecast_is_told_ahead(refused):
     project, _ = refused
 

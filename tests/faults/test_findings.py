@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from harness.explaining.explain import explain
+from harness.matrix import Limits
 from harness.pipeline import Engine
 from harness.probes import load_probes
 from harness.ranges import scan
@@ -16,7 +17,7 @@ from harness.trace import open_trace
 
 @pytest.fixture(scope="module")
 def engine(makers):
-    with Engine(makers.store, timeout_s=600.0) as made:
+    with Engine(makers.store, Limits(timeout_s=600.0)) as made:
         yield made
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness.components import describe
+from harness.matrix import Limits
 from harness.outcome import Outcome
 from harness.pipeline import Engine
 from harness.report.record import LAYERS, OUTPUTS, load_record, save_record
@@ -17,6 +18,7 @@ from harness.store import Store
 from tests.unit import nets
 
 SHAPES = (("batch", 2), ("height", 8), ("width", 12))
+LIMITS = Limits(timeout_s=200, jobs=2)
 SAMPLES = (
     Sample(profile="realistic", index=1, shapes=SHAPES),
     Sample(profile="unit-normal", index=0, shapes=SHAPES, layers=False),
@@ -45,7 +47,7 @@ def unet(source):
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory):
     store = Store(root=tmp_path_factory.mktemp("store"))
-    with Engine(store, timeout_s=200, jobs=2) as made:
+    with Engine(store, LIMITS) as made:
         yield made
 
 
@@ -168,7 +170,7 @@ def test_a_second_run_makes_nothing_and_measures_the_same(engine, records, unet)
 
 def test_another_engine_finds_what_the_first_one_made(engine, records, unet):
     before = contents(engine.store)
-    with Engine(Store(root=engine.store.root), timeout_s=200) as other:
+    with Engine(Store(root=engine.store.root), LIMITS) as other:
         record = other.run(case(unet, "onnxruntime", TORCHSCRIPT))
 
     assert contents(engine.store) == before
@@ -182,7 +184,7 @@ def test_two_engines_make_a_thing_once(source, tmp_path):
     made = {}
 
     def work(name):
-        with Engine(Store(root=tmp_path), timeout_s=200) as engine:
+        with Engine(Store(root=tmp_path), LIMITS) as engine:
             made[name] = engine.run(asked())
 
     threads = [threading.Thread(target=work, args=(name,)) for name in "ab"]
@@ -211,7 +213,7 @@ def test_a_stage_that_fails_becomes_a_record(engine, unet):
 
 
 def test_a_time_limit_becomes_a_record(engine, unet):
-    hasty = Engine(Store(root=engine.store.root), timeout_s=1e-3)
+    hasty = Engine(Store(root=engine.store.root), Limits(timeout_s=1e-3))
     with hasty:
         record = hasty.run(case(unet, "mnn"))
 
@@ -228,7 +230,7 @@ def test_a_device_that_is_not_there_becomes_a_record(engine, records, unet):
 def test_a_damaged_artifact_is_not_run(source, tmp_path):
     component = describe("text", "text_encoder", source)
     asked = case(component, "mnn", ExportSettings(attention="eager"))
-    with Engine(Store(root=tmp_path), timeout_s=200) as engine:
+    with Engine(Store(root=tmp_path), LIMITS) as engine:
         sound = engine.run(asked)
         (weights,) = tmp_path.glob("**/model.mnn.weight")
         data = weights.read_bytes()
