@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
+
+from tests.bad_input.conftest import VAE, write_checkpoint
 
 
 @pytest.fixture(scope="module")
@@ -57,3 +61,19 @@ def test_the_forecast_is_told_ahead(refused):
     assert "0.1 GiB allowed" in ended.said
     assert "vae_decoder/mnn/fp32" in ended.said
     assert "does not fit" in ended.said
+
+
+def test_a_network_that_cannot_be_counted_is_refused_and_no_count_is_kept(empty):
+    odd = VAE | {"norm_num_groups": 3}  # of 8 channels
+    folder = write_checkpoint(empty.folder / "odd", vae=odd)
+    empty.write(
+        "vae_decoder", source=f"checkpoint = {json.dumps(str(folder))}\nseed = 0"
+    )
+
+    ended = empty.run()
+
+    assert ended.code == 2
+    said = empty.reason("vae_decoder/mnn/fp32/outputs")
+    assert said.startswith("vae_decoder: counting weights: ValueError")
+    assert "divisible" in said
+    assert list(empty.store.glob("v1/weights/*")) == []

@@ -19,6 +19,7 @@ from harness.spec import Sample, Source
 from harness.suite import load_suite
 from harness.torch_stage import weigh
 from harness.workshop import Workshop
+from tests.unit import nets
 from tests.unit.nets import DIGITS
 
 SD15 = DIGITS.parent / "sd15"
@@ -170,6 +171,25 @@ def test_weights_that_are_drawn_are_counted_without_drawing_them(sd15):
 
     assert stored_weights(unet) is None
     assert weigh(unet) == UNET_WEIGHTS
+
+
+def test_a_merged_lora_adds_no_weight():
+    plain = component(load_suite(DIGITS.parent / "channels"), "unet_wide")
+    unet = component(load_suite(DIGITS.parent / "lora"), "unet")
+
+    assert unet.source.lora is not None
+    assert weigh(unet) == weigh(plain)
+
+
+def test_a_network_that_cannot_be_built_is_not_counted_as_none(tmp_path):
+    folder = nets.small_checkpoint(tmp_path / "small")
+    unet = describe("unet", "unet", Source(path=folder, seed=0))
+    path = folder / "unet" / "config.json"
+    config = json.loads(path.read_text()) | {"norm_num_groups": 7}
+    path.write_text(json.dumps(config))
+
+    with pytest.raises(ValueError, match="divisible"):
+        weigh(unet)
 
 
 def test_every_host_that_runs_a_component_has_a_cost():
