@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from harness.errors import SuiteError
 from harness.outcome import Outcome
-from harness.report.judged import CaseVerdict
+from harness.report.judged import CaseVerdict, max_floors
 from harness.report.record import LAYERS, OUTPUTS
 from harness.report.text import in_floors
 from harness.spec import BACKENDS
@@ -82,15 +83,10 @@ def _cell(ran: Ran, reasons: dict[str, int]) -> str:
     words = [ran.variant]
     if not all(verdict.outcome.passed for verdict in ran.verdicts):
         words.append("✗")
-    floors = [
-        judged.row.comparison.floor_multiple
-        for verdict in ran.verdicts
-        if verdict.what == OUTPUTS
-        for judged in verdict.rows
-        if judged.row.comparison.floor_multiple is not None
-    ]
-    if floors:
-        words.append(_floors(max(floors)))
+    outputs = (verdict.rows for verdict in ran.verdicts if verdict.what == OUTPUTS)
+    worst = max_floors(chain.from_iterable(outputs))
+    if worst is not None:
+        words.append(_floors(worst))
     # One cause often ends both checks; it is told once.
     noted = dict.fromkeys(
         reasons.setdefault(_reason(verdict), len(reasons) + 1)

@@ -40,6 +40,22 @@ class JudgedRow:
     row: Row
     verdict: Verdict
 
+    @property
+    def floors(self) -> float:
+        """Its error in noise floors, infinite where there is no number."""
+        return floors_of(self.row, passed=self.verdict.passed)
+
+
+def floors_of(row: Row, *, passed: bool) -> float:
+    """Return an error in noise floors; infinite where numbers could not be compared.
+
+    Never NaN, which `max` keeps or loses by the order of what it is given.
+    """
+    multiple = row.comparison.floor_multiple
+    if multiple is not None and not math.isnan(multiple):
+        return multiple
+    return 0.0 if passed else math.inf
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseVerdict:
@@ -91,8 +107,7 @@ class CaseVerdict:
     @property
     def inputs_floors(self) -> float | None:
         """Largest error of the first divergence's inputs, in floors."""
-        floors = [judged.row.comparison.floor_multiple for judged in self.inputs]
-        return max((value for value in floors if value is not None), default=None)
+        return max_floors(self.inputs)
 
     @property
     def sentence(self) -> str:
@@ -120,6 +135,12 @@ class CaseVerdict:
     def usage(self) -> float:
         """Largest part of a bound used, 1 at the limit; infinite without a number."""
         return self.worst.verdict.usage if self.worst else math.inf
+
+
+def max_floors(rows: Iterable[JudgedRow]) -> float | None:
+    """Return the largest error in floors; None where no row has a floor."""
+    known = (j.floors for j in rows if j.row.comparison.floor_multiple is not None)
+    return max(known, default=None)
 
 
 def judge_case(

@@ -47,7 +47,8 @@ def layer_lines(
             text = f"{verdict.what}: {verdict.outcome}: {verdict.reason}"
             tone = "quiet" if verdict.outcome.passed else "bad"
             yield from wrapped(text, indent="  ", tone=tone)
-    top = max([_LEAST_TOP, *filter(math.isfinite, map(_floors, ordered))])
+    errors = (judged.floors for judged in ordered)
+    top = max([_LEAST_TOP, *filter(math.isfinite, errors)])
     if record.chain:
         yield from chain_lines(record)
     else:
@@ -105,7 +106,7 @@ def _line(judged: JudgedRow, top: float, own: str) -> Line:
     c, row = judged.row.comparison, judged.row
     floors = "-" if c.floor_multiple is None else f"{c.floor_multiple:.3g}"
     mark = " " if judged.verdict.passed else "✗"
-    bar = "▪" * _height(_floors(judged), top)
+    bar = "▪" * _height(judged.floors, top)
     head = f"{floors:>9} {own}{c.max_abs:>9.2e} {c.sqnr_db:>8.1f} {mark} {bar:<8} "
     op = operator(row.op)
     place = cut(row.module or row.probe, WIDTH - len(head) - len(op) - 2)
@@ -118,18 +119,10 @@ def _curve(rows: Sequence[JudgedRow], top: float) -> str:
     """Return a one-line plot of the largest error in each stretch of the depth."""
     step = math.ceil(len(rows) / _CURVE)
     heights = [
-        max(_height(_floors(judged), top) for judged in rows[at : at + step])
+        max(_height(judged.floors, top) for judged in rows[at : at + step])
         for at in range(0, len(rows), step)
     ]
     return "".join(_PLOT[height] for height in heights)
-
-
-def _floors(judged: JudgedRow) -> float:
-    """Return an error in floors; infinite where numbers could not be compared."""
-    multiple = judged.row.comparison.floor_multiple
-    if multiple is not None and not math.isnan(multiple):
-        return multiple
-    return 0.0 if judged.verdict.passed else math.inf
 
 
 def _height(multiple: float, top: float) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from harness.e2e.plan import IMAGE, LATENTS
 from harness.report.drawn import CLEAN_DB, attribution_of
-from harness.report.judged import CaseVerdict
+from harness.report.judged import CaseVerdict, max_floors
 from harness.report.record import (
     LAYERS,
     OUTPUTS,
@@ -116,12 +116,8 @@ def _outcome(verdict: CaseVerdict | None) -> str:
 
 
 def _floors(verdict: CaseVerdict | None) -> str:
-    values = [
-        judged.row.comparison.floor_multiple
-        for judged in (verdict.rows if verdict else ())
-    ]
-    known = [value for value in values if value is not None]
-    return f"{max(known):.3g} floors" if known else ""
+    worst = max_floors(verdict.rows if verdict else ())
+    return "" if worst is None else f"{worst:.3g} floors"
 
 
 def _sqnr(verdict: CaseVerdict | None) -> str:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from harness.report.judged import CaseVerdict, JudgedRow
+from harness.report.judged import CaseVerdict, JudgedRow, floors_of
 from harness.report.record import ISOLATED, LAYERS, CaseRecord
 from harness.report.text import Line, count, in_floors, operator
 
@@ -38,8 +38,9 @@ class Module:
 
 def rolled_up(record: CaseRecord, verdicts: Sequence[CaseVerdict]) -> Module:
     """Return a component's modules with what their values measured."""
+    origins = {judged.row.probe for verdict in verdicts for judged in verdict.origins}
     alone = {
-        row.probe: row.comparison.floor_multiple or 0.0
+        row.probe: floors_of(row, passed=row.probe not in origins)
         for row in record.rows
         if row.what == ISOLATED
     }
@@ -52,7 +53,7 @@ def rolled_up(record: CaseRecord, verdicts: Sequence[CaseVerdict]) -> Module:
 
 
 def _add(whole: Module, judged: JudgedRow, own: float) -> None:
-    floors = judged.row.comparison.floor_multiple or 0.0
+    floors = judged.floors
     at, path = whole, judged.row.module.split(".") if judged.row.module else []
     for name in ("", *path):
         if name:

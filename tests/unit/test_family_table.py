@@ -1,5 +1,6 @@
 """`harness.report.family_table`: every cell a number or a reason, none left blank."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -61,6 +62,13 @@ def test_a_row_holds_the_worst_error_of_each_runtime():
         "| Flux (`flux`) | `transformer` | dynamo | fp32 1.3 "
         "| fp32 2 · fp16-weights 4,100 |"
     )
+
+
+def test_an_output_of_nothing_but_nan_is_infinitely_far_off():
+    near, lost = verdict(floors=1.0), verdict(floors=math.nan)
+    table = lines(ran(replace(near, rows=(*near.rows, *lost.rows))))
+
+    assert "fp32 inf |" in table[2]
 
 
 def test_a_failure_has_a_cross_and_its_reason():

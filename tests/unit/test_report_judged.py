@@ -1,5 +1,6 @@
 """What a record comes to under a policy, and where it first parts."""
 
+import math
 from datetime import date
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from harness.gaps import Gap
 from harness.outcome import Outcome
 from harness.policy import Policy
-from harness.report.judged import judge_case, skipped
+from harness.report.judged import floors_of, judge_case, max_floors, skipped
 from harness.report.record import LAYERS, OUTPUTS
 from tests.unit.reports import CASE, COVERAGE, chain, output, record, row
 
@@ -43,6 +44,21 @@ def test_the_first_divergence_is_the_earliest_whose_inputs_agree(judged):
     assert [j.row.probe for j in verdict.inputs] == ["v1"]
     assert verdict.inputs_floors == pytest.approx(2, rel=1e-3)
     assert verdict.worst.row.probe == "v5"
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_what_is_no_number_is_the_largest_error_of_all(judged, order):
+    rows = (row("a", 2.0), row("b", math.nan))
+    verdict = judged(record(*(rows[at] for at in order)))
+
+    assert max_floors(verdict.rows) == math.inf
+
+
+def test_what_may_be_no_number_is_no_error():
+    made = row("masked", math.nan)
+
+    assert floors_of(made, passed=True) == 0.0
+    assert floors_of(made, passed=False) == math.inf
 
 
 def test_a_divergence_is_found_after_one_that_went_away(judged):

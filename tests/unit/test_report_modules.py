@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from datetime import date
 
@@ -23,6 +24,9 @@ OWN = tuple(
     replace(each, what=ISOLATED, comparison=row(each.probe, floors).comparison)
     for each, floors in zip(ROWS, (0.5, 400.0, 1.5, 1.0), strict=True)
 )
+
+NAN = row("n", math.nan, position=1, module="mid.norm")
+NAN_OWN = (replace(NAN, what=ISOLATED),)
 
 
 @pytest.fixture
@@ -70,6 +74,17 @@ def test_what_is_out_of_tolerance_is_shown_to_the_end_and_the_rest_is_not(judged
     assert lines[0] == "unet/mnn/fp32: 4 values by module, 2 out of tolerance"
     names = [line.split()[4:] for line in lines[2:]]
     assert names == [["down"], ["1"], ["norm", "conv2d"], ["conv", "conv2d"], ["up"]]
+
+
+@pytest.mark.parametrize("own", [(), NAN_OWN], ids=["as-it-ran", "isolated"])
+def test_a_module_of_nothing_but_nan_is_infinitely_far_off(judged, own):
+    made, verdicts = judged(ROWS[0], NAN, *own)
+    down, mid = rolled_up(made, verdicts).parts.values()
+
+    assert (mid.floors, mid.out) == (math.inf, 1)
+    assert math.isnan(down.own)
+    last = list(module_lines(made, verdicts, depth=1))[-1].text.split()
+    assert last[:2] == ["inf", "inf" if own else "-"]
 
 
 def test_without_isolated_runs_the_own_column_is_empty(judged):

@@ -24,7 +24,6 @@ from harness.report.html.table import Column, Table, Words, short
 from harness.report.html.values import (
     Values,
     drawn_first,
-    floors_of,
     gist_of,
     limits_of,
     name_of,
@@ -148,7 +147,7 @@ def _curves(found: Found, records: Sequence[CaseRecord], values: Values) -> list
                 Curve(
                     case=name_of(record),
                     x=[judged.row.position // 2 + 1 for _, judged in own],
-                    y=[floors_of(judged) for _, judged in own],
+                    y=[judged.floors for _, judged in own],
                     rows=[row for row, _ in own],
                     passed=[judged.verdict.passed for _, judged in own],
                     shown=record in drawn,

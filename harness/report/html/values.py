@@ -36,7 +36,7 @@ def values_table(
     ident: str, caption: str, values: Values, records: Sequence[CaseRecord]
 ) -> Table:
     """Return a table with a row for each value of each case, the worst first."""
-    places, ops, cases = Words(), Words(), Words()
+    places, outcomes, cases = Words(), Words(), Words()
     samples, checks = Words(), Words()
     own = _own(records)
     rows: list[list[Any]] = []
@@ -46,7 +46,7 @@ def values_table(
             shape = "×".join(map(str, c.expected_shape))
             place = (row.module or row.probe, operator(row.op), shape, row.source)
             cells = [
-                ops.at(judged.verdict.outcome.value),
+                outcomes.at(judged.verdict.outcome.value),
                 places.at(place),
                 short(c.floor_multiple),
                 short(judged.verdict.usage),
@@ -60,7 +60,7 @@ def values_table(
                 cells.append(short(own.get((case, row.probe))))
             rows.append(cells)
     columns = [
-        Column(title="", kind="mark", hint="within its tolerance?", words=ops.all),
+        Column(title="", kind="mark", hint="within its tolerance?", words=outcomes.all),
         Column(title="where", kind="place", words=places.all),
         Column(
             title="floors",
@@ -120,7 +120,7 @@ def curves_of(
                     x_of[j.row.what == OUTPUTS, j.row.position, j.row.probe]
                     for j in ordered
                 ],
-                y=[floors_of(judged) for judged in ordered],
+                y=[judged.floors for judged in ordered],
                 rows=list(range(first_row, first_row + len(ordered))),
                 passed=[judged.verdict.passed for judged in ordered],
                 shown=record in drawn,
@@ -129,14 +129,6 @@ def curves_of(
         )
         first_row += len(ordered)
     return curves
-
-
-def floors_of(judged: JudgedRow) -> float:
-    """Return an error in floors; infinite where numbers could not be compared."""
-    multiple = judged.row.comparison.floor_multiple
-    if multiple is not None and not math.isnan(multiple):
-        return multiple
-    return 0.0 if judged.verdict.passed else math.inf
 
 
 def drawn_first(found: Found, records: Sequence[CaseRecord]) -> list[CaseRecord]:
