@@ -54,6 +54,7 @@ def _of_suite(
                 family=family,
                 suite=suite.name,
                 recipe=case.component.recipe,
+                component=case.subject,
                 exporter=_exporter(case),
             ),
             Ran(

@@ -60,6 +60,11 @@ class Gap:
         """Whether it speaks about this id."""
         return fnmatchcase(id_, self.case)
 
+    @property
+    def words(self) -> str:
+        """Its reason, as a verdict gives it."""
+        return f"known gap: {self.why}{_issue(self)}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Applied:
@@ -137,10 +142,9 @@ def apply(gaps: Iterable[Gap], id_: str, outcome: Outcome, today: date) -> Appli
         expired = f"gap expired {gap.until}{_issue(gap)}{by}"
         stale = f"{expired}; it is {outcome.value} today"
     elif outcome is gap.outcome:
-        reason = f"known gap: {gap.why}{_issue(gap)}"
-        return Applied(outcome=Outcome.GAP, reason=reason, gap=gap)
+        return Applied(outcome=Outcome.GAP, reason=gap.words, gap=gap)
     elif outcome.passed and gap.sometimes:
-        reason = f"known gap: {gap.why}{_issue(gap)}; not in this file"
+        reason = f"{gap.words}; not in this file"
         return Applied(outcome=Outcome.GAP, reason=reason, gap=gap)
     elif outcome.passed:
         stale = f"gap says {gap.outcome.value}, and it passes; remove the gap"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -16,10 +17,11 @@ from harness.spec import BACKENDS
 BEGIN = "<!-- families:begin -->"
 END = "<!-- families:end -->"
 
-_KNOWN = "known gap: "
-"""What a verdict's reason says before the reason of the gap that explains it."""
-
 _HEADINGS = {"onnxruntime": "ONNX Runtime", "mnn": "MNN"}
+
+
+Reasons = dict[str, dict[str, None]]
+"""Why checks did not agree, in the order of their numbers, and how these ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +32,7 @@ class Network:
         family: The pipeline that the checkpoint is of.
         suite: Name of the suite's folder.
         recipe: Which of its networks.
+        component: What the suite calls it.
         exporter: How it became ONNX.
 
     """
@@ -37,7 +40,13 @@ class Network:
     family: str
     suite: str
     recipe: str
+    component: str
     exporter: str
+
+    @property
+    def kind(self) -> tuple[str, str, str, str]:
+        """What its row says of it, unless another network's says the same."""
+        return self.family, self.suite, self.recipe, self.exporter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,10 +60,11 @@ class Ran:
 
 def family_table(networks: Mapping[Network, Sequence[Ran]]) -> str:
     """Return the table, and below it each reason that a cell refers to."""
-    reasons: dict[str, int] = {}
+    reasons: Reasons = {}
+    alike = Counter(network.kind for network in networks)
     heads = ["Family", "Network", "Exporter", *(_HEADINGS[name] for name in BACKENDS)]
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
-    for network in sorted(networks, key=_order):
+    for network in sorted(networks, key=lambda one: (one.kind, one.component)):
         cells = [
             " · ".join(
                 _cell(ran, reasons)
@@ -63,22 +73,22 @@ def family_table(networks: Mapping[Network, Sequence[Ran]]) -> str:
             )
             for backend in BACKENDS
         ]
+        among = f" (`{network.component}`)" if alike[network.kind] > 1 else ""
         head = (
             f"{network.family} (`{network.suite}`)",
-            f"`{network.recipe}`",
+            f"`{network.recipe}`{among}",
             network.exporter,
         )
         lines.append(f"| {' | '.join((*head, *cells))} |")
     lines += [""] if reasons else []
-    lines += [f"{number}. {reason}" for reason, number in reasons.items()]
+    lines += [
+        f"{number}. {', '.join(ended)}: {why}"
+        for number, (why, ended) in enumerate(reasons.items(), start=1)
+    ]
     return "\n".join(lines) + "\n"
 
 
-def _order(network: Network) -> tuple[str, str, str, str]:
-    return network.family, network.suite, network.recipe, network.exporter
-
-
-def _cell(ran: Ran, reasons: dict[str, int]) -> str:
+def _cell(ran: Ran, reasons: Reasons) -> str:
     """Return ``fp32 1.3``, in floors; a cross where it fails, and its reasons."""
     words = [ran.variant]
     if not all(verdict.outcome.passed for verdict in ran.verdicts):
@@ -89,9 +99,9 @@ def _cell(ran: Ran, reasons: dict[str, int]) -> str:
         words.append(_floors(worst))
     # One cause often ends both checks; it is told once.
     noted = dict.fromkeys(
-        reasons.setdefault(_reason(verdict), len(reasons) + 1)
+        _number(verdict, reasons)
         for verdict in ran.verdicts
-        if verdict.found is not Outcome.WITHIN or verdict.outcome is Outcome.GAP
+        if verdict.outcome is not Outcome.WITHIN
     )
     return " ".join((*words, *(f"[{number}]" for number in noted)))
 
@@ -101,13 +111,18 @@ def _floors(value: float) -> str:
     return in_floors(float(f"{value:.2g}")).removesuffix(" floors")
 
 
-def _reason(verdict: CaseVerdict) -> str:
-    """Return why a check failed, on one line that a table's reader can act on."""
-    what = f"{LAYERS}: " if verdict.what == LAYERS and verdict.rows else ""
-    why = " ".join(verdict.reason.split())
-    if verdict.outcome.passed:
-        why = f"{_KNOWN}{why.rpartition(_KNOWN)[2]}"
-    return f"{what}{verdict.found}: {why}"
+def _number(verdict: CaseVerdict, reasons: Reasons) -> int:
+    """Return the number of why a check did not agree, noting how it ended.
+
+    A gap is one cause, however the checks that it explains ended.
+    """
+    why, ended = " ".join(verdict.reason.split()), verdict.outcome.value
+    if verdict.gap:
+        why, ended = verdict.gap.words, verdict.found.value
+    elif verdict.what == LAYERS and verdict.rows:
+        ended = f"{LAYERS}: {ended}"
+    reasons.setdefault(why, {})[ended] = None
+    return list(reasons).index(why) + 1
 
 
 def refreshed(text: str, table: str, where: str) -> str:

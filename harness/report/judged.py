@@ -77,6 +77,7 @@ class CaseVerdict:
         isolated: Whether it was.
         rows: Every judged row, in order.
         picture: How far a picture is off, and by whom, in words; empty elsewhere.
+        gap: The known gap that explains the outcome; None without one.
 
     """
 
@@ -93,6 +94,7 @@ class CaseVerdict:
     origins: tuple[JudgedRow, ...] = ()
     isolated: bool = False
     picture: str = ""
+    gap: Gap | None = None
 
     @property
     def id(self) -> str:
@@ -180,6 +182,7 @@ def judge_case(
         origins=tuple(sorted(origins, key=lambda judged: judged.row.position)),
         isolated=bool(own),
         picture=picture_words(record) if what == IMAGE else "",
+        gap=applied.gap,
     )
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from harness.errors import SuiteError
+from harness.gaps import Gap
 from harness.judge import judge
 from harness.outcome import Outcome
 from harness.report.family_table import (
@@ -21,17 +22,24 @@ from harness.tolerance import TIERS
 from tests.unit.reports import output
 
 TOLERANCE = TIERS["standard"].outputs
-NETWORK = Network(family="Flux", suite="flux", recipe="transformer", exporter="dynamo")
+NETWORK = Network(
+    family="Flux",
+    suite="flux",
+    recipe="transformer",
+    component="transformer",
+    exporter="dynamo",
+)
+FUSES = Gap(case="*", outcome=Outcome.EXCEEDS, why="MNN fuses", issue="31")
 
 
-def verdict(what="outputs", outcome=Outcome.WITHIN, found=None, reason="", floors=None):
+def verdict(what="outputs", outcome=Outcome.WITHIN, reason="", floors=None, **about):
     measured = [] if floors is None else [output(floors)]
+    about = {"found": outcome, **about}
     return CaseVerdict(
         case="transformer/mnn/fp32",
         suite="flux/parity.toml",
         what=what,
         outcome=outcome,
-        found=found or outcome,
         reason=reason,
         worst=None,
         first=None,
@@ -40,6 +48,19 @@ def verdict(what="outputs", outcome=Outcome.WITHIN, found=None, reason="", floor
             JudgedRow(row=row, verdict=judge(row.comparison, TOLERANCE, is_output=True))
             for row in measured
         ),
+        **about,
+    )
+
+
+def known(what, found, floors=7.0):
+    """A check that ends as a gap says."""
+    return verdict(
+        what,
+        Outcome.GAP,
+        reason=f"3 of 9 values out of tolerance; {FUSES.words}",
+        floors=floors,
+        found=found,
+        gap=FUSES,
     )
 
 
@@ -80,16 +101,44 @@ def test_a_failure_has_a_cross_and_its_reason():
 
 
 def test_a_known_gap_is_named_and_has_no_cross():
-    gap = verdict(
-        outcome=Outcome.GAP,
-        found=Outcome.EXCEEDS,
-        reason="3 of 9 values out of tolerance; known gap: MNN fuses",
-        floors=7.0,
-    )
-    table = lines(ran(gap))
+    table = lines(ran(known("outputs", Outcome.EXCEEDS)))
 
     assert table[2].endswith("| fp32 7 [1] |")
-    assert table[-1] == "1. exceeds: known gap: MNN fuses"
+    assert table[-1] == "1. exceeds: known gap: MNN fuses (issue 31)"
+
+
+def test_a_gap_has_one_number_however_the_checks_that_it_explains_end():
+    layers = known("layers", Outcome.EXCEEDS)
+    table = lines(
+        ran(layers, known("outputs", Outcome.DEAD_INPUT)),
+        ran(layers, known("outputs", Outcome.EXCEEDS), variant="fused"),
+    )
+
+    assert table[2].endswith("| fp32 7 [1] · fused 7 [1] |")
+    assert table[4:] == ["1. exceeds, dead-input: known gap: MNN fuses (issue 31)"]
+
+
+def test_checks_that_fail_by_themselves_have_a_reason_each():
+    off = verdict("layers", Outcome.EXCEEDS, "7 of 9 values", floors=40.0)
+    table = lines(ran(off, replace(off, what="outputs", reason="1 of 1 value")))
+
+    assert table[2].endswith("| fp32 ✗ 40 [1] [2] |")
+    assert table[4:] == [
+        "1. layers: exceeds: 7 of 9 values",
+        "2. exceeds: 1 of 1 value",
+    ]
+
+
+def test_a_gap_that_no_longer_fails_has_a_cross_and_its_reason():
+    stale = verdict(
+        outcome=Outcome.STALE_GAP,
+        reason="gap says exceeds, and it passes; remove the gap",
+        found=Outcome.WITHIN,
+    )
+    table = lines(ran(stale))
+
+    assert "fp32 ✗ [1] |" in table[2]
+    assert table[-1] == f"1. {Outcome.STALE_GAP}: {stale.reason}"
 
 
 def test_one_reason_is_told_once_for_all_that_it_explains():
@@ -107,6 +156,18 @@ def test_networks_of_two_exporters_have_a_row_each():
     assert [line.split(" | ")[2] for line in table.splitlines()[2:]] == [
         "dynamo",
         "torchscript",
+    ]
+
+
+def test_two_components_of_one_recipe_have_a_row_each_and_their_names():
+    masked = replace(NETWORK, component="transformer_masked")
+    other = replace(NETWORK, component="vae", recipe="vae_decoder")
+    table = family_table({n: [ran(verdict())] for n in (masked, other, NETWORK)})
+
+    assert [line.split(" | ")[1] for line in table.splitlines()[2:]] == [
+        "`transformer` (`transformer`)",
+        "`transformer` (`transformer_masked`)",
+        "`vae_decoder`",
     ]
 
 
