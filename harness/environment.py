@@ -92,12 +92,6 @@ class Environment:
         return {**asdict(self), "gpus": list(self.gpus), "id": self.id}
 
 
-def environment_from_json(values: Mapping[str, Any]) -> Environment:
-    """Rebuild what `Environment.to_json` returned; `id` is computed anew."""
-    fields = {name: value for name, value in values.items() if name != "id"}
-    return Environment(**{**fields, "gpus": tuple(fields["gpus"])})
-
-
 @cache
 def environment() -> Environment:
     """Describe this machine and this working directory, once a process."""

@@ -4,8 +4,7 @@
     ├── SuiteError              parity.toml, tolerances.toml or known_gaps.toml is wrong
     ├── SpecError               a noun was given nonsense
     ├── StoreError              the artifact store cannot be used
-    ├── StageError              one stage of one case ended without an answer
-    └── NoParity                the stages ran, and the models differ; exit code 1
+    └── StageError              one stage of one case ended without an answer
 
 A message says what, where, how much, and what to do next.
 """
@@ -54,9 +53,3 @@ class StageError(ParityError):
 
 def _stage_error(message: str, outcome: Outcome, log: str) -> StageError:
     return StageError(message, outcome=outcome, log=log)
-
-
-class NoParity(ParityError, AssertionError):  # noqa: N818  # reads as a finding
-    """The candidate does not compute what the reference does."""
-
-    exit_code = 1

@@ -28,9 +28,6 @@ if TYPE_CHECKING:
 BIN_COUNT = 1 << 15
 """Bins of the error histogram: 11 bits of exponent and 4 of mantissa."""
 
-BIN_WIDTH = 2.0**-4
-"""Width of a bin, relative to the errors in it (subnormal numbers excepted)."""
-
 # Slots of the result vectors; numba freezes them into the machine code.
 BIAS, SQUARED_ERROR, SQUARED_EXPECTED, SQUARED_ACTUAL, PRODUCT, P99, P999 = range(7)
 SUM_COUNT = 7

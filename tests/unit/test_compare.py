@@ -12,13 +12,13 @@ from hypothesis.extra import numpy as hnp
 from harness.compare import EXACT_QUANTILES, UNIT_ROUNDOFF, compare
 from harness.comparison import Comparison
 from harness.errors import SpecError
-from harness.kernel import BIN_WIDTH
 from harness.ladder import RTOL_LADDER
 
 SHAPES = hnp.array_shapes(max_dims=4, max_side=7)
 FLOAT32 = st.floats(width=32, allow_nan=False, allow_infinity=False)
 FLOAT64 = st.floats(-1e150, 1e150)  # whose squares stay finite
 ANY_FLOAT32 = st.floats(width=32)
+BIN_WIDTH = 2.0**-4  # of the kernel's histogram: four bits of mantissa
 quick = settings(max_examples=150, deadline=None)
 
 
