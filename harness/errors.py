@@ -53,3 +53,13 @@ class StageError(ParityError):
 
 def _stage_error(message: str, outcome: Outcome, log: str) -> StageError:
     return StageError(message, outcome=outcome, log=log)
+
+
+def first_line(error: BaseException) -> str:
+    """Return an exception's first line without its full stop, or else its class.
+
+    >>> first_line(ValueError("it is not so.")), first_line(OSError())
+    ('it is not so', 'OSError')
+    """
+    lines = (line.strip() for line in str(error).splitlines())
+    return next(filter(None, lines), type(error).__name__).rstrip(".")

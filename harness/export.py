@@ -17,14 +17,14 @@ import torch
 
 from harness.align import link
 from harness.contract import breach
-from harness.errors import StageError
+from harness.errors import StageError, first_line
 from harness.export_files import MODEL, PROBES, PROTO_LIMIT_BYTES, WEIGHTS
 from harness.graph import graph_values, module_scope, program_value, sides_of
 from harness.outcome import Outcome
 from harness.probes import Probe, save_probes
 from harness.program import Program, program_of_export
 from harness.reference import check_count, refuse_changed_input
-from harness.refusal import first_line, refusal, wrong_opset
+from harness.refusal import refusal, wrong_opset
 from harness.spec import Component, ExportSettings, symbol_of
 from harness.submodules import program_of_module
 from harness.weights import lost_weights
@@ -68,7 +68,7 @@ def export_onnx(
     size = sum(p.numel() * p.element_size() for p in module.parameters())
     external = settings.external_data or size > PROTO_LIMIT_BYTES
     export = _by_dynamo if settings.exporter == "dynamo" else _by_torchscript
-    with _quiet():
+    with quiet():
         try:
             exported = export(
                 module, component, settings, example, folder, external=external
@@ -312,7 +312,7 @@ def _fail(message: str) -> None:
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Keep the exporters' warnings in the stage's log, out of the user's way."""
     level = logging.getLogger("torch.onnx").level
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)

@@ -6,6 +6,7 @@ import re
 from importlib.util import find_spec
 from pathlib import Path
 
+from harness.errors import first_line
 from harness.toml_file import Table
 
 _CONFIGURATIONS = (
@@ -80,7 +81,7 @@ def snapshot(table: Table, hub: str, seed: int | None) -> Path:
                 ignore_patterns=["*.fp16.*", "*.non_ema.*"],
             )
         except Exception as error:  # noqa: BLE001  # each transport has its own tree
-            why = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+            why = first_line(error)
             continue
         if seed is not None or _has_weights(Path(found)):
             return Path(found)

@@ -19,7 +19,7 @@ from harness.calls import Arrays, Run
 from harness.compare import compare
 from harness.components import uses
 from harness.contract import unfreeze
-from harness.errors import StageError
+from harness.errors import StageError, first_line
 from harness.outcome import Outcome
 from harness.program import Program, as_tuple
 from harness.spec import Component
@@ -58,7 +58,7 @@ def check_reference(
         except (RuntimeError, ValueError, IndexError) as error:
             _unsound(
                 f"{component.name}: PyTorch itself cannot run with "
-                f"{_sizes(component, inputs)}: {_first_line(error)}. If the network "
+                f"{_sizes(component, inputs)}: {first_line(error)}. If the network "
                 "cannot take these sizes, correct [[shapes]] in parity.toml."
             )
         first = tuple(value.clone() for value in first)
@@ -195,7 +195,7 @@ def record_reference(  # one run's whole circumstances
         msg = (
             f"{component.name}: what was exported cannot run with "
             f"{_sizes(component, inputs)}, where the network itself can "
-            f"({_first_line(error)}), so a size is fixed in it: "
+            f"({first_line(error)}), so a size is fixed in it: "
             f"{unfreeze(list(_bound(component, inputs)))}"
         )
         raise StageError(msg, outcome=Outcome.FROZEN) from error
@@ -214,10 +214,6 @@ def _sizes(component: Component, inputs: Mapping[str, np.ndarray]) -> str:
 
 def _bound(component: Component, inputs: Mapping[str, np.ndarray]) -> dict[str, int]:
     return component.sizes({name: value.shape for name, value in inputs.items()})
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0].rstrip(".") or type(error).__name__
 
 
 def _largest_gap(one: torch.Tensor, two: torch.Tensor) -> float:

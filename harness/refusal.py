@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 import torch
 
 from harness.components.lora import HOW_TO_MERGE, adapter_of
-from harness.errors import StageError
+from harness.errors import StageError, first_line
 from harness.outcome import Outcome
 from harness.spec import Component, ExportSettings
 
@@ -23,6 +23,9 @@ _MISSING_OPS = (
 )
 _LINE = re.compile(r'File "([^"]+)", line (\d+)')
 _TORCHSCRIPT_LINE = re.compile(r"(\S+)\((\d+)\):")
+_LONGEST = 300
+"""Characters that are quoted of an exporter, which may print a graph on one line."""
+
 _NOT_THE_USERS = ("/torch/", "/onnxscript/", "/onnx/", "/harness/", "<")
 
 
@@ -40,7 +43,7 @@ def refusal(
     what = f" at {operator}" if operator else ""
     where = f" ({place})" if place else ""
     other = "torchscript" if settings.exporter == "dynamo" else "dynamo"
-    reason = "" if operator else f": {first_line(chain[-1])}"
+    reason = "" if operator else f": {first_line(chain[-1])[:_LONGEST]}"
     return StageError(
         f"{component.name} cannot be exported by the {settings.exporter} exporter: it "
         f'stops{what}{where}{reason}. Try exporter = "{other}", or rewrite that line.',
@@ -76,12 +79,6 @@ def refuse_adapters(component: Component, module: torch.nn.Module) -> None:
     if adapter := adapter_of(names):
         msg = f"{component.name} has a LoRA that is not merged ({adapter}). "
         raise StageError(msg + HOW_TO_MERGE, outcome=Outcome.EXPORT)
-
-
-def first_line(error: BaseException) -> str:
-    """Return an exception's first line, or its name if it says nothing."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return (lines[0] if lines else type(error).__name__).rstrip(".")[:300]
 
 
 def _place(chain: Sequence[BaseException], text: str, operator: str) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 import onnx
 from onnxruntime.quantization import QuantType, quantize_dynamic
 
-from harness.errors import StageError
+from harness.errors import StageError, first_line
 from harness.export_files import MODEL, PROTO_LIMIT_BYTES
 from harness.halve import halve
 from harness.outcome import Outcome
@@ -55,8 +55,8 @@ def transform_onnx(
     try:
         onnx.checker.check_model(str(target))
     except (onnx.checker.ValidationError, OSError) as error:
-        reason = str(error).strip().splitlines()[0]
-        msg = f"The {kind} variant of {source.name} is no valid ONNX: {reason}"
+        reason = first_line(error)
+        msg = f"The {kind} variant of {source.name} is no valid ONNX: {reason}."
         raise StageError(msg, outcome=Outcome.CONVERT, log=str(error)) from error
 
 

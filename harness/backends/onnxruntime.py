@@ -21,7 +21,7 @@ import onnxruntime as ort
 from harness.backends import Ran, Spent, check_feeds
 from harness.backends.ort_profile import OPTIMISED, keep_profile, read_profile
 from harness.backends.words import OPTIMISERS
-from harness.errors import StageError
+from harness.errors import StageError, first_line
 from harness.names import Names
 from harness.outcome import Outcome
 from harness.segments import GIVEN, Segment, cut_model, plan_segments, segment_model
@@ -196,7 +196,7 @@ class OrtSession:
             except Exception as error:  # its own classes share no base but this one
                 msg = (
                     f"onnxruntime {ort.__version__} refuses {self._path.name}: "
-                    f"{_first_line(error)}."
+                    f"{first_line(error)}."
                 )
                 raise StageError(msg, outcome=Outcome.LOAD) from error
         got = session.get_providers()[0]
@@ -233,7 +233,7 @@ class OrtSession:
         except Exception as error:  # its own classes share no base but this one
             msg = (
                 f"onnxruntime {ort.__version__} cannot run {self._path.name}: "
-                f"{_first_line(error)}."
+                f"{first_line(error)}."
             )
             raise StageError(msg, outcome=Outcome.RUN) from error
         return made
@@ -291,10 +291,5 @@ def _read(path: Path) -> onnx.ModelProto:
     try:
         return onnx.load(path, load_external_data=False)
     except Exception as error:  # whatever protobuf makes of it
-        msg = f"{path.name} is truncated or no ONNX file ({_first_line(error)})."
+        msg = f"{path.name} is truncated or no ONNX file ({first_line(error)})."
         raise StageError(msg, outcome=Outcome.LOAD) from error
-
-
-def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return (lines[0] if lines else type(error).__name__).rstrip(".")

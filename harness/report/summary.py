@@ -71,33 +71,32 @@ def summary(
 
     """
     names = labels(records)
-    left_out = [verdict for verdict in verdicts if skipped(verdict, required)]
+    skips = [verdict for verdict in verdicts if skipped(verdict, required)]
     by_case: dict[Key, list[CaseVerdict]] = {}
     for verdict in verdicts:
-        if verdict not in left_out:
+        if verdict not in skips:
             by_case.setdefault(verdict.key, []).append(verdict)
     asked = [record for record in records if record.key in by_case]
-    bad = sorted(
-        (
-            (record, by_case[record.key])
-            for record in asked
-            if not all(check.outcome.passed for check in by_case[record.key])
-        ),
-        key=clearness,
-    )
-    yield from _failures(bad, names)
+    bad = [
+        (record, by_case[record.key])
+        for record in asked
+        if not all(check.outcome.passed for check in by_case[record.key])
+    ]
+    told = alike(bad, names)
+    yield from _failures(told, names)
     for complaint in stale:
         yield from wrapped(f"✗ {complaint}", indent=" ", tone="bad")
     yield from _tally(by_case, len(bad), names)
     yield from _gaps(by_case.values(), names)
-    yield from _skips(left_out)
+    yield from _skips(skips)
     yield from _coverage(asked, names)
     yield from taken_lines(asked, names)
     yield from _ran(asked)
     for note in contract_notes(asked):
         yield from wrapped(note, indent=" ", tone="quiet")
-    if bad and bad[0][0].rows:
-        record, checks = bad[0]
+    clearest = told[0][0] if told else None
+    if clearest and clearest[0].rows:
+        record, checks = clearest
         explained = record.case if checks[0].what in WHATS else ""
         yield from next_steps.lines(names[record.key], explained, record.suite)
     if report:
@@ -123,14 +122,21 @@ def shown_check(checks: Iterable[CaseVerdict]) -> CaseVerdict | None:
     return min(failed, key=lambda check: check.what not in ON_THE_WAY, default=None)
 
 
-def _failures(bad: Sequence[Failed], names: Mapping[Key, str]) -> Iterator[Line]:
-    """Explain failures, those with the same words once."""
+def alike(bad: Iterable[Failed], names: Mapping[Key, str]) -> list[list[Failed]]:
+    """Return failures, the clearest first, those with the same words together."""
     together: dict[str, list[Failed]] = {}
-    for record, checks in bad:
+    for record, checks in sorted(bad, key=clearness):
         words = record.failure.message if record.failure else ""
         own = words.replace(record.case, "") or names[record.key]
         together.setdefault(own, []).append((record, checks))
-    for at, same in enumerate(together.values()):
+    return list(together.values())
+
+
+def _failures(
+    told: Iterable[Sequence[Failed]], names: Mapping[Key, str]
+) -> Iterator[Line]:
+    """Explain failures, those with the same words once."""
+    for at, same in enumerate(told):
         record, checks = same[0]
         others = [names[other.key] for other, _ in same[1:]]
         name = names[record.key] + (f" and {len(others):,} more" if others else "")
@@ -334,9 +340,9 @@ def _gaps(
         yield from wrapped(text, indent=" ", tone="quiet")
 
 
-def _skips(left_out: Iterable[CaseVerdict]) -> Iterator[Line]:
+def _skips(skips: Iterable[CaseVerdict]) -> Iterator[Line]:
     reasons: dict[str, set[Key]] = {}
-    for verdict in left_out:
+    for verdict in skips:
         reasons.setdefault(verdict.reason, set()).add(verdict.key)
     for reason, cases in reasons.items():
         text = f"{count(len(cases), 'case')} skipped: {reason}"

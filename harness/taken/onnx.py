@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import logging
-import warnings
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import onnx
 
-from harness.errors import StageError
-from harness.export import Exported
+from harness.errors import StageError, first_line
+from harness.export import Exported, quiet
 from harness.export_files import GRAPH, MODEL, PROBES
 from harness.files.onnx_header import read_header
 from harness.names import Names, match
@@ -42,8 +38,8 @@ def take_onnx(path: Path, network: Network, folder: Path) -> Exported:
     try:
         onnx.checker.check_model(str(folder / MODEL))
     except (onnx.checker.ValidationError, OSError) as error:
-        reason = str(error).strip().partition("\n")[0]
-        msg = f"{component.name}: onnx.checker refuses {path.name}: {reason}"
+        reason = first_line(error)
+        msg = f"{component.name}: onnx.checker refuses {path.name}: {reason}."
         raise StageError(msg, outcome=Outcome.LOAD) from error
     return _lined_up(folder / MODEL, names, network, folder)
 
@@ -65,17 +61,9 @@ def line_up_mnn(taken: Path, network: Network, folder: Path) -> Exported:
 
 
 def _lined_up(graph: Path, names: Names, network: Network, folder: Path) -> Exported:
-    with _quiet():
+    with quiet():
         outputs = {known: name for name, known in names.compared.items()}
         found = line_up(graph, network, outputs)
     replace(names, by=found.by).save(folder)
     save_probes(found.probes, folder / PROBES)
     return Exported(program=found.program, probes=found.probes)
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
