@@ -84,7 +84,7 @@ def run_candidate(
                 check_artifact(reading.reference)
             given = [load_inputs(r.inputs, component) for r in file.readings]
             for reading, feeds in zip(file.readings, given, strict=True):
-                report_progress(f"running\t{case}\t{size}, {reading.sample}")
+                report_progress("running", case, f"{size}, {reading.sample}")
                 trace = open_trace(reading.reference.path)
                 try:
                     made = session.run(feeds)
@@ -105,7 +105,7 @@ def run_candidate(
                 )
                 deployed_outputs[reading.sample] = made
             if file.asked is not None:
-                report_progress(f"running\t{case}\t{size}, each input changed alone")
+                report_progress("running", case, f"{size}, each input changed alone")
                 check_artifact(file.asked)
                 first = deployed_outputs[file.readings[0].sample]
                 contract.append(ask_file(session.run, has, given, first, file.asked))
@@ -115,7 +115,7 @@ def run_candidate(
             for reading, feeds in zip(file.readings, given, strict=True):
                 if not reading.layers:
                     continue
-                report_progress(f"running\t{case}\t{size}, layers of {reading.sample}")
+                report_progress("running", case, f"{size}, layers of {reading.sample}")
                 trace = open_trace(reading.reference.path)
                 watcher = Watcher(reading.sample, trace, probes)
                 watched = session.watch(feeds, watcher.sizes, watcher.on_value)

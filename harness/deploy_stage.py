@@ -40,7 +40,7 @@ def deploy(
 
     def build(folder: Path) -> Mapping[str, object]:
         report_progress(
-            f"converting\t{component.name}\t{variant.backend} {variant.name}"
+            "converting", component.name, f"{variant.backend} {variant.name}"
         )
         source = onnx.file(export_files.MODEL)
         names = Names.load(onnx.path)

@@ -40,6 +40,9 @@ from harness.outcome import Outcome
 
 __all__ = ["Host", "JobResult", "report_progress"]
 
+Heard = Callable[[str, str, str], None]
+"""Receives what a job says by `report_progress`."""
+
 START_LIMIT_S = 300.0
 _GRACE_S = 5.0
 _DEFAULT_ENVIRONMENT = {
@@ -106,7 +109,7 @@ class Host(Closes):
         timeout_s: float,
         label: str,
         failure: Outcome = Outcome.RUN,
-        on_progress: Callable[[str], None] | None = None,
+        on_progress: Heard | None = None,
         **kwargs: object,
     ) -> JobResult:
         """Call a function in a process of its own and wait for what it returns.
@@ -209,17 +212,15 @@ class _Process:
             return ("failed", f"its message cannot be read: {error!r}")
         return message
 
-    def converse(
-        self, timeout_s: float, on_progress: Callable[[str], None] | None
-    ) -> _Ending:
+    def converse(self, timeout_s: float, on_progress: Heard | None) -> _Ending:
         """Listen to the job until it has ended or its time is up."""
         deadline_s = time.monotonic() + timeout_s
         answer: tuple[Any, ...] | None = None
         while True:
             match self.receive(deadline_s):
-                case ("progress", text):
+                case ("progress", stage, subject, detail):
                     if on_progress is not None:
-                        on_progress(text)
+                        on_progress(stage, subject, detail)
                 case ("ended", code, peak):
                     return _Ending(answer=answer, exit_code=code, peak_bytes=peak)
                 case ("late",):

@@ -51,7 +51,7 @@ def run_isolated(
     def note(name: str, actual: np.ndarray) -> None:
         kinds[name] = (actual.dtype, actual.shape)
 
-    report_progress(f"isolating\t{case}\t{reading.sample}")
+    report_progress("isolating", case, reading.sample)
     path = file.artifact.file(file.model)
     with load_backend(backend_name).open_session(path, device, outputs) as session:
         session.watch(feeds, watcher.sizes, note)

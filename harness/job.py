@@ -2,9 +2,9 @@
 
 Runs only in processes that `isolate.Host` starts. Messages to the parent are
 pickled tuples: ``ready``; ``unready, missing, text``; then for each job any number
-of ``progress, text``, at most one of ``value, payload, wall_ns, peak_bytes``,
-``raised, payload`` and ``failed, text``, and from a host that forks ``ended,
-exit_code, peak_bytes``. The host passes a job's messages on unopened.
+of ``progress, stage, subject, detail``, at most one of ``value, payload, wall_ns,
+peak_bytes``, ``raised, payload`` and ``failed, text``, and from a host that forks
+``ended, exit_code, peak_bytes``. The host passes a job's messages on unopened.
 """
 
 from __future__ import annotations
@@ -59,10 +59,17 @@ class JobResult:
     import_log: str = ""
 
 
-def report_progress(text: str) -> None:
-    """Tell the parent how far the job is; outside a job, do nothing."""
+def report_progress(stage: str, subject: str, detail: str) -> None:
+    """Tell the parent how far the job is; outside a job, do nothing.
+
+    Args:
+        stage: ``exporting``, ``converting``, ``running``, …
+        subject: Component or case.
+        detail: Opset, size, sample.
+
+    """
     if _channel is not None:
-        _send(_channel, "progress", text)
+        _send(_channel, "progress", stage, subject, detail)
 
 
 def serve(channel: connection.Connection) -> NoReturn:

@@ -31,7 +31,7 @@ from harness.outcome import Outcome
 from harness.reference import check_mode, record_reference, run_of
 from harness.refusal import refuse_adapters
 from harness.spec import Component, Device, ExportSettings, Sample
-from harness.store import Store
+from harness.store import Build, Store
 from harness.taken.lineup import Network
 from harness.taken.onnx import line_up_mnn, take_onnx
 from harness.trace import load_inputs, save_inputs
@@ -231,14 +231,14 @@ class Work:
             ),
         )
 
-    def _timed(self, kind: str, key: Mapping[str, object], build: object) -> Entry:
+    def _timed(self, kind: str, key: Mapping[str, object], build: Build) -> Entry:
         found = self.store.find(kind, key)
         if found is not None:
             return found
         start = time.perf_counter()
-        entry = self.store.make(kind, key, build)  # type: ignore[arg-type]  # a local function
+        entry = self.store.make(kind, key, build)
         self.took_s[kind] = self.took_s.get(kind, 0.0) + time.perf_counter() - start
         return entry
 
     def _say(self, stage: str, detail: str) -> None:
-        report_progress(f"{stage}\t{self.component.name}\t{detail}")
+        report_progress(stage, self.component.name, detail)

@@ -150,9 +150,8 @@ class Workshop:
                 self._failed[name] = error
                 raise
 
-    def _relay(self, text: str) -> None:
+    def _relay(self, stage: str, subject: str, detail: str) -> None:
         """Pass on what a stage said from its process."""
-        stage, subject, detail = text.split("\t", 2)
         self._tell(Progress(stage=stage, subject=subject, detail=detail))
 
     def _tell(self, progress: Progress) -> None:

@@ -39,7 +39,7 @@ def time_drawing(drawing: Drawing) -> Round:
     pipeline = drawing.pipeline
     texts = [str(text) for text in drawing.inputs.meta["texts"]]  # type: ignore[attr-defined]
     inputs = load_inputs(drawing.inputs.path, texts)
-    report_progress(f"{TIMING}\t{drawing.id}\t{drawing.device.device}")
+    report_progress(TIMING, drawing.id, drawing.device.device)
     base_bytes = psutil.Process().memory_info().rss
     begin = time.perf_counter_ns()
     residents = Residents()

@@ -55,17 +55,17 @@ def time_turn(turn: Turn) -> Round:
     import psutil
 
     feeds = _feeds(turn)
-    report_progress(f"{TIMING}\t{turn.id}\t{turn.device.device}")
+    report_progress(TIMING, turn.id, turn.device.device)
     base_bytes = psutil.Process().memory_info().rss
     begin = time.perf_counter_ns()
     with opened(turn) as (loaded, size_bytes):
         load_s = since(begin)
         if turn.how == COMPILE:
-            report_progress(f"compiling\t{turn.id}\tminutes where it is new")
+            report_progress("compiling", turn.id, "minutes where it is new")
         begin = time.perf_counter_ns()
         made = loaded.run(feeds)
         first_s = since(begin)
-        report_progress(f"{TIMING}\t{turn.id}\t{turn.device.device}")
+        report_progress(TIMING, turn.id, turn.device.device)
         _check(turn, made)
         runs_s, cores = timed_runs(lambda: loaded.run(feeds), turn.plan)
         return Round(
@@ -111,7 +111,7 @@ def clock_turn(turn: Turn) -> Clocked:
 
     """
     feeds = _feeds(turn)
-    report_progress(f"clocking\t{turn.id}\toperators")
+    report_progress("clocking", turn.id, "operators")
     with _session(turn) as (session, _):
         for _ in range(turn.plan.warmups + 1):
             session.run(feeds)

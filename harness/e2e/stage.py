@@ -35,11 +35,11 @@ def draw_reference(root: Path, pipeline: Pipeline, device: Device) -> float:
     store = Store(root=root)
 
     def build_inputs(folder: Path) -> Mapping[str, object]:
-        report_progress(f"drawing\t{pipeline.name}\tinputs")
+        report_progress("drawing", pipeline.name, "inputs")
         return save_inputs(draw_inputs(pipeline), folder)
 
     def build_reference(folder: Path) -> Mapping[str, object]:
-        report_progress(f"drawing\t{pipeline.name}\tfloat32 and float64")
+        report_progress("drawing", pipeline.name, "float32 and float64")
         return record(pipeline, _inputs(inputs), folder, device)
 
     inputs = store.make("drawing-inputs", drawing_inputs_key(pipeline), build_inputs)
@@ -72,7 +72,7 @@ def run_chain(given: ChainRun) -> dict[str, Any]:
             reference=load_reference(given.reference.path, given.reference.meta),
             candidates=candidates,
             torch_networks=torch_networks(given.pipeline, residents, device),
-            say=lambda text: report_progress(f"running\t{case}\t{text}"),
+            say=lambda text: report_progress("running", case, text),
         )
     finally:
         residents.close()

@@ -54,7 +54,7 @@ def cut_excerpt(
     """
 
     def build(folder: Path) -> Mapping[str, object]:
-        report_progress(f"cutting\t{component.name}\t{spot.probe}")
+        report_progress("cutting", component.name, spot.probe)
         return _cut(component, graph, reading, spot, folder)
 
     Store(root=root).make("excerpt", excerpt_key(graph, reading, spot), build)

@@ -108,7 +108,7 @@ class _Work:
 
         def build(folder: Path) -> Mapping[str, object]:
             name = self._component.name
-            report_progress(f"recording\t{name}\tfloat32, {sample.id}")
+            report_progress("recording", name, f"float32, {sample.id}")
             feeds = load_inputs(inputs, self._component)
             wanted = wanted_values(load_probes(graph.file(PROBES)))
             return self._record(

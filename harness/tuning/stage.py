@@ -310,4 +310,4 @@ class _Bench:
         return self._sessions[key]
 
     def _say(self, detail: str) -> None:
-        report_progress(f"tuning\t{self.plan.component.name}\t{detail}")
+        report_progress("tuning", self.plan.component.name, detail)

@@ -139,7 +139,7 @@ def allocate(size_bytes):
 
 def count(to):
     for number in range(to):
-        report_progress(f"{number + 1} of {to}")
+        report_progress("counting", "numbers", f"{number + 1} of {to}")
 
 
 # What a job gives
@@ -182,11 +182,15 @@ def test_peak_memory_is_the_jobs_own(forking):
 
 
 def test_progress_reaches_the_parent_in_order(host):
-    heard: list[str] = []
-    run(host, count, 3, on_progress=heard.append)
+    heard: list[tuple[str, ...]] = []
+    run(host, count, 3, on_progress=lambda *said: heard.append(said))
 
-    assert heard == ["1 of 3", "2 of 3", "3 of 3"]
-    report_progress("outside a job it is heard by no one")
+    assert heard == [
+        ("counting", "numbers", "1 of 3"),
+        ("counting", "numbers", "2 of 3"),
+        ("counting", "numbers", "3 of 3"),
+    ]
+    report_progress("outside a job", "it", "is heard by no one")
 
 
 def test_threads_take_turns_in_one_host(forking):
