@@ -163,7 +163,13 @@ def test_inputs_come_back_from_their_files(tmp_path):
 
     again = load_inputs(tmp_path, list(inputs.ids["text_encoder"]))
 
-    np.testing.assert_array_equal(again.mask, inputs.mask)
+    assert list(again.ids) == list(inputs.ids)
+    for seat, ids in inputs.ids.items():
+        assert list(again.ids[seat]) == list(ids)
+        for text in ids:
+            np.testing.assert_array_equal(again.ids[seat][text], ids[text])
+    for name in ("noise", "image", "mask"):
+        np.testing.assert_array_equal(getattr(again, name), getattr(inputs, name))
 
 
 @pytest.mark.parametrize(
