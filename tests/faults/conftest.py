@@ -68,7 +68,7 @@ def holds(trials, kept):
     def check(fault, backend):
         result = trials.of(fault, backend)
         before = kept.get((fault.name, backend), {"localised": True, "explained": True})
-        assert result.caught
+        assert result.caught, result.said
         assert result.localised or not result.places or not before["localised"], (
             f"blamed elsewhere than on {result.places}: {result.said}"
         )

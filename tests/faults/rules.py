@@ -6,10 +6,11 @@ import contextlib
 import importlib.util
 import io
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -31,7 +32,7 @@ class RuleTrial:
     """How the harness's tests took a broken rule.
 
     Attributes:
-        caught: Whether one failed.
+        caught: Whether one failed that does not without the fault.
         said: The one that did.
         places: None: it is in no graph.
         localised: So neither.
@@ -48,24 +49,44 @@ class RuleTrial:
 
 def break_rule(host: Host, fault: Fault) -> RuleTrial:
     """Run the tests of the file that a fault is in, with the fault in it."""
-    result = host.run(run_tests_with, fault.plant, timeout_s=LIMIT_S, label=fault.name)
-    return result.value
+
+    def run(function: Callable[..., Any], *arguments: object) -> Any:
+        return host.run(function, *arguments, timeout_s=LIMIT_S, label=fault.name).value
+
+    failed = run(failed_with, fault.plant)
+    # What fails for a reason of its own, or cannot be set up, tells nothing of a fault.
+    if failed and not run(passes, tests_of(fault.plant.module), failed):
+        return RuleTrial(caught=False, said=f"{failed} fails without the fault too")
+    return RuleTrial(caught=bool(failed), said=failed)
 
 
-def run_tests_with(plant: InRule) -> RuleTrial:
-    """Break the rule and run its tests up to the first that fails."""
+def tests_of(module: str) -> Path:
+    """Return the file that has a module's tests."""
+    name = module.removeprefix("harness/").removesuffix(".py").replace("/", "_")
+    return ROOT / "tests" / "unit" / f"test_{name}.py"
+
+
+def failed_with(plant: InRule) -> str:
+    """Break the rule, run its tests, and return the first that fails; or nothing."""
     path = ROOT / plant.module
     source = path.read_text(encoding="utf-8")
     if source.count(plant.right) != 1:
         msg = f"{plant.module} has {plant.right!r} {source.count(plant.right)} times."
         raise ValueError(msg)
     _import_as(path, source.replace(plant.right, plant.wrong))
-    name = path.relative_to(ROOT / "harness").with_suffix("").as_posix()
-    tests = ROOT / "tests" / "unit" / f"test_{name.replace('/', '_')}.py"
     failed = _Failed()
+    code = _run(str(tests_of(plant.module)), failed)
+    return failed.name if code == pytest.ExitCode.TESTS_FAILED else ""
+
+
+def passes(tests: Path, name: str) -> bool:
+    """Run one test of a file, nothing broken."""
+    return _run(f"{tests}::{name}") == pytest.ExitCode.OK
+
+
+def _run(tests: str, *plugins: object) -> int:
     with contextlib.redirect_stdout(io.StringIO()):
-        code = pytest.main([*OPTIONS, str(tests)], plugins=[failed])
-    return RuleTrial(caught=code == pytest.ExitCode.TESTS_FAILED, said=failed.name)
+        return pytest.main([*OPTIONS, tests], plugins=plugins)
 
 
 class _Failed:

@@ -8,5 +8,7 @@ from tests.faults.trials import of_families
 
 
 @pytest.mark.parametrize(("fault", "backend"), of_families("operator"))
-def test_a_planted_fault_is_caught_blamed_and_explained(holds, fault, backend):
+def test_a_planted_fault_is_caught_and_scores_no_worse_than_before(
+    holds, fault, backend
+):
     holds(fault, backend)
