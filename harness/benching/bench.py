@@ -27,6 +27,7 @@ from harness.errors import ParityError
 from harness.groups import sample_groups
 from harness.job import JobResult
 from harness.makers import Makers
+from harness.matrix import Limits
 from harness.outcome import Outcome
 from harness.pipeline import check_words
 from harness.probes import Probe, load_probes
@@ -43,7 +44,7 @@ class Bench(Closes):
 
     Args:
         store: Where artifacts are kept.
-        timeout_s: Limit of one turn.
+        limits: Of the suite: time of one turn, and memory.
         mnn_convert: A native converter; empty for one on PATH or the wheel's.
         on_progress: Told what is being done.
 
@@ -53,11 +54,11 @@ class Bench(Closes):
         self,
         store: Store,
         *,
-        timeout_s: float,
+        limits: Limits,
         mnn_convert: str = "",
         on_progress: Callable[[Progress], None] | None = None,
     ) -> None:
-        self._workshop = Workshop(timeout_s, self._tell)
+        self._workshop = Workshop.of(limits, self._tell)
         self._on_progress = on_progress
         self._round = ""
         self._makers = Makers(

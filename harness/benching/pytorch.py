@@ -11,7 +11,7 @@ import torch
 from harness.backends import Ran
 from harness.benching.timing import COMPILE, Turn
 from harness.components import recipe_module
-from harness.errors import StageError
+from harness.errors import StageError, first_line
 from harness.outcome import Outcome
 from harness.program import as_tuple
 from harness.spec import REFERENCE
@@ -67,10 +67,9 @@ class TorchLoaded:
                 if self._device == "cuda":
                     torch.cuda.synchronize()
         except Exception as error:  # a compiler brings classes of its own
-            first = (str(error).strip().splitlines() or [""])[0]
             msg = (
                 f"{self._turn.id}: PyTorch {torch.__version__} cannot run it "
-                f"({type(error).__name__}: {first})."
+                f"({type(error).__name__}: {first_line(error)})."
             )
             raise StageError(msg, outcome=Outcome.RUN) from error
         return dict(zip(self._outputs, arrays, strict=True))

@@ -143,7 +143,7 @@ class BenchSession:
             path_of(suite),
             Bench(
                 open_store(self._settings.store),
-                timeout_s=suite.limits.timeout_s,
+                limits=suite.limits,
                 mnn_convert=self._settings.mnn_convert,
             ),
         )

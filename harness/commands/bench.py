@@ -81,9 +81,7 @@ def bench(  # one option each
     pairs = _pairs(loaded, chosen, against) if against else []
     with (
         _progress() as tell,
-        Bench(
-            open_store(store), timeout_s=loaded.limits.timeout_s, on_progress=tell
-        ) as running,
+        Bench(open_store(store), limits=loaded.limits, on_progress=tell) as running,
     ):
         print_lines(machine_lines(near(loaded.path)))
         if where:

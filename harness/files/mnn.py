@@ -67,7 +67,7 @@ def values_made(found: Iterable[Operator]) -> dict[str, str]:
     >>> silu = Operator(name="silu", reads=("linear",), makes=("Convert5",))
     >>> moved = Operator(name="Convert5", reads=("Convert5",), makes=("silu",))
     >>> values_made([relu, silu, moved])
-    {'conv2d': 'relu'}
+    {'conv2d': 'relu', 'Convert5': 'silu'}
     """
     by_name = {one.name: one for one in found if one.makes}
     made = {name: _end(one, by_name) for name, one in by_name.items()}

@@ -71,9 +71,10 @@ def tune(
     policy = Policy.load(suite.tolerances_path)
     effort = asked.effort
     inputs = 2 * (effort.samples + effort.searched) + 4 * effort.layers
-    limit_s = suite.limits.timeout_s * max(1, inputs / _INPUTS_A_LIMIT)
+    times = max(1, inputs / _INPUTS_A_LIMIT)
+    limits = replace(suite.limits, timeout_s=suite.limits.timeout_s * times)
     store = open_store(asked.store)
-    workshop = Workshop(limit_s, on_progress)
+    workshop = Workshop.of(limits, on_progress)
     makers = Makers(store, workshop, native_converter(asked.mnn_convert or None))
     found: dict[str, list[Findings]] = {}
     failed: list[str] = []

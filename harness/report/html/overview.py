@@ -12,7 +12,7 @@ from harness.report.html.table import Column, Table, Words, short
 from harness.report.judged import CaseVerdict
 from harness.report.record import LAYERS, OUTPUTS, CaseRecord, coverage_share
 from harness.report.summary import (
-    clearness,
+    alike,
     error_facts,
     input_facts,
     origin_facts,
@@ -112,21 +112,13 @@ def headline(found: Found) -> Headline:
 
 def divergences(found: Found) -> list[Divergence]:
     """Return failures, the clearest first, those with the same words once."""
-    bad = sorted(
-        (
-            (record, found.checks[record.key])
-            for record in found.asked
-            if found.state(record) == BAD
-        ),
-        key=clearness,
+    bad = (
+        (record, found.checks[record.key])
+        for record in found.asked
+        if found.state(record) == BAD
     )
-    together: dict[str, list[tuple[CaseRecord, Sequence[CaseVerdict]]]] = {}
-    for record, checks in bad:
-        words = record.failure.message if record.failure else ""
-        own = words.replace(record.case, "") or found.names[record.key]
-        together.setdefault(own, []).append((record, checks))
     told = []
-    for same in list(together.values())[:MOST_FAILURES]:
+    for same in alike(bad, found.names)[:MOST_FAILURES]:
         others = [found.names[record.key] for record, _ in same[1:]]
         told.append(_divergence(found, *same[0], also=few(others)))
     return told
