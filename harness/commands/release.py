@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from harness.commands.words import RUNS, print_lines
+from harness.errors import ParityError
 from harness.report.text import count
 
 BASELINES = click.option(
@@ -147,10 +148,12 @@ def gate(
 ) -> int:
     """Say on one page whether RUN may ship, and each reason why not.
 
+    The run's own page then shows what changed since the baseline, too.
+
     Exit codes: 0 ship, 1 do not, 2 cannot say.
     """
     from harness.conclude import tell_ci
-    from harness.rejudge import rejudge
+    from harness.rejudge import page_again, rejudge
     from harness.release.baseline import baselines_in, find_baseline, load_baseline
     from harness.release.diff import diff as held
     from harness.release.gate import decide
@@ -167,10 +170,12 @@ def gate(
     kept = load_snapshot(path)
     there = baselines_in(beside)
     only = str(there[0]) if len(there) == 1 else kept.name
-    reviewed = load_baseline(find_baseline(beside, against or only))
+    named = find_baseline(beside, against or only)
+    reviewed = load_baseline(named)
     judges = judges_of([kept], suite)
     report = load_report(folder, str(path))
-    again = rejudge(report, Settings(), load_suite(suite) if suite else None)
+    moved = load_suite(suite) if suite else None
+    again = rejudge(report, Settings(), moved)
     decision = decide(
         reviewed,
         held(reviewed.snapshot, kept, rtol_by(judges, kept)),
@@ -186,9 +191,12 @@ def gate(
     page = path.with_name(PAGE)
     try:
         page.write_text(text, encoding="utf-8")
+        page_again(report, Settings(baseline=str(named)), moved)
     except OSError as error:
-        # What was decided stands without its page.
+        # What was decided stands without its pages.
         click.echo(f"parity: {page} cannot be written ({error.strerror}).", err=True)
+    except ParityError as error:
+        click.echo(f"parity: {error}", err=True)
     return decision.code
 
 

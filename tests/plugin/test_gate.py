@@ -71,6 +71,8 @@ def test_a_converter_flag_that_costs_precision_is_seen_within_its_tolerance(bran
     assert page.has("files that differ: parity.toml")
     (written,) = branch.path.glob("reports/runs/*/gate.md")
     assert f"| {APP}/outputs | **worse** |" in written.read_text()
+    # The run's own page begins with it too.
+    assert "Worse than the baseline" in written.with_name("report.html").read_text()
 
 
 def test_another_exporter_is_compared_by_what_its_values_are(branch):
