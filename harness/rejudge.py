@@ -97,6 +97,7 @@ def page_again(
     settings: Settings,
     moved_to: Suite | None = None,
     out: Path | None = None,
+    again: Rejudged | None = None,
 ) -> Path:
     """Judge a finished run again and write its page.
 
@@ -106,6 +107,7 @@ def page_again(
             another than it was held against when it ended.
         moved_to: Where its suite is now; where it was then, if left out.
         out: Where to write; beside the run's report, if left out.
+        again: The run as judged already; judged here, if left out.
 
     Returns:
         The page's path.
@@ -115,7 +117,7 @@ def page_again(
             cannot be written.
 
     """
-    again = rejudge(report, settings, moved_to)
+    again = again or rejudge(report, settings, moved_to)
     held = None
     if baseline := settings.baseline or str(report.about.get("baseline") or ""):
         held = held_against(baseline, report.path, again.judges, whole=again.whole)

@@ -174,8 +174,7 @@ def gate(
     reviewed = load_baseline(named)
     judges = judges_of([kept], suite)
     report = load_report(folder, str(path))
-    moved = load_suite(suite) if suite else None
-    again = rejudge(report, Settings(), moved)
+    again = rejudge(report, Settings(), load_suite(suite) if suite else None)
     decision = decide(
         reviewed,
         held(reviewed.snapshot, kept, rtol_by(judges, kept)),
@@ -191,7 +190,7 @@ def gate(
     page = path.with_name(PAGE)
     try:
         page.write_text(text, encoding="utf-8")
-        page_again(report, Settings(baseline=str(named)), moved)
+        page_again(report, Settings(baseline=str(named)), again=again)
     except OSError as error:
         # What was decided stands without its pages.
         click.echo(f"parity: {page} cannot be written ({error.strerror}).", err=True)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from harness.components.checkpoint import read_config
-from harness.errors import SuiteError
+from harness.errors import SuiteError, first_line
 from harness.spec import Component, Source
 
 if TYPE_CHECKING:
@@ -79,13 +79,12 @@ def load_tokenizer(source: Source) -> Any | None:
     try:
         return AutoTokenizer.from_pretrained(source.path)
     except Exception as error:  # each file's reader has its own
-        said = str(error).strip().partition("\n")[0]
         msg = (
             f"{source.path} has {', '.join(have)}, of which transformers makes no "
-            f"tokenizer ({type(error).__name__}: {said}). Fetch it again if it is "
-            "damaged; a *.model needs the package sentencepiece to be read, or a "
-            "tokenizer.json beside it, as save_pretrained() writes it where that is "
-            "installed."
+            f"tokenizer ({type(error).__name__}: {first_line(error)}). Fetch it again "
+            "if it is damaged; a *.model needs the package sentencepiece to be read, "
+            "or a tokenizer.json beside it, as save_pretrained() writes it where that "
+            "is installed."
         )
         raise SuiteError(msg) from error
 
