@@ -55,3 +55,12 @@ def has_bits(values: np.ndarray, bits: int) -> bool:
     """Whether a mantissa of so many bits holds every value."""
     mask = np.uint32((1 << (23 - bits)) - 1)
     return not (np.ascontiguousarray(values).view(np.uint32) & mask).any()
+
+
+def to_bfloat16(values: np.ndarray) -> np.ndarray:
+    """Return float64 values as bfloat16 rounds them, to nearest, ties to even."""
+    with np.errstate(over="ignore"):
+        bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
+    half = np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))
+    rounded = (bits + half) & np.uint32(0xFFFF0000)
+    return rounded.view(np.float32).astype(np.float64)

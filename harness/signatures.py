@@ -14,6 +14,7 @@ from itertools import combinations
 
 import numpy as np
 
+from harness.activations import ACTIVATIONS, gelu_form
 from harness.comparison import Comparison
 from harness.residuals import (
     centred,
@@ -23,21 +24,12 @@ from harness.residuals import (
     has_bits,
     rms,
     rms_along,
+    to_bfloat16,
 )
 
 FLOAT16_MAX = 65504.0
 FLOAT16_WHOLE = 2048.0
 """Beyond it float16 holds no odd number."""
-
-GELU_PEAK, GELU_WIDTH, GELU_ERROR = 2.7, 0.8, 4.8e-4
-"""Where GELU's tanh form is furthest from its erf form, |x|, and how far at most;
-found numerically."""
-
-GELU_LEAST = -0.05
-"""GELU's values at x < -2 lie between this and 0."""
-
-QUICK_ERROR = 0.0204
-"""How far x·sigmoid(1.702x) is from GELU at most; found numerically."""
 
 _RIGHT = 32.0
 """A part is right within so many noise floors."""
@@ -73,6 +65,7 @@ class _Error:
     floor: float
     op: str
     near: Mapping[str, np.ndarray]
+    whole: bool
 
     @cached_property
     def error(self) -> np.ndarray:
@@ -123,6 +116,7 @@ def signature(
         floor_rms or 0.0,
         op,
         near or {},
+        expected.dtype.kind in "iu",
     )
     if not error.error.any():
         return ""
@@ -183,19 +177,34 @@ def _moves(expected: np.ndarray) -> Iterator[tuple[str, np.ndarray, Index]]:
 
 def _near(e: _Error) -> str:
     """Another value in the place of this one, or one that it should hold and lacks."""
-    for name, value in e.near.items():
-        if value.shape != e.expected.shape or value.dtype.kind != "f":
-            continue
-        other = value.astype(np.float64)
-        if not np.isfinite(other).all() or not other.any():
-            continue
+    for name, other in _others(e):
         if _same(e, e.actual, other):
-            return f"it is {name}: the operator changed nothing, or another was read"
+            words = f"it is {name}: the operator changed nothing, or another was read"
+            return "; ".join(filter(None, (words, _factor(e))))
         if _same(e, e.actual, e.expected - other):
             return f"{name} is missing from it"
         if _same(e, e.actual, e.expected + other):
             return f"{name} is in it once too often"
     return ""
+
+
+def _activation(e: _Error) -> str:
+    """An activation in the place of another, of what went into it."""
+    for name, other in _others(e):
+        for activation, of in ACTIVATIONS.items():
+            if _same(e, e.actual, of(other)):
+                return f"it is {activation} of {name}: another activation"
+    return ""
+
+
+def _others(e: _Error) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield the values near this one that could stand in its place."""
+    for name, value in e.near.items():
+        if value.shape != e.expected.shape or value.dtype.kind != "f":
+            continue
+        other = value.astype(np.float64)
+        if np.isfinite(other).all() and other.any():
+            yield name, other
 
 
 def _items(e: _Error) -> str:
@@ -270,13 +279,15 @@ def _beyond(e: _Error) -> str:
 
 def _half_precision(e: _Error) -> str:
     """Values that a narrower type holds exactly, and the reference's does not."""
-    some = e.actual.ravel()[:_LOOKED_AT]
-    if np.unique(some).size < _TENTH * some.size:
-        return ""  # a mask's few values tell nothing
     with np.errstate(over="ignore"):
         halved = e.expected.astype(np.float16).astype(np.float64)
     if (e.actual == halved).all():
         return "every value is PyTorch's, rounded to float16"
+    if (e.actual == to_bfloat16(e.expected)).all():
+        return "every value is PyTorch's, rounded to bfloat16, which has 8 bits"
+    some = e.actual.ravel()[:_LOOKED_AT]
+    if not e.whole and np.unique(some).size < _TENTH * some.size:
+        return ""  # a mask's few values tell nothing
     actual, expected = e.actual.astype(np.float32), e.expected.astype(np.float32)
     if has_bits(actual, 7) and not has_bits(expected, 7):
         return "every value has 8 bits: it was rounded to bfloat16"
@@ -286,18 +297,8 @@ def _half_precision(e: _Error) -> str:
 
 
 def _gelu(e: _Error) -> str:
-    """The tanh form in the place of the erf form, seen from GELU's own values."""
-    if "gelu" not in e.op:
-        return ""
-    magnitude = np.abs(e.error)
-    # Above 1 GELU's value is nearly its argument.
-    at = float(e.expected.flat[int(magnitude.argmax())])
-    near = abs(abs(at) - GELU_PEAK) <= GELU_WIDTH or GELU_LEAST < at < 0
-    if near and magnitude.max() <= GELU_ERROR:
-        return "the error peaks near |x| = 2.7: GELU's tanh form, not its erf form"
-    if magnitude.max() <= QUICK_ERROR:
-        return f"GELU as x·sigmoid(1.702x), which is off by {QUICK_ERROR} at most"
-    return ""
+    """Another form of GELU, whose argument is not at hand."""
+    return gelu_form(e.expected, e.error) if "gelu" in e.op else ""
 
 
 def _factor(e: _Error) -> str:
@@ -357,6 +358,8 @@ def _sums(e: _Error) -> str:
 
 def _rounding(e: _Error) -> str:
     """An error like noise, everywhere alike."""
+    if e.whole:  # ids are not rounded
+        return ""
     noise, size = rms(e.error), rms(e.expected)
     spread = float(np.abs(e.error).max()) / noise
     if not size or noise >= _MOST * size or spread > 30:  # noqa: PLR2004  # of a normal's, 5 to 6
@@ -370,6 +373,7 @@ def _rounding(e: _Error) -> str:
 _RULES: tuple[Callable[[_Error], str], ...] = (
     _nothing,
     _near,
+    _activation,
     _moved,
     _half_precision,
     _few_elements,

@@ -33,7 +33,7 @@ LAYERS = (
     ("store", "trace", "keys", "inputs", "e2e.tables"),
     ("suite", "ranges"),
     # measure
-    ("kernel", "residuals", "promises"),
+    ("activations", "kernel", "residuals", "promises"),
     ("compare", "signatures"),
     ("warm",),
     # judge
@@ -81,7 +81,8 @@ HOMES = {
     "numpy": (
         *("trace", "inputs", "varied", "align", "feeds", "ranges"),
         *("backends", "backends.*", "components", "components.*", "taken.alone"),
-        *("kernel", "compare", "residuals", "signatures", "attributes", "promises"),
+        *("kernel", "compare", "residuals", "activations", "signatures", "attributes"),
+        "promises",
         *("reference", "calls", "graph", "segments", "halve", "warm"),
         *("candidate", "isolated", "e2e.*", "explaining.*", "tuning.*", "benching.*"),
         "doctor.child",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import partial
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -127,6 +129,44 @@ def test_ids_that_went_through_float16_are_recognised():
     assert "rounded to float16" in signature(ids, through, None, "placeholder")
 
 
+def test_ids_that_went_through_bfloat16_are_recognised_however_few():
+    ids = np.array([[1, 300, 511, 511, 511, 511]])
+    through = np.array([[1, 300, 512, 512, 512, 512]])
+
+    assert "rounded to bfloat16" in signature(ids, through, None, "aten.view.default")
+
+
+def test_ids_that_are_a_little_off_are_no_rounding():
+    ids = RNG.integers(1000, 1100, size=(4, 64))
+    off = ids + RNG.integers(-1, 2, size=ids.shape)
+
+    assert signature(ids, off, None, "aten.view.default") == ""
+
+
+@pytest.mark.parametrize(
+    ("formula", "words"),
+    [
+        (functional.silu, "SiLU of linear"),
+        (functional.relu, "ReLU of linear"),
+        (partial(functional.gelu, approximate="tanh"), "GELU's tanh form of linear"),
+    ],
+)
+def test_another_activation_is_known_by_what_went_into_it(formula, words):
+    x = torch.tensor(X)
+    expected, actual = (x * torch.sigmoid(1.702 * x)).numpy(), formula(x).numpy()
+
+    found = signature(expected, actual, FLOOR, "aten.mul.Tensor", {"linear": X})
+
+    assert words in found
+
+
+def test_a_factor_that_was_left_out_is_told_beside_what_is_there_instead():
+    found = signature(X * np.float32(1.702), X, FLOOR, "aten.mul.Tensor", {"linear": X})
+
+    assert "it is linear: the operator changed nothing" in found
+    assert "everything is 0.5875 times what it should be" in found
+
+
 def test_only_large_values_that_are_rounded_are_told_from_the_rest():
     large = X * np.float32(1500)
     halved = large.astype(np.float16).astype(np.float32)
@@ -151,8 +191,9 @@ def test_nothing_is_said_of_an_error_like_nothing_known():
 
 def sentences():
     """Yield how each thing that the rules say begins, a gap where a figure stands."""
-    source = (ROOT / "harness" / "signatures.py").read_text(encoding="utf-8")
-    for node in ast.walk(ast.parse(source)):
+    files = (ROOT / "harness" / f"{name}.py" for name in ("signatures", "activations"))
+    trees = (ast.parse(file.read_text(encoding="utf-8")) for file in files)
+    for node in chain.from_iterable(map(ast.walk, trees)):
         match node:
             case ast.Return(value=said) | ast.Yield(value=ast.Tuple(elts=[said, *_])):
                 pass
