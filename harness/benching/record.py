@@ -116,12 +116,20 @@ def merged(there: Sequence[Any], timings: Sequence[Timing]) -> list[dict[str, An
 
 def benchmarks(timings: Sequence[Timing]) -> Iterator[dict[str, Any]]:
     """Yield what `parity gate` holds against another run's: less is better."""
+    eager = {
+        timing.component: timing.medians_s for timing in timings if timing.is_eager
+    }
     for timing in timings:
         if timing.rounds:
+            beside = eager.get(timing.component, ())
             yield {
                 "case": timing.subject,
                 "metric": _metric(timing),
                 "runs": [round(run * 1e3, 6) for run in timing.runs_s],
+                "over_pytorch": [
+                    round(own / other, 6)
+                    for own, other in zip(timing.medians_s, beside, strict=False)
+                ],
                 "threads": timing.threads,
                 "load_ms": round(timing.load_s * 1e3, 6),
                 "first_run_ms": round(timing.first_s * 1e3, 6),

@@ -207,6 +207,11 @@ class Timing:
         return tuple(run for one in self.rounds for run in one.runs_s)
 
     @property
+    def is_eager(self) -> bool:
+        """Whether it is of PyTorch as it is, which others are held against."""
+        return self.runtime == REFERENCE and self.how == EAGER
+
+    @property
     def medians_s(self) -> tuple[float, ...]:
         """The median of each round, to hold against another's of the same round."""
         return tuple(statistics.median(one.runs_s) for one in self.rounds)

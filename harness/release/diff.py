@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -117,7 +118,7 @@ def diff(before: Snapshot, after: Snapshot, rtol_of: RtolOf) -> Diff:
     for name in names:
         one, two = before.cases.get(name), after.cases.get(name)
         findings += _case(name, one, two, rtol_of, machines)
-    findings += _benchmarks(before.benchmarks, after.benchmarks, machines)
+    findings += _benchmarks(before, after, machines)
     versions = {
         tool: (before.versions.get(tool, "none"), after.versions.get(tool, "none"))
         for tool in sorted({**before.versions, **after.versions})
@@ -269,40 +270,51 @@ def _amount(
     return Finding(case=name, what=what, change=change, words=words)
 
 
-def _benchmarks(
-    before: Iterable[Benchmark], after: Iterable[Benchmark], machines: str
-) -> Iterator[Finding]:
-    one = {(entry.case, entry.metric): entry.runs for entry in before}
-    two = {(entry.case, entry.metric): entry.runs for entry in after}
+def _benchmarks(before: Snapshot, after: Snapshot, machines: str) -> Iterator[Finding]:
+    same_torch = before.versions.get("torch") == after.versions.get("torch")
+    one, two = (
+        {(entry.case, entry.metric): entry for entry in run.benchmarks}
+        for run in (before, after)
+    )
     for case, metric in dict.fromkeys((*one, *two)):
-        runs = one.get((case, metric)), two.get((case, metric))
-        yield _benchmark(case, metric, *runs, machines)
+        was, is_ = one.get((case, metric)), two.get((case, metric))
+        change, words = Change.INCOMPARABLE, machines
+        if was is None:
+            change, words = Change.NEW, "measured only now"
+        elif is_ is None and not machines:
+            change = Change.GONE
+            words = "measured before and not now; `parity bench` adds it to the run"
+        elif is_ is not None and not machines:
+            change, words = _benchmark(was, is_, same_torch=same_torch)
+        yield Finding(
+            case=case, what=metric, change=change, words=words, of_machine=True
+        )
 
 
 def _benchmark(
-    case: str,
-    metric: str,
-    before: Sequence[float] | None,
-    after: Sequence[float] | None,
-    machines: str,
-) -> Finding:
-    change, words = Change.INCOMPARABLE, machines
-    if before is None:
-        change, words = Change.NEW, "measured only now"
-    elif after is None and not machines:
-        change = Change.GONE
-        words = "measured before and not now; `parity bench` adds it to the run"
-    elif after is not None and not machines:
-        change = noise.of_times(before, after)
-        if change is Change.INCOMPARABLE:
-            fewest = count(min(len(before), len(after)), "measurement")
-            words = f"{fewest}, and it takes {noise.LEAST_RUNS} to know their spread"
-        elif change is not Change.SAME:
-            words = _times(before, after)
-    return Finding(case=case, what=metric, change=change, words=words, of_machine=True)
+    before: Benchmark, after: Benchmark, *, same_torch: bool
+) -> tuple[Change, str]:
+    """Hold a time against another, as a share of PyTorch's where both rounds have it.
+
+    What slows the whole machine down between two runs slows PyTorch as well.
+    """
+    beside = same_torch and before.over_pytorch and after.over_pytorch
+    one, two = before.runs, after.runs
+    if beside:
+        one, two = before.over_pytorch, after.over_pytorch
+    change = noise.of_times(one, two)
+    if change is Change.INCOMPARABLE:
+        fewest = count(min(len(one), len(two)), "round" if beside else "measurement")
+        return change, f"{fewest}, and it takes {noise.LEAST_RUNS} to know their spread"
+    if change is Change.SAME:
+        return change, ""
+    words = _times(before.runs, after.runs, "runs")
+    if beside:
+        words += f"; {_times(one, two, 'rounds')} of PyTorch's beside it"
+    return change, words
 
 
-def _times(before: Sequence[float], after: Sequence[float]) -> str:
-    one, two = (sorted(runs)[len(runs) // 2] for runs in (before, after))
+def _times(before: Sequence[float], after: Sequence[float], what: str) -> str:
+    one, two = (statistics.median(runs) for runs in (before, after))
     spread = max((max(runs) - min(runs)) / 2 for runs in (before, after)) / one
-    return f"{one:.4g} → {two:.4g} ({two / one - 1:+.0%}, runs within ±{spread:.0%})"
+    return f"{one:.4g} → {two:.4g} ({two / one - 1:+.0%}, {what} within ±{spread:.0%})"

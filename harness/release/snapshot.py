@@ -116,12 +116,15 @@ class Benchmark:
         case: Its id.
         metric: What was measured, its unit last: ``latency_ms``.
         runs: Every measurement.
+        over_pytorch: Of each round, its time over PyTorch's in that round; empty if
+            PyTorch was not timed beside it.
 
     """
 
     case: str
     metric: str
     runs: tuple[float, ...]
+    over_pytorch: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,6 +198,7 @@ def benchmarks_of(entries: Iterable[Mapping[str, Any]]) -> tuple[Benchmark, ...]
             case=entry["case"],
             metric=entry["metric"],
             runs=tuple(map(float, entry["runs"])),
+            over_pytorch=tuple(map(float, entry.get("over_pytorch", ()))),
         )
         for entry in entries
     )

@@ -109,6 +109,22 @@ def test_a_case_that_failed_has_no_row_an_earlier_one_neither():
     assert merged(old, [failed]) == []
 
 
+def test_each_round_is_held_against_pytorch_of_the_same_round():
+    eager = timing(turn(0.1), turn(0.4), subject="vae/pytorch/eager")
+    eager = replace(eager, runtime="pytorch", how="eager")
+
+    own, other = benchmarks([timing(turn(0.2), turn(0.2)), eager])
+
+    assert own["over_pytorch"] == [2.0, 0.5]
+    assert other["over_pytorch"] == [1.0, 1.0]
+
+
+def test_what_was_timed_without_pytorch_is_a_share_of_nothing():
+    (entry,) = benchmarks([timing(turn(0.2))])
+
+    assert entry["over_pytorch"] == []
+
+
 def test_loading_and_the_first_run_are_kept_beside_the_runs():
     (entry,) = benchmarks([timing(turn(0.1, first_s=90.0), turn(0.1, first_s=2.0))])
 

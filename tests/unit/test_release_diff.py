@@ -272,10 +272,14 @@ def test_other_settings_are_incomparable_and_named():
     assert (finding.change, finding.words) == (Change.INCOMPARABLE, "threads 2 → 1")
 
 
-def timed(*runs, machine="aaaa0000", cpu="A processor"):
-    table = [{"case": CASE, "metric": "latency_ms", "runs": list(runs)}]
-    environment = {**MACHINE, "id": machine, "cpu": cpu}
-    return run(record(output(1)), benchmarks=table, environment=environment)
+def timed(*runs, machine="aaaa0000", cpu="A processor", torch="2.13.0", beside=()):
+    entry = {"case": CASE, "metric": "latency_ms", "runs": list(runs)}
+    environment = {**MACHINE, "id": machine, "cpu": cpu, "packages": {"torch": torch}}
+    return run(
+        record(output(1)),
+        benchmarks=[{**entry, "over_pytorch": list(beside)}],
+        environment=environment,
+    )
 
 
 STEADY = (10.0, 10.2, 9.9, 10.1, 10.0, 10.3)
@@ -299,7 +303,30 @@ def test_a_time_is_worse_beyond_the_spread_of_both(after, change):
 def test_a_slower_build_is_said_with_both_times_and_their_spread():
     finding = found(timed(*STEADY), timed(13.0, 13.1, 12.9, 13.2, 13.0), "latency_ms")
 
-    assert finding.words == "10.1 → 13 (+29%, runs within ±2%)"
+    assert finding.words == "10.05 → 13 (+29%, runs within ±2%)"
+
+
+def test_a_machine_that_is_slower_all_day_slows_pytorch_too():
+    before = timed(*STEADY, beside=[0.50, 0.52, 0.49, 0.51, 0.50, 0.50])
+    busy = [2 * time for time in STEADY]
+
+    same = timed(*busy, beside=[0.51, 0.50, 0.50, 0.52, 0.49, 0.51])
+    assert found(before, same, "latency_ms").change is Change.SAME
+
+    slower = timed(*busy, beside=[0.65, 0.66, 0.64, 0.65, 0.67, 0.65])
+    finding = found(before, slower, "latency_ms")
+    assert finding.change is Change.WORSE
+    assert finding.words == (
+        "10.05 → 20.1 (+100%, runs within ±4%); "
+        "0.5 → 0.65 (+30%, rounds within ±3%) of PyTorch's beside it"
+    )
+
+
+def test_another_pytorch_is_no_unit_of_time():
+    before = timed(*STEADY, beside=[0.5] * 6)
+    faster_torch = timed(*STEADY, beside=[1.0] * 6, torch="2.14.0")
+
+    assert found(before, faster_torch, "latency_ms").change is Change.SAME
 
 
 def test_too_few_measurements_are_no_verdict_and_are_not_held_against_a_run():
