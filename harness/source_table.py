@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
+from harness.components import RECIPES, weight_folders
+from harness.components.checkpoint import shapes_of
 from harness.components.lora import read_lora
+from harness.components.lora_names import layers_of, network_of, networks_of
 from harness.hub import installed, snapshot
-from harness.spec import Source
+from harness.spec import Component, Source
 from harness.taken.tables import are_given
 from harness.toml_file import Table
 
@@ -49,3 +53,41 @@ def read_source(table: Table, components: Table) -> Source:
         return Source(path=snapshot(table, given["hub"], seed), seed=seed, **lora)
     path = table.file.path.parent / Path(given["checkpoint"]).expanduser()
     return Source(path=path.resolve(), seed=seed, **lora)
+
+
+def check_lora(
+    table: Table, source: Source, tested: Iterable[Component], seats: Iterable[str]
+) -> None:
+    """Refuse a LoRA that adapts nothing of what is tested.
+
+    Args:
+        table: ``[source]``.
+        source: What it says.
+        tested: Components with cases of their own.
+        seats: Recipes that pipelines are made of.
+
+    Raises:
+        SuiteError: It adapts other networks alone, or its keys cannot be read.
+
+    """
+    recipes = dict.fromkeys(seats, ()) | {
+        component.recipe: component.options
+        for component in tested
+        if component.source == source
+    }
+    # What somebody's own recipe loads, only that recipe knows.
+    if source.lora is None or not RECIPES.keys() >= recipes.keys():
+        return
+    networks = {
+        network_of(folder)
+        for recipe, options in recipes.items()
+        for folder in weight_folders(recipe, source, options)
+    }
+    adapted = layers_of(source.lora, shapes_of(source.lora), networks_of(source))
+    if networks.isdisjoint(adapted):
+        text = (
+            f"{source.lora} adapts {' and '.join(adapted)}, of which nothing is tested "
+            "here, so it would change no number; list what it adapts in `components`, "
+            "or leave `lora` out."
+        )
+        raise table.error(text, "lora")

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from harness.errors import SuiteError
 from harness.spec import Source
@@ -71,7 +71,7 @@ def networks_of(source: Source) -> tuple[str, ...]:
 
 
 def layers_of(
-    path: Path, tensors: Mapping[str, torch.Tensor], networks: Iterable[str]
+    path: Path, tensors: Mapping[str, Any], networks: Iterable[str]
 ) -> dict[str, Layers]:
     """Return what a file has for each network.
 

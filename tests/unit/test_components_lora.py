@@ -18,6 +18,7 @@ from harness.spec import Source
 from harness.suite import load_suite
 from tests.unit.nets import DIGITS
 
+LORA = Path(__file__).parents[2] / "fixtures" / "lora"
 XL = Source(path=Path(__file__).parents[2] / "fixtures" / "sdxl", seed=0)
 LAYER = "mid_block.attentions.0.transformer_blocks.0.attn1.to_q"
 CONV = "down_blocks.0.resnets.0.conv1"
@@ -395,5 +396,16 @@ def test_a_suite_names_its_lora(tmp_path):
 
     with pytest.raises(SuiteError, match=r"there is no file .*a\.st"):
         load_suite(tmp_path)
-    (tmp_path / "a.st").touch()
+    save_file(in_pefts_words(), tmp_path / "a.st")
     assert load_suite(tmp_path).source.lora == (tmp_path / "a.st").resolve()
+
+
+def test_a_lora_of_what_is_not_tested_is_refused(tmp_path):
+    text = (LORA / "parity.toml").read_text(encoding="utf-8")
+    home = LORA.parent.as_posix()
+    text = text.replace('"../', f'"{home}/').replace('["unet"]', '["vae_decoder"]')
+    text = text.replace('"lora.safetensors"', f'"{home}/lora/lora.safetensors"')
+    (tmp_path / "parity.toml").write_text(text.partition("[component.unet]")[0])
+
+    with pytest.raises(SuiteError, match=r"toml:\d+: .*adapts unet, of which nothing"):
+        load_suite(tmp_path)
