@@ -77,8 +77,9 @@ def snapshot(table: Table, hub: str, seed: int | None) -> Path:
                 hub,
                 local_files_only=local,
                 allow_patterns=[*_CONFIGURATIONS, *weights],
-                # Copies in half precision double the download and are no reference.
-                ignore_patterns=["*.fp16.*", "*.non_ema.*"],
+                # Copies double the download and are no reference: in half precision,
+                # of training's average, and Stable Diffusion 3's for other tools.
+                ignore_patterns=["*.fp16.*", "*.non_ema.*", "text_encoders/*"],
             )
         except Exception as error:  # noqa: BLE001  # each transport has its own tree
             why = first_line(error)

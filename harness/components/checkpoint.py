@@ -289,15 +289,6 @@ def _draw_zeros(module: torch.nn.Module) -> None:
                 torch.nn.init.normal_(part.bias, std=ZERO_CONV_STD)
 
 
-def load_tokenizer(source: Source, folder: str = "tokenizer") -> Any | None:
-    """Return a CLIP tokenizer of the checkpoint, or None when it has none."""
-    if not (source.path / folder).is_dir():
-        return None
-    from transformers import CLIPTokenizer
-
-    return CLIPTokenizer.from_pretrained(source.path / folder)
-
-
 def load_scheduler(source: Source) -> Any:
     """Return the checkpoint's own scheduler, or Stable Diffusion's DDIM without one.
 

@@ -8,12 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from harness.components.checkpoint import (
-    load_network,
-    load_tokenizer,
-    option,
-    read_config,
-)
+from harness.components.checkpoint import load_network, option, read_config
+from harness.components.tokenizer import load_tokenizer
 from harness.spec import Component, Source, TensorSpec
 
 if TYPE_CHECKING:
@@ -146,7 +142,7 @@ def token_ids(
 
     config = read_config(source, folder)
     tokens = config["max_position_embeddings"]
-    tokenizer = load_tokenizer(source, tokenizer_of(folder))
+    tokenizer = load_tokenizer(source.path / tokenizer_of(folder), "CLIPTokenizer")
     texts = prompts(batch, step)
     if tokenizer is not None:
         encoded = tokenizer(

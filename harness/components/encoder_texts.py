@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from harness.components.checkpoint import read_config
-from harness.errors import SuiteError, first_line
+from harness.components.tokenizer import load_tokenizer
 from harness.spec import Component, Source
 
 if TYPE_CHECKING:
@@ -53,41 +53,6 @@ CLAIMS: Sequence[Text] = (
 )
 """A premise and a hypothesis: natural language inference, and zero-shot labels."""
 
-_TOKENIZERS = (
-    "tokenizer.json",
-    "vocab.txt",
-    "vocab.json",
-    "spiece.model",
-    "sentencepiece.bpe.model",
-    "spm.model",
-)
-"""A folder with one of these has a tokenizer."""
-
-
-def load_tokenizer(source: Source) -> Any | None:
-    """Return the checkpoint's tokenizer, or None when it has none.
-
-    Raises:
-        SuiteError: It has files of one, of which transformers makes none.
-
-    """
-    have = [name for name in _TOKENIZERS if (source.path / name).is_file()]
-    if not have:
-        return None
-    from transformers import AutoTokenizer
-
-    try:
-        return AutoTokenizer.from_pretrained(source.path)
-    except Exception as error:  # each file's reader has its own
-        msg = (
-            f"{source.path} has {', '.join(have)}, of which transformers makes no "
-            f"tokenizer ({type(error).__name__}: {first_line(error)}). Fetch it again "
-            "if it is damaged; a *.model needs the package sentencepiece to be read, "
-            "or a tokenizer.json beside it, as save_pretrained() writes it where that "
-            "is installed."
-        )
-        raise SuiteError(msg) from error
-
 
 def tokenised(
     component: Component,
@@ -112,7 +77,7 @@ def tokenised(
 
     batch, tokens = shapes["batch"], shapes["tokens"]
     chosen = [_numbered(texts, step + item, step) for item in range(batch)]
-    tokenizer = load_tokenizer(component.source)
+    tokenizer = load_tokenizer(component.source.path)
     if tokenizer is None:
         encoded = _drawn(component.source, chosen, tokens, rng)
     else:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.components.checkpoint import load_network, option, read_config
 from harness.components.clip_text import PROMPTS, prompts, tokenizer_of
+from harness.components.tokenizer import load_tokenizer
 from harness.components.transformer import class_of
 from harness.errors import SuiteError
 from harness.spec import Component, Source, TensorSpec
@@ -113,31 +114,6 @@ def build(component: Component, attention: str = "") -> torch.nn.Module:
     return T5(loaded).eval()
 
 
-def _tokenizer(source: Source, folder: str) -> Any | None:
-    """Return the checkpoint's tokenizer of T5, or None when it has none.
-
-    A ``spiece.model`` alone is none: reading it takes packages that nothing here needs.
-
-    Raises:
-        SuiteError: It cannot be loaded.
-
-    """
-    home = source.path / folder
-    if not (home / "tokenizer.json").is_file():
-        return None
-    from transformers import AutoTokenizer
-
-    try:
-        return AutoTokenizer.from_pretrained(home, local_files_only=True)
-    except Exception as error:  # noqa: BLE001  # tokenizers raises nothing narrower
-        said = " ".join(str(error).split())[:200]
-        msg = (
-            f"{home} cannot be read as a tokenizer ({type(error).__name__}: {said}); "
-            "fetch it again, or take it out: ids are drawn at random then."
-        )
-        raise SuiteError(msg) from None
-
-
 def realistic(
     component: Component,
     shapes: Mapping[str, int],
@@ -153,7 +129,7 @@ def realistic(
     source, batch, tokens = component.source, shapes["batch"], shapes["tokens"]
     folder = _folder(source)
     config = read_config(source, folder)
-    tokenizer = _tokenizer(source, tokenizer_of(folder))
+    tokenizer = load_tokenizer(source.path / tokenizer_of(folder))
     if tokenizer is not None:
         encoded = tokenizer(
             prompts(batch, step),

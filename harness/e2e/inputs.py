@@ -11,9 +11,10 @@ from pathlib import Path
 
 import numpy as np
 
-from harness.components.checkpoint import load_tokenizer, read_config
+from harness.components.checkpoint import read_config
 from harness.components.clip_text import token_ids, tokenizer_of
 from harness.components.pictures import smooth_pictures
+from harness.components.tokenizer import load_tokenizer
 from harness.components.vae import factor as pixels_per_latent
 from harness.e2e.hints import canny_hint, fit, read_image, three_channels
 from harness.e2e.plan import INPAINT, Pipeline
@@ -103,7 +104,7 @@ def _ids(
     pipeline: Pipeline, texts: tuple[str, ...], seat: str
 ) -> dict[str, np.ndarray]:
     source = pipeline.source
-    tokenizer = load_tokenizer(source, tokenizer_of(seat))
+    tokenizer = load_tokenizer(source.path / tokenizer_of(seat), "CLIPTokenizer")
     if tokenizer is None:
         # Weights are drawn where there is no tokenizer, and words mean nothing.
         rng = np.random.default_rng(pipeline.seed)

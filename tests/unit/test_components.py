@@ -20,8 +20,8 @@ from harness.components.checkpoint import (
     check_weights,
     load_network,
     load_scheduler,
-    load_tokenizer,
 )
+from harness.components.tokenizer import load_tokenizer
 from harness.errors import SuiteError
 from harness.inputs import draw
 from harness.spec import Sample, Source
@@ -236,7 +236,7 @@ def test_without_a_tokenizer_prompts_begin_end_and_pad_as_clip_does():
     sample = Sample(profile="realistic", index=0, shapes=(("batch", 2),))
     ids = draw(part, sample)["input_ids"]
 
-    assert load_tokenizer(part.source) is None
+    assert load_tokenizer(FULL_SIZE / "tokenizer") is None
     assert set(ids[:, 0].tolist()) == {49406}
     assert set(ids[:, -1].tolist()) == {49407}
 

@@ -8,8 +8,9 @@ import torch
 from transformers import AutoConfig, AutoModel
 
 from harness.components import deployed_as, describe, discover, recipe_module, uses
-from harness.components.encoder_texts import SENTENCES, load_tokenizer
+from harness.components.encoder_texts import SENTENCES
 from harness.components.text_pooling import pooling_of
+from harness.components.tokenizer import load_tokenizer
 from harness.errors import SuiteError
 from harness.inputs import draw
 from harness.spec import Sample, Source
@@ -261,7 +262,7 @@ def test_text_encoders_are_exported_as_they_are_deployed(bert):
 
 def test_sentences_go_through_the_tokenizer_padded_and_marked(bert):
     write_tokenizer(bert.path, SENTENCES)
-    tokenizer = load_tokenizer(bert)
+    tokenizer = load_tokenizer(bert.path)
     assert tokenizer is not None
     feeds = drawn(component(bert, "default"), shapes={"batch": 10, "tokens": 12})
 

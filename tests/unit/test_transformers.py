@@ -8,9 +8,11 @@ import diffusers
 import numpy as np
 import pytest
 import torch
+from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
 from transformers import T5Config, T5EncoderModel, T5Tokenizer
 
 from harness.components import describe, discover, recipe_module
+from harness.components.clip_text import PROMPTS
 from harness.components.flow_matching import sigmas
 from harness.components.transformer import class_of
 from harness.components.transformer_flux import grid_of
@@ -259,7 +261,46 @@ def test_a_tokenizer_of_t5_that_cannot_be_read_is_named(tmp_path):
     (copy.path / "tokenizer" / "tokenizer.json").write_text("{")
     part = describe("t5_encoder", "t5_encoder", copy)
 
-    with pytest.raises(SuiteError, match=r"tokenizer cannot be read as a tokenizer \("):
+    with pytest.raises(SuiteError, match=r"tokenizer has tokenizer\.json, of which"):
+        drawn(part)
+
+
+@pytest.fixture
+def piece(tmp_path):
+    """A PixArt whose tokenizer is a spiece.model, as its own repository has it."""
+    copy = changed(tmp_path, "pixart", "text_encoder")
+    home = copy.path / "tokenizer"
+    home.mkdir()
+    (home / "tokenizer_config.json").write_text('{"tokenizer_class": "T5Tokenizer"}')
+    with (home / "spiece.model").open("wb") as file:
+        SentencePieceTrainer.train(
+            sentence_iterator=iter([LETTERS, *PROMPTS]),
+            model_writer=file,
+            vocab_size=60,
+            hard_vocab_limit=False,
+            minloglevel=2,
+            pad_id=0,
+            eos_id=1,
+            unk_id=2,
+            bos_id=-1,
+        )
+    return describe("t5_encoder", "t5_encoder", copy), home
+
+
+def test_a_spiece_model_is_read(piece):
+    part, home = piece
+    ids = drawn(part, index=0)["input_ids"][2].tolist()
+
+    read = SentencePieceProcessor(model_file=str(home / "spiece.model"))
+    assert read.decode([one for one in ids if one > 2]).startswith("a photo")
+    assert ids[-1] == 1
+
+
+def test_a_spiece_model_that_cannot_be_read_is_told_with_what_it_takes(piece):
+    part, home = piece
+    (home / "spiece.model").write_bytes(b"no model")
+
+    with pytest.raises(SuiteError, match="needs the package sentencepiece"):
         drawn(part)
 
 
