@@ -76,7 +76,9 @@ def run_tuning(
     progress = ProgressLines(sys.stderr, live=moves(sys.stderr))
     try:
         now = datetime.now().astimezone()
-        tuning, failed = tune(suite, cases, asked, now, progress.tell)
+        tuning, failed = tune(
+            suite, cases, asked, now, on_progress=progress.tell, say=progress.line
+        )
     finally:
         progress.close()
     save_tuning(tuning, folder / tuning.id)

@@ -12,7 +12,7 @@ from typing import cast
 from harness import export_files, stages
 from harness.convert import native_converter
 from harness.deployed import Deployed
-from harness.errors import ParityError, StageError, SuiteError
+from harness.errors import ParityError, StageError, SuiteError, first_line
 from harness.groups import sample_groups, samples_of
 from harness.makers import Makers
 from harness.outcome import Outcome
@@ -57,7 +57,9 @@ def tune(
     cases: Sequence[Case],
     asked: Asked,
     now: datetime,
+    *,
     on_progress: Callable[[Progress], None] | None = None,
+    say: Callable[[str], None] = lambda _: None,
 ) -> tuple[Tuning, tuple[str, ...]]:
     """Measure cases on many inputs.
 
@@ -88,7 +90,7 @@ def tune(
                     continue
                 for part in _parts(plan):
                     found.setdefault(plan.component.name, []).extend(
-                        _measured(workshop, part, failed)
+                        _measured(workshop, part, failed, say)
                     )
     except (KeyboardInterrupt, ParityError) as error:
         # Hours of measuring are not lost with what came after them.
@@ -193,7 +195,9 @@ def _parts(plan: Plan) -> Iterator[Plan]:
     yield replace(plan, candidates=tuple(part))
 
 
-def _measured(workshop: Workshop, plan: Plan, failed: list[str]) -> Iterator[Findings]:
+def _measured(
+    workshop: Workshop, plan: Plan, failed: list[str], say: Callable[[str], None]
+) -> Iterator[Findings]:
     """Measure a plan; if that fails, each of its cases alone, to lose only one."""
     name = plan.component.name
     try:
@@ -209,10 +213,11 @@ def _measured(workshop: Workshop, plan: Plan, failed: list[str]) -> Iterator[Fin
         if len(plan.candidates) == 1:
             failed.append(f"{plan.candidates[0].case}: {error}")
             return
+        say(f"  {name}: {first_line(error)}")
+        say(f"  {name}: its {len(plan.candidates)} cases are measured one by one now")
         for candidate in plan.candidates:
-            yield from _measured(
-                workshop, replace(plan, candidates=(candidate,)), failed
-            )
+            alone = replace(plan, candidates=(candidate,))
+            yield from _measured(workshop, alone, failed, say)
     else:
         yield cast("Findings", result.value)
 

@@ -13,7 +13,7 @@ from harness.suite import load_suite
 from harness.tuning import stage, tuner
 from harness.tuning.plan import Effort
 from harness.workshop import Workshop
-from tests.plugin.project import write_project
+from tests.plugin.project import CASES, write_project
 
 TUNE = ("--samples", "20", "--search", "4", "--layers", "20")
 
@@ -98,6 +98,21 @@ def test_the_worst_input_is_not_watched_where_the_suite_calls_it_too_large(
     for measured in found.cases.values():
         assert [point.sample for point in measured.points] == ["realistic-0"]
         assert measured.layers == ()
+
+
+def test_a_case_that_cannot_run_is_lost_alone_and_the_screen_says_so(project):
+    project.change(
+        "parity.toml",
+        "[backend.onnxruntime]\n",
+        '[backend.onnxruntime]\ndevice = "cuda"\n',
+    )
+
+    ended = project.parity("tune", "--samples", "1", "--search", "0", "--layers", "0")
+
+    assert ended.code == 2, ended.text
+    assert ended.has("vae_decoder: its 3 cases are measured one by one now")
+    measured = {case["record"]["case"] for case in record_of(project)["cases"]}
+    assert measured == set(CASES[1:])
 
 
 def test_what_would_change_is_shown_and_nothing_is_written(tuned):
