@@ -111,6 +111,49 @@ def test_a_slower_session_option_is_named(branch):
     assert page.has(f"1 {CASES[0]}/settings incomparable threads 2 → 1 18 measure")
 
 
+@pytest.fixture(scope="module")
+def timed(base, tmp_path_factory):
+    """A branch whose baseline has times, measured beside PyTorch's."""
+    folder = tmp_path_factory.mktemp("timed") / "app"
+    shutil.copytree(base.path, folder, ignore=shutil.ignore_patterns("runs"))
+    project = Project(folder)
+    assert project.parity("run").code == 0
+    assert project.parity("bench", CASES[0], "--no-compile").code == 0
+    accepted = project.parity("baseline", "accept", "--who", "A. Reviewer")
+    assert accepted.code == 0, accepted.text
+    return project
+
+
+def gated_with_times(project):
+    """The gate's page for one more run that is timed, too."""
+    assert project.parity("run").code == 0
+    benched = project.parity("bench", CASES[0], "--no-compile")
+    assert benched.has("`parity gate` reads them"), benched.text
+    return project.parity("gate")
+
+
+def test_a_build_that_is_timed_again_ships(timed):
+    page = gated_with_times(timed)
+
+    assert page.code == 0, page.text
+    assert page.has("102 rows: 102 same"), page.text
+
+
+def test_a_session_that_optimises_nothing_is_slower_than_its_baseline(timed):
+    timed.change(
+        "parity.toml",
+        "[backend.onnxruntime]",
+        "[backend.onnxruntime.hints]\noptimization = 0\n\n[backend.onnxruntime]",
+    )
+
+    page = gated_with_times(timed)
+
+    assert page.code == 1, page.text
+    assert page.has(f"{CASES[0]}/latency_ms worse")
+    assert page.has("of PyTorch's beside it")
+    assert page.has("hints () → (('optimization', 0),)")
+
+
 def has_fixed_inputs(model):
     """Whether a graph can be run without knowing what it is of."""
     graph = onnx.load(model, load_external_data=False).graph
