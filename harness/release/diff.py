@@ -238,12 +238,19 @@ def _check(
 def _settings(name: str, before: KeptCase, after: KeptCase) -> Finding:
     asked = {**before.asked, **after.asked}
     changed = [
-        f"{key} {before.asked.get(key)} → {after.asked.get(key)}"
+        f"{key} {_setting(before.asked.get(key))} → {_setting(after.asked.get(key))}"
         for key in asked
         if before.asked.get(key) != after.asked.get(key)
     ]
     change = Change.INCOMPARABLE if changed else Change.SAME
     return Finding(case=name, what=SETTINGS, change=change, words=", ".join(changed))
+
+
+def _setting(value: object) -> str:
+    """Return a device setting in words; hints are pairs of a name and a number."""
+    if not isinstance(value, Sequence) or isinstance(value, str):
+        return str(value)
+    return ", ".join(f"{name} = {number}" for name, number in value) or "none"
 
 
 def _coverage(name: str, before: KeptCase, after: KeptCase) -> Finding:
