@@ -1,6 +1,7 @@
 """The page of a run, opened in Chromium: drawn, quiet, quick, and the reader's own."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -9,6 +10,7 @@ from tests.unit import browser as chromiums
 from tests.unit.found import found_in
 from tests.unit.reports import output, record, row
 
+EXAMPLE = Path(__file__).parents[2] / "docs" / "digits-report.html"
 PROBES = 10_000
 MOST_BYTES = 10_000_000
 MOST_S = 3.0
@@ -146,6 +148,27 @@ def test_a_phone_shows_the_page_without_scrolling_sideways(browser, large, schem
 
         assert width == 390
         assert paper == PAPER[scheme]
+
+
+def test_the_example_of_a_full_run_draws_every_chart_and_sorts_every_table(browser):
+    assert EXAMPLE.stat().st_size < MOST_BYTES
+    with chromiums.opened(browser, EXAMPLE) as seen:
+        assert seen.busy_s < MOST_S
+        seen.page.evaluate(
+            "for (const d of document.querySelectorAll('details')) d.open = 1"
+        )
+        charts = seen.page.locator(".chart[id]")
+        for at in range(charts.count()):
+            charts.nth(at).scroll_into_view_if_needed()
+            charts.nth(at).locator(".main-svg").first.wait_for()
+        assert charts.count() > 10
+        tables = seen.page.locator(".table")
+        for at in range(tables.count()):
+            head = tables.nth(at).get_by_role("columnheader").last
+            head.get_by_role("button").click()
+            assert head.get_attribute("aria-sort") in {"ascending", "descending"}
+        assert tables.count() > 10
+        assert seen.complaints == []
 
 
 def test_hovering_names_module_operator_shape_and_source_line(browser, large):
