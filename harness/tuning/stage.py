@@ -7,6 +7,7 @@ the same component; layers make room for the next input's.
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
@@ -36,6 +37,7 @@ from harness.spec import VARIED, Device, Sample
 from harness.store import Store
 from harness.torch_stage import Work, ask_device
 from harness.trace import OUTPUT, Trace, load_inputs, open_trace
+from harness.tuning.kept import keep
 from harness.tuning.plan import Candidate, Findings, Plan, Tried
 from harness.tuning.points import REALISTIC, Shapes, Space, baked, independent
 from harness.tuning.search import Known, note, search
@@ -55,16 +57,10 @@ def measure_component(plan: Plan) -> Findings:
         StageError: A file is damaged, or a runtime refuses it or a run.
 
     """
-    start = time.perf_counter()
     ask_device(plan.reference)
     with _Bench(plan) as bench:
         bench.measure()
-        return Findings(
-            tried=tuple(bench.tried.values()),
-            overflowed=tuple(bench.overflowed),
-            cases={case: tally.measured() for case, tally in bench.tallies.items()},
-            took_s=time.perf_counter() - start,
-        )
+        return bench.findings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,15 +77,16 @@ class _Bench:
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
+        self._start_s = time.perf_counter()
         self.tried: dict[str, Tried] = {}
         self.overflowed: list[str] = []
         self.tallies = {c.case: Tally(c.limit) for c in plan.candidates}
         self._space = Space(
             component=plan.component, shapes=plan.shapes, seed=plan.effort.seed
         )
-        store = Store(root=plan.root)
-        self._work = Work(store, plan.component, plan.export, plan.reference)
+        self._work = self._new_work()
         self._stack = ExitStack()
+        self._loaded = self._stack.enter_context(ExitStack())
         self._sessions: dict[tuple[str, Shapes], Session] = {}
         self._readers: dict[Path, Mapping[str, Sequence[str]]] = {}
 
@@ -98,6 +95,21 @@ class _Bench:
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
+
+    @property
+    def findings(self) -> Findings:
+        """What was found so far."""
+        return Findings(
+            tried=tuple(self.tried.values()),
+            overflowed=tuple(self.overflowed),
+            cases={case: tally.measured() for case, tally in self.tallies.items()},
+            took_s=time.perf_counter() - self._start_s,
+        )
+
+    def _new_work(self) -> Work:
+        plan = self.plan
+        store = Store(root=plan.root)
+        return Work(store, plan.component, plan.export, plan.reference)
 
     @cached_property
     def _scratch(self) -> Path:
@@ -126,6 +138,7 @@ class _Bench:
                 f"{len(self.tried)} inputs, so nothing can be held against them."
             )
             raise StageError(msg, outcome=Outcome.REFERENCE)
+        keep(plan, self.findings)
         self._layers(wide)
         self._noise()
 
@@ -227,6 +240,7 @@ class _Bench:
                 continue
             for candidate in candidates:
                 self._watch(candidate, drawn, moved=done <= self.plan.effort.noise)
+            keep(self.plan, self.findings)
 
     def _watch(self, candidate: Candidate, drawn: _Drawn, *, moved: bool) -> None:
         file = self._file(candidate, drawn.sample)
@@ -235,58 +249,44 @@ class _Bench:
             self._readers[file.graph] = read_into(file.graph)
         watcher = Watcher(drawn.sample.id, drawn.trace, probes, described=0)
         session = self._session(candidate, drawn.sample)
+        usual = session.run(drawn.feeds)
         made = session.watch(drawn.feeds, watcher.sizes, watcher.on_value)
         tally = self.tallies[candidate.case]
         coverage = coverage_of(probes, watcher.compared, self._readers[file.graph])
         tally.layers(drawn.sample.id, watcher.rows(), asdict(coverage))
         if moved:
             # Watching takes the optimiser away, which is the other end of its levels.
-            tally.noise("watched", self._moved(candidate, drawn, made))
+            tally.noise("watched", _moved(drawn, usual, made))
 
     def _noise(self) -> None:
-        """Make outputs again, and with other thread counts; these bound as well."""
+        """Make outputs again, and with other thread counts; these bound as well.
+
+        With PyTorch gone and one session at a time, for each may fill the memory.
+        """
+        self._loaded.close()
+        self._sessions.clear()
+        self._work = self._new_work()
+        gc.collect()  # a program and its module hold each other
         first = list(self.tried)
-        wanted: dict[str, list[Candidate]] = {}
         for candidate in self.plan.candidates:
+            self._say(f"repeats and threads of {candidate.case}")
             names = dict.fromkeys([self.tallies[candidate.case].worst, *first])
             for name in list(names)[: self.plan.effort.noise]:
-                wanted.setdefault(name, []).append(candidate)
-        for name, candidates in wanted.items():
-            drawn = self._drawn(self.tried[name].sample, layers=False)
-            if drawn is None:
-                continue
-            for candidate in candidates:
-                self._say(f"repeats and threads of {candidate.case}")
-                self._repeat(candidate, drawn)
+                drawn = self._drawn(self.tried[name].sample, layers=False)
+                if drawn is not None:
+                    self._repeat(candidate, drawn)
 
     def _repeat(self, candidate: Candidate, drawn: _Drawn) -> None:
         tally = self.tallies[candidate.case]
-        usual = self._session(candidate, drawn.sample).run(drawn.feeds)
-        tally.noise("repeat", self._moved(candidate, drawn, usual))
+        with self._open(candidate, drawn.sample, candidate.device) as session:
+            usual = session.run(drawn.feeds)
+            tally.noise("repeat", _moved(drawn, usual, session.run(drawn.feeds)))
         for threads in THREADS:
             device = replace(candidate.device, threads=threads)
             with self._open(candidate, drawn.sample, device) as session:
                 other = session.run(drawn.feeds)
             tally.also(output_rows(drawn.sample.id, other, drawn.trace))
-            moved = self._moved(candidate, drawn, other)
-            tally.noise(f"threads {threads}", moved)
-
-    def _moved(self, candidate: Candidate, drawn: _Drawn, made: Arrays) -> list[Row]:
-        """Hold outputs against those of the session as deployed."""
-        usual = self._session(candidate, drawn.sample).run(drawn.feeds)
-        rows = output_rows(drawn.sample.id, made, drawn.trace)
-        return [
-            replace(
-                row,
-                comparison=compare(
-                    expected=usual[row.probe],
-                    actual=made[row.probe],
-                    floor_rms=drawn.trace.floor_rms(OUTPUT + row.probe),
-                ),
-            )
-            for row in rows
-            if row.what == OUTPUTS
-        ]
+            tally.noise(f"threads {threads}", _moved(drawn, usual, other))
 
     def _file(self, candidate: Candidate, sample: Sample) -> Deployed:
         return candidate.files[baked(sample.shapes, self.plan.export)]
@@ -305,9 +305,25 @@ class _Bench:
         if key not in self._sessions:
             check_artifact(self._file(candidate, sample).artifact)
             opened = self._open(candidate, sample, candidate.device)
-            self._sessions[key] = self._stack.enter_context(opened)
+            self._sessions[key] = self._loaded.enter_context(opened)
             self.tallies[candidate.case].ran(self._sessions[key].ran)
         return self._sessions[key]
 
     def _say(self, detail: str) -> None:
         report_progress("tuning", self.plan.component.name, detail)
+
+
+def _moved(drawn: _Drawn, usual: Arrays, made: Arrays) -> list[Row]:
+    """Hold outputs against those of the session as deployed."""
+    return [
+        replace(
+            row,
+            comparison=compare(
+                expected=usual[row.probe],
+                actual=made[row.probe],
+                floor_rms=drawn.trace.floor_rms(OUTPUT + row.probe),
+            ),
+        )
+        for row in output_rows(drawn.sample.id, made, drawn.trace)
+        if row.what == OUTPUTS
+    ]

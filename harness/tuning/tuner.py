@@ -22,6 +22,7 @@ from harness.room import available_bytes
 from harness.runner import missing, open_store, path_of
 from harness.spec import Case
 from harness.suite import Suite
+from harness.tuning.kept import last_kept
 from harness.tuning.plan import Candidate, Effort, Findings, Plan
 from harness.tuning.points import Shapes, baked, is_wide, shapes_of
 from harness.tuning.recorded import CaseTuning, Tuning
@@ -212,6 +213,9 @@ def _measured(
     except StageError as error:
         if len(plan.candidates) == 1:
             failed.append(f"{plan.candidates[0].case}: {error}")
+            # What a process found before it died is an answer too.
+            if found := last_kept(plan):
+                yield found
             return
         say(f"  {name}: {first_line(error)}")
         say(f"  {name}: its {len(plan.candidates)} cases are measured one by one now")

@@ -3,6 +3,7 @@
 import json
 import shutil
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -98,6 +99,23 @@ def test_the_worst_input_is_not_watched_where_the_suite_calls_it_too_large(
     for measured in found.cases.values():
         assert [point.sample for point in measured.points] == ["realistic-0"]
         assert measured.layers == ()
+
+
+def test_what_was_found_outlives_the_process_that_dies_of_its_last_step(
+    tuned, store, tmp_path, monkeypatch
+):
+    plan = plan_of(tuned[0], store, Effort(samples=2, searched=0, layers=1), tmp_path)
+    plan = replace(plan, candidates=plan.candidates[:1])
+    monkeypatch.setattr(stage, "THREADS", (1, "none"))
+
+    workshop = SimpleNamespace(job=lambda *_, **__: stage.measure_component(plan))
+    failed = []
+    (found,) = tuner._measured(workshop, plan, failed, print)
+
+    assert [words.partition(": ")[0] for words in failed] == ["vae_decoder/mnn/fp32"]
+    (measured,) = found.cases.values()
+    assert len(measured.points) == len(found.tried) == 3
+    assert len(measured.layers) >= 2
 
 
 def test_a_case_that_cannot_run_is_lost_alone_and_the_screen_says_so(project):
