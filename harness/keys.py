@@ -13,7 +13,7 @@ from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from harness.components import RECIPES, folders_of
+from harness.components import RECIPES, weight_folders
 from harness.components.checkpoint import read_index
 from harness.components.lora import files_of
 from harness.deployed import Reading
@@ -235,9 +235,7 @@ def question(component: Component, sample: Sample) -> str:
     return digest_value(
         {
             "recipe": component.recipe,
-            "checkpoint": checkpoint_digest(
-                component.source, folders_of(component.recipe, component.options)
-            ),
+            "checkpoint": _weights(component),
             "sample": {k: v for k, v in asdict(sample).items() if k != "layers"},
         }
     )
@@ -250,12 +248,7 @@ def drawing_question(pipeline: Pipeline) -> str:
     return digest_value(
         {
             "inputs": inputs,
-            "checkpoints": [
-                checkpoint_digest(
-                    component.source, folders_of(component.recipe, component.options)
-                )
-                for component in pipeline.components
-            ],
+            "checkpoints": [_weights(one) for one in pipeline.components],
             "scheduler": checkpoint_digest(pipeline.source, ("scheduler",)),
             "sampling": asdict(pipeline.sampling),
             "guidance_scale": pipeline.guidance_scale,
@@ -315,13 +308,18 @@ def _drawn(sample: Sample) -> dict[str, object]:
 def _component(component: Component) -> dict[str, object]:
     return {
         "recipe": _recipe(component),
-        "checkpoint": checkpoint_digest(
-            component.source, folders_of(component.recipe, component.options)
-        ),
+        "checkpoint": _weights(component),
         "options": dict(component.options),
         "inputs": [asdict(spec) for spec in component.inputs],
         "outputs": [asdict(spec) for spec in component.outputs],
     }
+
+
+def _weights(component: Component) -> str:
+    """Return a digest of the folders that a component's weights are loaded from."""
+    recipe, source = component.recipe, component.source
+    folders = weight_folders(recipe, source, component.options)
+    return checkpoint_digest(source, folders)
 
 
 @functools.cache

@@ -70,27 +70,18 @@ _NEEDS = {
 """Folders a checkpoint must have before a recipe is offered."""
 
 
-def folders_of(
-    recipe: str, options: Iterable[tuple[str, str | int | bool]] = ()
-) -> tuple[str, ...]:
-    """Return the checkpoint's folders that decide what `recipe` builds.
-
-    All of them, for a recipe that is not the harness's own. The option ``folder`` names
-    another than the recipe's first.
-    """
-    first, *others = _NEEDS.get(recipe, ("",))
-    return (str(dict(options).get("folder", first)), *others)
-
-
 def weight_folders(
     recipe: str, source: Source, options: Iterable[tuple[str, str | int | bool]] = ()
 ) -> tuple[str, ...]:
-    """Return the folders that weights are loaded from; a T5 is in one of several."""
-    from harness.components.t5_text import t5_folder
+    """Return the checkpoint's folders that weights are loaded from.
 
+    All of them, for a recipe that is not the harness's own. The option ``folder`` names
+    another than the recipe's first; a T5 is in one of several.
+    """
     if recipe == "t5_encoder":
         return (t5_folder(source),)
-    return folders_of(recipe, options)
+    first, *others = _NEEDS.get(recipe, ("",))
+    return (str(dict(options).get("folder", first)), *others)
 
 
 def recipe_module(name: str) -> ModuleType:

@@ -1,6 +1,7 @@
 """`harness.keys`: what was made is found again, and nothing else is."""
 
 import json
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -161,3 +162,17 @@ def test_a_question_is_the_weights_and_the_sample_and_nothing_of_the_tools(
         keys.question(replace(unet, source=replace(unet.source, seed=7)), SAMPLE),
     ):
         assert changed != asked
+
+
+def test_t5_is_found_again_when_a_folder_that_it_does_not_read_changes(tmp_path):
+    found = set()
+    for steps in (100, 1000):
+        home = tmp_path / f"{steps}"
+        shutil.copytree(nets.DIGITS.parent / "pixart", home)
+        scheduler = home / "scheduler" / "scheduler_config.json"
+        config = json.loads(scheduler.read_text(encoding="utf-8"))
+        scheduler.write_text(json.dumps({**config, "num_train_timesteps": steps}))
+        part = describe("t5_encoder", "t5_encoder", Source(path=home, seed=0))
+        found.add(digest_value(keys.onnx_key(part, SETTINGS, dict(SHAPES))))
+
+    assert len(found) == 1
