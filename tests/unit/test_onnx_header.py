@@ -18,7 +18,9 @@ def sizes(value):
     return tuple(dim.dim_value or dim.dim_param for dim in dims)
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.parent.name + path.stem)
+@pytest.mark.parametrize(
+    "path", FILES, ids=lambda path: path.relative_to(EXPORTED).as_posix()
+)
 def test_it_reads_what_onnx_reads(path):
     graph = onnx.load(path).graph
     header = read_header(path)
