@@ -63,7 +63,9 @@ def test_weights_among_the_inputs_are_none(tmp_path):
 
 def test_files_with_weights_are_named(tmp_path):
     assert read_header(small(tmp_path, external=True)).files == ("small.bin",)
-    assert read_header(FILES[0]).files == ()
+    unet = EXPORTED / "mnn_scripts" / "unet" / "model.onnx"
+    assert read_header(unet).files == ("weights.pb",)
+    assert read_header(EXPORTED / "txtai" / "default.onnx").files == ()
 
 
 @pytest.mark.parametrize(
