@@ -4,8 +4,8 @@
 
 One build is timed in sessions, each a `parity bench` of its own; then every session is
 held against every later one by the gate's rule. Whatever it calls worse or better is a
-false alarm. The rule is asked twice: about times, and about what they are of PyTorch's
-in the same round. With `--neighbours` a busy process takes a core in every second
+false alarm. The rule is asked about times, about what they are of PyTorch's in the same
+round, and about both, which is what the gate goes by. With `--neighbours` a busy process takes a core in every second
 session. How small a slow-down it sees is asked of the same times, the later ones
 lengthened.
 """
@@ -29,6 +29,7 @@ CASES = ("text_encoder/*/fp32", "vae_decoder/*/fp32", "unet/*/fp32")
 SLOWER = (1.1, 1.15, 1.2, 1.3, 1.5, 2.0)
 EAGER = "pytorch/eager"
 TIMES, SHARES = "times", "times over PyTorch's of the same round"
+RULES = {TIMES: (TIMES,), SHARES: (SHARES,), "both agree": (TIMES, SHARES)}
 
 Session = dict[str, dict[str, list[float]]]
 
@@ -65,13 +66,19 @@ def busy() -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-c", "while True: pass"])
 
 
-def told(sessions: Sequence[Session], which: str, factor: float) -> list[Change]:
-    """Ask the rule about every file of every pair, the later one's times lengthened."""
-    return [
-        of_times(before[name][which], [factor * time for time in after[name][which]])
-        for before, after in combinations(sessions, 2)
-        for name in before
-    ]
+def told(
+    sessions: Sequence[Session], rules: Sequence[str], factor: float
+) -> list[Change]:
+    """Ask about every file of every pair, the later one's times lengthened."""
+    found = []
+    for before, after in combinations(sessions, 2):
+        for name in before:
+            changes = {
+                of_times(before[name][of], [factor * time for time in after[name][of]])
+                for of in rules
+            }
+            found.append(changes.pop() if len(changes) == 1 else Change.SAME)
+    return found
 
 
 def main() -> None:
@@ -97,13 +104,14 @@ def main() -> None:
         }
         apart = {name: max(of) / min(of) for name, of in medians.items()}
         most = max(apart, key=apart.__getitem__)
-        clean = told(sessions, which, 1.0)
+        print(f"{which}: sessions are up to {apart[most]:.2f} times apart ({most})")
+    for words, rules in RULES.items():
+        clean = told(sessions, rules, 1.0)
         alarms = sum(change is not Change.SAME for change in clean)
-        print(f"\n{which}")
+        print(f"\n{words}")
         print(f"  false alarms: {alarms} of {len(clean)} ({alarms / len(clean):.1%})")
-        print(f"  medians of sessions are up to {apart[most]:.2f} times apart ({most})")
         for factor in SLOWER:
-            changes = told(sessions, which, factor)
+            changes = told(sessions, rules, factor)
             seen = sum(change is Change.WORSE for change in changes) / len(changes)
             print(f"  {factor:g} times as slow: seen in {seen:.0%}")
 

@@ -301,24 +301,28 @@ def _benchmarks(before: Snapshot, after: Snapshot, machines: str) -> Iterator[Fi
 def _benchmark(
     before: Benchmark, after: Benchmark, *, same_torch: bool
 ) -> tuple[Change, str]:
-    """Hold a time against another, as a share of PyTorch's where both rounds have it.
+    """Hold a time against another, and its share of PyTorch's where both have it.
 
-    What slows the whole machine down between two runs slows PyTorch as well.
+    What slows the whole machine down between two runs slows PyTorch too, often more:
+    only what both say is of the build (`benchmarks/bench_times.py`).
     """
-    beside = same_torch and before.over_pytorch and after.over_pytorch
-    one, two = before.runs, after.runs
+    one, two = before.over_pytorch, after.over_pytorch
+    beside = bool(same_torch and one and two)
+    changes = {noise.of_times(before.runs, after.runs)}
     if beside:
-        one, two = before.over_pytorch, after.over_pytorch
-    change = noise.of_times(one, two)
-    if change is Change.INCOMPARABLE:
-        fewest = count(min(len(one), len(two)), "round" if beside else "measurement")
-        return change, f"{fewest}, and it takes {noise.LEAST_RUNS} to know their spread"
-    if change is Change.SAME:
-        return change, ""
+        changes.add(noise.of_times(one, two))
+    if Change.INCOMPARABLE in changes:
+        fewest = count(min(len(before.runs), len(after.runs)), "measurement")
+        if beside:
+            fewest = count(min(len(one), len(two)), "round")
+        words = f"{fewest}, and it takes {noise.LEAST_RUNS} to know their spread"
+        return Change.INCOMPARABLE, words
+    if Change.SAME in changes or len(changes) > 1:
+        return Change.SAME, ""
     words = _times(before.runs, after.runs, "runs")
     if beside:
         words += f"; {_times(one, two, 'rounds')} of PyTorch's beside it"
-    return change, words
+    return changes.pop(), words
 
 
 def _times(before: Sequence[float], after: Sequence[float], what: str) -> str:

@@ -322,6 +322,16 @@ def test_a_machine_that_is_slower_all_day_slows_pytorch_too():
     )
 
 
+def test_a_neighbour_that_slows_pytorch_more_than_the_file_says_nothing_of_it():
+    before = timed(*STEADY, beside=[0.50, 0.52, 0.49, 0.51, 0.50, 0.50])
+    after = timed(
+        *(1.6 * t for t in STEADY), beside=[0.12, 0.13, 0.12, 0.11, 0.12, 0.1]
+    )
+
+    assert found(before, after, "latency_ms").change is Change.SAME
+    assert found(after, before, "latency_ms").change is Change.SAME
+
+
 def test_another_pytorch_is_no_unit_of_time():
     before = timed(*STEADY, beside=[0.5] * 6)
     faster_torch = timed(*STEADY, beside=[1.0] * 6, torch="2.14.0")
