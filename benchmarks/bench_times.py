@@ -5,9 +5,9 @@
 One build is timed in sessions, each a `parity bench` of its own; then every session is
 held against every later one by the gate's rule. Whatever it calls worse or better is a
 false alarm. The rule is asked about times, about what they are of PyTorch's in the same
-round, and about both, which is what the gate goes by. With `--neighbours` a busy process takes a core in every second
-session. How small a slow-down it sees is asked of the same times, the later ones
-lengthened.
+round, and about both, which is what the gate goes by. With `--neighbours` a busy
+process takes a core in every second session. How small a slow-down it sees is asked of
+the same times, the later ones lengthened.
 """
 
 from __future__ import annotations
