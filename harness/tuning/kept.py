@@ -1,4 +1,4 @@
-"""What a measuring process has found so far, for whoever outlives it.
+"""What a process that measures one case has found so far, for whoever outlives it.
 
 A runtime may take the process down with it, or memory may run out, hours after the
 first input.
@@ -32,5 +32,5 @@ def last_kept(plan: Plan) -> Findings | None:
 
 
 def _path(plan: Plan) -> Path:
-    names = "+".join(candidate.case for candidate in plan.candidates)
-    return plan.kept / f"{digest_value(names)}.found"
+    (candidate,) = plan.candidates
+    return plan.kept / f"{digest_value(candidate.case)}.found"

@@ -106,6 +106,11 @@ class _Bench:
             took_s=time.perf_counter() - self._start_s,
         )
 
+    def _keep(self) -> None:
+        """Leave what was found; of several cases each is measured again, alone."""
+        if len(self.plan.candidates) == 1:
+            keep(self.plan, self.findings)
+
     def _new_work(self) -> Work:
         plan = self.plan
         store = Store(root=plan.root)
@@ -138,7 +143,7 @@ class _Bench:
                 f"{len(self.tried)} inputs, so nothing can be held against them."
             )
             raise StageError(msg, outcome=Outcome.REFERENCE)
-        keep(plan, self.findings)
+        self._keep()
         self._layers(wide)
         self._noise()
 
@@ -240,7 +245,7 @@ class _Bench:
                 continue
             for candidate in candidates:
                 self._watch(candidate, drawn, moved=done <= self.plan.effort.noise)
-            keep(self.plan, self.findings)
+            self._keep()
 
     def _watch(self, candidate: Candidate, drawn: _Drawn, *, moved: bool) -> None:
         file = self._file(candidate, drawn.sample)
@@ -249,13 +254,13 @@ class _Bench:
             self._readers[file.graph] = read_into(file.graph)
         watcher = Watcher(drawn.sample.id, drawn.trace, probes, described=0)
         session = self._session(candidate, drawn.sample)
-        usual = session.run(drawn.feeds)
         made = session.watch(drawn.feeds, watcher.sizes, watcher.on_value)
         tally = self.tallies[candidate.case]
         coverage = coverage_of(probes, watcher.compared, self._readers[file.graph])
         tally.layers(drawn.sample.id, watcher.rows(), asdict(coverage))
         if moved:
             # Watching takes the optimiser away, which is the other end of its levels.
+            usual = session.run(drawn.feeds)
             tally.noise("watched", _moved(drawn, usual, made))
 
     def _noise(self) -> None:
