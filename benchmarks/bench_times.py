@@ -22,12 +22,13 @@ from collections.abc import Sequence
 from itertools import combinations
 from pathlib import Path
 
-from harness.release.noise import Change, of_times
+from harness.benching.record import benchmarks
+from harness.benching.timing import Round, Timing
+from harness.release.noise import Change, agreed, of_times
 
 DIGITS = Path(__file__).parents[1] / "fixtures" / "digits"
 CASES = ("text_encoder/*/fp32", "vae_decoder/*/fp32", "unet/*/fp32")
 SLOWER = (1.1, 1.15, 1.2, 1.3, 1.5, 2.0)
-EAGER = "pytorch/eager"
 TIMES, SHARES = "times", "times over PyTorch's of the same round"
 RULES = {TIMES: (TIMES,), SHARES: (SHARES,), "both agree": (TIMES, SHARES)}
 
@@ -45,20 +46,15 @@ def timed(cases: Sequence[str], store: str) -> Session:
             stdout=subprocess.DEVNULL,
         )
         (path,) = Path(runs).glob("*/bench.json")
-        rounds = {
-            one["subject"]: [turn["runs_s"] for turn in one["rounds"]]
+        timings = [
+            Timing(**one | {"rounds": [Round(**turn) for turn in one["rounds"]]})
             for one in json.loads(path.read_text())["timings"]
-        }
-    found = {}
-    for name, turns in rounds.items():
-        beside = rounds[f"{name.partition('/')[0]}/{EAGER}"]
-        pairs = zip(turns, beside, strict=True)
-        medians = [(statistics.median(a), statistics.median(b)) for a, b in pairs]
-        found[name] = {
-            TIMES: [run for turn in turns for run in turn],
-            SHARES: [own / other for own, other in medians],
-        }
-    return {name: of for name, of in found.items() if not name.endswith(EAGER)}
+        ]
+    return {
+        entry["case"]: {TIMES: entry["runs"], SHARES: entry["over_pytorch"]}
+        for timing, entry in zip(timings, benchmarks(timings), strict=True)
+        if not timing.is_eager
+    }
 
 
 def busy() -> subprocess.Popen[bytes]:
@@ -73,11 +69,11 @@ def told(
     found = []
     for before, after in combinations(sessions, 2):
         for name in before:
-            changes = {
+            changes = [
                 of_times(before[name][of], [factor * time for time in after[name][of]])
                 for of in rules
-            }
-            found.append(changes.pop() if len(changes) == 1 else Change.SAME)
+            ]
+            found.append(agreed(changes))
     return found
 
 

@@ -306,23 +306,20 @@ def _benchmark(
     What slows the whole machine down between two runs slows PyTorch too, often more:
     only what both say is of the build (`benchmarks/bench_times.py`).
     """
-    one, two = before.over_pytorch, after.over_pytorch
-    beside = bool(same_torch and one and two)
-    changes = {noise.of_times(before.runs, after.runs)}
+    pairs = [("runs", before.runs, after.runs)]
+    beside = same_torch and before.over_pytorch and after.over_pytorch
     if beside:
-        changes.add(noise.of_times(one, two))
-    if Change.INCOMPARABLE in changes:
-        fewest = count(min(len(before.runs), len(after.runs)), "measurement")
-        if beside:
-            fewest = count(min(len(one), len(two)), "round")
-        words = f"{fewest}, and it takes {noise.LEAST_RUNS} to know their spread"
-        return Change.INCOMPARABLE, words
-    if Change.SAME in changes or len(changes) > 1:
-        return Change.SAME, ""
-    words = _times(before.runs, after.runs, "runs")
-    if beside:
-        words += f"; {_times(one, two, 'rounds')} of PyTorch's beside it"
-    return changes.pop(), words
+        pairs.append(("rounds", before.over_pytorch, after.over_pytorch))
+    change = noise.agreed(noise.of_times(one, two) for _, one, two in pairs)
+    if change is Change.SAME:
+        return change, ""
+    if change is Change.INCOMPARABLE:
+        _, one, two = pairs[-1]
+        what = "round" if beside else "measurement"
+        fewest = count(min(len(one), len(two)), what)
+        return change, f"{fewest}, and it takes {noise.LEAST_RUNS} to know their spread"
+    words = "; ".join(_times(one, two, what) for what, one, two in pairs)
+    return change, f"{words} of PyTorch's beside it" if beside else words
 
 
 def _times(before: Sequence[float], after: Sequence[float], what: str) -> str:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 
 RMS_FLOORS = 6.0
@@ -99,6 +99,20 @@ def of_times(before: Sequence[float], after: Sequence[float]) -> Change:
     if other_low > high or other_high < low:
         return _moved(middle, other, 0.0, TIME_GROWTH)
     return Change.SAME
+
+
+def agreed(changes: Iterable[Change]) -> Change:
+    """Return what several measures of one thing say together: a change if all do.
+
+    >>> agreed([Change.WORSE, Change.WORSE]), agreed([Change.WORSE, Change.BETTER])
+    (<Change.WORSE: 'worse'>, <Change.SAME: 'same'>)
+    >>> agreed([Change.SAME, Change.INCOMPARABLE])
+    <Change.INCOMPARABLE: 'incomparable'>
+    """
+    told = set(changes)
+    if Change.INCOMPARABLE in told:
+        return Change.INCOMPARABLE
+    return told.pop() if len(told) == 1 else Change.SAME
 
 
 def _moved(before: float, after: float, least: float, growth: float) -> Change:
