@@ -70,17 +70,18 @@ def check_lora(
         SuiteError: It adapts other networks alone, or its keys cannot be read.
 
     """
-    recipes = dict.fromkeys(seats, ()) | {
-        component.recipe: component.options
+    if source.lora is None:
+        return
+    recipes = [(seat, ()) for seat in seats] + [
+        (component.recipe, component.options)
         for component in tested
         if component.source == source
-    }
-    # What somebody's own recipe loads, only that recipe knows.
-    if source.lora is None or not RECIPES.keys() >= recipes.keys():
-        return
+    ]
+    if any(recipe not in RECIPES for recipe, _ in recipes):
+        return  # what somebody's own recipe loads, only that recipe knows
     networks = {
         network_of(folder)
-        for recipe, options in recipes.items()
+        for recipe, options in recipes
         for folder in weight_folders(recipe, source, options)
     }
     adapted = layers_of(source.lora, shapes_of(source.lora), networks_of(source))
