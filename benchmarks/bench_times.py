@@ -3,11 +3,11 @@
     python benchmarks/bench_times.py [CASE…] [--sessions 10] [--neighbours]
 
 One build is timed in sessions, each a `parity bench` of its own; then every session is
-held against every later one by the gate's rule. Whatever it calls worse or better is a
-false alarm. The rule is asked about times, about what they are of PyTorch's in the same
-round, and about both, which is what the gate goes by. With `--neighbours` a busy
-process takes a core in every second session. How small a slow-down it sees is asked of
-the same times, the later ones lengthened.
+held against every later one. Whatever is called worse or better is a false alarm. Times
+alone are asked, what they are of PyTorch's in the same round, and the gate's own rule,
+which takes both and judges no time that other work disturbed. With `--neighbours` a
+busy process takes a core in every second session. How small a slow-down is seen is
+asked of the same times, the later ones lengthened.
 """
 
 from __future__ import annotations
@@ -18,25 +18,51 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 
 from harness.benching.record import benchmarks
 from harness.benching.timing import Round, Timing
-from harness.release.noise import Change, agreed, of_times
+from harness.release.noise import Change, of_times
+from harness.release.snapshot import Benchmark, benchmarks_of
+from harness.release.times import compare_times
 
 DIGITS = Path(__file__).parents[1] / "fixtures" / "digits"
 CASES = ("text_encoder/*/fp32", "vae_decoder/*/fp32", "unet/*/fp32")
 SLOWER = (1.1, 1.15, 1.2, 1.3, 1.5, 2.0)
-TIMES, SHARES = "times", "times over PyTorch's of the same round"
-RULES = {TIMES: (TIMES,), SHARES: (SHARES,), "both agree": (TIMES, SHARES)}
 
-Session = dict[str, dict[str, list[float]]]
+Session = dict[str, Benchmark]
+Rule = Callable[[Benchmark, Benchmark], Change]
+
+
+def by_time(before: Benchmark, after: Benchmark) -> Change:
+    """Ask the times alone."""
+    return of_times(before.runs, after.runs)
+
+
+def by_share(before: Benchmark, after: Benchmark) -> Change:
+    """Ask what they are of PyTorch's in the same round."""
+    return of_times(before.over_pytorch, after.over_pytorch)
+
+
+def by_gate(before: Benchmark, after: Benchmark) -> Change:
+    """Ask as `parity gate` does."""
+    change, _ = compare_times(before, after, same_torch=True)
+    return change
+
+
+RULES: dict[str, Rule] = {
+    "times": by_time,
+    "times over PyTorch's of the same round": by_share,
+    "the gate": by_gate,
+}
 
 
 def timed(cases: Sequence[str], store: str) -> Session:
-    """Time every file once; return its runs, and its rounds over PyTorch's."""
+    """Time every file once."""
     options = ["--store", store] if store else []
     with tempfile.TemporaryDirectory() as runs:
         command = [sys.executable, "-m", "harness", "bench", *cases, "--no-compile"]
@@ -50,9 +76,10 @@ def timed(cases: Sequence[str], store: str) -> Session:
             Timing(**one | {"rounds": [Round(**turn) for turn in one["rounds"]]})
             for one in json.loads(path.read_text())["timings"]
         ]
+    entries = benchmarks(timings)
     return {
-        entry["case"]: {TIMES: entry["runs"], SHARES: entry["over_pytorch"]}
-        for timing, entry in zip(timings, benchmarks(timings), strict=True)
+        entry.case: entry
+        for timing, entry in zip(timings, benchmarks_of(entries), strict=True)
         if not timing.is_eager
     }
 
@@ -62,19 +89,22 @@ def busy() -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-c", "while True: pass"])
 
 
-def told(
-    sessions: Sequence[Session], rules: Sequence[str], factor: float
-) -> list[Change]:
-    """Ask about every file of every pair, the later one's times lengthened."""
-    found = []
-    for before, after in combinations(sessions, 2):
-        for name in before:
-            changes = [
-                of_times(before[name][of], [factor * time for time in after[name][of]])
-                for of in rules
-            ]
-            found.append(agreed(changes))
-    return found
+def slowed(entry: Benchmark, factor: float) -> Benchmark:
+    """Return what a slower build would have taken."""
+    return replace(
+        entry,
+        runs=tuple(factor * time for time in entry.runs),
+        over_pytorch=tuple(factor * share for share in entry.over_pytorch),
+    )
+
+
+def told(sessions: Sequence[Session], rule: Rule, factor: float) -> Counter[Change]:
+    """Ask about every file of every pair, the later one slowed down."""
+    return Counter(
+        rule(before[name], slowed(after[name], factor))
+        for before, after in combinations(sessions, 2)
+        for name in before
+    )
 
 
 def main() -> None:
@@ -93,23 +123,22 @@ def main() -> None:
             neighbour.wait()
         print(f"session {number + 1} of {given.sessions}", file=sys.stderr)
 
-    for which in (TIMES, SHARES):
-        medians = {
-            name: [statistics.median(one[name][which]) for one in sessions]
-            for name in sessions[0]
-        }
-        apart = {name: max(of) / min(of) for name, of in medians.items()}
-        most = max(apart, key=apart.__getitem__)
-        print(f"{which}: sessions are up to {apart[most]:.2f} times apart ({most})")
-    for words, rules in RULES.items():
-        clean = told(sessions, rules, 1.0)
-        alarms = sum(change is not Change.SAME for change in clean)
+    for name in sessions[0]:
+        medians = [statistics.median(one[name].runs) for one in sessions]
+        withheld = ", ".join(f"{one[name].withheld or 0:.1%}" for one in sessions)
+        apart = max(medians) / min(medians)
+        print(f"{name}: up to {apart:.2f} times apart; withheld {withheld}")
+    for words, rule in RULES.items():
+        clean = told(sessions, rule, 1.0)
+        alarms = clean[Change.WORSE] + clean[Change.BETTER]
         print(f"\n{words}")
-        print(f"  false alarms: {alarms} of {len(clean)} ({alarms / len(clean):.1%})")
+        print(f"  false alarms: {alarms} of {clean.total()}")
+        print(f"  no verdict: {clean[Change.INCOMPARABLE]} of {clean.total()}")
         for factor in SLOWER:
-            changes = told(sessions, rules, factor)
-            seen = sum(change is Change.WORSE for change in changes) / len(changes)
-            print(f"  {factor:g} times as slow: seen in {seen:.0%}")
+            slower = told(sessions, rule, factor)
+            judged = slower.total() - slower[Change.INCOMPARABLE]
+            seen = slower[Change.WORSE] / judged if judged else 0.0
+            print(f"  {factor:g} times as slow: seen in {seen:.0%} of what is judged")
 
 
 if __name__ == "__main__":

@@ -133,6 +133,9 @@ def _nonfinite(comparison: Comparison, *, allow: bool) -> tuple[Outcome | None, 
         return None, ""
     if not allow:
         found = f"{here:,} of {comparison.count:,} values are not finite"
+        if wrong == 0 and comparison.finite_count:
+            found += ", where the reference's are not: `allow_nonfinite` lets that pass"
+            return Outcome.NONFINITE, found
         return Outcome.NONFINITE, f"{found}, {there:,} in the reference"
     if wrong != 0:
         return Outcome.NONFINITE, f"{wrong:,} non-finite values are not where expected"

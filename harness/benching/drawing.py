@@ -52,15 +52,16 @@ def time_drawing(drawing: Drawing) -> Round:
         begin = time.perf_counter_ns()
         draw(pipe, pipeline, inputs)
         first_s = since(begin)
-        runs_s, cores = timed_runs(lambda: draw(pipe, pipeline, inputs), drawing.plan)
+        runs = timed_runs(lambda: draw(pipe, pipeline, inputs), drawing.plan)
     finally:
         residents.close()
     ran = [network.ran for network in taken.values() if network.ran]
     return Round(
         load_s=load_s,
         first_s=first_s,
-        runs_s=runs_s,
-        cores=cores,
+        runs_s=runs.runs_s,
+        cores=runs.cores,
+        withheld=runs.withheld,
         base_bytes=base_bytes,
         peak_bytes=0,  # known when the process has ended
         size_bytes=sum(file.artifact.size_bytes for file in drawing.seated),

@@ -30,7 +30,7 @@ TABLE, DETAIL = "bench.csv", "bench.json"
 _COLUMNS = (
     *("subject", "threads", "median_ms", "quartile1_ms", "quartile3_ms", "runs"),
     *("load_ms", "first_run_ms", "memory_bytes", "peak_bytes", "size_bytes"),
-    *("cores", "device", "version", "failure"),
+    *("cores", "withheld", "device", "version", "failure"),
 )
 
 
@@ -116,19 +116,18 @@ def merged(there: Sequence[Any], timings: Sequence[Timing]) -> list[dict[str, An
 
 def benchmarks(timings: Sequence[Timing]) -> Iterator[dict[str, Any]]:
     """Yield what `parity gate` holds against another run's: less is better."""
-    eager = {
-        timing.component: timing.medians_s for timing in timings if timing.is_eager
-    }
+    eager = {timing.component: timing for timing in timings if timing.is_eager}
     for timing in timings:
         if timing.rounds:
-            beside = eager.get(timing.component, ())
+            beside = eager.get(timing.component)
+            others = beside.medians_s if beside else ()
             yield {
                 "case": timing.subject,
                 "metric": _metric(timing),
                 "runs": [round(run * 1e3, 6) for run in timing.runs_s],
                 "over_pytorch": [
                     round(own / other, 6)
-                    for own, other in zip(timing.medians_s, beside, strict=False)
+                    for own, other in zip(timing.medians_s, others, strict=False)
                 ],
                 "threads": timing.threads,
                 "load_ms": round(timing.load_s * 1e3, 6),
@@ -136,7 +135,15 @@ def benchmarks(timings: Sequence[Timing]) -> Iterator[dict[str, Any]]:
                 "size_bytes": timing.size_bytes,
                 "memory_bytes": timing.memory_bytes,
                 "cores": round(timing.cores, 3),
+                "withheld": _withheld(timing, beside),
             }
+
+
+def _withheld(timing: Timing, beside: Timing | None) -> float | None:
+    # A share of PyTorch's time is as good as either.
+    both = [one.withheld for one in (timing, beside) if one is not None]
+    known = [share for share in both if share is not None]
+    return round(max(known), 4) if known else None
 
 
 def _metric(timing: Timing) -> str:
@@ -196,6 +203,7 @@ def _row(timing: Timing) -> dict[str, object]:
         "peak_bytes": timing.peak_bytes,
         "size_bytes": timing.size_bytes,
         "cores": f"{timing.cores:.3g}",
+        "withheld": "" if timing.withheld is None else f"{timing.withheld:.3g}",
         "device": timing.ran["device"],
         "version": timing.ran["version"],
     }

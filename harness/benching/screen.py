@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from harness.benching.ratio import Pace, Ratio, ratio_of
 from harness.benching.timing import Plan, Timing
 from harness.environment import environment
-from harness.report.idle import idle_words
+from harness.report.at_work import at_work_words
 from harness.report.text import Line, count, cut, joined, wrapped
 
 _NAME = 27
@@ -78,8 +78,7 @@ def component_lines(timings: Sequence[Timing], inputs: str) -> Iterator[Line]:
             f"{timing.memory_bytes / _MEBI:>6.0f} {_megabytes(timing.size_bytes):>7} "
             f"{timing.cores:>5.2f}"
         )
-    at_work = [(t.cores, t.threads) for t in timings if t.rounds]
-    if words := idle_words(at_work):
+    if words := at_work_words(timing.at_work for timing in timings if timing.rounds):
         yield from wrapped(words, tone="quiet")
 
 

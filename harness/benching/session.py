@@ -183,6 +183,7 @@ def _extra(timing: Timing) -> dict[str, Any]:
         "size_bytes": timing.size_bytes,
         "threads": timing.threads,
         "cores": timing.cores,
+        "withheld": timing.withheld,
         "ran": dict(timing.ran),
         "timed_in": "a child process, host memory to host memory",
     }

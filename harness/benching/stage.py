@@ -14,7 +14,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Protocol
 
 from harness.backends import Ran, Session, load_backend
-from harness.benching.timing import COMPILE, TIMING, Plan, Round, Turn
+from harness.benching.processor import Clocks
+from harness.benching.timing import COMPILE, TIMING, Plan, Round, Runs, Turn
 from harness.benching.where import Clocked
 from harness.candidate import check_artifact
 from harness.errors import StageError
@@ -67,12 +68,13 @@ def time_turn(turn: Turn) -> Round:
         first_s = since(begin)
         report_progress(TIMING, turn.id, turn.device.device)
         _check(turn, made)
-        runs_s, cores = timed_runs(lambda: loaded.run(feeds), turn.plan)
+        runs = timed_runs(lambda: loaded.run(feeds), turn.plan)
         return Round(
             load_s=load_s,
             first_s=first_s,
-            runs_s=runs_s,
-            cores=cores,
+            runs_s=runs.runs_s,
+            cores=runs.cores,
+            withheld=runs.withheld,
             base_bytes=base_bytes,
             peak_bytes=0,  # known when the process has ended
             size_bytes=size_bytes,
@@ -80,19 +82,12 @@ def time_turn(turn: Turn) -> Round:
         )
 
 
-def timed_runs(
-    run: Callable[[], object], plan: Plan
-) -> tuple[tuple[float, ...], float]:
-    """Warm up, then time runs until the plan is met.
-
-    Returns:
-        Each run's seconds, and how many cores were at work.
-
-    """
+def timed_runs(run: Callable[[], object], plan: Plan) -> Runs:
+    """Warm up, then time runs until the plan is met."""
     for _ in range(plan.warmups):
         run()
     runs: list[float] = []
-    spent = time.process_time()
+    before = Clocks.now()
     started = time.perf_counter_ns()
     while len(runs) < plan.least_runs or (
         len(runs) < plan.most_runs and since(started) < plan.budget_s
@@ -100,7 +95,8 @@ def timed_runs(
         begin = time.perf_counter_ns()
         run()
         runs.append(since(begin))
-    return tuple(runs), (time.process_time() - spent) / since(started)
+    after = Clocks.now()
+    return Runs(tuple(runs), after.cores(before), after.withheld(before))
 
 
 def clock_turn(turn: Turn) -> Clocked:

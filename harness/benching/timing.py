@@ -6,11 +6,12 @@ import statistics
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from harness.e2e.plan import Chain, Pipeline, Seated
 from harness.entry import Entry
 from harness.errors import SpecError
+from harness.report.at_work import AtWork
 from harness.spec import REFERENCE, Case, Component, Device
 
 EAGER = "eager"
@@ -148,6 +149,22 @@ class Turn:
         return {self.runtime: self.artifact.key_digest} if self.artifact else {}
 
 
+class Runs(NamedTuple):
+    """The counted runs of one turn.
+
+    Attributes:
+        runs_s: Each run, host memory to host memory.
+        cores: Processor time over time while they ran.
+        withheld: Share of the processor time asked for that went to others; None where
+            the system does not say.
+
+    """
+
+    runs_s: tuple[float, ...]
+    cores: float
+    withheld: float | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Round:
     """One turn of one subject.
@@ -155,8 +172,9 @@ class Round:
     Attributes:
         load_s: From nothing to a loaded model, its runtime imported before.
         first_s: The first run; compilation and shape inference fall into it.
-        runs_s: Each counted run, host memory to host memory.
-        cores: Processor time over time while the counted runs ran.
+        runs_s: As of `Runs`.
+        cores: As of `Runs`.
+        withheld: As of `Runs`.
         base_bytes: Resident set before loading.
         peak_bytes: Largest resident set of the process, at its end.
         size_bytes: Of the deployed file, or of PyTorch's weights.
@@ -168,6 +186,7 @@ class Round:
     first_s: float
     runs_s: tuple[float, ...]
     cores: float
+    withheld: float | None
     base_bytes: int
     peak_bytes: int
     size_bytes: int
@@ -243,6 +262,17 @@ class Timing:
     def cores(self) -> float:
         """Median of the rounds."""
         return statistics.median(one.cores for one in self.rounds)
+
+    @property
+    def withheld(self) -> float | None:
+        """Median of the rounds; None where the system does not say."""
+        known = [one.withheld for one in self.rounds if one.withheld is not None]
+        return statistics.median(known) if known else None
+
+    @property
+    def at_work(self) -> AtWork:
+        """What the processor did meanwhile."""
+        return AtWork(threads=self.threads, cores=self.cores, withheld=self.withheld)
 
     @property
     def memory_bytes(self) -> int:

@@ -21,6 +21,7 @@ from typing import Any
 from harness.errors import ParityError
 from harness.outcome import Outcome
 from harness.release.snapshot import Snapshot, load_snapshot
+from harness.report.at_work import is_disturbed
 from harness.report.run_folder import damaged, find_run
 from harness.report.text import count, few
 
@@ -123,6 +124,16 @@ def _doubts(
         yield (
             f"run {snapshot.id} is of a part of its suite, and the gate would not miss "
             "the rest. Run the whole suite"
+        )
+    disturbed = [
+        entry.case for entry in snapshot.benchmarks if is_disturbed(entry.withheld)
+    ]
+    if disturbed:
+        yield (
+            f"{count(len(disturbed), 'time')} of run {snapshot.id} "
+            f"{'was' if len(disturbed) == 1 else 'were'} taken beside other work, and "
+            f"the gate would judge none against it: {few(disturbed)}. Time it again "
+            "(`parity bench`) on a quiet machine"
         )
     gone = [] if there is None else _checks(there.snapshot) - _checks(snapshot)
     if gone:

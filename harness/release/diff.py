@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,7 +10,8 @@ from harness.outcome import Outcome
 from harness.release import noise
 from harness.release.noise import Change
 from harness.release.rows import RtolOf, compare_rows, rows_of, together
-from harness.release.snapshot import Benchmark, KeptCase, Snapshot
+from harness.release.snapshot import KeptCase, Snapshot
+from harness.release.times import compare_times
 from harness.report.text import count, in_bytes
 
 SIZE, MEMORY, SETTINGS, COVERAGE = "size", "memory", "settings", "coverage"
@@ -292,37 +292,7 @@ def _benchmarks(before: Snapshot, after: Snapshot, machines: str) -> Iterator[Fi
             change = Change.GONE
             words = "measured before and not now; `parity bench` adds it to the run"
         elif is_ is not None and not machines:
-            change, words = _benchmark(was, is_, same_torch=same_torch)
+            change, words = compare_times(was, is_, same_torch=same_torch)
         yield Finding(
             case=case, what=metric, change=change, words=words, of_machine=True
         )
-
-
-def _benchmark(
-    before: Benchmark, after: Benchmark, *, same_torch: bool
-) -> tuple[Change, str]:
-    """Hold a time against another, and its share of PyTorch's where both have it.
-
-    What slows the whole machine down between two runs slows PyTorch too, often more:
-    only what both say is of the build (`benchmarks/bench_times.py`).
-    """
-    pairs = [("runs", before.runs, after.runs)]
-    beside = same_torch and before.over_pytorch and after.over_pytorch
-    if beside:
-        pairs.append(("rounds", before.over_pytorch, after.over_pytorch))
-    change = noise.agreed(noise.of_times(one, two) for _, one, two in pairs)
-    if change is Change.SAME:
-        return change, ""
-    if change is Change.INCOMPARABLE:
-        _, one, two = pairs[-1]
-        what = "round" if beside else "measurement"
-        fewest = count(min(len(one), len(two)), what)
-        return change, f"{fewest}, and it takes {noise.LEAST_RUNS} to know their spread"
-    words = "; ".join(_times(one, two, what) for what, one, two in pairs)
-    return change, f"{words} of PyTorch's beside it" if beside else words
-
-
-def _times(before: Sequence[float], after: Sequence[float], what: str) -> str:
-    one, two = (statistics.median(runs) for runs in (before, after))
-    spread = max((max(runs) - min(runs)) / 2 for runs in (before, after)) / one
-    return f"{one:.4g} → {two:.4g} ({two / one - 1:+.0%}, {what} within ±{spread:.0%})"

@@ -119,6 +119,10 @@ def _no_times(found: Diff) -> Iterator[str]:
         yield "no verdict on time: nothing was timed in both runs"
     elif not found.machines:
         untold = (Change.INCOMPARABLE, Change.GONE, Change.NEW)
-        unsure = [one for one in times if one.change in untold]
-        if unsure:
-            yield f"no verdict on {unsure[0].case}/{unsure[0].what}: {unsure[0].words}"
+        unsure = (
+            (f"{one.case}/{one.what}", one.words)
+            for one in times
+            if one.change in untold
+        )
+        for words, names in alike(unsure).items():
+            yield f"no verdict on {names[0]}{and_more(names)}: {words}"

@@ -118,6 +118,8 @@ class Benchmark:
         runs: Every measurement.
         over_pytorch: Of each round, its time over PyTorch's in that round; empty if
             PyTorch was not timed beside it.
+        withheld: Share of the processor time, of it or of PyTorch beside it, that went
+            to others; None where the system does not say.
 
     """
 
@@ -125,6 +127,7 @@ class Benchmark:
     metric: str
     runs: tuple[float, ...]
     over_pytorch: tuple[float, ...] = ()
+    withheld: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,6 +202,7 @@ def benchmarks_of(entries: Iterable[Mapping[str, Any]]) -> tuple[Benchmark, ...]
             metric=entry["metric"],
             runs=tuple(map(float, entry["runs"])),
             over_pytorch=tuple(map(float, entry.get("over_pytorch", ()))),
+            withheld=entry.get("withheld"),
         )
         for entry in entries
     )

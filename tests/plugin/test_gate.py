@@ -5,11 +5,10 @@ import shutil
 
 import pytest
 
-from tests.plugin.project import CASES, CONFIG, Project, write_project
+from tests.plugin.project import CASES, Project, write_project
 
 APP = "vae_decoder/mnn/app"
 TEN = 10
-TRIES = 3
 
 
 @pytest.fixture(scope="module")
@@ -106,60 +105,6 @@ def test_a_slower_session_option_is_named(branch):
 
     assert page.code == 1, page.text
     assert page.has(f"1 {CASES[0]}/settings incomparable threads 2 → 1 18 measure")
-
-
-@pytest.fixture(scope="module")
-def timed(base, tmp_path_factory):
-    """A wider network, whose convolutions take time, and whose baseline has times."""
-    folder = tmp_path_factory.mktemp("timed") / "app"
-    shutil.copytree(base.path, folder, ignore=shutil.ignore_patterns("reports"))
-    project = Project(folder)
-    network = {**CONFIG, "block_out_channels": [32]}
-    (folder / "checkpoint" / "vae" / "config.json").write_text(json.dumps(network))
-    project.change("parity.toml", "= 8\n", "= 32\n")
-    assert project.parity("run").code == 0
-    assert project.parity("bench", CASES[0], "--no-compile").code == 0
-    accepted = project.parity("baseline", "accept", "--who", "A. Reviewer")
-    assert accepted.code == 0, accepted.text
-    return project
-
-
-def gated_with_times(project, words):
-    """The gate's page for one more run that is timed, too, once it has the words.
-
-    Other tests run beside this one, and what takes a core moves times.
-    """
-    for _ in range(TRIES):
-        assert project.parity("run").code == 0
-        benched = project.parity("bench", CASES[0], "--no-compile")
-        assert benched.has("`parity gate` reads them"), benched.text
-        page = project.parity("gate")
-        if page.has(words):
-            break
-    return page
-
-
-def test_a_build_that_is_timed_again_ships(timed):
-    page = gated_with_times(timed, "measurements: 20 same")
-
-    assert page.code == 0, page.text
-    assert page.has("102 rows: 102 same"), page.text
-
-
-def test_a_session_that_optimises_nothing_is_slower_than_its_baseline(timed):
-    timed.change(
-        "parity.toml",
-        "[backend.onnxruntime]",
-        "[backend.onnxruntime.hints]\noptimization = 0\n\n[backend.onnxruntime]",
-    )
-
-    slower = f"{CASES[0]}/latency_ms worse"
-    page = gated_with_times(timed, slower)
-
-    assert page.code == 1, page.text
-    assert page.has(slower)
-    assert page.has("of PyTorch's beside it")
-    assert page.has("settings incomparable hints none → optimization = 0")
 
 
 def test_what_was_decided_stands_where_its_page_cannot_be_written(branch):

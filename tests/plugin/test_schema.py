@@ -57,6 +57,7 @@ def test_a_report_with_times_is_what_its_schema_says(schema, told):
         first_s=1.0,
         runs_s=(0.1, 0.2),
         cores=1.0,
+        withheld=0.0,
         base_bytes=100,
         peak_bytes=150,
         size_bytes=7,

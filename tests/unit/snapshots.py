@@ -3,6 +3,8 @@
 import json
 from dataclasses import replace
 
+from harness.release.diff import diff
+from harness.release.screen import diff_lines
 from harness.release.snapshot import snapshot
 from tests.unit.reports import CASE, output, record
 
@@ -54,3 +56,15 @@ def off_by(floors, *, case=CASE, **about):
 def exactly(_case, _row):
     """Compares required atol at rtol 0, as of a tier that states none."""
     return 0.0
+
+
+def found(before, after, what="outputs", rtol=exactly):
+    """What became of one thing of the one case."""
+    findings = [one for one in diff(before, after, rtol).findings if one.what == what]
+    assert len(findings) == 1, findings
+    return findings[0]
+
+
+def text(before, after):
+    """What `parity diff` says."""
+    return "\n".join(line.text for line in diff_lines(diff(before, after, exactly)))

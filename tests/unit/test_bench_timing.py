@@ -16,12 +16,13 @@ from harness.suite import load_suite
 DIGITS = load_suite(Path(__file__).parents[2] / "fixtures" / "digits")
 
 
-def turn(*runs_s, first_s=1.0, base=100, peak=150):
+def turn(*runs_s, first_s=1.0, base=100, peak=150, withheld=0.0):
     return Round(
         load_s=0.5,
         first_s=first_s,
         runs_s=runs_s,
         cores=1.0,
+        withheld=withheld,
         base_bytes=base,
         peak_bytes=peak,
         size_bytes=7,
@@ -123,6 +124,23 @@ def test_what_was_timed_without_pytorch_is_a_share_of_nothing():
     (entry,) = benchmarks([timing(turn(0.2))])
 
     assert entry["over_pytorch"] == []
+
+
+def test_a_time_is_as_disturbed_as_pytorch_beside_it():
+    eager = timing(turn(0.1, withheld=0.4), subject="vae/pytorch/eager")
+    eager = replace(eager, runtime="pytorch", how="eager")
+
+    own, other = benchmarks([timing(turn(0.2, withheld=0.01)), eager])
+
+    assert (own["withheld"], other["withheld"]) == (0.4, 0.4)
+
+
+def test_a_neighbour_in_a_round_or_two_is_left_to_the_quartiles():
+    (entry,) = benchmarks(
+        [timing(*(turn(0.2, withheld=w) for w in (0.0, 0.4, 0.0, 0.0, 0.4, 0.0)))]
+    )
+
+    assert entry["withheld"] == 0.0
 
 
 def test_loading_and_the_first_run_are_kept_beside_the_runs():

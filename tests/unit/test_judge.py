@@ -108,7 +108,8 @@ def test_the_yardstick_of_these_tests_is_within_every_tolerance():
         pytest.param(
             {"nonfinite_expected": 3, "nonfinite_actual": 3},
             Outcome.NONFINITE,
-            "3 of 20 values are not finite, 3 in the reference",
+            "3 of 20 values are not finite, where the reference's are not: "
+            "`allow_nonfinite` lets that pass",
             id="nan-on-both-sides",
         ),
         pytest.param(

@@ -94,6 +94,18 @@ def test_a_missing_runtime_is_no_failure_and_a_known_gap_neither():
     assert accepted(made).accepted.failing == ()
 
 
+def test_disturbed_times_are_no_baseline_unless_somebody_says_why():
+    times = {"metric": "latency_ms", "runs": [1.0] * 6, "withheld": 0.3}
+    made = run(record(output(1)), benchmarks=[{"case": CASE, **times}])
+
+    with pytest.raises(ParityError, match=r"1 time of run .* was taken beside other"):
+        accepted(made)
+
+    assert accepted(made, why="no quieter machine").accepted.why
+    quiet = {**times, "case": CASE, "withheld": 0.01}
+    assert accepted(run(record(output(1)), benchmarks=[quiet]))
+
+
 @pytest.mark.parametrize(
     ("about", "said"),
     [

@@ -8,22 +8,19 @@ import pytest
 
 from harness.compare import compare
 from harness.release.diff import COVERAGE, MEMORY, SETTINGS, SIZE, diff
-from harness.release.noise import LEAST_RUNS, Change
-from harness.release.screen import diff_lines
+from harness.release.noise import Change
 from tests.unit.reports import CASE, chain, output, record, row
 from tests.unit.reports import COVERAGE as COUNTS
-from tests.unit.snapshots import MACHINE, exactly, off_by, report, run, verdict
-
-
-def found(before, after, what="outputs", rtol=exactly):
-    """What became of one thing of the one case."""
-    findings = [one for one in diff(before, after, rtol).findings if one.what == what]
-    assert len(findings) == 1, findings
-    return findings[0]
-
-
-def text(before, after):
-    return "\n".join(line.text for line in diff_lines(diff(before, after, exactly)))
+from tests.unit.snapshots import (
+    MACHINE,
+    exactly,
+    found,
+    off_by,
+    report,
+    run,
+    text,
+    verdict,
+)
 
 
 @pytest.mark.parametrize(
@@ -272,93 +269,6 @@ def test_other_settings_are_incomparable_and_named():
     assert (finding.change, finding.words) == (Change.INCOMPARABLE, "threads 2 → 1")
 
 
-def timed(*runs, machine="aaaa0000", cpu="A processor", torch="2.13.0", beside=()):
-    entry = {"case": CASE, "metric": "latency_ms", "runs": list(runs)}
-    environment = {**MACHINE, "id": machine, "cpu": cpu, "packages": {"torch": torch}}
-    return run(
-        record(output(1)),
-        benchmarks=[{**entry, "over_pytorch": list(beside)}],
-        environment=environment,
-    )
-
-
-STEADY = (10.0, 10.2, 9.9, 10.1, 10.0, 10.3)
-
-
-@pytest.mark.parametrize(
-    ("after", "change"),
-    [
-        pytest.param(STEADY, Change.SAME, id="equal"),
-        pytest.param([13.0, 13.1, 12.9, 13.2, 13.0], Change.WORSE, id="slower"),
-        pytest.param([7.0, 7.1, 7.2, 7.0, 7.1], Change.BETTER, id="faster"),
-        pytest.param([10.6, 10.7, 10.6, 10.8, 10.7], Change.SAME, id="a-little"),
-        pytest.param([10.0, 30.0, 10.1, 40.0, 10.2], Change.SAME, id="a-neighbour"),
-        pytest.param([20.0, 20.0], Change.INCOMPARABLE, id="no-spread"),
-    ],
-)
-def test_a_time_is_worse_beyond_the_spread_of_both(after, change):
-    assert found(timed(*STEADY), timed(*after), "latency_ms").change is change
-
-
-def test_a_slower_build_is_said_with_both_times_and_their_spread():
-    finding = found(timed(*STEADY), timed(13.0, 13.1, 12.9, 13.2, 13.0), "latency_ms")
-
-    assert finding.words == "10.05 → 13 (+29%, runs within ±2%)"
-
-
-def test_a_machine_that_is_slower_all_day_slows_pytorch_too():
-    before = timed(*STEADY, beside=[0.50, 0.52, 0.49, 0.51, 0.50, 0.50])
-    busy = [2 * time for time in STEADY]
-
-    same = timed(*busy, beside=[0.51, 0.50, 0.50, 0.52, 0.49, 0.51])
-    assert found(before, same, "latency_ms").change is Change.SAME
-
-    slower = timed(*busy, beside=[0.65, 0.66, 0.64, 0.65, 0.67, 0.65])
-    finding = found(before, slower, "latency_ms")
-    assert finding.change is Change.WORSE
-    assert finding.words == (
-        "10.05 → 20.1 (+100%, runs within ±4%); "
-        "0.5 → 0.65 (+30%, rounds within ±3%) of PyTorch's beside it"
-    )
-
-
-def test_a_neighbour_that_slows_pytorch_more_than_the_file_says_nothing_of_it():
-    before = timed(*STEADY, beside=[0.50, 0.52, 0.49, 0.51, 0.50, 0.50])
-    after = timed(
-        *(1.6 * t for t in STEADY), beside=[0.12, 0.13, 0.12, 0.11, 0.12, 0.1]
-    )
-
-    assert found(before, after, "latency_ms").change is Change.SAME
-    assert found(after, before, "latency_ms").change is Change.SAME
-
-
-def test_another_pytorch_is_no_unit_of_time():
-    before = timed(*STEADY, beside=[0.5] * 6)
-    faster_torch = timed(*STEADY, beside=[1.0] * 6, torch="2.14.0")
-
-    assert found(before, faster_torch, "latency_ms").change is Change.SAME
-
-
-def test_too_few_measurements_are_no_verdict_and_are_not_held_against_a_run():
-    before, after = timed(10.0), timed(99.0)
-
-    assert diff(before, after, exactly).blocking == []
-    assert f"it takes {LEAST_RUNS} to know their spread" in text(before, after)
-
-
-def test_another_machine_has_no_verdict_on_time_and_one_on_errors():
-    before = timed(*STEADY)
-    after = timed(*(10 * t for t in STEADY), machine="bbbb1111", cpu="Another")
-
-    assert found(before, after).change is Change.SAME
-    assert found(before, after, "latency_ms").change is Change.INCOMPARABLE
-    assert found(before, after, MEMORY).change is Change.INCOMPARABLE
-    assert diff(before, after, exactly).blocking == []
-    said = " ".join(text(before, after).split())
-    assert "another machine: A processor, 2 cores before, Another, 2 cores now" in said
-    assert "errors are compared in noise floors, time and memory are not" in said
-
-
 def test_versions_and_files_that_differ_are_named():
     packages = {"MNN": "3.7.0", "torch": "2.13.0", "onnx": "1.23"}
     later = report(record(output(1)), environment={**MACHINE, "packages": packages})
@@ -369,10 +279,6 @@ def test_versions_and_files_that_differ_are_named():
 
     assert "versions that differ: MNN 3.6.1 → 3.7.0, onnx none → 1.23" in said
     assert "files that differ: known_gaps.toml" in said
-
-
-def test_a_run_without_repeated_measurements_says_that_time_has_no_verdict():
-    assert "no verdict on time" in text(off_by(1), off_by(1))
 
 
 def test_every_line_fits_and_a_long_list_is_cut():

@@ -156,7 +156,7 @@ def test_it_says_where_threads_were_not_at_work(tmp_path):
     (section,) = speeds(found_with(tmp_path, *times))
 
     assert section.threads == "2 threads"
-    assert section.idle.startswith("1 row kept under half of the threads at work")
+    assert section.at_work.startswith("1 row kept under half of the threads at work")
 
 
 def test_stairs_go_down_from_left_to_right():

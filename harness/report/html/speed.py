@@ -11,12 +11,12 @@ from typing import Any, ClassVar
 
 from harness.comparison import Comparison
 from harness.e2e.plan import IMAGE
+from harness.report.at_work import AtWork, at_work_words
 from harness.report.html.charts import Chart
 from harness.report.html.found import Found, Section
 from harness.report.html.speed_charts import pareto_views, times_figure
 from harness.report.html.table import Column, Table, Words, short
 from harness.report.html.ways import Way, front
-from harness.report.idle import idle_words
 from harness.report.record import OUTPUTS, CaseRecord
 from harness.report.text import count
 
@@ -35,7 +35,7 @@ class Speed(Section):
         times: What each run took.
         table: Every way.
         threads: How many threads each had, in words.
-        idle: Where they were not at work, in words.
+        at_work: Where they were not at work, or not alone, in words.
 
     """
 
@@ -45,7 +45,7 @@ class Speed(Section):
     times: Chart
     table: Table
     threads: str
-    idle: str
+    at_work: str
 
 
 def speeds(found: Found) -> Iterator[Speed]:
@@ -102,7 +102,13 @@ def _speed(
     figure, views = pareto_views(ways, best)
     timed = [entry for entry in entries if "threads" in entry]
     at_work = [
-        (entry["cores"], entry["threads"]) for entry in timed if "cores" in entry
+        AtWork(
+            threads=entry["threads"],
+            cores=entry["cores"],
+            withheld=entry.get("withheld"),
+        )
+        for entry in timed
+        if "cores" in entry
     ]
     return Speed(
         id=ident,
@@ -112,7 +118,7 @@ def _speed(
             count(threads, "thread")
             for threads in sorted({entry["threads"] for entry in timed})
         ),
-        idle=idle_words(at_work),
+        at_work=at_work_words(at_work),
         chart=Chart(
             id=f"{ident}-chart",
             figure=figure,

@@ -1,0 +1,91 @@
+"""A build that is slower turns the gate red; one that is timed again does not."""
+
+import json
+import shutil
+
+import pytest
+
+from harness.report.at_work import QUIET
+from tests.busy import busy_neighbours
+from tests.plugin.project import CASES, CONFIG, Project, write_project
+
+pytestmark = pytest.mark.alone
+
+TRIES = 3
+SLOWER = f"{CASES[0]}/latency_ms worse"
+
+
+@pytest.fixture(scope="module")
+def base(store, tmp_path_factory):  # noqa: ARG001  # which it fills
+    """A network whose convolutions take time, and an accepted baseline with times."""
+    project = write_project(tmp_path_factory.mktemp("timed") / "app")
+    network = {**CONFIG, "block_out_channels": [32]}
+    (project.path / "checkpoint" / "vae" / "config.json").write_text(
+        json.dumps(network)
+    )
+    project.change("parity.toml", "= 8\n", "= 32\n")
+    assert project.parity("run").code == 0
+    for _ in range(TRIES):
+        assert project.parity("bench", CASES[0], "--no-compile").code == 0
+        accepted = project.parity("baseline", "accept", "--who", "A. Reviewer")
+        if accepted.code == 0:
+            break
+    assert accepted.code == 0, accepted.text
+    return project
+
+
+@pytest.fixture
+def branch(base, tmp_path):
+    """A branch of it, in which something can be changed."""
+    folder = tmp_path / "app"
+    shutil.copytree(base.path, folder, ignore=shutil.ignore_patterns("runs"))
+    return Project(folder)
+
+
+def gated(project):
+    """The gate's page for one more run, timed in a quiet moment of the machine."""
+    for _ in range(TRIES):
+        assert project.parity("run").code == 0
+        benched = project.parity("bench", CASES[0], "--no-compile")
+        assert benched.has("`parity gate` reads them"), benched.text
+        page = project.parity("gate")
+        if not page.has("no verdict on"):
+            break
+    return page
+
+
+def test_a_build_that_is_timed_again_ships(branch):
+    page = gated(branch)
+
+    assert page.code == 0, page.text
+    assert page.has("measurements: 20 same"), page.text
+
+
+def test_a_session_that_optimises_nothing_is_slower_than_its_baseline(branch):
+    branch.change(
+        "parity.toml",
+        "[backend.onnxruntime]",
+        "[backend.onnxruntime.hints]\noptimization = 0\n\n[backend.onnxruntime]",
+    )
+
+    page = gated(branch)
+
+    assert page.code == 1, page.text
+    assert page.has(SLOWER), page.text
+    assert page.has("of PyTorch's beside it")
+    assert page.has("settings incomparable hints none → optimization = 0")
+
+
+def test_a_time_taken_beside_other_work_has_no_verdict(branch):
+    with busy_neighbours():
+        assert branch.parity("run").code == 0
+        assert branch.parity("bench", CASES[0], "--no-compile").code == 0
+
+    page = branch.parity("gate")
+
+    assert page.code == 0, page.text
+    assert page.has(f"in this run other work had over {QUIET:.0%}"), page.text
+    assert not page.has(SLOWER)
+    refused = branch.parity("baseline", "accept", "--who", "A. Reviewer")
+    assert refused.code != 0
+    assert refused.has("taken beside other work"), refused.text
