@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from harness.commands.words import STORE, print_lines
+from harness.commands.words import STORE, given_again, print_lines
 from harness.errors import SpecError
 
 _FOLDER = click.Path(path_type=Path)
@@ -139,6 +139,10 @@ def tune(  # one option each
         allow_looser=allow_looser,
         why=why,
         write=write,
+        options=given_again(
+            *("components", "suite", "factor", "decibels", "allow_looser", "why"),
+            "into",
+        ),
     )
     if earlier:
         tuning = load_tuning(into, earlier)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Iterable
 from difflib import get_close_matches
 from pathlib import Path
 
 import click
+from click.core import ParameterSource
 
 from harness.report.text import Line
 
@@ -48,6 +50,22 @@ def styled(line: Line) -> str:
     """Return a line with its colour, on a terminal that has not asked for none."""
     plain = not sys.stdout.isatty() or os.environ.get("NO_COLOR")
     return line.text if plain else click.style(line.text, fg=_COLOURS.get(line.tone))
+
+
+def given_again(*names: str) -> str:
+    """Return arguments that the running command was given, each after a space."""
+    context = click.get_current_context()
+    words: list[str] = []
+    for one in context.command.params:
+        source = context.get_parameter_source(one.name or "")
+        if one.name not in names or source is not ParameterSource.COMMANDLINE:
+            continue
+        value = context.params[one.name]
+        if isinstance(one, click.Option):
+            words.append(one.opts[0])
+        if not getattr(one, "is_flag", False):
+            words += map(str, value) if one.nargs == -1 else [str(value)]
+    return "".join(f" {shlex.quote(word)}" for word in words)
 
 
 def no_such(kind: str, name: str, run: str, there: Iterable[str]) -> str:

@@ -46,6 +46,7 @@ class Wanted:
         allow_looser: Whether bounds may move outwards.
         why: The reason for that.
         write: Whether to write, or only to show.
+        options: What the command was given, to be given again.
 
     """
 
@@ -53,6 +54,7 @@ class Wanted:
     allow_looser: bool = False
     why: str = ""
     write: bool = False
+    options: str = ""
 
     def __post_init__(self) -> None:
         if self.allow_looser and not self.why.strip():
@@ -116,7 +118,8 @@ def show_tuning(
         for one in edits:
             if one.diff:
                 one.write()
-    show(edit_lines(edits, written=wanted.write, tuning=tuning))
+    again = f"parity tune --from {tuning.id} --write{wanted.options}"
+    show(edit_lines(edits, written=wanted.write, again=again))
     return 2 if failed else 0
 
 

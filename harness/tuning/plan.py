@@ -104,7 +104,13 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tried:
-    """One input and why it was tried: ``suite``, ``independent`` or ``searched``."""
+    """One input and why it was tried.
+
+    Attributes:
+        sample: The input.
+        why: ``suite``, ``kept`` by an earlier tuning, ``independent`` or ``searched``.
+
+    """
 
     sample: Sample
     why: str

@@ -121,10 +121,8 @@ def noise_lines(cases: Iterable[CaseTuning]) -> Iterator[Line]:
         yield Line(text=f"   {backend:<12} {kind:<10} {about:>9}", tone="quiet")
 
 
-def edit_lines(
-    edits: Sequence[Edit], *, written: bool, tuning: Tuning
-) -> Iterator[Line]:
-    """Yield what changes, as a diff, and what to do next."""
+def edit_lines(edits: Sequence[Edit], *, written: bool, again: str) -> Iterator[Line]:
+    """Yield what changes, as a diff, and what to do next: `again` writes it."""
     yield Line(text="")
     changed = [one for one in edits if one.diff]
     if not changed:
@@ -139,7 +137,7 @@ def edit_lines(
         yield Line(text=f"wrote {', '.join(str(one.path) for one in changed)}")
         yield Line(text="next  parity run, then parity tune --check last")
     else:
-        yield Line(text=f"next  parity tune --from {tuning.id} --write")
+        yield Line(text=f"next  {again}")
 
 
 def drift_lines(drifts: Sequence[Drift], checks: int, of: str) -> Iterator[Line]:

@@ -128,7 +128,9 @@ class _Bench:
             check_artifact(reading.inputs)
             check_artifact(reading.reference)
         for sample in plan.suite:
-            self._outputs(sample, self._asked(sample), "suite")
+            # What an earlier tuning kept has a label of its own.
+            why = "kept" if sample.label else "suite"
+            self._outputs(sample, self._asked(sample), why)
         for family, candidates in ((REALISTIC, plan.candidates), (VARIED, wide)):
             if not candidates:
                 continue
@@ -157,7 +159,10 @@ class _Bench:
         self, sample: Sample, candidates: Iterable[Candidate], why: str
     ) -> dict[str, float]:
         """Hold outputs against the reference; return a score for each case."""
-        if sample.id in self.tried:
+        if there := self.tried.get(sample.id):
+            if (there.why, why) == ("kept", "independent"):
+                # Drawn again by the same seed: it counts among the draws.
+                self.tried[sample.id] = replace(there, why=why)
             return {}
         self.tried[sample.id] = Tried(sample=sample, why=why)
         self._say(f"{len(self.tried)} inputs, {why} {sample.profile}")
@@ -222,7 +227,7 @@ class _Bench:
         wanted: dict[str, tuple[Candidate, ...]] = {}
         for tried in self.tried.values():
             sample = tried.sample
-            if tried.why == "suite" and sample.layers:
+            if tried.why in {"suite", "kept"} and sample.layers:
                 wanted[sample.id] = self._asked(sample)
         for family, candidates in ((REALISTIC, every), (VARIED, tuple(wide))):
             draws = [

@@ -118,6 +118,24 @@ def test_what_was_found_outlives_the_process_that_dies_of_its_last_step(
     assert len(measured.layers) >= 2
 
 
+def test_what_an_earlier_tuning_kept_is_no_sample_of_the_suite_and_counts_as_drawn(
+    tuned, store, tmp_path
+):
+    """Else the second tuning would drop it, and count a draw less."""
+    effort = Effort(samples=6, searched=0, layers=0)
+    plan = plan_of(tuned[0], store, effort, tmp_path)
+    first = stage.measure_component(plan)
+    drawn = [one.sample for one in first.tried if one.why == "independent"]
+    later = Effort(samples=3, searched=0, layers=0)
+    kept = replace(plan, suite=(*plan.suite, drawn[0], drawn[-1]), effort=later)
+
+    second = {one.sample.id: one.why for one in stage.measure_component(kept).tried}
+
+    assert [*second.values()].count("independent") == 3
+    assert second[drawn[0].id] == "independent"
+    assert second[drawn[-1].id] == "kept"
+
+
 def test_a_case_that_cannot_run_is_lost_alone_and_the_screen_says_so(project):
     project.change(
         "parity.toml",

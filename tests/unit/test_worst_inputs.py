@@ -36,6 +36,20 @@ def test_what_is_kept_reads_back_as_the_sample_it_was(tmp_path):
     assert back == replace(found, layers=True)
 
 
+def test_an_input_that_was_kept_stays_while_it_is_the_worst(tmp_path):
+    path = tmp_path / "w.toml"
+    case = case_of(output(1.0), draws=3, worst="kept-0")
+    again = replace(case.points[1], sample="kept-0", usage=0.9)
+    case = replace(case, points=(*case.points, again))
+    earlier = Tried(sample=sample("kept-0"), why="kept")
+
+    written(path, case, tried=[earlier])
+    written(path, case, tried=[earlier])
+
+    (back,) = load_worst_inputs(path, [CASE])[CASE]
+    assert back.label == "kept-0"
+
+
 def test_an_input_no_worse_than_the_suites_own_is_not_kept(tmp_path):
     written(tmp_path / "w.toml", case_of(output(1.0), draws=3, usage=0.2))
 
