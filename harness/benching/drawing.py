@@ -52,7 +52,9 @@ def time_drawing(drawing: Drawing) -> Round:
         begin = time.perf_counter_ns()
         draw(pipe, pipeline, inputs)
         first_s = since(begin)
-        runs = timed_runs(lambda: draw(pipe, pipeline, inputs), drawing.plan)
+        runs = timed_runs(
+            lambda: draw(pipe, pipeline, inputs), drawing.plan, drawing.device.threads
+        )
     finally:
         residents.close()
     ran = [network.ran for network in taken.values() if network.ran]

@@ -2,8 +2,9 @@
 
 A thread that is ready to run waits while another has the core. Linux counts that for
 each thread (`/proc/PID/task/TID/schedstat`, second figure, in nanoseconds), and what
-the host of a virtual machine takes as stolen time. On an idle machine both are nothing,
-however few threads are at work; no other system tells.
+the host of a virtual machine takes as stolen time. On an idle machine both are nothing
+while there are no more threads than cores; with more they wait for one another, and
+nothing tells that from other work. No other system counts it.
 """
 
 from __future__ import annotations
@@ -51,16 +52,19 @@ class Clocks:
             return None
         # A thread that has ended takes its count along.
         waited = max(self.waited - since.waited, 0.0)
-        return waited / (self.used - since.used + waited)
+        asked = self.used - since.used + waited
+        return waited / asked if asked else 0.0
 
 
 def _waited_s() -> float | None:
     import psutil
 
-    delays = []
+    spent = delayed = 0
     for path in _TASKS.glob("*/schedstat"):
         with suppress(OSError):  # a thread may end meanwhile
-            delays.append(int(path.read_text(encoding="ascii").split()[1]))
-    if not delays:
+            on_core, waiting, _ = map(int, path.read_text(encoding="ascii").split())
+            spent += on_core
+            delayed += waiting
+    if not spent:  # a kernel that does not count says 0 of everything
         return None
-    return sum(delays) / 1e9 + getattr(psutil.cpu_times(), "steal", 0.0)
+    return delayed / 1e9 + getattr(psutil.cpu_times(), "steal", 0.0)

@@ -18,6 +18,7 @@ from harness.benching.processor import Clocks
 from harness.benching.timing import COMPILE, TIMING, Plan, Round, Runs, Turn
 from harness.benching.where import Clocked
 from harness.candidate import check_artifact
+from harness.environment import core_count
 from harness.errors import StageError
 from harness.isolate import report_progress
 from harness.outcome import Outcome
@@ -68,7 +69,7 @@ def time_turn(turn: Turn) -> Round:
         first_s = since(begin)
         report_progress(TIMING, turn.id, turn.device.device)
         _check(turn, made)
-        runs = timed_runs(lambda: loaded.run(feeds), turn.plan)
+        runs = timed_runs(lambda: loaded.run(feeds), turn.plan, turn.device.threads)
         return Round(
             load_s=load_s,
             first_s=first_s,
@@ -82,8 +83,8 @@ def time_turn(turn: Turn) -> Round:
         )
 
 
-def timed_runs(run: Callable[[], object], plan: Plan) -> Runs:
-    """Warm up, then time runs until the plan is met."""
+def timed_runs(run: Callable[[], object], plan: Plan, threads: int) -> Runs:
+    """Warm up, then time runs of so many threads until the plan is met."""
     for _ in range(plan.warmups):
         run()
     runs: list[float] = []
@@ -96,7 +97,9 @@ def timed_runs(run: Callable[[], object], plan: Plan) -> Runs:
         run()
         runs.append(since(begin))
     after = Clocks.now()
-    return Runs(tuple(runs), after.cores(before), after.withheld(before))
+    crowded = threads > core_count()  # they wait for one another
+    withheld = None if crowded else after.withheld(before)
+    return Runs(tuple(runs), after.cores(before), withheld)
 
 
 def clock_turn(turn: Turn) -> Clocked:

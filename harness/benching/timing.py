@@ -156,7 +156,7 @@ class Runs(NamedTuple):
         runs_s: Each run, host memory to host memory.
         cores: Processor time over time while they ran.
         withheld: Share of the processor time asked for that went to others; None where
-            the system does not say.
+            the system does not say, or threads outnumber cores.
 
     """
 

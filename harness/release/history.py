@@ -2,7 +2,8 @@
 
 Each run is held against the one in which something last moved, so that a drift too slow
 for any two neighbours shows as well. A run that lacks a check, a time or an answer
-hides nothing: what comes after it is held against what was known before it.
+hides nothing, nor does a time that cannot be judged: what comes after it is held
+against what was known before it.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from harness.release.diff import Diff, Finding, diff
 from harness.release.noise import Change
 from harness.release.rows import RtolOf, rows_of
 from harness.release.snapshot import KeptCase, Snapshot, load_snapshot, psnr_db
+from harness.release.times import doubt
 from harness.report.record import LAYERS, OUTPUTS
 from harness.report.run_folder import REPORT
 from harness.report.text import few, in_floors
@@ -33,8 +35,10 @@ class Step:
         error: The worst error of its outputs, in noise floors; of pictures the rms in
             levels; None where nothing was compared.
         words: The error with its unit; of pictures their PSNR.
-        latency: Median of the first benchmark; None without one.
+        latency: Median of its benchmark, with the suite's threads where there are
+            several; None without one.
         metric: The benchmark's name.
+        doubt: Why that time is held against no other; empty if it is.
         size_bytes: Of what is deployed.
         machine: Whose times are held against each other.
         moved: What moved since the run in which something last did.
@@ -47,6 +51,7 @@ class Step:
     words: str
     latency: float | None
     metric: str
+    doubt: str
     size_bytes: int
     machine: str = ""
     moved: tuple[Finding, ...] = ()
@@ -97,9 +102,10 @@ def steps(case: str, runs: Iterable[Snapshot], rtol_of: RtolOf) -> Iterator[Step
             moved = [] if errors is None else _moved(diff(errors, run, rtol_of))
             errors = _known(run, errors) if moved else _known(errors or run, run)
             found += moved
-        anchor = times.get(run.machine, run)
-        moved = _moved(diff(anchor, run, rtol_of), of_machine=True)
-        newest, other = (run, anchor) if moved else (anchor, run)
+        sound = _without_doubtful_times(run)
+        anchor = times.get(run.machine, sound)
+        moved = _moved(diff(anchor, sound, rtol_of), of_machine=True)
+        newest, other = (sound, anchor) if moved else (anchor, sound)
         times[run.machine] = _known(newest, other)
         found += moved
         step = _step(case, run)
@@ -119,6 +125,11 @@ def _moved(found: Diff, *, of_machine: bool = False) -> list[Finding]:
         if finding.of_machine is of_machine
         and not (of_machine and finding.change is Change.INCOMPARABLE)
     ]
+
+
+def _without_doubtful_times(run: Snapshot) -> Snapshot:
+    sound = tuple(entry for entry in run.benchmarks if not doubt(entry))
+    return replace(run, benchmarks=sound)
 
 
 def _came_or_went(found: Diff) -> list[Finding]:
@@ -166,13 +177,18 @@ def _since(found: Diff, before: Snapshot, after: Snapshot) -> Iterator[str]:
 def _step(case: str, run: Snapshot) -> Step:
     kept = run.cases[case]
     error, words = _error(kept)
-    times = [entry for entry in run.benchmarks if entry.case == case]
+    times = sorted(
+        (entry for entry in run.benchmarks if entry.case == case),
+        # A number of threads that is not the suite's stands in the name.
+        key=lambda entry: len(entry.metric),
+    )
     return Step(
         run=run.id,
         error=error,
         words=words,
         latency=statistics.median(times[0].runs) if times else None,
         metric=times[0].metric if times else "",
+        doubt=doubt(times[0]) if times else "",
         size_bytes=kept.size_bytes,
         machine=run.machine,
     )

@@ -16,7 +16,7 @@ def history_lines(case: str, steps: Sequence[Step]) -> Iterator[Line]:
     yield Line(text=f"  error    {curve([step.error or 0.0 for step in steps])}")
     timed = [step for step in steps if step.latency is not None]
     if timed:
-        yield Line(text=f"  latency  {curve(_latencies(steps, timed[-1].machine))}")
+        yield Line(text=f"  latency  {curve(_latencies(steps, timed[-1]))}")
     for step in steps:
         latency = "" if step.latency is None else f"{step.metric} {step.latency:.4g}"
         size = in_bytes(step.size_bytes)
@@ -29,26 +29,33 @@ def history_lines(case: str, steps: Sequence[Step]) -> Iterator[Line]:
         if step.moved:
             since = ", ".join(step.since) or "nothing that a report tells"
             yield from wrapped(f"changed there: {since}", indent=INDENT)
+        if step.doubt:
+            text = f"no verdict on its time: {step.doubt}"
+            yield from wrapped(text, indent=INDENT, tone="quiet")
     if not any(step.moved for step in steps):
         yield Line(text="  nothing moved beyond noise", tone="good")
-    elsewhere = [step for step in timed if step.machine != timed[-1].machine]
+    elsewhere = [step for step in timed if not _alike(step, timed[-1])]
     text = ""
     if not timed:
         text = "no time: no kept run has repeated measurements of this case"
     elif elsewhere:
         text = (
-            f"{count(len(elsewhere), 'time')} of another machine left out of the plot"
+            f"{count(len(elsewhere), 'time')} of another machine or number of threads "
+            "left out of the plot"
         )
     if text:
         yield Line(text=f"  {text}", tone="quiet")
 
 
-def _latencies(steps: Sequence[Step], machine: str) -> list[float]:
-    """Return what one machine took; times of two machines make no curve."""
+def _latencies(steps: Sequence[Step], newest: Step) -> list[float]:
+    """Return what makes one curve; times of two machines make none."""
     return [
-        step.latency if step.latency and step.machine == machine else 0.0
-        for step in steps
+        step.latency if step.latency and _alike(step, newest) else 0.0 for step in steps
     ]
+
+
+def _alike(step: Step, other: Step) -> bool:
+    return (step.machine, step.metric) == (other.machine, other.metric)
 
 
 def _tone(step: Step) -> str:

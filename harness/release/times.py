@@ -12,6 +12,20 @@ from harness.report.at_work import QUIET, is_disturbed
 from harness.report.text import count
 
 
+def doubt(entry: Benchmark) -> str:
+    """Return why a time says nothing of its build; empty if it does."""
+    if is_disturbed(entry.withheld):
+        return (
+            f"other work had over {QUIET:.0%} of the processor time asked for; time it "
+            "again on a quiet machine"
+        )
+    for what, every in (("measurement", entry.runs), ("round", entry.over_pytorch)):
+        if every and len(every) < noise.LEAST_RUNS:
+            needed = f"it takes {noise.LEAST_RUNS} to know their spread"
+            return f"{count(len(every), what)}, and {needed}"
+    return ""
+
+
 def compare_times(
     before: Benchmark, after: Benchmark, *, same_torch: bool
 ) -> tuple[Change, str]:
@@ -31,16 +45,13 @@ def compare_times(
         What became of it, and that in words with numbers.
 
     """
-    disturbed = [
-        which
-        for which, entry in (("the run before", before), ("this run", after))
-        if is_disturbed(entry.withheld)
-    ]
-    if disturbed:
-        return Change.INCOMPARABLE, (
-            f"in {' and '.join(disturbed)} other work had over {QUIET:.0%} of the "
-            "processor time asked for; time it again on a quiet machine"
-        )
+    told: dict[str, list[str]] = {}
+    for which, entry in (("the run before", before), ("this run", after)):
+        if why := doubt(entry):
+            told.setdefault(why, []).append(which)
+    if told:
+        doubts = (f"in {' and '.join(which)}: {why}" for why, which in told.items())
+        return Change.INCOMPARABLE, "; ".join(doubts)
     pairs = [("runs", before.runs, after.runs)]
     beside = same_torch and before.over_pytorch and after.over_pytorch
     if beside:
@@ -48,11 +59,6 @@ def compare_times(
     change = noise.agreed(noise.of_times(one, two) for _, one, two in pairs)
     if change is Change.SAME:
         return change, ""
-    if change is Change.INCOMPARABLE:
-        _, one, two = pairs[-1]
-        what = "round" if beside else "measurement"
-        fewest = count(min(len(one), len(two)), what)
-        return change, f"{fewest}, and it takes {noise.LEAST_RUNS} to know their spread"
     words = "; ".join(_times(one, two, what) for what, one, two in pairs)
     return change, f"{words} of PyTorch's beside it" if beside else words
 

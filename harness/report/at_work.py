@@ -23,7 +23,7 @@ class AtWork:
         threads: As asked for.
         cores: Processor time over time.
         withheld: Share of the processor time that was asked for and went to others;
-            None where the system does not say.
+            None where that is not known.
 
     """
 

@@ -84,7 +84,7 @@ def test_a_time_taken_beside_other_work_has_no_verdict(branch):
     page = branch.parity("gate")
 
     assert page.code == 0, page.text
-    assert page.has(f"in this run other work had over {QUIET:.0%}"), page.text
+    assert page.has(f"in this run: other work had over {QUIET:.0%}"), page.text
     assert not page.has(SLOWER)
     refused = branch.parity("baseline", "accept", "--who", "A. Reviewer")
     assert refused.code != 0

@@ -8,6 +8,7 @@ import pytest
 from harness.benching.processor import Clocks
 from harness.benching.stage import timed_runs
 from harness.benching.timing import Plan
+from harness.environment import core_count
 from harness.report.at_work import is_disturbed
 from tests.busy import busy_neighbours
 
@@ -25,12 +26,18 @@ def work():
 )
 def test_a_neighbour_on_every_core_withholds_processor_time():
     with busy_neighbours():
-        runs = timed_runs(work, PLAN)
+        runs = timed_runs(work, PLAN, threads=1)
 
     assert runs.withheld is not None
     assert is_disturbed(runs.withheld)
     assert runs.withheld < 1.0
     assert runs.cores < 0.95
+
+
+def test_threads_that_wait_for_one_another_are_no_other_work():
+    runs = timed_runs(work, PLAN, threads=core_count() + 1)
+
+    assert runs.withheld is None
 
 
 def test_a_system_that_does_not_say_is_not_guessed_at():

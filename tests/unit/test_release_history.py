@@ -38,9 +38,10 @@ def keep(tmp_path):
     return keep
 
 
-def timed(median_ms):
-    runs = [median_ms * factor for factor in (1, 1.01, 1, 1.02, 1)]
-    return [{"case": CASE, "metric": "latency_ms", "runs": runs}]
+def timed(median_ms, metric="latency_ms", count=5, withheld=0.0):
+    runs = [median_ms * factor for factor in (1, 1.01, 1, 1.02, 1)][:count]
+    about = {"case": CASE, "metric": metric, "withheld": withheld}
+    return [{**about, "runs": runs}]
 
 
 def history(folder, case=CASE, newest=30):
@@ -124,6 +125,33 @@ def test_a_run_without_times_hides_no_slower_one(keep, tmp_path):
     assert "latency_ms worse: 10 → 20 (+100%" in page(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("first", "why"),
+    [
+        pytest.param(timed(10, withheld=0.4), "other work had over", id="disturbed"),
+        pytest.param(timed(10, count=3), "3 measurements, and it takes", id="few"),
+    ],
+)
+def test_a_time_without_a_verdict_hides_no_slower_one(keep, tmp_path, first, why):
+    keep(2, benchmarks=first)
+    keep(2, benchmarks=timed(10))
+    keep(2, benchmarks=timed(20))
+
+    assert [bool(step.moved) for step in history(tmp_path)] == [False, False, True]
+    assert f"no verdict on its time: {why}" in page(tmp_path)
+
+
+def test_the_curve_is_of_one_number_of_threads_the_suites_if_it_was_timed(
+    keep, tmp_path
+):
+    alone = timed(30, "latency_at_1_threads_ms")
+    keep(2, benchmarks=alone)
+    keep(2, benchmarks=[*alone, *timed(10)])
+
+    assert [step.latency for step in history(tmp_path)] == [30, 10]
+    assert "1 time of another machine or number of threads" in page(tmp_path)
+
+
 def test_times_are_held_against_those_of_their_own_machine(keep, tmp_path):
     keep(2, benchmarks=timed(10))
     keep(2, benchmarks=timed(30), machine="bbbb1111")
@@ -136,7 +164,7 @@ def test_times_are_held_against_those_of_their_own_machine(keep, tmp_path):
     ]
     said = page(tmp_path)
     assert "latency_ms worse: 30 → 60 (+100%" in said
-    assert "2 times of another machine left out of the plot" in said
+    assert "2 times of another machine or number of threads left out" in said
 
 
 def test_nothing_that_moves_is_said_to_be_so(keep, tmp_path):
