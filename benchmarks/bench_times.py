@@ -19,7 +19,8 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
@@ -84,9 +85,14 @@ def timed(cases: Sequence[str], store: str) -> Session:
     }
 
 
-def busy() -> subprocess.Popen[bytes]:
-    """Start a process that takes a core."""
-    return subprocess.Popen([sys.executable, "-c", "while True: pass"])
+@contextmanager
+def neighbour() -> Iterator[None]:
+    """Have a process take a core."""
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as busy:
+        try:
+            yield
+        finally:
+            busy.kill()
 
 
 def slowed(entry: Benchmark, factor: float) -> Benchmark:
@@ -116,11 +122,9 @@ def main() -> None:
     given = parser.parse_args()
     sessions = []
     for number in range(given.sessions):
-        neighbour = busy() if given.neighbours and number % 2 else None
-        sessions.append(timed(given.cases, given.store))
-        if neighbour is not None:
-            neighbour.kill()
-            neighbour.wait()
+        disturbed = given.neighbours and number % 2
+        with neighbour() if disturbed else nullcontext():
+            sessions.append(timed(given.cases, given.store))
         print(f"session {number + 1} of {given.sessions}", file=sys.stderr)
 
     for name in sessions[0]:

@@ -50,6 +50,8 @@ class Environment:
         core_count: Cores this process may use.
         memory_bytes: Physical memory; 0 where it cannot be read.
         gpus: Names of the NVIDIA GPUs the driver shows.
+        host: Digest of what tells this machine from another of its kind: its machine id
+            and host name, of which neither can be read back; empty if not known.
         packages: Installed version of each of `PACKAGES` that is there.
         commit: Git commit of the working directory, or empty.
         dirty: Whether tracked files differ from `commit`.
@@ -63,6 +65,7 @@ class Environment:
     core_count: int
     memory_bytes: int
     gpus: tuple[str, ...]
+    host: str
     packages: Mapping[str, str]
     commit: str
     dirty: bool
@@ -83,6 +86,7 @@ class Environment:
             str(self.core_count),
             str(memory_gib),
             *self.gpus,
+            self.host,
             ".".join(self.python.split(".")[:2]),
         )
         return hashlib.sha256("\n".join(machine).encode()).hexdigest()[:8]
@@ -104,6 +108,7 @@ def environment() -> Environment:
         core_count=core_count(),
         memory_bytes=_memory_bytes(),
         gpus=_gpus(),
+        host=_host(),
         packages=installed(PACKAGES),
         commit=commit,
         dirty=dirty,
@@ -124,6 +129,13 @@ def core_count() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def _host() -> str:
+    named = platform.node()
+    with contextlib.suppress(OSError):  # only Linux has it; a container may not
+        named += Path("/etc/machine-id").read_text(encoding="ascii").strip()
+    return hashlib.sha256(named.encode()).hexdigest()[:8] if named else ""
 
 
 def _cpu() -> str:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import torch
+from torch._dynamo.utils import counters
 
 from harness.backends import Ran
 from harness.benching.timing import COMPILE, Turn
@@ -72,6 +73,12 @@ class TorchLoaded:
                 f"({type(error).__name__}: {first_line(error)})."
             )
             raise StageError(msg, outcome=Outcome.RUN) from error
+        if self._turn.how == COMPILE and not counters["frames"]["ok"]:
+            msg = (
+                f"{self._turn.id}: torch.compile compiled nothing, and its time would "
+                "be eager's; is TORCH_COMPILE_DISABLE or TORCHDYNAMO_DISABLE set?"
+            )
+            raise StageError(msg, outcome=Outcome.FELL_BACK)
         return dict(zip(self._outputs, arrays, strict=True))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
@@ -169,9 +170,20 @@ def write_tables(
         "suite": suite.name,
         "environment": environment().to_json(),
         "plan": asdict(plan),
-        "timings": [timing.to_json() for timing in timings],
+        "timings": [
+            *(one for one in _timings(folder / DETAIL) if one["subject"] not in new),
+            *(timing.to_json() for timing in timings),
+        ],
     }
     _write(folder / DETAIL, detail)
+
+
+def _timings(detail: Path) -> list[dict[str, Any]]:
+    """Return the timings that an earlier call wrote."""
+    if not detail.is_file():
+        return []
+    data: dict[str, Any] = json.loads(detail.read_text(encoding="utf-8"))
+    return list(data["timings"])
 
 
 def _rows(table: Path) -> list[dict[str, str]]:

@@ -12,6 +12,7 @@ import click
 
 from harness.commands.words import CANNOT_TELL, RUNS, STORE, SUITE, print_lines
 from harness.errors import ParityError
+from harness.report.text import wrapped
 
 if TYPE_CHECKING:
     from harness.benching.bench import Bench
@@ -62,9 +63,8 @@ def bench(  # one option each
     where: bool,
     name: str,
 ) -> int:
-    """Time CASES in rounds that go through them; every component when left out.
+    """Time CASES in rounds: components and pipelines, all of them when left out.
 
-    A pipeline is timed when it is named.
     With --against, exit code 1 says that a case is slower beyond the spread.
     """
     from harness.benching.bench import Bench
@@ -76,7 +76,7 @@ def bench(  # one option each
     from harness.suite import load_suite
 
     loaded = load_suite(suite)
-    chosen = timed_cases(loaded, cases) if cases else loaded.cases
+    chosen = timed_cases(loaded, cases)
     plan = Plan(rounds=rounds, threads=threads)
     pairs = _pairs(loaded, chosen, against) if against else []
     with (
@@ -85,9 +85,10 @@ def bench(  # one option each
     ):
         print_lines(machine_lines(near(loaded.path)))
         if where:
-            found = _where(running, _components(loaded, cases), plan)
-            _keep_where(loaded, runs, name, found)
-            return 0
+            found, failed = _where(running, _components(loaded, cases), plan)
+            if found:
+                _keep_where(loaded, runs, name, found)
+            return CANNOT_TELL if failed else 0
         print_lines(plan_lines(plan))
         if against:
             return _against(running.times, pairs, plan)
@@ -166,15 +167,21 @@ def _against(
     return code
 
 
-def _where(running: Bench, chosen: list[Case], plan: Plan) -> list[dict[str, Any]]:
-    """Print where each case's time goes, and return it."""
+def _where(
+    running: Bench, chosen: list[Case], plan: Plan
+) -> tuple[list[dict[str, Any]], bool]:
+    """Print where each case's time goes; return it, and whether one would not say."""
     from harness.benching.where import found_where, where_lines
 
     found = []
     for case in chosen:
-        found.append(found_where(case.id, *running.where(case, plan)))
-        print_lines(where_lines(found[-1]))
-    return found
+        try:
+            found.append(found_where(case.id, *running.where(case, plan)))
+        except ParityError as error:
+            print_lines(wrapped(f"? {case.id}: {error}", indent="", tone="bad"))
+        else:
+            print_lines(where_lines(found[-1]))
+    return found, len(found) < len(chosen)
 
 
 def _pairs(

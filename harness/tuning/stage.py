@@ -266,7 +266,7 @@ class _Bench:
         if moved:
             # Watching takes the optimiser away, which is the other end of its levels.
             usual = session.run(drawn.feeds)
-            tally.noise("watched", _moved(drawn, usual, made))
+            _again(tally, drawn, usual, made, "watched")
 
     def _noise(self) -> None:
         """Make outputs again, and with other thread counts; these bound as well.
@@ -290,13 +290,13 @@ class _Bench:
         tally = self.tallies[candidate.case]
         with self._open(candidate, drawn.sample, candidate.device) as session:
             usual = session.run(drawn.feeds)
-            tally.noise("repeat", _moved(drawn, usual, session.run(drawn.feeds)))
+            again = session.run(drawn.feeds)
+        _again(tally, drawn, usual, again, "repeat")
         for threads in THREADS:
             device = replace(candidate.device, threads=threads)
             with self._open(candidate, drawn.sample, device) as session:
                 other = session.run(drawn.feeds)
-            tally.also(output_rows(drawn.sample.id, other, drawn.trace))
-            tally.noise(f"threads {threads}", _moved(drawn, usual, other))
+            _again(tally, drawn, usual, other, f"threads {threads}")
 
     def _file(self, candidate: Candidate, sample: Sample) -> Deployed:
         return candidate.files[baked(sample.shapes, self.plan.export)]
@@ -321,6 +321,12 @@ class _Bench:
 
     def _say(self, detail: str) -> None:
         report_progress("tuning", self.plan.component.name, detail)
+
+
+def _again(tally: Tally, drawn: _Drawn, usual: Arrays, made: Arrays, kind: str) -> None:
+    """Take outputs made under other circumstances: they bound, and tell the noise."""
+    tally.also(output_rows(drawn.sample.id, made, drawn.trace))
+    tally.noise(kind, _moved(drawn, usual, made))
 
 
 def _moved(drawn: _Drawn, usual: Arrays, made: Arrays) -> list[Row]:

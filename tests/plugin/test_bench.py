@@ -48,6 +48,17 @@ def test_the_command_times_every_file_beside_pytorch(project):
     assert ended.has("no run of this suite on this machine to add to: there is no run")
 
 
+def test_what_torch_compile_did_not_compile_has_no_row(project, monkeypatch):
+    monkeypatch.setenv("TORCH_COMPILE_DISABLE", "1")
+
+    ended = project.parity("bench", CASES[0], "--rounds", "1")
+
+    assert ended.has("torch.compile compiled nothing"), ended.text
+    rows = tables(project)
+    assert rows["vae_decoder/pytorch/compile"]["median_ms"] == ""
+    assert rows["vae_decoder/pytorch/eager"]["median_ms"]
+
+
 def test_times_go_into_the_run_of_the_same_suite_where_the_gate_reads_them(project):
     project.pytest()
     before = project.report
@@ -232,6 +243,22 @@ def test_where_time_goes_is_added_to_the_run_and_drawn_on_its_page(project):
     assert "vae_decoder: where the time goes" in page
     schema = json.loads(SCHEMA.read_text(encoding="utf-8"))
     jsonschema.validate(project.report, schema)
+
+
+def test_a_case_that_cannot_say_where_time_goes_takes_no_other_along(project):
+    project.change(
+        "parity.toml",
+        "[backend.onnxruntime]\n",
+        '[backend.onnxruntime]\ndevice = "cuda"\n',
+    )
+    project.parity("run")
+
+    ended = project.parity("bench", CASES[0], CASES[1], "--where")
+
+    assert ended.code == 2, ended.text
+    assert ended.has(f"? {CASES[0]}: ")
+    (found,) = project.report["where"]
+    assert found["case"] == CASES[1]
 
 
 def test_a_pipeline_is_timed_when_it_is_named(drawing):

@@ -1,11 +1,12 @@
 """What is timed, with how many threads, and how rounds become figures."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from harness.benching.record import TABLE, benchmarks, merged, write_tables
+from harness.benching.record import DETAIL, TABLE, benchmarks, merged, write_tables
 from harness.benching.session import Played
 from harness.benching.subjects import device_of, subjects_of, timed_cases
 from harness.benching.timing import Plan, Round, Timing
@@ -158,6 +159,16 @@ def test_a_component_timed_later_leaves_the_lines_of_the_others(tmp_path):
     assert [line.partition(",")[0] for line in lines] == [
         *("subject", "vae/mnn/fp32", "unet/mnn/fp32")
     ]
+    detail = json.loads((tmp_path / DETAIL).read_text(encoding="utf-8"))
+    assert [one["subject"] for one in detail["timings"]] == [
+        *("vae/mnn/fp32", "unet/mnn/fp32")
+    ]
+
+
+def test_all_is_every_component_and_every_pipeline():
+    subjects = {case.subject for case in timed_cases(DIGITS, ())}
+
+    assert {"unet", "vae_decoder", "text2img", "canny"} <= subjects
 
 
 def test_chains_of_several_runtimes_are_timed_only_where_a_name_says_so():

@@ -23,6 +23,7 @@ DESK = Environment(
     core_count=2,
     memory_bytes=25_200_000_000,
     gpus=(),
+    host="0a1b2c3d",
     packages={"torch": "2.13.0"},
     commit="0" * 40,
     dirty=False,
@@ -73,6 +74,7 @@ def test_id_stays_while_the_machine_stays(change):
         pytest.param({"memory_bytes": 50_400_000_000}, id="memory"),
         pytest.param({"gpus": ("Acme GPU",)}, id="gpu"),
         pytest.param({"arch": "aarch64"}, id="arch"),
+        pytest.param({"host": "11111111"}, id="another-of-its-kind"),
         pytest.param({"python": "3.12.0"}, id="python-minor"),
         pytest.param({"system": "Darwin 24.0"}, id="system"),
     ],
@@ -83,7 +85,7 @@ def test_id_moves_with_the_machine(change):
 
 def test_id_is_the_same_in_every_process():
     # A digest that rested on hash() would differ with each interpreter's seed.
-    assert DESK.id == "452eedae"
+    assert DESK.id == "895d91c0"
 
 
 def test_a_changed_tracked_file_makes_the_commit_dirty(tmp_path):

@@ -178,6 +178,16 @@ def test_numbers_that_are_none_are_drawn_above_all_others():
     assert figure["data"][0]["y"] == [1.0, 500.0, 50.0]
 
 
+def test_a_bound_of_nothing_is_no_line_on_a_log_axis():
+    curve = Curve(case="c", x=[0, 1], y=[1.0, 2.0], passed=[False, False])
+
+    figure = depth_figure([curve], {"exact": 0.0, "c": 16.0}, x_title="order")
+
+    assert [note["text"] for note in figure["layout"]["annotations"]] == [
+        "c: 16 floors"
+    ]
+
+
 def test_equal_values_are_not_drawn_as_dips():
     curve = Curve(case="c", x=[0, 1, 2], y=[3.0, 0.0, 2.0], passed=[True] * 3)
 

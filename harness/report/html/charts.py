@@ -106,12 +106,13 @@ def depth_figure(
 
     Args:
         curves: One a case.
-        limits: Name of a bound to its floors.
+        limits: Name of a bound to its floors; one of 0 has no place on a log axis.
         x_title: What the places are.
 
     """
     from plotly import graph_objects as go
 
+    limits = {name: floors for name, floors in limits.items() if floors > 0}
     top = _top(curves, limits)
     figure = go.Figure()
     for curve in curves:
