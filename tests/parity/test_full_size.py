@@ -12,7 +12,7 @@ FIXTURES = Path(__file__).parents[2] / "fixtures"
 SD15 = load_suite(FIXTURES / "sd15")
 FAMILIES = [
     pytest.param(*check.values, id=f"{suite.name}/{check.id}")
-    for name in ("sdxl_base", "sd3_medium", "flux_width", "pixart_xl")
+    for name in ("sdxl_base", "sdxl_unet", "sd3_medium", "flux_width", "pixart_xl")
     for suite in (load_suite(FIXTURES / "full_size" / name),)
     for check in suite.checks()
 ]

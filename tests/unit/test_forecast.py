@@ -93,7 +93,7 @@ def test_a_hint_of_many_pixels_is_no_attention_over_them(sd15):
         ("flux_width", "transformer", 384 + 512, 3072),
         ("sd3_medium", "transformer", 16 * 24 + 333, 1536),
         ("pixart_xl", "transformer", 16 * 24, 1152),
-        ("sdxl_base", "unet", 32 * 48, 320),
+        ("sdxl_unet", "unet", 32 * 48, 320),
         ("sdxl_base", "text_encoder_2", 77, 1280),
     ],
 )
@@ -157,7 +157,7 @@ def test_a_t5_is_counted_in_its_folder_and_by_its_index(tmp_path):
 
 
 def test_a_network_that_attends_to_halved_pictures_fits_where_it_does():
-    unet = component(load_suite(DIGITS.parent / "full_size" / "sdxl_base"), "unet")
+    unet = component(load_suite(DIGITS.parent / "full_size" / "sdxl_unet"), "unet")
     picture = replace(SMALL, shapes=(("batch", 2), ("height", 128), ("width", 128)))
     extent = extent_of(unet, [picture], 2_567_463_684 * 4)
 
