@@ -1,9 +1,10 @@
-"""Digits' tuned tolerances: fresh inputs stay within, planted faults are caught."""
+"""Tuned tolerances: fresh inputs stay within, planted faults are caught."""
 
 from __future__ import annotations
 
 import shutil
 from dataclasses import asdict, replace
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -17,6 +18,7 @@ from harness.groups import sample_groups
 from harness.outcome import Outcome
 from harness.report.record import OUTPUTS, CaseRecord
 from harness.runner import Judge, Settings
+from harness.suite import load_suite
 from harness.trace import load_inputs, open_trace
 
 CASES = ("text_encoder/onnxruntime/fp32", "vae_decoder/onnxruntime/fp32")
@@ -33,16 +35,16 @@ EVERY_CASE = [
     )
     for backend in ("onnxruntime", "mnn")
 ]
+FULL_SIZE = [case for case in EVERY_CASE if not case.startswith("controlled_unet")]
 NORMALISATIONS = ("LayerNormalization", "InstanceNormalization", "GroupNormalization")
 
 
 @pytest.fixture(scope="session")
-def judged(digits, makers, tmp_path_factory):
+def judged(makers, tmp_path_factory):
     """Return the verdict on a case's outputs; of a tampered ONNX file, if asked."""
-    judge = Judge.of(digits, Settings())
 
-    def of(name, change=None, seed=0):
-        (case,) = digits.select([name])
+    def of(suite, name, change=None, seed=0):
+        (case,) = suite.select([name])
         samples = [
             replace(one, seed=seed, layers=False) for one in case.samples[:SAMPLES]
         ]
@@ -75,7 +77,7 @@ def judged(digits, makers, tmp_path_factory):
             asked=asdict(case.device),
             rows=tuple(rows),
         )
-        return judge.check(record, OUTPUTS)
+        return Judge.of(suite, Settings()).check(record, OUTPUTS)
 
     return of
 
@@ -116,9 +118,16 @@ def another_epsilon(model):
     return found
 
 
+@pytest.fixture(scope="session")
+def sd15():
+    return load_suite(Path(__file__).parents[2] / "fixtures" / "sd15")
+
+
 @pytest.mark.parametrize("case", EVERY_CASE)
-def test_a_healthy_file_is_within_on_inputs_that_no_tuning_has_seen(judged, case):
-    verdict = judged(case, seed=FRESH_SEED)
+def test_a_healthy_file_is_within_on_inputs_that_no_tuning_has_seen(
+    judged, digits, case
+):
+    verdict = judged(digits, case, seed=FRESH_SEED)
 
     assert verdict.outcome is Outcome.WITHIN, verdict.reason
 
@@ -127,5 +136,22 @@ def test_a_healthy_file_is_within_on_inputs_that_no_tuning_has_seen(judged, case
     "fault", [one_weight_larger, one_bias_missing, another_epsilon]
 )
 @pytest.mark.parametrize("case", CASES)
-def test_a_planted_fault_is_caught(judged, case, fault):
-    assert judged(case, fault).outcome is Outcome.EXCEEDS
+def test_a_planted_fault_is_caught(judged, digits, case, fault):
+    assert judged(digits, case, fault).outcome is Outcome.EXCEEDS
+
+
+@pytest.mark.full_size
+@pytest.mark.parametrize("case", FULL_SIZE)
+def test_full_size_is_within_on_inputs_that_no_tuning_has_seen(judged, sd15, case):
+    verdict = judged(sd15, case, seed=FRESH_SEED)
+
+    assert verdict.outcome is Outcome.WITHIN, verdict.reason
+
+
+@pytest.mark.full_size
+@pytest.mark.parametrize(
+    "fault", [one_weight_larger, one_bias_missing, another_epsilon]
+)
+@pytest.mark.parametrize("case", CASES)
+def test_a_fault_planted_at_full_size_is_caught(judged, sd15, case, fault):
+    assert judged(sd15, case, fault).outcome is Outcome.EXCEEDS
