@@ -171,6 +171,19 @@ def test_the_example_of_a_full_run_draws_every_chart_and_sorts_every_table(brows
         assert seen.complaints == []
 
 
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_example_fits_a_phone_with_every_section_open(browser, scheme):
+    with chromiums.opened(browser, EXAMPLE, width=390, scheme=scheme) as seen:
+        seen.page.evaluate(
+            "for (const d of document.querySelectorAll('details')) d.open = 1"
+        )
+
+        width = seen.page.evaluate("document.documentElement.scrollWidth")
+
+        assert width == 390
+        assert seen.complaints == []
+
+
 def test_hovering_names_module_operator_shape_and_source_line(browser, large):
     with chromiums.opened(browser, large) as seen:
         seen.page.locator("#component-0-depth").scroll_into_view_if_needed()
