@@ -12,8 +12,8 @@ FIXTURES = Path(__file__).parents[2] / "fixtures"
 SD15 = load_suite(FIXTURES / "sd15")
 FAMILIES = [
     pytest.param(*check.values, id=f"{suite.name}/{check.id}")
-    for name in ("sdxl_base", "sdxl_unet", "sd3_medium", "flux_width", "pixart_xl")
-    for suite in (load_suite(FIXTURES / "full_size" / name),)
+    for path in sorted((FIXTURES / "full_size").glob("*/parity.toml"))
+    for suite in (load_suite(path),)
     for check in suite.checks()
 ]
 

@@ -371,6 +371,9 @@ def test_an_export_that_cannot_be_right_names_the_way_out(
         ("flux_width/text_encoder_2", 903_387_136),
         ("flux_width/vae", 2_458_899),
         ("pixart_xl/transformer", 611_349_152),
+        ("dit_xl/transformer", 749_826_464),
+        ("sd15_inpaint/unet", 859_535_364),
+        ("sdxl_controlnet/controlnet", 1_251_014_160),
     ],
 )
 def test_the_full_size_suites_have_the_published_sizes(folder, count):
