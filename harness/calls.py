@@ -160,6 +160,26 @@ def largest_gap(one: Arrays, two: Arrays) -> float:
     return max(_gap(one[name], two[name]) for name in one)
 
 
+def nearby(value: npt.NDArray[Any]) -> Iterator[npt.NDArray[Any]]:
+    """Yield other values for an input that is drawn the same every time.
+
+    Nobody says what else it may hold, so numbers go halfway to nought: an index stays
+    in its table, a guidance a guidance, a size a size. A mask still reads its first
+    tokens, for the first half of the last axis stays. Then the value's own numbers, in
+    the other order.
+    """
+    other = np.array(value, ndmin=1)
+    part = other[..., other.shape[-1] // 2 :]
+    if value.dtype.kind == "b":
+        part[...] = ~part
+    elif part.any():
+        part[...] = np.trunc(part / 2) if value.dtype.kind in "iu" else part / 2
+    else:
+        part[...] = 1
+    yield other.reshape(value.shape)
+    yield np.flip(np.array(value, ndmin=1), axis=-1).reshape(value.shape)
+
+
 def _relative(expected: npt.NDArray[Any], actual: npt.NDArray[Any]) -> float:
     if expected.shape != actual.shape:
         return float("inf")

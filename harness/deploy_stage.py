@@ -60,7 +60,7 @@ def deploy(
                     native=native,
                 )
             except StageError as error:
-                raise _with_unread(error, onnx) from error
+                raise _with_unread(error, onnx, names) from error
         from harness.graph import sides_of
         from harness.transform import transform_onnx
 
@@ -76,9 +76,11 @@ def deploy(
     return time.perf_counter() - start
 
 
-def _with_unread(error: StageError, onnx: Entry) -> StageError:
+def _with_unread(error: StageError, onnx: Entry, names: Names | None) -> StageError:
     """Add what the exported graph has no use for: the converter drops it."""
-    unread = [str(name) for name in cast("list[str]", onnx.meta.get("unread", []))]
+    own = {fed.given: fed.name for fed in names.inputs} if names else {}
+    given = [str(name) for name in cast("list[str]", onnx.meta.get("unread", []))]
+    unread = [own.get(name, name) for name in given]
     if not any(repr(name) in str(error) for name in unread):
         return error
     words = (

@@ -27,6 +27,7 @@ from harness.groups import Group, smallest
 from harness.inputs import draw
 from harness.isolate import report_progress
 from harness.keys import asked_key, inputs_key, mnn_key, onnx_key, reference_key
+from harness.names import Names
 from harness.outcome import Outcome
 from harness.reference import check_mode, record_reference, run_of
 from harness.refusal import refuse_adapters
@@ -128,9 +129,7 @@ class Work:
 
         def build(folder: Path) -> Mapping[str, object]:
             self._exports[group] = self._export(group, folder)
-            # A taken MNN file has no graph of its own here.
-            model = folder / MODEL
-            return {"unread": unread_inputs(model) if model.is_file() else []}
+            return {"unread": _unread(folder)}
 
         key = onnx_key(self.component, self.settings, dict(group.shapes))
         return self._timed("onnx", key, build)
@@ -242,3 +241,13 @@ class Work:
 
     def _say(self, stage: str, detail: str) -> None:
         report_progress(stage, self.component.name, detail)
+
+
+def _unread(folder: Path) -> list[str]:
+    """Return the component's inputs that no output of an export depends on."""
+    model = folder / MODEL
+    if not model.is_file():  # a taken MNN file has no graph of its own here
+        return []
+    names = Names.load(folder)
+    ours = {fed.name: fed.given for fed in names.inputs} if names else {}
+    return [ours.get(name, name) for name in unread_inputs(model)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from harness.contract import DEAD, FAINT
@@ -17,7 +17,7 @@ _STEADY = ("cpu",)
 def contract_breach(record: CaseRecord) -> tuple[Outcome, str] | None:
     """Return the first promise that a case's deployed file breaks, if one does."""
     for file in record.contract:
-        if dead := _dead(file):
+        if dead := _dead(file, _unread(record)):
             return Outcome.DEAD_INPUT, _said_dead(record, dead)
         for two in file["exchanged"]:
             one, other = two["names"]
@@ -38,20 +38,30 @@ def contract_breach(record: CaseRecord) -> tuple[Outcome, str] | None:
 
 
 def contract_notes(records: Iterable[CaseRecord]) -> Iterator[str]:
-    """Yield, once a component, what its reference ignores and what nobody tried."""
-    told: set[str] = set()
+    """Yield, once a component, which inputs its files are not held to, and why."""
+    components: dict[str, list[Mapping[str, Any]]] = {}
     for record in records:
-        if record.component in told or not record.contract:
-            continue
-        told.add(record.component)
-        inputs = record.contract[0]["inputs"]
-        if ignored := [i["name"] for i in inputs if i["reference"] == 0.0]:
+        entries = [entry for file in record.contract for entry in file["inputs"]]
+        components.setdefault(record.component, []).extend(entries)
+    for component, entries in components.items():
+        if ignored := _named(e for e in entries if e["reference"] == 0.0):
             yield (
-                f"{record.component}: the reference's own outputs do not depend on "
+                f"{component}: the reference's own outputs do not depend on "
                 f"{few(ignored)}; no file is held to it"
             )
-        if untried := [i["name"] for i in inputs if i["reference"] is None]:
-            yield f"{record.component}: not changed alone: {few(untried)}"
+        if faint := _named(e for e in entries if 0.0 < (e["reference"] or 0.0) < FAINT):
+            yield (
+                f"{component}: {few(faint)} changed alone moves the reference's "
+                f"outputs by less than {FAINT:.0e} of their size; a file that reads it "
+                "is not held to it"
+            )
+        if untried := _named(
+            e for e in entries if None in {e["reference"], e["deployed"]}
+        ):
+            yield (
+                f"{component}: not changed alone: {few(untried)}; a constant in its "
+                "place would be seen only where the exported graph does not read it"
+            )
 
 
 def contract_lines(record: CaseRecord) -> Iterator[str]:
@@ -66,30 +76,56 @@ def contract_lines(record: CaseRecord) -> Iterator[str]:
             )
 
 
+def _named(entries: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return the names of inputs, each once."""
+    return list(dict.fromkeys(entry["name"] for entry in entries))
+
+
+def _unread(record: CaseRecord) -> frozenset[str]:
+    """Return the inputs that no output of the exported graph depends on."""
+    exported = (record.artifacts or {}).get("onnx", {}).get("meta", {})
+    return frozenset(exported.get("unread", ()))
+
+
 def _moves(effect: float | None) -> str:
     return "an unknown part" if effect is None else f"{effect:.2g}"
 
 
-def _dead(file: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the inputs that have no effect in a file and have one in the reference."""
+def _dead(file: Mapping[str, Any], unread: Collection[str]) -> list[Mapping[str, Any]]:
+    """Return the inputs that have no effect in a file and have one in the reference.
+
+    One that the exported graph does not read has none, whether it was tried or not;
+    the reference has one unless it was seen to have none.
+    """
     return [
         entry
         for entry in file["inputs"]
-        if entry["reference"] is not None
-        and entry["deployed"] is not None
-        and entry["reference"] >= FAINT
-        and entry["deployed"] <= DEAD * entry["reference"]
+        if (entry["name"] in unread and entry["reference"] != 0.0)
+        or (
+            entry["reference"] is not None
+            and entry["deployed"] is not None
+            and entry["reference"] >= FAINT
+            and entry["deployed"] <= DEAD * entry["reference"]
+        )
     ]
 
 
 def _said_dead(record: CaseRecord, dead: list[Mapping[str, Any]]) -> str:
+    dead = [entry for entry in dead if entry["reference"] is not None] or dead
     names = [entry["name"] for entry in dead]
     listed = ", ".join(repr(name) for name in names)
-    moved = f"the reference's outputs move by {dead[0]['reference']:.1e} of their size"
-    exported = (record.artifacts or {}).get("onnx", {}).get("meta", {})
-    unread = exported.get("unread", ())
+    effect = dead[0]["reference"]
+    if effect is None:
+        return (
+            f"no output of the exported graph depends on input {listed}, and whether "
+            "the reference's do was not tried: either it was folded into a constant at "
+            "export, and must be kept a tensor in forward (no int(), .item() or Python "
+            "branch on it), or PyTorch ignores it too, and it should leave the "
+            "recipe's inputs"
+        )
+    moved = f"the reference's outputs move by {effect:.1e} of their size"
     own = record.backend == "onnxruntime" and record.variant == "fp32"
-    if own or set(names) <= set(unread):
+    if own or set(names) <= _unread(record):
         return (
             f"input {listed} has no effect in the deployed file, where {moved}: it was "
             "folded into a constant at export; keep it a tensor in forward (no int(), "

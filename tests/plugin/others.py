@@ -110,6 +110,18 @@ def without_output(source, path, name):
     return path
 
 
+def folded(source, path, name, renamed, value):
+    """Rename an input, and read a constant in its place."""
+    model = onnx.load(source)
+    (given,) = (one for one in model.graph.input if one.name == name)
+    given.name = renamed
+    model.graph.initializer.append(
+        onnx.numpy_helper.from_array(np.array([value], dtype=np.float32), name)
+    )
+    onnx.save(model, path)
+    return path
+
+
 def beside(source, path):
     """Save a model with its weights in a file beside it."""
     model = onnx.load(source)

@@ -10,7 +10,15 @@ import torch
 from onnx import TensorProto, helper, numpy_helper
 
 from harness.asking import ask, effects_at
-from harness.calls import APART, Asked, effects, effects_of, exchanged, repeated
+from harness.calls import (
+    APART,
+    Asked,
+    effects,
+    effects_of,
+    exchanged,
+    nearby,
+    repeated,
+)
 from harness.contract import FAINT, breach
 from harness.errors import StageError
 from harness.graph import sides_of, unread_inputs
@@ -149,6 +157,26 @@ def test_a_module_that_remembers_is_no_reference(tmp_path):
     assert caught.value.outcome is Outcome.REFERENCE
 
 
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        pytest.param([[True, True, True, False]], [[True, True, False, True]], id="b"),
+        pytest.param([[1, 1, 1, 1]], [[1, 1, 0, 0]], id="mask"),
+        pytest.param([0, 0], [0, 1], id="types"),
+        pytest.param([-4, 9, 300, -3], [-4, 9, 150, -1], id="ids"),
+        pytest.param([[1024.0, 768.0]], [[1024.0, 384.0]], id="sizes"),
+        pytest.param(3.5, 1.75, id="one-number"),
+    ],
+)
+def test_what_is_near_a_value_stays_between_it_and_nought(value, expected):
+    value = np.array(value)
+    other, reverse = nearby(value)
+
+    assert other.dtype == reverse.dtype == value.dtype
+    assert other.tolist() == expected
+    assert reverse.tolist() == (value[..., ::-1] if value.ndim else value).tolist()
+
+
 def test_a_late_input_is_not_tried():
     base = {"x": np.ones(3), "y": np.ones(3)}
     _, found = effects(
@@ -272,6 +300,37 @@ def test_an_input_that_pytorch_ignores_is_a_note_and_no_failure(tmp_path, asked)
     assert contract_breach(records[0]) is None
     assert len(list(contract_notes(records))) == 1
     assert "do not depend on t" in next(contract_notes(records))
+
+
+@pytest.mark.parametrize(
+    ("effect", "words"),
+    [(None, "whether the reference's do was not tried"), (FAINT / 2, "no effect")],
+)
+def test_an_input_that_the_graph_does_not_read_is_dead_though_it_was_not_judged(
+    tmp_path, asked, effect, words
+):
+    found = looked_at(graph(tmp_path / "m.onnx", FOLDED), asked)
+    found["inputs"][2] |= {"reference": effect, "deployed": None}
+    lost = {"onnx": {"meta": {"unread": ["t"]}}}
+
+    assert contract_breach(record(found)) is None
+    outcome, text = said(record(found, artifacts=lost))
+    assert outcome is Outcome.DEAD_INPUT
+    assert "'t'" in text
+    assert words in text
+
+
+def test_what_no_file_is_held_to_is_told_of_every_record(tmp_path, asked):
+    found = looked_at(graph(tmp_path / "m.onnx", FOLDED), asked)
+    x, y, t = found["inputs"]
+    x["reference"], y["reference"], t["reference"] = 0.0, FAINT / 2, None
+    ignored, faint, untried = contract_notes([record({"inputs": []}), record(found)])
+
+    assert "do not depend on x" in ignored
+    assert "y changed alone moves the reference's outputs by less than 1e-04" in faint
+    assert "not changed alone: t" in untried
+    found["inputs"] = [t | {"reference": 0.1, "deployed": None}]
+    assert "not changed alone: t" in next(contract_notes([record(found)]))
 
 
 def test_an_input_that_hardly_matters_to_pytorch_is_not_judged(tmp_path, asked):

@@ -11,15 +11,18 @@ import torch
 from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
 from transformers import T5Config, T5EncoderModel, T5Tokenizer
 
+from harness.asking import effects_at
 from harness.components import describe, discover, recipe_module
 from harness.components.clip_text import PROMPTS
 from harness.components.flow_matching import sigmas
 from harness.components.transformer import class_of
-from harness.components.transformer_flux import grid_of
+from harness.components.transformer_flux import GUIDANCE, grid_of
+from harness.contract import FAINT
 from harness.errors import StageError, SuiteError
 from harness.export import export_onnx
 from harness.inputs import draw
 from harness.outcome import Outcome
+from harness.reference import run_of
 from harness.spec import ExportSettings, Sample, Source
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
@@ -179,6 +182,36 @@ def test_flux_says_where_each_token_stands_whatever_the_profile():
         assert len(np.unique(places, axis=0)) == 24
     assert grid_of(24) == (4, 6)
     assert grid_of(7) == (1, 7)
+
+
+def asked_of(name, wrap=lambda run: run):
+    """Return what each input of a small transformer moves when it is changed alone."""
+    part = describe("transformer", "transformer", source(name))
+    sizes = tuple(sorted((SHAPES | {"batch": 1, "text_tokens": 14}).items()))
+    module = recipe_module("transformer").build(part)
+    return part, effects_at(wrap(run_of(module, part, "cpu")), part, sizes)
+
+
+@pytest.mark.parametrize("name", ["sd3", "flux", "pixart"])
+def test_every_input_is_changed_alone_though_a_pipeline_always_gives_the_same(name):
+    part, found = asked_of(name)
+
+    assert list(found) == [spec.name for spec in part.inputs]
+    assert min(found.values()) > FAINT
+
+
+def test_an_input_that_the_network_takes_one_value_of_is_not_tried():
+    def only_as_drawn(run):
+        def strict(feeds):
+            if feeds["guidance"] != GUIDANCE:
+                raise ValueError
+            return run(feeds)
+
+        return strict
+
+    part, found = asked_of("flux", only_as_drawn)
+
+    assert {spec.name for spec in part.inputs} - set(found) == {"guidance"}
 
 
 def test_pixart_masks_padding_and_never_a_whole_prompt():
