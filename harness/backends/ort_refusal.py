@@ -46,15 +46,15 @@ _NEWER: Final = (
     (
         re.compile(r"Opset (\d+) is under development.* is till opset (\d+)"),
         (
-            "it is of opset {0}, and the newest that this runtime takes is {1}. Export it "
-            "with `opset` = {1} or less, or install a newer onnxruntime."
+            "it is of opset {0}, and the newest that this runtime takes is {1}. Export "
+            "it with `opset` = {1} or less, or install a newer onnxruntime."
         ),
     ),
     (
         re.compile(r"Unsupported model IR version: (\d+), max supported \D*(\d+)"),
         (
-            "it is of IR version {0}, and the newest that this runtime takes is {1}. Save "
-            "it with `ir_version` = {1} or less, or install a newer onnxruntime."
+            "it is of IR version {0}, and the newest that this runtime takes is {1}. "
+            "Save it with `ir_version` = {1} or less, or install a newer onnxruntime."
         ),
     ),
 )
