@@ -110,7 +110,8 @@ NETS = {
         outcome="load",
         facts=(
             "no kernel for Erf of float64",
-            "aten.special_erf.default, lacks_a_kernel_net.py:13",
+            "(aten.special_erf.default, ",
+            "lacks_a_kernel_net.py:13), one place",
             "compute that line in float32, or rewrite it",
         ),
     ),
