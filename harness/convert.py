@@ -20,6 +20,7 @@ from typing import Any
 
 from harness.contract import Found, Sides, breach
 from harness.errors import StageError
+from harness.origin import origin_of
 from harness.outcome import Outcome
 from harness.probes import Probe
 from harness.spec import Component, TensorSpec
@@ -200,6 +201,8 @@ def _found(
 def _unsupported(
     operators: str, component: str, probes: Sequence[Probe], log: str, source: Path
 ) -> None:
+    import onnx
+
     names = sorted(
         {
             name.strip().removeprefix("ONNX::")
@@ -207,7 +210,8 @@ def _unsupported(
             if name.strip()
         }
     )
-    places = _places(names, probes, source)
+    graph = onnx.load(source, load_external_data=False).graph
+    origin = origin_of([node for node in graph.node if node.op_type in names], probes)
     hints = [
         _WAY_OUT[name].format(component=component) for name in names if name in _WAY_OUT
     ]
@@ -215,33 +219,9 @@ def _unsupported(
         " ".join(dict.fromkeys(hints))
         or "Another exporter, opset or a rewrite may avoid it."
     )
-    _fail(
-        f"{component} cannot be converted to MNN: it has no operator "
-        f"{', '.join(names)}.{places} {way_out}",
-        log,
-    )
-
-
-def _places(names: Sequence[str], probes: Sequence[Probe], source: Path) -> str:
-    """Say which module the first of these ONNX operators comes from, and how many."""
-    import onnx
-
-    nodes = [
-        node
-        for node in onnx.load(source, load_external_data=False).graph.node
-        if node.op_type in names
-    ]
-    if not nodes:
-        return ""
-    scopes = {entry.key: entry.value for entry in nodes[0].metadata_props}
-    program_value = (
-        scopes.get("pkg.torch.onnx.fx_node", "").partition(" ")[0].strip("%")
-    )
-    origin = next((p for p in probes if p.name == program_value), None)
-    where = origin.module if origin else nodes[0].name
-    what = f" ({origin.op})" if origin else ""
-    count = f"{len(nodes)} places" if len(nodes) > 1 else "one place"
-    return f" It comes from {where}{what}, {count}."
+    lacked = f"it has no operator {', '.join(names)}."
+    words = " ".join(filter(None, (lacked, origin, way_out)))
+    _fail(f"{component} cannot be converted to MNN: {words}", log)
 
 
 def _tail(log: str) -> str:

@@ -55,11 +55,20 @@ def _stage_error(message: str, outcome: Outcome, log: str) -> StageError:
     return StageError(message, outcome=outcome, log=log)
 
 
+_LONGEST = 200
+"""Characters that are quoted of a second line, which may list a network's weights."""
+
+
 def first_line(error: BaseException) -> str:
     """Return an exception's first line without its full stop, or else its class.
+
+    One that ends in a colon says nothing without the line that follows it.
 
     >>> first_line(ValueError("it is not so.")), first_line(OSError())
     ('it is not so', 'OSError')
     """
-    lines = (line.strip() for line in str(error).splitlines())
-    return next(filter(None, lines), type(error).__name__).rstrip(".")
+    lines = list(filter(None, (line.strip() for line in str(error).splitlines())))
+    first, second = [*lines, "", ""][:2]
+    if first.endswith(":") and second:
+        return f"{first} {second[:_LONGEST]}".rstrip(".")
+    return (first or type(error).__name__).rstrip(".")

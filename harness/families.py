@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from harness.components.checkpoint import read_config, read_index
+from harness.errors import ParityError
 from harness.rejudge import rejudge
 from harness.report.family_table import Network, Ran
 from harness.report.judged import CaseVerdict
@@ -16,24 +17,34 @@ from harness.spec import GIVEN, Case, Source
 from harness.suite import Suite, load_suite
 
 
-def networks_of(reports: Iterable[Report]) -> dict[Network, list[Ran]]:
+def networks_of(
+    reports: Iterable[Report], on_left_out: Callable[[str], None]
+) -> dict[Network, list[Ran]]:
     """Return every case of the runs by network, judged by the tolerances of today.
 
     Of a case that several runs hold, the newest run speaks; a case that its suite no
     longer has is left out.
 
-    Raises:
-        ParityError: A suite of a run is gone, or wrong.
+    Args:
+        reports: The runs.
+        on_left_out: Told in a sentence of each run whose suite is gone, or wrong.
 
     """
     verdicts: dict[tuple[str, str], dict[str, CaseVerdict]] = {}
+    suites: dict[str, Suite] = {}
     for report in sorted(reports, key=lambda report: report.id):
         newer: dict[tuple[str, str], dict[str, CaseVerdict]] = {}
-        for verdict in rejudge(report, Settings()).verdicts:
+        try:
+            read = {path: load_suite(Path(path)) for path in report.suites}
+            again = rejudge(report, Settings())
+        except ParityError as error:
+            on_left_out(f"run {report.id} is left out: {error}")
+            continue
+        for verdict in again.verdicts:
             if verdict.what in WHATS:
                 newer.setdefault(verdict.key, {})[verdict.what] = verdict
         verdicts |= newer
-    suites = {path: load_suite(Path(path)) for path, _ in verdicts}
+        suites |= read
     found: dict[Network, list[Ran]] = {}
     for path, suite in suites.items():
         for network, ran in _of_suite(suite, verdicts, path):

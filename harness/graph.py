@@ -14,6 +14,7 @@ from harness.contract import Found, Sides
 _NEUTRAL = {"Div": 1, "Mul": 1, "Add": 0, "Sub": 0}
 _EITHER_SIDE = ("Mul", "Add")
 _SIZES = ("Shape", "Size")
+_MADE_FOR = "pkg.torch.onnx.name_scopes"
 
 
 def graph_values(
@@ -33,7 +34,7 @@ def graph_values(
     for node in graph.node:
         for name in node.input:
             users.setdefault(name, []).append(origin_of(node))
-    types = _types(model)
+    types = types_of(model)
     depends = {value.name for value in graph.input}
     scalars = _scalars(graph)
     repeats: dict[str, str] = {}
@@ -81,7 +82,7 @@ def read_into(path: Path) -> dict[str, list[str]]:
     return found
 
 
-def _types(model: onnx.ModelProto) -> dict[str, int]:
+def types_of(model: onnx.ModelProto) -> dict[str, int]:
     """Return the kind of number of each value whose kind can be inferred."""
     graph = onnx.shape_inference.infer_shapes(model).graph
     known = (*graph.input, *graph.value_info, *graph.output)
@@ -134,6 +135,15 @@ def program_value(node: onnx.NodeProto) -> str:
     for entry in node.metadata_props:
         if entry.key == "pkg.torch.onnx.fx_node":
             return entry.value.partition(" ")[0].strip("%")
+    return ""
+
+
+def made_in(node: onnx.NodeProto) -> str:
+    """Return the path of the module that the dynamo exporter made a node in."""
+    for entry in node.metadata_props:
+        if entry.key == _MADE_FOR:
+            scopes = entry.value.strip("[]").replace("'", "").split(", ")
+            return scopes[-2] if len(scopes) > 1 else ""
     return ""
 
 

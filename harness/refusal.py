@@ -44,9 +44,15 @@ def refusal(
     where = f" ({place})" if place else ""
     other = "torchscript" if settings.exporter == "dynamo" else "dynamo"
     reason = "" if operator else f": {first_line(chain[-1])[:_LONGEST]}"
+    # Without a line it is no operator that stops it, but what is asked of the sizes.
+    ways = [f'exporter = "{other}"']
+    if where or operator:
+        ways.append("rewrite that line")
+    elif settings.dynamic:
+        ways += ["leave axes out of dynamic_axes", "give other [[shapes]]"]
     return StageError(
         f"{component.name} cannot be exported by the {settings.exporter} exporter: it "
-        f'stops{what}{where}{reason}. Try exporter = "{other}", or rewrite that line.',
+        f"stops{what}{where}{reason}. Try {', or '.join(ways)}.",
         outcome=Outcome.EXPORT,
         log=text,
     )

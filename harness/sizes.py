@@ -12,7 +12,7 @@ from math import prod
 
 from harness.components import recipe_module
 from harness.errors import SuiteError
-from harness.matrix import Drawing, symbols_of
+from harness.matrix import Binding, Drawing, symbols_of
 from harness.spec import Case, Component, Sample
 
 FEWEST = 3
@@ -35,6 +35,23 @@ def with_more_sizes(cases: Sequence[Case], drawing: Drawing) -> list[Case]:
     return [
         replace(case, samples=(*case.samples, *_more(case, drawing))) for case in cases
     ]
+
+
+def check_fit(component: Component, bindings: Sequence[Binding]) -> None:
+    """Refuse sizes that the network does not take, as its recipe knows.
+
+    Raises:
+        SuiteError: Naming the size's line.
+
+    """
+    say = getattr(recipe_module(component.recipe), "unfit", None)
+    if say is None:
+        return
+    for binding in bindings:
+        symbol, why = say(component.source, binding.sizes)
+        if symbol:
+            text = f"{component.name!r}: {why}"
+            raise binding.table.error(text, symbol)
 
 
 def _more(case: Case, drawing: Drawing) -> Iterator[Sample]:

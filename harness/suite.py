@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from harness.components import RECIPES, deployed_as, describe, discover
-from harness.e2e.plan import FAMILIES, Chain, family_of
+from harness.e2e.plan import Chain, kinds_of
 from harness.e2e.tables import read_chains
 from harness.errors import ParityError, SuiteError
 from harness.export_table import EXPORT_KEYS, read_export
@@ -49,7 +49,7 @@ from harness.matrix import (
     samples,
     symbols_of,
 )
-from harness.sizes import with_more_sizes
+from harness.sizes import check_fit, with_more_sizes
 from harness.source_table import NAMED, check_lora, names_checkpoint, read_source
 from harness.spec import GIVEN, Case, Component, ExportSettings, Source
 from harness.taken.tables import (
@@ -222,6 +222,7 @@ def load_suite(path: Path) -> Suite:
         own = read_bindings(table)
         check_symbols(own, symbols_of(component))
         own = narrow(own or bindings, component)
+        check_fit(component, own)
         settings = read_export(table, export, symbols_of(component))
         settings = as_taken(component, settings, own)
         chosen = [
@@ -282,7 +283,7 @@ def _seats(pipelines: Table, source: Source) -> set[str]:
         for name, inner in pipelines.data.items()
         if isinstance(inner, dict)
     }
-    family = FAMILIES[family_of(source)]
+    family = kinds_of(source)
     return {seat for kind in kinds & family.keys() for seat in family[kind]}
 
 

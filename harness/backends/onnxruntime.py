@@ -20,10 +20,13 @@ import onnxruntime as ort
 
 from harness.backends import Ran, Spent, check_feeds
 from harness.backends.ort_profile import OPTIMISED, keep_profile, read_profile
+from harness.backends.ort_refusal import why_refused
 from harness.backends.words import OPTIMISERS
 from harness.errors import StageError, first_line
+from harness.export_files import PROBES
 from harness.names import Names
 from harness.outcome import Outcome
+from harness.probes import load_probes
 from harness.segments import GIVEN, Segment, cut_model, plan_segments, segment_model
 from harness.spec import Device
 
@@ -194,11 +197,15 @@ class OrtSession:
                     disabled_optimizers=self._left_out,
                 )
             except Exception as error:  # its own classes share no base but this one
-                msg = (
-                    f"onnxruntime {ort.__version__} refuses {self._path.name}: "
-                    f"{first_line(error)}."
+                probes = self._path.parent / PROBES
+                why = why_refused(
+                    error,
+                    self._proto,
+                    load_probes(probes) if probes.is_file() else (),
+                    provider,
                 )
-                raise StageError(msg, outcome=Outcome.LOAD) from error
+                msg = f"onnxruntime {ort.__version__} refuses {self._path.name}: {why}"
+                raise StageError(msg, outcome=Outcome.LOAD, log=str(error)) from error
         got = session.get_providers()[0]
         if got != provider:
             words = f" It says: {said[-1].message}" if said else ""

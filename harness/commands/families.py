@@ -38,7 +38,14 @@ def families(
     if not names:
         click.echo(f"parity: no run in {folder}; `parity run` makes one.", err=True)
         return CANNOT_TELL
-    table = family_table(networks_of(load_report(folder, name) for name in names))
+    networks = networks_of(
+        (load_report(folder, name) for name in names),
+        lambda words: click.echo(f"parity: {words}", err=True),
+    )
+    if not networks:
+        click.echo("parity: no run is left to make a table from.", err=True)
+        return CANNOT_TELL
+    table = family_table(networks)
     if not write and not check:
         click.echo(table, nl=False)
         return 0

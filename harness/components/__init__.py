@@ -16,6 +16,8 @@ and maybe one of these:
     them, and what is read as true or false must be read the same.
 ``multiples(source, options) -> {symbol: number}``
     What an open size must be a multiple of; without it, as all sizes that are given.
+``unfit(source, sizes) -> (symbol, why)``
+    Which of a set of sizes the network does not take, and why; both empty for none.
 """
 
 from __future__ import annotations

@@ -32,6 +32,12 @@ _HEADS = {
     "ForSequenceClassification": "text-classification",
 }
 
+_FROM_PADDING_ON = (
+    *("roberta", "camembert", "mpnet", "longformer", "data2vec", "ibert"),
+    *("luke", "xmod"),
+)
+"""In the types of models whose first position comes after that of padding."""
+
 
 def is_encoder(source: Source) -> bool:
     """Whether the folder holds one network of transformers, and no pipeline.
@@ -90,6 +96,17 @@ def sentence_modules(source: Source) -> list[tuple[str, str]]:
             f"({type(error).__name__}: {error}); fetch it again."
         )
         raise SuiteError(msg) from None
+
+
+def longest(source: Source) -> int | None:
+    """Return how many tokens a text may have; None where positions have no table."""
+    config = read_config(source, "")
+    positions = config.get("max_position_embeddings")
+    if not isinstance(positions, int) or positions < 1:
+        return None
+    if any(name in str(config.get("model_type")) for name in _FROM_PADDING_ON):
+        positions -= int(config.get("pad_token_id") or 0) + 1
+    return max(1, positions)
 
 
 def inputs(source: Source) -> tuple[TensorSpec, ...]:

@@ -77,6 +77,13 @@ def signature(
     return signed
 
 
+def unfit(source: Source, sizes: Mapping[str, int]) -> tuple[str, str]:
+    """Return which size the class does not take and why; empty where it takes all."""
+    say = getattr(_family(source), "unfit", None)
+    found: tuple[str, str] = say(sizes) if say else ("", "")
+    return found
+
+
 def build(component: Component, attention: str = "") -> torch.nn.Module:
     """Return the transformer behind a tensor-only ``forward``."""
     del attention  # diffusers decides by processor; its default exports as it is

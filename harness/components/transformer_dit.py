@@ -52,6 +52,18 @@ def signature(
     return inputs, (predicted(config),)
 
 
+def unfit(sizes: Mapping[str, int]) -> tuple[str, str]:
+    """Return the size that is wrong, and why: it puts patches together as a square."""
+    height, width = sizes["height"], sizes["width"]
+    if height == width:
+        return "", ""
+    text = (
+        f"a DiT draws squares alone, got height = {height} and width = {width}; "
+        "give both the same."
+    )
+    return "width", text
+
+
 def network() -> Any:
     """Return the class, imported late."""
     from diffusers import DiTTransformer2DModel

@@ -315,13 +315,24 @@ class ChainRun:
 
 
 def family_of(source: Source) -> str:
-    """Return which of `FAMILIES` draws with a checkpoint, the first where it is silent.
+    """Return which of `FAMILIES` draws with a checkpoint, empty where none does.
 
     The longest name counts: Stable Diffusion XL's begins as Stable Diffusion's does.
+    A checkpoint that names no class is drawn with as the first of them.
     """
-    name = str(read_index(source).get("_class_name", ""))
+    name = class_of(source)
     found = [family for family in FAMILIES if name.startswith(family)]
-    return max(found, key=len, default=SD)
+    return max(found, key=len, default="" if name else SD)
+
+
+def class_of(source: Source) -> str:
+    """Return diffusers' pipeline class that a checkpoint names, empty without one."""
+    return str(read_index(source).get("_class_name") or "")
+
+
+def kinds_of(source: Source) -> Mapping[str, tuple[str, ...]]:
+    """Return the kinds of pictures that a checkpoint is drawn with, and their seats."""
+    return FAMILIES.get(family_of(source), {})
 
 
 def fitted_size(height: int, width: int, resolution: int) -> tuple[int, int]:

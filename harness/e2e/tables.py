@@ -36,8 +36,10 @@ from harness.e2e.plan import (
     Control,
     Pipeline,
     Sampling,
+    class_of,
     family_of,
     fitted_size,
+    kinds_of,
 )
 from harness.e2e.sampling_tables import check_flow, read_sampling, scheduler_of
 from harness.errors import SpecError, SuiteError
@@ -90,7 +92,15 @@ def _chains(
     if not kind:
         text = f"{name!r} is no kind of pipeline; give `kind`, one of {tuple(KINDS)}."
         raise table.error(text)
-    family = FAMILIES[family_of(source)]
+    family = kinds_of(source)
+    if not family:
+        known = ", ".join(f"{name}Pipeline" for name in FAMILIES)
+        text = (
+            f"{kind!r} is not drawn with a {class_of(source)}, which model_index.json "
+            f"names, yet; there are {known}. Without this table its components are "
+            "tested all the same."
+        )
+        raise table.error(text)
     if kind not in family:
         text = (
             f"{kind!r} is not drawn with a {family_of(source)} checkpoint yet; "

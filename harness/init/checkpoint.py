@@ -13,11 +13,11 @@ from textwrap import wrap
 from typing import Final
 
 from harness.components.checkpoint import read_config
-from harness.components.encoder import DEPLOYED, is_encoder
+from harness.components.encoder import DEPLOYED, is_encoder, longest
 from harness.components.transformer import class_of
 from harness.components.vae import factor
 from harness.e2e.inpaint_tables import is_fed
-from harness.e2e.plan import FAMILIES, family_of
+from harness.e2e.plan import kinds_of
 from harness.e2e.tables import vae_factor
 from harness.errors import SuiteError
 from harness.init.files import (
@@ -137,7 +137,11 @@ def suite_text(
             "]",
         ],
         _source(checkpoint, folder, drawn=drawn),
-        *(_text(symbols) if encoder else [_export(symbols, large=large)]),
+        *(
+            _text(symbols, longest(source))
+            if encoder
+            else [_export(symbols, large=large)]
+        ),
         *([] if encoder else _shapes(symbols, size)),
         [
             "[inputs]",
@@ -202,9 +206,10 @@ def _export(symbols: Iterable[str], *, large: bool) -> list[str]:
     ]
 
 
-def _text(symbols: Iterable[str]) -> list[list[str]]:
+def _text(symbols: Iterable[str], most: int | None) -> list[list[str]]:
     """Return how encoders are deployed: one graph for every batch and length."""
-    sizes = ((3, 32), (1, 7), (2, 65))
+    lengths = {3: 32, 1: 7, 2: 65}
+    sizes = [(batch, min(n, most or n)) for batch, n in lengths.items()]
     return [
         [
             "[export]",
@@ -313,7 +318,7 @@ def _own(source: Source, names: Collection[str]) -> list[list[str]]:
 def _pipelines(source: Source, names: Collection[str], size: int) -> list[list[str]]:
     """Return a picture from each kind of pipeline that the components make."""
     found: list[list[str]] = []
-    for kind, seats in FAMILIES[family_of(source)].items():
+    for kind, seats in kinds_of(source).items():
         if not (all(seat in names for seat in seats) and is_fed(kind, source)):
             continue
         pixels = size * vae_factor(source)

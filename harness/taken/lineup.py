@@ -28,7 +28,7 @@ import onnx_ir
 
 from harness.align import link
 from harness.export import program_names, translate
-from harness.graph import graph_values, module_scope, program_value
+from harness.graph import graph_values, made_in, module_scope, program_value
 from harness.probes import Kind, Probe
 from harness.program import Program, program_of_export
 from harness.spec import Component, ExportSettings
@@ -45,7 +45,6 @@ ENOUGH = 0.5
 ALMOST_ALL = 0.9
 """Bare names, such as `add_5`, are believed where so many are there."""
 
-_MADE_FOR = "pkg.torch.onnx.name_scopes"
 _DEEPEST_PREFIX = 4
 
 
@@ -122,7 +121,7 @@ def _by_names(
 ) -> Lineup | None:
     nodes = onnx.load(path, load_external_data=False).graph.node
     places = {
-        name: _place(node)
+        name: made_in(node)
         for node in nodes
         if program_value(node)
         for name in node.output
@@ -153,15 +152,6 @@ def _by_names(
     probes = link(program.probes, values, behind)
     lineup = Lineup(by=NAMES, program=program, probes=tuple(probes))
     return lineup if not bare or lineup.share >= ALMOST_ALL else None
-
-
-def _place(node: onnx.NodeProto) -> str:
-    """Return the path of the module that a node was made in."""
-    for entry in node.metadata_props:
-        if entry.key == _MADE_FOR:
-            scopes = entry.value.strip("[]").replace("'", "").split(", ")
-            return scopes[-2] if len(scopes) > 1 else ""
-    return ""
 
 
 def _same_place(theirs: str, ours: str) -> bool:

@@ -1,6 +1,7 @@
 """`parity families`: recorded runs as a table, and whether a README is stale."""
 
 import json
+import shutil
 
 import pytest
 
@@ -52,3 +53,22 @@ def test_without_a_run_there_is_nothing_to_tell(project):
 
     assert ended.code == 2
     assert ended.has("`parity run` makes one")
+
+
+def test_a_run_whose_suite_is_gone_is_named_and_the_others_are_told(told):
+    (newest,) = (told.path / "reports" / "runs").glob("2*")
+    gone = newest.with_name("2001-01-01T00-00-00")
+    shutil.copytree(newest, gone)
+    report = gone / "report.json"
+    text = report.read_text().replace(newest.name, gone.name)
+    report.write_text(text.replace(f"{told.path}/parity.toml", "/gone/parity.toml"))
+
+    ended = told.parity("families")
+
+    assert ended.code == 0
+    assert ended.has("run 2001-01-01T00-00-00 is left out: there is no suite at /gone")
+    assert "| Tiny (`project`) | `vae_decoder` | dynamo | fp32 " in ended.text
+
+    alone = told.parity("families", gone.name)
+    assert alone.code == 2
+    assert alone.has("no run is left to make a table from")

@@ -42,7 +42,7 @@ LAYERS = (
     ("report.*",),
     # frameworks
     ("graph", "segments", "attributes", "program", "refusal", "weights"),
-    ("submodules",),
+    ("submodules", "origin"),
     ("reference", "asking"),
     ("export", "convert", "halve", "backends.*"),
     ("transform", "taken.*"),
@@ -96,7 +96,8 @@ HOMES = {
     ),
     "onnx": (
         *("export", "graph", "convert", "transform", "halve", "backends.onnxruntime"),
-        *("backends.ort_profile", "segments", "attributes", "doctor.child"),
+        *("backends.ort_profile", "backends.ort_refusal", "segments", "attributes"),
+        *("origin", "doctor.child"),
         *("taken.lineup", "taken.onnx", "taken.mnn", "taken.probes"),
         "explaining.excerpt_stage",
     ),

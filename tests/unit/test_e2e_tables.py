@@ -664,3 +664,37 @@ def test_noise_of_ddim_is_asked_of_no_other_scheduler(load):
 def test_a_strength_that_leaves_no_step_is_refused(load):
     with pytest.raises(SuiteError, match="strength"):
         load(IMAGE + "steps = 2\nstrength = 0.4\n")
+
+
+NO_UNET = """\
+components = ["transformer"]
+[source]
+checkpoint = {checkpoint}
+seed = 0
+[[shapes]]
+batch = 1
+{sizes}
+[backend.onnxruntime]
+"""
+CLASSES = {
+    "dit": ("DiTPipeline", "height = 16\nwidth = 16"),
+    "flux": ("FluxPipeline", "text_tokens = 9\nimage_tokens = 16"),
+    "pixart": ("PixArtAlphaPipeline", "height = 16\nwidth = 16\ntext_tokens = 9"),
+}
+
+
+@pytest.mark.parametrize("family", CLASSES)
+def test_a_checkpoint_that_is_not_drawn_with_is_named_by_its_class(load, family):
+    name, sizes = CLASSES[family]
+    checkpoint = json.dumps(str(DIGITS.parent / family))
+    suite = NO_UNET.format(checkpoint=checkpoint, sizes=sizes)
+    line = suite.count("\n") + 1
+
+    with pytest.raises(SuiteError) as caught:
+        load(TEXT, suite)
+
+    words = str(caught.value)
+    assert f"parity.toml:{line}: 'text2img' is not drawn with a {name}, which" in words
+    assert "StableDiffusionPipeline, StableDiffusionXLPipeline" in words
+    assert "StableDiffusion3Pipeline" in words
+    assert not load("", suite).chains

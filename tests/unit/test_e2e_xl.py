@@ -181,6 +181,7 @@ def test_the_family_is_the_longest_name_that_fits(tmp_path):
     assert family_of(Source(path=FIXTURES / "sd3")) == SD3
     assert family_of(Source(path=DIGITS)) == SD
     assert family_of(Source(path=tmp_path)) == SD
+    assert family_of(Source(path=FIXTURES / "flux")) == ""
 
 
 def test_two_text_encoders_share_a_place_in_mixtures():

@@ -12,6 +12,9 @@ from harness.errors import first_line
         ("\n  it is so\r\nfor a reason", "it is so"),
         ("", "ValueError"),
         (" \n", "ValueError"),
+        ("These are wrong:\n\n  - one.\n  - two.", "These are wrong: - one"),
+        ("Missing keys:\n" + "k" * 999, "Missing keys: " + "k" * 200),
+        ("it is so:", "it is so:"),
     ],
 )
 def test_the_first_line_that_says_something_is_quoted_or_else_the_class(said, line):

@@ -6,13 +6,17 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
 
+from harness.components import recipe_module
 from harness.errors import SuiteError
 from harness.init.checkpoint import write_suite
 from harness.init.tolerances import TIERS
+from harness.inputs import draw
 from harness.matrix import VARIANTS
 from harness.policy import Policy
 from harness.suite import load_suite
+from tests.unit.encoders import write_encoder
 
 ROOT = Path(__file__).parents[2]
 DIGITS = ROOT / "fixtures" / "digits"
@@ -142,6 +146,22 @@ def test_a_unet_gets_the_pipelines_that_feed_it(channels, kinds, tmp_path):
     write_suite(root, tmp_path)
 
     assert {chain.pipeline.kind for chain in load_suite(tmp_path).chains} == kinds
+
+
+@pytest.mark.parametrize(("kind", "most"), [("bert", 64), ("roberta", 62)])
+@torch.no_grad()
+def test_texts_are_no_longer_than_the_model_has_positions_for(kind, most, tmp_path):
+    write_encoder(tmp_path / kind, kind, max_position_embeddings=64, pad_token_id=1)
+    write_suite(tmp_path / kind, tmp_path)
+    (case, *_) = load_suite(tmp_path).cases
+    longest = max(case.samples, key=lambda sample: dict(sample.shapes)["tokens"])
+    network = recipe_module(case.component.recipe).build(case.component)
+
+    assert dict(longest.shapes)["tokens"] == most
+    feeds = draw(case.component, longest).values()
+    network(*(torch.from_numpy(array.copy()) for array in feeds))
+    with pytest.raises((IndexError, RuntimeError)):  # one more is one too many
+        network(*(torch.full((1, most + 1), 2) for _ in feeds))
 
 
 def test_a_folder_with_other_files_beside_its_configuration_has_no_weights(tmp_path):

@@ -24,6 +24,7 @@ from harness.inputs import draw
 from harness.outcome import Outcome
 from harness.reference import run_of
 from harness.spec import ExportSettings, Sample, Source
+from harness.suite import load_suite
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 SHAPES = {
@@ -171,6 +172,61 @@ def test_the_last_step_is_nearly_the_picture_and_the_first_is_noise():
     assert steps == sorted(steps, reverse=True)
     assert steps[0] == pytest.approx(1000.0)
     assert steps[-1] < 100.0
+
+
+def test_what_dynamo_finds_in_the_sizes_is_quoted_and_no_line_that_there_is_not(
+    tmp_path,
+):
+    part = describe("transformer", "transformer", source("dit"))
+    shapes = {"batch": 2, "height": 16, "width": 24}
+    feeds = [
+        torch.from_numpy(array.copy()) for array in drawn(part, shapes=shapes).values()
+    ]
+
+    with pytest.raises(StageError, match=r"found: .*is inconsistent") as refused:
+        export_onnx(
+            recipe_module(part.recipe).build(part),
+            part,
+            ExportSettings(dynamic=("batch",)),
+            tuple(feeds),
+            tmp_path,
+        )
+
+    assert refused.value.outcome is Outcome.EXPORT
+    assert "that line" not in str(refused.value)
+    assert "leave axes out of dynamic_axes, or give other [[shapes]]" in str(
+        refused.value
+    )
+
+
+SUITE = """\
+components = ["transformer"]
+[source]
+checkpoint = {checkpoint}
+seed = 0
+[[shapes]]
+batch = 1
+height = 16
+width = 24
+text_tokens = 85
+[backend.onnxruntime]
+"""
+
+
+def test_a_dit_draws_squares_alone_and_the_suite_says_so(tmp_path):
+    def suite(name):
+        text = SUITE.format(checkpoint=json.dumps(str(FIXTURES / name)))
+        lines = [s for s in text.splitlines() if name == "sd3" or "text_" not in s]
+        (tmp_path / "parity.toml").write_text("\n".join(lines))
+        return load_suite(tmp_path / "parity.toml")
+
+    with pytest.raises(
+        SuiteError,
+        match=r"parity\.toml:8: 'transformer': a DiT draws squares alone, got "
+        r"height = 16 and width = 24; give both the same\.",
+    ):
+        suite("dit")
+    assert suite("sd3").cases
 
 
 def test_flux_says_where_each_token_stands_whatever_the_profile():
