@@ -292,7 +292,7 @@ def test_txtais_files_agree_with_the_model_that_it_exported(txtai, store):
 
 
 def test_of_another_model_txtais_files_part_at_the_weight_that_differs(txtai, store):
-    weights = txtai.path.parent / "txtai" / "model" / "model.safetensors"
+    weights = txtai.path / "model" / "model.safetensors"
     held = load_file(weights)
     held["bert.encoder.layer.1.attention.self.value.weight"] *= 1.001
     save_file(held, weights, metadata={"format": "pt"})
@@ -308,7 +308,7 @@ def test_of_another_model_txtais_files_part_at_the_weight_that_differs(txtai, st
 
 def test_without_pytorch_the_onnx_file_is_the_reference(store, tmp_path):
     shutil.copytree(EXPORTED, tmp_path / "exported")
-    project = Project(tmp_path / "exported" / "bert")
+    project = Project(tmp_path / "exported" / "txtai_alone")
     (project.path / "known_gaps.toml").unlink()
     ended = project.parity("run", "--store", str(store))
     found = outcomes(project.report)
