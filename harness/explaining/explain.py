@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from harness.errors import ParityError, SuiteError
 from harness.explaining.around import smallest_excerpt
 from harness.explaining.excerpt import Excerpt, Spot
-from harness.explaining.knobs import Knob, again, knobs_of, together
+from harness.explaining.knobs import Knob, again, knobs_of, pairs_of
 from harness.outcome import Outcome
 from harness.pipeline import Engine
 from harness.report.judged import CaseVerdict, JudgedRow
@@ -28,7 +28,8 @@ MOVED = 0.02
 """A knob that changes an error by less than this share did nothing."""
 
 HELPS = 0.1
-"""Two knobs are turned together if each removes at least this share of the error."""
+"""Two knobs are turned together if each removes at least this share of the error;
+another exporter and another attention always are."""
 
 TIMED_RUNS = 3
 """Runs of either side that a knob's cost in time is read from, in turn."""
@@ -228,9 +229,8 @@ class _Tries:
             for trial in self.made
             if trial.knob and trial.whole and trial.floors <= enough
         ]
-        for at, one in enumerate(helping):
-            for two in helping[at + 1 :]:
-                self._try(together(one, two))
+        for pair in pairs_of(self._case, helping):
+            self._try(pair)
 
     def leg(self) -> str:
         """Run the exported graph in the other runtime, in full precision."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations, product
 
 from harness.backends.words import OPTIMISERS
 from harness.spec import EXPORTERS, Case
@@ -133,6 +134,22 @@ def together(one: Knob, two: Knob) -> Knob:
     )
 
 
+def pairs_of(case: Case, helping: Sequence[Knob]) -> Iterator[Knob]:
+    """Yield what is worth turning at once where no knob alone mends a case.
+
+    These are the knobs that help, and another exporter with another attention: each
+    exporter has its own way to write each attention, so that neither need help alone.
+
+    Args:
+        case: As it is.
+        helping: Knobs that remove some of its error, in order of trying.
+
+    """
+    exports = product(_exporters(case), _attentions(case))
+    pairs = [together(*pair) for pair in (*combinations(helping, 2), *exports)]
+    yield from {pair.name: pair for pair in pairs}.values()
+
+
 def again(case: Case) -> Iterator[Case]:
     """Yield an MNN case converted again, by flags that differ in a name's length.
 
@@ -190,26 +207,36 @@ def _variant_knobs(case: Case, blamed: Sequence[str]) -> Iterator[Knob]:
 
 def _export_knobs(case: Case) -> Iterator[Knob]:
     export = case.export
-    if case.component.taken:
-        return  # it is not exported here
-    for exporter in EXPORTERS:
-        if exporter != export.exporter:
-            opset = 17 if exporter == "torchscript" else 18
-            yield Knob(
-                name=f'exporter = "{exporter}"',
-                cause=f"what the {export.exporter} exporter writes",
-                turn=_export(exporter=exporter, opset=opset),
-                exports=True,
-            )
-    if export.exporter == "dynamo":
+    yield from _exporters(case)
+    if export.exporter == "dynamo" and not case.component.taken:
         yield Knob(
             name=f"opset = {export.opset + 2}",
             cause=f"operators of opset {export.opset}",
             turn=_export(opset=export.opset + 2),
             exports=True,
         )
+    yield from _attentions(case)
+
+
+def _exporters(case: Case) -> Iterator[Knob]:
+    if case.component.taken:
+        return  # it is not exported here
+    for exporter in EXPORTERS:
+        if exporter != case.export.exporter:
+            opset = 17 if exporter == "torchscript" else 18
+            yield Knob(
+                name=f'exporter = "{exporter}"',
+                cause=f"what the {case.export.exporter} exporter writes",
+                turn=_export(exporter=exporter, opset=opset),
+                exports=True,
+            )
+
+
+def _attentions(case: Case) -> Iterator[Knob]:
+    if case.component.taken:
+        return
     if any(spec.draw == "tokens" for spec in case.component.inputs):
-        other = "sdpa" if export.attention == "eager" else "eager"
+        other = "sdpa" if case.export.attention == "eager" else "eager"
         yield Knob(
             name=f'attention = "{other}"',
             cause="how attention is written",

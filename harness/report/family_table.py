@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -44,9 +43,15 @@ class Network:
     exporter: str
 
     @property
-    def kind(self) -> tuple[str, str, str, str]:
-        """What its row says of it, unless another network's says the same."""
-        return self.family, self.suite, self.recipe, self.exporter
+    def place(self) -> tuple[str, str, str, str, str]:
+        """Where its row stands: a recipe's components and exporters side by side."""
+        return self.family, self.suite, self.recipe, self.exporter, self.component
+
+    @property
+    def name(self) -> str:
+        """Its recipe, and its own name where that is another."""
+        own = f" (`{self.component}`)" if self.component != self.recipe else ""
+        return f"`{self.recipe}`{own}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,10 +66,9 @@ class Ran:
 def family_table(networks: Mapping[Network, Sequence[Ran]]) -> str:
     """Return the table, and below it each reason that a cell refers to."""
     reasons: Reasons = {}
-    alike = Counter(network.kind for network in networks)
     heads = ["Family", "Network", "Exporter", *(_HEADINGS[name] for name in BACKENDS)]
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
-    for network in sorted(networks, key=lambda one: (one.kind, one.component)):
+    for network in sorted(networks, key=lambda one: one.place):
         cells = [
             " · ".join(
                 _cell(ran, reasons)
@@ -73,10 +77,9 @@ def family_table(networks: Mapping[Network, Sequence[Ran]]) -> str:
             )
             for backend in BACKENDS
         ]
-        among = f" (`{network.component}`)" if alike[network.kind] > 1 else ""
         head = (
             f"{network.family} (`{network.suite}`)",
-            f"`{network.recipe}`{among}",
+            network.name,
             network.exporter,
         )
         lines.append(f"| {' | '.join((*head, *cells))} |")

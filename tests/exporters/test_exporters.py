@@ -13,6 +13,7 @@ from tests.plugin.project import Project
 pytestmark = pytest.mark.exporters
 HERE = Path(__file__).parent
 EXPORTED = HERE.parents[1] / "fixtures" / "exported"
+MODEL = ("config.json", "model.safetensors")
 LIMIT_S = 600
 
 
@@ -73,9 +74,21 @@ def test_txtais_files_run_in_onnxruntime_and_end_in_a_finding_in_mnn(
 ):
     shutil.rmtree(exported / "txtai")
     export("TXTAI", exported / "txtai")
-    project = Project(exported / "bert")
+    project = Project(exported / "txtai_alone")
     (project.path / "known_gaps.toml").unlink()  # it would say gap, and not which
     ended = project.parity("run", "--store", str(tmp_path / "store"))
     found = {one["id"]: one["outcome"] for one in project.report["verdicts"]}
     assert found["pooling/onnxruntime/given/outputs"] == "within", ended.text
     assert found["pooling/mnn/fp32/outputs"] == "convert"
+
+
+@needs("TXTAI")
+def test_txtais_files_agree_with_the_model_that_it_exported(exported, tmp_path):
+    shutil.rmtree(exported / "txtai", ignore_errors=True)
+    export("TXTAI", exported / "txtai")
+    project = Project(exported / "txtai_bert")
+    for name in MODEL:  # and no tokenizer: by its nine words all texts are alike
+        shutil.copy(exported / "txtai" / "model" / name, project.path / "model" / name)
+    ended = project.parity("run", "--store", str(tmp_path / "store"))
+    assert ended.code == 0, ended.text
+    assert ended.has("lined up by scopes, which reach 100%")

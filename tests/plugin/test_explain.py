@@ -1,14 +1,17 @@
 """`parity explain`, `repro` and `ranges`: why a case parts, and what shows it."""
 
 import os
+import shutil
 import subprocess
 import sys
 import tomllib
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from harness.suite import load_suite
+from tests.plugin.project import Project
 
 CASE = "vae_decoder/mnn/int8-weights"
 STRICT = ("--tier", "strict")
@@ -75,6 +78,31 @@ def test_where_no_knob_helps_it_says_so(project):
     assert ended.code == 0
     assert ended.has("by no knob that was tried")
     assert not ended.has("parity.toml")
+
+
+BERT = Path(__file__).parents[2] / "fixtures" / "text_tasks" / "bert"
+
+
+def test_exporter_and_attention_are_tried_together_where_neither_mends_alone(
+    store,  # noqa: ARG001  # which it fills
+    tmp_path,
+):
+    """Of a text of padding alone each exporter writes sdpa in a way of its own."""
+    project = Project(shutil.copytree(BERT, tmp_path / "bert"))
+    suite = project.path / "parity.toml"
+    head, _, rest = suite.read_text().partition("[[shapes]]")
+    rest = rest[rest.index("[inputs]") :]
+    suite.write_text(f"{head}[[shapes]]\nbatch = 1\ntokens = 7\n\n{rest}")
+
+    ended = project.parity("explain", "masked/onnxruntime/fp32")
+
+    assert ended.code == 0, ended.text
+    assert ended.has('mended exporter = "torchscript" and attention = "sdpa"')
+    assert tomllib.loads("\n".join(lines_after(ended.text, "parity.toml"))) == {
+        "component": {
+            "masked": {"exporter": "torchscript", "opset": 17, "attention": "sdpa"}
+        }
+    }
 
 
 CONVERTER = """\

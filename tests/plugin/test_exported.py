@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from safetensors.numpy import load_file, save_file
 
 from tests.plugin import others
 from tests.plugin.project import Project
@@ -267,9 +268,47 @@ def test_optimums_files_agree_with_pytorch(store, tmp_path):
     assert {one["taken"]["by"] for one in project.report["cases"]} == {"scopes"}
 
 
+@pytest.fixture
+def txtai(tmp_path):
+    """txtai's files, and the model that it exported them from."""
+    shutil.copytree(EXPORTED, tmp_path / "exported")
+    return Project(tmp_path / "exported" / "txtai_bert")
+
+
+TASKS = ("default", "pooling", "text-classification")
+
+
+def test_txtais_files_agree_with_the_model_that_it_exported(txtai, store):
+    ended = txtai.parity("run", "onnxruntime", "--store", str(store))
+
+    assert ended.code == 0, ended.text
+    assert outcomes(txtai.report) == {
+        f"{task}/onnxruntime/given/{what}": "within"
+        for task in TASKS
+        for what in ("layers", "outputs")
+    }
+    assert {one["taken"]["by"] for one in txtai.report["cases"]} == {"scopes"}
+    assert ended.has("which reach 100% of PyTorch's values")
+
+
+def test_of_another_model_txtais_files_part_at_the_weight_that_differs(txtai, store):
+    weights = txtai.path / "model" / "model.safetensors"
+    held = load_file(weights)
+    held["bert.encoder.layer.1.attention.self.value.weight"] *= 1.001
+    save_file(held, weights, metadata={"format": "pt"})
+
+    ended = txtai.parity("run", "onnxruntime", "--store", str(store))
+
+    assert ended.code == 1, ended.text
+    for task in TASKS:
+        told = verdict(txtai.report, f"{task}/onnxruntime/given/layers")
+        assert told["outcome"] == "exceeds"
+        assert told["first_divergence"].endswith("layer.1.attention.self.value")
+
+
 def test_without_pytorch_the_onnx_file_is_the_reference(store, tmp_path):
     shutil.copytree(EXPORTED, tmp_path / "exported")
-    project = Project(tmp_path / "exported" / "bert")
+    project = Project(tmp_path / "exported" / "txtai_alone")
     (project.path / "known_gaps.toml").unlink()
     ended = project.parity("run", "--store", str(store))
     found = outcomes(project.report)

@@ -159,13 +159,19 @@ def test_networks_of_two_exporters_have_a_row_each():
     ]
 
 
-def test_two_components_of_one_recipe_have_a_row_each_and_their_names():
+def test_a_component_of_another_name_than_its_recipe_is_named_in_its_row():
+    table = lines(ran(verdict()), network=replace(NETWORK, component="masked"))
+
+    assert table[2].split(" | ")[1] == "`transformer` (`masked`)"
+
+
+def test_two_components_of_one_recipe_have_a_row_each():
     masked = replace(NETWORK, component="transformer_masked")
-    other = replace(NETWORK, component="vae", recipe="vae_decoder")
+    other = replace(NETWORK, component="vae_decoder", recipe="vae_decoder")
     table = family_table({n: [ran(verdict())] for n in (masked, other, NETWORK)})
 
     assert [line.split(" | ")[1] for line in table.splitlines()[2:]] == [
-        "`transformer` (`transformer`)",
+        "`transformer`",
         "`transformer` (`transformer_masked`)",
         "`vae_decoder`",
     ]

@@ -8,7 +8,7 @@ import tomllib
 import pytest
 import tomlkit
 
-from harness.explaining.knobs import knobs_of, together, toml_of
+from harness.explaining.knobs import knobs_of, pairs_of, together, toml_of
 from harness.suite import load_suite
 from tests.unit.nets import DIGITS
 
@@ -85,6 +85,20 @@ def test_two_knobs_together_offer_the_lines_of_both():
 
     names = {one.name.partition(" =")[0], two.name.partition(" =")[0]}
     assert set(offered["backend"]["mnn"]["hints"]) == names
+
+
+def test_another_exporter_with_another_attention_is_one_pair_whatever_helped():
+    case = CASES["text_encoder/onnxruntime/fp32"]
+    knobs = {knob.name: knob for knob in knobs_of(case, [])}
+    both = 'exporter = "torchscript" and attention = "sdpa"'
+    helped = [knobs[name] for name in both.split(" and ")]
+
+    assert [pair.name for pair in pairs_of(case, [])] == [both]
+    assert [pair.name for pair in pairs_of(case, helped)] == [both]
+
+
+def test_a_network_without_text_has_no_attention_to_pair_an_exporter_with():
+    assert not list(pairs_of(CASES["unet/onnxruntime/fp32"], []))
 
 
 def test_a_knob_that_is_turned_already_is_not_offered():

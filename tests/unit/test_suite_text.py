@@ -7,6 +7,7 @@ import pytest
 from harness.errors import SuiteError
 from harness.init.checkpoint import write_suite
 from harness.inputs import draw
+from harness.policy import Policy
 from harness.spec import VARIED
 from harness.suite import load_suite
 from harness.tuning.points import Space
@@ -108,3 +109,16 @@ def test_the_fixtures_draw_what_they_promise(name):
             mask = draw(case.component, sample)["attention_mask"]
             masked = sample.profile == "realistic" and part.startswith("masked")
             assert mask[-1].any() != masked
+
+
+def test_a_ranking_of_the_trained_encoder_that_differs_is_a_gap_and_never_allowed():
+    policy = Policy.load(FIXTURES / "minilm" / "tolerances.toml")
+    for case in load_suite(FIXTURES / "minilm").cases:
+        rule = policy.for_probe(
+            component=case.subject,
+            backend=case.backend,
+            variant=case.variant.name,
+            group="outputs",
+            probe="ranking",
+        )
+        assert not rule.allow_misread, case.id
