@@ -1,8 +1,9 @@
 """How far the forecast of memory is from what stages really take.
 
-Every stage of some components is run from nothing, in a store of its own, and its
-largest resident set is held against `harness.forecast`. A forecast must not be below
-what is taken by more than a little, nor so far above that it refuses what fits.
+Every stage of some components or pipelines is run from nothing, in a store of its own,
+and its largest resident set is held against `harness.forecast` and `harness.e2e.needs`.
+A forecast must not be below what is taken by more than a little, nor so far above that
+it refuses what fits. Of a pipeline it is the one with every network loaded.
 
 What is taken counts pages of files that are mapped, above all while exporting; a
 forecast does not, as such pages make room where it is wanted.
@@ -21,11 +22,15 @@ from typing import Any
 
 from harness import stages
 from harness.deployed import Deployed
+from harness.e2e.needs import chain_need
+from harness.e2e.plan import Chain
 from harness.export_files import PROBES
 from harness.groups import sample_groups
 from harness.job import JobResult
 from harness.makers import Makers
+from harness.matrix import Limits
 from harness.outcome import Outcome
+from harness.pipeline import Engine
 from harness.room import GIB, Need
 from harness.spec import Case
 from harness.store import Store
@@ -56,13 +61,14 @@ def measured(suite: Suite, only: set[str]) -> Iterator[tuple[str, Need, int]]:
 
     What cases share is made for the first of them.
     """
-    cases = [c for c in suite.cases if isinstance(c, Case)]
+    cases = suite.tested
     for name in dict.fromkeys(case.subject for case in cases):
         if only and name not in only:
             continue
         with TemporaryDirectory() as folder:
             for case in (case for case in cases if case.subject == name):
-                for need, took in taken(case, Path(folder)):
+                of = drawn if isinstance(case, Chain) else taken
+                for need, took in of(case, Path(folder)):
                     yield case.id, need, took
 
 
@@ -99,6 +105,21 @@ def taken(case: Case, root: Path) -> list[tuple[Need, int]]:
     return workshop.seen
 
 
+def drawn(chain: Chain, root: Path) -> list[tuple[Need, int]]:
+    """Take an end-to-end case through the stages whose artifacts are not there yet.
+
+    What takes its seats is made unwatched: components of their own show that.
+    """
+    workshop = Watched(LIMIT_S, memory_gib=0)
+    makers = Makers(Store(root=root), workshop, None)
+    makers.draw(chain.pipeline, chain.device, {})
+    with Engine(makers.store, Limits(timeout_s=LIMIT_S, memory_gib=0)) as engine:
+        record = engine.run(chain)
+    need = chain_need(chain, makers.weights)
+    workshop.close()
+    return [*workshop.seen, (need, record.peak_bytes)] if need else workshop.seen
+
+
 def main() -> None:
     """Print a line for each stage."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -107,8 +128,9 @@ def main() -> None:
     given = parser.parse_args()
     print(f"{'forecast':>9}{'took':>8}{'ratio':>7}   stage, GiB")
     for case, need, took in measured(load_suite(given.suite), set(given.only)):
-        ratio = need.size_bytes / took
-        sizes = f"{need.size_bytes / GIB:9.2f}{took / GIB:8.2f}{ratio:7.2f}"
+        size_bytes = max(need.size_bytes, need.most_bytes)
+        ratio = size_bytes / took
+        sizes = f"{size_bytes / GIB:9.2f}{took / GIB:8.2f}{ratio:7.2f}"
         print(f"{sizes}   {case}: {need.stage}", flush=True)
 
 

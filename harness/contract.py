@@ -74,7 +74,9 @@ def breach(
         by_name = {value.name: value for value in found}
         for spec in promised:
             value = by_name[spec.name]
-            if words := _kind(spec, value, side) or _axes(spec, value, side, settings):
+            if words := _kind(spec, value, side) or _axes(
+                component, spec, value, side, settings
+            ):
                 return f"{component.name}: in {where}, {words}"
     return ""
 
@@ -136,7 +138,11 @@ def _kind(spec: TensorSpec, value: Found, side: str) -> str:
 
 
 def _axes(
-    spec: TensorSpec, value: Found, side: str, settings: ExportSettings | None
+    component: Component,
+    spec: TensorSpec,
+    value: Found,
+    side: str,
+    settings: ExportSettings | None,
 ) -> str:
     if value.shape is None or not spec.shape:
         return ""
@@ -159,14 +165,20 @@ def _axes(
             return (
                 f"axis {axis} of {what} {spec.name!r} is fixed at {size}, though "
                 f"{symbol_of(promised)!r} is to stay open; "
-                f"{unfreeze((symbol_of(promised),))}"
+                f"{unfreeze(component, (symbol_of(promised),))}"
             )
     return ""
 
 
-def unfreeze(symbols: Collection[str]) -> str:
-    """Return what to do about sizes that a file has fixed."""
+def unfreeze(component: Component, symbols: Collection[str]) -> str:
+    """Return what to do about sizes that a file of a component has fixed."""
     listed = ", ".join(repr(symbol) for symbol in symbols)
+    if component.taken is not None:
+        return (
+            "that file was made by others: have them leave the axis open, or test this "
+            f"size alone, with one [[component.{component.name}.shapes]] and "
+            "more_sizes = false under [inputs]."
+        )
     return (
         "forward makes a Python number of that size, or the exporter took it for a "
         "constant: use x.shape in tensor operations only, try the other exporter, or "

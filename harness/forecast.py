@@ -22,8 +22,10 @@ from harness.components.checkpoint import (
     shapes_of,
 )
 from harness.errors import SuiteError
+from harness.files.onnx_header import read_header
 from harness.room import GIB, Need
 from harness.spec import GIVEN, Component, Sample, TensorSpec
+from harness.taken.files import weight_files
 
 FLOAT32_BYTES: Final = 4
 _MIB: Final = 2**20
@@ -47,6 +49,10 @@ class Cost:
     copies: float
     live: float = 0.0
     scores: float = 0.0
+
+    def values(self, extent: Extent) -> float:
+        """Return the bytes of values in flight."""
+        return self.live * extent.value + self.scores * extent.scores
 
 
 _TORCH: Final = Cost(
@@ -146,16 +152,21 @@ def need_of(
         rewritten: Whether a copy with another attention is exported.
 
     """
-    cost = COSTS.get(f"{host} {kind}", COSTS[host])
+    cost = cost_of(host, kind)
     copies = cost.copies + (REWRITTEN if host == "torch" and rewritten else 0.0)
     weights = copies * extent.weights
-    values = cost.live * extent.value + cost.scores * extent.scores
+    values = cost.values(extent)
     reason = f"weights {weights / GIB:.1f}, values {values / GIB:.1f}, the rest code"
     return Need(
         stage=cost.words.format(component=component.name),
         size_bytes=round(cost.base * _MIB + weights + values),
         reason=reason,
     )
+
+
+def cost_of(host: str, kind: str = "") -> Cost:
+    """Return what a host takes, for an exporter or a kind of variant."""
+    return COSTS.get(f"{host} {kind}", COSTS[host])
 
 
 def extent_of(component: Component, samples: Iterable[Sample], weights: int) -> Extent:
@@ -258,6 +269,29 @@ def stored_weights(component: Component) -> int | None:
         files = [file for home in homes for file in likely_files(source.path / home)]
         return sum(map(_elements, files)) * FLOAT32_BYTES if files else None
     return None
+
+
+def file_weights(component: Component) -> int:
+    """Return the bytes of weights in the files that a component takes; 0 without any.
+
+    Halves count as float32, which processors make of them; other weights as they are
+    stored. The graph, which stands in the same file, is small beside them.
+
+    Raises:
+        SuiteError: A file is no longer there.
+
+    """
+    taken = component.taken
+    if taken is not None and taken.onnx is not None:
+        return read_header(taken.onnx).half_bytes + _stored(taken.onnx, "onnx")
+    if taken is not None and taken.mnn is not None:
+        return _stored(taken.mnn, "mnn")
+    return 0
+
+
+def _stored(path: Path, kind: str) -> int:
+    files = (path, *(path.parent / name for name in weight_files(path, kind)))
+    return sum(file.stat().st_size for file in files)
 
 
 def _elements(path: Path) -> int:

@@ -14,11 +14,12 @@ from harness.components import RECIPES
 from harness.convert import MODEL as MNN_MODEL
 from harness.deployed import Reading
 from harness.digest import digest_value
+from harness.e2e.needs import drawing_need
 from harness.e2e.plan import Pipeline
 from harness.entry import Entry
 from harness.errors import StageError
 from harness.explaining.excerpt import Spot
-from harness.forecast import extent_of, need_of, stored_weights
+from harness.forecast import extent_of, file_weights, need_of, stored_weights
 from harness.groups import Group, sample_groups, smallest
 from harness.job import JobResult
 from harness.outcome import Outcome
@@ -65,14 +66,11 @@ class Makers:
 
     def _prepare(self, case: Case, groups: Sequence[Group], what: str) -> JobResult:
         """Have PyTorch make what is missing, or the file that is its own reference."""
-        itself = case.component.recipe == GIVEN
-        need = None  # of a file that nobody forecasts
-        if not itself:
-            samples = [sample for group in groups for sample in group.samples]
-            need = self.need(case, "torch", samples or case.samples)
+        host = reference_host(case)
+        samples = [sample for group in groups for sample in group.samples]
         return self.workshop.job(
-            "onnxruntime" if itself else "torch",
-            stages.prepare_given if itself else stages.prepare,
+            host,
+            stages.prepare if host == "torch" else stages.prepare_given,
             self.store.root,
             case.component,
             case.export,
@@ -81,7 +79,7 @@ class Makers:
             subject=case.component.name,
             label=f"{case.component.name}: {what}",
             failure=Outcome.EXPORT,
-            need=need,
+            need=self.need(case, host, samples or case.samples),
         )
 
     def _take(self, case: Case) -> None:
@@ -158,9 +156,11 @@ class Makers:
                     self.store.root,
                     pipeline,
                     device,
+                    self.workshop.memory_gib,
                     subject=pipeline.name,
                     label=f"{pipeline.name}: reference",
                     failure=Outcome.REFERENCE,
+                    need=drawing_need(pipeline, self.weights),
                 )
                 took["reference"] = cast("float", result.value)
                 found = self._drawing(drawn, pipeline, device)
@@ -254,7 +254,7 @@ class Makers:
             return stored
         # Somebody's own recipe may do anything when it is built; ours draw weights.
         if component.source.seed is None or component.recipe not in RECIPES:
-            return 0
+            return file_weights(component)
         key = keys.weights_key(component)
         with self.workshop.one_at_a_time(digest_value(key)):
             entry = self.store.find("weights", key)
@@ -316,6 +316,11 @@ def is_made(case: Case) -> bool:
     variant = case.variant
     as_exported = variant.backend == "onnxruntime" and variant.kind == "fp32"
     return not as_exported and variant.kind != GIVEN
+
+
+def reference_host(case: Case) -> str:
+    """Return who records a case's reference: ONNX Runtime for a file held to itself."""
+    return "onnxruntime" if case.component.recipe == GIVEN else "torch"
 
 
 def _kind(case: Case, host: str) -> str:

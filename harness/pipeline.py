@@ -19,6 +19,7 @@ from harness.backends.words import fallback
 from harness.closes import Closes
 from harness.convert import native_converter
 from harness.deployed import Deployed, Reading
+from harness.e2e.needs import chain_need
 from harness.e2e.plan import Chain, ChainRun, Seated
 from harness.entry import Entry
 from harness.errors import ParityError, StageError
@@ -315,10 +316,12 @@ class Engine(Closes):
                 reference=reference,
                 device=chain.device,
                 folder=folder / chain.id.replace("/", "+"),
+                limit_gib=self._workshop.memory_gib,
             ),
             subject=chain.id,
             label=chain.id,
             failure=Outcome.RUN,
+            need=chain_need(chain, self._makers.weights),
         )
         took["candidate"] = result.wall_ns / 1e9
         said = f"{result.import_log}\n{result.log}"

@@ -112,8 +112,8 @@ def frozen(
     msg = (
         f"{component.name}: {model} runs at {symbol} = {', '.join(map(str, sizes))} "
         f"and not at {bad[0][symbol]}, so {symbol!r} ({', '.join(places)}) is fixed in "
-        f"it, though it is to stay open; {unfreeze((symbol,))} The runtime says: "
-        f"{error}"
+        f"it, though it is to stay open; {unfreeze(component, (symbol,))} The runtime "
+        f"says: {error}"
     )
     return StageError(msg, outcome=Outcome.FROZEN, log=error.log)
 

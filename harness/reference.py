@@ -196,7 +196,7 @@ def record_reference(  # one run's whole circumstances
             f"{component.name}: what was exported cannot run with "
             f"{_sizes(component, inputs)}, where the network itself can "
             f"({first_line(error)}), so a size is fixed in it: "
-            f"{unfreeze(list(_bound(component, inputs)))}"
+            f"{unfreeze(component, list(_bound(component, inputs)))}"
         )
         raise StageError(msg, outcome=Outcome.FROZEN) from error
     gap = max(

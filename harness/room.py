@@ -35,14 +35,16 @@ class Need:
 
     Attributes:
         stage: In words: ``converting unet to MNN``.
-        size_bytes: Largest resident set.
+        size_bytes: Largest resident set; the least that is possible.
         reason: What that is made of, in words.
+        most_bytes: What it takes where there is room, if that is more.
 
     """
 
     stage: str
     size_bytes: int
     reason: str
+    most_bytes: int = 0
 
 
 def available_bytes() -> int:
@@ -75,6 +77,8 @@ class Room:
     def taken(self, need: Need | None) -> Iterator[None]:
         """Wait until a stage fits beside the others, and hold its part meanwhile.
 
+        One that would take more where there is room has all of it to itself.
+
         Raises:
             StageError: It would not fit if it were alone.
 
@@ -87,15 +91,16 @@ class Room:
                 if not self._held:
                     self._budget = self._available()
                     self._refuse(need)
-                if self._held + need.size_bytes <= self._budget:
+                part = max(need.size_bytes, min(need.most_bytes, self._budget))
+                if self._held + part <= self._budget:
                     break
                 self._changed.wait()
-            self._held += need.size_bytes
+            self._held += part
         try:
             yield
         finally:
             with self._changed:
-                self._held -= need.size_bytes
+                self._held -= part
                 self._changed.notify_all()
 
     def _available(self) -> int:

@@ -67,7 +67,7 @@ def _more(case: Case, drawing: Drawing) -> Iterator[Sample]:
     known = _multiples(case.component)
     steps = {symbol: _step(symbol, given[symbol], known) for symbol in symbols}
     _check(case.component, given, steps)
-    if not drawing.sizes:
+    if not drawing.sizes or _is_silent(case.component):
         return
     smallest = min(bound, key=lambda sizes: prod(sizes.values()))
     missing = [
@@ -78,6 +78,14 @@ def _more(case: Case, drawing: Drawing) -> Iterator[Sample]:
         yield _sample(
             case, drawing, at, smallest, dict(zip(symbols, sizes, strict=True))
         )
+
+
+def _is_silent(component: Component) -> bool:
+    """Whether no file of a component says which of its sizes are open.
+
+    An ``.mnn`` file has an open first axis as 1, as it has one that is fixed at 1.
+    """
+    return component.taken is not None and component.taken.onnx is None
 
 
 def _sample(

@@ -134,11 +134,13 @@ def run_isolated(
     return isolated.run_isolated(case, component, device, backend, file)
 
 
-def draw_reference(root: Path, pipeline: Pipeline, device: Device) -> float:
+def draw_reference(
+    root: Path, pipeline: Pipeline, device: Device, limit_gib: float | None = None
+) -> float:
     """Draw a pipeline with PyTorch alone; return seconds taken (`pipeline`)."""
     from harness.e2e import stage
 
-    return stage.draw_reference(root, pipeline, device)
+    return stage.draw_reference(root, pipeline, device, limit_gib)
 
 
 def run_chain(given: ChainRun) -> dict[str, Any]:

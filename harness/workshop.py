@@ -53,6 +53,7 @@ class Workshop:
     ) -> None:
         self._timeout_s = timeout_s
         self._room = Room(memory_gib)
+        self.memory_gib = memory_gib
         self._on_progress = on_progress
         self._idle: dict[str, list[Host]] = {}
         self._all: list[Host] = []

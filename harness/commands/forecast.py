@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import click
 
 if TYPE_CHECKING:
     from harness.makers import Makers
-    from harness.spec import Case
+    from harness.room import Need
     from harness.suite import Suite, Tested
-
-_STAGES = 3
 
 
 def print_forecast(suite: Suite, chosen: Sequence[Tested], store: str) -> None:
@@ -20,7 +18,6 @@ def print_forecast(suite: Suite, chosen: Sequence[Tested], store: str) -> None:
     from harness.makers import Makers
     from harness.room import GIB, available_bytes
     from harness.runner import open_store
-    from harness.spec import Case
     from harness.workshop import Workshop
 
     workshop = Workshop.of(suite.limits)
@@ -33,33 +30,51 @@ def print_forecast(suite: Suite, chosen: Sequence[Tested], store: str) -> None:
     )
     try:
         for case in chosen:
-            if isinstance(case, Case):
-                click.echo(_line(case, _needs(makers, case), there))
-            else:
-                click.echo(f"{case.id:<42} no forecast: it lets networks go as it must")
+            click.echo(_line(case, _stages(makers, case), there))
     finally:
         workshop.close()
 
 
-def _needs(makers: Makers, case: Case) -> Iterator[int | None]:
-    """Yield bytes of each stage: 0 for one that there is not, None where unknown."""
-    from harness.makers import is_made
+def _stages(makers: Makers, case: Tested) -> list[list[Need | None]]:
+    """Return what each stage needs: nothing where there is none, None where unknown."""
+    from harness.e2e.needs import chain_need, drawing_need
+    from harness.e2e.plan import Chain
+    from harness.makers import is_made, reference_host
 
-    yield _bytes(makers, case, "torch")
-    yield _bytes(makers, case, f"convert-{case.backend}") if is_made(case) else 0
-    yield _bytes(makers, case, case.backend)
+    if isinstance(case, Chain):
+        cases = [seated for _, seated in case.seats if seated is not None]
+        drawing = [drawing_need(case.pipeline, makers.weights)]
+        run = chain_need(case, makers.weights)
+    else:
+        cases, drawing = [case], []
+        run = makers.need(case, case.backend, case.samples)
+    return [
+        [*(makers.need(c, reference_host(c), c.samples) for c in cases), *drawing],
+        [
+            makers.need(c, f"convert-{c.backend}", c.samples)
+            for c in cases
+            if is_made(c)
+        ],
+        [run],
+    ]
 
 
-def _bytes(makers: Makers, case: Case, host: str) -> int | None:
-    need = makers.need(case, host, case.samples)
-    return need.size_bytes if need else None
-
-
-def _line(case: Case, needs: Iterable[int | None], there: int) -> str:
+def _line(case: Tested, stages: Iterable[Sequence[Need | None]], there: int) -> str:
     from harness.room import GIB
 
-    known = [need for need in needs if need is not None]
-    if len(known) < _STAGES:
-        return f"{case.id:<42} not known: the recipe's weights cannot be counted ahead"
-    listed = " ".join(f"{need / GIB:6.1f}" if need else f"{'-':>6}" for need in known)
-    return f"{case.id:<42}{listed}{'' if max(known) <= there else '   does not fit'}"
+    largest, most = [], 0
+    for needs in stages:
+        known = [need for need in needs if need is not None]
+        if len(known) < len(needs):
+            return (
+                f"{case.id:<42} not known: the recipe's weights cannot be counted ahead"
+            )
+        largest.append(max((need.size_bytes for need in known), default=0))
+        most = max([most, *(need.most_bytes for need in known)])
+    listed = " ".join(f"{need / GIB:6.1f}" if need else f"{'-':>6}" for need in largest)
+    if max(largest) > there:
+        return f"{case.id:<42}{listed}   does not fit"
+    rest = f"{most / GIB:.1f}"
+    if most < max(largest) or rest == f"{max(largest) / GIB:.1f}":
+        return f"{case.id:<42}{listed}"
+    return f"{case.id:<42}{listed}   up to {rest} where there is room"

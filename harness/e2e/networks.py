@@ -19,10 +19,12 @@ import xxhash
 from harness.backends import Session, load_backend
 from harness.components import recipe_module, weight_folders
 from harness.components.checkpoint import likely_files
+from harness.e2e.needs import REMEMBERED_BYTES
 from harness.e2e.plan import Seated
 from harness.errors import StageError
 from harness.outcome import Outcome
 from harness.program import as_tuple
+from harness.room import GIB, available_bytes
 from harness.spec import Component, Device, TensorSpec
 
 Tensors = dict[str, torch.Tensor]
@@ -52,9 +54,15 @@ class Loaded:
 
 
 class Residents:
-    """The networks in memory; those least recently used go when there is no room."""
+    """The networks in memory; those least recently used go when there is no room.
 
-    def __init__(self) -> None:
+    Args:
+        limit_gib: What this process may take: None or 0 for what the machine has.
+
+    """
+
+    def __init__(self, limit_gib: float | None = None) -> None:
+        self._limit_bytes = int((limit_gib or 0) * GIB)
         self._loaded: dict[Hashable, Loaded] = {}
 
     def use(self, key: Hashable, need_bytes: int, load: Callable[[], Loaded]) -> Any:
@@ -72,8 +80,14 @@ class Residents:
             self._drop_oldest()
 
     def _make_room(self, need_bytes: int) -> None:
-        while self._loaded and psutil.virtual_memory().available < need_bytes:
+        while self._loaded and self._free_bytes() < need_bytes:
             self._drop_oldest()
+
+    def _free_bytes(self) -> int:
+        free = available_bytes()
+        if not self._limit_bytes:
+            return free
+        return min(free, self._limit_bytes - int(psutil.Process().memory_info().rss))
 
     def _drop_oldest(self) -> None:
         key = next(iter(self._loaded))
@@ -201,7 +215,7 @@ class Remembered:
 
     """
 
-    def __init__(self, network: Network, limit_bytes: int = 1 << 30) -> None:
+    def __init__(self, network: Network, limit_bytes: int = REMEMBERED_BYTES) -> None:
         self._network = network
         self._left_bytes = limit_bytes
         self._answers: dict[str, Tensors] = {}

@@ -302,6 +302,7 @@ class ChainRun:
         reference: PyTorch's drawing.
         device: Where PyTorch runs.
         folder: For pictures.
+        limit_gib: Of memory; None or 0 for what there is.
 
     """
 
@@ -312,6 +313,7 @@ class ChainRun:
     reference: Entry
     device: Device
     folder: Path
+    limit_gib: float | None = None
 
 
 def family_of(source: Source) -> str:

@@ -192,10 +192,14 @@ def torch_networks(
 
 
 def record(
-    pipeline: Pipeline, inputs: Inputs, folder: Path, device: Device
+    pipeline: Pipeline,
+    inputs: Inputs,
+    folder: Path,
+    device: Device,
+    limit_gib: float | None = None,
 ) -> Mapping[str, object]:
     """Draw the reference and its floors, and write them to `folder`."""
-    residents = Residents()
+    residents = Residents(limit_gib)
     networks = listening(torch_networks(pipeline, residents, device))
     cast = Cast(networks=networks, sampling=pipeline.sampling)
     pipe = assemble(pipeline, inputs, cast)
@@ -211,7 +215,8 @@ def record(
     conditions = conditions_of(networks)
     residents.close()
     states = tuple(steps.states)
-    floors = _floors(pipeline, inputs, device, {**arrays, **conditions}, states)
+    single = {**arrays, **conditions}
+    floors = _floors(pipeline, inputs, device, single, states, residents=residents)
     named: dict[str, Any] = {
         **arrays,
         **{f"conditions.{name}": value for name, value in conditions.items()},
@@ -229,10 +234,11 @@ def _floors(
     device: Device,
     single: Mapping[str, np.ndarray],
     states: tuple[Mapping[str, Any], ...],
+    *,
+    residents: Residents,
 ) -> dict[str, np.ndarray]:
     """Draw in float64, free and from the reference's latents; return rms by name."""
     dtype = torch.float64
-    residents = Residents()
     networks = listening(torch_networks(pipeline, residents, device, dtype))
     cast = Cast(networks=networks, sampling=pipeline.sampling, dtype=dtype)
     steps = Steps()

@@ -22,8 +22,12 @@ from harness.store import Store
 from harness.torch_stage import ask_device
 
 
-def draw_reference(root: Path, pipeline: Pipeline, device: Device) -> float:
+def draw_reference(
+    root: Path, pipeline: Pipeline, device: Device, limit_gib: float | None = None
+) -> float:
     """Draw inputs and PyTorch's pictures into the store; return seconds taken.
+
+    Networks are let go of to keep within `limit_gib` of memory, if that is given.
 
     Raises:
         StageError: PyTorch cannot run on `device`.
@@ -40,7 +44,7 @@ def draw_reference(root: Path, pipeline: Pipeline, device: Device) -> float:
 
     def build_reference(folder: Path) -> Mapping[str, object]:
         report_progress("drawing", pipeline.name, "float32 and float64")
-        return record(pipeline, _inputs(inputs), folder, device)
+        return record(pipeline, _inputs(inputs), folder, device, limit_gib)
 
     inputs = store.make("drawing-inputs", drawing_inputs_key(pipeline), build_inputs)
     key = drawing_key(pipeline, inputs, device)
@@ -62,7 +66,7 @@ def run_chain(given: ChainRun) -> dict[str, Any]:
     ask_device(device)
     for entry in (given.inputs, given.reference, *(f.artifact for f in given.seated)):
         check_artifact(entry)
-    residents = Residents()
+    residents = Residents(given.limit_gib)
     candidates = {file.seat: SessionNetwork(file, residents) for file in given.seated}
     try:
         measured = measure(

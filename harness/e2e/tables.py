@@ -152,7 +152,7 @@ def _chains(
 
 def _seated(pipeline: Pipeline, seat: str, case: Case, plan: Planned) -> Case:
     """Return the case of which a deployed file takes a seat."""
-    sizes = _sizes(pipeline, seat, case.component)
+    sizes = seat_sizes(pipeline, seat, case.component)
     baked = {k: v for k, v in sizes.items() if k not in case.export.dynamic}
     # A graph that the component's own samples are served by is exported already.
     fitting = (s for s in case.samples if baked.items() <= dict(s.shapes).items())
@@ -161,7 +161,7 @@ def _seated(pipeline: Pipeline, seat: str, case: Case, plan: Planned) -> Case:
     return replace(case, variant=plan.variant, device=plan.device, samples=(sample,))
 
 
-def _sizes(pipeline: Pipeline, seat: str, component: Component) -> dict[str, int]:
+def seat_sizes(pipeline: Pipeline, seat: str, component: Component) -> dict[str, int]:
     """Return the sizes that a seat's file must take, by symbol."""
     factor = vae_factor(pipeline.source)
     batch = len(pipeline.texts)

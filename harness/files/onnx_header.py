@@ -32,7 +32,9 @@ DTYPES = {
 
 GRAPH, INITIALIZER, TENSOR_NAME = 7, 5, 8
 """Fields of a model, of its graph, and of a weight in that."""
-_INPUT, _OUTPUT, _TENSOR_EXTERNAL = 11, 12, 13
+_INPUT, _OUTPUT = 11, 12
+_TENSOR_DTYPE, _TENSOR_RAW, _TENSOR_EXTERNAL = 2, 9, 13
+_HALVES = ("float16", "bfloat16")
 UNREADABLE = (OSError, ValueError, EOFError)
 _FIRST, _SECOND = 1, 2
 """Of the small messages: a name and a type, a type and a shape, a key and a value."""
@@ -64,11 +66,20 @@ class Port:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Header:
-    """What a file takes and gives, and the files beside it that hold its weights."""
+    """What a file takes and gives, and how it keeps its weights.
+
+    Attributes:
+        inputs: Those that are fed.
+        outputs: In the file's order.
+        files: Beside it, with weights.
+        half_bytes: Of weights in 16 bits, wherever they are kept.
+
+    """
 
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
     files: tuple[str, ...]
+    half_bytes: int
 
 
 def read_header(path: Path) -> Header:
@@ -110,6 +121,7 @@ def _header(file: BinaryIO, size: int) -> Header:
     inputs: list[Port] = []
     outputs: list[Port] = []
     weights: set[str] = set()
+    half_bytes = 0
     files: dict[str, None] = {}
     for number, begin, end in list(fields(file, *graphs[0])):
         if number == _INPUT:
@@ -117,8 +129,9 @@ def _header(file: BinaryIO, size: int) -> Header:
         elif number == _OUTPUT:
             outputs.append(_port(file, begin, end))
         elif number == INITIALIZER:
-            name, location = _tensor(file, begin, end)
+            name, location, halves = _tensor(file, begin, end)
             weights.add(name)
+            half_bytes += halves
             if location:
                 files[location] = None
     if not outputs:
@@ -129,6 +142,7 @@ def _header(file: BinaryIO, size: int) -> Header:
         inputs=tuple(port for port in inputs if port.name not in weights),
         outputs=tuple(outputs),
         files=tuple(files),
+        half_bytes=half_bytes,
     )
 
 
@@ -166,16 +180,25 @@ def _size(file: BinaryIO, begin: int, end: int) -> int | str:
     return ""
 
 
-def _tensor(file: BinaryIO, begin: int, end: int) -> tuple[str, str]:
-    """Return a weight's name and the file that holds it, if another does."""
-    name, location = "", ""
+def _tensor(file: BinaryIO, begin: int, end: int) -> tuple[str, str, int]:
+    """Return a weight's name, the file that holds it, if another does, and its bytes.
+
+    The bytes are 0 unless it is in 16 bits.
+    """
+    name, location, dtype, size_bytes = "", "", "", 0
     for number, at, stop in fields(file, begin, end):
         if number == TENSOR_NAME:
             name = text_of(file, at, stop)
+        elif number == _TENSOR_DTYPE:
+            dtype = DTYPES.get(at, "")
+        elif number == _TENSOR_RAW:
+            size_bytes = stop - at
         elif number == _TENSOR_EXTERNAL:
             pair = dict.fromkeys((_FIRST, _SECOND), "")
             for part, first, last in list(fields(file, at, stop)):
                 pair[part] = text_of(file, first, last)
             if pair[_FIRST] == "location":
                 location = pair[_SECOND]
-    return name, location
+            elif pair[_FIRST] == "length":
+                size_bytes = int(pair[_SECOND])
+    return name, location, size_bytes if dtype in _HALVES else 0

@@ -235,6 +235,44 @@ def test_an_mnn_file_alone_asks_for_mnn(files):
     assert (told.code, told.has("no [backend.mnn] to run it")) == (2, True)
 
 
+FIXED = "[[shapes]]\nbatch = 2\nheight = 8\nwidth = 8\nlayers = false\n"
+
+
+@pytest.fixture
+def of_scripts(tmp_path):
+    """Write a suite of the file that MNN's script made, all of its axes fixed."""
+    shutil.copytree(EXPORTED / "sd", tmp_path / "sd")
+    for name in ("unet.mnn", "unet.mnn.weight"):
+        shutil.copy(EXPORTED / "mnn_scripts" / name, tmp_path)
+
+    def write(shapes):
+        head = HEAD.replace(SHAPES, shapes).replace("realistic = 1", "realistic = 2")
+        unet = component("unet", "unet.mnn", kind="mnn")
+        return suite(tmp_path, unet, head, '[mnn.given]\noutputs = "relaxed"\n')
+
+    return write
+
+
+def test_an_mnn_file_of_fixed_sizes_alone_is_tested_at_those_alone(of_scripts, store):
+    project = of_scripts(FIXED)
+
+    ended = project.parity("run", "--store", str(store))
+
+    assert ended.code == 0, ended.text
+    assert outcomes(project.report) == {"unet/mnn/given/outputs": "within"}
+
+
+def test_a_size_that_a_given_file_fixes_is_no_matter_of_forward(of_scripts, store):
+    project = of_scripts(FIXED + FIXED.replace("batch = 2", "batch = 3"))
+
+    project.parity("run", "--store", str(store))
+
+    said = verdict(project.report, "unet/mnn/given/outputs")
+    assert said["outcome"] == "frozen"
+    assert "have them leave the axis open" in said["reason"]
+    assert "forward" not in said["reason"]
+
+
 def test_an_mnn_files_operators_are_blamed_one_by_one(files, store):
     bounds = '[mnn.given]\noutputs = "relaxed"\nlayers = "relaxed"\n'
     half = component("unet", "half.mnn", RENAMED, kind="mnn")

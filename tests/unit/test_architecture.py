@@ -31,7 +31,7 @@ LAYERS = (
     ("source_table",),
     ("varied", "sizes", "forecast"),
     ("store", "trace", "keys", "inputs", "e2e.tables"),
-    ("suite", "ranges"),
+    ("suite", "ranges", "e2e.needs"),
     # measure
     ("activations", "kernel", "residuals", "promises"),
     ("compare", "signatures"),

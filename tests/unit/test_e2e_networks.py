@@ -1,13 +1,12 @@
 """`harness.e2e.networks`: the same answers as the module's, and no more memory."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import psutil
 import pytest
 import torch
 
 from harness.components import describe, recipe_module, vae_decoder
+from harness.e2e import networks
 from harness.e2e.networks import (
     Loaded,
     Remembered,
@@ -205,9 +204,7 @@ class Memory:
     def __init__(self, monkeypatch, gib):
         self.left = gib * GIB
         self.closed = []
-        monkeypatch.setattr(
-            psutil, "virtual_memory", lambda: SimpleNamespace(available=self.left)
-        )
+        monkeypatch.setattr(networks, "available_bytes", lambda: self.left)
 
     def load(self, name, gib):
         def close():
@@ -261,6 +258,17 @@ def test_what_needs_more_than_there_is_is_loaded_alone(monkeypatch):
 
     assert residents.use(*memory.load("huge", 100)) == "huge as loaded"
     assert memory.closed == ["one"]
+
+
+def test_a_limit_counts_what_this_process_has_taken_already(monkeypatch):
+    taken_gib = psutil.Process().memory_info().rss / GIB
+    memory, residents = Memory(monkeypatch, 64), Residents(taken_gib + 4)
+    residents.use(*memory.load("small", 1))
+    assert memory.closed == []
+
+    residents.use(*memory.load("large", 3))  # and 2 GiB to work with
+
+    assert memory.closed == ["small"], "64 GiB are free, and 4 of them allowed"
 
 
 def test_closing_lets_go_of_everything_once(monkeypatch):

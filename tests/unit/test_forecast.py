@@ -8,14 +8,19 @@ from dataclasses import replace
 from math import prod
 from pathlib import Path
 
+import numpy as np
+import onnx
 import pytest
 
 from harness.components import describe
 from harness.errors import StageError, SuiteError
-from harness.forecast import COSTS, extent_of, need_of, stored_weights
+from harness.forecast import COSTS, extent_of, file_weights, need_of, stored_weights
+from harness.matrix import Limits
 from harness.outcome import Outcome
+from harness.pipeline import Engine
 from harness.room import GIB, Need, Room, available_bytes
-from harness.spec import Sample, Source
+from harness.spec import Sample, Source, Taken
+from harness.store import Store
 from harness.suite import load_suite
 from harness.torch_stage import weigh
 from harness.workshop import Workshop
@@ -277,6 +282,84 @@ def test_what_fits_beside_another_does_not_wait():
     room = Room(4.0)
     with room.taken(need(2.0)), room.taken(need(2.0)):
         pass
+
+
+def test_what_takes_more_where_there_is_room_has_it_to_itself():
+    room, order = Room(4.0), []
+    growing = replace(need(1.0), most_bytes=10 * GIB)
+
+    def second():
+        with room.taken(need(1.0)):
+            order.append("second")
+
+    with room.taken(growing):
+        other = threading.Thread(target=second)
+        other.start()
+        other.join(0.2)
+        order.append("first")
+    other.join(10.0)
+
+    assert order == ["first", "second"]
+
+
+def half(folder, *, external):
+    """Return a file of 5000 numbers in 16 bits and 3000 in 32."""
+    helper = onnx.helper
+    weights = [np.ones(5000, np.float16), np.ones(3000, np.float32)]
+    graph = helper.make_graph(
+        [helper.make_node("Identity", ["x"], ["y"])],
+        "half",
+        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["n", 4])],
+        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, ["n", 4])],
+        [onnx.numpy_helper.from_array(w, f"w{i}") for i, w in enumerate(weights)],
+    )
+    path = folder / "half.onnx"
+    onnx.save_model(
+        helper.make_model(graph),
+        path,
+        save_as_external_data=external,
+        location="half.bin",
+        size_threshold=0,
+    )
+    return path
+
+
+@pytest.mark.parametrize("external", [False, True], ids=["within", "beside"])
+def test_a_file_without_pytorch_is_counted_as_it_is_loaded(tmp_path, external):
+    path = half(tmp_path, external=external)
+    given = replace(
+        describe("half", "given", Source(path=path)), taken=Taken(onnx=path)
+    )
+
+    assert stored_weights(given) is None
+    assert file_weights(given) == pytest.approx(4 * 8000, rel=0.05)
+
+
+def test_an_mnn_file_is_counted_with_the_weights_beside_it():
+    folder = DIGITS.parent / "exported"
+    unet = describe("unet", "unet", Source(path=folder / "sd", seed=0))
+    taken = replace(unet, taken=Taken(mnn=folder / "mnn_scripts" / "unet.mnn"))
+
+    assert file_weights(unet) == 0
+    assert file_weights(taken) == 116_784 + 206_608
+
+
+def test_a_file_without_pytorch_that_cannot_fit_is_refused_before_it_is_loaded(
+    tmp_path,
+):
+    half(tmp_path, external=True)
+    (tmp_path / "parity.toml").write_text(
+        '[[shapes]]\nn = 2\n[inputs]\nprofiles = ["realistic"]\n'
+        '[backend.onnxruntime]\n[component.half]\nonnx = "half.onnx"\n'
+    )
+    (case,) = load_suite(tmp_path).cases
+
+    with Engine(Store(root=tmp_path / "store"), Limits(memory_gib=0.1)) as engine:
+        record = engine.run(case)
+
+    assert record.failure is not None
+    assert record.failure.outcome is Outcome.MEMORY
+    assert record.failure.message.startswith("running half in ONNX Runtime is forecast")
 
 
 def test_what_is_available_is_some_of_what_there_is():
