@@ -112,18 +112,22 @@ def provenance(
 ) -> tuple[str, ...]:
     """Return the lines above a table that say where its numbers come from.
 
-    Of each group: how many independent draws of each family were within, and which
-    share of all such inputs that makes sure of.
+    Of each group: its worst input, how many independent draws of each family were
+    within, and which share of all such inputs that makes sure of.
     """
     _, backend, _ = parts[0].case
     sure = ", ".join(
         f"{part.group} of {part.draws} draws ({assured_share(part.draws):.1%})"
         for part in parts
     )
-    loudest = max(parts, key=lambda part: part.extent.floor_multiple or 0.0)
-    ran = f"{backend} {tuning.versions.get(backend, '')}"
+    ran = ", ".join(
+        f"{package} {tuning.versions[package]}"
+        for package in ("torch", backend)
+        if package in tuning.versions
+    )
+    worst = ", ".join(f"{part.worst} ({part.group})" for part in parts)
     return (
-        f"{MARK}{tuning.date}, {ran}: {headroom} over the worst, {loudest.worst}",
+        f"{MARK}{tuning.date}, {ran}: {headroom} over the worst, {worst}",
         f"{MARK}from {sure}; {CONFIDENCE:.0%} sure that as many inputs are within",
     )
 

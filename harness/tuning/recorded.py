@@ -58,7 +58,7 @@ class Tuning:
         date: When, as ``2026-11-21``.
         suite: Path of the suite, in full.
         effort: What was asked for.
-        versions: Runtime to version.
+        versions: Of PyTorch and of each runtime.
         tried: Component to every input tried, in order.
         overflowed: Component to inputs on which the reference itself is not finite.
         cases: In the suite's order.

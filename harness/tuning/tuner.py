@@ -12,6 +12,7 @@ from typing import cast
 from harness import export_files, stages
 from harness.convert import native_converter
 from harness.deployed import Deployed
+from harness.environment import installed
 from harness.errors import ParityError, StageError, SuiteError, first_line
 from harness.groups import sample_groups, samples_of
 from harness.makers import Makers
@@ -265,7 +266,10 @@ def _tuning(
         date=now.strftime("%Y-%m-%d"),
         suite=path_of(suite),
         effort=effort,
-        versions={m.ran["backend"]: m.ran["version"] for m in measured.values()},
+        versions={
+            **installed(("torch",)),
+            **{m.ran["backend"]: m.ran["version"] for m in measured.values()},
+        },
         tried=tried,
         overflowed={
             name: tuple(o for part in parts for o in part.overflowed)

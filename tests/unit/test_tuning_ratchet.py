@@ -40,7 +40,8 @@ def test_tightening_needs_no_word_and_says_where_it_comes_from(tmp_path):
     assert layers_of(change.path).tolerance.floors == 2.0
     text = change.path.read_text()
     assert text.startswith(TEXT)
-    assert "# tuned 2026-11-21, mnn 3.6.1: headroom 2 x or 3 dB" in text
+    assert "# tuned 2026-11-21, torch 2.13.0, mnn 3.6.1: headroom 2 x or 3 dB" in text
+    assert "over the worst, s-0 (layers)" in text
     assert "layers of 20 draws (86.1%)" in text
     assert '+layers = { tier = "strict", floors = 2.0 }' in change.diff
 

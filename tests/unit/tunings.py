@@ -56,7 +56,7 @@ def tuning_of(*cases, path="parity.toml", draws=200):
         date="2026-11-21",
         suite=str(path),
         effort=Effort(),
-        versions={"mnn": "3.6.1", "onnxruntime": "1.31.1"},
+        versions={"torch": "2.13.0", "mnn": "3.6.1", "onnxruntime": "1.31.1"},
         tried={case.record.component: tuple(tried) for case in cases},
         overflowed={},
         cases={case.record.case: case for case in cases},
