@@ -113,6 +113,10 @@ class Engine(Closes):
         """Start a case as soon as there is room for it."""
         return self._pool.submit(self.run, case)
 
+    def rest(self) -> None:
+        """Let go of what waits for more cases."""
+        self._workshop.rest()
+
     def run(self, case: Case | Chain) -> CaseRecord:
         """Take one case through all stages and return its record."""
         if isinstance(case, Chain):

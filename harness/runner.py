@@ -180,6 +180,12 @@ class Run(Closes):
         for case in cases:
             if case.id not in self._started and not missing(case):
                 self._started[case.id] = self._engine.submit(case)
+        for started in list(self._started.values()):
+            started.add_done_callback(self._rest_if_done)
+
+    def _rest_if_done(self, _: Future[CaseRecord]) -> None:
+        if all(started.done() for started in self._started.values()):
+            self._engine.rest()
 
     def record(self, case: Tested) -> CaseRecord:
         """Return a case's record, running it if no process of this run has."""

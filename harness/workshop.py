@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 
 from harness import stages
 from harness.errors import StageError
@@ -76,6 +77,15 @@ class Workshop:
             hosts, self._all = self._all, []
         for host in hosts:
             host.close()
+
+    def rest(self) -> None:
+        """End the processes of idle hosts; a later job starts them again.
+
+        They hold what they have imported, and a session of many suites has many.
+        """
+        with self._lock:
+            for host in chain.from_iterable(self._idle.values()):
+                host.close()
 
     def job(
         self,

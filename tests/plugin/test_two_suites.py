@@ -1,5 +1,13 @@
 """Two suites in one run may have the same cases; they are kept apart."""
 
+import time
+from datetime import UTC, datetime
+
+import psutil
+
+from harness.report.run_folder import RunFolder
+from harness.runner import Run, Settings
+from harness.suite import load_suite
 from tests.plugin.project import Project, write_project
 
 CASE = "vae_decoder/onnxruntime/fp32"
@@ -24,3 +32,23 @@ def test_each_case_is_judged_by_its_own_suite(quick):
     shown = quick.parity("show", "last", f"tight:{CASE}")
     assert shown.code == 1, shown.text
     assert quick.parity("show", "last", f"loose:{CASE}").code == 0
+
+
+def test_a_suite_that_is_done_holds_no_memory_for_the_others(store, tmp_path):
+    suite = load_suite(write_project(tmp_path / "app").path)
+    here = psutil.Process()
+    before = {process.pid for process in here.children(recursive=True)}
+
+    def own():
+        children = here.children(recursive=True)
+        return [process for process in children if process.pid not in before]
+
+    folder = RunFolder.create(tmp_path / "runs", datetime.now(tz=UTC))
+    with Run(suite, Settings(store=str(store)), lambda: folder) as run:
+        run.start(suite.cases)
+        assert all(not run.record(case).failure for case in suite.cases)
+        until = time.monotonic() + 10
+        while own() and time.monotonic() < until:
+            time.sleep(0.05)
+
+        assert own() == []

@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import psutil
 import pytest
 
 from harness.components import describe
@@ -200,6 +201,17 @@ def test_two_engines_make_a_thing_once(source, tmp_path):
     assert len(artifacts) == 1
     assert len(list((tmp_path).glob("**/model.onnx"))) == 1
     assert exporting
+
+
+def test_an_engine_at_rest_has_no_process_and_works_again(engine, unet):
+    assert engine.run(case(unet, "onnxruntime")).failure is None
+    at_work = psutil.Process().children(recursive=True)
+
+    engine.rest()
+
+    left = {process.pid for process in psutil.Process().children(recursive=True)}
+    assert left < {process.pid for process in at_work}
+    assert engine.run(case(unet, "onnxruntime")).failure is None
 
 
 def test_a_stage_that_fails_becomes_a_record(engine, unet):
