@@ -24,6 +24,7 @@ from harness.contract import unfreeze
 from harness.entry import Entry
 from harness.errors import StageError
 from harness.outcome import Outcome
+from harness.spans import beyond
 from harness.spec import Component, TensorSpec
 
 _CANNOT = frozenset({Outcome.RUN, Outcome.SHAPE})
@@ -46,7 +47,21 @@ def ask_file(
         first: What the file gave for the first.
         asked: What PyTorch was asked and answered.
 
+    Raises:
+        StageError: An input was given values that its kind does not hold.
+
     """
+    spans = {
+        spec.name: (
+            min(float(np.min(values[spec.name])) for values in feeds),
+            max(float(np.max(values[spec.name])) for values in feeds),
+        )
+        for spec in component.inputs
+    }
+    for spec in component.inputs:
+        if words := beyond(spec, *spans[spec.name]):
+            msg = f"{component.name}: input {words}; mend how its recipe draws it."
+            raise StageError(msg, outcome=Outcome.REFERENCE)
     # After every other sample, so after every other size; then once more at once.
     # What people read from outputs stands beside them, and is not asked again.
     made = {spec.name: first[spec.name] for spec in component.outputs}
@@ -63,8 +78,8 @@ def ask_file(
                 "name": spec.name,
                 "dtype": spec.dtype,
                 "shape": list(spec.shape),
-                "low": min(float(np.min(values[spec.name])) for values in feeds),
-                "high": max(float(np.max(values[spec.name])) for values in feeds),
+                "low": spans[spec.name][0],
+                "high": spans[spec.name][1],
                 "reference": reference.get(spec.name),
                 "deployed": found[spec.name],
             }

@@ -25,6 +25,7 @@ from harness.errors import StageError
 from harness.outcome import Outcome
 from harness.program import as_tuple
 from harness.room import GIB, available_bytes
+from harness.spans import beyond
 from harness.spec import Component, Device, TensorSpec
 
 Tensors = dict[str, torch.Tensor]
@@ -188,10 +189,13 @@ def as_declared(spec: TensorSpec, value: torch.Tensor, component: str) -> np.nda
 
     Raises:
         StageError: A whole number is declared, and the value is none: a scheduler
-            that stops between timesteps.
+            that stops between timesteps. Or the values leave the input's span.
 
     """
     array = value.detach().numpy()
+    if words := beyond(spec, float(array.min()), float(array.max())):
+        msg = f"{component}: input {words}; mend what the pipeline hands it."
+        raise StageError(msg, outcome=Outcome.RUN)
     declared = array.astype(spec.dtype)
     if declared.dtype.kind in "iu" and not np.array_equal(declared, array):
         msg = (

@@ -22,7 +22,7 @@ LAYERS = (
     ("errors",),
     # nouns, files, child processes
     ("spec", "toml_file", "digest", "job", "comparison", "files.*"),
-    ("tolerance", "names", "taken.files", "contract"),
+    ("tolerance", "names", "taken.files", "contract", "spans"),
     ("feeds", "room"),
     ("entry", "isolate", "gaps", "align", "matrix", "components.*", "worst_inputs"),
     ("groups", "deployed", "hub", "backends", "e2e.plan", "e2e.attribution"),

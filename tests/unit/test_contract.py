@@ -102,6 +102,17 @@ def told(found):
     return {entry["name"]: entry["deployed"] for entry in found["inputs"]}
 
 
+def test_values_that_an_input_does_not_hold_are_refused(tmp_path, asked):
+    run = run_of(graph(tmp_path / "m.onnx", RIGHT))
+    feeds = dict(Asked.load(asked.file("asked.npz")).base)
+    x, *others = TWO.inputs
+    masked = replace(TWO, inputs=(replace(x, draw="mask"), *others))
+    feeds["x"] = np.full_like(feeds["x"], 5.0)
+
+    with pytest.raises(StageError, match=r"'x' holds values from 0 to 1, and is given"):
+        ask_file(run, masked, [feeds], run(feeds), asked)
+
+
 def test_every_input_of_a_right_file_has_the_effect_that_it_has_in_pytorch(
     tmp_path, asked
 ):

@@ -70,6 +70,28 @@ def test_a_whole_number_that_int32_cannot_hold_is_refused():
         as_declared(TIMESTEP, torch.tensor([2**40]), "unet")
 
 
+@pytest.mark.parametrize(
+    ("draw", "given"),
+    [
+        pytest.param("hint", [0.0, 255.0], id="hint-of-bytes"),
+        pytest.param("hint", [-1.0, 1.0], id="hint-as-a-picture"),
+        pytest.param("image", [0.0, 255.0], id="picture-of-bytes"),
+        pytest.param("tokens", [-100.0, 5.0], id="ids-that-training-leaves-out"),
+    ],
+)
+def test_values_that_a_network_does_not_take_are_refused(draw, given):
+    spec = TensorSpec(name="x", shape=("batch",), draw=draw)
+
+    with pytest.raises(StageError, match=r"net: input 'x' holds values from"):
+        as_declared(spec, torch.tensor(given), "net")
+
+
+def test_what_is_not_finite_is_left_to_be_judged():
+    spec = TensorSpec(name="x", shape=("batch",), draw="image")
+
+    assert np.isnan(as_declared(spec, torch.tensor([0.5, np.nan]), "net")).any()
+
+
 def test_doubles_are_rounded_to_what_a_file_takes():
     value = torch.tensor([[0.1, 0.2]], dtype=torch.float64)
 
