@@ -6,6 +6,7 @@ a failure it tightens a tolerance; where it wants none to be there, it hides a r
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -112,6 +113,11 @@ class Project:
     """A folder with a suite, and what is run in it."""
 
     path: Path
+
+    def branch(self, folder):
+        """Copy it without its runs, so that something can be changed."""
+        runs = shutil.ignore_patterns("runs")
+        return Project(shutil.copytree(self.path, folder, ignore=runs))
 
     def change(self, name, old, new):
         file = self.path / name

@@ -1,11 +1,10 @@
 """A regression that passes its tolerance turns the gate red; a clean build does not."""
 
 import json
-import shutil
 
 import pytest
 
-from tests.plugin.project import CASES, Project, write_project
+from tests.plugin.project import CASES, write_project
 
 APP = "vae_decoder/mnn/app"
 TEN = 10
@@ -31,9 +30,7 @@ def base(store, tmp_path_factory):  # noqa: ARG001  # which it fills
 @pytest.fixture
 def branch(base, tmp_path):
     """A branch of it, in which something can be changed."""
-    folder = tmp_path / "app"
-    shutil.copytree(base.path, folder, ignore=shutil.ignore_patterns("runs"))
-    return Project(folder)
+    return base.branch(tmp_path / "app")
 
 
 def gated(project, code=0):

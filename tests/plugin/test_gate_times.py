@@ -1,13 +1,12 @@
 """A build that is slower turns the gate red; one that is timed again does not."""
 
 import json
-import shutil
 
 import pytest
 
 from harness.report.at_work import QUIET
 from tests.busy import busy_neighbours
-from tests.plugin.project import CASES, CONFIG, Project, write_project
+from tests.plugin.project import CASES, CONFIG, write_project
 
 pytestmark = pytest.mark.alone
 
@@ -37,9 +36,7 @@ def base(store, tmp_path_factory):  # noqa: ARG001  # which it fills
 @pytest.fixture
 def branch(base, tmp_path):
     """A branch of it, in which something can be changed."""
-    folder = tmp_path / "app"
-    shutil.copytree(base.path, folder, ignore=shutil.ignore_patterns("runs"))
-    return Project(folder)
+    return base.branch(tmp_path / "app")
 
 
 def gated(project):

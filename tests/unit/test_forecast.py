@@ -261,21 +261,25 @@ def test_anything_is_let_in_where_the_suite_says_so():
         pass
 
 
-def test_what_fits_alone_waits_for_what_runs():
-    room, order = Room(4.0), []
+def in_turn(room, one, two):
+    """Who was done first, where the second asks for room while the first has its."""
+    order = []
 
     def second():
-        with room.taken(need(3.0)):
+        with room.taken(two):
             order.append("second")
 
-    with room.taken(need(2.0)):
+    with room.taken(one):
         other = threading.Thread(target=second)
         other.start()
         other.join(0.2)
         order.append("first")
     other.join(10.0)
+    return order
 
-    assert order == ["first", "second"]
+
+def test_what_fits_alone_waits_for_what_runs():
+    assert in_turn(Room(4.0), need(2.0), need(3.0)) == ["first", "second"]
 
 
 def test_what_fits_beside_another_does_not_wait():
@@ -285,21 +289,9 @@ def test_what_fits_beside_another_does_not_wait():
 
 
 def test_what_takes_more_where_there_is_room_has_it_to_itself():
-    room, order = Room(4.0), []
     growing = replace(need(1.0), most_bytes=10 * GIB)
 
-    def second():
-        with room.taken(need(1.0)):
-            order.append("second")
-
-    with room.taken(growing):
-        other = threading.Thread(target=second)
-        other.start()
-        other.join(0.2)
-        order.append("first")
-    other.join(10.0)
-
-    assert order == ["first", "second"]
+    assert in_turn(Room(4.0), growing, need(1.0)) == ["first", "second"]
 
 
 def half(folder, *, external):
