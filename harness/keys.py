@@ -54,7 +54,8 @@ _TAKING_CODE = (
     *("names", "taken/lineup", "taken/onnx", "taken/mnn", "taken/alone"),
     "taken/probes",
 )
-_REFERENCE_CODE = (*_EXPORT_CODE, "reference", "trace")
+_REFERENCE_CODE = (*_EXPORT_CODE, "reference", "floors", "compare", "kernel", "trace")
+"""Modules that decide a reference; noise floors come from comparisons."""
 
 
 def inputs_key(component: Component, sample: Sample) -> dict[str, object]:

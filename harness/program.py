@@ -48,6 +48,14 @@ _HOME = Path(__file__).parents[1].as_posix()
 _STACK_LINE = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 
+Rounding = Callable[[torch.Tensor], torch.Tensor]
+"""Takes a computed value and returns it, rounded in another way."""
+
+
+def as_computed(value: torch.Tensor) -> torch.Tensor:
+    """Return a value as it is."""
+    return value
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
@@ -56,7 +64,9 @@ class Program:
     Attributes:
         probes: Every value, in order of execution.
         run: Runs it once, calling back with each computed value; returns the
-            outputs. Takes the inputs in order; in float64 when they are.
+            outputs. Takes the inputs in order. With ``double`` it runs in float64;
+            with ``rounding`` that function is applied to each computed value, and
+            what is computed later reads its result.
         place: Moves its weights, and what it makes on its own, to a device.
         scopes: What the TorchScript exporter calls a submodule, to its path.
 
@@ -249,6 +259,7 @@ class _Streaming(fx.Interpreter):
         module: fx.GraphModule,
         on_value: Callable[[str, torch.Tensor], None],
         wanted: frozenset[str],
+        roundings: Mapping[str, Rounding],
         *,
         double: bool,
     ) -> None:
@@ -256,6 +267,7 @@ class _Streaming(fx.Interpreter):
         self.on_value = on_value
         self.wanted = wanted
         self.double = double
+        self.roundings = roundings
 
     def call_function(  # fx passes any Python value through here
         self,
@@ -274,6 +286,7 @@ class _Streaming(fx.Interpreter):
     def run_node(self, n: fx.Node) -> Any:  # noqa: ANN401  # as above
         value = super().run_node(n)
         if n.name in self.wanted and isinstance(value, torch.Tensor):
+            value = self.roundings.get(n.name, as_computed)(value)
             self.on_value(n.name, value)
         return value
 
@@ -291,16 +304,19 @@ def program_of_export(exported: ExportedProgram) -> Program:
     graph = exported.module(check_guards=False)
     probes = tuple(probes_of_graph(graph.graph))
     wanted = frozenset(p.name for p in probes if p.kind is not Kind.DUPLICATE)
+    computed = [p.name for p in probes if p.kind is Kind.COMPUTE]
 
     def run(
         inputs: tuple[torch.Tensor, ...],
         on_value: Callable[[str, torch.Tensor], None],
         *,
         double: bool = False,
+        rounding: Rounding = as_computed,
     ) -> tuple[torch.Tensor, ...]:
         inputs = doubled(inputs) if double else inputs
         with torch.no_grad():
-            runner = _Streaming(graph, on_value, wanted, double=double)
+            roundings = dict.fromkeys(computed, rounding)
+            runner = _Streaming(graph, on_value, wanted, roundings, double=double)
             outputs = as_tuple(runner.run(*inputs))
         return doubled(outputs) if double else outputs
 

@@ -20,6 +20,7 @@ from harness.compare import compare
 from harness.components import uses
 from harness.contract import unfreeze
 from harness.errors import StageError, first_line
+from harness.floors import FEW, floor_of, redraw
 from harness.outcome import Outcome
 from harness.program import Program, as_tuple
 from harness.spec import Component
@@ -177,10 +178,8 @@ def record_reference(  # one run's whole circumstances
     program.place(device)
     outputs = check_reference(module, component, inputs, device, twice=twice)
     writer = TraceWriter(folder)
-    for spec, value in zip(component.outputs, outputs, strict=True):
-        writer.add(OUTPUT + spec.name, value.cpu().numpy())
-    for name, read in _read(component, outputs).items():
-        writer.add(OUTPUT + name, read)
+    for name, output in _named(component, outputs).items():
+        writer.add(name, output)
     tensors = tuple(torch.tensor(value, device=device) for value in inputs.values())
 
     def record(name: str, value: torch.Tensor) -> None:
@@ -230,44 +229,67 @@ def _noise(
     component: Component,
     rewritten: tuple[torch.Tensor, ...],
 ) -> dict[str, float]:
-    """Run in float64 and return each recorded value's RMS error, in its own unit.
+    """Run in float64 and return each recorded value's noise floor, in its own unit.
 
-    An output's is that of the program's own: held against the module's, a program that
-    was rewritten wrongly would raise the floor it is judged by.
+    An output's floor is that of the program's own output: compared with the module's, a
+    program that was rewritten wrongly would raise the floor it is judged by.
     """
-    floors: dict[str, float] = {}
-    own = {
-        OUTPUT + spec.name: value.detach().cpu().numpy()
-        for spec, value in zip(component.outputs, rewritten, strict=True)
-    }
-    own |= {OUTPUT + name: value for name, value in _read(component, rewritten).items()}
+    own = _named(component, rewritten)
+    squares: dict[str, list[float]] = {}
+    few: dict[str, np.ndarray] = {}
 
-    def measure(name: str, value: torch.Tensor) -> None:
-        if name in recorded:
-            held(name, value.detach().cpu().numpy())
-
-    def held(name: str, double: np.ndarray) -> None:
+    def measure(name: str, double: np.ndarray) -> None:
         single = own.get(name, recorded[name])
         if single.dtype.kind == "f":
-            if recorded.places[name].is_mask:
-                single, double = ended(single), ended(double)
-            rms = compare(expected=double, actual=single).rms
-            # Infinities on both sides leave nothing to measure; no floor then.
-            if math.isfinite(rms):
-                floors[name] = rms
+            squares[name] = _mean_square(recorded, name, single, double)
+            if single.size < FEW and squares[name]:
+                few[name] = double
 
-    outputs = program.run(inputs, measure, double=True)
-    for spec, value in zip(component.outputs, outputs, strict=True):
-        measure(OUTPUT + spec.name, value)
-    for name, read in _read(component, outputs).items():
-        held(OUTPUT + name, read)
-    return floors
+    def seen(name: str, value: torch.Tensor) -> None:
+        if name in recorded:
+            measure(name, value.detach().cpu().numpy())
+
+    outputs = program.run(inputs, seen, double=True)
+    for name, double in _named(component, outputs).items():
+        measure(name, double)
+    if few:
+        for draw in redraw(
+            program.run,
+            inputs,
+            {name for name in few if not name.startswith(OUTPUT)},
+            lambda made: _named(component, made),
+            whole=any(name.startswith(OUTPUT) for name in few),
+        ):
+            for name, double in few.items():
+                squares[name] += _mean_square(recorded, name, draw[name], double)
+    return {
+        name: floor_of(drawn, recorded[name].size)
+        for name, drawn in squares.items()
+        if drawn
+    }
 
 
-def _read(
+def _mean_square(
+    recorded: Trace, name: str, single: np.ndarray, double: np.ndarray
+) -> list[float]:
+    """Return the mean squared error of a draw; nothing where it cannot be measured.
+
+    Infinities on both sides leave nothing to measure, and there is no floor then.
+    """
+    if recorded.places[name].is_mask:
+        single, double = ended(single), ended(double)
+    rms = compare(expected=double, actual=single).rms
+    return [rms**2] if math.isfinite(rms) else []
+
+
+def _named(
     component: Component, outputs: tuple[torch.Tensor, ...]
 ) -> dict[str, np.ndarray]:
-    """Return what people read from the outputs, if the recipe says."""
-    named = zip(component.outputs, outputs, strict=True)
-    arrays = {spec.name: value.detach().cpu().numpy() for spec, value in named}
-    return uses(component, arrays)
+    """Return outputs, and what is read from them, by their names in a trace."""
+    arrays = {
+        spec.name: value.detach().cpu().numpy()
+        for spec, value in zip(component.outputs, outputs, strict=True)
+    }
+    return {
+        OUTPUT + n: value for n, value in {**arrays, **uses(component, arrays)}.items()
+    }

@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING
 import torch
 
 from harness.probes import Kind, Probe
-from harness.program import Program, as_tuple, doubled, own_path
+from harness.program import Program, Rounding, as_computed, as_tuple, doubled, own_path
 
 if TYPE_CHECKING:
     from torch.utils.hooks import RemovableHandle
 
-Seen = Callable[[str, torch.nn.Module, object], None]
+Seen = Callable[[str, torch.nn.Module, object], object]
+"""Takes a submodule's path, the submodule, and what went in or came out. What it
+returns takes the place of that, unless it is None."""
 
 
 def program_of_module(
@@ -73,11 +75,15 @@ def program_of_module(
         on_value: Callable[[str, torch.Tensor], None],
         *,
         double: bool = False,
+        rounding: Rounding = as_computed,
     ) -> tuple[torch.Tensor, ...]:
-        def hand_over(path: str, _part: torch.nn.Module, returned: object) -> None:
+        def hand_over(path: str, _part: torch.nn.Module, returned: object) -> object:
             output = _one_tensor(returned)
-            if path in wanted and output is not None:
-                on_value(path, output)
+            if path not in wanted or output is None:
+                return None
+            rounded = rounding(output)
+            on_value(path, rounded)
+            return None if rounded is output else _like(returned, rounded)
 
         inputs = doubled(inputs) if double else inputs
         widened = _in_double(module) if double else nullcontext()
@@ -85,6 +91,11 @@ def program_of_module(
             return as_tuple(module(*inputs))
 
     return Program(probes=probes, run=run, place=module.to, scopes=scopes_of(calls))
+
+
+def _like(returned: object, tensor: torch.Tensor) -> object:
+    """Return a tensor in the form in which a module returned one."""
+    return (tensor,) if isinstance(returned, tuple) else tensor
 
 
 def scopes_of(called: Mapping[str, int]) -> dict[str, str]:

@@ -41,7 +41,7 @@ LAYERS = (
     # report
     ("report.*",),
     # frameworks
-    ("graph", "segments", "attributes", "program", "refusal", "weights"),
+    ("graph", "segments", "attributes", "program", "refusal", "weights", "floors"),
     ("submodules", "origin"),
     ("reference", "asking"),
     ("export", "convert", "halve", "backends.*"),
@@ -83,14 +83,14 @@ HOMES = {
         *("backends", "backends.*", "components", "components.*", "taken.alone"),
         *("kernel", "compare", "residuals", "activations", "signatures", "attributes"),
         "promises",
-        *("reference", "calls", "graph", "segments", "halve", "warm"),
+        *("reference", "floors", "calls", "graph", "segments", "halve", "warm"),
         *("candidate", "isolated", "e2e.*", "explaining.*", "tuning.*", "benching.*"),
         "doctor.child",
     ),
     "hypothesis": ("tuning.strategies", "tuning.search"),
     "numba": ("kernel", "doctor.child"),
     "torch": (
-        *("components.*", "program", "reference", "export", "taken.lineup"),
+        *("components.*", "program", "reference", "floors", "export", "taken.lineup"),
         *("refusal", "submodules", "weights", "torch_stage", "e2e.*"),
         *("doctor.child", "benching.pytorch"),
     ),
