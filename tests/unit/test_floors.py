@@ -106,7 +106,8 @@ def test_no_other_rounding_of_a_head_of_three_is_beyond_two_floors(head):
 
     assert single.size == 3
     assert len(set(errors)) > 20
-    assert max(errors) < 2 * (floor or 0.0)
+    assert floor is not None
+    assert max(errors) < 2 * floor
 
 
 def test_a_small_error_of_the_head_is_still_far_beyond_the_bound(head):
@@ -118,6 +119,7 @@ def test_a_small_error_of_the_head_is_still_far_beyond_the_bound(head):
     found = compare(
         expected=single, actual=wrong, floor_rms=trace.floor_rms(OUTPUT + "out")
     )
+    assert found.floor_multiple is not None
     assert found.floor_multiple > 16
 
 

@@ -1,0 +1,278 @@
+"""Run every small suite's float32 cases as other machines would, and count alarms.
+
+python -m tests.machines [--first N] [--suites NAME ...] [--seeds N] [--store FOLDER]
+                         [--lines FILE]
+
+An export does not depend on the machine that made it; PyTorch's own float32 does. So
+each component is exported and deployed once, and its references are made anew on each
+machine, by processes that see that machine's instruction sets and threads.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Self
+
+from harness import stages
+from harness.deployed import Deployed, Reading
+from harness.errors import StageError
+from harness.export_files import PROBES
+from harness.groups import Group, sample_groups
+from harness.makers import Makers, reference_host
+from harness.outcome import Outcome
+from harness.report.record import LAYERS, OUTPUTS, CaseRecord
+from harness.runner import Judge, Settings, open_store
+from harness.spec import GIVEN, Case
+from harness.store import Store
+from harness.suite import Suite, load_suite
+from harness.workshop import Workshop
+from tests.faults.trial import said
+from tests.machines import inside
+from tests.machines.machine import ATEN, Machine, machines
+
+ROOT = Path(__file__).parents[2]
+FIXTURES = ROOT / "fixtures"
+LARGE = {"sd15", "full_size"}
+SEEDS = (2001, 2002, 2003)
+"""Of inputs that no tolerance was set with."""
+
+LIMIT_S = 900.0
+BOUNDS = {"shipped": Settings(), "init": Settings(tier="standard")}
+"""The suite's own tolerances, and the tier that `parity init` gives float32."""
+
+
+def suites(names: Sequence[str]) -> Iterator[Suite]:
+    """Yield every small suite, or those of some names."""
+    for path in sorted(FIXTURES.rglob("parity.toml")):
+        small = not LARGE & set(path.relative_to(FIXTURES).parts)
+        if small and (not names or path.parent.name in names):
+            yield load_suite(path)
+
+
+def cases(suite: Suite, seeds: Sequence[int]) -> Iterator[tuple[Case, Group]]:
+    """Yield each clean case, with its samples.
+
+    A clean case computes in float32, has PyTorch as its reference and no known gap.
+    """
+    gaps = Judge.of(suite, Settings()).gaps
+    for case in suite.cases:
+        single = case.variant.kind in {"fp32", GIVEN} and not case.variant.flags
+        checks = [f"{case.id}/{what}" for what in case.whats]
+        known = any(gap.matches(check) for gap in gaps for check in checks)
+        if single and not known and reference_host(case) == "torch":
+            group = sample_groups(case, case.samples)[0]
+            drawn = tuple(inside.samples(group.samples, seeds))
+            yield replace(case, samples=drawn), replace(group, samples=drawn)
+
+
+class Field:
+    """Runs cases on one machine; a context manager, for it owns child processes."""
+
+    def __init__(self, kept: Path) -> None:
+        self._workshop = Workshop(LIMIT_S)
+        self._store = Store(root=kept)
+        self._makers = Makers(self._store, self._workshop, None)
+        self._readings: dict[Path, list[Reading]] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._workshop.close()
+
+    def prepare(self, case: Case, group: Group) -> None:
+        """Export and deploy a case's file, if the store lacks it."""
+        self._makers._take(case)  # a file of others, into the store
+        self._workshop.job(
+            "torch",
+            inside.prepare,
+            self._store.root,
+            case.component,
+            case.export,
+            group,
+            subject=case.subject,
+            label=case.id,
+            failure=Outcome.EXPORT,
+        )
+        self._makers.deploy(case, self._makers.graph(case, group))
+
+    def run(self, case: Case, group: Group, machine: Machine, root: Path) -> CaseRecord:
+        """Run a case against references of this machine, which `root` keeps."""
+        if root not in self._readings:
+            device = replace(case.reference, threads=machine.threads)
+            self._readings[root] = self._workshop.job(
+                "torch",
+                inside.record,
+                self._store.root,
+                root,
+                case.component,
+                case.export,
+                group,
+                device,
+                subject=case.subject,
+                label=case.id,
+                failure=Outcome.REFERENCE,
+            ).value
+        graph = self._makers.graph(case, group)
+        artifact, model = self._makers.deploy(case, graph)
+        file = Deployed(
+            artifact=artifact,
+            model=model,
+            probes=graph.file(PROBES),
+            readings=tuple(self._readings[root]),
+        )
+        result = self._workshop.job(
+            case.backend,
+            stages.run_candidate,
+            case.id,
+            case.component,
+            case.device,
+            case.backend,
+            (file,),
+            subject=case.id,
+            label=case.id,
+            failure=Outcome.RUN,
+        )
+        return CaseRecord(
+            case=case.id,
+            component=case.subject,
+            backend=case.backend,
+            variant=case.how,
+            asked=asdict(case.device),
+            **result.value,
+        )
+
+
+def runs(suite: Suite, case: Case, record: CaseRecord) -> Iterator[dict[str, object]]:
+    """Yield each sample as a run of its own, with what each set of bounds says."""
+    for sample in case.samples:
+        alone = replace(
+            record, rows=tuple(r for r in record.rows if r.sample == sample.id)
+        )
+        found: dict[str, object] = {
+            "suite": suite.name,
+            "case": case.id,
+            "sample": sample.id,
+        }
+        for name, settings in BOUNDS.items():
+            judge = Judge.of(suite, settings)
+            verdicts = tuple(judge.check(alone, what) for what in (LAYERS, OUTPUTS))
+            found[name] = said(alone, verdicts)
+        yield found
+
+
+def on_this_machine(
+    machine: Machine, chosen: Sequence[str], seeds: Sequence[int], kept: Path
+) -> None:
+    """Print a line of JSON for each run; the environment is the machine's already."""
+    with Field(kept) as field, TemporaryDirectory() as root:
+        for suite in suites(chosen):
+            for case, group in cases(suite, seeds):
+                references = Path(root) / suite.name / case.subject
+                try:
+                    record = field.run(case, group, machine, references)
+                except StageError as error:
+                    text = f"{error.outcome}: {error}"
+                    found = {"suite": suite.name, "case": case.id, "sample": ""}
+                    rows = [{**found, **dict.fromkeys(BOUNDS, text)}]
+                else:
+                    rows = list(runs(suite, case, record))
+                for row in rows:
+                    print(json.dumps({"machine": machine.name, **row}), flush=True)
+
+
+def prepare(chosen: Sequence[str], seeds: Sequence[int], kept: Path) -> None:
+    """Export and deploy whatever the store lacks."""
+    with Field(kept) as field:
+        for suite in suites(chosen):
+            for case, group in cases(suite, seeds):
+                field.prepare(case, group)
+
+
+def capability() -> str:
+    """Return the largest instruction set that PyTorch finds here, one of `ATEN`."""
+    import torch
+
+    return torch.backends.cpu.get_cpu_capability().lower()
+
+
+def main() -> int:
+    """Return 0 if no run on any machine gave an alarm, else 1."""
+    parser = argparse.ArgumentParser(prog="python -m tests.machines")
+    parser.add_argument("--first", type=int, help="so many machines; all when left out")
+    parser.add_argument("--suites", nargs="*", default=[], help="all when left out")
+    parser.add_argument("--seeds", type=int, default=len(SEEDS))
+    parser.add_argument("--store", help="where exports are kept")
+    parser.add_argument("--machine", help=argparse.SUPPRESS)
+    parser.add_argument("--lines", type=Path, help="append each run to this file")
+    asked = parser.parse_args()
+    seeds, kept = SEEDS[: asked.seeds], open_store(asked.store or "").root
+    if asked.machine:
+        by_name = {machine.name: machine for machine in machines(ATEN[-1])}
+        on_this_machine(by_name[asked.machine], asked.suites, seeds, kept)
+        return 0
+    prepare(asked.suites, seeds, kept)
+    chosen = machines(capability())[: asked.first]
+    found = []
+    for machine in chosen:
+        start = time.monotonic()
+        lines = _elsewhere(machine, asked)
+        found += lines
+        alarms = [line for line in lines if any(line[name] for name in BOUNDS)]
+        print(
+            f"{machine.name:48} {len(lines):4} runs  {len(alarms):2} alarms  "
+            f"{time.monotonic() - start:4.0f} s",
+            flush=True,
+        )
+        for line in alarms:
+            words = next(line[name] for name in BOUNDS if line[name])
+            bounds = ", ".join(name for name in BOUNDS if line[name])
+            print(f"  {line['suite']}/{line['case']} {line['sample']} ({bounds})")
+            print(f"    {words.splitlines()[0]}", flush=True)
+    counts = {name: sum(bool(line[name]) for line in found) for name in BOUNDS}
+    print(
+        f"{len(found):,} clean runs on {len(chosen)} machines: "
+        + ", ".join(
+            f"{n} false alarms with bounds {name}" for name, n in counts.items()
+        )
+    )
+    return int(any(counts.values()) or not found)
+
+
+def _elsewhere(machine: Machine, asked: argparse.Namespace) -> list[dict[str, str]]:
+    """Run the suites in a process that sees another machine."""
+    command = [sys.executable, "-m", "tests.machines", "--machine", machine.name]
+    command += ["--seeds", str(asked.seeds)]
+    command += ["--store", asked.store] if asked.store else []
+    command += ["--suites", *asked.suites] if asked.suites else []
+    with ExitStack() as stack:
+        child = stack.enter_context(
+            subprocess.Popen(
+                command,
+                env={**os.environ, **machine.environment},
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+        )
+        assert child.stdout is not None
+        lines = list(child.stdout)
+    if child.returncode:
+        sys.exit(f"{machine.name}: the process ended with {child.returncode}")
+    if asked.lines:
+        with asked.lines.open("a", encoding="utf-8") as file:
+            file.writelines(lines)
+    return [json.loads(line) for line in lines]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
