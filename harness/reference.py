@@ -8,8 +8,11 @@ then run in float64; how far float32 is from that is each value's noise floor.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import torch
@@ -20,11 +23,11 @@ from harness.compare import compare
 from harness.components import uses
 from harness.contract import unfreeze
 from harness.errors import StageError, first_line
-from harness.floors import FEW, floor_of, redraw
+from harness.floors import FEW, convolves, floor_of, other_convolutions, redraw
 from harness.outcome import Outcome
 from harness.program import Program, as_tuple
 from harness.spec import Component
-from harness.trace import OUTPUT, Trace, TraceWriter
+from harness.trace import OUTPUT, Trace, TraceWriter, open_trace
 
 
 def check_reference(
@@ -201,7 +204,8 @@ def record_reference(  # one run's whole circumstances
     gap = max(
         _largest_gap(one, two) for one, two in zip(outputs, rewritten, strict=True)
     )
-    floors = _noise(program, tensors, writer.view(), component, rewritten)
+    noise = _Noise(program, tensors, component, writer.view())
+    floors = noise.floors(rewritten, folder, on_cpu=device == "cpu")
     return {"values": writer.close(floors), "rewrite_max_abs": gap}
 
 
@@ -222,64 +226,120 @@ def _largest_gap(one: torch.Tensor, two: torch.Tensor) -> float:
     return float(gaps.max()) if gaps.numel() else 0.0
 
 
-def _noise(
-    program: Program,
-    inputs: tuple[torch.Tensor, ...],
-    recorded: Trace,
-    component: Component,
-    rewritten: tuple[torch.Tensor, ...],
-) -> dict[str, float]:
-    """Run in float64 and return each recorded value's noise floor, in its own unit.
+Values = Callable[[str], np.ndarray]
+"""Returns a value of a float32 run by its name in a trace."""
 
-    An output's floor is that of the program's own output: compared with the module's, a
-    program that was rewritten wrongly would raise the floor it is judged by.
-    """
-    own = _named(component, rewritten)
-    squares: dict[str, list[float]] = {}
-    few: dict[str, np.ndarray] = {}
 
-    def measure(name: str, double: np.ndarray) -> None:
-        single = own.get(name, recorded[name])
-        if single.dtype.kind == "f":
-            squares[name] = _mean_square(recorded, name, single, double)
-            if single.size < FEW and squares[name]:
+@dataclass(frozen=True, slots=True)
+class _Noise:
+    """Measures how far float32 runs of a program are from a run in float64."""
+
+    program: Program
+    inputs: tuple[torch.Tensor, ...]
+    component: Component
+    recorded: Trace
+
+    def floors(
+        self, rewritten: tuple[torch.Tensor, ...], folder: Path, *, on_cpu: bool
+    ) -> dict[str, float]:
+        """Return each recorded value's noise floor, in its own unit.
+
+        An output's floor is that of the program's own output: compared with the
+        module's, a program that was rewritten wrongly would raise the floor it is
+        judged by.
+
+        Args:
+            rewritten: What the program returned in float32.
+            folder: Where a second run's values may lie for the time being.
+            on_cpu: Whether PyTorch runs on the CPU.
+
+        """
+        runs = [self._values(rewritten, self.recorded)]
+        with ExitStack() as stack:
+            if on_cpu and convolves(self.program.probes):
+                scratch = stack.enter_context(TemporaryDirectory(dir=folder.parent))
+                with other_convolutions():
+                    runs.append(self._second(Path(scratch)))
+            squares, few = self._errors(runs)
+        draws: dict[str, list[float]] = {}
+        if few:
+            for draw in self._draws(few):
+                for name, double in few.items():
+                    found = self._mean_square(name, draw[name], double)
+                    draws.setdefault(name, []).extend(found)
+        return {
+            name: floor_of(found, draws.get(name, ()), self.recorded[name].size)
+            for name, found in squares.items()
+            if found
+        }
+
+    def _errors(
+        self, runs: Sequence[Values]
+    ) -> tuple[dict[str, list[float]], dict[str, np.ndarray]]:
+        """Return each run's mean squared errors, and values of few elements."""
+        squares: dict[str, list[float]] = {}
+        few: dict[str, np.ndarray] = {}
+
+        def measure(name: str, double: np.ndarray) -> None:
+            if name not in self.recorded or self.recorded[name].dtype.kind != "f":
+                return
+            squares[name] = [
+                square
+                for run in runs
+                for square in self._mean_square(name, run(name), double)
+            ]
+            if double.size < FEW and squares[name]:
                 few[name] = double
 
-    def seen(name: str, value: torch.Tensor) -> None:
-        if name in recorded:
-            measure(name, value.detach().cpu().numpy())
+        outputs = self._run(measure, double=True)
+        for name, double in _named(self.component, outputs).items():
+            measure(name, double)
+        return squares, few
 
-    outputs = program.run(inputs, seen, double=True)
-    for name, double in _named(component, outputs).items():
-        measure(name, double)
-    if few:
-        for draw in redraw(
-            program.run,
-            inputs,
+    def _second(self, folder: Path) -> Values:
+        """Run the program once more in float32, its values on disk."""
+        writer = TraceWriter(folder)
+
+        def keep(name: str, value: np.ndarray) -> None:
+            if name in self.recorded:
+                writer.add(name, value)
+
+        outputs = self._run(keep)
+        writer.close({})
+        return self._values(outputs, open_trace(folder))
+
+    def _values(self, outputs: tuple[torch.Tensor, ...], rest: Trace) -> Values:
+        named = _named(self.component, outputs)
+        return lambda name: named[name] if name in named else rest[name]
+
+    def _run(
+        self, on_value: Callable[[str, np.ndarray], None], *, double: bool = False
+    ) -> tuple[torch.Tensor, ...]:
+        def seen(name: str, value: torch.Tensor) -> None:
+            on_value(name, value.detach().cpu().numpy())
+
+        return self.program.run(self.inputs, seen, double=double)
+
+    def _draws(self, few: Collection[str]) -> list[dict[str, np.ndarray]]:
+        return redraw(
+            self.program.run,
+            self.inputs,
             {name for name in few if not name.startswith(OUTPUT)},
-            lambda made: _named(component, made),
+            lambda made: _named(self.component, made),
             whole=any(name.startswith(OUTPUT) for name in few),
-        ):
-            for name, double in few.items():
-                squares[name] += _mean_square(recorded, name, draw[name], double)
-    return {
-        name: floor_of(drawn, recorded[name].size)
-        for name, drawn in squares.items()
-        if drawn
-    }
+        )
 
+    def _mean_square(
+        self, name: str, single: np.ndarray, double: np.ndarray
+    ) -> list[float]:
+        """Return a mean squared error; nothing where it cannot be measured.
 
-def _mean_square(
-    recorded: Trace, name: str, single: np.ndarray, double: np.ndarray
-) -> list[float]:
-    """Return the mean squared error of a draw; nothing where it cannot be measured.
-
-    Infinities on both sides leave nothing to measure, and there is no floor then.
-    """
-    if recorded.places[name].is_mask:
-        single, double = ended(single), ended(double)
-    rms = compare(expected=double, actual=single).rms
-    return [rms**2] if math.isfinite(rms) else []
+        Infinities on both sides leave nothing to measure, and there is no floor then.
+        """
+        if self.recorded.places[name].is_mask:
+            single, double = ended(single), ended(double)
+        rms = compare(expected=double, actual=single).rms
+        return [rms**2] if math.isfinite(rms) else []
 
 
 def _named(

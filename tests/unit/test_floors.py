@@ -82,8 +82,8 @@ def test_draws_make_the_floor_of_few_elements_narrower():
     rng = np.random.default_rng(1)
     draws = [float(np.mean(rng.normal(size=3) ** 2)) for _ in range(1 + DRAWS)]
 
-    assert floor_of(draws[:1], 3) / math.sqrt(draws[0]) > 20
-    assert 1.5 < floor_of(draws, 3) < 8
+    assert floor_of(draws[:1], (), 3) / math.sqrt(draws[0]) > 20
+    assert 1.5 < floor_of(draws[:1], draws[1:], 3) < 8
 
 
 def test_elements_that_err_together_count_as_one():
@@ -91,8 +91,8 @@ def test_elements_that_err_together_count_as_one():
     alone = [1.0, 1.1, 0.9, 1.05, 0.95, 1.0, 1.02, 0.98, 1.0]
 
     mean = sum(together) / len(together)
-    assert floor_of(together, 40) / math.sqrt(mean) > 3
-    assert floor_of(alone, 40) < 1.6
+    assert floor_of(together[:1], together[1:], 40) / math.sqrt(mean) > 3
+    assert floor_of(alone[:1], alone[1:], 40) < 1.6
 
 
 def test_no_other_rounding_of_a_head_of_three_is_beyond_two_floors(head):
@@ -144,5 +144,5 @@ def test_a_run_ends_when_all_that_is_wanted_was_seen():
 
 
 def test_values_of_many_elements_rest_on_one_draw():
-    assert floor_of([4.0], 10**6) == pytest.approx(2.0, rel=0.01)
+    assert floor_of([4.0], (), 10**6) == pytest.approx(2.0, rel=0.01)
     assert widening(FEW, FEW) < 1.7

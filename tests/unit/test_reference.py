@@ -7,7 +7,7 @@ from torch import nn
 
 from harness.compare import compare
 from harness.errors import StageError
-from harness.floors import FEW, widening
+from harness.floors import FEW, floor_of, other_convolutions
 from harness.outcome import Outcome
 from harness.probes import Kind
 from harness.program import program_of_export
@@ -164,11 +164,13 @@ def test_noise_is_the_error_against_the_same_network_in_double(tmp_path):
     )
     with torch.no_grad():
         single = module(torch.from_numpy(image)).numpy()
+        with other_convolutions():
+            other = module(torch.from_numpy(image)).numpy()
         double = module.double()(torch.from_numpy(image).double()).numpy()
 
-    rms = compare(expected=double, actual=single).rms
+    squares = [compare(expected=double, actual=a).rms ** 2 for a in (single, other)]
     floor = trace.floor_rms(OUTPUT + "out")
-    assert floor == pytest.approx(rms * widening(single.size, single.size), rel=1e-12)
+    assert floor == pytest.approx(floor_of(squares, (), single.size), rel=1e-12)
     assert np.array_equal(trace[OUTPUT + "out"], single)
 
 
