@@ -16,7 +16,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -34,6 +34,7 @@ from harness.report.record import LAYERS, OUTPUTS, CaseRecord
 from harness.runner import Judge, Settings, open_store
 from harness.spec import GIVEN, Case
 from harness.store import Store
+from harness.trace import VALUES
 from harness.suite import Suite, load_suite
 from harness.workshop import Workshop
 from tests.faults.trial import said
@@ -152,8 +153,17 @@ class Field:
             **result.value,
         )
 
+    def digests(self, root: Path) -> dict[str, str]:
+        """Return a digest of each sample's reference that `root` keeps."""
+        return {
+            reading.sample: reading.reference.files[VALUES].digest
+            for reading in self._readings[root]
+        }
 
-def runs(suite: Suite, case: Case, record: CaseRecord) -> Iterator[dict[str, object]]:
+
+def runs(
+    suite: Suite, case: Case, record: CaseRecord, references: Mapping[str, str]
+) -> Iterator[dict[str, object]]:
     """Yield each sample as a run of its own, with what each set of bounds says."""
     for sample in case.samples:
         alone = replace(
@@ -163,6 +173,7 @@ def runs(suite: Suite, case: Case, record: CaseRecord) -> Iterator[dict[str, obj
             "suite": suite.name,
             "case": case.id,
             "sample": sample.id,
+            "reference": references[sample.id],
         }
         for name, settings in BOUNDS.items():
             judge = Judge.of(suite, settings)
@@ -184,9 +195,10 @@ def on_this_machine(
                 except StageError as error:
                     text = f"{error.outcome}: {error}"
                     found = {"suite": suite.name, "case": case.id, "sample": ""}
-                    rows = [{**found, **dict.fromkeys(BOUNDS, text)}]
+                    rows = [{**found, "reference": "", **dict.fromkeys(BOUNDS, text)}]
                 else:
-                    rows = list(runs(suite, case, record))
+                    digests = field.digests(references)
+                    rows = list(runs(suite, case, record, digests))
                 for row in rows:
                     print(json.dumps({"machine": machine.name, **row}), flush=True)
 
@@ -239,6 +251,10 @@ def main() -> int:
             bounds = ", ".join(name for name in BOUNDS if line[name])
             print(f"  {line['suite']}/{line['case']} {line['sample']} ({bounds})")
             print(f"    {words.splitlines()[0]}", flush=True)
+    references = {line["reference"] for line in found} - {""}
+    samples = {
+        (line["suite"], line["case"].split("/")[0], line["sample"]) for line in found
+    }
     counts = {name: sum(bool(line[name]) for line in found) for name in BOUNDS}
     print(
         f"{len(found):,} clean runs on {len(chosen)} machines: "
@@ -246,7 +262,10 @@ def main() -> int:
             f"{n} false alarms with bounds {name}" for name, n in counts.items()
         )
     )
-    return int(any(counts.values()) or not found)
+    print(f"{len(references):,} different references of {len(samples):,} samples")
+    # Machines that compute the same bits would show nothing.
+    same = len(chosen) > 1 and len(references) <= len(samples)
+    return int(any(counts.values()) or same or not found)
 
 
 def _elsewhere(machine: Machine, asked: argparse.Namespace) -> list[dict[str, str]]:
