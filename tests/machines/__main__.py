@@ -34,8 +34,8 @@ from harness.report.record import LAYERS, OUTPUTS, CaseRecord
 from harness.runner import Judge, Settings, open_store
 from harness.spec import GIVEN, Case
 from harness.store import Store
-from harness.trace import VALUES
 from harness.suite import Suite, load_suite
+from harness.trace import VALUES
 from harness.workshop import Workshop
 from tests.faults.trial import said
 from tests.machines import inside
