@@ -69,7 +69,9 @@ def test_init_refuses_files_whose_weights_are_too_short(kind, handed_over):
     cut(project, kind)
     folder = project.folder / "vae_decoder"
     for end in ("", ".weight"):
-        shutil.copy(project.folder / f"vae_decoder.mnn{end}", folder / f"model.mnn{end}")
+        shutil.copy(
+            project.folder / f"vae_decoder.mnn{end}", folder / f"model.mnn{end}"
+        )
 
     ended = project.run("vae_decoder", "--into", "new", command="init")
 

@@ -66,7 +66,9 @@ def lacking(tmp_path):
     return say
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(EXPORTED)))
+@pytest.mark.parametrize(
+    "path", FILES, ids=lambda path: str(path.relative_to(EXPORTED))
+)
 def test_files_that_are_whole_lack_nothing(path):
     assert lacking_onnx(path) == ""
 
