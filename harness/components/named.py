@@ -1,7 +1,7 @@
 """What a checkpoint says that it has, and what is really there.
 
-``model_index.json`` names a folder for each part of a pipeline. A part that is named and
-missing would be left out in silence, or something drawn would stand in for it.
+``model_index.json`` names a folder for each part of a pipeline. A part that is named
+and missing would be left out in silence, or something drawn would stand in for it.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from harness.errors import SuiteError
 from harness.spec import Source
 
 UNTESTED = ("feature_extractor", "image_encoder", "safety_checker")
-"""Parts that no recipe tests and nothing that is tested reads; many checkpoints name them
-and come without."""
+"""Parts that no recipe tests and nothing that is tested reads; many checkpoints name
+them and come without."""
 
 _NETWORKS = (
     "controlnet",
@@ -36,7 +36,7 @@ _ALONE = {
     "vae_encoder": ("vae",),
     "vae_decoder": ("vae",),
 }
-"""Recipes that read no more than these parts; others may read each of a checkpoint's."""
+"""Recipes that read no more than these parts; others may read every part."""
 
 
 def check_named(source: Source, recipes: Iterable[str] | None = None) -> None:

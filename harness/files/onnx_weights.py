@@ -1,7 +1,7 @@
 """Check that files beside an ONNX file hold all bytes that it says, without onnx.
 
-MNN's converter reads past the end of a file that is too short, and takes what lies there
-for weights.
+MNN's converter reads past the end of a file that is too short, and takes what lies
+there for weights.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _BITS = {
 
 @dataclass(slots=True, kw_only=True)
 class _Tensor:
-    """One tensor: ``beside`` says where another file holds it, empty where none does."""
+    """One tensor; ``beside`` says where another file holds it, if one does."""
 
     name: str = ""
     dims: list[int] = field(default_factory=list)
@@ -67,8 +67,8 @@ class _Tensor:
 def lacking_onnx(path: Path) -> str:
     """Return in one sentence which tensor another file does not hold whole.
 
-    Empty where each file beside the ONNX file at `path` holds all that it must. Only the
-    ONNX file's own structure is read, and the sizes of the others.
+    Empty where each file beside the ONNX file at `path` holds all that it must. Of the
+    ONNX file only its structure is read, and of the others their sizes.
 
     Raises:
         SuiteError: There is no ONNX file at `path`, or it is cut short.
@@ -95,8 +95,8 @@ def _lacks(tensor: _Tensor, path: Path, present: int) -> str:
     way_out = f"fetch or copy {where} again, or export the model again."
     if min(tensor.offset, tensor.length) < 0:
         return (
-            f"{what} from byte {tensor.offset:,}, {tensor.length:,} bytes long, which no "
-            "file can have; export the model again."
+            f"{what} from byte {tensor.offset:,}, {tensor.length:,} bytes long, which "
+            "no file can have; export the model again."
         )
     if needed > present:
         return (

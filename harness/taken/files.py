@@ -61,7 +61,8 @@ def check_whole(path: Path, kind: str, subject: str) -> None:
 
     """
     if words := lacking(path, kind):
-        raise StageError(f"{subject}: {words}", outcome=Outcome.LOAD)
+        msg = f"{subject}: {words}"
+        raise StageError(msg, outcome=Outcome.LOAD)
 
 
 def lacking(path: Path, kind: str) -> str:

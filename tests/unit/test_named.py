@@ -23,7 +23,7 @@ GONE = {
     "vae/config.json": "vae (no config.json)",
     "scheduler/scheduler_config.json": "scheduler (no scheduler_config.json)",
     "tokenizer": "tokenizer (no such folder)",
-    "tokenizer/vocab.json": "tokenizer (tokenizer_config.json and merges.txt, and no voc",
+    "tokenizer/vocab.json": "tokenizer_config.json and merges.txt, and no vocabulary",
     "tokenizer/merges.txt": "tokenizer (vocab.json and no merges.txt)",
     "controlnet/config.json": "controlnet (no config.json)",
 }
