@@ -24,8 +24,8 @@ _NET_OPERATORS, _NET_NAMES = 3, 7
 _OP_READS, _OP_KIND, _OP_PARAMETERS, _OP_NAME, _OP_MAKES = 0, 1, 2, 3, 4
 _ENTRY: Final = 4
 _BESIDE: Final = {7: 9, 9: 6, 58: 3, 88: 5}
-"""Kind of an operator's parameters (Blob, Convolution2D, Scale, LayerNorm) to the number
-of their field ``external``: where weights begin in the other file, and their bytes."""
+"""Kind of an operator's parameters (Blob, Convolution2D, Scale, LayerNorm) to the
+number of their field ``external``: where weights begin in the other file, and their bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +89,8 @@ def lacking_mnn(path: Path, beside: Path) -> str:
     there = f"has {present:,} bytes" if beside.is_file() else "is not there"
     return (
         f"{path.name} keeps weights of {name!r} in {beside.name} up to byte "
-        f"{needed:,}, and that file {there}; fetch or copy it again, or convert the model again."
+        f"{needed:,}, and that file {there}; fetch or copy it again, or convert the "
+        "model again."
     )
 
 
