@@ -1,15 +1,15 @@
 """Sizes that a suite does not name: every open axis is run at more, outputs only.
 
 A file that is right at the sizes it was traced and tested with may have fixed one. So
-each open axis is tried below what the suite gives, just above it and at twice of it, and
-batches of up to five items.
+each open axis is tried below what the suite gives, just above it and at twice of it,
+and batches of up to five items.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import zip_longest
+from itertools import count, zip_longest
 from math import prod
 
 from harness.components import RECIPES, recipe_module
@@ -120,11 +120,11 @@ def _set_apart(
         for symbol, size in smallest.items()
         if symbol not in changed and not _is_batch(symbol)
     }
-    for symbol in changed:
+    for symbol, size in changed.items():
         if not _is_batch(symbol):
-            while changed[symbol] in taken:
-                changed[symbol] += steps[symbol]
-            taken.add(changed[symbol])
+            free = next(at for at in count(size, steps[symbol]) if at not in taken)
+            changed[symbol] = free
+            taken.add(free)
 
 
 def _parts(

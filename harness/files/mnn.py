@@ -25,7 +25,8 @@ _OP_READS, _OP_KIND, _OP_PARAMETERS, _OP_NAME, _OP_MAKES = 0, 1, 2, 3, 4
 _ENTRY: Final = 4
 _BESIDE: Final = {7: 9, 9: 6, 58: 3, 88: 5}
 """Kind of an operator's parameters (Blob, Convolution2D, Scale, LayerNorm) to the
-number of their field ``external``: where weights begin in the other file, and their bytes."""
+number of their field ``external``: where weights begin in the other file, and
+their bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

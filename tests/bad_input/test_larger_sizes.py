@@ -35,6 +35,10 @@ def signature(source, options):
     return (one,), (TensorSpec(name="out", shape=SHAPE),)
 
 
+def multiples(source, options):
+    return {{}}
+
+
 def build(component, attention=""):
     return Net().eval()
 
