@@ -22,6 +22,7 @@ from harness.outcome import Outcome
 from harness.probes import load_probes
 from harness.spec import Component, Variant
 from harness.store import Store
+from harness.taken.files import check_whole
 
 
 def deploy(
@@ -34,7 +35,8 @@ def deploy(
     """Make the file if it is missing and return the seconds that took.
 
     Raises:
-        StageError: The converter or the transformation failed.
+        StageError: The graph's weights are not all there, or the converter or the
+            transformation failed.
 
     """
 
@@ -43,6 +45,7 @@ def deploy(
             "converting", component.name, f"{variant.backend} {variant.name}"
         )
         source = onnx.file(export_files.MODEL)
+        check_whole(source, "onnx", component.name)
         names = Names.load(onnx.path)
         promises = component
         if names:

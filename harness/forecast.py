@@ -175,6 +175,11 @@ def extent_of(component: Component, samples: Iterable[Sample], weights: int) -> 
     return max(found, key=lambda one: one.value + one.scores)
 
 
+def values_bytes(component: Component, samples: Iterable[Sample]) -> int:
+    """Return the bytes of values that PyTorch holds on the largest of some samples."""
+    return round(COSTS["torch"].values(extent_of(component, samples, 0)))
+
+
 def _extent(component: Component, sizes: Mapping[str, int], weights: int) -> Extent:
     config = _config(component)
     level = _first_attention(config)

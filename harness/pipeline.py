@@ -17,10 +17,11 @@ from typing import Any, cast
 from harness import export_files, keys, stages
 from harness.backends.words import fallback
 from harness.closes import Closes
+from harness.components.stand_ins import stand_ins
 from harness.convert import native_converter
 from harness.deployed import Deployed, Reading
 from harness.e2e.needs import chain_need
-from harness.e2e.plan import Chain, ChainRun, Seated
+from harness.e2e.plan import Chain, ChainRun, Seated, drawn_with
 from harness.entry import Entry
 from harness.errors import ParityError, StageError
 from harness.explaining.excerpt import Excerpt, Spot, excerpt_of
@@ -134,6 +135,7 @@ class Engine(Closes):
             backend=case.backend,
             variant=case.how,
             asked=asdict(case.device),
+            stand_ins=_stand_ins(case),
         )
         try:
             return run(known)
@@ -362,6 +364,14 @@ class Engine(Closes):
                 )
             )
         return tuple(seated)
+
+
+def _stand_ins(case: Case | Chain) -> tuple[str, ...]:
+    """Return what stands in for real inputs; a damaged file is said by who reads it."""
+    with suppress(ParityError):
+        chain = isinstance(case, Chain)
+        return drawn_with(case.pipeline) if chain else stand_ins(case.component)
+    return ()
 
 
 def check_words(case: str, backend: str, device: Device, log: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,6 +45,15 @@ class Need:
     size_bytes: int
     reason: str
     most_bytes: int = 0
+
+
+def installed_bytes() -> int:
+    """Return what there is of memory, taken or not, a container's limit included."""
+    most = int(psutil.virtual_memory().total)
+    for limit, _ in _CGROUPS:
+        with suppress(OSError, ValueError):  # no such file, or "max"
+            most = min(most, int(Path(limit).read_text()))
+    return most
 
 
 def available_bytes() -> int:

@@ -1,32 +1,48 @@
-"""Sizes that a suite does not name: every open axis is run at three, outputs only.
+"""Sizes that a suite does not name: every open axis is run at more, outputs only.
 
-A file that is right at the sizes it was traced and tested with may have fixed one.
+A file that is right at the sizes it was traced and tested with may have fixed one. So
+each open axis is tried below what the suite gives, just above it and at twice of it,
+and batches of up to five items.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import zip_longest
+from itertools import count, zip_longest
 from math import prod
 
-from harness.components import recipe_module
+from harness.components import RECIPES, recipe_module
+from harness.components.checkpoint import read_config
+from harness.components.encoder import is_encoder, longest
+from harness.components.transformer import FOLDER as TRANSFORMER
 from harness.errors import SuiteError
+from harness.forecast import values_bytes
 from harness.matrix import Binding, Drawing, symbols_of
-from harness.spec import Case, Component, Sample
+from harness.room import installed_bytes
+from harness.spec import GIVEN, Case, Component, Sample
 
 FEWEST = 3
-"""Sizes of each open axis."""
+"""Sizes of each open axis that are no larger than the largest of the suite."""
+
+_SHARE = 4
+"""What a larger size may take at most: one part in so many of the memory installed."""
 
 BATCH = "batch"
 """In the name of an axis of items, which files of others call ``batch_size``."""
 
-_BATCHES = (1, 2, 3)
+_BATCHES = (1, 2, 3, 4, 5)
+_PICTURE = 4
+"""Axes of an input whose sides may grow: items, channels, height and width."""
+
 _LARGEST_STEP = 64
 
 
 def with_more_sizes(cases: Sequence[Case], drawing: Drawing) -> list[Case]:
-    """Add samples that bring every open size to three, beside the suite's own.
+    """Add samples that bring every open axis to more sizes than the suite's own.
+
+    What a larger one is forecast to take in values must be no more than the suite's own
+    largest sample takes, or than a quarter of the memory that is installed.
 
     Raises:
         SuiteError: The suite gives an open size that the network cannot take open.
@@ -70,14 +86,71 @@ def _more(case: Case, drawing: Drawing) -> Iterator[Sample]:
     if not drawing.sizes or _is_silent(case.component):
         return
     smallest = min(bound, key=lambda sizes: prod(sizes.values()))
-    missing = [
-        _missing(symbol, given[symbol], steps[symbol], place)
-        for place, symbol in enumerate(symbols)
+    sides = [symbol for symbol in symbols if not _is_batch(symbol)]
+    missing = {
+        symbol: _sizes(case.component, symbol, given[symbol], steps[symbol], sides)
+        for symbol in sides
+    }
+    rows = max(map(len, missing.values()), default=0)
+    for symbol in symbols:
+        if _is_batch(symbol):
+            batches = [size for size in _BATCHES if size not in given[symbol]]
+            # The largest size goes with the smallest batch.
+            missing[symbol] = [None] * (rows - len(batches)) + batches
+    room = max(installed_bytes() // _SHARE, values_bytes(case.component, case.samples))
+    columns = [missing[symbol] for symbol in symbols]
+    changes = [
+        {symbol: size for symbol, size in zip(symbols, row, strict=True) if size}
+        for row in zip_longest(*columns)
     ]
-    for at, sizes in enumerate(zip_longest(*missing)):
-        yield _sample(
-            case, drawing, at, smallest, dict(zip(symbols, sizes, strict=True))
-        )
+    at = 0
+    for changed in changes:
+        _set_apart(changed, smallest, steps)
+        for part in _parts(case, changed, smallest, room):
+            yield _sample(case, drawing, at, smallest, part)
+            at += 1
+
+
+def _set_apart(
+    changed: dict[str, int], smallest: Mapping[str, int], steps: Mapping[str, int]
+) -> None:
+    """Change sizes until no two sides are as long, so that none passes for another."""
+    taken = {
+        size
+        for symbol, size in smallest.items()
+        if symbol not in changed and not _is_batch(symbol)
+    }
+    for symbol, size in changed.items():
+        if not _is_batch(symbol):
+            free = next(at for at in count(size, steps[symbol]) if at not in taken)
+            changed[symbol] = free
+            taken.add(free)
+
+
+def _parts(
+    case: Case, changed: Mapping[str, int], smallest: Mapping[str, int], room: int
+) -> Iterator[Mapping[str, int]]:
+    """Yield sizes as they are if they fit, else batch and sides each by itself."""
+
+    def fits(some: Mapping[str, int]) -> bool:
+        shapes = tuple(sorted({**smallest, **some}.items()))
+        probe = replace(case.samples[0], shapes=shapes)
+        say = getattr(recipe_module(case.component.recipe), "unfit", None)
+        if say is not None and say(case.component.source, dict(shapes))[0]:
+            return False
+        return values_bytes(case.component, [probe]) <= room
+
+    if fits(changed):
+        yield changed
+        return
+    batch = {symbol: size for symbol, size in changed.items() if _is_batch(symbol)}
+    sides = {symbol: size for symbol, size in changed.items() if symbol not in batch}
+    if batch and sides:
+        yield from (some for some in (sides, batch) if fits(some))
+
+
+def _is_batch(symbol: str) -> bool:
+    return BATCH in symbol.lower()
 
 
 def _is_silent(component: Component) -> bool:
@@ -93,9 +166,8 @@ def _sample(
     drawing: Drawing,
     at: int,
     smallest: Mapping[str, int],
-    sizes: Mapping[str, int | None],
+    changed: Mapping[str, int],
 ) -> Sample:
-    changed = {symbol: size for symbol, size in sizes.items() if size is not None}
     profiles = [sample.profile for sample in case.samples]
     profile = "realistic" if "realistic" in profiles else profiles[0]
     # Realistic draws go on counting: another timestep, other noise.
@@ -110,17 +182,57 @@ def _sample(
     )
 
 
-def _missing(symbol: str, given: Sequence[int], step: int, place: int) -> Iterator[int]:
-    """Yield sizes until there are enough: small ones, and uneven where they may be."""
-    left = FEWEST - len(given)
-    if BATCH in symbol.lower():
-        yield from [size for size in _BATCHES if size not in given][: max(left, 0)]
-        return
+def _sizes(
+    component: Component,
+    symbol: str,
+    given: Sequence[int],
+    step: int,
+    sides: Sequence[str],
+) -> list[int | None]:
+    """Return sizes to add to an axis, the largest first; None keeps the smallest.
+
+    Axes side by side are large in turns, so that no sample is large in both.
+    """
+    top, most, place = given[-1], _most(component, symbol), sides.index(symbol)
+    larger = [2 * top, top + step]
+    if most is not None:
+        limit = most - most % step
+        larger = [min(size, limit) for size in larger if limit > top]
+    larger = list(dict.fromkeys(larger))
     below = range(given[0] - step, step, -step)
     above = range(given[0] + step, given[0] + 8 * step, step)
-    fresh = [size for size in (*below, *above) if size not in given]
-    # Axes side by side get other sizes, so that none passes for its neighbour.
-    yield from fresh[place % 2 :][: max(left, 0)]
+    fresh = [size for size in (*below, *above) if size not in {*given, *larger}]
+    smaller = fresh[place % 2 :][: max(FEWEST - len(given), 0)]
+    if len(sides) == 1:
+        return [*larger, *smaller]
+    turns = zip_longest(larger, smaller)
+    found = [size for pair in turns for size in (pair[::-1] if place % 2 else pair)]
+    while found and found[-1] is None:
+        found.pop()
+    return found
+
+
+def _most(component: Component, symbol: str) -> int | None:
+    """Return how large an open size may become; None without a limit.
+
+    A table of positions ends somewhere, which only some recipes know. Where nothing
+    says, the sides of pictures alone are made larger than the suite's.
+    """
+    recipe, source = component.recipe, component.source
+    if recipe == TRANSFORMER:
+        config = read_config(source, TRANSFORMER)
+        table = config.get("pos_embed_max_size") or 0
+        return int(table * (config.get("patch_size") or 1))
+    if recipe in RECIPES and recipe != GIVEN:
+        return longest(source) if is_encoder(source) else None
+    sides = {
+        side
+        for spec in component.inputs
+        if len(spec.shape) == _PICTURE
+        for side in spec.symbols
+    }
+    said = _multiples(component) is not None
+    return None if said or symbol in sides else 0
 
 
 def _multiples(component: Component) -> Mapping[str, int] | None:
@@ -134,7 +246,7 @@ def _multiples(component: Component) -> Mapping[str, int] | None:
 
 def _step(symbol: str, given: Sequence[int], known: Mapping[str, int] | None) -> int:
     """Return what a size must be a multiple of: as said, or as all that are given."""
-    if BATCH in symbol.lower():
+    if _is_batch(symbol):
         return 1
     if known is not None:
         return known.get(symbol, 1)

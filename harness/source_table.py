@@ -10,6 +10,8 @@ from harness.components import RECIPES, weight_folders
 from harness.components.checkpoint import shapes_of
 from harness.components.lora import read_lora
 from harness.components.lora_names import layers_of, network_of, networks_of
+from harness.components.named import check_named
+from harness.errors import SuiteError
 from harness.hub import installed, snapshot
 from harness.spec import Component, Source
 from harness.taken.tables import are_given
@@ -53,6 +55,37 @@ def read_source(table: Table, components: Table) -> Source:
         return Source(path=snapshot(table, given["hub"], seed), seed=seed, **lora)
     path = table.file.path.parent / Path(given["checkpoint"]).expanduser()
     return Source(path=path.resolve(), seed=seed, **lora)
+
+
+def check_whole(
+    table: Table,
+    source: Source,
+    tested: Iterable[Component],
+    seats: Iterable[str],
+    *,
+    listed: bool,
+) -> None:
+    """Refuse a checkpoint that lacks a part which it names and which is tested here.
+
+    Args:
+        table: ``[source]``.
+        source: What it says.
+        tested: Components with cases of their own.
+        seats: Recipes that pipelines are made of.
+        listed: Whether the suite lists its components; it tests all there are else.
+
+    Raises:
+        SuiteError: Naming the parts, and the line of the checkpoint.
+
+    """
+    if not names_checkpoint(table):
+        return
+    recipes = {part.recipe for part in tested if part.recipe in RECIPES}
+    try:
+        check_named(source, {*recipes, *seats} if listed else None)
+    except SuiteError as error:
+        key = next(key for key in NAMED if key in table)
+        raise table.error(str(error), key) from None
 
 
 def check_lora(

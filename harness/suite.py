@@ -50,7 +50,13 @@ from harness.matrix import (
     symbols_of,
 )
 from harness.sizes import check_fit, with_more_sizes
-from harness.source_table import NAMED, check_lora, names_checkpoint, read_source
+from harness.source_table import (
+    NAMED,
+    check_lora,
+    check_whole,
+    names_checkpoint,
+    read_source,
+)
 from harness.spec import GIVEN, Case, Component, ExportSettings, Source
 from harness.taken.tables import (
     TAKEN_KEYS,
@@ -205,6 +211,8 @@ def load_suite(path: Path) -> Suite:
     source = read_source(source_table, options)
     seats = _seats(pipelines, source)
     components = _components(root, options, source, source_table, seats)
+    # Where a suite does not list them, it tests all that the checkpoint has.
+    check_whole(source_table, source, components, seats, listed="components" in root)
     check_lora(source_table, source, components, seats)
     export = read_export(export_table, deployed_as(source), symbols_of(*components))
     export_table.done()

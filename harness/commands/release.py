@@ -27,25 +27,28 @@ PAGE = "gate.md"
 
 @click.command()
 @click.argument("before")
-@click.argument("after", default="last")
+@click.argument("after", required=False)
 @RUNS
 @BASELINES
 @JUDGED_BY
 def diff(
-    *, before: str, after: str, runs: str, baselines: str, suite: Path | None
+    *, before: str, after: str | None, runs: str, baselines: str, suite: Path | None
 ) -> int:
     """Hold run AFTER against BEFORE, row by row; each a run or a baseline.
+
+    AFTER is the last run where it is left out; `parity diff last` compares that with
+    the run before it of the same suite.
 
     Exit codes: 0 nothing is worse, 1 something is worse, gone or incomparable, 2 no
     check of one could be held against the other's.
     """
-    from harness.release.baseline import load_either
+    from harness.release.baseline import load_two
     from harness.release.diff import diff as held
     from harness.release.screen import diff_lines
     from harness.release.tiers import judges_of, rtol_by
 
     folder, kept = _folders(runs, baselines)
-    one, two = (load_either(n, runs=folder, baselines=kept) for n in (before, after))
+    one, two = load_two(before, after, runs=folder, baselines=kept)
     # A baseline does not know where its suite is.
     known = next((run for run in (two, one) if run.name), two)
     found = held(one, two, rtol_by(judges_of([known], suite), two))

@@ -23,13 +23,13 @@ and maybe one of these:
 from __future__ import annotations
 
 import importlib
-import json
 import traceback
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from harness.components.checkpoint import read_index
 from harness.components.encoder import DEPLOYED, is_encoder, tasks_of
 from harness.components.t5_text import t5_folder
 from harness.errors import ParityError, SuiteError
@@ -145,18 +145,14 @@ def discover(source: Source) -> tuple[str, ...]:
         raise SuiteError(msg)
     if is_encoder(source):
         return tasks_of(source)
-    try:
-        json.loads(index.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    if not index.is_file():
         msg = (
             f"{source.path} is not a diffusers checkpoint: it has no model_index.json. "
             "Give the folder that save_pretrained() wrote; one of a text model of "
             "transformers has a config.json with a model_type."
         )
-        raise SuiteError(msg) from None
-    except ValueError as error:
-        msg = f"{index} cannot be read as JSON: {error}."
-        raise SuiteError(msg) from None
+        raise SuiteError(msg)
+    read_index(source)
     t5 = t5_folder(source)
     found = tuple(
         name

@@ -25,8 +25,8 @@ ZERO_CONV_STD = 0.02
 residuals matter, small enough that the UNet stays finite."""
 
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
-_SAFETENSORS = ".safetensors"
-WEIGHTS = (_SAFETENSORS, *_PICKLES)
+SAFETENSORS = ".safetensors"
+WEIGHTS = (SAFETENSORS, *_PICKLES)
 """Files that hold weights; loading refuses pickles in words."""
 
 _ALONE = ("diffusion_pytorch_model.safetensors", "model.safetensors")
@@ -69,11 +69,23 @@ def read_config(source: Source, folder: str) -> dict[str, Any]:
 
 
 def read_index(source: Source) -> dict[str, Any]:
-    """Return ``model_index.json``; nothing for a checkpoint that has none."""
+    """Return ``model_index.json``; nothing for a checkpoint that has none.
+
+    Raises:
+        SuiteError: It is no JSON object.
+
+    """
     path = source.path / "model_index.json"
     if not path.is_file():
         return {}
-    index: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    try:
+        index = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        msg = f"{path} cannot be read as JSON: {error}."
+        raise SuiteError(msg) from None
+    if not isinstance(index, dict):
+        msg = f"{path} must hold a JSON object, it holds a {type(index).__name__}."
+        raise SuiteError(msg)
     return index
 
 
@@ -108,8 +120,8 @@ def weight_files(home: Path) -> list[Path]:
     for name in _LOADED:
         path = home / name
         if path.is_file():
-            return [path] if path.suffix == _SAFETENSORS else _shards(path)
-    if others := sorted(path.name for path in home.glob(f"*{_SAFETENSORS}")):
+            return [path] if path.suffix == SAFETENSORS else _shards(path)
+    if others := sorted(path.name for path in home.glob(f"*{SAFETENSORS}")):
         msg = (
             f"{home} has no {' or '.join(_ALONE)}, which is "
             f"what loading reads, but {', '.join(others)}. Fetch the file without a "
@@ -124,7 +136,7 @@ def likely_files(home: Path) -> list[Path]:
     """Return what somebody's own recipe would load of a folder: else all there is."""
     with suppress(SuiteError):
         return weight_files(home)
-    return sorted(home.glob(f"*{_SAFETENSORS}"))
+    return sorted(home.glob(f"*{SAFETENSORS}"))
 
 
 def _shards(index: Path) -> list[Path]:
@@ -175,7 +187,7 @@ def check_weights(source: Source, folder: str) -> list[Path]:
 
 
 def _refuse_adapters(home: Path) -> None:
-    for file in sorted(home.glob(f"*{_SAFETENSORS}")):
+    for file in sorted(home.glob(f"*{SAFETENSORS}")):
         try:
             adapter = adapter_of(shapes_of(file))
         except SuiteError:  # of no matter where it is not loaded

@@ -11,6 +11,13 @@ from pathlib import Path
 from typing import Final
 
 from harness.components.checkpoint import read_index
+from harness.components.stand_ins import (
+    PROMPTS,
+    SCHEDULER,
+    WEIGHTS,
+    has_scheduler,
+    lacks_tokenizer,
+)
 from harness.entry import Entry
 from harness.errors import SuiteError
 from harness.spec import (
@@ -314,6 +321,21 @@ class ChainRun:
     device: Device
     folder: Path
     limit_gib: float | None = None
+
+
+def drawn_with(pipeline: Pipeline) -> tuple[str, ...]:
+    """Return what stands in for real inputs of a pipeline, in order."""
+    source, kind = pipeline.source, pipeline.kind
+    found = [WEIGHTS] if source.seed is not None else []
+    if lacks_tokenizer(source, pipeline.encoders):
+        found.append(PROMPTS)
+    if kind != "text2img" and pipeline.image is None:
+        found.append("hint" if kind == "controlnet" else "picture")
+    if kind == INPAINT and pipeline.mask is None:
+        found.append("mask")
+    if not has_scheduler(source):
+        found.append(SCHEDULER)
+    return tuple(found)
 
 
 def family_of(source: Source) -> str:

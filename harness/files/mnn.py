@@ -9,16 +9,24 @@ from __future__ import annotations
 
 import mmap
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final, TypeVar
 
 from flatbuffers import encode, packer
-from flatbuffers.number_types import Int32Flags
+from flatbuffers.number_types import Int32Flags, Int64Flags, Uint8Flags
 from flatbuffers.table import Table
 
+T = TypeVar("T")
+
 _NET_OPERATORS, _NET_NAMES = 3, 7
-_OP_READS, _OP_NAME, _OP_MAKES = 0, 3, 4
+_OP_READS, _OP_KIND, _OP_PARAMETERS, _OP_NAME, _OP_MAKES = 0, 1, 2, 3, 4
+_ENTRY: Final = 4
+_BESIDE: Final = {7: 9, 9: 6, 58: 3, 88: 5}
+"""Kind of an operator's parameters (Blob, Convolution2D, Scale, LayerNorm) to the
+number of their field ``external``: where weights begin in the other file, and
+their bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,15 +52,47 @@ def operators(path: Path) -> list[Operator]:
         ValueError: It is no such file, or it is cut off.
 
     """
+    return _read(path, _operators)
+
+
+def _read(path: Path, what: Callable[[mmap.mmap], T]) -> T:
     try:
         with (
             path.open("rb") as file,
             mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,
         ):
-            return _operators(data)
+            return what(data)
     except (struct.error, IndexError, TypeError, ValueError) as error:
         msg = f"{path.name} cannot be read as an .mnn file ({error})."
         raise ValueError(msg) from error
+
+
+def lacking_mnn(path: Path, beside: Path) -> str:
+    """Return in one sentence which operator's weights the file beside does not hold.
+
+    MNN itself reads past the end of a file that is too short, and computes with it.
+
+    Args:
+        path: Of the ``.mnn`` file.
+        beside: Of the file that holds its weights; it may be missing.
+
+    Returns:
+        Empty text where `beside` holds all that `path` says, or nothing is needed.
+
+    Raises:
+        ValueError: There is no ``.mnn`` file at `path`, or it is cut off.
+
+    """
+    present = beside.stat().st_size if beside.is_file() else 0
+    name, needed = _read(path, _farthest)
+    if needed <= present:
+        return ""
+    there = f"has {present:,} bytes" if beside.is_file() else "is not there"
+    return (
+        f"{path.name} keeps weights of {name!r} in {beside.name} up to byte "
+        f"{needed:,}, and that file {there}; fetch or copy it again, or convert the "
+        "model again."
+    )
 
 
 def values_made(found: Iterable[Operator]) -> dict[str, str]:
@@ -90,6 +130,23 @@ def _operators(data: mmap.mmap) -> list[Operator]:
     return [_operator(Table(data, at), names) for at in every]
 
 
+def _farthest(data: mmap.mmap) -> tuple[str, int]:
+    """Return the operator whose weights end last in the other file, and where."""
+    net = Table(data, encode.Get(packer.uoffset, data, 0))
+    ends = {"": 0}
+    for place in _places(net, _NET_OPERATORS):
+        op = Table(data, net.Indirect(place))
+        kind, at = op.Offset(_slot(_OP_KIND)), op.Offset(_slot(_OP_PARAMETERS))
+        field = _BESIDE.get(op.Get(Uint8Flags, op.Pos + kind)) if kind and at else None
+        if field is not None:
+            held = Table(data, op.Indirect(op.Pos + at))
+            places = _places(held, field, 2 * _ENTRY)
+            name = op.Offset(_slot(_OP_NAME))
+            called = _text(op, op.Pos + name) if name else ""
+            ends[called] = sum(held.Get(Int64Flags, one) for one in places)
+    return max(ends.items(), key=lambda item: item[1])
+
+
 def _operator(op: Table, names: list[str]) -> Operator:
     def named(field: int) -> tuple[str, ...]:
         numbers = (op.Get(Int32Flags, place) for place in _places(op, field))
@@ -103,13 +160,13 @@ def _operator(op: Table, names: list[str]) -> Operator:
     )
 
 
-def _places(table: Table, field: int) -> range:
-    """Return where a table's vector keeps its entries, of four bytes each."""
+def _places(table: Table, field: int, size: int = _ENTRY) -> range:
+    """Return where a table's vector keeps its entries, of `size` bytes each."""
     offset = table.Offset(_slot(field))
     if not offset:
         return range(0)
     start = table.Vector(offset)
-    return range(start, start + 4 * table.VectorLen(offset), 4)
+    return range(start, start + size * table.VectorLen(offset), size)
 
 
 def _slot(field: int) -> int:

@@ -14,6 +14,7 @@ from typing import Final
 
 from harness.components.checkpoint import read_config
 from harness.components.encoder import DEPLOYED, is_encoder, longest
+from harness.components.named import untested
 from harness.components.transformer import class_of
 from harness.components.vae import factor
 from harness.e2e.inpaint_tables import is_fed
@@ -64,8 +65,8 @@ def write_suite(
 
     Raises:
         SuiteError: `checkpoint` is no folder of diffusers or transformers and has no
-            ONNX files, a file is there already and `force` is not given, or the folder
-            cannot be written to.
+            ONNX files, lacks a part that it names, a file is there already and `force`
+            is not given, or the folder cannot be written to.
 
     """
     _refuse_hub_id(checkpoint)
@@ -87,6 +88,8 @@ def write_suite(
         suite = suite_text(checkpoint, folder, known, unknown, drawn=drawn)
         tolerances = tolerances_text(known)
         notices += [f"left out {name}: {why}" for name, why in unknown.items()]
+        if beside := untested(Source(path=checkpoint)):
+            notices.append(f"not tested: {', '.join(beside)}; no recipe is for them")
         if drawn:
             notices.append(
                 f"{checkpoint} has no weights: they will be drawn from seed 0"

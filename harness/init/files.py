@@ -18,6 +18,7 @@ from harness.errors import SuiteError
 from harness.init.text import noted, path_from
 from harness.matrix import symbols_of
 from harness.spec import GIVEN, Component, Source
+from harness.taken.files import lacking
 
 _HEAD = """\
 # How far a value may be from what ONNX Runtime makes of the same ONNX file with every
@@ -73,10 +74,12 @@ def suite_of_files(root: Path, files: Sequence[Path], folder: Path) -> str:
     """Return parity.toml for the ONNX files under `root`, as it stands in `folder`.
 
     Raises:
-        SuiteError: One is no ONNX file, or takes what cannot be drawn.
+        SuiteError: One is no ONNX file, lacks weights, or takes what cannot be drawn.
 
     """
     named = _named(root, files)
+    for path in named.values():
+        _refuse_short(path)
     components = [_described(name, path) for name, path in named.items()]
     tables = chain.from_iterable(
         ["", *_table(name, path, folder)] for name, path in named.items()
@@ -141,6 +144,16 @@ def _named(root: Path, files: Sequence[Path]) -> dict[str, Path]:
         words = [inside] if alone else [word for word in (inside, path.stem) if word]
         named["-".join(words).replace(".", "_").replace(" ", "_")] = path
     return named
+
+
+def _refuse_short(path: Path) -> None:
+    """Refuse a model of which files beside it do not hold all weights."""
+    words = lacking(path, "onnx")
+    if not words and _converted(path).is_file():
+        words = lacking(_converted(path), "mnn")
+    if words:
+        msg = f"{path.parent}: {words} Or move the model elsewhere to test the others."
+        raise SuiteError(msg)
 
 
 def _described(name: str, path: Path) -> Component:

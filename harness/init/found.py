@@ -7,6 +7,7 @@ from pathlib import Path
 
 from harness.components import describe, discover, weight_folders
 from harness.components.checkpoint import WEIGHTS, read_config, weight_files
+from harness.components.named import check_named
 from harness.errors import SuiteError
 from harness.spec import Component, Source
 
@@ -15,10 +16,11 @@ def sort_components(source: Source) -> tuple[dict[str, Component], dict[str, str
     """Return what a checkpoint has by name: the components, and why others are none.
 
     Raises:
-        SuiteError: It has no component that a recipe knows, or a configuration cannot
-            be read.
+        SuiteError: It has no component that a recipe knows, a configuration cannot be
+            read, or a part that it names is not there.
 
     """
+    check_named(source)
     known, unknown = dict[str, Component](), dict[str, str]()
     for name in discover(source):
         # A damaged file is to be mended; without a network that no recipe knows, the

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import date
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from harness.errors import ParityError
 from harness.outcome import Outcome
 from harness.release.snapshot import Snapshot, load_snapshot
 from harness.report.at_work import is_disturbed
-from harness.report.run_folder import damaged, find_run
+from harness.report.run_folder import LAST, damaged, find_run, run_before
 from harness.report.text import count, few
 
 SCHEMA = 1
@@ -287,3 +288,34 @@ def load_either(name: str, *, runs: Path, baselines: Path) -> Snapshot:
     if name.endswith(SUFFIX) or path_of(baselines, name).is_file():
         return load_baseline(find_baseline(baselines, name)).snapshot
     return load_snapshot(find_run(runs, name))
+
+
+def load_two(
+    before: str, after: str | None, *, runs: Path, baselines: Path
+) -> tuple[Snapshot, Snapshot]:
+    """Read two runs or baselines that are to be compared.
+
+    Args:
+        before: The earlier one.
+        after: The later one. None stands for the last run; where `before` is "last"
+            too, the last run is compared with the one before it of the same suites.
+        runs: Folder of runs.
+        baselines: Folder of baselines.
+
+    Raises:
+        ParityError: One is not there, or both are the same run.
+
+    """
+    read = partial(load_either, runs=runs, baselines=baselines)
+    one, two = read(before), read(after or LAST)
+    if (one.id, one.machine) != (two.id, two.machine):
+        return one, two
+    earlier = run_before(runs, two.id)
+    if after is None and before == LAST and earlier:
+        return load_snapshot(earlier), two
+    way_out = "and there is no earlier run of its suite here; run again, then compare."
+    if earlier:
+        other = earlier.parent.name
+        way_out = f"so it would tell nothing; try `parity diff {other} {two.id}`."
+    msg = f"both sides are run {two.id}, {way_out}"
+    raise ParityError(msg)

@@ -95,6 +95,8 @@ class CaseRecord:
             guidance does to them, and which seats they come from.
         taken: Of a file that others made: how its values were lined up with PyTorch's,
             outputs that it leaves out or adds, inputs that it does without.
+        stand_ins: What stood in for real inputs: ``weights``, ``prompts``,
+            ``scheduler``, ``picture``, ``hint``, ``mask``.
         artifacts: Store entries used: stage to digest, size and tool versions.
         took_s: Stage to seconds; stages whose product was in the store are absent.
         peak_bytes: Largest resident set of the candidate's process.
@@ -118,6 +120,7 @@ class CaseRecord:
     rewrite_max_abs: float | None = None
     chain: Mapping[str, Any] | None = None
     taken: Mapping[str, Any] | None = None
+    stand_ins: tuple[str, ...] = ()
     artifacts: Mapping[str, Any] | None = None
     took_s: Mapping[str, float] | None = None
     peak_bytes: int = 0
@@ -170,7 +173,7 @@ class CaseRecord:
         failure = Failure(**data["failure"]) if data["failure"] else None
         rest = {name: value for name, value in data.items() if name != "probes"}
         rest |= {name: _numbers(rest[name]) for name in _MEASURES if name in rest}
-        rest["contract"] = tuple(rest.get("contract", ()))
+        rest |= {name: tuple(rest.get(name, ())) for name in ("contract", "stand_ins")}
         return cls(**{**rest, "rows": rows, "failure": failure})
 
 

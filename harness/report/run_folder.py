@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -240,6 +241,30 @@ def find_run(runs: Path, name: str) -> Path:
         "`parity run` makes one."
     )
     raise SuiteError(msg)
+
+
+def run_before(runs: Path, name: str) -> Path | None:
+    """Return the report of the newest run of the same suites that came before a run.
+
+    None where there is no such run, or `name` is none under `runs`.
+    """
+    finished = finished_runs(runs)
+    if name not in finished:
+        return None
+    suites = _suites(runs / name / REPORT)
+    for earlier in reversed(finished[: finished.index(name)]):
+        path = runs / earlier / REPORT
+        with suppress(SuiteError):  # another version wrote it
+            if _suites(path) == suites:
+                return path
+    return None
+
+
+def _suites(path: Path) -> set[str]:
+    try:
+        return {suite["path"] for suite in read_report(path)["suites"]}
+    except (KeyError, TypeError) as error:
+        raise damaged(path, error) from error
 
 
 def _age(folder: Path) -> tuple[str, float]:

@@ -20,6 +20,7 @@ from harness.report.record import (
     labels,
     left_out,
 )
+from harness.report.stand_ins import stand_in_words
 from harness.report.taken import taken_lines
 from harness.report.text import (
     INDENT,
@@ -86,7 +87,7 @@ def summary(
     yield from _failures(told, names)
     for complaint in stale:
         yield from wrapped(f"✗ {complaint}", indent=" ", tone="bad")
-    yield from _tally(by_case, len(bad), names)
+    yield from _tally(by_case, len(bad), names, stand_in_words(asked))
     yield from _gaps(by_case.values(), names)
     yield from _skips(skips)
     yield from _coverage(asked, names)
@@ -297,7 +298,10 @@ def _batch_item(judged: JudgedRow) -> str:
 
 
 def _tally(
-    by_case: Mapping[Key, Sequence[CaseVerdict]], bad: int, names: Mapping[Key, str]
+    by_case: Mapping[Key, Sequence[CaseVerdict]],
+    bad: int,
+    names: Mapping[Key, str],
+    stood_in: str,
 ) -> Iterator[Line]:
     total = len(by_case)
     if not total:
@@ -312,9 +316,10 @@ def _tally(
         key=lambda verdict: -verdict.usage,
     )[:CLOSEST]
     agree = "agrees" if total == 1 else "agree"
-    yield Line(
-        text=f" {total - bad:,} of {count(total, 'case')} {agree}."
+    yield from wrapped(
+        f"{total - bad:,} of {count(total, 'case')} {agree}{stood_in}."
         f"{' Closest to their limit:' if near else ''}",
+        indent=" ",
         tone="bad" if bad else "good",
     )
     width = max((len(names[verdict.key]) for verdict in near), default=0)

@@ -32,7 +32,7 @@ from harness.outcome import Outcome
 from harness.probes import load_probes, save_probes
 from harness.spec import Component, Device, ExportSettings, Sample
 from harness.store import Store
-from harness.taken.files import bring
+from harness.taken.files import bring, check_whole
 from harness.taken.probes import probes_of_file
 from harness.trace import OUTPUT, TraceWriter, load_inputs, save_inputs
 
@@ -86,6 +86,7 @@ class _Work:
         def build(folder: Path) -> Mapping[str, object]:
             header = read_header(path)
             names = match(self._component, path.name, header.inputs, header.outputs)
+            check_whole(path, "onnx", self._component.name)
             bring(path, "onnx", folder, MODEL)
             replace(names, by=ITSELF).save(folder)
             save_probes(probes_of_file(folder / MODEL), folder / PROBES)

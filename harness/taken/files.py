@@ -6,8 +6,10 @@ import os
 import shutil
 from pathlib import Path
 
-from harness.errors import SuiteError
+from harness.errors import StageError, SuiteError
 from harness.files.onnx_header import read_header
+from harness.files.onnx_weights import lacking_onnx
+from harness.outcome import Outcome
 
 _MNN_WEIGHT = ".weight"
 _FICLONE = 0x40049409
@@ -42,6 +44,38 @@ def weight_files(path: Path, kind: str) -> tuple[str, ...]:
             )
             raise SuiteError(msg)
     return files
+
+
+def check_whole(path: Path, kind: str, subject: str) -> None:
+    """Refuse a model file whose weights another file does not hold whole.
+
+    To be called before a converter or a runtime reads it: some read past the end.
+
+    Args:
+        path: Of the model.
+        kind: ``onnx`` or ``mnn``.
+        subject: Begins the message.
+
+    Raises:
+        StageError: With the outcome ``load``, naming file, tensor and bytes.
+
+    """
+    if words := lacking(path, kind):
+        msg = f"{subject}: {words}"
+        raise StageError(msg, outcome=Outcome.LOAD)
+
+
+def lacking(path: Path, kind: str) -> str:
+    """Return in one sentence what the files of a model do not hold; empty if all."""
+    # A suite is read without flatbuffers, which loads numpy.
+    from harness.files.mnn import lacking_mnn
+
+    try:
+        if kind == "mnn":
+            return lacking_mnn(path, path.with_name(f"{path.name}{_MNN_WEIGHT}"))
+        return lacking_onnx(path)
+    except (SuiteError, ValueError) as error:
+        return str(error)
 
 
 def bring(path: Path, kind: str, folder: Path, name: str) -> None:

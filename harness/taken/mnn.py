@@ -22,7 +22,7 @@ from harness.names import Names, match
 from harness.outcome import Outcome
 from harness.spec import Component
 from harness.store import Store
-from harness.taken.files import bring
+from harness.taken.files import bring, check_whole
 
 _DATA, _CONSTANT = "Input", "Const"
 _LAYOUT = "___tr4"
@@ -32,7 +32,7 @@ def take_mnn(root: Path, component: Component) -> None:
     """Make the store's entry of the ``.mnn`` file that a component takes.
 
     Raises:
-        StageError: MNN refuses the file.
+        StageError: MNN refuses the file, or its weights are not all there.
         SuiteError: Its names are not the recipe's.
 
     """
@@ -41,6 +41,7 @@ def take_mnn(root: Path, component: Component) -> None:
     path = component.taken.mnn
 
     def build(folder: Path) -> Mapping[str, object]:
+        check_whole(path, "mnn", component.name)
         bring(path, "mnn", folder, MODEL)
         names = _names(component, path, folder / MODEL)
         names.save(folder)

@@ -14,7 +14,7 @@ from harness.files.onnx_header import read_header
 from harness.names import Names, match
 from harness.outcome import Outcome
 from harness.probes import save_probes
-from harness.taken.files import bring
+from harness.taken.files import bring, check_whole
 from harness.taken.lineup import Network, line_up
 
 
@@ -27,13 +27,14 @@ def take_onnx(path: Path, network: Network, folder: Path) -> Exported:
         folder: Empty; gets the files an export would leave, and the names.
 
     Raises:
-        StageError: onnx.checker refuses the file.
+        StageError: onnx.checker refuses the file, or a file beside it is too short.
         SuiteError: Its names are not the recipe's.
 
     """
     component = network.component
     header = read_header(path)
     names = match(component, path.name, header.inputs, header.outputs)
+    check_whole(path, "onnx", component.name)
     bring(path, "onnx", folder, MODEL)
     try:
         onnx.checker.check_model(str(folder / MODEL))

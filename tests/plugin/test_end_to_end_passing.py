@@ -49,7 +49,8 @@ def test_the_summary_counts_it_among_the_cases(drawn):
     project, ended = drawn
     (report,) = project.reports
 
-    assert ended.parity[0] == " 4 of 4 cases agree. Closest to their limit:"
+    told = " 4 of 4 cases agree (weights drawn at random). Closest to their limit:"
+    assert ended.parity[0] == told
     assert any(f"  {MNN}" in line and " of 3  " in line for line in ended.parity)
     page = report.with_suffix(".html").relative_to(project.path)
     assert ended.parity[-1] == f" report      {page}"
@@ -137,7 +138,7 @@ def test_show_judges_the_picture_by_a_bound_of_pictures(shown):
 
     assert code == 1
     assert re.search(r"PSNR \d+\.\d dB, at least 500.0 asked", text)
-    assert " 2 of 4 cases agree." in text
+    assert " 2 of 4 cases agree (weights drawn at random)." in text
 
 
 def test_show_accepts_a_known_gap_and_calls_one_that_passes_stale(shown, drawn):

@@ -180,7 +180,7 @@ def test_a_run_with_failures_is_accepted_only_with_a_reason(branch):
         pytest.param(["gate"], "There is no run 'last'", id="no-run"),
         pytest.param(["diff", "ap", "app"], "There is no run 'ap'", id="no-name"),
         pytest.param(["baseline", "accept", "7"], "There is no run '7'", id="accept"),
-        pytest.param(["diff", "app", "app"], "--suite", id="no-suite"),
+        pytest.param(["diff", "app", "app"], "both sides are run", id="itself"),
         pytest.param(["run", "--baseline", "ap"], "has app", id="no-baseline"),
     ],
 )

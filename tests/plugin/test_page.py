@@ -29,7 +29,7 @@ def test_the_page_of_a_run_opens_with_its_verdict_and_its_charts(page_of_failing
 
         assert page.locator("h1").inner_text() == "No parity"
         assert page.locator(".verdict p").inner_text() == (
-            "2 of 3 cases agree with PyTorch."
+            "2 of 3 cases agree with PyTorch (weights drawn at random)."
         )
         assert page.locator(".divergence.first h3").inner_text() == CASE
         assert page.locator("#component-0-depth .scatterlayer .trace").count() >= 2

@@ -44,10 +44,16 @@ def test_a_failed_test_is_a_sentence(failing):
 
 def test_it_counts_cases_not_checks(failing, passing):
     _, ended = failing
-    assert any(line.startswith(" 2 of 3 cases agree.") for line in ended.parity)
+    assert any(
+        line.startswith(" 2 of 3 cases agree (weights drawn at random).")
+        for line in ended.parity
+    )
 
     _, ended = passing
-    assert ended.parity[0] == " 3 of 3 cases agree. Closest to their limit:"
+    assert (
+        ended.parity[0]
+        == " 3 of 3 cases agree (weights drawn at random). Closest to their limit:"
+    )
 
 
 def test_it_ends_with_the_next_command_and_the_report(failing):

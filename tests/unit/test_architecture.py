@@ -29,7 +29,8 @@ LAYERS = (
     ("scope", "explaining.excerpt", "calls", "e2e.mixtures", "e2e.sampling_tables"),
     ("policy", "export_table", "taken.tables", "e2e.inpaint_tables"),
     ("source_table",),
-    ("varied", "sizes", "forecast"),
+    ("varied", "forecast"),
+    ("sizes",),
     ("store", "trace", "keys", "inputs", "e2e.tables"),
     ("suite", "ranges", "e2e.needs"),
     # measure

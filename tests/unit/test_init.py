@@ -302,7 +302,9 @@ def test_files_of_others_get_a_suite_of_their_own(optimum, tmp_path):
 def test_files_side_by_side_are_named_by_themselves(tmp_path):
     root = tmp_path / "txtai"
     shutil.copytree(EXPORTED / "txtai", root)
-    shutil.copy(root / "pooling.onnx", root / "pooling.mnn")
+    for end in ("", ".weight"):
+        some = EXPORTED / "mnn_scripts" / f"vae_decoder.mnn{end}"
+        shutil.copy(some, root / f"pooling.mnn{end}")
     write_suite(root, tmp_path)
     components = load_suite(tmp_path).components
 

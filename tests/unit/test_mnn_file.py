@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -10,10 +11,11 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 from harness.align import source_value
-from harness.convert import convert_mnn
-from harness.files.mnn import Operator, operators, values_made
+from harness.convert import FLAGS, convert_mnn
+from harness.files.mnn import Operator, lacking_mnn, operators, values_made
 from harness.spec import Component, Device, Source, TensorSpec
 
+EXPORTED = Path(__file__).parents[2] / "fixtures" / "exported" / "mnn_scripts"
 IMAGE = ("batch", 4, 6, 6)
 NET = """
 <ir_version: 9, opset_import: ["" : 17]>
@@ -180,3 +182,21 @@ def test_what_is_no_such_file_is_said(tmp_path, text):
 
     with pytest.raises(ValueError, match=r"model\.mnn cannot be read as an \.mnn file"):
         operators(path)
+
+
+@pytest.mark.parametrize("kind", FLAGS)
+def test_weights_beside_a_file_end_where_it_says(kind, tmp_path):
+    source = EXPORTED / "vae_encoder" / "model.onnx"
+    path, beside = tmp_path / "model.mnn", tmp_path / "model.mnn.weight"
+    program = "import sys, MNN, _tools; _tools.mnnconvert(sys.argv)"
+    arguments = ["-f", "ONNX", "--modelFile", source, "--MNNModel", path]
+    arguments += ["--bizCode", "test", "--saveExternalData=1", *FLAGS[kind]]
+    command = [sys.executable, "-c", program, *map(str, arguments)]
+    subprocess.run(command, check=True, cwd=tmp_path, stdout=subprocess.DEVNULL)
+
+    assert lacking_mnn(path, beside) == ""
+    size = beside.stat().st_size
+    beside.write_bytes(beside.read_bytes()[:-1])
+    assert f"byte {size:,}, and that file has" in lacking_mnn(path, beside)
+    beside.unlink()
+    assert "that file is not there" in lacking_mnn(path, beside)

@@ -13,6 +13,7 @@ from harness.release.baseline import (
     find_baseline,
     load_baseline,
     load_either,
+    load_two,
     path_of,
     save_baseline,
 )
@@ -208,3 +209,39 @@ def test_a_run_and_a_baseline_can_be_asked_for_in_one_way(tmp_path):
         assert isinstance(load_either(name, **where), Snapshot)
     with pytest.raises(ParityError, match="There is no run 'none'"):
         load_either("none", **where)
+
+
+@pytest.fixture
+def runs(tmp_path):
+    """Three runs, of which the second is of another suite, and a baseline of one."""
+    other = [{"path": "/elsewhere/parity.toml", "files": {}}]
+    for day, about in ((1, {}), (2, {"suites": other}), (3, {})):
+        id_ = f"2026-11-0{day}T00-00-00"
+        folder = tmp_path / "runs" / id_
+        folder.mkdir(parents=True)
+        data = report(record(output(day)), id_=id_, **about)
+        (folder / "report.json").write_text(json.dumps(data), encoding="utf-8")
+    last = load_either("last", runs=tmp_path / "runs", baselines=tmp_path)
+    save_baseline(accepted(last), tmp_path)
+    return {"runs": tmp_path / "runs", "baselines": tmp_path}
+
+
+def test_the_last_run_is_compared_with_the_one_before_it_of_the_same_suite(runs):
+    one, two = load_two("last", None, **runs)
+
+    assert (one.id, two.id) == ("2026-11-01T00-00-00", "2026-11-03T00-00-00")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        ("last", "last", "try `parity diff 2026-11-01T00-00-00 2026-11-03T00-00-00`"),
+        ("2026-11-03T00-00-00", None, "both sides are run 2026-11-03T00-00-00"),
+        ("2026-11-02T00-00-00", "2026-11-02T00-00-00", "there is no earlier run"),
+        ("digits", "last", "both sides are run 2026-11-03T00-00-00"),
+        ("digits", "digits", "both sides are run 2026-11-03T00-00-00"),
+    ],
+)
+def test_a_run_is_not_compared_with_itself(runs, before, after, words):
+    with pytest.raises(ParityError, match=words):
+        load_two(before, after, **runs)

@@ -42,6 +42,7 @@ def test_a_record_survives_strict_json():
         suite="/a/parity.toml",
         observer_max_abs={"s-0": math.inf},
         rewrite_max_abs=math.nan,
+        stand_ins=("weights",),
         took_s={"candidate": 0.5},
     )
 

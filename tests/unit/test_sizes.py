@@ -1,4 +1,6 @@
-"""`harness.sizes`: open axes are run at three sizes, which the network can take."""
+"""`harness.sizes`: open axes are run at more sizes, which the network can take."""
+
+from math import prod
 
 import pytest
 
@@ -6,6 +8,7 @@ from harness.errors import SuiteError
 from harness.suite import load_suite
 from tests.unit.nets import DIGITS
 
+BERT = DIGITS.parent / "text_tasks" / "bert"
 SUITE = f"""
 components = ["text_encoder", "unet", "vae_decoder"]
 [source]
@@ -39,23 +42,53 @@ def sizes(tmp_path):
     return load
 
 
-def test_an_open_batch_is_run_at_one_two_and_three(sizes):
-    assert sizes("text_encoder") == [{"batch": 1}, {"batch": 3}]
+def test_an_open_batch_is_run_at_one_to_five(sizes):
+    assert sizes("text_encoder") == [{"batch": batch} for batch in (1, 3, 4, 5)]
 
 
 def test_what_is_baked_in_keeps_its_size(sizes):
     assert sizes("unet") == [
-        {"batch": batch, "height": 16, "width": 24} for batch in (1, 3)
+        {"batch": batch, "height": 16, "width": 24} for batch in (1, 3, 4, 5)
     ]
 
 
 def test_a_unet_is_run_at_sizes_that_it_can_halve(sizes):
     found = sizes("unet", 'dynamic_axes = ["batch"]', EVERY)
 
-    assert len(found) == 2
+    assert len(found) == 4
     for one in found:
         assert one["height"] % 8 == one["width"] % 8 == 0
         assert (one["height"], one["width"]) != (16, 24)
+
+
+def test_each_open_side_is_run_just_above_the_suites_own_and_at_twice_of_it(sizes):
+    found = sizes("vae_decoder", 'dynamic_axes = ["batch"]', EVERY)
+
+    assert {17, 32} <= {one["height"] for one in found}
+    assert {25, 48} <= {one["width"] for one in found}
+    # One axis at a time, and with the fewest items.
+    assert max(prod(one.values()) for one in found) <= 4 * 2 * 16 * 24
+
+
+def test_without_more_memory_no_sample_is_larger_than_the_suites_own(
+    sizes, monkeypatch
+):
+    monkeypatch.setattr("harness.sizes.installed_bytes", lambda: 0)
+
+    found = sizes("vae_decoder", 'dynamic_axes = ["batch"]', EVERY)
+
+    assert found
+    assert max(prod(one.values()) for one in found) <= 2 * 16 * 24
+
+
+def test_a_text_is_no_longer_than_the_table_of_positions(tmp_path):
+    text = (BERT / "parity.toml").read_text(encoding="utf-8")
+    path = tmp_path / "parity.toml"
+    path.write_text(text.replace('checkpoint = "."', f'checkpoint = "{BERT}"'))
+    case = load_suite(path).cases[0]
+
+    added = [dict(s.shapes) for s in case.samples if s.label]
+    assert added == [{"batch": 4, "tokens": 128}, {"batch": 5, "tokens": 66}]
 
 
 def test_a_vae_is_run_at_odd_sizes(sizes):

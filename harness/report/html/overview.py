@@ -11,6 +11,7 @@ from harness.report.html.found import BAD, GOOD, QUIET, Found, Section
 from harness.report.html.table import Column, Table, Words, short
 from harness.report.judged import CaseVerdict
 from harness.report.record import LAYERS, OUTPUTS, CaseRecord, coverage_share
+from harness.report.stand_ins import stand_in_words
 from harness.report.summary import (
     alike,
     error_facts,
@@ -94,6 +95,7 @@ def headline(found: Found) -> Headline:
     elif agree == told:
         sentence = "The one case agrees" if told == 1 else f"All {told:,} cases agree"
         sentence += " with PyTorch"
+    sentence += stand_in_words(found.asked)
     gaps = sum(map(found.by_gap, found.asked))
     if gaps:
         sentence += f", {count(gaps, 'case')} only by a known gap"

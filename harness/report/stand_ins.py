@@ -1,0 +1,30 @@
+"""What stood in for real inputs of a run, beside its verdict."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection
+
+from harness.components.stand_ins import SCHEDULER
+from harness.report.record import CaseRecord
+from harness.report.text import count
+
+_DDIM = "Stable Diffusion's DDIM for want of a scheduler"
+
+
+def stand_in_words(records: Collection[CaseRecord]) -> str:
+    """Return what stood in, in brackets behind a blank; empty where nothing did."""
+    found = Counter(kind for record in records for kind in record.stand_ins)
+    parts = {
+        kind: "" if cases == len(records) else f" in {count(cases, 'case')}"
+        for kind, cases in found.items()
+    }
+    drawn = [f"{kind}{part}" for kind, part in parts.items() if kind != SCHEDULER]
+    words = []
+    if drawn:
+        *first, last = drawn
+        listed = f"{', '.join(first)} and {last}" if first else last
+        words.append(f"{listed} drawn at random")
+    if SCHEDULER in parts:
+        words.append(f"{_DDIM}{parts[SCHEDULER]}")
+    return f" ({'; '.join(words)})" if words else ""
