@@ -68,8 +68,7 @@ def write_suite(
             cannot be written to.
 
     """
-    _refuse_hub_id(checkpoint)
-    refuse_written(folder, force=force)
+    _refuse_missing(checkpoint)
     notices: list[str] = []
     if files := files_of_others(checkpoint):
         suite = suite_of_files(checkpoint, files, folder)
@@ -91,21 +90,26 @@ def write_suite(
             notices.append(
                 f"{checkpoint} has no weights: they will be drawn from seed 0"
             )
+    # Last: what is wrong with the checkpoint is not mended by --force.
+    refuse_written(folder, force=force)
     written = write_files(folder, suite, tolerances)
     for notice in notices:
         on_notice(notice)
     return written
 
 
-def _refuse_hub_id(checkpoint: Path) -> None:
-    hub = checkpoint.as_posix()
-    if checkpoint.exists() or not re.fullmatch(r"\w[\w.-]*/[\w.-]+", hub):
+def _refuse_missing(checkpoint: Path) -> None:
+    """Refuse a checkpoint that is not there; what looks like a hub id gets a hint."""
+    if checkpoint.exists():
         return
-    msg = (
-        f"There is no checkpoint at {hub}: no such folder. For the one of that name on "
-        f'the Hugging Face hub, write `hub = "{hub}"` under [source] of a parity.toml, '
-        "or download it and give its folder."
-    )
+    hub = checkpoint.as_posix()
+    msg = f"There is no checkpoint at {hub}: no such folder."
+    if re.fullmatch(r"\w[\w.-]*/[\w.-]+", hub):
+        msg += (
+            " For the one of that name on the Hugging Face hub, write "
+            f'`hub = "{hub}"` under [source] of a parity.toml, or download it and give '
+            "its folder."
+        )
     raise SuiteError(msg)
 
 

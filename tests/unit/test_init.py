@@ -399,6 +399,19 @@ def test_without_any_network_that_a_recipe_knows_its_sentence_is_said(tmp_path):
         write_suite(root, tmp_path / "suite")
 
 
+@pytest.mark.parametrize("name", ["nosuchfolder", "org/nosuchmodel"])
+def test_a_checkpoint_that_is_not_there_is_not_mended_by_force(
+    name, checkpoint, tmp_path, monkeypatch
+):
+    write_suite(checkpoint, tmp_path)
+    monkeypatch.chdir(tmp_path)
+
+    with pytest.raises(SuiteError, match=f"no checkpoint at {name}: no such") as error:
+        write_suite(Path(name), tmp_path)
+
+    assert "--force" not in str(error.value)
+
+
 def test_a_name_on_the_hub_is_told_where_it_goes(tmp_path):
     with pytest.raises(SuiteError, match=r'write `hub = "org/name-1\.5"` under'):
         write_suite(Path("org/name-1.5"), tmp_path)
