@@ -21,6 +21,7 @@ from harness.outcome import Outcome
 from harness.pipeline import Engine
 from harness.report.judged import CaseVerdict, JudgedRow
 from harness.report.record import LAYERS, OUTPUTS, CaseRecord, Row
+from harness.report.text import in_floors
 from harness.runner import Judge
 from harness.spec import BACKENDS, Case
 
@@ -246,7 +247,7 @@ class _Tries:
             return f"not known: {other} could not run the same graph: {trial.failure}"
         if math.isnan(trial.floors):
             return f"not known: {other} does not show that value"
-        words = f"{other} runs the same graph at {trial.floors:.3g} floors"
+        words = f"{other} runs the same graph at {in_floors(trial.floors)}"
         if not trial.mended:
             return f"export, or both runtimes alike: {words}"
         side = "runtime" if case.backend == "onnxruntime" else "converter or runtime"

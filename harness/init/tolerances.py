@@ -2,23 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import Final
+from collections.abc import Collection
 
-from harness.spec import BACKENDS
-
-TIERS: Final[Mapping[str, tuple[str, str]]] = {
-    "onnxruntime.fp32": ("standard", "standard"),
-    "onnxruntime.fp16": ("relaxed", "relaxed"),
-    "onnxruntime.int8-weights": ("quantized", "quantized"),
-    "mnn.fp32": ("standard", "standard"),
-    "mnn.fp16-weights": ("relaxed", "relaxed"),
-    "mnn.int8-weights": ("quantized", "quantized"),
-    "mnn.int4-weights": ("quantized", "quantized"),
-    "mnn.fused": ("standard", "standard"),
-    "mnn.deploy": ("relaxed", "relaxed"),
-}
-"""Tiers to begin with, for every built-in variant: of outputs, and of all else."""
+from harness.spec import BACKENDS, GIVEN
+from harness.tolerance import FIRST_TIERS, GROUPS
 
 _OF_T5 = "\n".join(
     f"""\
@@ -42,8 +29,8 @@ def tolerances_text(names: Collection[str]) -> str:
 #   why = "..."
 """
     tables = [
-        f'[{key}]\noutputs = "{outputs}"\nlayers = "{rest}"\n'
-        f'latents = "{rest}"\nimage = "{rest}"\n'
-        for key, (outputs, rest) in TIERS.items()
+        f"[{key}]\n" + "".join(f'{group} = "{tier}"\n' for group in GROUPS)
+        for key, tier in FIRST_TIERS.items()
+        if not key.endswith(f".{GIVEN}")
     ]
     return "\n".join([head, *tables, *([_OF_T5] if "t5_encoder" in names else [])])

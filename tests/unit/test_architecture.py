@@ -53,6 +53,7 @@ LAYERS = (
     ("e2e.*", "workshop"),
     ("makers",),
     ("pipeline", "doctor.*", "init.*"),
+    ("stale",),
     ("progress", "runner", "pair"),
     ("release.*",),
     ("conclude",),

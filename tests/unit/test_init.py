@@ -11,11 +11,12 @@ import torch
 from harness.components import recipe_module
 from harness.errors import SuiteError
 from harness.init.checkpoint import write_suite
-from harness.init.tolerances import TIERS
 from harness.inputs import draw
 from harness.matrix import VARIANTS
 from harness.policy import Policy
+from harness.spec import BACKENDS
 from harness.suite import load_suite
+from harness.tolerance import FIRST_TIERS
 from tests.unit.encoders import write_encoder
 
 ROOT = Path(__file__).parents[2]
@@ -75,7 +76,9 @@ def test_every_case_has_a_tolerance(checkpoint, tmp_path):
 
 
 def test_every_built_in_variant_has_a_tier_to_begin_with():
-    assert set(TIERS) == {f"{b}.{v}" for b, names in VARIANTS.items() for v in names}
+    names = {f"{b}.{v}" for b, built_in in VARIANTS.items() for v in built_in}
+    assert set(FIRST_TIERS) - names == {f"{b}.given" for b in BACKENDS}
+    assert names < set(FIRST_TIERS)
 
 
 def test_configurations_alone_get_a_seed_and_large_ones_smaller_layers(tmp_path):
