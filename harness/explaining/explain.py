@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from harness.errors import ParityError, SuiteError
 from harness.explaining.around import smallest_excerpt
 from harness.explaining.excerpt import Excerpt, Spot
-from harness.explaining.knobs import Knob, again, knobs_of, pairs_of
+from harness.explaining.knobs import Knob, again, knobs_of, pairs_of, plain_variant
 from harness.outcome import Outcome
 from harness.pipeline import Engine
 from harness.report.judged import CaseVerdict, JudgedRow
@@ -240,8 +240,8 @@ class _Tries:
         if taken and taken.mnn and not taken.onnx:
             return "not known: nobody gave the ONNX file that it was converted from"
         other = next(name for name in BACKENDS if name != case.backend)
-        plain = replace(case.variant, backend=other, kind="fp32", name="fp32", flags=())
-        twin = replace(case, variant=plain, device=replace(case.device, hints=()))
+        bare = replace(case.device, hints=())
+        twin = replace(case, variant=plain_variant(case, other), device=bare)
         trial = self._whole(None, twin)
         if trial.failure:
             return f"not known: {other} could not run the same graph: {trial.failure}"
