@@ -10,6 +10,7 @@ import time
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -36,6 +37,7 @@ from harness.spec import Component, Device, ExportSettings, Sample
 from harness.store import Build, Store
 from harness.taken.lineup import Network
 from harness.taken.onnx import line_up_mnn, take_onnx
+from harness.taken.translated import translate_once
 from harness.trace import load_inputs, save_inputs
 
 
@@ -236,6 +238,7 @@ class Work:
                 component=self.component,
                 settings=self.settings,
                 example=example,
+                translated=partial(translate_once, self.store),
             )
             if taken.onnx:
                 return take_onnx(taken.onnx, network, folder)

@@ -92,6 +92,7 @@ HOMES = {
     "numba": ("kernel", "doctor.child"),
     "torch": (
         *("components.*", "program", "reference", "export", "taken.lineup"),
+        "taken.translated",
         *("refusal", "submodules", "weights", "torch_stage", "e2e.*"),
         *("doctor.child", "benching.pytorch"),
     ),
