@@ -29,9 +29,10 @@ from harness.init.files import (
 from harness.init.found import sort_components, without_weights
 from harness.init.text import noted, path_from
 from harness.init.tolerances import tolerances_text
+from harness.init.variants import backend_tables, variant_tables
 from harness.init.writing import refuse_written, write_files
-from harness.matrix import VARIANTS, symbols_of
-from harness.spec import PROFILES, Component, Source
+from harness.matrix import symbols_of
+from harness.spec import Component, Source
 
 LARGE: Final = 32
 """Latents wider than this are compared layer by layer at a smaller size."""
@@ -84,7 +85,7 @@ def write_suite(
         known, unknown = sort_components(Source(path=checkpoint))
         drawn = without_weights(checkpoint, known)
         suite = suite_text(checkpoint, folder, known, unknown, drawn=drawn)
-        tolerances = tolerances_text(known)
+        tolerances = tolerances_text(known, _largest_group(checkpoint, known))
         notices += [f"left out {name}: {why}" for name, why in unknown.items()]
         if drawn:
             notices.append(
@@ -154,8 +155,8 @@ def suite_text(
             "seed = 0",
             noted("more_sizes = true", "open axes at three sizes each, outputs only"),
         ],
-        *_backends(),
-        *_variants(),
+        *backend_tables(names),
+        *variant_tables(),
         *_own(source, names),
         *_pipelines(source, names, size),
         [
@@ -256,44 +257,6 @@ def _shapes(symbols: Iterable[str], size: int) -> list[list[str]]:
     return [one, two]
 
 
-def _backends() -> list[list[str]]:
-    return [
-        [
-            "[backend.onnxruntime]",
-            f"variants = {json.dumps(VARIANTS['onnxruntime'])}",
-            noted('device = "cpu"', 'or "cuda"'),
-            "threads = 2",
-            noted("tf32 = false", "on CUDA: TensorFloat-32 is not float32"),
-        ],
-        [
-            "[backend.mnn]",
-            f"variants = {json.dumps(VARIANTS['mnn'])}",
-            noted('device = "cpu"', 'or "opencl", "vulkan", "cuda", "metal"'),
-            noted('precision = "high"', '"low" computes in fp16 where it can'),
-            "threads = 2",
-        ],
-    ]
-
-
-def _variants() -> list[list[str]]:
-    profiles = f"profiles = {json.dumps(PROFILES)}"
-    return [
-        [
-            "# Synthetic inputs find what realistic ones hide: a wrong epsilon, lost",
-            "# digits. Rounded weights would only hide it again.",
-            "[variant.onnxruntime.fp32]",
-            profiles,
-        ],
-        ["[variant.mnn.fp32]", profiles],
-        [
-            "# A variant of your own, with flags as MNN's converter takes them:",
-            "# [variant.mnn.int4-hqq]",
-            '# from = "int4-weights"',
-            '# flags = ["--hqq"]',
-        ],
-    ]
-
-
 def _own(source: Source, names: Collection[str]) -> list[list[str]]:
     tables = [
         [
@@ -341,7 +304,7 @@ def _pipelines(source: Source, names: Collection[str], size: int) -> list[list[s
                 else [f"height = {pixels}", f"width = {pixels}"]
             ),
             noted("steps = 10", "with the checkpoint's scheduler, or `scheduler`"),
-            noted('variants = ["fp32"]', "left out: all"),
+            noted('variants = ["fp32"]', "left out: all that are listed above"),
         ]
         found.append(lines)
     return found
@@ -355,6 +318,21 @@ def _coverage(names: Collection[str]) -> list[str]:
             "coverage = 0.6",
         ]
     return [noted("coverage = 0.95", "least share of computing operators to compare")]
+
+
+def _largest_group(checkpoint: Path, names: Collection[str]) -> int:
+    """Return how many values the first GroupNorm of a VAE's encoder takes a mean of."""
+    if "vae_encoder" not in names:
+        return 0
+    source = Source(path=checkpoint)
+    config = read_config(source, "vae")
+    stages, groups = config.get("block_out_channels"), config.get("norm_num_groups")
+    if not (stages and groups):  # AutoencoderTiny normalises nothing
+        return 0
+    pixels, size = factor(config), _latent_size(source, names)
+    # As `_shapes` has them: of large pictures, layers are compared on a part.
+    area = LARGE * LARGE * 3 // 2 if size > LARGE else size * size
+    return int(stages[0] // groups * area * pixels**2)
 
 
 def _latent_size(source: Source, names: Iterable[str]) -> int:
