@@ -189,7 +189,10 @@ def complaints(
     """Complain about what a run of a whole suite, its records, found no use for."""
     ids = [f"{case}/{what}" for _, case, what in asked_of(suite)]
     for gap in unmatched(judge.gaps, ids):
-        yield f"{gap.source}: the gap {gap.case!r} matches no check; remove it."
+        yield (
+            f"{gap.source}: the gap {gap.case!r} matches no check; remove it, or have "
+            "`parity tune --prune` do so."
+        )
     for record in records:
         if record.failure is None:
             names = {row.probe for row in record.rows}

@@ -52,7 +52,7 @@ _DRAWING_CODE = (
 )
 _TAKING_CODE = (
     *("names", "taken/lineup", "taken/onnx", "taken/mnn", "taken/alone"),
-    "taken/probes",
+    *("taken/probes", "taken/translated"),
 )
 _REFERENCE_CODE = (*_EXPORT_CODE, "reference", "floors", "compare", "kernel", "trace")
 """Modules that decide a reference; noise floors come from comparisons."""
@@ -88,6 +88,22 @@ def onnx_key(
         "export": asdict(settings),
         "shapes": dict(shapes),
         "code": code_digest(_EXPORT_CODE),
+        "tools": versions(_EXPORT_TOOLS),
+    }
+
+
+def program_key(
+    component: Component, settings: ExportSettings, shapes: Sequence[Sequence[int]]
+) -> dict[str, object]:
+    """Key of a network's translation, which many files may be lined up with.
+
+    `shapes` are those of the inputs that it is traced with.
+    """
+    return {
+        "component": _component(component),
+        "export": asdict(settings),
+        "shapes": [list(shape) for shape in shapes],
+        "code": code_digest((*_EXPORT_CODE, "taken/translated")),
         "tools": versions(_EXPORT_TOOLS),
     }
 

@@ -11,6 +11,7 @@ from typing import Final
 
 from harness.spec import (
     BACKENDS,
+    GIVEN,
     PROFILES,
     REFERENCE,
     Component,
@@ -330,7 +331,7 @@ def _of_backend(
     backend: str, table: Table, named: Table, drawing: Drawing
 ) -> list[Planned]:
     built_in = VARIANTS[backend]
-    own = [name for name in named.data if name not in built_in]
+    own = [name for name in named.data if name not in built_in and name != GIVEN]
     listed = read_words(table, "variants", (*built_in, *own), ("fp32",))
     device = _device(table, backend)
     for name in named.data:
@@ -339,7 +340,7 @@ def _of_backend(
             raise named.error(text, name)
     return [
         _planned(named, name, backend, device, drawing)
-        for name in dict.fromkeys((*listed, *own))
+        for name in dict.fromkeys((*listed, *own, *(GIVEN,) * (GIVEN in named)))
     ]
 
 
@@ -369,7 +370,11 @@ def _planned(
 ) -> Planned:
     table = named.table(name)
     kind = name
-    if name not in VARIANTS[backend]:
+    if name == GIVEN:  # a file of others as it is: there is nothing to make it from
+        if "from" in table or "flags" in table:
+            text = f"{name!r} is a file as it is; it takes `profiles` alone."
+            raise named.error(text, name)
+    elif name not in VARIANTS[backend]:
         if "from" not in table:
             hint = did_you_mean(name, VARIANTS[backend])
             text = f"unknown variant {name!r}; {hint} One of your own needs `from`."

@@ -7,7 +7,7 @@ Nothing is matched by resemblance: a likely pair is proposed, and never used una
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -147,11 +147,17 @@ def about(names: Names, lined_up: Names | None) -> dict[str, object]:
     }
 
 
+Whose = Callable[[Component, Sequence[Port], Sequence[Port]], str]
+"""Returns the recipe that a file's inputs and outputs are of; empty for none."""
+
+
 def match(
     component: Component,
     file: str,
     inputs: Sequence[Port],
     outputs: Sequence[Port],
+    *,
+    whose: Whose | None = None,
 ) -> Names:
     """Lay a file's inputs and outputs on a component's.
 
@@ -160,6 +166,7 @@ def match(
         file: How messages call it.
         inputs: Of the file.
         outputs: Of the file.
+        whose: Asked, before a file is refused, whether it is another component's.
 
     Raises:
         SuiteError: An input of either side has no partner, no output has one, or the
@@ -190,6 +197,13 @@ def match(
         wrong += [f"{port.name} is fed from nothing" for port in unknown]
         wrong += [] if any(given) else ["no output of the file is one of the recipe's"]
         sides = _both_sides(component, inputs, outputs)
+        other = whose(component, inputs, outputs) if whose else ""
+        if other:
+            raise SuiteError(
+                f"{file}: {'; '.join(wrong)}. {sides} Those are the names of "
+                f"{other!r}: this file belongs under [component.{other}], and not under "
+                f"[component.{component.name}]."
+            )
         text = f"{file}: {'; '.join(wrong)}. {sides} {_way_out(component, pairs)}"
         unpaired = [s.name for s in lacking if s.name not in dict(pairs)]
         if unpaired and not unknown:

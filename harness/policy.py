@@ -39,12 +39,14 @@ from harness.errors import SpecError, SuiteError
 from harness.scope import FLAGS, Case, Rule, Scope, read_scopes
 from harness.tolerance import (
     BOUNDS,
+    FIRST_TIERS,
     GROUPS,
     OF_PICTURES,
     TIER_NAMES,
     TIERS,
     Tolerance,
     check_word,
+    first_tier,
 )
 from harness.toml_file import TomlFile, did_you_mean, dotted
 
@@ -118,8 +120,14 @@ class Policy:
             why=next((s.why for s in chain if s.why), ""),
         )
 
-    def require(self, case: Case, group: str) -> None:
+    def require(self, case: Case, group: str, made: Collection[str] = ()) -> None:
         """Refuse a check that no table speaks of, before anything is run for it.
+
+        Args:
+            case: Which.
+            group: Of `GROUPS`.
+            made: The built-in variants that it is made of, as `FIRST_TIERS` names
+                them; their tier is proposed.
 
         Raises:
             SuiteError: None does.
@@ -127,15 +135,16 @@ class Policy:
         """
         stated = any(group in s.rules for s in self.scopes if s.covers(case))
         if not (stated or self.tier):
-            raise self._none(case, group)
+            raise self._none(case, group, made)
 
-    def _none(self, case: Case, group: str) -> SuiteError:
+    def _none(self, case: Case, group: str, made: Collection[str] = ()) -> SuiteError:
         _, backend, variant = case
+        tier = first_tier(made or [f"{backend}.{variant}"])
         if backend == MIXED:
             variant = "*"  # a table for each of a dozen mixtures is what nobody wants
         return SuiteError(
             f"{self.path}: no {group} tolerance for {'/'.join(case)}"
-            f'; add {group} = "standard" under [{dotted((backend, variant))}].'
+            f'; add {group} = "{tier}" under [{dotted((backend, variant))}].'
         )
 
     def with_tier(self, tier: str) -> Policy:
@@ -160,25 +169,22 @@ class Policy:
         merged = {**dict(self.changes), **changes}
         return replace(self, changes=tuple(sorted(merged.items())))
 
-    def check_names(
+    def stale(
         self,
         components: Collection[str],
         variants_by_backend: Mapping[str, Collection[str]],
-    ) -> None:
-        """Refuse tables about components and variants that the suite has not.
+    ) -> tuple[tuple[Scope, str], ...]:
+        """Return the tables that decide nothing in a suite, and what it has not.
 
-        Raises:
-            SuiteError: A table names one; its settings would silently do nothing.
-
+        A table of a built-in variant for every component is not stale where the suite
+        has the backend: it says what the variant is held to once it is listed.
         """
-        unknown = {
-            scope.source: words
+        return tuple(
+            (scope, words)
             for scope in self.scopes
+            if not _is_spare(scope, variants_by_backend)
             if (words := _unknown(scope.case, components, variants_by_backend))
-        }
-        for source, words in unknown.items():
-            msg = f"{source}: the suite has no {words} {_way_out(list(unknown)[1:])}"
-            raise SuiteError(msg)
+        )
 
     def unmatched_patterns(self, case: Case, names: Collection[str]) -> tuple[str, ...]:
         """Complain about each probe pattern of a case that matches none of `names`.
@@ -221,13 +227,10 @@ def _unknown(
     return f"variant {variant!r} for {backend}; {did_you_mean(variant, variants)}"
 
 
-def _way_out(others: Collection[str]) -> str:
-    """Return what to do where something was taken out of the suite on purpose."""
-    lines = [source.rpartition(":")[2] for source in others]
-    if not lines:
-        return "If it left the suite, take this table out too."
-    more = ("lines " if lines[1:] else "line ") + ", ".join(lines)
-    return f"If it left the suite, take this table out too, and that of {more}."
+def _is_spare(scope: Scope, variants_by_backend: Mapping[str, object]) -> bool:
+    component, backend, variant = scope.case
+    built_in = f"{backend}.{variant}" in FIRST_TIERS
+    return not component and built_in and backend in variants_by_backend
 
 
 def _first(flags: Iterable[bool | None]) -> bool:

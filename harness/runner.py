@@ -27,6 +27,7 @@ from harness.report.record import LAYERS, CaseRecord, Failure
 from harness.report.run_folder import PICTURES, RunFolder
 from harness.report.text import count
 from harness.store import Store, default_root
+from harness.stale import refuse_stale
 from harness.suite import Suite, Tested
 from harness.tolerance import parse_changes
 from harness.workshop import Progress
@@ -107,11 +108,7 @@ class Judge:
 
         """
         policy = Policy.load(suite.tolerances_path)
-        variants: dict[str, set[str]] = {}
-        for case in suite.tested:
-            variants.setdefault(case.backend, set()).add(case.how)
-        subjects = dict.fromkeys(case.subject for case in suite.tested)
-        policy.check_names(tuple(subjects), variants)
+        refuse_stale(suite, policy)
         if settings.tier:
             policy = policy.with_tier(settings.tier)
         if settings.changes:
@@ -127,7 +124,8 @@ class Judge:
 
         """
         for case, what in asked:
-            self.policy.require((case.subject, case.backend, case.how), what)
+            named = (case.subject, case.backend, case.how)
+            self.policy.require(named, what, _made_of(case))
 
     def check(self, record: CaseRecord, what: str) -> CaseVerdict:
         """Judge one check of a record."""
@@ -243,6 +241,12 @@ def _unavailable(case: Tested) -> CaseRecord:
         asked=asdict(case.device),
         failure=Failure(outcome=Outcome.UNAVAILABLE, message=message),
     )
+
+
+def _made_of(case: Tested) -> tuple[str, ...]:
+    """Return the built-in variants that a case is made of."""
+    seated = [one for _, one in case.seats] if isinstance(case, Chain) else [case]
+    return tuple(f"{one.backend}.{one.variant.kind}" for one in seated if one)
 
 
 def path_of(suite: Suite) -> str:

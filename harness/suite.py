@@ -61,6 +61,8 @@ from harness.spec import GIVEN, Case, Component, ExportSettings, Source
 from harness.taken.tables import (
     TAKEN_KEYS,
     as_taken,
+    check_given,
+    made_alone,
     read_taken,
     source_of_file,
     taken_plans,
@@ -247,6 +249,8 @@ def load_suite(path: Path) -> Suite:
         drawn = [sample for case in chosen for sample in case.samples]
         check_used(component.name, own, drawn, drawing)
         cases += chosen
+    check_given(variants, planned, cases)
+    planned = made_alone(planned)
     cases = with_worst(with_more_sizes(cases, drawing), path.parent / WORST_INPUTS)
     of = {case.component.recipe: case for case in reversed(cases)}
 

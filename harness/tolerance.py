@@ -230,6 +230,36 @@ TIERS: Final[Mapping[str, Tier]] = MappingProxyType({t.name: t for t in _TIERS})
 
 TIER_NAMES: Final = tuple(TIERS)
 
+FIRST_TIERS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "onnxruntime.fp32": "standard",
+        "onnxruntime.given": "standard",
+        "onnxruntime.fp16": "relaxed",
+        "onnxruntime.int8-weights": "quantized",
+        "mnn.fp32": "standard",
+        "mnn.given": "relaxed",
+        "mnn.fp16-weights": "relaxed",
+        "mnn.int8-weights": "quantized",
+        "mnn.int4-weights": "quantized",
+        "mnn.fused": "standard",
+        "mnn.deploy": "relaxed",
+    }
+)
+"""Tier that each built-in variant begins with, and those made from it."""
+
+
+def first_tier(made: Collection[str]) -> str:
+    """Return the tier to begin with of what is made of built-in variants.
+
+    Args:
+        made: Each as `FIRST_TIERS` names it; of several, the loosest tier decides.
+
+    >>> first_tier(["mnn.fp32", "onnxruntime.fp16"]), first_tier([])
+    ('relaxed', 'standard')
+    """
+    tiers = {FIRST_TIERS.get(name, "standard") for name in made} or {"standard"}
+    return max(tiers, key=TIER_NAMES.index)
+
 
 def parse_changes(texts: Iterable[str]) -> dict[str, float]:
     """Parse ``--set`` values.

@@ -10,6 +10,7 @@ import time
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -29,12 +30,14 @@ from harness.isolate import report_progress
 from harness.keys import asked_key, inputs_key, mnn_key, onnx_key, reference_key
 from harness.names import Names
 from harness.outcome import Outcome
+from harness.program import own_path
 from harness.reference import check_mode, record_reference, run_of
 from harness.refusal import refuse_adapters
 from harness.spec import Component, Device, ExportSettings, Sample
 from harness.store import Build, Store
 from harness.taken.lineup import Network
 from harness.taken.onnx import line_up_mnn, take_onnx
+from harness.taken.translated import translate_once
 from harness.trace import load_inputs, save_inputs
 
 
@@ -94,6 +97,31 @@ def ask_device(device: Device) -> None:
             "a build and a driver that fit, or ask for cpu under [backend.pytorch]."
         )
         raise StageError(msg, outcome=Outcome.FELL_BACK)
+
+
+def refuse_not_finite(component: Component, module: torch.nn.Module) -> None:
+    """Refuse weights of NaN or infinity: nothing can be compared with what they make.
+
+    Raises:
+        StageError: There is one; names the first weight that holds some.
+
+    """
+    counts = {
+        name: int(parameter.isfinite().logical_not().sum())
+        for name, parameter in module.named_parameters()
+    }
+    names = [name for name, number in counts.items() if number]
+    if not names:
+        return
+    size = module.get_parameter(names[0]).numel()
+    more = f", and so do {len(names) - 1} more weights" if names[1:] else ""
+    msg = (
+        f"{component.name}: the checkpoint's weight {own_path(names[0])} holds NaN or "
+        f"infinity ({counts[names[0]]:,} of {size:,} values){more}. What PyTorch "
+        "computes with it is no number either, and nothing can be compared with that: "
+        "give a checkpoint whose weights are all finite."
+    )
+    raise StageError(msg, outcome=Outcome.REFERENCE)
 
 
 class Work:
@@ -184,6 +212,7 @@ class Work:
             module = recipe.build(self.component)
             check_mode(module, self.component)  # exporting would fail for odd reasons
             refuse_adapters(self.component, module)
+            refuse_not_finite(self.component, module)
             self._module = module
         return self._module
 
@@ -209,6 +238,7 @@ class Work:
                 component=self.component,
                 settings=self.settings,
                 example=example,
+                translated=partial(translate_once, self.store),
             )
             if taken.onnx:
                 return take_onnx(taken.onnx, network, folder)

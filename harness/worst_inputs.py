@@ -13,14 +13,14 @@ why = "uses 0.9 of its limit, and no sample of the suite more than 0.6"
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from harness.errors import SpecError
 from harness.spec import PROFILES, VARIED, Case, Sample, check_name
-from harness.toml_file import Table, TomlFile, did_you_mean
+from harness.toml_file import Table, TomlFile
 
 FILE: Final = "worst_inputs.toml"
 
@@ -30,29 +30,45 @@ def load_worst_inputs(
 ) -> dict[str, tuple[Sample, ...]]:
     """Return the samples that each of `cases` runs besides its own.
 
+    What the file says of other cases is passed over; `unknown_cases` finds it.
+
     Raises:
-        SuiteError: The file is wrong, or names a case that the suite has not.
+        SuiteError: The file is wrong.
 
     """
-    root = TomlFile.load(path).root
-    entries = root.tables("input")
-    root.done()
     found: dict[str, tuple[Sample, ...]] = {}
-    for entry in entries:
-        names, sample = _entry(entry)
-        for at, name in enumerate(names):
+    for entry, names, sample in _entries(path):
+        for name in names:
             if name not in cases:
-                text = (
-                    f"the suite has no case {name!r}; {did_you_mean(name, cases)} "
-                    "If it left the suite, take its name out here too; an [[input]] "
-                    "without a case can go."
-                )
-                raise entry.error(text, "cases", at)
+                continue
             if sample.id in {known.id for known in found.get(name, ())}:
                 text = f"{name} already has an input labelled {sample.id!r}."
                 raise entry.error(text, "label")
             found[name] = (*found.get(name, ()), sample)
     return found
+
+
+def unknown_cases(path: Path, cases: Collection[str]) -> dict[str, str]:
+    """Return each case that the file names and `cases` lacks, with its ``path:line``.
+
+    Raises:
+        SuiteError: The file is wrong.
+
+    """
+    return {
+        name: entry.where("cases", at)
+        for entry, names, _ in reversed(list(_entries(path)))
+        for at, name in enumerate(names)
+        if name not in cases
+    }
+
+
+def _entries(path: Path) -> Iterator[tuple[Table, tuple[str, ...], Sample]]:
+    root = TomlFile.load(path).root
+    entries = root.tables("input")
+    root.done()
+    for entry in entries:
+        yield (entry, *_entry(entry))
 
 
 def _entry(entry: Table) -> tuple[tuple[str, ...], Sample]:
@@ -83,7 +99,7 @@ def with_worst(cases: Sequence[Case], path: Path) -> list[Case]:
     """Add the inputs that a tuning has kept for each case, if it kept any.
 
     Raises:
-        SuiteError: The file cannot be read, or speaks of another case.
+        SuiteError: The file is wrong.
 
     """
     if not path.is_file():

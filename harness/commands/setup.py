@@ -15,9 +15,13 @@ def doctor(store: str) -> int:
     """Say what is installed, what really works here, and what mends the rest."""
     from harness.doctor import examine, exit_code, render
     from harness.store import default_root
+    from harness.suite import FILE
 
     findings = examine(store=Path(store) if store else default_root())
-    for line in render(findings):
+    here = Path()
+    # pytest also collects a suite that stands in a folder below.
+    has_suite = any(any(here.glob(f"{below}{FILE}")) for below in ("", "*/", "*/*/"))
+    for line in render(findings, has_suite=has_suite):
         click.echo(line)
     return exit_code(findings)
 

@@ -80,6 +80,11 @@ _FOLDER = click.Path(path_type=Path)
     help="Say what in a run, or a tuning, has moved towards its limit; exit 1.",
 )
 @click.option(
+    "--prune",
+    is_flag=True,
+    help="Show tolerances, gaps and inputs of cases that left the suite taken out.",
+)
+@click.option(
     "--runs", default="reports/runs", show_default=True, help="Where runs are."
 )
 @click.option(
@@ -106,6 +111,7 @@ def tune(  # one option each
     allow_looser: bool,
     why: str,
     checked: str,
+    prune: bool,
     runs: str,
     into: Path,
 ) -> int:
@@ -118,9 +124,17 @@ def tune(  # one option each
     from harness.tuning import command
     from harness.tuning.extent import Headroom
     from harness.tuning.plan import Effort
+    from harness.tuning.prune import prune as prune_files
     from harness.tuning.recorded import load_tuning
     from harness.tuning.tuner import Asked
 
+    if prune:
+        if checked or earlier or components:
+            msg = "--prune takes --suite and --write alone; nothing is tuned by it."
+            raise SpecError(msg)
+        again = f"parity tune --prune --write{given_again('suite')}"
+        loaded = load_suite(suite or Path("parity.toml"))
+        return prune_files(loaded, write=write, again=again, show=print_lines)
     headroom = Headroom(factor=factor, decibels=decibels)
     if checked:
         if earlier or write or components:

@@ -49,8 +49,17 @@ def exit_code(findings: Iterable[Finding]) -> int:
     return 2 if any(each.status is Status.FAIL for each in findings) else 0
 
 
-def render(findings: Iterable[Finding], *, width: int = 100) -> Iterator[str]:
-    """Yield the findings as lines, what is merely absent last, then a verdict."""
+def render(
+    findings: Iterable[Finding], *, has_suite: bool, width: int = 100
+) -> Iterator[str]:
+    """Yield the findings as lines, what is merely absent last, then a verdict.
+
+    Args:
+        findings: In reading order.
+        has_suite: Whether there is a suite to run; if not, the next step writes one.
+        width: In columns.
+
+    """
     findings = list(findings)
     here = [each for each in findings if each.status is not Status.ABSENT]
     absent = [each for each in findings if each.status is Status.ABSENT]
@@ -60,7 +69,7 @@ def render(findings: Iterable[Finding], *, width: int = 100) -> Iterator[str]:
             for row in _merged(block):
                 yield from _lines(row, width)
     yield ""
-    yield from _verdict(findings)
+    yield from _verdict(findings, has_suite=has_suite)
 
 
 def _merged(findings: Iterable[Finding]) -> Iterator[Finding]:
@@ -90,7 +99,7 @@ def _lines(row: Finding, width: int) -> Iterator[str]:
         yield f"{margin}→ {row.mend}"
 
 
-def _verdict(findings: Iterable[Finding]) -> Iterator[str]:
+def _verdict(findings: Iterable[Finding], *, has_suite: bool) -> Iterator[str]:
     broken = sum(each.status is Status.FAIL for each in findings)
     if broken:
         things = "1 thing" if broken == 1 else f"{broken} things"
@@ -103,4 +112,5 @@ def _verdict(findings: Iterable[Finding]) -> Iterator[str]:
         if each.status is Status.OK and each.check.startswith(("onnxruntime ", "mnn "))
     ]
     yield f"Ready: parity can be measured on {', '.join(runtimes)}."
-    yield "next   pytest -m parity"
+    command = "pytest -m parity" if has_suite else "parity init path/to/checkpoint"
+    yield f"next   {command}"

@@ -16,11 +16,12 @@ from dataclasses import dataclass, replace
 from harness.errors import ParityError, SuiteError
 from harness.explaining.around import smallest_excerpt
 from harness.explaining.excerpt import Excerpt, Spot
-from harness.explaining.knobs import Knob, again, knobs_of, pairs_of
+from harness.explaining.knobs import Knob, again, knobs_of, pairs_of, plain_variant
 from harness.outcome import Outcome
 from harness.pipeline import Engine
 from harness.report.judged import CaseVerdict, JudgedRow
 from harness.report.record import LAYERS, OUTPUTS, CaseRecord, Row
+from harness.report.text import in_floors
 from harness.runner import Judge
 from harness.spec import BACKENDS, Case
 
@@ -239,14 +240,14 @@ class _Tries:
         if taken and taken.mnn and not taken.onnx:
             return "not known: nobody gave the ONNX file that it was converted from"
         other = next(name for name in BACKENDS if name != case.backend)
-        plain = replace(case.variant, backend=other, kind="fp32", name="fp32", flags=())
-        twin = replace(case, variant=plain, device=replace(case.device, hints=()))
+        bare = replace(case.device, hints=())
+        twin = replace(case, variant=plain_variant(case, other), device=bare)
         trial = self._whole(None, twin)
         if trial.failure:
             return f"not known: {other} could not run the same graph: {trial.failure}"
         if math.isnan(trial.floors):
             return f"not known: {other} does not show that value"
-        words = f"{other} runs the same graph at {trial.floors:.3g} floors"
+        words = f"{other} runs the same graph at {in_floors(trial.floors)}"
         if not trial.mended:
             return f"export, or both runtimes alike: {words}"
         side = "runtime" if case.backend == "onnxruntime" else "converter or runtime"

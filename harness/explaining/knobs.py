@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations, product
 
 from harness.backends.words import OPTIMISERS
-from harness.spec import EXPORTERS, Case
+from harness.spec import EXPORTERS, GIVEN, Case, Variant
 
 EXACT = "fp32"
 _KEPT = 32
@@ -271,6 +271,17 @@ def _flag(flag: str) -> Callable[[Case], Case]:
 
 def _exact(case: Case) -> Case:
     return replace(case, variant=replace(case.variant, kind=EXACT, flags=()))
+
+
+def plain_variant(case: Case, backend: str) -> Variant:
+    """Return how a runtime has a case's network in full precision.
+
+    A file of others is run as it is, under the name that tolerances know it by.
+    """
+    taken = case.component.taken
+    theirs = taken and (taken.onnx if backend == "onnxruntime" else taken.mnn)
+    name = GIVEN if theirs else EXACT
+    return Variant(name=name, backend=backend, kind=name)
 
 
 def toml_of(before: Case, after: Case) -> Iterator[str]:

@@ -7,7 +7,16 @@ from collections.abc import Iterator
 
 from harness.explaining.explain import MOVED, Explanation, Trial, moved, unmoved
 from harness.explaining.knobs import toml_of
-from harness.report.text import Line, count, few, in_floors, operator, wrapped
+from harness.report.summary import place_of
+from harness.report.text import (
+    Line,
+    count,
+    few,
+    number_of_floors,
+    in_floors,
+    operator,
+    wrapped,
+)
 
 _COLUMN = 11
 _HEAD = " " * _COLUMN
@@ -19,11 +28,11 @@ def explanation_lines(found: Explanation) -> Iterator[Line]:
     """Yield an explanation, the next step last."""
     row = found.first.row
     others = [
-        judged.row.module or judged.row.probe
+        place_of(judged.row)
         for judged in found.verdict.origins
         if judged.row.probe != row.probe
     ]
-    place = f"{row.module or row.probe} ({operator(row.op)})"
+    place = place_of(row)
     text = f"{found.case.id} parts from PyTorch at {place}"
     if others:
         text += f", and by itself at {count(len(others), 'other place')}: {few(others)}"
@@ -115,4 +124,4 @@ def _tried(found: Explanation) -> Iterator[Line]:
 
 
 def _number(value: float) -> str:
-    return "-" if math.isnan(value) else in_floors(value).removesuffix(" floors")
+    return "-" if math.isnan(value) else number_of_floors(value)

@@ -30,9 +30,10 @@ from harness.init.files import (
 from harness.init.found import sort_components, without_weights
 from harness.init.text import noted, path_from
 from harness.init.tolerances import tolerances_text
+from harness.init.variants import backend_tables, variant_tables
 from harness.init.writing import refuse_written, write_files
-from harness.matrix import VARIANTS, symbols_of
-from harness.spec import PROFILES, Component, Source
+from harness.matrix import symbols_of
+from harness.spec import Component, Source
 
 LARGE: Final = 32
 """Latents wider than this are compared layer by layer at a smaller size."""
@@ -69,8 +70,7 @@ def write_suite(
             is not given, or the folder cannot be written to.
 
     """
-    _refuse_hub_id(checkpoint)
-    refuse_written(folder, force=force)
+    _refuse_missing(checkpoint)
     notices: list[str] = []
     if files := files_of_others(checkpoint):
         suite = suite_of_files(checkpoint, files, folder)
@@ -86,7 +86,7 @@ def write_suite(
         known, unknown = sort_components(Source(path=checkpoint))
         drawn = without_weights(checkpoint, known)
         suite = suite_text(checkpoint, folder, known, unknown, drawn=drawn)
-        tolerances = tolerances_text(known)
+        tolerances = tolerances_text(known, _largest_group(checkpoint, known))
         notices += [f"left out {name}: {why}" for name, why in unknown.items()]
         if beside := untested(Source(path=checkpoint)):
             notices.append(f"not tested: {', '.join(beside)}; no recipe is for them")
@@ -94,21 +94,26 @@ def write_suite(
             notices.append(
                 f"{checkpoint} has no weights: they will be drawn from seed 0"
             )
+    # Last: what is wrong with the checkpoint is not mended by --force.
+    refuse_written(folder, force=force)
     written = write_files(folder, suite, tolerances)
     for notice in notices:
         on_notice(notice)
     return written
 
 
-def _refuse_hub_id(checkpoint: Path) -> None:
-    hub = checkpoint.as_posix()
-    if checkpoint.exists() or not re.fullmatch(r"\w[\w.-]*/[\w.-]+", hub):
+def _refuse_missing(checkpoint: Path) -> None:
+    """Refuse a checkpoint that is not there; what looks like a hub id gets a hint."""
+    if checkpoint.exists():
         return
-    msg = (
-        f"There is no checkpoint at {hub}: no such folder. For the one of that name on "
-        f'the Hugging Face hub, write `hub = "{hub}"` under [source] of a parity.toml, '
-        "or download it and give its folder."
-    )
+    hub = checkpoint.as_posix()
+    msg = f"There is no checkpoint at {hub}: no such folder."
+    if re.fullmatch(r"\w[\w.-]*/[\w.-]+", hub):
+        msg += (
+            " For the one of that name on the Hugging Face hub, write "
+            f'`hub = "{hub}"` under [source] of a parity.toml, or download it and give '
+            "its folder."
+        )
     raise SuiteError(msg)
 
 
@@ -153,8 +158,8 @@ def suite_text(
             "seed = 0",
             noted("more_sizes = true", "open axes at three sizes each, outputs only"),
         ],
-        *_backends(),
-        *_variants(),
+        *backend_tables(names),
+        *variant_tables(),
         *_own(source, names),
         *_pipelines(source, names, size),
         [
@@ -255,44 +260,6 @@ def _shapes(symbols: Iterable[str], size: int) -> list[list[str]]:
     return [one, two]
 
 
-def _backends() -> list[list[str]]:
-    return [
-        [
-            "[backend.onnxruntime]",
-            f"variants = {json.dumps(VARIANTS['onnxruntime'])}",
-            noted('device = "cpu"', 'or "cuda"'),
-            "threads = 2",
-            noted("tf32 = false", "on CUDA: TensorFloat-32 is not float32"),
-        ],
-        [
-            "[backend.mnn]",
-            f"variants = {json.dumps(VARIANTS['mnn'])}",
-            noted('device = "cpu"', 'or "opencl", "vulkan", "cuda", "metal"'),
-            noted('precision = "high"', '"low" computes in fp16 where it can'),
-            "threads = 2",
-        ],
-    ]
-
-
-def _variants() -> list[list[str]]:
-    profiles = f"profiles = {json.dumps(PROFILES)}"
-    return [
-        [
-            "# Synthetic inputs find what realistic ones hide: a wrong epsilon, lost",
-            "# digits. Rounded weights would only hide it again.",
-            "[variant.onnxruntime.fp32]",
-            profiles,
-        ],
-        ["[variant.mnn.fp32]", profiles],
-        [
-            "# A variant of your own, with flags as MNN's converter takes them:",
-            "# [variant.mnn.int4-hqq]",
-            '# from = "int4-weights"',
-            '# flags = ["--hqq"]',
-        ],
-    ]
-
-
 def _own(source: Source, names: Collection[str]) -> list[list[str]]:
     tables = [
         [
@@ -340,7 +307,7 @@ def _pipelines(source: Source, names: Collection[str], size: int) -> list[list[s
                 else [f"height = {pixels}", f"width = {pixels}"]
             ),
             noted("steps = 10", "with the checkpoint's scheduler, or `scheduler`"),
-            noted('variants = ["fp32"]', "left out: all"),
+            noted('variants = ["fp32"]', "left out: all that are listed above"),
         ]
         found.append(lines)
     return found
@@ -354,6 +321,21 @@ def _coverage(names: Collection[str]) -> list[str]:
             "coverage = 0.6",
         ]
     return [noted("coverage = 0.95", "least share of computing operators to compare")]
+
+
+def _largest_group(checkpoint: Path, names: Collection[str]) -> int:
+    """Return how many values the first GroupNorm of a VAE's encoder takes a mean of."""
+    if "vae_encoder" not in names:
+        return 0
+    source = Source(path=checkpoint)
+    config = read_config(source, "vae")
+    stages, groups = config.get("block_out_channels"), config.get("norm_num_groups")
+    if not (stages and groups):  # AutoencoderTiny normalises nothing
+        return 0
+    pixels, size = factor(config), _latent_size(source, names)
+    # As `_shapes` has them: of large pictures, layers are compared on a part.
+    area = LARGE * LARGE * 3 // 2 if size > LARGE else size * size
+    return int(stages[0] // groups * area * pixels**2)
 
 
 def _latent_size(source: Source, names: Iterable[str]) -> int:

@@ -31,7 +31,7 @@ def test_parity(check, parity):
 
 
 def refuse_written(folder: Path, *, force: bool) -> None:
-    """Refuse a folder that has a suite already, before anything is made for it.
+    """Refuse a folder that has a suite already.
 
     Raises:
         SuiteError: A file would be written over and `force` is not given, or a folder

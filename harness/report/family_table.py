@@ -10,7 +10,7 @@ from harness.errors import SuiteError
 from harness.outcome import Outcome
 from harness.report.judged import CaseVerdict, max_floors
 from harness.report.record import LAYERS, OUTPUTS
-from harness.report.text import in_floors
+from harness.report.text import number_of_floors
 from harness.spec import BACKENDS
 
 BEGIN = "<!-- families:begin -->"
@@ -111,7 +111,7 @@ def _cell(ran: Ran, reasons: Reasons) -> str:
 
 def _floors(value: float) -> str:
     """Return an error in floors with two digits; machines agree on no more."""
-    return in_floors(float(f"{value:.2g}")).removesuffix(" floors")
+    return number_of_floors(float(f"{value:.2g}"))
 
 
 def _number(verdict: CaseVerdict, reasons: Reasons) -> int:

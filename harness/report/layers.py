@@ -10,7 +10,16 @@ from harness.report.contract import contract_lines
 from harness.report.drawn import chain_lines
 from harness.report.judged import CaseVerdict, JudgedRow
 from harness.report.record import ISOLATED, OUTPUTS, CaseRecord
-from harness.report.text import WIDTH, Line, count, cut, operator, wrapped
+from harness.report.text import (
+    WIDTH,
+    Line,
+    count,
+    cut,
+    in_floors,
+    number_of_floors,
+    operator,
+    wrapped,
+)
 
 _PLOT = " ▁▂▃▄▅▆▇█"
 _CURVE = 72
@@ -53,7 +62,7 @@ def layer_lines(
         yield from chain_lines(record)
     else:
         yield Line(text=f"  {_curve(ordered, top)}")
-        scale = f"log scale from 1 to {top:,.0f} floors"
+        scale = f"log scale from 1 to {in_floors(top)}"
         yield Line(text=f"  error along the depth, {which}, {scale}", tone="quiet")
     if record.observer_max_abs:
         seen = max(record.observer_max_abs.values())
@@ -63,7 +72,7 @@ def layer_lines(
     for text in contract_lines(record):
         yield from wrapped(text, indent="  ", tone="quiet")
     own = {
-        row.probe: f"{row.comparison.floor_multiple:.3g}"
+        row.probe: number_of_floors(row.comparison.floor_multiple)
         for row in record.rows
         if row.what == ISOLATED and row.comparison.floor_multiple is not None
     }
@@ -104,7 +113,7 @@ def worst_rows(verdicts: Sequence[CaseVerdict], sample: str = "") -> list[Judged
 
 def _line(judged: JudgedRow, top: float, own: str) -> Line:
     c, row = judged.row.comparison, judged.row
-    floors = "-" if c.floor_multiple is None else f"{c.floor_multiple:.3g}"
+    floors = "-" if c.floor_multiple is None else number_of_floors(c.floor_multiple)
     mark = " " if judged.verdict.passed else "✗"
     bar = "▪" * _height(judged.floors, top)
     head = f"{floors:>9} {own}{c.max_abs:>9.2e} {c.sqnr_db:>8.1f} {mark} {bar:<8} "

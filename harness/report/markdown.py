@@ -15,7 +15,7 @@ from harness.report.record import (
     coverage_share,
     labels,
 )
-from harness.report.text import Line
+from harness.report.text import Line, in_floors
 
 
 def markdown(
@@ -117,7 +117,7 @@ def _outcome(verdict: CaseVerdict | None) -> str:
 
 def _floors(verdict: CaseVerdict | None) -> str:
     worst = max_floors(verdict.rows if verdict else ())
-    return "" if worst is None else f"{worst:.3g} floors"
+    return "" if worst is None else in_floors(worst)
 
 
 def _sqnr(verdict: CaseVerdict | None) -> str:

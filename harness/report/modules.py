@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from harness.report.judged import CaseVerdict, JudgedRow, floors_of
 from harness.report.record import ISOLATED, LAYERS, CaseRecord
-from harness.report.text import Line, count, in_floors, operator
+from harness.report.text import Line, count, number_of_floors, operator
 
 
 @dataclass(slots=True)
@@ -90,10 +90,10 @@ def module_lines(
 
 def _branch(module: Module, level: int, depth: int) -> Iterator[Line]:
     if level:
-        own = "-" if math.isnan(module.own) else _number(module.own)
+        own = "-" if math.isnan(module.own) else number_of_floors(module.own)
         name = f"{'  ' * (level - 1)}{module.name}"
         leaf = "" if module.parts else f"  {module.worst}"
-        text = f"{_number(module.floors):>10} {own:>10} {module.out:>5} "
+        text = f"{number_of_floors(module.floors):>10} {own:>10} {module.out:>5} "
         yield Line(
             text=f"{text}{module.values:>6}   {name}{leaf}",
             tone="bad" if module.out else "",
@@ -102,7 +102,3 @@ def _branch(module: Module, level: int, depth: int) -> Iterator[Line]:
         for part in module.parts.values():
             if level < depth or part.out:
                 yield from _branch(part, level + 1, depth)
-
-
-def _number(value: float) -> str:
-    return in_floors(value).removesuffix(" floors")

@@ -233,6 +233,8 @@ def _own(shown: CaseVerdict, first: JudgedRow) -> str:
     for judged in shown.origins:
         if judged.row.probe == first.row.probe:
             own = _multiple(judged)
+            if not own:
+                return "its own: PyTorch's own inputs give the same"
             return f"{'all' if own == _multiple(first) else own} of it its own"
     return "no operator introduces it alone"
 
@@ -240,7 +242,7 @@ def _own(shown: CaseVerdict, first: JudgedRow) -> str:
 def origin_facts(shown: CaseVerdict, first: JudgedRow) -> Iterator[str]:
     """Name other operators that introduce an error of their own."""
     others = [
-        judged.row.module or judged.row.probe
+        place_of(judged.row)
         for judged in shown.origins
         if judged.row.probe != first.row.probe
     ]
@@ -249,7 +251,15 @@ def origin_facts(shown: CaseVerdict, first: JudgedRow) -> Iterator[str]:
         yield f"{count(len(others), 'other operator')} {verb}: {few(others)}"
 
 
+def place_of(row: Row) -> str:
+    """Return where a value is computed, and by which operator."""
+    return f"{row.module or row.probe} ({operator(row.op)})"
+
+
 def _multiple(judged: JudgedRow) -> str:
+    """Return an error in floors; empty where it has none, or NaN stands beside it."""
+    if judged.verdict.outcome is Outcome.NONFINITE:
+        return ""  # floors are of the finite values alone, of which nothing is wrong
     multiple = judged.row.comparison.floor_multiple
     known = multiple is not None and not math.isnan(multiple)
     return in_floors(multiple) if multiple is not None and known else ""

@@ -5,6 +5,7 @@ Who prints it, and whether it is coloured, is the caller's business.
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -83,11 +84,24 @@ def few(names: Sequence[str], most: int = 4) -> str:
 def in_floors(value: float) -> str:
     """Return an error in noise floors.
 
-    >>> in_floors(411.7), in_floors(22345.0)
-    ('412 floors', '22,345 floors')
+    >>> in_floors(411.7), in_floors(22345.0), in_floors(1.234e51)
+    ('412 floors', '22,345 floors', '1.23e+51 floors')
+    >>> in_floors(math.nan), in_floors(math.inf)
+    ('an unknown number of floors', 'infinitely many floors')
     """
-    thousand = 1000.0
-    return f"{value:,.0f} floors" if value >= thousand else f"{value:.3g} floors"
+    if math.isnan(value):
+        return "an unknown number of floors"
+    return "infinitely many floors" if value == math.inf else f"{number_of_floors(value)} floors"
+
+
+def number_of_floors(value: float) -> str:
+    """Return a number of noise floors without its unit, for a column of them.
+
+    >>> [number_of_floors(value) for value in (411.7, 22345.0, 1e6, math.nan)]
+    ['412', '22,345', '1e+06', 'nan']
+    """
+    least, most = 1e3, 999_999.5  # six digits at most
+    return f"{value:,.0f}" if least <= value < most else f"{value:.3g}"
 
 
 def in_bytes(value: int) -> str:

@@ -18,7 +18,7 @@ used, or failing that the one that lines up most:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,12 +27,12 @@ import onnx
 import onnx_ir
 
 from harness.align import link
-from harness.export import program_names, translate
 from harness.graph import graph_values, made_in, module_scope, program_value
 from harness.probes import Kind, Probe
-from harness.program import Program, program_of_export
+from harness.program import Program
 from harness.spec import Component, ExportSettings
 from harness.submodules import program_of_module
+from harness.taken.translated import Translated, translate_now
 from harness.weights import digest, owners_of
 
 if TYPE_CHECKING:
@@ -80,6 +80,7 @@ class Network:
         component: What is tested.
         settings: What to export with, where names are compared.
         example: Inputs to run with.
+        translated: Returns what the exporter makes of `copy`, made now or stored.
 
     """
 
@@ -88,6 +89,7 @@ class Network:
     component: Component
     settings: ExportSettings
     example: tuple[torch.Tensor, ...]
+    translated: Callable[..., Translated] = translate_now
 
 
 def line_up(path: Path, network: Network, outputs: Mapping[str, str]) -> Lineup:
@@ -131,12 +133,12 @@ def _by_names(
     if not places and not bare:
         return None
     try:
-        translated = translate(
+        translated = network.translated(
             network.copy, network.component, network.settings, network.example
         )
     except Exception:  # noqa: BLE001  # exporters raise anything; there are other ways
         return None
-    program = program_of_export(translated.exported_program)
+    program = translated.program
     modules = {probe.name: probe.module for probe in program.probes}
     # A name such as `add_5` counts where the module around it is the same one too.
     values = [
@@ -146,7 +148,7 @@ def _by_names(
     ]
     behind = {
         value: outputs[name]
-        for value, name in program_names(translated, network.component).items()
+        for value, name in translated.outputs.items()
         if name in outputs
     }
     probes = link(program.probes, values, behind)

@@ -23,6 +23,7 @@ from harness.outcome import Outcome
 from harness.spec import Component
 from harness.store import Store
 from harness.taken.files import bring, check_whole
+from harness.taken.tables import whose_file
 
 _DATA, _CONSTANT = "Input", "Const"
 _LAYOUT = "___tr4"
@@ -69,6 +70,7 @@ def _names(component: Component, path: Path, model: Path) -> Names:
             path.name,
             [_port(name, tensor) for name, tensor in sorted(inputs.items())],
             [Port(name=name, dtype="", shape=None) for name in sorted(outputs)],
+            whose=whose_file,
         )
     except SuiteError as error:
         raise StageError(str(error), outcome=Outcome.MISSING) from error

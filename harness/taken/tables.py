@@ -15,12 +15,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from harness.components import describe, discover
 from harness.errors import SuiteError
-from harness.files.onnx_header import read_header
+from harness.files.onnx_header import Port, read_header
 from harness.matrix import Binding, Planned
 from harness.names import Names, match
 from harness.spec import (
     GIVEN,
+    Case,
     Component,
     ExportSettings,
     Source,
@@ -92,7 +94,8 @@ def taken_plans(
     """Return what runs of a component whose files are taken, `planned` without.
 
     A file as it is takes the place of what would be made: ONNX Runtime's ``fp32``, or
-    all of MNN's variants, become ``given``. What others are made from is then the ONNX
+    all of MNN's variants, become ``given``, with the profiles of a
+    ``[variant.*.given]`` if there is one. What others are made from is then the ONNX
     file; without one, ONNX Runtime has nothing to run.
 
     Raises:
@@ -101,16 +104,19 @@ def taken_plans(
     """
     taken = component.taken
     if taken is None:
-        return tuple(planned)
+        return made_alone(planned)
+    written = {p.variant.backend: p for p in planned if p.variant.kind == GIVEN}
     plans: dict[tuple[str, str], Planned] = {}
     for plan in planned:
         backend, kind = plan.variant.backend, plan.variant.kind
         if backend == "onnxruntime" and taken.onnx is None:
             continue
-        as_is = kind == "fp32" if backend == "onnxruntime" else taken.mnn is not None
-        if as_is:
+        as_is = kind in {"fp32", GIVEN} or backend == "mnn"
+        if as_is and (taken.onnx if backend == "onnxruntime" else taken.mnn):
             variant = Variant(name=GIVEN, backend=backend, kind=GIVEN)
-            plan = replace(plan, variant=variant)  # noqa: PLW2901  # the same plan
+            plan = replace(written.get(backend, plan), variant=variant)  # noqa: PLW2901  # the same plan
+        elif kind == GIVEN:
+            continue
         plans.setdefault((backend, plan.variant.name), plan)
     if not plans:
         text = (
@@ -119,6 +125,30 @@ def taken_plans(
         )
         raise table.error(text)
     return tuple(plans.values())
+
+
+def made_alone(planned: Sequence[Planned]) -> tuple[Planned, ...]:
+    """Return the plans of files that the harness makes, without those of others."""
+    return tuple(plan for plan in planned if plan.variant.kind != GIVEN)
+
+
+def check_given(
+    variants: Table, planned: Sequence[Planned], cases: Sequence[Case]
+) -> None:
+    """Refuse ``[variant.*.given]`` where no component takes a file for that runtime.
+
+    Raises:
+        SuiteError: Naming the table's line.
+
+    """
+    taken = {case.backend for case in cases if case.variant.kind == GIVEN}
+    for backend in {p.variant.backend for p in planned if p.variant.kind == GIVEN}:
+        if backend not in taken:
+            text = (
+                f"{GIVEN!r} is what a file of others is called, and no [component.*] "
+                f"takes one that {backend} runs; name one there, or take this out."
+            )
+            raise variants.table(backend).error(text, GIVEN)
 
 
 def as_taken(
@@ -135,7 +165,9 @@ def as_taken(
         return settings
     path = component.taken.onnx
     header = read_header(path)
-    names = match(component, _called(path), header.inputs, header.outputs)
+    names = match(
+        component, _called(path), header.inputs, header.outputs, whose=whose_file
+    )
     for binding in bindings:
         _check_sizes(component, names, binding)
     fixed = {
@@ -146,6 +178,28 @@ def as_taken(
     }
     symbols = dict.fromkeys(s for spec in component.inputs for s in spec.symbols)
     return replace(settings, dynamic=tuple(s for s in symbols if s not in fixed))
+
+
+def whose_file(
+    component: Component, inputs: Sequence[Port], outputs: Sequence[Port]
+) -> str:
+    """Return another recipe of the same checkpoint whose names a file has."""
+    source = component.source
+    try:
+        recipes = [name for name in discover(source) if name != component.recipe]
+        others = [describe(name, name, source) for name in recipes]
+    except SuiteError:  # it has no checkpoint, or one that is not whole
+        return ""
+    takes, gives = {port.name for port in inputs}, {port.name for port in outputs}
+    return next(
+        (
+            other.name
+            for other in others
+            if {spec.name for spec in other.inputs} == takes
+            and gives & {spec.name for spec in other.outputs}
+        ),
+        "",
+    )
 
 
 def _sides(

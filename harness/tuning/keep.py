@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -47,19 +47,34 @@ def kept(tuning: Tuning, gaps: Sequence[Gap]) -> dict[str, tuple[Sample, str]]:
 
 def worst_inputs_text(path: Path, tuning: Tuning, gaps: Sequence[Gap]) -> str:
     """Return worst_inputs.toml with the entries of the tuned cases written anew."""
-    entries: dict[str, tuple[list[str], str]] = {}
-    if path.is_file():
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
-        for entry in data.get("input", ()):
-            names = [name for name in entry.pop("cases") if name not in tuning.cases]
-            reason = entry.pop("why", "")
-            if names:
-                body = "\n".join(f"{key} = {_toml(v)}" for key, v in entry.items())
-                entries.setdefault(body, ([], reason))[0].extend(names)
+    entries = _without(path, tuning.cases)
     for name, (sample, why) in kept(tuning, gaps).items():
         body = "\n".join(f"{k} = {_toml(v)}" for k, v in _about(sample).items())
         names, reason = entries.get(body, ([], why))
         entries[body] = ([*names, name], reason)
+    return _text(entries)
+
+
+def pruned_text(path: Path, gone: Collection[str]) -> str:
+    """Return worst_inputs.toml without cases that are gone; empty if that is all."""
+    return _text(_without(path, gone))
+
+
+def _without(path: Path, gone: Collection[str]) -> dict[str, tuple[list[str], str]]:
+    """Return what a file keeps of other cases: body to the cases and the reason."""
+    entries: dict[str, tuple[list[str], str]] = {}
+    if path.is_file():
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+        for entry in data.get("input", ()):
+            names = [name for name in entry.pop("cases") if name not in gone]
+            reason = entry.pop("why", "")
+            if names:
+                body = "\n".join(f"{key} = {_toml(v)}" for key, v in entry.items())
+                entries.setdefault(body, ([], reason))[0].extend(names)
+    return entries
+
+
+def _text(entries: Mapping[str, tuple[list[str], str]]) -> str:
     blocks = []
     for body, (names, why) in entries.items():
         because = f"\nwhy = {quoted(why)}" if why else ""

@@ -121,8 +121,22 @@ def noise_lines(cases: Iterable[CaseTuning]) -> Iterator[Line]:
         yield Line(text=f"   {backend:<12} {kind:<10} {about:>9}", tone="quiet")
 
 
-def edit_lines(edits: Sequence[Edit], *, written: bool, again: str) -> Iterator[Line]:
-    """Yield what changes, as a diff, and what to do next: `again` writes it."""
+def edit_lines(
+    edits: Sequence[Edit],
+    *,
+    written: bool,
+    again: str,
+    then: str = "parity run, then parity tune --check last",
+) -> Iterator[Line]:
+    """Yield what changes, as a diff, and what to do next.
+
+    Args:
+        edits: Of files.
+        written: Whether they were.
+        again: The command that writes them.
+        then: What to do once they are written.
+
+    """
     yield Line(text="")
     changed = [one for one in edits if one.diff]
     if not changed:
@@ -135,7 +149,7 @@ def edit_lines(edits: Sequence[Edit], *, written: bool, again: str) -> Iterator[
     yield Line(text="")
     if written:
         yield Line(text=f"wrote {', '.join(str(one.path) for one in changed)}")
-        yield Line(text="next  parity run, then parity tune --check last")
+        yield Line(text=f"next  {then}")
     else:
         yield Line(text=f"next  {again}")
 

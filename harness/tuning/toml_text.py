@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -19,6 +19,7 @@ MARK: Final = "# tuned "
 """Begins the lines above a table that say where its numbers come from."""
 
 _HEADER = re.compile(r"\s*\[(?!\[)(.+)\]\s*(#.*)?$")
+_ENTRY = re.compile(r"\s*\[\[(.+)\]\]\s*(#.*)?$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +69,43 @@ def changed(text: str, changes: Sequence[TableChange], name: str) -> str:
         )
         raise SuiteError(msg)
     return result
+
+
+def without(text: str, lines: Collection[int], name: str) -> str:
+    """Return a TOML text without the tables whose headers stand at `lines`, from 1.
+
+    A comment directly above a header goes with its table; one that begins the file
+    stays. Every other byte stays too.
+
+    Raises:
+        SuiteError: There is no header at one of the lines; `name` is the file's.
+
+    """
+    kept = text.splitlines(keepends=True)
+    bare = text.splitlines()
+    headers = _headers(bare) | dict.fromkeys(_entries(bare), ())
+    for line in sorted(lines, reverse=True):
+        place = line - 1
+        if place not in headers:
+            msg = (
+                f"{name}:{line}: this cannot be taken out line by line; give it a "
+                "header of its own, or take it out by hand."
+            )
+            raise SuiteError(msg)
+        end = _end(bare, headers, place)
+        start = place
+        while start and bare[start - 1].startswith("#"):
+            start -= 1
+        if start == 0:  # what begins the file speaks of the file, but for a tuning's
+            while start < place and not bare[start].startswith(MARK):
+                start += 1
+        # Of the empty lines around a table one gap is left.
+        while end < len(bare) and not bare[end].strip():
+            end += 1
+        del kept[start:end]
+    while kept and not kept[-1].strip():
+        kept.pop()
+    return "".join(kept)
 
 
 def value_of(tier: str, bounds: Mapping[str, float]) -> str:
@@ -132,6 +170,15 @@ def _headers(lines: Sequence[str]) -> dict[int, tuple[str, ...]]:
             path.append(key)
         found[at] = tuple(path)
     return found
+
+
+def _entries(lines: Sequence[str]) -> list[int]:
+    """Return the line of each header of an entry of ``[[several]]``."""
+    return [
+        at
+        for at, line in enumerate(lines)
+        if _ENTRY.match(line) and _is_whole("\n".join(lines[:at]))
+    ]
 
 
 def _end(lines: Sequence[str], headers: Mapping[int, Any], place: int) -> int:

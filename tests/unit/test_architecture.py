@@ -54,6 +54,7 @@ LAYERS = (
     ("e2e.*", "workshop"),
     ("makers",),
     ("pipeline", "doctor.*", "init.*"),
+    ("stale",),
     ("progress", "runner", "pair"),
     ("release.*",),
     ("conclude",),
@@ -92,6 +93,7 @@ HOMES = {
     "numba": ("kernel", "doctor.child"),
     "torch": (
         *("components.*", "program", "reference", "floors", "export", "taken.lineup"),
+        "taken.translated",
         *("refusal", "submodules", "weights", "torch_stage", "e2e.*"),
         *("doctor.child", "benching.pytorch"),
     ),

@@ -355,7 +355,8 @@ def test_like_findings_share_a_line_and_absent_ones_come_last():
                 Finding(check="mnn METAL", status=ABSENT, says="not here"),
                 Finding(check="torch", status=WARN, says="slow", mend="do this"),
                 Finding(check="mnn CPU", status=OK, says="runs"),
-            ]
+            ],
+            has_suite=True,
         )
     )
 
@@ -372,10 +373,16 @@ def test_like_findings_share_a_line_and_absent_ones_come_last():
     ]
 
 
+def test_where_there_is_no_suite_the_next_step_writes_one():
+    *_, command = render([], has_suite=False)
+
+    assert command == "next   parity init path/to/checkpoint"
+
+
 def test_a_failure_is_the_verdict():
     findings = [Finding(check="numba", status=FAIL, says="nothing can be compared")]
 
-    *_, verdict, command = render(findings)
+    *_, verdict, command = render(findings, has_suite=True)
 
     assert verdict == "Not ready: mend 1 thing (✗) first."
     assert command == "next   parity doctor"
@@ -386,7 +393,7 @@ def test_a_failure_is_the_verdict():
 def test_a_long_sentence_wraps_and_a_command_does_not():
     finding = Finding(check="a", status=WARN, says="word " * 40, mend="pip " * 40)
 
-    lines = list(render([finding]))
+    lines = list(render([finding], has_suite=True))
 
     assert max(len(line) for line in lines if "→" not in line) <= 100
     assert f"→ {'pip ' * 40}" in "\n".join(lines)

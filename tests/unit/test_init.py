@@ -2,6 +2,7 @@
 
 import ast
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -11,11 +12,13 @@ import torch
 from harness.components import recipe_module
 from harness.errors import SuiteError
 from harness.init.checkpoint import write_suite
-from harness.init.tolerances import TIERS
 from harness.inputs import draw
 from harness.matrix import VARIANTS
 from harness.policy import Policy
+from harness.runner import Judge, Settings
+from harness.spec import BACKENDS
 from harness.suite import load_suite
+from harness.tolerance import FIRST_TIERS
 from tests.unit.encoders import write_encoder
 
 ROOT = Path(__file__).parents[2]
@@ -75,7 +78,63 @@ def test_every_case_has_a_tolerance(checkpoint, tmp_path):
 
 
 def test_every_built_in_variant_has_a_tier_to_begin_with():
-    assert set(TIERS) == {f"{b}.{v}" for b, names in VARIANTS.items() for v in names}
+    names = {f"{b}.{v}" for b, built_in in VARIANTS.items() for v in built_in}
+    assert set(FIRST_TIERS) - names == {f"{b}.given" for b in BACKENDS}
+    assert names < set(FIRST_TIERS)
+
+
+def test_only_what_a_healthy_checkpoint_passes_runs_at_first(checkpoint, tmp_path):
+    parity, *_ = write_suite(checkpoint, tmp_path)
+    text = parity.read_text()
+
+    assert {case.variant.kind for case in load_suite(tmp_path).cases} == {"fp32"}
+    for names in VARIANTS.values():
+        for name in names[1:]:
+            assert re.search(rf'^  # "{name}", +# \S.+', text, re.MULTILINE), name
+
+
+def test_a_variant_is_one_line_away_with_its_tolerance_ready(checkpoint, tmp_path):
+    parity, *_ = write_suite(checkpoint, tmp_path)
+    Judge.of(load_suite(tmp_path), Settings())  # nothing in tolerances.toml is stale
+    parity.write_text(re.sub(r'^  # "', '  "', parity.read_text(), flags=re.MULTILINE))
+    suite = load_suite(tmp_path)
+    judge = Judge.of(suite, Settings())
+
+    listed = {f"{case.backend}.{case.variant.name}" for case in suite.cases}
+    assert listed == {f"{b}.{v}" for b, names in VARIANTS.items() for v in names}
+    judge.require((case, what) for case in suite.cases for what in case.whats)
+
+
+def test_mnn_gets_a_hint_where_something_is_convolved(checkpoint, tmp_path):
+    write_suite(checkpoint, tmp_path / "digits")
+    write_suite(FAMILIES / "dit", tmp_path / "dit")
+    hints = [
+        {case.backend: case.device.hints for case in load_suite(tmp_path / name).cases}
+        for name in ("digits", "dit")
+    ]
+
+    assert hints[0] == {"onnxruntime": (), "mnn": (("winograd_memory_level", 0),)}
+    assert hints[1] == {"onnxruntime": (), "mnn": ()}
+
+
+@pytest.mark.parametrize(
+    ("family", "bound"),
+    [("digits", (76.0, None)), ("sd15", (None, 60.0)), ("flux", (16.0, None))],
+)
+def test_an_encoders_layers_may_be_off_by_what_its_groupnorms_sum(
+    family, bound, tmp_path
+):
+    write_suite(FAMILIES / family, tmp_path)
+    policy = Policy.load(tmp_path / "tolerances.toml")
+    for backend in BACKENDS:
+        rule = policy.for_probe(
+            component="vae_encoder",
+            backend=backend,
+            variant="fp32",
+            group="layers",
+            probe="x",
+        )
+        assert (rule.tolerance.floors, rule.tolerance.sqnr_db) == bound
 
 
 def test_configurations_alone_get_a_seed_and_large_ones_smaller_layers(tmp_path):
@@ -399,6 +458,19 @@ def test_without_any_network_that_a_recipe_knows_its_sentence_is_said(tmp_path):
 
     with pytest.raises(SuiteError, match="no recipe knows the class 'Other'"):
         write_suite(root, tmp_path / "suite")
+
+
+@pytest.mark.parametrize("name", ["nosuchfolder", "org/nosuchmodel"])
+def test_a_checkpoint_that_is_not_there_is_not_mended_by_force(
+    name, checkpoint, tmp_path, monkeypatch
+):
+    write_suite(checkpoint, tmp_path)
+    monkeypatch.chdir(tmp_path)
+
+    with pytest.raises(SuiteError, match=f"no checkpoint at {name}: no such") as error:
+        write_suite(Path(name), tmp_path)
+
+    assert "--force" not in str(error.value)
 
 
 def test_a_name_on_the_hub_is_told_where_it_goes(tmp_path):

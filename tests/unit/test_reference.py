@@ -13,6 +13,7 @@ from harness.probes import Kind
 from harness.program import program_of_export
 from harness.reference import check_reference, record_reference
 from harness.submodules import program_of_module
+from harness.torch_stage import refuse_not_finite
 from harness.trace import OUTPUT, open_trace
 from tests.unit import nets
 
@@ -213,3 +214,17 @@ def test_what_a_rewrite_changes_is_measured(tmp_path):
     )
 
     assert seen["rewrite_max_abs"] == pytest.approx(0.25, rel=1e-5)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_weight_that_is_no_number_is_named_before_anything_runs(value):
+    wrapper = nn.Module()
+    wrapper.network = nn.Sequential(nn.Linear(8, 4), nn.Linear(4, 2))
+    refuse_not_finite(ROWS, wrapper)
+    wrapper.network[1].weight.data[0, 1] = value
+
+    with pytest.raises(StageError, match=r"weight 1\.weight holds NaN or") as caught:
+        refuse_not_finite(ROWS, wrapper)
+
+    assert "(1 of 8 values). What PyTorch" in str(caught.value)
+    assert caught.value.outcome is Outcome.REFERENCE

@@ -1,17 +1,20 @@
 """What people read when a run is over; the clearest failure leads."""
 
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from harness.compare import compare
 from harness.gaps import Gap
 from harness.outcome import Outcome
 from harness.policy import Policy
 from harness.report.judged import judge_case
 from harness.report.layers import layer_lines
 from harness.report.markdown import markdown
-from harness.report.record import LAYERS, OUTPUTS, Row
+from harness.report.record import ISOLATED, LAYERS, OUTPUTS, Row
 from harness.report.summary import DETAILED, summary
 from harness.report.text import WIDTH, case_line
 from harness.runner import Settings
@@ -63,6 +66,14 @@ def said(judged):
         return [line.text for line in summary(records, verdicts, **about)]
 
     return say
+
+
+def alone(rows, *floors):
+    """What each value's operator brings by itself, on the reference's own inputs."""
+    return [
+        replace(each, what=ISOLATED, comparison=row(each.probe, own).comparison)
+        for each, own in zip(rows, floors, strict=True)
+    ]
 
 
 def good(case=CASE):
@@ -331,3 +342,28 @@ def test_the_place_is_told_after_the_longest_words():
     text = case_line("text2img/mnn/fused", told).text
 
     assert text.endswith(f"{far} · image exceeds · parts at step 10 of 10")
+
+
+def test_every_operator_that_parts_is_named_with_its_kind(said):
+    rows = chain(1, 40, 90)
+
+    text = "\n".join(said(record(*rows, *alone(rows, 1, 40, 80), output(2), ran=RAN)))
+
+    assert "parts at net.v1  (conv2d)" in text
+    assert "1 other operator parts by itself: net.v2 (conv2d)" in text
+
+
+def test_beside_nan_there_are_no_floors_of_what_is_finite(said):
+    rows = list(chain(1, 2))
+    expected = np.linspace(-1.0, 1.0, 16, dtype=np.float32).reshape(2, 8)
+    actual = expected.copy()
+    actual[1, 3] = np.nan
+    broken = compare(expected=expected, actual=actual, floor_rms=1e-3)
+    rows[1] = replace(rows[1], comparison=broken)
+    own = [alone(rows[:1], 1)[0], replace(rows[1], what=ISOLATED)]
+
+    text = "\n".join(said(record(*rows, *own, output(2), ran=RAN)))
+
+    assert "nonfinite: 1 of 16 values are not finite" in text
+    assert "PyTorch's own inputs give the same" in text
+    assert "0 floors" not in text

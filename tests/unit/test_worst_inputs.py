@@ -10,7 +10,7 @@ from harness.outcome import Outcome
 from harness.spec import VARIED
 from harness.tuning.keep import kept, worst_inputs_text
 from harness.tuning.plan import Tried
-from harness.worst_inputs import load_worst_inputs
+from harness.worst_inputs import load_worst_inputs, unknown_cases
 from tests.unit.reports import CASE, output
 from tests.unit.tunings import case_of, sample, tuning_of
 
@@ -90,7 +90,6 @@ knobs = { "x.scale" = 0.5 }
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        pytest.param("unet/mnn", "unet/mmn", "has no case 'unet/mmn/fp32'", id="case"),
         pytest.param('"varied"', '"vary"', "unknown profile", id="profile"),
         pytest.param('"varied-1"', '"Varied 1"', "must be lower case", id="label"),
         pytest.param("seed", "sead", "did you mean 'seed'", id="key"),
@@ -103,6 +102,15 @@ def test_a_wrong_entry_is_one_sentence_with_its_line(tmp_path, old, new, message
 
     with pytest.raises(SuiteError, match=rf"worst_inputs.toml:\d+: .*{message}"):
         load_worst_inputs(path, [CASE])
+
+
+def test_a_case_that_left_the_suite_is_passed_over_and_found(tmp_path):
+    path = tmp_path / "worst_inputs.toml"
+    path.write_text(ENTRY)
+
+    assert load_worst_inputs(path, [OTHER]) == {}
+    assert unknown_cases(path, [OTHER]) == {CASE: f"{path}:2"}
+    assert unknown_cases(path, [CASE]) == {}
 
 
 def test_a_label_stands_for_one_input_of_a_case(tmp_path):
