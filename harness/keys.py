@@ -118,6 +118,16 @@ def asked_key(
     }
 
 
+def checked_key(component: Component, onnx: Entry) -> dict[str, object]:
+    """Key of what a graph holds and says otherwise than PyTorch's module."""
+    return {
+        "component": _component(component),
+        "onnx": contents(onnx),
+        "code": code_digest(("graph_check", "weight_kinds", "attributes", "align")),
+        "tools": versions(_EXPORT_TOOLS),
+    }
+
+
 def weights_key(component: Component) -> dict[str, object]:
     """Key of a count of weights, of networks that are drawn."""
     return {"component": _component(component), "code": code_digest(("torch_stage",))}

@@ -63,6 +63,12 @@ class Outcome(StrEnum):
     UNSTEADY = "unsteady"
     """The same inputs give another answer when the file is asked again."""
 
+    WEIGHTS = "weights"
+    """The graph holds other weights than PyTorch's module, whatever they do."""
+
+    ATTRIBUTES = "attributes"
+    """The graph tells an operator otherwise than PyTorch's program, likewise."""
+
     FROZEN = "frozen"
     """A size that is to stay open is fixed in the deployed file."""
 
@@ -123,6 +129,8 @@ _MEASURED = frozenset(
         Outcome.DEAD_INPUT,
         Outcome.EXCHANGED,
         Outcome.UNSTEADY,
+        Outcome.WEIGHTS,
+        Outcome.ATTRIBUTES,
         Outcome.GAP,
         Outcome.STALE_GAP,
     }
