@@ -100,6 +100,8 @@ def attributes_told(probes: Sequence[Probe], graph: onnx.GraphProto) -> Iterator
         if rule is None or probe.name not in values:
             continue
         ends = {values[name] for name in probe.parents if name in values}
+        # A module's probe knows no parents: then it begins at whatever has a name.
+        ends = ends or set(values.values())
         part = _Part(list(nodes_between(makers, values[probe.name], ends)), constants)
         for name, there, here in rule(part, dict(probe.settings)):
             if there is not None and here is not None and not _equal(there, here):

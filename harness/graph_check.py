@@ -19,6 +19,7 @@ import onnx
 import onnx_ir
 import torch
 import xxhash
+from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from harness.align import wanted_values
@@ -42,6 +43,11 @@ _MATRIX = 2
 _UNKNOWN = (OTHER, FEW, MOVED, CHANNELS)
 """Kinds that say less than that a weight is another one of PyTorch's."""
 
+_ADDED = {"weight": False, "bias": True}
+_WITH_BIAS = ("Conv", "ConvTranspose", "Gemm", "LayerNormalization")
+_BIAS = 2
+"""Where these operators take their bias."""
+
 _PASSES_ON = ("Identity", "Cast", "Reshape", "Unsqueeze", "Squeeze")
 _HELD_BY_OUTPUT = ("aten.linear.", "aten.conv", "aten.embedding.")
 _MODULES = ("Linear", "Conv1d", "Conv2d", "Conv3d", "Embedding")
@@ -49,7 +55,7 @@ _MODULES = ("Linear", "Conv1d", "Conv2d", "Conv3d", "Embedding")
 
 
 def check_graph(
-    module: torch.nn.Module, probes: Sequence[Probe], path: Path
+    module: nn.Module, probes: Sequence[Probe], path: Path
 ) -> dict[str, Any]:
     """Return what a graph holds and says otherwise than its module, as JSON.
 
@@ -94,9 +100,36 @@ def check_graph(
                 "name": told.name,
                 "words": told.words,
             }
-            for told in attributes_told(probes, graph)
+            for told in attributes_told(list(_told(module, probes)), graph)
         ],
     }
+
+
+def _told(module: nn.Module, probes: Sequence[Probe]) -> Iterator[Probe]:
+    """Yield probes; one that stands for a module as the operator that it is."""
+    parts = dict(module.named_modules())
+    for probe in probes:
+        part = parts.get(probe.name)
+        match part:
+            case nn.LayerNorm():
+                op, names = "layer_norm", ("eps", "normalized_shape")
+            case nn.GroupNorm():
+                op, names = "group_norm", ("eps", "num_groups")
+            case nn.Conv1d() | nn.Conv2d():
+                op, names = "conv2d", ("groups", "stride", "dilation", "padding")
+            case nn.GELU():
+                op, names = "gelu", ("approximate",)
+            case nn.Softmax():
+                op, names = "softmax", ("dim",)
+            case _:
+                yield probe
+                continue
+        values = ((name, getattr(part, name)) for name in names)
+        settings = tuple(
+            (name, list(value) if isinstance(value, tuple) else value)
+            for name, value in values
+        )
+        yield replace(probe, op=f"aten.{op}.default", settings=settings)
 
 
 EQUAL, ELSEWHERE = "equal", "elsewhere"
@@ -136,11 +169,13 @@ class _Read:
         name: Of the initialiser or the Constant node's value.
         turned: Whether it lies transposed to what PyTorch's operator holds; None
             where the operator does not tell.
+        added: Whether the operator adds it, as it does a bias.
 
     """
 
     name: str
     turned: bool | None
+    added: bool | None = None
 
 
 class _Places:
@@ -171,13 +206,15 @@ class _Places:
             return
         for index, given in enumerate(node.input):
             name, turned = given, _turned(node, index)
+            last = node.op_type in _WITH_BIAS and index == _BIAS
+            added = last or node.op_type in {"Add", "Sub"}
             while (maker := self._makers.get(name)) is not None and maker.input:
                 if maker.op_type == "Transpose":
                     turned = None if turned is None else not turned
                 elif maker.op_type not in _PASSES_ON:
                     break
                 name = maker.input[0]
-            yield _Read(name, turned)
+            yield _Read(name, turned, added)
 
 
 def _turned(node: onnx.NodeProto, index: int) -> bool | None:
@@ -246,7 +283,7 @@ _NARROW = {
 class _Weights:
     """A module's parameters in float32, by the checkpoint's own names."""
 
-    def __init__(self, module: torch.nn.Module) -> None:
+    def __init__(self, module: nn.Module) -> None:
         self._parameters = {
             own_path(name): parameter
             for name, parameter in module.named_parameters()
@@ -280,6 +317,7 @@ class _Weights:
             read.name: read
             for read in places.at(_module_of(name))
             if read.name in held and _fits(shape, held.array(read.name).shape)
+            if _ADDED.get(name.rpartition(".")[2], read.added) == read.added
         }
         named = [known for known in fitting if own_path(known) == name]
         for known in named or fitting:
@@ -297,7 +335,9 @@ class _Weights:
                 if held.digest_of(known) in forms:
                     return EQUAL
                 return self._differing(name, _Read(known, None), held)
-        return EQUAL if any(told in held.digests for told in forms) else ELSEWHERE
+        found = any(told in held.digests for told in forms)
+        # What is 0 everywhere may be left out: it adds nothing.
+        return EQUAL if found or not self.array(name).any() else ELSEWHERE
 
     def _differing(self, name: str, read: _Read, held: _Held) -> str | _Differing:
         expected, actual = self.array(name), held.array(read.name)

@@ -94,19 +94,20 @@ def _kinds(
     factor = _factor(expected, actual)
     if factor is not None:
         yield SCALED, f"it is {factor:.6g} times PyTorch's"
+    count = int((np.abs(error) > ROUNDING * np.abs(expected).max()).sum())
+    at = np.unravel_index(int(np.abs(error).argmax()), error.shape)
+    few = (
+        f"{count:,} of its {error.size:,} numbers differ, {[int(n) for n in at]} most: "
+        f"{float(actual[at]):.6g}, PyTorch has {float(expected[at]):.6g}"
+    )
+    if _SPARSE * count <= error.size // max(error.shape, default=1):
+        yield FEW, few  # a small part of one channel
     yield from _by_channel(expected, actual, error)
     if bits := _levels(expected, actual, error):
         yield BITS, f"it is PyTorch's, rounded to {bits}"
     yield from _places(expected, actual)
-    count = int((np.abs(error) > ROUNDING * np.abs(expected).max()).sum())
-    if count <= expected.size // _SPARSE:
-        at = np.unravel_index(int(np.abs(error).argmax()), error.shape)
-        where = [int(place) for place in at]
-        yield (
-            FEW,
-            f"{count:,} of its {error.size:,} numbers differ, {where} most: "
-            f"{float(actual[at]):.6g}, PyTorch has {float(expected[at]):.6g}",
-        )
+    if _SPARSE * count <= error.size:
+        yield FEW, few
     if not expected.any():
         yield OTHER, "it is not 0 everywhere, as PyTorch's is"
     yield OTHER, f"it differs by {_rms(error) / _rms(expected):.1e} of its size"
