@@ -16,15 +16,13 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnx_ir
 import torch
-import xxhash
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from harness.align import wanted_values
-from harness.attributes import attributes_told, nodes_between
-from harness.probes import Kind, Probe
+from harness.attributes import attributes_told
+from harness.graph_constants import Held, Places, Read, digest_of
+from harness.probes import Probe
 from harness.program import WRAPPER, own_path
 from harness.weight_kinds import (
     ANOTHER,
@@ -44,14 +42,6 @@ _UNKNOWN = (OTHER, FEW, MOVED, CHANNELS)
 """Kinds that say less than that a weight is another one of PyTorch's."""
 
 _ADDED = {"weight": False, "bias": True}
-_WITH_BIAS = ("Conv", "ConvTranspose", "Gemm", "LayerNormalization")
-_BIAS = 2
-"""Where these operators take their bias."""
-
-_PASSES_ON = ("Identity", "Cast", "Reshape", "Unsqueeze", "Squeeze")
-_HELD_BY_OUTPUT = ("aten.linear.", "aten.conv", "aten.embedding.")
-_MODULES = ("Linear", "Conv1d", "Conv2d", "Conv3d", "Embedding")
-"""Operators and modules whose matrix has a row an output."""
 
 
 def check_graph(
@@ -65,24 +55,27 @@ def check_graph(
         path: Of the ONNX file; weights beside it are read.
 
     Returns:
-        ``tensors``: how many weights PyTorch has; ``equal``: how many of them the graph
-        holds bit for bit; ``elsewhere``: names of those that it holds in another form
-        or not at all; ``stored``: type of number to how many tensors the file itself
-        keeps in it, where that is not float32; ``weights``: those that differ;
-        ``differing``: how many those are; ``attributes``: those that differ.
+        ``tensors``: how many weights PyTorch has; ``matrices``: of these, with two
+        axes and more; ``equal``: of these, in the graph bit for bit; ``elsewhere``:
+        names of those in another form or not there at all; ``stored``: type of number
+        to how many tensors the file keeps in it, where it has fewer bits than
+        float32; ``weights``: those that differ; ``differing``: how many; ``kinds``: of
+        what kind; ``attributes``: those that differ.
 
     """
     graph = onnx.load(path, load_external_data=False).graph
-    places = _Places(probes, graph)
-    held = _Held(path, graph)
+    places = Places(probes, graph)
+    held = Held(path, graph)
     weights = _Weights(module)
     found = [weights.compared(name, held, places) for name in weights.names]
     if any(isinstance(part, _BatchNorm) for part in module.modules()):
         found = list(_without_folded(found))
+    found = list(_by_shape(found, weights, held))
     differing = [one for one in found if isinstance(one, _Differing)]
     _name_others(differing, weights)
     return {
         "tensors": len(found),
+        "matrices": weights.matrices,
         "equal": found.count(EQUAL),
         "elsewhere": [
             name
@@ -91,6 +84,7 @@ def check_graph(
         ],
         "stored": dict(held.narrow),
         "differing": len(differing),
+        "kinds": dict(Counter(one.found.kind for one in differing)),
         "weights": [one.to_json() for one in differing[:NAMED]],
         "attributes": [
             {
@@ -108,6 +102,8 @@ def check_graph(
 def _told(module: nn.Module, probes: Sequence[Probe]) -> Iterator[Probe]:
     """Yield probes; one that stands for a module as the operator that it is."""
     parts = dict(module.named_modules())
+    op: str
+    names: tuple[str, ...]
     for probe in probes:
         part = parts.get(probe.name)
         match part:
@@ -133,7 +129,7 @@ def _told(module: nn.Module, probes: Sequence[Probe]) -> Iterator[Probe]:
 
 
 EQUAL, ELSEWHERE = "equal", "elsewhere"
-NAME, PLACE = "name", "place"
+NAME, PLACE, SHAPE = "name", "place", "shape"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -159,125 +155,6 @@ class _Differing:
             "axes": self.axes,
             "other": self.other,
         }
-
-
-@dataclass(frozen=True, slots=True)
-class _Read:
-    """A constant as an operator reads it.
-
-    Attributes:
-        name: Of the initialiser or the Constant node's value.
-        turned: Whether it lies transposed to what PyTorch's operator holds; None
-            where the operator does not tell.
-        added: Whether the operator adds it, as it does a bias.
-
-    """
-
-    name: str
-    turned: bool | None
-    added: bool | None = None
-
-
-class _Places:
-    """Which constants are read at each module's place."""
-
-    def __init__(self, probes: Sequence[Probe], graph: onnx.GraphProto) -> None:
-        self._makers = {name: node for node in graph.node for name in node.output}
-        self._found: dict[str, dict[_Read, None]] = {}
-        computed = [
-            (value, probe)
-            for value, probe in wanted_values(probes).items()
-            if probe.kind is Kind.COMPUTE
-        ]
-        ends = {value for value, _ in computed}
-        for value, probe in computed:
-            knows = probe.op.startswith(_HELD_BY_OUTPUT) or probe.op in _MODULES
-            reads = self._found.setdefault(probe.module, {})
-            for node in nodes_between(self._makers, value, ends):
-                for one in self._read_by(node):
-                    reads[one if knows else replace(one, turned=None)] = None
-
-    def at(self, module: str) -> list[_Read]:
-        """Return the constants that a module's operators read."""
-        return list(self._found.get(module, ()))
-
-    def _read_by(self, node: onnx.NodeProto) -> Iterator[_Read]:
-        if node.op_type in (*_PASSES_ON, "Transpose"):  # who reads that reads through
-            return
-        for index, given in enumerate(node.input):
-            name, turned = given, _turned(node, index)
-            last = node.op_type in _WITH_BIAS and index == _BIAS
-            added = last or node.op_type in {"Add", "Sub"}
-            while (maker := self._makers.get(name)) is not None and maker.input:
-                if maker.op_type == "Transpose":
-                    turned = None if turned is None else not turned
-                elif maker.op_type not in _PASSES_ON:
-                    break
-                name = maker.input[0]
-            yield _Read(name, turned, added)
-
-
-def _turned(node: onnx.NodeProto, index: int) -> bool | None:
-    """Return whether an operator takes a matrix transposed to PyTorch's module."""
-    if node.op_type == "MatMul" and index == 1:
-        return True
-    if node.op_type == "Gemm" and index == 1:
-        return not any(a.name == "transB" and a.i for a in node.attribute)
-    if (node.op_type, index) in {("Gather", 0), ("Conv", 1)}:
-        return False
-    return None
-
-
-class _Held:
-    """The constants in float32 that a graph's nodes read, and digests of them."""
-
-    def __init__(self, path: Path, graph: onnx.GraphProto) -> None:
-        read = {name for node in graph.node for name in node.input}
-        self._arrays: dict[str, np.ndarray] = {}
-        self._digests: dict[str, bytes] = {}
-        self.narrow: Counter[str] = Counter()
-        for name, tensor in _constants(path):
-            if name not in read:
-                continue
-            if tensor.dtype is onnx_ir.DataType.FLOAT:
-                # Mapped where it lies in a file beside, so that nothing is copied.
-                self._arrays[name] = np.asarray(tensor.numpy()).squeeze()
-                self._digests[name] = digest_of(self._arrays[name])
-            elif tensor.dtype in _NARROW and tensor.size > 1:
-                self.narrow[_NARROW[tensor.dtype]] += 1
-        self.digests = frozenset(self._digests.values())
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._arrays
-
-    def array(self, name: str) -> np.ndarray:
-        """Return a constant's numbers, without axes of one."""
-        return self._arrays[name]
-
-    def digest_of(self, name: str) -> bytes:
-        """Return a digest of its bytes."""
-        return self._digests[name]
-
-
-def _constants(path: Path) -> Iterator[tuple[str, onnx_ir.TensorProtocol]]:
-    graph = onnx_ir.load(path).graph
-    for name, value in graph.initializers.items():
-        if value.const_value is not None:
-            yield name, value.const_value
-    for node in graph:
-        name = node.outputs[0].name
-        if node.op_type == "Constant" and "value" in node.attributes and name:
-            yield name, node.attributes["value"].as_tensor()
-
-
-_NARROW = {
-    onnx_ir.DataType.FLOAT16: "float16",
-    onnx_ir.DataType.BFLOAT16: "bfloat16",
-    onnx_ir.DataType.INT8: "int8",
-    onnx_ir.DataType.UINT8: "uint8",
-    onnx_ir.DataType.INT4: "int4",
-    onnx_ir.DataType.UINT4: "uint4",
-}
 
 
 class _Weights:
@@ -310,7 +187,12 @@ class _Weights:
             self._forms[name] = forms
         return self._forms[name]
 
-    def compared(self, name: str, held: _Held, places: _Places) -> str | _Differing:
+    @property
+    def matrices(self) -> int:
+        """How many parameters have two axes and more."""
+        return sum(self.array(name).ndim >= _MATRIX for name in self.names)
+
+    def compared(self, name: str, held: Held, places: Places) -> str | _Differing:
         """Compare one parameter with the constant that stands for it."""
         forms, shape = self.forms(name), self.array(name).shape
         fitting = {
@@ -329,17 +211,20 @@ class _Weights:
         free = [known for known in fitting if held.digest_of(known) not in theirs]
         for pair in (named, free):
             if len(pair) == 1:
-                return self._differing(name, fitting[pair[0]], held)
+                return self.paired(name, fitting[pair[0]], held)
         for known in (name, f"{WRAPPER}.{name}"):
             if known in held and _fits(shape, held.array(known).shape):
                 if held.digest_of(known) in forms:
                     return EQUAL
-                return self._differing(name, _Read(known, None), held)
+                return self.paired(name, Read(known, None), held)
         found = any(told in held.digests for told in forms)
         # What is 0 everywhere may be left out: it adds nothing.
         return EQUAL if found or not self.array(name).any() else ELSEWHERE
 
-    def _differing(self, name: str, read: _Read, held: _Held) -> str | _Differing:
+    def paired(
+        self, name: str, read: Read, held: Held, by: str = PLACE
+    ) -> str | _Differing:
+        """Compare a parameter with one constant."""
         expected, actual = self.array(name), held.array(read.name)
         sides = [actual]
         if actual.shape != expected.shape:
@@ -355,10 +240,35 @@ class _Weights:
         return _Differing(
             name=name,
             constant=read.name,
-            by=NAME if own_path(read.name) == name else PLACE,
+            by=NAME if own_path(read.name) == name else by,
             found=least,
             told=held.digest_of(read.name),
             axes=expected.ndim,
+        )
+
+
+def _by_shape(
+    found: Sequence[str | _Differing], weights: _Weights, held: Held
+) -> Iterator[str | _Differing]:
+    """Yield what was found, a lost matrix paired with the one constant of its shape.
+
+    Such is a table that is read while the graph is made: its place is a constant.
+    """
+    known = {told for name in weights.names for told in weights.forms(name)}
+    known |= {one.told for one in found if isinstance(one, _Differing)}
+    lost = [
+        name
+        for name, one in zip(weights.names, found, strict=True)
+        if one == ELSEWHERE and weights.array(name).ndim >= _MATRIX
+    ]
+    free = [name for name in held if held.digest_of(name) not in known] if lost else []
+    for name, one in zip(weights.names, found, strict=True):
+        shape = weights.array(name).shape
+        rivals = [other for other in lost if weights.array(other).shape == shape]
+        fitting = [n for n in free if held.array(n).shape == shape]
+        alone = name in lost and len(rivals) == len(fitting) == 1
+        yield (
+            weights.paired(name, Read(fitting[0], None), held, SHAPE) if alone else one
         )
 
 
@@ -399,8 +309,3 @@ def _fits(shape: tuple[int, ...], other: tuple[int, ...]) -> bool:
 
 def _module_of(name: str) -> str:
     return name.rpartition(".")[0]
-
-
-def digest_of(array: np.ndarray) -> bytes:
-    """Return what arrays of equal bytes have in common."""
-    return xxhash.xxh3_128_digest(np.ascontiguousarray(array))

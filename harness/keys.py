@@ -54,6 +54,10 @@ _TAKING_CODE = (
     *("names", "taken/lineup", "taken/onnx", "taken/mnn", "taken/alone"),
     "taken/probes",
 )
+_CHECKING_CODE = (
+    *("graph_check", "graph_constants", "weight_kinds", "attributes"),
+    *("align", "probes", "program"),
+)
 _REFERENCE_CODE = (*_EXPORT_CODE, "reference", "trace")
 
 
@@ -123,7 +127,7 @@ def checked_key(component: Component, onnx: Entry) -> dict[str, object]:
     return {
         "component": _component(component),
         "onnx": contents(onnx),
-        "code": code_digest(("graph_check", "weight_kinds", "attributes", "align")),
+        "code": code_digest(_CHECKING_CODE),
         "tools": versions(_EXPORT_TOOLS),
     }
 

@@ -108,6 +108,11 @@ class Outcome(StrEnum):
         return self in _PASSED
 
     @property
+    def of_graph(self) -> bool:
+        """Whether the graph itself shows it, whatever a run of it makes."""
+        return self in {Outcome.WEIGHTS, Outcome.ATTRIBUTES}
+
+    @property
     def measured(self) -> bool:
         """Whether both sides were compared, so that parity is known either way."""
         return self in _MEASURED

@@ -143,7 +143,8 @@ def _by_channel(
         return
     for axis in (0, 1):
         count = expected.shape[axis]
-        wrong = np.moveaxis(error, axis, 0).reshape(count, -1).any(axis=1).nonzero()[0]
+        rows = np.moveaxis(error, axis, 0).reshape(count, -1)
+        wrong = np.flatnonzero(rows.any(axis=1))
         if len(wrong) == 1 and count > _MATRIX:
             (at,) = wrong
             here = actual.take(at, axis)
@@ -163,11 +164,8 @@ def _by_channel(
         if _rms(theirs - factors[:, None] * ours) <= _EXACT * _rms(theirs):
             low, high = float(factors.min()), float(factors.max())
             side = "output" if axis == 0 else "input"
-            yield (
-                CHANNELS,
-                f"each {side} channel is scaled by its own factor, {low:.4g} to "
-                f"{high:.4g}",
-            )
+            factors = f"{low:.4g} to {high:.4g}"
+            yield CHANNELS, f"each {side} channel has its own factor, {factors}"
 
 
 def _levels(expected: np.ndarray, actual: np.ndarray, error: np.ndarray) -> str:
@@ -197,6 +195,10 @@ def _is_coarse(row: np.ndarray, limit: int) -> bool:
 
 def _places(expected: np.ndarray, actual: np.ndarray) -> Iterator[tuple[str, str]]:
     """Yield how numbers that are right lie in other places."""
+    if expected.ndim > _MATRIX and np.array_equal(
+        actual, np.flip(expected, tuple(range(_MATRIX, expected.ndim)))
+    ):
+        yield MOVED, "its kernels are flipped"
     for axis in range(expected.ndim):
         if expected.shape[axis] < _MATRIX:
             continue

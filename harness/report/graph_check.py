@@ -1,8 +1,8 @@
 """Judge what a graph holds and says otherwise than PyTorch; reads records only.
 
-In a graph that the harness exported, every difference is a finding. In a file of others,
-exact algebra may scale a weight, move a factor or fold a bias, and the outputs stay what
-they were: there a difference counts that no algebra makes, and any where outputs are off.
+In a graph that the harness exported, every difference is a finding. In a file of others
+exact algebra may scale a weight, move a factor or fold a bias, and the outputs stay the
+same: there a difference counts that no algebra makes, and any where outputs are off.
 """
 
 from __future__ import annotations
@@ -77,6 +77,8 @@ def _certain(weight: Weight) -> bool:
     if weight["by"] == "name" and weight["axes"] >= _MATRIX:
         return weight["kind"] in _BY_NAME
     # At a place that a rewrite may have moved, what is nothing like it is not it.
+    if weight["by"] == "shape":
+        return False
     alike = weight["rms"] is not None and weight["rms"] < _UNLIKE
     return alike and weight["axes"] >= _MATRIX and weight["kind"] in _NEVER_ALGEBRA
 
@@ -98,8 +100,8 @@ def _weights(graph: Mapping[str, Any], weights: Sequence[Weight]) -> str:
         if how:
             return f"{of} of the graph are PyTorch's, {how}; {named}"
         return f"{of} of the graph are not PyTorch's: {named}: {first['words']}"
-    sizes = [w["rms"] for w in weights if w["rms"]]
-    if 2 * number >= total and sizes:
+    sizes = [w["rms"] for w in weights if w["rms"] and w["axes"] >= _MATRIX]
+    if 2 * graph["kinds"].get("other", 0) >= graph["matrices"] and sizes:
         low, high = min(sizes), max(sizes)
         which = "another training step" if high < _UNLIKE else "another checkpoint"
         if low < _UNLIKE <= high:
@@ -128,6 +130,4 @@ def _attributes(differing: Iterable[Mapping[str, str]]) -> str:
     for one in differing:
         place = f"{one['module'] or one['probe']} ({operator(one['op'])})"
         together.setdefault(one["words"], []).append(place)
-    return "; ".join(
-        f"{words}, at {few(places)}" for words, places in together.items()
-    )
+    return "; ".join(f"{words}, at {few(places)}" for words, places in together.items())

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from harness.outcome import Outcome
 from harness.report.contract import contract_lines
 from harness.report.drawn import chain_lines
+from harness.report.graph_check import graph_notes
 from harness.report.judged import CaseVerdict, JudgedRow
 from harness.report.record import ISOLATED, OUTPUTS, CaseRecord
 from harness.report.text import WIDTH, Line, count, cut, operator, wrapped
@@ -60,7 +61,7 @@ def layer_lines(
         yield Line(
             text=f"  watching changed the outputs by at most {seen:.3e}", tone="quiet"
         )
-    for text in contract_lines(record):
+    for text in (*contract_lines(record), *graph_notes(record)):
         yield from wrapped(text, indent="  ", tone="quiet")
     own = {
         row.probe: f"{row.comparison.floor_multiple:.3g}"

@@ -130,7 +130,7 @@ def noisy(weight):
         (QUERY, noisy, "it differs by "),
     ],
 )
-def test_a_weight_that_no_rewrite_makes_is_named(
+def test_a_weight_that_no_rewrite_makes_is_named(  # noqa: PLR0917  # fixtures
     exported, tmp_path, name, change, words, taken
 ):
     outcome, said = told(changed(exported, tmp_path, **{name: change}), taken=taken)
@@ -154,7 +154,7 @@ def test_a_weight_that_no_rewrite_makes_is_named(
         (
             CONV,
             lambda w: w * np.linspace(1, 2, 8)[:, None, None, None],
-            "each output channel is scaled by its own factor, 1 to 2",
+            "each output channel has its own factor, 1 to 2",
         ),
     ],
 )
