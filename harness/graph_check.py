@@ -233,10 +233,10 @@ class _Weights:
             sides = [actual.T] if read.turned else [actual]
             if read.turned is None:
                 sides = [actual, actual.T]
-        found = [difference(expected, np.ascontiguousarray(side)) for side in sides]
-        if None in found:
+        if any(np.array_equal(expected, side) for side in sides):
             return EQUAL
-        least = min((one for one in found if one), key=lambda one: one.rms)
+        found = (difference(expected, np.ascontiguousarray(side)) for side in sides)
+        least = min(found, key=lambda one: one.rms)
         return _Differing(
             name=name,
             constant=read.name,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 ROUNDING = 1e-6
-"""Share of the largest weight by which arithmetic in float32 may move a weight."""
+"""Share of its largest number by which arithmetic in float32 may move a weight."""
 
 _EXACT = 2e-6
 """Share of its size that a scaled weight may keep as a remainder."""
@@ -36,7 +36,7 @@ _SORTED = 2**22
 
 ZERO, TRANSPOSED, FLOAT16, BFLOAT16 = "zero", "transposed", "float16", "bfloat16"
 ANOTHER, SCALED, CHANNEL, CHANNELS = "another", "scaled", "channel", "channels"
-BITS, MOVED, FEW, OTHER = "bits", "moved", "few", "other"
+LAST_BITS, BITS, MOVED, FEW, OTHER = "last-bits", "bits", "moved", "few", "other"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,12 +55,12 @@ class Difference:
     rms: float
 
 
-def difference(expected: np.ndarray, actual: np.ndarray) -> Difference | None:
-    """Return how `actual` differs, or None where rounding explains it.
+def difference(expected: np.ndarray, actual: np.ndarray) -> Difference:
+    """Return how a stored weight differs.
 
     Args:
         expected: PyTorch's weight, float32, of any shape.
-        actual: The stored one, in that shape and orientation, float32.
+        actual: The stored one, in that shape and orientation, float32; not equal.
 
     """
     error = actual - expected
@@ -71,9 +71,10 @@ def difference(expected: np.ndarray, actual: np.ndarray) -> Difference | None:
         return Difference(
             kind=OTHER, words=f"{count:,} of its numbers are not finite", rms=np.inf
         )
-    if float(np.abs(error).max(initial=0.0)) <= ROUNDING * largest:
-        return None
     rms = _rms(error) / size if size else np.inf
+    if float(np.abs(error).max(initial=0.0)) <= ROUNDING * largest:
+        words = f"its last bits differ, by {rms:.0e} of its size"
+        return Difference(kind=LAST_BITS, words=words, rms=float(rms))
     kind, words = next(_kinds(expected, actual, error))
     return Difference(kind=kind, words=words, rms=float(rms))
 

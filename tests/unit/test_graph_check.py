@@ -175,10 +175,11 @@ def test_a_factor_that_moved_in_a_file_of_others_is_none(exported, tmp_path, nam
     assert told(checked, taken=True) is None
 
 
-def test_rounding_of_the_last_bit_is_none(exported, tmp_path):
+def test_last_bits_count_in_an_export_and_not_in_a_file_of_others(exported, tmp_path):
     checked = changed(exported, tmp_path, **{CONV: lambda w: np.nextafter(w, 9)})
 
-    assert told(checked) is None
+    assert "its last bits differ" in told(checked)[1]
+    assert told(checked, taken=True, failing=True) is None
 
 
 def test_two_weights_in_each_others_place_are_named_together(exported, tmp_path):
