@@ -8,7 +8,7 @@ program's operator was told.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -58,6 +58,22 @@ Found = Iterator[tuple[str, object, object]]
 """Attribute, what the graph says, what the program says; None on a side is no word."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """One attribute that a graph has otherwise than the program.
+
+    Attributes:
+        probe: Value of the program that it makes.
+        name: Of the attribute.
+        words: Both values.
+
+    """
+
+    probe: Probe
+    name: str
+    words: str
+
+
 def differing_attributes(probes: Sequence[Probe], path: Path) -> dict[str, str]:
     """Return probe to what its nodes say otherwise than the program, in words.
 
@@ -67,29 +83,36 @@ def differing_attributes(probes: Sequence[Probe], path: Path) -> dict[str, str]:
 
     """
     graph = onnx.load(path, load_external_data=False).graph
+    found: dict[str, str] = {}
+    for told in attributes_told(probes, graph):
+        before = found.get(told.probe.name)
+        found[told.probe.name] = f"{before}; {told.words}" if before else told.words
+    return found
+
+
+def attributes_told(probes: Sequence[Probe], graph: onnx.GraphProto) -> Iterator[Told]:
+    """Yield each attribute of a graph that is not what the program was told."""
     constants = _constants(graph)
     makers = {name: node for node in graph.node for name in node.output}
     values = {probe.name: value for value, probe in wanted_values(probes).items()}
-    found = {}
     for probe in probes:
         rule = _RULES.get(probe.op.removeprefix("aten.").partition(".")[0])
         if rule is None or probe.name not in values:
             continue
         ends = {values[name] for name in probe.parents if name in values}
-        part = _Part(list(_between(makers, values[probe.name], ends)), constants)
-        words = [
-            f"{name} is {_short(there)} in the graph, {_short(here)} in PyTorch"
-            for name, there, here in rule(part, dict(probe.settings))
-            if there is not None and here is not None and not _equal(there, here)
-        ]
-        if words:
-            found[probe.name] = "; ".join(words)
-    return found
+        # A module's probe knows no parents: then it begins at whatever has a name.
+        ends = ends or set(values.values())
+        part = _Part(list(nodes_between(makers, values[probe.name], ends)), constants)
+        for name, there, here in rule(part, dict(probe.settings)):
+            if there is not None and here is not None and not _equal(there, here):
+                words = f"{name} is {_short(there)} in the graph, {_short(here)} in"
+                yield Told(probe=probe, name=name, words=f"{words} PyTorch")
 
 
-def _between(
-    makers: Mapping[str, onnx.NodeProto], value: str, ends: set[str]
+def nodes_between(
+    makers: Mapping[str, onnx.NodeProto], value: str, ends: Collection[str]
 ) -> Iterator[onnx.NodeProto]:
+    """Yield the nodes that make a value from others, which are not looked behind."""
     waiting, seen = [value], set()
     while waiting:
         name = waiting.pop()

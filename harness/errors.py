@@ -32,6 +32,10 @@ class StoreError(ParityError):
     """The artifact store cannot be read, written or trusted."""
 
 
+class OnlyInGraphError(SuiteError):
+    """A graph is not PyTorch's, and no layer is out of tolerance: nothing to try."""
+
+
 class StageError(ParityError):
     """A stage of one case ended without an answer.
 

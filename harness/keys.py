@@ -54,6 +54,10 @@ _TAKING_CODE = (
     *("names", "taken/lineup", "taken/onnx", "taken/mnn", "taken/alone"),
     *("taken/probes", "taken/translated"),
 )
+_CHECKING_CODE = (
+    *("graph_check", "graph_constants", "weight_kinds", "attributes"),
+    *("align", "probes", "program"),
+)
 _REFERENCE_CODE = (*_EXPORT_CODE, "reference", "floors", "compare", "kernel", "trace")
 """Modules that decide a reference; noise floors come from comparisons."""
 
@@ -131,6 +135,16 @@ def asked_key(
         "sizes": dict(sizes),
         "device": asdict(device),
         "code": code_digest(("asking", "calls", "inputs")),
+        "tools": versions(_EXPORT_TOOLS),
+    }
+
+
+def checked_key(component: Component, onnx: Entry) -> dict[str, object]:
+    """Key of what a graph holds and says otherwise than PyTorch's module."""
+    return {
+        "component": _component(component),
+        "onnx": contents(onnx),
+        "code": code_digest(_CHECKING_CODE),
         "tools": versions(_EXPORT_TOOLS),
     }
 

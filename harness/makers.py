@@ -107,8 +107,12 @@ class Makers:
         for group in groups:
             graph = keys.onnx_key(case.component, case.export, dict(group.shapes))
             asked = keys.asked_key(case.component, smallest(group), case.reference)
-            for kind, key in (("onnx", graph), ("asked", asked)):
-                if self.store.find(kind, key) is None:
+            exported = self.store.find("onnx", graph)
+            if exported is None or self.store.find("asked", asked) is None:
+                return None
+            if reference_host(case) == "torch":
+                checked = keys.checked_key(case.component, exported)
+                if self.store.find("checked", checked) is None:
                     return None
             for sample in group.samples:
                 drawn = keys.inputs_key(case.component, sample)
@@ -280,6 +284,31 @@ class Makers:
         key = keys.onnx_key(case.component, case.export, dict(group.shapes))
         return self.found("onnx", key)
 
+    def checked(self, case: Case, graph: Entry) -> Mapping[str, object]:
+        """Return what a graph holds and says otherwise than PyTorch's module.
+
+        Empty where there is no module, or no graph.
+        """
+        if reference_host(case) != "torch":
+            return {}
+        key = keys.checked_key(case.component, graph)
+        with self.workshop.one_at_a_time(digest_value(key)):
+            if self.store.find("checked", key) is None:
+                self.workshop.job(
+                    "torch",
+                    stages.check_graph,
+                    self.store.root,
+                    case.component,
+                    case.export,
+                    graph,
+                    case.reference,
+                    subject=case.component.name,
+                    label=f"{case.component.name}: weights and attributes",
+                    failure=Outcome.EXPORT,
+                    need=self.need(case, "torch", case.samples),
+                )
+        return self.found("checked", key).meta
+
     def asked(self, case: Case, group: Group) -> Entry:
         """Return what the reference was asked about single inputs.
 
@@ -316,6 +345,11 @@ def is_made(case: Case) -> bool:
     variant = case.variant
     as_exported = variant.backend == "onnxruntime" and variant.kind == "fp32"
     return not as_exported and variant.kind != GIVEN
+
+
+def exact(case: Case) -> bool:
+    """Whether a case's file is to hold PyTorch's own weights, in float32."""
+    return case.variant.kind in {"fp32", GIVEN}
 
 
 def reference_host(case: Case) -> str:

@@ -63,6 +63,12 @@ class Outcome(StrEnum):
     UNSTEADY = "unsteady"
     """The same inputs give another answer when the file is asked again."""
 
+    WEIGHTS = "weights"
+    """The graph holds other weights than PyTorch's module, whatever they do."""
+
+    ATTRIBUTES = "attributes"
+    """The graph tells an operator otherwise than PyTorch's program, likewise."""
+
     FROZEN = "frozen"
     """A size that is to stay open is fixed in the deployed file."""
 
@@ -102,6 +108,11 @@ class Outcome(StrEnum):
         return self in _PASSED
 
     @property
+    def of_graph(self) -> bool:
+        """Whether the graph itself shows it, whatever a run of it makes."""
+        return self in {Outcome.WEIGHTS, Outcome.ATTRIBUTES}
+
+    @property
     def measured(self) -> bool:
         """Whether both sides were compared, so that parity is known either way."""
         return self in _MEASURED
@@ -123,6 +134,8 @@ _MEASURED = frozenset(
         Outcome.DEAD_INPUT,
         Outcome.EXCHANGED,
         Outcome.UNSTEADY,
+        Outcome.WEIGHTS,
+        Outcome.ATTRIBUTES,
         Outcome.GAP,
         Outcome.STALE_GAP,
     }

@@ -26,7 +26,7 @@ from harness.entry import Entry
 from harness.errors import ParityError, StageError
 from harness.explaining.excerpt import Excerpt, Spot, excerpt_of
 from harness.groups import sample_groups, samples_of
-from harness.makers import Makers, export_id
+from harness.makers import Makers, exact, export_id
 from harness.matrix import Limits
 from harness.outcome import Outcome
 from harness.report.record import CaseRecord, Failure, Row
@@ -156,6 +156,7 @@ class Engine(Closes):
         prepared = self._makers.prepare(case, case.samples, took)
         deployed = []
         made: dict[str, Any] = {}
+        checked: list[Mapping[str, object]] = []
         rewrite = 0.0
         for group in sample_groups(case, case.samples):
             onnx = self._makers.graph(case, group)
@@ -177,9 +178,16 @@ class Engine(Closes):
                     asked=self._makers.asked(case, group),
                 )
             )
+            if exact(case):
+                checked.append(self._makers.checked(case, onnx))
             # Of the first sizes, which are those that are timed.
             made = made or {"onnx": _summary(onnx), case.backend: _summary(artifact)}
-        known = partial(known, rewrite_max_abs=rewrite, artifacts=made)
+        known = partial(
+            known,
+            rewrite_max_abs=rewrite,
+            artifacts=made,
+            graphs=tuple(one for one in checked if one),
+        )
         return self._measured(case, deployed, known, took)
 
     def _run_excerpt(self, excerpt: Excerpt, known: Known) -> CaseRecord:

@@ -68,6 +68,19 @@ def prepare_given(
     return alone.prepare_given(root, component, settings, groups, device)
 
 
+def check_graph(
+    root: Path,
+    component: Component,
+    settings: ExportSettings,
+    graph: Entry,
+    device: Device,
+) -> None:
+    """Compare a graph with its PyTorch module, running neither (`torch`)."""
+    from harness import torch_stage
+
+    torch_stage.check(root, component, settings, graph, device)
+
+
 def weigh(component: Component) -> int:
     """Return the bytes of a component's weights, drawing none (`torch`)."""
     from harness import torch_stage

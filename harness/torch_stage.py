@@ -22,14 +22,23 @@ from harness.components import recipe_module
 from harness.entry import Entry
 from harness.errors import StageError
 from harness.export import Exported, export_onnx
-from harness.export_files import MODEL
+from harness.export_files import MODEL, PROBES
 from harness.graph import unread_inputs
+from harness.graph_check import check_graph
 from harness.groups import Group, smallest
 from harness.inputs import draw
 from harness.isolate import report_progress
-from harness.keys import asked_key, inputs_key, mnn_key, onnx_key, reference_key
+from harness.keys import (
+    asked_key,
+    checked_key,
+    inputs_key,
+    mnn_key,
+    onnx_key,
+    reference_key,
+)
 from harness.names import Names
 from harness.outcome import Outcome
+from harness.probes import load_probes
 from harness.program import own_path
 from harness.reference import check_mode, record_reference, run_of
 from harness.refusal import refuse_adapters
@@ -60,12 +69,24 @@ def prepare(
         for sample in group.samples:
             work.inputs(sample)
     for group in groups:
-        work.export(group)
+        work.check(work.export(group))
         for sample in group.samples:
             work.reference(group, sample)
         if group.samples:
             work.ask(group)
     return work.took_s
+
+
+def check(
+    root: Path,
+    component: Component,
+    settings: ExportSettings,
+    graph: Entry,
+    device: Device,
+) -> None:
+    """Compare a graph that is in the store with its PyTorch module, if nobody has."""
+    ask_device(device)
+    Work(Store(root=root), component, settings, device).check(graph)
 
 
 def weigh(component: Component) -> int:
@@ -161,6 +182,18 @@ class Work:
 
         key = onnx_key(self.component, self.settings, dict(group.shapes))
         return self._timed("onnx", key, build)
+
+    def check(self, graph: Entry) -> Entry:
+        """Return what a graph holds and says otherwise than the module."""
+
+        def build(_: Path) -> Mapping[str, object]:
+            if MODEL not in graph.files:  # of a taken MNN file there is no graph
+                return {}
+            self._say("comparing", "weights and attributes")
+            probes = load_probes(graph.file(PROBES))
+            return check_graph(self.module, probes, graph.file(MODEL))
+
+        return self._timed("checked", checked_key(self.component, graph), build)
 
     def reference(self, group: Group, sample: Sample) -> Entry:
         """Return a sample's recorded reference, recording it if it is missing."""

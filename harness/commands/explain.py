@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from harness.commands.words import SET, STORE, SUITE, TIER, print_lines
-from harness.errors import ParityError
+from harness.errors import OnlyInGraphError, ParityError
 
 if TYPE_CHECKING:
     from harness.runner import Judge
@@ -31,12 +31,22 @@ def explain(
     from harness.explaining.explain import explain as find
     from harness.explaining.screen import explanation_lines
     from harness.pipeline import Engine
+    from harness.report.text import wrapped
     from harness.runner import open_store
 
     loaded, one, judge = _chosen(case, suite, tier, changes)
     say = _live(one)
-    with Engine(open_store(store), loaded.limits) as engine:
-        found = find(engine, judge, one, say)
+
+    def tell(words: str) -> None:
+        say("")
+        print_lines(wrapped(f"{one.id}: {words}.", indent="", tone="bad"))
+
+    try:
+        with Engine(open_store(store), loaded.limits) as engine:
+            found = find(engine, judge, one, say, tell)
+    except OnlyInGraphError:
+        click.echo("No layer is out of tolerance, so no knob is tried.")
+        return 0
     say("")
     print_lines(explanation_lines(found))
     return 0

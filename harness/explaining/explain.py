@@ -10,10 +10,10 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from harness.errors import ParityError, SuiteError
+from harness.errors import OnlyInGraphError, ParityError, SuiteError
 from harness.explaining.around import smallest_excerpt
 from harness.explaining.excerpt import Excerpt, Spot
 from harness.explaining.knobs import Knob, again, knobs_of, pairs_of, plain_variant
@@ -113,7 +113,11 @@ class Explanation:
 
 
 def explain(
-    engine: Engine, judge: Judge, case: Case, say: Callable[[str], None]
+    engine: Engine,
+    judge: Judge,
+    case: Case,
+    say: Callable[[str], None],
+    tell: Callable[[str], None] = lambda _: None,
 ) -> Explanation:
     """Find the divergence of a case, and try every knob that it has.
 
@@ -122,20 +126,22 @@ def explain(
         judge: Says what is out of tolerance.
         case: To explain.
         say: Told what is tried next.
+        tell: Told what the graph itself shows, before anything is tried.
 
     Raises:
+        OnlyInGraphError: No value is out of tolerance, and the graph is not PyTorch's.
         SuiteError: There is nothing to explain: it agrees, or was never compared.
 
     """
     start = time.monotonic()
     say("as it is")
     record = engine.run(case)
-    verdict = _parting(judge, record, case)
+    verdict = _parting(judge, record, case, tell)
     sample = next(s for s in case.samples if s.id == _first(verdict).row.sample)
     if verdict.what == LAYERS:
         rows = engine.isolate(case, sample)
         record = replace(record, rows=(*record.rows, *rows))
-        verdict = _parting(judge, record, case)
+        verdict = _parting(judge, record, case, lambda _: None)
     first = _first(verdict)
     tries = _Tries(engine, judge, replace(case, samples=(sample,)), first.row, say)
     blamed = [judged.row.probe for judged in verdict.origins] or [first.row.probe]
@@ -345,21 +351,15 @@ def moved(floors: float, was: float) -> bool:
     return not abs(floors - was) <= MOVED * abs(was)
 
 
-def unmoved(explanation: Explanation) -> Iterator[Trial]:
-    """Yield trials that were measured and changed nothing worth a word."""
-    for trial in explanation.trials:
-        beside = explanation.before if trial.whole else explanation.excerpt
-        if beside and not trial.failure and not moved(trial.floors, beside.floors):
-            yield trial
-
-
 def _mending(trials: Iterable[Trial]) -> tuple[Trial, ...]:
     found = [trial for trial in trials if trial.mended and trial.whole]
     coarse = {id(t) for t in found if t.knob and t.knob.finer}
     return tuple(sorted(found, key=lambda t: (not t.passed, id(t) in coarse)))
 
 
-def _parting(judge: Judge, record: CaseRecord, case: Case) -> CaseVerdict:
+def _parting(
+    judge: Judge, record: CaseRecord, case: Case, tell: Callable[[str], None]
+) -> CaseVerdict:
     """Return the verdict on the layers of a case that parts, or on its outputs.
 
     Raises:
@@ -369,9 +369,13 @@ def _parting(judge: Judge, record: CaseRecord, case: Case) -> CaseVerdict:
     if record.failure is not None:
         raise SuiteError(record.failure.message)
     verdicts = [judge.check(record, what) for what in case.whats]
-    for verdict in verdicts:
-        if verdict.first is not None:
-            return verdict
+    in_graph = [verdict.reason for verdict in verdicts if verdict.found.of_graph]
+    for words in in_graph:
+        tell(words)
+    if first := next((v for v in verdicts if v.first is not None), None):
+        return first
+    if in_graph:
+        raise OnlyInGraphError
     msg = (
         f"{record.case} agrees in all that was compared ({verdicts[0].reason}), so "
         "there is nothing to explain; a tighter --tier or --set finds what is nearest."

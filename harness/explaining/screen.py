@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from harness.explaining.explain import MOVED, Explanation, Trial, moved, unmoved
+from harness.explaining.explain import MOVED, Explanation, Trial, moved
 from harness.explaining.knobs import toml_of
 from harness.report.summary import place_of
 from harness.report.text import (
@@ -103,7 +103,7 @@ def _mended(found: Explanation, trial: Trial) -> Iterator[Line]:
 
 def _tried(found: Explanation) -> Iterator[Line]:
     text = f"{count(len(found.trials), 'knob')} in {found.took_s:.0f} s"
-    still = len(list(unmoved(found)))
+    still = len(list(_unmoved(found)))
     if still:
         text += f"; {still} of them moved it by no more than {MOVED:.0%}"
     yield from _entry("tried", text)
@@ -121,6 +121,14 @@ def _tried(found: Explanation) -> Iterator[Line]:
             yield from _entry("", f"{trial.knob.name} could not be: {trial.failure}")
         elif beside and moved(trial.floors, beside.floors):
             yield from _entry("", _effect(found, trial))
+
+
+def _unmoved(explanation: Explanation) -> Iterator[Trial]:
+    """Yield trials that were measured and changed nothing worth a word."""
+    for trial in explanation.trials:
+        beside = explanation.before if trial.whole else explanation.excerpt
+        if beside and not trial.failure and not moved(trial.floors, beside.floors):
+            yield trial
 
 
 def _number(value: float) -> str:

@@ -19,6 +19,7 @@ from harness.outcome import Outcome
 from harness.policy import Policy
 from harness.report.contract import contract_breach
 from harness.report.drawn import picture_words
+from harness.report.graph_check import graph_finding
 from harness.report.record import (
     ISOLATED,
     LAYERS,
@@ -166,6 +167,11 @@ def judge_case(
     if breach and record.failure is None:
         # Said in place of any row: what a file is not told it cannot get right.
         (found, reason), first, inputs = breach, None, ()
+    elif what == OUTPUTS and record.failure is None:
+        told = graph_finding(record, failing=bool(failing))
+        if told is not None:  # however small its effect
+            reason = f"{told[1]}; {reason}" if failing else told[1]
+            found, first, inputs = told[0], None, ()
     reason = "; ".join((reason, *taken_words(record, what)))
     applied = known_gaps.apply(gaps, f"{record.case}/{what}", found, today)
     return CaseVerdict(

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from harness.outcome import Outcome
 from harness.report.contract import contract_lines
 from harness.report.drawn import chain_lines
+from harness.report.graph_check import graph_notes
 from harness.report.judged import CaseVerdict, JudgedRow
 from harness.report.record import ISOLATED, OUTPUTS, CaseRecord
 from harness.report.text import (
@@ -69,7 +70,7 @@ def layer_lines(
         yield Line(
             text=f"  watching changed the outputs by at most {seen:.3e}", tone="quiet"
         )
-    for text in contract_lines(record):
+    for text in (*contract_lines(record), *graph_notes(record)):
         yield from wrapped(text, indent="  ", tone="quiet")
     own = {
         row.probe: number_of_floors(row.comparison.floor_multiple)

@@ -89,6 +89,8 @@ class CaseRecord:
         contract: Of each deployed file: what each input does alone, in PyTorch and in
             the file; which two the file takes for one another; and how far its answers
             to the same inputs differ.
+        graphs: Of each graph of a case in full precision: which weights and attributes
+            are not PyTorch's (`graph_check.check_graph`).
         rewrite_max_abs: Largest difference between the module's outputs and those of
             the program made from its exportable copy, over samples.
         chain: Of an end-to-end case: who sat in which seat, how errors grow, what
@@ -117,6 +119,7 @@ class CaseRecord:
     coverage: Mapping[str, Any] | None = None
     observer_max_abs: Mapping[str, float] | None = None
     contract: tuple[Mapping[str, Any], ...] = ()
+    graphs: tuple[Mapping[str, Any], ...] = ()
     rewrite_max_abs: float | None = None
     chain: Mapping[str, Any] | None = None
     taken: Mapping[str, Any] | None = None
@@ -173,7 +176,8 @@ class CaseRecord:
         failure = Failure(**data["failure"]) if data["failure"] else None
         rest = {name: value for name, value in data.items() if name != "probes"}
         rest |= {name: _numbers(rest[name]) for name in _MEASURES if name in rest}
-        rest |= {name: tuple(rest.get(name, ())) for name in ("contract", "stand_ins")}
+        for name in ("contract", "stand_ins", "graphs"):
+            rest[name] = tuple(rest.get(name, ()))
         return cls(**{**rest, "rows": rows, "failure": failure})
 
 

@@ -165,6 +165,8 @@ def _failed(
     for check in checks:
         # What no row tells: too little compared, nothing compared, a stale gap.
         told = record.failure is not None or check.first is not None
+        if shown is not None and check.outcome.of_graph:
+            continue  # it stands above all numbers
         if check.outcome is Outcome.STALE_GAP or not (check.outcome.passed or told):
             if shown is None and record.failure is None:
                 yield Line(
@@ -186,6 +188,9 @@ def _parts_at(
     else:
         yield Line(text=f" ✗ {name}", tone="bad")
         yield Line(text=f"{INDENT}{place}", tone="bad")
+    for check in checks:
+        if check.outcome.of_graph:
+            yield from wrapped(check.reason)
     yield from joined(error_facts(shown, first, checks))
     yield from joined(input_facts(first, shown.inputs))
     for text in origin_facts(shown, first):

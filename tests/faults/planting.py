@@ -73,7 +73,7 @@ def _in_graph(stand: Stand, case: Case, name: str, plant: InGraph) -> Trial:
     how = [path.read_text() for path in sorted(CATALOGUE.glob("*.py"))]
     key = {"fault": name, "graph": graph.key_digest, "how": digest_value(how)}
     entry = stand.store.make("onnx", key, build)
-    trial = stand.run(case, lambda: stand.deployed(case, entry))
+    trial = stand.run(case, lambda: stand.deployed(case, entry), altered=entry)
     if value is None or not trial.record.rows:  # none, or refused before it was made
         return trial
     wanted = wanted_values(load_probes(graph.file(export_files.PROBES)))

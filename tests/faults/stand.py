@@ -13,7 +13,7 @@ from harness.entry import Entry
 from harness.errors import ParityError, StageError
 from harness.groups import sample_groups
 from harness.job import JobResult
-from harness.makers import Makers
+from harness.makers import Makers, exact
 from harness.outcome import Outcome
 from harness.pipeline import check_words
 from harness.report.judged import CaseVerdict
@@ -89,6 +89,7 @@ class Stand:
         case: Case,
         deployed: Callable[[], Deployed] | None = None,
         wrap: inside.Wrap | None = None,
+        altered: Entry | None = None,
     ) -> Trial:
         """Run a case to its verdicts.
 
@@ -96,12 +97,15 @@ class Stand:
             case: Of the suite.
             deployed: Gives the file, if it is not the right one.
             wrap: Comes between the runtime and the harness.
+            altered: The graph that the file is made from, if not the right one.
 
         """
         file = None
         try:
             file = deployed() if deployed else self.deployed(case)
-            record = self._record(case, file, wrap)
+            record = replace(
+                self._record(case, file, wrap), graphs=self._checked(case, altered)
+            )
             record = self._isolated(case, record, file)
         except StageError as error:
             failure = Failure(outcome=error.outcome, message=str(error), log=error.log)
@@ -133,6 +137,15 @@ class Stand:
             for reading in file.readings
         )
         return _known(case, rewrite_max_abs=graph_error, **result.value)
+
+    def _checked(
+        self, case: Case, altered: Entry | None
+    ) -> tuple[Mapping[str, object], ...]:
+        """Return what a case's graph holds and says otherwise, as a run does."""
+        if not exact(case):
+            return ()
+        graph = altered or self.exported(case)[0]
+        return (self.makers.checked(case, graph),)
 
     def _isolated(self, case: Case, record: CaseRecord, file: Deployed) -> CaseRecord:
         """Run operators on the reference's inputs where layers part, as a run does."""

@@ -34,7 +34,7 @@ LAYERS = (
     ("store", "trace", "keys", "inputs", "e2e.tables"),
     ("suite", "ranges", "e2e.needs"),
     # measure
-    ("activations", "kernel", "residuals", "promises"),
+    ("activations", "kernel", "residuals", "promises", "weight_kinds"),
     ("compare", "signatures"),
     ("warm",),
     # judge
@@ -43,7 +43,8 @@ LAYERS = (
     ("report.*",),
     # frameworks
     ("graph", "segments", "attributes", "program", "refusal", "weights", "floors"),
-    ("submodules", "origin"),
+    ("submodules", "origin", "graph_constants"),
+    ("graph_check",),
     ("reference", "asking"),
     ("export", "convert", "halve", "backends.*"),
     ("transform", "taken.*"),
@@ -84,7 +85,7 @@ HOMES = {
         *("trace", "inputs", "varied", "align", "feeds", "ranges"),
         *("backends", "backends.*", "components", "components.*", "taken.alone"),
         *("kernel", "compare", "residuals", "activations", "signatures", "attributes"),
-        "promises",
+        *("promises", "weight_kinds", "graph_constants", "graph_check"),
         *("reference", "floors", "calls", "graph", "segments", "halve", "warm"),
         *("candidate", "isolated", "e2e.*", "explaining.*", "tuning.*", "benching.*"),
         "doctor.child",
@@ -94,17 +95,17 @@ HOMES = {
     "torch": (
         *("components.*", "program", "reference", "floors", "export", "taken.lineup"),
         "taken.translated",
-        *("refusal", "submodules", "weights", "torch_stage", "e2e.*"),
+        *("refusal", "submodules", "weights", "graph_check", "torch_stage", "e2e.*"),
         *("doctor.child", "benching.pytorch"),
     ),
     "onnx": (
         *("export", "graph", "convert", "transform", "halve", "backends.onnxruntime"),
         *("backends.ort_profile", "backends.ort_refusal", "segments", "attributes"),
-        *("origin", "doctor.child"),
+        *("origin", "graph_constants", "graph_check", "doctor.child"),
         *("taken.lineup", "taken.onnx", "taken.mnn", "taken.probes"),
         "explaining.excerpt_stage",
     ),
-    "onnx_ir": ("weights", "export", "taken.lineup"),
+    "onnx_ir": ("weights", "export", "graph_constants", "taken.lineup"),
     "onnxscript": (),  # torch.onnx imports it, and nobody else need
     "onnxruntime": (
         *("transform", "halve", "backends.onnxruntime", "backends.ort_profile"),

@@ -172,13 +172,13 @@ GRAPH = (
         "initialiser-of-another-layer",
         "vae_decoder",
         reads("conv2d_5", 1, "network.decoder.mid_block.resnets.0.conv1.weight"),
-        "initialiser",
+        "it is decoder.mid_block.resnets.0.conv1.weight",
     ),
     _in_graph(
         "initialisers-of-another-training",
         TEXT,
         nowhere(_other_training),
-        "initialiser",
+        "of another training step",
     ),
     _in_graph(
         "initialisers-through-float16",

@@ -123,14 +123,13 @@ WEIGHTS = (
         "embedding-row-shifted",
         "text_encoder",
         set_input("embedding", 0, lambda w: np.roll(w, 1, 0)),
-        "another row",
+        "it is shifted by one along axis 0",
     ),
     _operator(
         "positions-one-late",
         "text_encoder",
         set_weight("add_7", lambda w: np.roll(w, 1, 1)),
-        "shifted by one along",
-        "position",
+        "position_embedding.weight of the graph is not PyTorch's",
     ),
     _operator(
         "batch-norm-scale-misfolded",
