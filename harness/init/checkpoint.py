@@ -153,7 +153,7 @@ def suite_text(
             "seed = 0",
             noted(
                 "more_sizes = true",
-                "open axes at smaller and larger sizes, outputs only",
+                "open axes at other sizes too, outputs only",
             ),
         ],
         *_backends(),
