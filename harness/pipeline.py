@@ -377,8 +377,9 @@ class Engine(Closes):
 def _stand_ins(case: Case | Chain) -> tuple[str, ...]:
     """Return what stands in for real inputs; a damaged file is said by who reads it."""
     with suppress(ParityError):
-        chain = isinstance(case, Chain)
-        return drawn_with(case.pipeline) if chain else stand_ins(case.component)
+        if isinstance(case, Chain):
+            return drawn_with(case.pipeline)
+        return stand_ins(case.component)
     return ()
 
 

@@ -156,7 +156,10 @@ def suite_text(
             noted('profiles = ["realistic"]', "of a variant that names none itself"),
             noted("realistic = 4", "they step through timesteps and [[shapes]]"),
             "seed = 0",
-            noted("more_sizes = true", "open axes at three sizes each, outputs only"),
+            noted(
+                "more_sizes = true",
+                "open axes at other sizes too, outputs only",
+            ),
         ],
         *backend_tables(names),
         *variant_tables(),

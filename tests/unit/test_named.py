@@ -98,7 +98,7 @@ def test_a_part_that_is_named_as_absent_may_be_missing(digits, entry):
 
 def test_a_part_that_nothing_tests_may_be_missing_and_is_told(digits):
     change_index(digits, safety_checker=["stable_diffusion", "SafetyChecker"])
-    said = []
+    said: list[str] = []
     write_suite(digits, digits / "suite", on_notice=said.append)
 
     assert said == ["not tested: safety_checker; no recipe is for them"]

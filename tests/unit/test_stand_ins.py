@@ -105,8 +105,10 @@ def test_ids_for_a_file_alone_are_drawn():
         ),
         (
             [("weights", "prompts", "hint", "scheduler")],
-            " (weights, prompts and hint drawn at random; Stable Diffusion's DDIM for "
-            "want of a scheduler)",
+            (
+                " (weights, prompts and hint drawn at random; "
+                "Stable Diffusion's DDIM for want of a scheduler)"
+            ),
         ),
     ],
 )
