@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from harness.errors import SuiteError
+from harness.report.text import Line
 from harness.runner import Judge, Settings
 from harness.suite import load_suite
 from harness.tuning.prune import prune
@@ -88,7 +89,7 @@ def suite(tmp_path):
 
 
 def pruned(suite, *, write):
-    lines = []
+    lines: list[Line] = []
     code = prune(suite, write=write, again="parity tune --prune", show=lines.extend)
     return code, [line.text for line in lines]
 
