@@ -474,11 +474,3 @@ def test_a_checkpoint_that_is_not_there_is_not_mended_by_force(
 def test_a_name_on_the_hub_is_told_where_it_goes(tmp_path):
     with pytest.raises(SuiteError, match=r'write `hub = "org/name-1\.5"` under'):
         write_suite(Path("org/name-1.5"), tmp_path)
-
-
-def test_a_text_model_is_exported_as_both_runtimes_can_run_it(tmp_path):
-    write_suite(FAMILIES / "text_tasks" / "bert", tmp_path)
-    suite = load_suite(tmp_path)
-
-    assert (suite.export.exporter, suite.export.opset) == ("dynamo", 18)
-    assert suite.export.attention == "eager"
