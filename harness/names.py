@@ -199,11 +199,12 @@ def match(
         sides = _both_sides(component, inputs, outputs)
         other = whose(component, inputs, outputs) if whose else ""
         if other:
-            raise SuiteError(
+            text = (
                 f"{file}: {'; '.join(wrong)}. {sides} Those are the names of "
-                f"{other!r}: this file belongs under [component.{other}], and not under "
-                f"[component.{component.name}]."
+                f"{other!r}: this file belongs under [component.{other}], and not "
+                f"under [component.{component.name}]."
             )
+            raise SuiteError(text)
         text = f"{file}: {'; '.join(wrong)}. {sides} {_way_out(component, pairs)}"
         unpaired = [s.name for s in lacking if s.name not in dict(pairs)]
         if unpaired and not unknown:

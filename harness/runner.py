@@ -26,8 +26,8 @@ from harness.report.next_steps import NextSteps
 from harness.report.record import LAYERS, CaseRecord, Failure
 from harness.report.run_folder import PICTURES, RunFolder
 from harness.report.text import count
-from harness.store import Store, default_root
 from harness.stale import refuse_stale
+from harness.store import Store, default_root
 from harness.suite import Suite, Tested
 from harness.tolerance import parse_changes
 from harness.workshop import Progress

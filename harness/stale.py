@@ -85,9 +85,10 @@ def refuse_stale(suite: Suite, policy: Policy) -> None:
         f"{where}: the suite has no case {name!r}; {did_you_mean(name, names)}"
         for name, where in stale.inputs.items()
     ]
+    listed = "; ".join(_listed(suite, stale))
     msg = (
-        f"{wrong[0]} If it left the suite on purpose, {'; '.join(_listed(suite, stale))} "
-        "can go: `parity tune --prune` shows a diff, and takes that out with --write."
+        f"{wrong[0]} If it left the suite on purpose, {listed} can go: `parity tune "
+        "--prune` shows a diff, and takes that out with --write."
     )
     raise SuiteError(msg)
 

@@ -12,9 +12,8 @@ from harness.report.text import (
     Line,
     count,
     few,
-    number_of_floors,
     in_floors,
-    operator,
+    number_of_floors,
     wrapped,
 )
 

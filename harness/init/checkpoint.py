@@ -218,20 +218,20 @@ def _export(symbols: Iterable[str], *, large: bool) -> list[str]:
 
 
 def _text(symbols: Iterable[str], most: int | None) -> list[list[str]]:
-    """Return how encoders are deployed: one graph for every batch and length."""
+    """Return how encoders are exported: one graph for every batch and length."""
     lengths = {3: 32, 1: 7, 2: 65}
     sizes = [(batch, min(n, most or n)) for batch, n in lengths.items()]
     return [
         [
             "[export]",
-            noted(f'exporter = "{DEPLOYED.exporter}"', 'or "dynamo", from opset 18 on'),
-            f"opset = {DEPLOYED.opset}",
+            "# Of torchscript's graphs MNN 3.6.1 gets the linear layer after attention",
+            '# wrong in most files that it writes; of those of "dynamo" it does not.',
+            noted('exporter = "dynamo"', f'or "{DEPLOYED.exporter}", as txtai exports'),
+            noted("opset = 18", f"torchscript takes {DEPLOYED.opset} to 17 as well"),
             f"dynamic_axes = {json.dumps(list(symbols))}",
             "# Of the exported copy; the reference keeps its own. The default, sdpa,",
             "# exports the operator IsNaN, which MNN does not have.",
             f'attention = "{DEPLOYED.attention}"',
-            "# Of torchscript's graphs MNN 3.6.1 gets the linear layer after attention",
-            '# wrong in most files that it writes; of those of "dynamo" it does not.',
         ],
         *(
             [

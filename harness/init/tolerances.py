@@ -26,8 +26,8 @@ _OF_GROUPNORM = """\
 _FLOORS_A_VALUE = 2 * 4.6e-3
 """Floors that a GroupNorm over one flat group may be off, for each value of the group.
 
-Twice the worst of 200 draws in fixtures/digits (38.1 floors of 8,192 values). Fixtures sd3
-and sdxl have 33.6 and 36.8 of 12,288, Stable Diffusion 1.5 has 1,030 of 393,216.
+Twice the worst of 200 draws in fixtures/digits (38.1 floors of 8,192 values). Fixtures
+sd3 and sdxl have 33.6 and 36.8 of 12,288, Stable Diffusion 1.5 has 1,030 of 393,216.
 """
 _MOST_FLOORS = 1024.0
 """Beyond this a bound in floors says nothing, and the layers are held in decibels."""

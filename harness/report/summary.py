@@ -16,6 +16,7 @@ from harness.report.record import (
     WHATS,
     CaseRecord,
     Key,
+    Row,
     coverage_share,
     labels,
     left_out,

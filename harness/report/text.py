@@ -91,7 +91,9 @@ def in_floors(value: float) -> str:
     """
     if math.isnan(value):
         return "an unknown number of floors"
-    return "infinitely many floors" if value == math.inf else f"{number_of_floors(value)} floors"
+    if value == math.inf:
+        return "infinitely many floors"
+    return f"{number_of_floors(value)} floors"
 
 
 def number_of_floors(value: float) -> str:

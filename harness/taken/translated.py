@@ -98,8 +98,9 @@ def _bare(exported: ExportedProgram) -> ExportedProgram:
     zeros: dict[str, torch.Tensor] = {}
     for name, value in exported.state_dict.items():
         zero = torch.zeros((), dtype=value.dtype).expand(value.shape)
-        parameter = isinstance(value, torch.nn.Parameter)
-        zeros[name] = torch.nn.Parameter(zero, requires_grad=False) if parameter else zero
+        if isinstance(value, torch.nn.Parameter):
+            zero = torch.nn.Parameter(zero, requires_grad=False)
+        zeros[name] = zero
     bare._state_dict = zeros  # noqa: SLF001  # no public way
     bare._example_inputs = None  # noqa: SLF001  # they are drawn again
     return bare

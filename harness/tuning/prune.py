@@ -85,7 +85,8 @@ def _inputs(path: Path, stale: Stale) -> Edit:
 def _without(path: Path, sources: Iterable[str]) -> Edit:
     lines = [int(source.rpartition(":")[2]) for source in sources]
     old = text_of(path)
-    return Edit(path=path, old=old, new=without(old, lines, path.name) if lines else old)
+    new = without(old, lines, path.name) if lines else old
+    return Edit(path=path, old=old, new=new)
 
 
 def _check(edit: Edit, meant: bool) -> None:  # noqa: FBT001  # one fact

@@ -24,7 +24,7 @@ def test_a_pair_becomes_a_suite_of_its_own_task(model, tmp_path):
 
     assert [part.name for part in suite.components] == ["question-answering"]
     assert suite.source.seed is None, "its weights are the model's own"
-    assert (suite.export.exporter, suite.export.opset) == ("torchscript", 14)
+    assert (suite.export.exporter, suite.export.opset) == ("dynamo", 18)
     assert suite.export.dynamic == ("batch", "tokens")
     case = suite.cases[0]
     ids = draw(case.component, case.samples[0])["input_ids"]

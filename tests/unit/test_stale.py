@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from harness.errors import SuiteError
+from harness.report.text import Line
 from harness.runner import Judge, Settings
 from harness.suite import load_suite
 from harness.tuning.prune import prune
@@ -88,7 +89,7 @@ def suite(tmp_path):
 
 
 def pruned(suite, *, write):
-    lines = []
+    lines: list[Line] = []
     code = prune(suite, write=write, again="parity tune --prune", show=lines.extend)
     return code, [line.text for line in lines]
 
@@ -144,3 +145,14 @@ def test_what_has_no_header_of_its_own_is_left_alone(suite):
 
     assert suite.tolerances_path.read_text() == text
     assert suite.gaps_path.read_text() == GAPS
+
+
+def test_a_variant_of_ones_own_is_proposed_the_tier_of_what_it_is_made_from(tmp_path):
+    made = '[variant.onnxruntime.half]\nfrom = "fp16"\n'
+    (tmp_path / "parity.toml").write_text(SUITE + made)
+    (tmp_path / "tolerances.toml").write_text(PRUNED)
+    suite = load_suite(tmp_path)
+    judge = Judge.of(suite, Settings())
+
+    with pytest.raises(SuiteError, match=r'add layers = "relaxed" under \['):
+        judge.require((case, what) for case in suite.cases for what in case.whats)

@@ -57,7 +57,7 @@ def translated(store, module, settings=CLOSED):
 
 
 def ran(made, *, double=False):
-    values = {}
+    values: dict[str, torch.Tensor] = {}
     outputs = made.program.run(EXAMPLE, values.__setitem__, double=double)
     return [*outputs, *values.values()]
 
@@ -91,6 +91,8 @@ def test_weights_are_not_stored_and_the_module_gives_them(module, tmp_path):
     translated(store, module)
     module.first.weight.data.fill_(3.0)
 
-    assert module.norm(module.second(nn.functional.silu(module.first(*EXAMPLE)))).add(
-        module.lost
-    ).equal(ran(translated(store, module))[0])
+    assert (
+        module.norm(module.second(nn.functional.silu(module.first(*EXAMPLE))))
+        .add(module.lost)
+        .equal(ran(translated(store, module))[0])
+    )
