@@ -114,7 +114,7 @@ class Held:
         self._arrays: dict[str, np.ndarray] = {}
         self._digests: dict[str, bytes] = {}
         self.narrow: Counter[str] = Counter()
-        for name, tensor in _constants(path):
+        for name, tensor in _constants(path, graph):
             if name not in read:
                 continue
             if tensor.dtype is onnx_ir.DataType.FLOAT:
@@ -140,15 +140,15 @@ class Held:
         return self._digests[name]
 
 
-def _constants(path: Path) -> Iterator[tuple[str, onnx_ir.TensorProtocol]]:
-    graph = onnx_ir.load(path).graph
-    for name, value in graph.initializers.items():
-        if value.const_value is not None:
-            yield name, value.const_value
-    for node in graph:
-        name = node.outputs[0].name
-        if node.op_type == "Constant" and "value" in node.attributes and name:
-            yield name, node.attributes["value"].as_tensor()
+def _constants(
+    path: Path, graph: onnx.GraphProto
+) -> Iterator[tuple[str, onnx_ir.TensorProtocol]]:
+    tensors = {tensor.name: tensor for tensor in graph.initializer}
+    for node in graph.node:
+        if node.op_type == "Constant" and node.attribute[0].name == "value":
+            tensors[node.output[0]] = node.attribute[0].t
+    for name, tensor in tensors.items():
+        yield name, onnx_ir.serde.deserialize_tensor(tensor, str(path.parent))
 
 
 def digest_of(array: np.ndarray) -> bytes:
