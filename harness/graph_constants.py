@@ -14,6 +14,8 @@ import xxhash
 
 from harness.align import wanted_values
 from harness.attributes import nodes_between
+from harness.errors import StageError, first_line
+from harness.outcome import Outcome
 from harness.probes import Kind, Probe
 
 if TYPE_CHECKING:
@@ -118,8 +120,7 @@ class Held:
             if name not in read:
                 continue
             if tensor.dtype is onnx_ir.DataType.FLOAT:
-                # Mapped where it lies in a file beside, so that nothing is copied.
-                self._arrays[name] = np.asarray(tensor.numpy()).squeeze()
+                self._arrays[name] = _array(name, tensor).squeeze()
                 self._digests[name] = digest_of(self._arrays[name])
             elif tensor.dtype in _NARROW and tensor.size > 1:
                 self.narrow[_NARROW[tensor.dtype]] += 1
@@ -138,6 +139,18 @@ class Held:
     def digest_of(self, name: str) -> bytes:
         """Return a digest of its bytes."""
         return self._digests[name]
+
+
+def _array(name: str, tensor: onnx_ir.TensorProtocol) -> np.ndarray:
+    """Return a tensor's numbers, mapped where they lie in a file beside the graph."""
+    try:
+        return np.asarray(tensor.numpy())
+    except (OSError, ValueError) as error:
+        msg = (
+            f"weight {name} of the graph cannot be read ({first_line(error)}): the "
+            "file that holds it is missing or cut short; export or copy it again."
+        )
+        raise StageError(msg, outcome=Outcome.LOAD) from error
 
 
 def _constants(
