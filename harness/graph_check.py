@@ -66,8 +66,8 @@ def check_graph(
     graph = onnx.load(path, load_external_data=False).graph
     places = Places(probes, graph)
     held = Held(path, graph)
-    weights = _Weights(module)
-    found = [weights.compared(name, held, places) for name in weights.names]
+    weights = _Weights(module, held)
+    found = [weights.compared(name, places) for name in weights.names]
     if any(isinstance(part, _BatchNorm) for part in module.modules()):
         found = list(_without_folded(found))
     found = list(_by_shape(found, weights, held))
@@ -160,7 +160,8 @@ class _Differing:
 class _Weights:
     """A module's parameters in float32, by the checkpoint's own names."""
 
-    def __init__(self, module: nn.Module) -> None:
+    def __init__(self, module: nn.Module, held: Held) -> None:
+        self._held = held
         self._parameters = {
             own_path(name): parameter
             for name, parameter in module.named_parameters()
@@ -177,11 +178,14 @@ class _Weights:
         return np.asarray(self._parameters[name].detach().cpu().numpy()).squeeze()
 
     def forms(self, name: str) -> Mapping[bytes, frozenset[bool]]:
-        """Return digests of a parameter, and whether each is of it transposed."""
+        """Return digests of a parameter, and whether each is of it transposed.
+
+        One that the graph holds as it is, is not turned: that would copy it.
+        """
         if name not in self._forms:
             array = self.array(name)
             forms = {digest_of(array): frozenset({False})}
-            if array.ndim == _MATRIX:
+            if array.ndim == _MATRIX and not self._held.digests.intersection(forms):
                 turned = digest_of(array.T)
                 forms[turned] = forms.get(turned, frozenset()) | {True}
             self._forms[name] = forms
@@ -192,40 +196,39 @@ class _Weights:
         """How many parameters have two axes and more."""
         return sum(self.array(name).ndim >= _MATRIX for name in self.names)
 
-    def compared(self, name: str, held: Held, places: Places) -> str | _Differing:
+    def compared(self, name: str, places: Places) -> str | _Differing:
         """Compare one parameter with the constant that stands for it."""
         forms, shape = self.forms(name), self.array(name).shape
         fitting = {
             read.name: read
             for read in places.at(_module_of(name))
-            if read.name in held and _fits(shape, held.array(read.name).shape)
+            if read.name in self._held
+            and _fits(shape, self._held.array(read.name).shape)
             if _ADDED.get(name.rpartition(".")[2], read.added) == read.added
         }
         named = [known for known in fitting if own_path(known) == name]
         for known in named or fitting:
-            sides = forms.get(held.digest_of(known))
+            sides = forms.get(self._held.digest_of(known))
             if sides and fitting[known].turned in (None, *sides):
                 return EQUAL
         siblings = [o for o in self._siblings[_module_of(name)] if o != name]
         theirs = {told for other in siblings for told in self.forms(other)}
-        free = [known for known in fitting if held.digest_of(known) not in theirs]
+        free = [known for known in fitting if self._held.digest_of(known) not in theirs]
         for pair in (named, free):
             if len(pair) == 1:
-                return self.paired(name, fitting[pair[0]], held)
+                return self.paired(name, fitting[pair[0]])
         for known in (name, f"{WRAPPER}.{name}"):
-            if known in held and _fits(shape, held.array(known).shape):
-                if held.digest_of(known) in forms:
+            if known in self._held and _fits(shape, self._held.array(known).shape):
+                if self._held.digest_of(known) in forms:
                     return EQUAL
-                return self.paired(name, Read(known, None), held)
-        found = any(told in held.digests for told in forms)
+                return self.paired(name, Read(known, None))
+        found = any(told in self._held.digests for told in forms)
         # What is 0 everywhere may be left out: it adds nothing.
         return EQUAL if found or not self.array(name).any() else ELSEWHERE
 
-    def paired(
-        self, name: str, read: Read, held: Held, by: str = PLACE
-    ) -> str | _Differing:
+    def paired(self, name: str, read: Read, by: str = PLACE) -> str | _Differing:
         """Compare a parameter with one constant."""
-        expected, actual = self.array(name), held.array(read.name)
+        expected, actual = self.array(name), self._held.array(read.name)
         sides = [actual]
         if actual.shape != expected.shape:
             sides = [actual.T]
@@ -242,7 +245,7 @@ class _Weights:
             constant=read.name,
             by=NAME if own_path(read.name) == name else by,
             found=least,
-            told=held.digest_of(read.name),
+            told=self._held.digest_of(read.name),
             axes=expected.ndim,
         )
 
@@ -267,9 +270,7 @@ def _by_shape(
         rivals = [other for other in lost if weights.array(other).shape == shape]
         fitting = [n for n in free if held.array(n).shape == shape]
         alone = name in lost and len(rivals) == len(fitting) == 1
-        yield (
-            weights.paired(name, Read(fitting[0], None), held, SHAPE) if alone else one
-        )
+        yield (weights.paired(name, Read(fitting[0], None), SHAPE) if alone else one)
 
 
 def _without_folded(found: Sequence[str | _Differing]) -> Iterator[str | _Differing]:

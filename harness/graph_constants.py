@@ -14,6 +14,8 @@ import xxhash
 
 from harness.align import wanted_values
 from harness.attributes import nodes_between
+from harness.errors import StageError, first_line
+from harness.outcome import Outcome
 from harness.probes import Kind, Probe
 
 if TYPE_CHECKING:
@@ -114,12 +116,11 @@ class Held:
         self._arrays: dict[str, np.ndarray] = {}
         self._digests: dict[str, bytes] = {}
         self.narrow: Counter[str] = Counter()
-        for name, tensor in _constants(path):
+        for name, tensor in _constants(path, graph):
             if name not in read:
                 continue
             if tensor.dtype is onnx_ir.DataType.FLOAT:
-                # Mapped where it lies in a file beside, so that nothing is copied.
-                self._arrays[name] = np.asarray(tensor.numpy()).squeeze()
+                self._arrays[name] = _array(name, tensor).squeeze()
                 self._digests[name] = digest_of(self._arrays[name])
             elif tensor.dtype in _NARROW and tensor.size > 1:
                 self.narrow[_NARROW[tensor.dtype]] += 1
@@ -140,15 +141,27 @@ class Held:
         return self._digests[name]
 
 
-def _constants(path: Path) -> Iterator[tuple[str, onnx_ir.TensorProtocol]]:
-    graph = onnx_ir.load(path).graph
-    for name, value in graph.initializers.items():
-        if value.const_value is not None:
-            yield name, value.const_value
-    for node in graph:
-        name = node.outputs[0].name
-        if node.op_type == "Constant" and "value" in node.attributes and name:
-            yield name, node.attributes["value"].as_tensor()
+def _array(name: str, tensor: onnx_ir.TensorProtocol) -> np.ndarray:
+    """Return a tensor's numbers, mapped where they lie in a file beside the graph."""
+    try:
+        return np.asarray(tensor.numpy())
+    except (OSError, ValueError) as error:
+        msg = (
+            f"weight {name} of the graph cannot be read ({first_line(error)}): the "
+            "file that holds it is missing or cut short; export or copy it again."
+        )
+        raise StageError(msg, outcome=Outcome.LOAD) from error
+
+
+def _constants(
+    path: Path, graph: onnx.GraphProto
+) -> Iterator[tuple[str, onnx_ir.TensorProtocol]]:
+    tensors = {tensor.name: tensor for tensor in graph.initializer}
+    for node in graph.node:
+        if node.op_type == "Constant" and node.attribute[0].name == "value":
+            tensors[node.output[0]] = node.attribute[0].t
+    for name, tensor in tensors.items():
+        yield name, onnx_ir.serde.deserialize_tensor(tensor, str(path.parent))
 
 
 def digest_of(array: np.ndarray) -> bytes:

@@ -13,7 +13,9 @@ ROUNDING = 1e-6
 _EXACT = 2e-6
 """Share of its size that a scaled weight may keep as a remainder."""
 
-_BFLOAT16_BITS = 16
+_BFLOAT16 = np.uint32(0xFFFF0000)
+"""The bits of a float32 that bfloat16 has."""
+
 _MATRIX = 2
 _FEWEST = 32
 """Elements from which a number of levels says something."""
@@ -31,8 +33,11 @@ _SPARSE = 8
 """A part this much smaller than all of them is few numbers."""
 
 _LEVELS = {16: "4 bits", 256: "8 bits"}
-_SORTED = 2**22
-"""Elements up to which numbers are sorted, to see whether they only moved."""
+_SORTED = 2**16
+"""Elements of a whole weight that must lie on a grid."""
+
+_LOOK = 2**10
+"""Elements that are looked at before all are."""
 
 ZERO, TRANSPOSED, FLOAT16, BFLOAT16 = "zero", "transposed", "float16", "bfloat16"
 ANOTHER, SCALED, CHANNEL, CHANNELS = "another", "scaled", "channel", "channels"
@@ -87,11 +92,11 @@ def _kinds(
         yield ZERO, "it is 0 everywhere"
     if _is_turned(expected, actual):
         yield TRANSPOSED, "it is transposed"
-    with np.errstate(over="ignore"):
-        if np.array_equal(actual, expected.astype(np.float16).astype(np.float32)):
-            yield FLOAT16, "it is PyTorch's, rounded to float16"
-    if any(np.array_equal(actual, one) for one in _in_bfloat16(expected)):
-        yield BFLOAT16, "it is PyTorch's, rounded to bfloat16"
+    for kind, rounded in _ROUNDINGS:
+        if _equal(rounded(_start(expected)), _start(actual)) and _equal(
+            rounded(expected), actual
+        ):
+            yield kind, f"it is PyTorch's, rounded to {kind}"
     factor = _factor(expected, actual)
     if factor is not None:
         yield SCALED, f"it is {factor:.6g} times PyTorch's"
@@ -114,26 +119,55 @@ def _kinds(
     yield OTHER, f"it differs by {_rms(error) / _rms(expected):.1e} of its size"
 
 
+def _start(values: np.ndarray) -> np.ndarray:
+    """Return the first numbers, which tell most arrays apart at little cost."""
+    return values.reshape(-1)[:_LOOK]
+
+
+def _equal(one: np.ndarray, two: np.ndarray) -> bool:
+    return np.array_equal(one.flat[:_LOOK], two.flat[:_LOOK]) and np.array_equal(
+        one, two
+    )
+
+
 def _is_turned(expected: np.ndarray, actual: np.ndarray) -> bool:
     square = expected.ndim == _MATRIX and expected.shape[0] == expected.shape[1]
-    return square and np.array_equal(actual, expected.T)
+    return square and _equal(actual, expected.T)
 
 
-def _in_bfloat16(expected: np.ndarray) -> Iterator[np.ndarray]:
-    """Yield a float32 array rounded to bfloat16, to nearest even and towards 0."""
-    bits = np.ascontiguousarray(expected).view(np.uint32)
-    mask = np.uint32(0xFFFF0000)
-    nearest = bits + np.uint32(0x7FFF) + ((bits >> _BFLOAT16_BITS) & np.uint32(1))
-    for rounded in (nearest, bits):
-        yield (rounded & mask).view(np.float32)
+def _to_float16(values: np.ndarray) -> np.ndarray:
+    with np.errstate(over="ignore"):
+        return values.astype(np.float16).astype(np.float32)
+
+
+def _to_bfloat16(values: np.ndarray) -> np.ndarray:
+    """Return float32 rounded to bfloat16, to nearest and even."""
+    bits = np.ascontiguousarray(values).view(np.uint32)
+    half = np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))
+    return ((bits + half) & _BFLOAT16).view(np.float32)
+
+
+def _cut_to_bfloat16(values: np.ndarray) -> np.ndarray:
+    bits = np.ascontiguousarray(values).view(np.uint32)
+    return (bits & _BFLOAT16).view(np.float32)
+
+
+_ROUNDINGS = (
+    (FLOAT16, _to_float16),
+    (BFLOAT16, _to_bfloat16),
+    (BFLOAT16, _cut_to_bfloat16),
+)
 
 
 def _factor(expected: np.ndarray, actual: np.ndarray) -> float | None:
     """Return the number that makes one of the other, or None."""
-    power = float(np.vdot(expected, expected))
-    factor = float(np.vdot(expected, actual)) / power if power else 0.0
-    rest = _rms(actual - np.float32(factor) * expected)
-    return factor if factor and rest <= _EXACT * _rms(actual) else None
+    for ours, theirs in ((_start(expected), _start(actual)), (expected, actual)):
+        power = float(np.vdot(ours, ours))
+        factor = float(np.vdot(ours, theirs)) / power if power else 0.0
+        rest = _rms(theirs - np.float32(factor) * ours)
+        if not factor or rest > _EXACT * _rms(theirs):
+            return None
+    return factor
 
 
 def _by_channel(
@@ -156,29 +190,40 @@ def _by_channel(
             side = "output" if axis == 0 else "input"
             yield CHANNEL, f"{side} channel {at} of {count} {how}, the others agree"
     for axis in (0, 1):
-        ours = np.moveaxis(expected, axis, 0).reshape(expected.shape[axis], -1)
-        theirs = np.moveaxis(actual, axis, 0).reshape(ours.shape)
-        if ours.shape[1] == 1:
-            continue
-        power = np.einsum("ij,ij->i", ours, ours)
-        factors = np.einsum("ij,ij->i", ours, theirs) / np.where(power, power, 1)
-        if _rms(theirs - factors[:, None] * ours) <= _EXACT * _rms(theirs):
-            low, high = float(factors.min()), float(factors.max())
+        ours, theirs = (np.moveaxis(one, axis, 0) for one in (expected, actual))
+        factors = _factors(ours[:_LOOKED_AT], theirs[:_LOOKED_AT])
+        if factors is not None:
+            factors = _factors(ours, theirs)
+        if factors is not None:
             side = "output" if axis == 0 else "input"
-            factors = f"{low:.4g} to {high:.4g}"
-            yield CHANNELS, f"each {side} channel has its own factor, {factors}"
+            words = f"{float(factors.min()):.4g} to {float(factors.max()):.4g}"
+            yield CHANNELS, f"each {side} channel has its own factor, {words}"
+
+
+def _factors(expected: np.ndarray, actual: np.ndarray) -> np.ndarray | None:
+    """Return the number for each row that makes one of the other, or None."""
+    ours, theirs = (one.reshape(len(one), -1) for one in (expected, actual))
+    if ours.shape[1] == 1:
+        return None
+    power = np.einsum("ij,ij->i", ours, ours)
+    factors = np.einsum("ij,ij->i", ours, theirs) / np.where(power, power, 1)
+    rest = _rms(theirs - factors[:, None] * ours)
+    return factors if rest <= _EXACT * _rms(theirs) else None
 
 
 def _levels(expected: np.ndarray, actual: np.ndarray, error: np.ndarray) -> str:
     """Return how few bits its numbers have, whole or in each channel; or nothing."""
+    if _rms(error) >= _NEAR * _rms(expected):
+        return ""
+    grains = {" for all of it": actual.reshape(1, -1)[:, :_SORTED]}
+    if expected.ndim >= _MATRIX:
+        some = actual[:_LOOKED_AT]
+        grains[" a channel"] = some.reshape(len(some), -1)
+        some = np.moveaxis(actual, 1, 0)[:_LOOKED_AT]
+        grains[" an input"] = some.reshape(len(some), -1)
     for limit, bits in _LEVELS.items():
-        grains = {" for all of it": actual.reshape(1, -1)}
-        if expected.ndim >= _MATRIX:
-            grains[" a channel"] = actual.reshape(actual.shape[0], -1)
-            grains[" an input"] = np.moveaxis(actual, 1, 0).reshape(actual.shape[1], -1)
         for words, rows in grains.items():
-            near = rows.shape[1] >= _FEWEST and _rms(error) < _NEAR * _rms(expected)
-            if near and all(_is_coarse(row, limit) for row in rows[:_LOOKED_AT]):
+            if rows.shape[1] >= _FEWEST and all(_is_coarse(r, limit) for r in rows):
                 return f"{bits}, one scale{words}"
     return ""
 
@@ -196,19 +241,20 @@ def _is_coarse(row: np.ndarray, limit: int) -> bool:
 
 def _places(expected: np.ndarray, actual: np.ndarray) -> Iterator[tuple[str, str]]:
     """Yield how numbers that are right lie in other places."""
-    if expected.ndim > _MATRIX and np.array_equal(
-        actual, np.flip(expected, tuple(range(_MATRIX, expected.ndim)))
-    ):
+    axes = tuple(range(_MATRIX, expected.ndim))
+    if axes and _equal(actual, np.flip(expected, axes)):
         yield MOVED, "its kernels are flipped"
     for axis in range(expected.ndim):
-        if expected.shape[axis] < _MATRIX:
+        ours, theirs = (np.moveaxis(one, axis, 0) for one in (expected, actual))
+        if len(ours) < _MATRIX:
             continue
-        if np.array_equal(actual, np.flip(expected, axis)):
+        if _equal(theirs, ours[::-1]):
             yield MOVED, f"it is reversed along axis {axis}"
-        for step in (1, -1):
-            if np.array_equal(actual, np.roll(expected, step, axis)):
-                yield MOVED, f"it is shifted by one along axis {axis}"
-    if expected.size <= _SORTED and np.array_equal(
+        if _equal(theirs[1:], ours[:-1]) or _equal(theirs[:-1], ours[1:]):
+            yield MOVED, f"it is shifted by one along axis {axis}"
+    sums = expected.sum(dtype=np.float64), actual.sum(dtype=np.float64)
+    alike = abs(sums[0] - sums[1]) <= _EXACT * _rms(expected)
+    if alike and np.array_equal(
         np.sort(actual, axis=None), np.sort(expected, axis=None)
     ):
         yield MOVED, "it has the same numbers in other places"

@@ -23,11 +23,7 @@ _BY_NAME = (*_NEVER_ALGEBRA, "another", "transposed", "moved")
 _NEVER_REWRITTEN = ("epsilon", "GELU's form", "dilations", "mode")
 """Attributes that no rewrite changes."""
 
-_ROUNDED = {
-    "float16": "rounded to float16",
-    "bfloat16": "rounded to bfloat16",
-    "bits": "rounded to few bits",
-}
+_ROUNDED = ("float16", "bfloat16", "bits")
 _LAST_BITS = "last-bits"
 _MATRIX = 2
 _UNLIKE = 0.5
@@ -94,7 +90,8 @@ def _certain(weight: Weight) -> bool:
 def _weights(graph: Mapping[str, Any], weights: Sequence[Weight]) -> str:
     """Say how a graph's weights differ, the many as one."""
     total = graph["tensors"]
-    number = max(len(weights), graph["differing"]) if weights else 0
+    cut = graph["differing"] > len(graph["weights"])  # a record keeps the first alone
+    number = graph["differing"] if cut else len(weights)
     first = weights[0]
     named = f"first {first['name']}"
     if len(weights) == 1:
@@ -103,8 +100,9 @@ def _weights(graph: Mapping[str, Any], weights: Sequence[Weight]) -> str:
         return f"weights are exchanged in the graph: {exchanged}"
     of = f"{number:,} of {total:,} weights"
     kinds = {w["kind"] for w in weights}
-    if how := _ROUNDED.get(first["kind"] if len(kinds) == 1 else ""):
-        return f"{of} of the graph are PyTorch's, {how}; {named}: {first['words']}"
+    if len(kinds) == 1 and first["kind"] in _ROUNDED:
+        how = first["words"].removeprefix("it is ")
+        return f"{of} of the graph are {how}; {named}"
     sizes = [w["rms"] for w in weights if w["rms"] and w["axes"] >= _MATRIX]
     if 2 * graph["kinds"].get("other", 0) >= graph["matrices"] and sizes:
         low, high = min(sizes), max(sizes)

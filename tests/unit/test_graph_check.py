@@ -8,7 +8,8 @@ import pytest
 import torch
 from onnx import numpy_helper
 
-from harness.export_files import MODEL, PROBES
+from harness.errors import StageError
+from harness.export_files import MODEL, PROBES, WEIGHTS
 from harness.graph_check import check_graph
 from harness.outcome import Outcome
 from harness.probes import load_probes
@@ -235,3 +236,13 @@ def test_another_epsilon_is_a_finding_of_its_own(exported, tmp_path):
         outcome, said = told(checked, taken=taken)
         assert outcome is Outcome.ATTRIBUTES
         assert said.startswith("epsilon is 1e-06 in the graph, 1e-05 in PyTorch, at")
+
+
+def test_weights_that_are_cut_short_are_refused_by_name(tmp_path):
+    module = nets.Blocks()
+    nets.export(module, nets.BLOCKS, tmp_path, external_data=True)
+    file = tmp_path / WEIGHTS
+    file.write_bytes(file.read_bytes()[:1000])
+
+    with pytest.raises(StageError, match=r"weight .* cannot be read .* cut short"):
+        check_graph(module, load_probes(tmp_path / PROBES), tmp_path / MODEL)

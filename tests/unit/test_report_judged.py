@@ -135,3 +135,68 @@ def test_a_failure_is_one_sentence_that_says_what_where_and_how_much(judged):
         f"{CASE}/layers: parts at net.v1 (conv2d), s-0: 411 floors, allowed 16; "
         "inputs to it agree to 3 floors"
     )
+
+
+EPSILON = {
+    "probe": "norm",
+    "module": "net.norm",
+    "op": "aten.layer_norm.default",
+    "name": "epsilon",
+    "words": "epsilon is 1e-06 in the graph, 1e-05 in PyTorch",
+}
+PADDING = {**EPSILON, "name": "padding", "words": "padding is [0, 0] in the graph"}
+GRAPH = {
+    "tensors": 4,
+    "matrices": 2,
+    "equal": 4,
+    "elsewhere": [],
+    "stored": {},
+    "differing": 0,
+    "kinds": {},
+    "weights": [],
+}
+TAKEN = {"by": "names", "left_out": [], "extra": [], "unfed": []}
+
+
+@pytest.mark.parametrize(
+    ("attribute", "floors", "about", "outcome"),
+    [
+        (EPSILON, 2, {}, Outcome.ATTRIBUTES),
+        (EPSILON, 2, {"taken": TAKEN}, Outcome.ATTRIBUTES),
+        (PADDING, 2, {}, Outcome.ATTRIBUTES),
+        (PADDING, 2, {"taken": TAKEN}, Outcome.WITHIN),
+        (PADDING, 40, {"taken": TAKEN}, Outcome.ATTRIBUTES),
+    ],
+)
+def test_another_attribute_fails_outputs_unless_a_rewrite_explains_it(
+    judged, attribute, floors, about, outcome
+):
+    graphs = ({**GRAPH, "attributes": [attribute]},)
+    made = record(*chain(1, 2), output(floors), graphs=graphs, **about)
+
+    verdict = judged(made, OUTPUTS)
+
+    assert verdict.found is outcome
+    assert judged(made, LAYERS).found is Outcome.WITHIN
+    if outcome is Outcome.ATTRIBUTES:
+        assert verdict.reason.startswith(f"{attribute['words']}, at net.norm")
+
+
+def test_a_known_gap_may_say_that_weights_are_others(judged):
+    weight = {
+        "name": "conv.weight",
+        "constant": "w",
+        "by": "name",
+        "kind": "float16",
+        "words": "it is PyTorch's, rounded to float16",
+        "rms": 1e-4,
+        "axes": 4,
+        "other": "",
+    }
+    found = {"differing": 1, "kinds": {"float16": 1}, "weights": [weight]}
+    graphs = ({**GRAPH, **found, "attributes": []},)
+    made = record(output(2), graphs=graphs, taken=TAKEN)
+    gap = Gap(case="unet/*", outcome=Outcome.WEIGHTS, why="meant")
+
+    assert judged(made, OUTPUTS).outcome is Outcome.WEIGHTS
+    assert judged(made, OUTPUTS, [gap]).outcome is Outcome.GAP
