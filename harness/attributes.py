@@ -69,22 +69,47 @@ def differing_attributes(probes: Sequence[Probe], path: Path) -> dict[str, str]:
     graph = onnx.load(path, load_external_data=False).graph
     constants = _constants(graph)
     makers = {name: node for node in graph.node for name in node.output}
-    values = {probe.name: value for value, probe in wanted_values(probes).items()}
+    values = value_names(probes)
     found = {}
     for probe in probes:
-        rule = _RULES.get(probe.op.removeprefix("aten.").partition(".")[0])
-        if rule is None or probe.name not in values:
+        if probe.name not in values:
             continue
-        ends = {values[name] for name in probe.parents if name in values}
-        part = _Part(list(_between(makers, values[probe.name], ends)), constants)
+        part = _Part(nodes_of(probe, makers, values), constants)
+        rule = _RULES.get(probe.op.removeprefix("aten.").partition(".")[0], _none)
         words = [
             f"{name} is {_short(there)} in the graph, {_short(here)} in PyTorch"
             for name, there, here in rule(part, dict(probe.settings))
             if there is not None and here is not None and not _equal(there, here)
         ]
+        words += [
+            f"the graph draws random numbers there: {node.op_type}"
+            for node in part.nodes
+            if node.op_type in _RANDOM
+        ]
         if words:
             found[probe.name] = "; ".join(words)
     return found
+
+
+def value_names(probes: Sequence[Probe]) -> dict[str, str]:
+    """Return probe to the exported value that carries it."""
+    return {probe.name: value for value, probe in wanted_values(probes).items()}
+
+
+def nodes_of(
+    probe: Probe, makers: Mapping[str, onnx.NodeProto], values: Mapping[str, str]
+) -> list[onnx.NodeProto]:
+    """Return the nodes between a probe's value and its parents', the last first.
+
+    Args:
+        probe: Of the program.
+        makers: Each value of the graph to the node that makes it.
+        values: As `value_names` returns them.
+
+    """
+    ends = {values[name] for name in probe.parents if name in values}
+    start = values.get(probe.name, "")
+    return list(_between(makers, start, ends)) if start else []
 
 
 def _between(
@@ -98,6 +123,17 @@ def _between(
         seen.add(name)
         yield makers[name]
         waiting += makers[name].input
+
+
+_RANDOM = (
+    *("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"),
+    *("Bernoulli", "Multinomial"),
+)
+"""Operators that no deployed graph has where PyTorch's is the same twice."""
+
+
+def _none(_part: _Part, _told: Mapping[str, Any]) -> Found:
+    yield from ()
 
 
 def _layer_norm(part: _Part, told: Mapping[str, Any]) -> Found:
@@ -140,6 +176,10 @@ def _convolution(part: _Part, told: Mapping[str, Any]) -> Found:
         yield name, part.said(kinds, name, None), _wide(told.get(key), part, name)
     pads = part.said(kinds, "pads", None)
     padding = told.get("padding")
+    if (mode := part.said(("Pad",), "mode", "constant")) is not None:
+        # The padding is in a node of its own, and so is what it is filled with.
+        yield "padding's mode", mode, "constant"
+        return
     if isinstance(pads, list) and isinstance(padding, list):
         pads = pads[: len(pads) // 2]
         yield "padding", pads, _repeated(padding, len(pads))

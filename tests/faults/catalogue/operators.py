@@ -64,6 +64,7 @@ ACTIVATIONS = (
         set_weight("mul_72", np.ones_like),
         "everything is ",
         "SiLU",
+        also=("the operator changed nothing",),
     ),
     _operator(
         "quick-gelu-as-tanh-gelu",
@@ -134,19 +135,20 @@ NORMS = (
         "norm-scale-and-bias-swapped",
         "text_encoder",
         swapped("layer_norm_2", 1, 2),
-        "each channel",
+        "scale and the bias of the normalisation are exchanged",
     ),
     _operator(
         "norm-scale-dropped",
         "vae_decoder",
         at("group_norm_4", set_weight("val_188", np.ones_like)),
-        "each channel",
+        "scale of the normalisation is dropped",
     ),
     _operator(
         "norm-bias-dropped",
         "vae_encoder",
         set_weight("group_norm_1", np.zeros_like),
         "a bias",
+        "bias of the normalisation is dropped",
     ),
     _operator(
         "norm-statistics-frozen",
@@ -188,8 +190,7 @@ ATTENTION = (
         "attention-scale-twice",
         "vae_decoder",
         at("scaled_dot_product_attention", set_weight("val_126", np.square)),
-        "scale is",
-        "its argument was scaled",
+        "attention's scale is",
     ),
     _operator(
         "mask-too-weak", "text_encoder", set_input("where", 2, lambda _: -5.0), "mask"

@@ -145,8 +145,8 @@ PLACES = (
         "resize-rounds-up",
         "vae_decoder",
         set_attributes("upsample_nearest2d", nearest_mode="ceil"),
-        "shifted by one along",
-        "mode is",
+        "rounding is ceil in the graph",
+        also=("the nearest pixel is taken rounded up",),
         backends=("onnxruntime",),  # MNN rounds down whatever it is told
     ),
     _operator(
@@ -157,8 +157,8 @@ PLACES = (
             coordinate_transformation_mode="half_pixel",
             nearest_mode="floor",
         ),
-        "shifted by one along",
-        "mode is",
+        "coordinates is half_pixel in the graph",
+        also=("the nearest pixel is taken of pixel centres",),
     ),
     _operator(
         "resize-linear",
@@ -197,7 +197,13 @@ PLACES = (
         replaced("add_135", RESIDUAL_DROPPED, x="linear_3", y="add_7"),
         "add_7 is missing from it",
     ),
-    _operator("skips-swapped", "controlled_unet", swapped("cat_2"), "in other places"),
+    _operator(
+        "skips-swapped",
+        "controlled_unet",
+        swapped("cat_2"),
+        "are exchanged",
+        "in other places",
+    ),
 )
 
 TIME = (
@@ -205,14 +211,13 @@ TIME = (
         "sine-and-cosine-swapped",
         "controlnet",
         swapped("cat"),
-        "in other places",
-        "exchanged",
+        "are exchanged",
     ),
     _operator(
         "frequencies-shifted",
         "controlnet",
         set_weight("mul_9", _frequencies_shifted),
-        "frequenc",
+        "other frequencies",
     ),
     _operator(
         "timestep-through-bfloat16",

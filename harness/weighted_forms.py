@@ -1,0 +1,192 @@
+"""Operators with weights in other forms: with the weight turned, or padded otherwise.
+
+The weight is the deployed graph's. Where it gives the candidate's value and not PyTorch's,
+the weight itself is another one, and what turns it back into PyTorch's is looked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+
+from harness.operation import MOST, Form, Operation
+from harness.residuals import rms
+
+_TENTH, _HUNDREDTH = 0.1, 0.01
+_KERNEL_AXES = 4
+_ENOUGH = 2
+"""Rows for each input of a weight that is solved for."""
+
+_ROUNDED = 0.2
+"""Four bits leave a tenth of a weight."""
+
+Run = Callable[[np.ndarray], np.ndarray]
+"""From a weight to the operator's value."""
+
+OTHER_WEIGHTS = "the graph's initialiser is another one than PyTorch's: other weights"
+
+_TURNS: Sequence[tuple[str, int, Run]] = (
+    ("transposed", 2, lambda w: np.swapaxes(w, 0, 1)),
+    ("flipped in height and width", 4, lambda w: w[..., ::-1, ::-1]),
+    ("flipped in height", 4, lambda w: w[..., ::-1, :]),
+    ("flipped in width", 4, lambda w: w[..., ::-1]),
+    ("transposed in height and width", 4, lambda w: np.swapaxes(w, -1, -2)),
+    ("shifted by one output channel", 2, lambda w: np.roll(w, 1, 0)),
+    ("shifted back by one output channel", 2, lambda w: np.roll(w, -1, 0)),
+    ("shifted by one input channel", 2, lambda w: np.roll(w, 1, 1)),
+    ("shifted back by one input channel", 2, lambda w: np.roll(w, -1, 1)),
+)
+"""What may have become of a weight, and how many axes it has at least."""
+
+
+def linear_forms(
+    it: Operation, expected: np.ndarray, actual: np.ndarray
+) -> Iterator[Form]:
+    """Yield a matrix product with its weight turned."""
+    x, weight = it.tensor("input", "self"), _wide(it.weights.get("weight"))
+    if x is None or weight is None or x.size * len(weight) > MOST:
+        return
+    bias = _wide(it.weights.get("bias"))
+
+    def run(weight: np.ndarray) -> np.ndarray:
+        made = x @ weight.T
+        return np.asarray(made if bias is None else made + bias)
+
+    if x.shape[-1] != weight.shape[-1]:
+        return
+    rows = x.reshape(-1, x.shape[-1])
+    yield from _turned(run, weight, expected, actual)
+    yield from _solved(run, rows, weight, actual.reshape(len(rows), -1), bias)
+
+
+def convolution_forms(
+    it: Operation, expected: np.ndarray, actual: np.ndarray
+) -> Iterator[Form]:
+    """Yield a convolution with its kernel turned, or padded by other values than 0."""
+    x, weight = it.tensor("input", "self"), _wide(it.weights.get("weight"))
+    if x is None or weight is None or x.ndim != _KERNEL_AXES:
+        return
+    told = [it.settings.get(name) for name in ("stride", "padding", "dilation")]
+    steps, pads, gaps = (_pair(value) for value in told)
+    plain = gaps == (1, 1) and it.settings.get("groups", 1) == 1
+    if not (plain and steps and pads) or weight.shape[1] != x.shape[1]:
+        return
+    if expected.size * weight[0].size > MOST:
+        return
+    bias = _wide(it.weights.get("bias"))
+    ring = ((0, 0), (0, 0), (pads[0],) * 2, (pads[1],) * 2)
+
+    def run(weight: np.ndarray, mode: str = "constant") -> np.ndarray:
+        made = _convolved(np.pad(x, ring, mode), weight, steps)  # type: ignore[call-overload]  # modes are text
+        return made if bias is None else made + bias[:, None, None]
+
+    yield from _turned(run, weight, expected, actual)
+    rows = _windows(np.pad(x, ring), weight, steps).transpose(0, 2, 3, 1, 4, 5)
+    rows = rows.reshape(-1, weight[0].size)
+    made = actual.transpose(0, 2, 3, 1).reshape(len(rows), -1)
+    yield from _solved(run, rows, weight, made, bias)
+    if any(pads):
+        for mode in ("edge", "reflect", "wrap"):
+            yield f"it is padded with the {mode}, not with 0: its border", run(weight, mode)
+
+
+def embedding_forms(
+    it: Operation, expected: np.ndarray, actual: np.ndarray
+) -> Iterator[Form]:
+    """Yield a lookup of another row."""
+    table, ids = _wide(it.weights.get("weight")), it.tensor("indices")
+    if table is None or ids is None or ids.dtype.kind not in "iu":
+        return
+
+    def run(rows: np.ndarray) -> np.ndarray:
+        return np.asarray(table[rows % len(table)])
+
+    if run(ids).shape != expected.shape:
+        return
+    for step in (1, -1):
+        words = f"each id takes another row, {step:+d} from its own"
+        if rms(run(ids + step) - actual) < _HUNDREDTH * rms(actual - expected):
+            yield words, actual
+        # Or the table's rows themselves are shifted: the right row is elsewhere in it.
+        if rms(run(ids + step) - expected) < _HUNDREDTH * rms(actual - expected):
+            yield f"each id takes another row, {-step:+d} from its own", run(ids)
+    yield OTHER_WEIGHTS, run(ids)
+
+
+def _turned(
+    run: Run, weight: np.ndarray, expected: np.ndarray, actual: np.ndarray
+) -> Iterator[Form]:
+    made = run(weight)
+    if made.shape != expected.shape:
+        return
+    apart = rms(actual - expected)
+    if rms(made - expected) > _TENTH * apart:
+        # The graph's weight is not PyTorch's: what turns it into PyTorch's?
+        for words, turned in _turns_of(weight):
+            if rms(run(turned) - expected) < _HUNDREDTH * apart:
+                yield f"the graph's weight is {words}", made
+        yield OTHER_WEIGHTS, made
+        return
+    for words, turned in _turns_of(weight):
+        yield f"its weight is read {words}", run(turned)
+
+
+def _turns_of(weight: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
+    for words, axes, turn in _TURNS:
+        if weight.ndim >= axes:
+            turned = turn(weight)
+            if turned.shape == weight.shape and not np.array_equal(turned, weight):
+                yield words, turned
+
+
+def _solved(
+    run: Run,
+    rows: np.ndarray,
+    weight: np.ndarray,
+    made: np.ndarray,
+    bias: np.ndarray | None,
+) -> Iterator[Form]:
+    """Yield what the weight gives that the candidate must have computed with.
+
+    Found by least squares, where there are more rows than a weight has inputs.
+    """
+    count, inputs = rows.shape
+    if count < _ENOUGH * inputs or count * inputs * inputs > MOST:
+        return
+    due = made if bias is None else made - bias
+    solved, *_ = np.linalg.lstsq(rows, due, rcond=None)
+    found = solved.T.reshape(weight.shape)
+    apart = rms(found - weight) / (rms(weight) or 1.0)
+    if apart < _ROUNDED:
+        words = f"its weight is PyTorch's but for {apart:.1e} of it: weights of fewer bits"
+    else:
+        words = "it computes with other weights than the graph's: not its own, or lost"
+    yield words, run(found)
+
+
+def _convolved(
+    x: np.ndarray, weight: np.ndarray, steps: tuple[int, int]
+) -> np.ndarray:
+    """Return a padded picture's convolution (cross-correlation), no dilation."""
+    windows = _windows(x, weight, steps)
+    return np.einsum("nchwij,ocij->nohw", windows, weight, optimize=True)
+
+
+def _windows(
+    x: np.ndarray, weight: np.ndarray, steps: tuple[int, int]
+) -> np.ndarray:
+    """Return what a kernel sees at each place, ``[n, c, h, w, i, j]``."""
+    windows = np.lib.stride_tricks.sliding_window_view(x, weight.shape[2:], (2, 3))
+    return windows[:, :, :: steps[0], :: steps[1]]
+
+
+def _wide(value: np.ndarray | None) -> np.ndarray | None:
+    return None if value is None else value.astype(np.float64)
+
+
+def _pair(value: object) -> tuple[int, int] | None:
+    """Return a setting of both axes; one number stands for two."""
+    if not isinstance(value, list) or len(value) not in {1, 2}:
+        return None
+    return int(value[0]), int(value[-1])
