@@ -233,7 +233,7 @@ class Watcher:
         self._looked_at += expected.size
         near = {p: self._trace[p] for p in probe.parents if p in self._trace}
         it = self._operands.of(probe) if self._operands else None
-        return signature(expected, actual, found.floor_rms, probe.op, near, it)
+        return signature(expected, actual, found.floor_rms, probe.op, near, it=it)
 
     def rows(self) -> list[Row]:
         """Return what was compared, in order of execution."""

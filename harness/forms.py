@@ -14,12 +14,12 @@ from itertools import permutations
 
 import numpy as np
 
-from harness.operation import MOST, Form, Operation, wide
+from harness.operation import MOST, Form, Operation, other_orders, wide
 from harness.residuals import channel_fit, rms
 from harness.weighted_forms import convolution_forms, embedding_forms, linear_forms
 
-_MANY = 4
-"""Parts of a concatenation of which every order is tried."""
+_FEWEST = 4
+"""Columns that a geometric progression is read from."""
 
 _MOVES_TRIED = 24
 """Orders of four axes."""
@@ -61,7 +61,10 @@ def _softmax_forms(
     own = dim % x.ndim
     for axis in range(x.ndim):
         if axis != own:
-            yield f"softmax runs over axis {axis}, not axis {own}: another axis", softmax(x, axis)
+            yield (
+                f"softmax runs over axis {axis}, not axis {own}: another axis",
+                softmax(x, axis),
+            )
     heat = _heat(x, actual, own)
     if heat is not None:
         words = f"softmax of {heat:.5g} times its argument: a temperature or a scale"
@@ -97,14 +100,19 @@ def _attention_forms(
     mask = _mask_of(it, q, k)
     products = q @ np.swapaxes(k, -1, -2)
 
-    def attend(factor: float, axis: int = -1, mask: np.ndarray | None = mask) -> np.ndarray:
+    def attend(
+        factor: float, axis: int = -1, mask: np.ndarray | None = mask
+    ) -> np.ndarray:
         scores = products * factor
         return np.asarray(softmax(scores if mask is None else scores + mask, axis) @ v)
 
     yield "the scale of attention is applied twice", attend(scale * scale)
     yield "the scale of attention is not applied", attend(1.0)
     for axis in range(products.ndim - 1):
-        yield f"attention's softmax runs over axis {axis}, not the keys: another axis", attend(scale, axis)
+        yield (
+            f"attention's softmax runs over axis {axis}, not the keys: another axis",
+            attend(scale, axis),
+        )
     if mask is not None:
         yield "the mask of attention is dropped", attend(scale, mask=None)
     if k.shape == v.shape:
@@ -190,6 +198,10 @@ def _norm_forms(
     yield words, norm.apply(bias, weight)
     for words, normal in _normals(norm):
         yield words, norm.apply(weight, bias, normal)
+    for words, value in it.reordered():
+        twin = _norm_of(it, value)
+        if twin is not None:
+            yield words, twin.apply(weight, bias)
     for step in (1, -1):
         words = f"its input is shifted by one along axis {norm.axis}: the channels"
         twin = _norm_of(it, np.roll(x, step, norm.axis))
@@ -198,7 +210,10 @@ def _norm_forms(
     for name, other in it.others(x.shape):
         twin = _norm_of(it, wide(other))
         if twin is not None:
-            yield f"it is made of {name}: in another value's place", twin.apply(weight, bias)
+            yield (
+                f"it is made of {name}: in another value's place",
+                twin.apply(weight, bias),
+            )
 
 
 def _norm_of(it: Operation, x: np.ndarray | None) -> _Norm | None:
@@ -256,7 +271,11 @@ def _matmul_forms(
 ) -> Iterator[Form]:
     """Yield a product of other values, and of one that is read in another layout."""
     one, two = it.tensor("self"), it.tensor("other", "mat2")
-    if one is None or two is None or expected.size * one.shape[-1] * _MOVES_TRIED > MOST:
+    if (
+        one is None
+        or two is None
+        or expected.size * one.shape[-1] * _MOVES_TRIED > MOST
+    ):
         return
     for name, other in it.others(two.shape):
         yield f"it multiplies by {name}: in another value's place", one @ wide(other)
@@ -271,13 +290,11 @@ def _cat_forms(
 ) -> Iterator[Form]:
     dim = it.settings.get("dim", 0)
     parts = [value for argument, _, value in it.arguments if argument == "tensors"]
-    if not isinstance(dim, int) or not 1 < len(parts) <= _MANY:
+    if not isinstance(dim, int) or not parts:
         return
-    if sum(part.shape[dim] for part in parts) != expected.shape[dim]:
-        return
-    for order in list(permutations(range(len(parts))))[1:]:
-        made = np.concatenate([parts[at] for at in order], axis=dim)
-        yield "the parts that are put together are exchanged: another order", made
+    if sum(part.shape[dim] for part in parts) == expected.shape[dim]:
+        for made in other_orders(parts, dim):
+            yield "the parts that are put together are exchanged: another order", made
 
 
 def _sum_forms(
@@ -288,45 +305,20 @@ def _sum_forms(
     for name, term in terms:
         if term.shape != expected.shape or not np.isfinite(term).all():
             continue
-        rest, left = expected - term, actual - term
-        if _is_mask(rest):
-            yield "the mask is missing: nothing is added", term
-            continue
+        rest = expected - term
         # The other term, as the candidate has it: a known value, or the same one moved.
         for other, value in it.others(expected.shape):
             if other not in {known for known, _ in terms}:
                 yield f"it adds {other}: in another value's place", term + value
         for axis in range(expected.ndim):
             for step in (1, -1):
-                words = f"what is added is shifted by one along axis {axis}: one position late or early"
-                yield words, term + np.roll(rest, step, axis)
+                words = f"what is added is shifted by one along axis {axis}"
+                yield f"{words}: a position late", term + np.roll(rest, step, axis)
         power = float(np.sum(term * term))
         if power:
             factor = float(np.sum(term * (actual - rest))) / power
             words = f"{name} is scaled by {factor:.5g} before it is added"
             yield words, rest + factor * term
-        del left
-
-
-def _is_mask(values: np.ndarray) -> bool:
-    """Whether all that a value does is to take places away from a softmax."""
-    return bool(values.min() < _MASKED and not values[values > _MASKED].any())
-
-
-def _where_forms(
-    it: Operation, expected: np.ndarray, actual: np.ndarray
-) -> Iterator[Form]:
-    low = expected < _MASKED
-    if not low.any() or low.all():
-        return
-    held = float(np.median(actual[low]))
-    deep = float(expected[low].max())
-    words = f"masked places hold {held:.4g}, not {deep:.4g}: the mask is too weak"
-    yield words, np.where(low, held, expected)
-    for axis in range(expected.ndim):
-        for step in (1, -1):
-            moved = np.roll(expected, step, axis)
-            yield f"the mask is shifted by one along axis {axis}: one position late or early", moved
 
 
 def _resize_forms(
@@ -362,8 +354,10 @@ def _product_forms(
     if x is None or expected.ndim < 2 or x.shape[-1:] == expected.shape[-1:]:  # noqa: PLR2004
         return
     row = np.argmax(np.abs(expected[..., 0]).ravel())
-    was, now = (values.reshape(-1, values.shape[-1])[row] for values in (expected, actual))
-    if len(was) < _MANY or not (was[0] and (was * now > 0).all()):
+    was, now = (
+        values.reshape(-1, values.shape[-1])[row] for values in (expected, actual)
+    )
+    if len(was) < _FEWEST or not (was[0] and (was * now > 0).all()):
         return
     steps = np.diff(np.log(now / was))
     if np.ptp(steps) > _KNOWN * np.abs(steps).max():
@@ -381,14 +375,15 @@ def _elsewhere(it: Operation, expected: np.ndarray) -> Iterator[Form]:
     shape = it.arguments[0][2].shape if it.arguments else expected.shape
     for name, other in it.others(shape):
         if name != own and other.size == expected.size:
-            yield f"it is {name}: in another value's place", other.reshape(expected.shape)
+            yield (
+                f"it is {name}: in another value's place",
+                other.reshape(expected.shape),
+            )
 
 
 _MOVES = ("view", "reshape", "expand", "permute", "transpose", "alias", "clone", "to")
 
-_FORMS: Mapping[
-    str, Callable[[Operation, np.ndarray, np.ndarray], Iterator[Form]]
-] = {
+_FORMS: Mapping[str, Callable[[Operation, np.ndarray, np.ndarray], Iterator[Form]]] = {
     "softmax": _softmax_forms,
     "_softmax": _softmax_forms,
     "scaled_dot_product_attention": _attention_forms,
@@ -401,7 +396,6 @@ _FORMS: Mapping[
     "matmul": _matmul_forms,
     "bmm": _matmul_forms,
     "add": _sum_forms,
-    "where": _where_forms,
     "upsample_nearest2d": _resize_forms,
     "mul": _product_forms,
     "linear": linear_forms,

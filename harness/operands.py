@@ -1,4 +1,4 @@
-"""What an operator of PyTorch's was given: recorded values, inputs, the graph's weights.
+"""What an operator of PyTorch's was given: values, inputs, the graph's weights.
 
 Nothing is read before it is asked for: most runs have no error to describe.
 """
@@ -16,7 +16,7 @@ import onnx
 from onnx.external_data_helper import load_external_data_for_tensor
 
 from harness.attributes import nodes_of, value_names
-from harness.operation import Form, Operation
+from harness.operation import Form, Operation, other_orders, wide
 from harness.probes import Kind, Probe
 
 if TYPE_CHECKING:
@@ -75,6 +75,7 @@ class Operands:
             arguments=known,
             weights=self._weights(probe, op),
             others=self._others,
+            reordered=lambda: self._reordered(probe),
         )
 
     def _value(self, name: str) -> np.ndarray | None:
@@ -107,6 +108,20 @@ class Operands:
             tried += 1
             if tried == _TRIED:
                 return
+
+    def _reordered(self, probe: Probe) -> Iterator[Form]:
+        """Yield the first tensor of a value with its parts in another order."""
+        source = self._named.get(probe.arguments[0][1]) if probe.arguments else None
+        while source is not None and source.kind is Kind.IDENTITY:
+            source = self._named.get(source.arguments[0][1])
+        if source is None or not source.op.startswith("aten.cat."):
+            return
+        parts = [self._value(name) for _, name in source.arguments]
+        known = [wide(part) for part in parts if part is not None]
+        axis = dict(source.settings).get("dim", 0)
+        if len(known) == len(parts) and isinstance(axis, int):
+            for made in other_orders(known, axis):
+                yield f"the parts of {source.name} are exchanged: another order", made
 
     @cached_property
     def _named(self) -> dict[str, Probe]:
@@ -181,7 +196,7 @@ def moved(probe: Probe, value: np.ndarray) -> np.ndarray | None:
 
 
 def _int(value: object) -> int:
-    return int(value)  # type: ignore[call-overload, no-any-return]  # an axis
+    return int(value)  # type: ignore[call-overload]  # an axis
 
 
 def _viewed(value: np.ndarray, sizes: object) -> np.ndarray | None:

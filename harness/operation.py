@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import permutations
 
 import numpy as np
 
@@ -12,6 +13,10 @@ Form = tuple[str, np.ndarray]
 
 MOST = 2**31
 """Multiplications that one form of an operator may take; larger ones are not tried."""
+
+
+_MANY = 4
+"""Parts of a concatenation of which every order is tried."""
 
 
 def _none(_: tuple[int, ...]) -> Iterator[Form]:
@@ -30,6 +35,8 @@ class Operation:
         weights: What the deployed graph has as ``weight`` and ``bias``, in PyTorch's
             layout; empty where that is not known.
         others: Yields recorded values and inputs of a shape, by name.
+        reordered: Yields the first tensor with the parts that it was put together from
+            in another order, in words.
 
     """
 
@@ -38,6 +45,7 @@ class Operation:
     arguments: Sequence[tuple[str, str, np.ndarray]] = ()
     weights: Mapping[str, np.ndarray] = field(default_factory=dict)
     others: Callable[[tuple[int, ...]], Iterator[Form]] = _none
+    reordered: Callable[[], Iterator[Form]] = lambda: iter(())
 
     def tensor(self, *names: str) -> np.ndarray | None:
         """Return the first argument of one of these names, in float64 if it floats."""
@@ -45,6 +53,13 @@ class Operation:
             if argument in names:
                 return wide(value)
         return None
+
+
+def other_orders(parts: Sequence[np.ndarray], axis: int) -> Iterator[np.ndarray]:
+    """Yield a few parts put together in every order but their own."""
+    if len(parts) <= _MANY:
+        for order in list(permutations(range(len(parts))))[1:]:
+            yield np.concatenate([parts[at] for at in order], axis=axis)
 
 
 def wide(value: np.ndarray) -> np.ndarray:

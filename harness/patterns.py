@@ -27,9 +27,9 @@ def other_form(e: Seen) -> str:
         return ""
     with np.errstate(all="ignore"):
         for words, made in forms(e.it, e.expected, e.actual):
-            if made.shape == e.actual.shape and np.isfinite(made).all():
-                if e.same(e.actual, made):
-                    return words
+            fits = made.shape == e.actual.shape and np.isfinite(made).all()
+            if fits and e.same(e.actual, made):
+                return words
     return ""
 
 
@@ -64,7 +64,7 @@ def shifted(theirs: np.ndarray, ours: np.ndarray) -> str:
 
 
 def truth(theirs: np.ndarray, ours: np.ndarray, it: Operation | None) -> str:
-    """Booleans that are others; empty where they are the same, or like nothing known."""
+    """Booleans that are others; empty where nothing known made them so."""
     if (ours == theirs).all():
         return ""
     x = it.tensor("self") if it is not None and it.op == "eq" else None
@@ -82,7 +82,9 @@ def constant(e: Seen) -> str:
     """One value everywhere, where PyTorch's follow the input."""
     if e.actual.size > 1 and np.ptp(e.actual) == 0:
         held = float(e.actual.flat[0])
-        return f"every value is {held:.6g}, whatever the input is: a constant in its place"
+        return (
+            f"every value is {held:.6g}, whatever the input is: a constant in its place"
+        )
     return ""
 
 
@@ -98,7 +100,8 @@ def halves(e: Seen) -> str:
             for of in (lambda x: x, *ACTIVATIONS.values()):
                 for right, wrong in ((one, two), (two, one)):
                     if e.same(e.actual, of(wrong)) and _near(e, of(right)):
-                        return f"it is made of the other half of {name}: the halves are exchanged"
+                        half = f"it is made of the other half of {name}"
+                        return f"{half}: the halves are exchanged"
     return ""
 
 
@@ -113,7 +116,8 @@ def border(e: Seen) -> str:
     for width in range(1, _BORDER + 1):
         inside = e.error[:, :, width:-width, width:-width]
         if rms(inside) <= max(e.right, 1e-3 * rms(e.error)):
-            return f"only a border of {width} is off: padding with other values, or on another side"
+            words = f"only a border of {width} is off"
+            return f"{words}: padding with other values, or on another side"
     return ""
 
 
@@ -130,7 +134,8 @@ def dropped(e: Seen) -> str:
         return ""
     if abs(factor * (1 - share) - 1) > _TENTH:
         return ""
-    return f"{share:.0%} of the values are 0 and the rest {factor:.4g} times: Dropout is left in"
+    words = f"{share:.0%} of the values are 0 and the rest {factor:.4g} times"
+    return f"{words}: Dropout is left in"
 
 
 def channels_scaled(e: Seen) -> str:

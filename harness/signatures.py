@@ -82,6 +82,7 @@ def signature(
     floor_rms: float | None,
     op: str,
     near: Mapping[str, np.ndarray] | None = None,
+    *,
     it: Operation | None = None,
 ) -> str:
     """Return in words what an error looks like; empty if like nothing known.
@@ -330,8 +331,15 @@ def _parts_scaled(e: Seen) -> str:
         # The scale and the bias behind a normalisation blur its factors.
         if left <= (_TENTH if norm else _FEW) * rms(e.error) and np.ptp(scale) > _FEW:
             low, high = scale.min(), scale.max()
-            words = f"each of {count} parts is scaled by its own factor, {low:.3g} to {high:.3g}"
-            return f"{words}: an epsilon or the groups of a normalisation" if norm else words
+            words = (
+                f"each of {count} parts is scaled by its own factor, "
+                f"{low:.3g} to {high:.3g}"
+            )
+            return (
+                f"{words}: an epsilon or the groups of a normalisation"
+                if norm
+                else words
+            )
     return ""
 
 
@@ -384,4 +392,3 @@ _RULES: tuple[Callable[[Seen], str], ...] = (
     _sums,
     _rounding,
 )
-

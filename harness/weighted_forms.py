@@ -1,7 +1,7 @@
 """Operators with weights in other forms: with the weight turned, or padded otherwise.
 
-The weight is the deployed graph's. Where it gives the candidate's value and not PyTorch's,
-the weight itself is another one, and what turns it back into PyTorch's is looked for.
+The weight is the deployed graph's. Where it gives the candidate's value and not that of
+PyTorch, the weight itself is another one, and what turns it back is looked for.
 """
 
 from __future__ import annotations
@@ -55,6 +55,9 @@ def linear_forms(
 
     if x.shape[-1] != weight.shape[-1]:
         return
+    for words, value in it.reordered():
+        made = value @ weight.T
+        yield words, made if bias is None else made + bias
     rows = x.reshape(-1, x.shape[-1])
     yield from _turned(run, weight, expected, actual)
     yield from _solved(run, rows, weight, actual.reshape(len(rows), -1), bias)
@@ -81,6 +84,9 @@ def convolution_forms(
         made = _convolved(np.pad(x, ring, mode), weight, steps)  # type: ignore[call-overload]  # modes are text
         return made if bias is None else made + bias[:, None, None]
 
+    for words, value in it.reordered():
+        made = _convolved(np.pad(value, ring), weight, steps)
+        yield words, made if bias is None else made + bias[:, None, None]
     yield from _turned(run, weight, expected, actual)
     rows = _windows(np.pad(x, ring), weight, steps).transpose(0, 2, 3, 1, 4, 5)
     rows = rows.reshape(-1, weight[0].size)
@@ -88,7 +94,10 @@ def convolution_forms(
     yield from _solved(run, rows, weight, made, bias)
     if any(pads):
         for mode in ("edge", "reflect", "wrap"):
-            yield f"it is padded with the {mode}, not with 0: its border", run(weight, mode)
+            yield (
+                f"it is padded with the {mode}, not with 0: its border",
+                run(weight, mode),
+            )
 
 
 def embedding_forms(
@@ -159,23 +168,21 @@ def _solved(
     found = solved.T.reshape(weight.shape)
     apart = rms(found - weight) / (rms(weight) or 1.0)
     if apart < _ROUNDED:
-        words = f"its weight is PyTorch's but for {apart:.1e} of it: weights of fewer bits"
+        words = (
+            f"its weight is PyTorch's but for {apart:.1e} of it: weights of fewer bits"
+        )
     else:
         words = "it computes with other weights than the graph's: not its own, or lost"
     yield words, run(found)
 
 
-def _convolved(
-    x: np.ndarray, weight: np.ndarray, steps: tuple[int, int]
-) -> np.ndarray:
+def _convolved(x: np.ndarray, weight: np.ndarray, steps: tuple[int, int]) -> np.ndarray:
     """Return a padded picture's convolution (cross-correlation), no dilation."""
     windows = _windows(x, weight, steps)
     return np.einsum("nchwij,ocij->nohw", windows, weight, optimize=True)
 
 
-def _windows(
-    x: np.ndarray, weight: np.ndarray, steps: tuple[int, int]
-) -> np.ndarray:
+def _windows(x: np.ndarray, weight: np.ndarray, steps: tuple[int, int]) -> np.ndarray:
     """Return what a kernel sees at each place, ``[n, c, h, w, i, j]``."""
     windows = np.lib.stride_tricks.sliding_window_view(x, weight.shape[2:], (2, 3))
     return windows[:, :, :: steps[0], :: steps[1]]

@@ -9,7 +9,7 @@ from typing import Any
 from harness.e2e.plan import Pipeline
 
 DECIDES = 0.9
-"""Share of the error's power that goes with a setting, from which on it is the cause."""
+"""A setting is the cause if so much of the error's power goes with it."""
 
 _CLOSE = 1e-6
 
@@ -46,8 +46,7 @@ class Setting:
     def words(self) -> str:
         """Return both values and their places."""
         return (
-            f"the app's {self.name} is {self.app:.6g}, "
-            f"{self.place} has {self.own:.6g}"
+            f"the app's {self.name} is {self.app:.6g}, {self.place} has {self.own:.6g}"
         )
 
 

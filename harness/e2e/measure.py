@@ -224,8 +224,15 @@ def _forced(
         return forcing.told(step, t, latents, scheduler)
 
     pipe = bench.pipe(networks, factors=())
-    how = {"decode": False, "guidance_scale": bench.pipeline.app.guidance_scale}
-    draw(pipe, bench.pipeline, bench.inputs, on_step=told, **how)
+    told_pipeline = bench.pipeline
+    draw(
+        pipe,
+        told_pipeline,
+        bench.inputs,
+        on_step=told,
+        decode=False,
+        guidance_scale=told_pipeline.app.guidance_scale,
+    )
     return forcing.own, predictions_of(networks)
 
 

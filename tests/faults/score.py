@@ -10,6 +10,12 @@ from tests.faults.clean import CleanRun
 from tests.faults.peers import PEERS
 
 
+_COLUMNS = (
+    *("Family", "Faults", "Planted", "Caught", "Have a place", "Localised"),
+    *("Explained", "Wrong words"),
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
     """What became of one fault in one runtime.
@@ -45,9 +51,8 @@ class Result:
 def table(results: Sequence[Result], clean: Sequence[CleanRun]) -> str:
     """Return the score in Markdown: ours by family, then beside the peers'."""
     lines = [
-        "| Family | Faults | Planted | Caught | Have a place | Localised | Explained "
-        "| Wrong words |",
-        "|---|--:|--:|--:|--:|--:|--:|--:|",
+        f"| {' | '.join(_COLUMNS)} |",
+        f"|---{'|--:' * (len(_COLUMNS) - 1)}|",
     ]
     for family in (*FAMILIES, "all"):
         some = [r for r in results if family in {r.family, "all"}]

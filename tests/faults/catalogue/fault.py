@@ -96,7 +96,7 @@ class Fault:
         family: One of `FAMILIES`.
         plant: How it goes in.
         expects: The harness explains it if it says any one of these.
-        also: What else is true of it. A description of the error is made of clauses; one
+        also: What else is true of it. A description of an error is made of clauses; one
             with none of `expects` and none of these in it is wrong.
         component: Digits' component that it is planted in; empty for a rule.
         backends: Runtimes that it can be planted in.
