@@ -14,6 +14,9 @@ _MASKED = -1e3
 """No score is so low; places of less are masked."""
 
 _TENTH, _FEW = 0.1, 0.01
+_MOVES = ("expand", "view", "reshape", "unsqueeze", "alias", "clone")
+"""Operators that hand on what they are given."""
+
 _PICTURE_AXES = 4
 _MOST_ZEROS = 0.6
 _BORDER = 3
@@ -85,6 +88,10 @@ def constant(e: Seen) -> str:
         return (
             f"every value is {held:.6g}, whatever the input is: a constant in its place"
         )
+    name = e.op.removeprefix("aten.").partition(".")[0]
+    if e.actual.size == 1 and name in _MOVES and not e.near:
+        held, due = float(e.actual.item()), float(e.expected.item())
+        return f"it is {held:.6g} where the input is {due:.6g}: a constant in its place"
     return ""
 
 

@@ -43,14 +43,18 @@ def picture_words(record: CaseRecord) -> str:
         if worst_db > CLEAN_DB:
             return words
         words += f", off by {max(c.max_abs for c in pictures):.3g} of 255"
+    return " · ".join(filter(None, (words, _cause(record))))
+
+
+def _cause(record: CaseRecord) -> str:
+    """Say which number of the app brings the error, or which seat most of it."""
     causes = [s.words for s in app_settings(record) if s.share >= DECIDES]
     if causes:
-        return f"{words} · {'; '.join(causes)}"
+        return "; ".join(causes)
     found = attribution_of(record)
     if found is None:
-        return words
-    part = found.parts[found.culprit]
-    return f"{words} · {part.share:.0%} from {found.culprit}"
+        return ""
+    return f"{found.parts[found.culprit].share:.0%} from {found.culprit}"
 
 
 def attribution_of(record: CaseRecord) -> Attribution | None:

@@ -9,7 +9,6 @@ from tests.faults.catalogue.fault import FAMILIES
 from tests.faults.clean import CleanRun
 from tests.faults.peers import PEERS
 
-
 _COLUMNS = (
     *("Family", "Faults", "Planted", "Caught", "Have a place", "Localised"),
     *("Explained", "Wrong words"),

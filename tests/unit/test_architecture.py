@@ -35,7 +35,7 @@ LAYERS = (
     ("suite", "ranges", "e2e.needs"),
     # measure
     ("activations", "kernel", "residuals", "promises", "operation"),
-    ("compare", "seen", "weighted_forms"),
+    ("compare", "seen", "weighted_forms", "attention_forms"),
     ("forms",),
     ("patterns",),
     ("signatures",),
@@ -87,7 +87,7 @@ HOMES = {
         *("backends", "backends.*", "components", "components.*", "taken.alone"),
         *("kernel", "compare", "residuals", "activations", "signatures", "attributes"),
         *("promises", "operation", "operands", "seen", "patterns"),
-        *("forms", "weighted_forms"),
+        *("forms", "weighted_forms", "attention_forms"),
         *("reference", "calls", "graph", "segments", "halve", "warm"),
         *("candidate", "isolated", "e2e.*", "explaining.*", "tuning.*", "benching.*"),
         "doctor.child",

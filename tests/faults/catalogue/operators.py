@@ -28,6 +28,7 @@ from tests.faults.catalogue.texts import (
     RELU,
     STATISTICS_IN_FLOAT16,
     TANH_GELU,
+    TEMPERATURE,
 )
 
 _operator = partial(in_graph, "operator")
@@ -44,12 +45,14 @@ ACTIVATIONS = (
         "controlnet",
         replaced("gelu", TANH_GELU, x="split_split_1"),
         "GELU's tanh form",
+        also=("GELU's form is tanh in the graph",),
     ),
     _operator(
         "gelu-quick",
         "controlnet",
         replaced("gelu_3", QUICK_GELU, x="split_3_split_1"),
         "sigmoid(1.702x)",
+        also=("GELU's form is unknown in the graph",),
     ),
     _operator(
         "geglu-halves-swapped",
@@ -171,6 +174,12 @@ ATTENTION = (
         set_attributes("val_53", axis=-2),
         "another axis",
         "axis is",
+    ),
+    _operator(
+        "softmax-temperature",
+        "text_encoder",
+        replaced("val_53", TEMPERATURE, x="add_96"),
+        "softmax of 1.002 times its argument",
     ),
     _operator(
         "softmax-over-heads",

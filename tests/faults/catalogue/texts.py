@@ -122,6 +122,16 @@ RESIDUAL_DROPPED = """
     lost = Mul(y, zero)
     out = Add(x, lost)
 """
+RESIDUAL_SCALED = """
+    k = Constant<value_float=0.999>()
+    scaled = Mul(y, k)
+    out = Add(x, scaled)
+"""
+TEMPERATURE = """
+    k = Constant<value_float=1.002>()
+    warmer = Mul(x, k)
+    out = Softmax<axis=-1>(warmer)
+"""
 STATISTICS_IN_FLOAT16 = """
     axis = Constant<value_ints=[-1]>()
     e = Constant<value_float=0.000001>()

@@ -21,6 +21,7 @@ from tests.faults.catalogue.texts import (
     CONV_WITH_EDGES,
     EIGHT_BITS,
     RESIDUAL_DROPPED,
+    RESIDUAL_SCALED,
     TO_FLOAT16,
 )
 
@@ -196,6 +197,12 @@ PLACES = (
         "text_encoder",
         replaced("add_135", RESIDUAL_DROPPED, x="linear_3", y="add_7"),
         "add_7 is missing from it",
+    ),
+    _operator(
+        "residual-scaled",
+        "text_encoder",
+        replaced("add_135", RESIDUAL_SCALED, x="linear_3", y="add_7"),
+        "add_7 is scaled by 0.999 before it is added",
     ),
     _operator(
         "skips-swapped",
