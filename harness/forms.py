@@ -8,7 +8,7 @@ candidate whose value equals a form computed that form.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import permutations
 
 import numpy as np
@@ -23,6 +23,9 @@ _FEWEST = 4
 
 _MOVES_TRIED = 24
 """Orders of four axes."""
+
+_EPSILONS = (0.0, 1e-12, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3)
+"""Of the normalisations that people write."""
 
 _KNOWN = 1e-3
 """An operator is understood if it is computed again to this share of its size."""
@@ -83,24 +86,24 @@ def _norm_forms(
     yield "the bias of the normalisation is dropped", norm.apply(weight, 0.0)
     words = "the scale and the bias of the normalisation are exchanged"
     yield words, norm.apply(bias, weight)
+    for eps in _EPSILONS:
+        words = f"epsilon is {eps:g} instead of {norm.eps:g}"
+        yield words, replace(norm, eps=eps).apply(weight, bias)
     for words, normal in _normals(norm):
         yield words, norm.apply(weight, bias, normal)
-    for words, value in it.reordered():
+    for words, value in _other_inputs(it, x, norm.axis):
         twin = _norm_of(it, value)
         if twin is not None:
             yield words, twin.apply(weight, bias)
+
+
+def _other_inputs(it: Operation, x: np.ndarray, axis: int) -> Iterator[Form]:
+    yield from it.reordered()
     for step in (1, -1):
-        words = f"its input is shifted by one along axis {norm.axis}: the channels"
-        twin = _norm_of(it, np.roll(x, step, norm.axis))
-        if twin is not None:
-            yield words, twin.apply(weight, bias)
+        words = f"its input is shifted by one along axis {axis}: the channels"
+        yield words, np.roll(x, step, axis)
     for name, other in it.others(x.shape):
-        twin = _norm_of(it, wide(other))
-        if twin is not None:
-            yield (
-                f"it is made of {name}: in another value's place",
-                twin.apply(weight, bias),
-            )
+        yield f"it is made of {name}: in another value's place", wide(other)
 
 
 def _norm_of(it: Operation, x: np.ndarray | None) -> _Norm | None:

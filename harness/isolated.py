@@ -20,6 +20,7 @@ from harness.isolate import report_progress
 from harness.operands import Operands
 from harness.probes import load_probes
 from harness.report.record import ISOLATED, Row
+from harness.seen import NOISE
 from harness.spec import Component, Device
 from harness.trace import load_inputs, open_trace
 
@@ -67,6 +68,8 @@ def run_isolated(
 
 
 def _both(said: str, looks: str) -> str:
+    if said and looks.startswith(NOISE):  # the attribute is the reason
+        return said
     return "; ".join(words for words in (said, looks) if words)
 
 

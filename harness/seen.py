@@ -11,6 +11,9 @@ import numpy as np
 from harness.operation import Operation
 from harness.residuals import rms
 
+NOISE = "spread like noise"
+"""How the least particular description of an error begins."""
+
 RIGHT = 32.0
 """A part is right within so many noise floors."""
 

@@ -35,7 +35,7 @@ from harness.residuals import (
     rms_along,
     to_bfloat16,
 )
-from harness.seen import RIGHT, Seen
+from harness.seen import NOISE, RIGHT, Seen
 
 FLOAT16_MAX = 65504.0
 FLOAT16_WHOLE = 2048.0
@@ -361,7 +361,7 @@ def _rounding(e: Seen) -> str:
     spread = float(np.abs(e.error).max()) / noise
     if not size or noise >= _NOISE * size or spread > 30:  # noqa: PLR2004  # of a normal's, 5 to 6
         return ""
-    share = f"spread like noise, {noise / size:.1e} of the values"
+    share = f"{NOISE}, {noise / size:.1e} of the values"
     floors = noise / e.floor if e.floor else math.inf
     # Of a convolution whose weights are known to be right nothing but tiles is left.
     tiled = "conv" in e.op and e.it is not None and bool(e.it.weights)
