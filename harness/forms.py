@@ -208,7 +208,8 @@ def _sum_forms(
         if power:
             factor = float(np.sum(term * (actual - rest))) / power
             words = f"{name} is scaled by {factor:.5g} before it is added"
-            yield words, rest + factor * term
+            if min(abs(factor), abs(factor - 2)) > _KNOWN:  # missing, or there twice
+                yield words, rest + factor * term
 
 
 def _resize_forms(

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 _TRIED = 64
 """Other values of a shape that are handed out at most."""
 
+_ELEMENTS = 2**25
+"""Elements that these have together at most."""
+
 _ROLES: Mapping[str, Sequence[tuple[str, int, str, bool]]] = {
     "linear": (
         ("MatMul", 1, "weight", True),
@@ -106,7 +109,7 @@ class Operands:
                 continue
             yield name, value
             tried += 1
-            if tried == _TRIED:
+            if tried == _TRIED or tried * value.size > _ELEMENTS:
                 return
 
     def _reordered(self, probe: Probe) -> Iterator[Form]:

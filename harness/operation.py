@@ -11,7 +11,7 @@ import numpy as np
 Form = tuple[str, np.ndarray]
 """Words, and an array that they stand for."""
 
-MOST = 2**31
+MOST = 2**33
 """Multiplications that one form of an operator may take; larger ones are not tried."""
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from harness.activations import ACTIVATIONS
@@ -9,6 +11,7 @@ from harness.forms import forms
 from harness.operation import Operation
 from harness.residuals import channel_axes, channel_fit, rms
 from harness.seen import Seen
+from harness.weighted_forms import UNLESS
 
 _MASKED = -1e3
 """No score is so low; places of less are masked."""
@@ -26,10 +29,21 @@ _OWN = 4
 
 def other_form(e: Seen) -> str:
     """The operator in another form, computed from what PyTorch's was given."""
+    return _form(e, lambda words: not words.startswith(UNLESS))
+
+
+def other_weights(e: Seen) -> str:
+    """The operator with other weights, where no rule knows more about them."""
+    return _form(e, lambda words: words.startswith(UNLESS))
+
+
+def _form(e: Seen, wanted: Callable[[str], bool]) -> str:
     if e.it is None or e.whole:
         return ""
     with np.errstate(all="ignore"):
         for words, made in forms(e.it, e.expected, e.actual):
+            if not wanted(words):
+                continue
             fits = made.shape == e.actual.shape and np.isfinite(made).all()
             if fits and e.same(e.actual, made):
                 return words

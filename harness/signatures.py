@@ -23,6 +23,7 @@ from harness.patterns import (
     halves,
     mask,
     other_form,
+    other_weights,
     truth,
 )
 from harness.residuals import (
@@ -63,7 +64,6 @@ _SORTED = 2**20
 
 _ALIKE = 1e-3
 _AXES = 3
-
 
 Index = tuple[slice, ...]
 
@@ -233,11 +233,10 @@ def _channels(e: Seen) -> str:
 
 
 def _few_elements(e: Seen) -> str:
-    if e.error.size < _ENDS:  # all that there is
-        return ""
     wrong = np.abs(e.error) > max(e.right, _ALIKE * float(np.abs(e.error).max()))
     count = int(wrong.sum())
-    if not 0 < count <= max(1, round(_FEW * e.error.size)):
+    most = max(1, round(_FEW * e.error.size))
+    if not 0 < count <= most or e.error.size < _ENDS:
         return ""
     where = np.argwhere(wrong)[0].tolist()
     if count == 1:
@@ -393,6 +392,7 @@ _RULES: tuple[Callable[[Seen], str], ...] = (
     _factor,
     _offset,
     channels_scaled,
+    other_weights,
     _clipped,
     _beyond,
     _sums,

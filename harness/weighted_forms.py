@@ -11,12 +11,15 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from harness.operation import MOST, Form, Operation
-from harness.residuals import rms
+from harness.residuals import has_bits, rms
 
 _TENTH, _HUNDREDTH = 0.1, 0.01
 _KERNEL_AXES = 4
 _ENOUGH = 2
 """Rows for each input of a weight that is solved for."""
+
+_LEVELS, _TIMES = 256, 4
+"""A weight has few bits if it has so few values, and each of them so often."""
 
 _ROUNDED = 0.2
 """Four bits leave a tenth of a weight."""
@@ -24,7 +27,12 @@ _ROUNDED = 0.2
 Run = Callable[[np.ndarray], np.ndarray]
 """From a weight to the operator's value."""
 
-OTHER_WEIGHTS = "the graph's initialiser is another one than PyTorch's: other weights"
+OTHER_WEIGHTS = "the graph's initialiser is another one than PyTorch's"
+FEWER_BITS = "its weight is PyTorch's but for"
+NOT_THE_GRAPHS = "it computes with other weights than the graph's"
+
+UNLESS = (OTHER_WEIGHTS, FEWER_BITS, NOT_THE_GRAPHS)
+"""How forms begin that fit whatever the weight is: said if no rule is more particular."""
 
 _TURNS: Sequence[tuple[str, int, Run]] = (
     ("transposed", 2, lambda w: np.swapaxes(w, 0, 1)),
@@ -120,7 +128,7 @@ def embedding_forms(
         # Or the table's rows themselves are shifted: the right row is elsewhere in it.
         if rms(run(ids + step) - expected) < _HUNDREDTH * rms(actual - expected):
             yield f"each id takes another row, {-step:+d} from its own", run(ids)
-    yield OTHER_WEIGHTS, run(ids)
+    yield _other(table), run(ids)
 
 
 def _turned(
@@ -135,7 +143,7 @@ def _turned(
         for words, turned in _turns_of(weight):
             if rms(run(turned) - expected) < _HUNDREDTH * apart:
                 yield f"the graph's weight is {words}", made
-        yield OTHER_WEIGHTS, made
+        yield _other(weight), made
         return
     for words, turned in _turns_of(weight):
         yield f"its weight is read {words}", run(turned)
@@ -168,12 +176,19 @@ def _solved(
     found = solved.T.reshape(weight.shape)
     apart = rms(found - weight) / (rms(weight) or 1.0)
     if apart < _ROUNDED:
-        words = (
-            f"its weight is PyTorch's but for {apart:.1e} of it: weights of fewer bits"
-        )
+        yield f"{FEWER_BITS} {apart:.1e} of it: weights of fewer bits", run(found)
     else:
-        words = "it computes with other weights than the graph's: not its own, or lost"
-    yield words, run(found)
+        yield f"{NOT_THE_GRAPHS}: not its own, or lost", run(found)
+
+
+def _other(weight: np.ndarray) -> str:
+    """Say of a weight that is not PyTorch's how few bits it has, or nothing of it."""
+    levels = np.unique(weight).size
+    if has_bits(weight.astype(np.float32), 10):
+        return f"{OTHER_WEIGHTS}: it was rounded to float16 or TensorFloat-32"
+    if levels <= _LEVELS and weight.size > _TIMES * levels:
+        return f"{OTHER_WEIGHTS}: it has {levels} levels, so weights of few bits"
+    return f"{OTHER_WEIGHTS}: other weights"
 
 
 def _convolved(x: np.ndarray, weight: np.ndarray, steps: tuple[int, int]) -> np.ndarray:

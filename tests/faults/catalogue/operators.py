@@ -227,6 +227,7 @@ ATTENTION = (
         "text_encoder",
         replaced("where", MASK_TIMES_INFINITY, mask="expand"),
         "nonfinite",
+        also=("NaN or infinite where PyTorch's are not",),
     ),
     _operator(
         "heads-and-width-swapped",
