@@ -80,7 +80,7 @@ def attention_forms(
 
     yield "the scale of attention is applied twice", attend(scale * scale)
     yield "the scale of attention is not applied", attend(1.0)
-    for axis in range(products.ndim - 1):
+    for axis in reversed(range(products.ndim - 1)):  # a batch's axis last
         yield (
             f"attention's softmax runs over axis {axis}, not the keys: another axis",
             attend(scale, axis),

@@ -91,10 +91,21 @@ def _norm_forms(
         yield words, replace(norm, eps=eps).apply(weight, bias)
     for words, normal in _normals(norm):
         yield words, norm.apply(weight, bias, normal)
+    for groups in _group_counts(it, x):
+        words = f"the normalisation has {groups} groups"
+        rows = x.reshape(len(x) * groups, -1)
+        yield words, replace(norm, rows=rows).apply(weight, bias)
     for words, value in _other_inputs(it, x, norm.axis):
         twin = _norm_of(it, value)
         if twin is not None:
             yield words, twin.apply(weight, bias)
+
+
+def _group_counts(it: Operation, x: np.ndarray) -> Iterator[int]:
+    told = it.settings.get("num_groups")
+    for count in range(1, x.shape[1] + 1):
+        if isinstance(told, int) and count != told and x.shape[1] % count == 0:
+            yield count
 
 
 def _other_inputs(it: Operation, x: np.ndarray, axis: int) -> Iterator[Form]:

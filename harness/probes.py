@@ -78,7 +78,9 @@ def load_probes(path: Path) -> tuple[Probe, ...]:
                 "kind": Kind(row["kind"]),
                 "parents": tuple(row["parents"]),
                 "settings": tuple((name, value) for name, value in row["settings"]),
-                "arguments": tuple((name, value) for name, value in row["arguments"]),
+                "arguments": tuple(
+                    (name, value) for name, value in row.get("arguments", ())
+                ),
             }
         )
         for row in rows

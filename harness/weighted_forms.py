@@ -32,7 +32,7 @@ FEWER_BITS = "its weight is PyTorch's but for"
 NOT_THE_GRAPHS = "it computes with other weights than the graph's"
 
 UNLESS = (OTHER_WEIGHTS, FEWER_BITS, NOT_THE_GRAPHS)
-"""How forms begin that fit whatever the weight is: said if no rule is more particular."""
+"""How forms begin that fit any weight: said where no rule is more particular."""
 
 _TURNS: Sequence[tuple[str, int, Run]] = (
     ("transposed", 2, lambda w: np.swapaxes(w, 0, 1)),

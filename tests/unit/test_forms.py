@@ -94,6 +94,7 @@ def half(x):
         (NORM, normed(X, bias=None), "the bias of the normalisation is dropped"),
         (NORM, normed(X, B, W), "the scale and the bias of the normalisation are"),
         (NORM, functional.group_norm(X, 8, W, B, 1e-3), "epsilon is 0.001 instead of"),
+        (NORM, functional.group_norm(X, 4, W, B), "the normalisation has 4 groups"),
         (NORM, half(X + 0), "statistics in float16"),
         (NORM, normed(Y), "it is made of silu_3: in another value's place"),
         (NORM, normed(X.roll(1, 1)), "its input is shifted by one along axis 1"),

@@ -205,6 +205,12 @@ def test_a_factor_that_was_left_out_is_told_beside_what_is_there_instead():
     assert "everything is 0.5875 times what it should be" in found
 
 
+def test_what_is_nearly_nothing_is_no_multiple():
+    small = RNG.normal(size=X.shape).astype(np.float32) * np.float32(1e-3)
+
+    assert "times" not in signature(X, small, FLOOR, "aten.conv2d.default")
+
+
 def test_only_large_values_that_are_rounded_are_told_from_the_rest():
     large = X * np.float32(1500)
     halved = large.astype(np.float16).astype(np.float32)

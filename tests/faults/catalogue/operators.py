@@ -119,6 +119,7 @@ NORMS = (
         ),
         "groups is",
         "the groups of a normalisation",
+        also=("the normalisation has 4 groups",),
     ),
     _operator(
         "norm-naive-variance",
@@ -186,7 +187,7 @@ ATTENTION = (
         "vae_decoder",
         at("scaled_dot_product_attention", set_attributes("val_131", axis=1)),
         "another axis",
-        "axis is",
+        "axis of softmax is 1 in the graph",
     ),
     _operator(
         "attention-scale-of-the-width",
