@@ -37,6 +37,7 @@ from harness.residuals import (
     to_bfloat16,
 )
 from harness.seen import NOISE, RIGHT, Seen
+from harness.weighted_forms import weights_fit
 
 FLOAT16_MAX = 65504.0
 FLOAT16_WHOLE = 2048.0
@@ -62,7 +63,6 @@ _NOISE = 0.3
 _SORTED = 2**20
 """Elements beyond which looking for them in other places takes too long."""
 
-_ALIKE = 1e-3
 _AXES = 3
 Index = tuple[slice, ...]
 
@@ -232,7 +232,7 @@ def _channels(e: Seen) -> str:
 
 
 def _few_elements(e: Seen) -> str:
-    wrong = np.abs(e.error) > max(e.right, _ALIKE * float(np.abs(e.error).max()))
+    wrong = np.abs(e.error) > max(e.right, _SMALL * float(np.abs(e.error).max()))
     count = int(wrong.sum())
     most = max(1, round(_FEW * e.error.size))
     if not 0 < count <= most or e.error.size < _ENDS:
@@ -294,7 +294,7 @@ def _factor(e: Seen) -> str:
     scale, rest = fit(e.expected.reshape(1, -1), e.actual.reshape(1, -1))
     # Of what is nearly 0 any factor fits.
     most = _TENTH * min(rms(e.error), rms(e.actual)) / (rms(e.expected) or 1.0)
-    if rest[0] <= most and abs(scale[0] - 1) > _ALIKE:
+    if rest[0] <= most and abs(scale[0] - 1) > _SMALL:
         return f"everything is {scale[0]:.4g} times what it should be"
     return ""
 
@@ -363,7 +363,7 @@ def _rounding(e: Seen) -> str:
     share = f"{NOISE}, {noise / size:.1e} of the values"
     floors = noise / e.floor if e.floor else math.inf
     # Of a convolution whose weights are known to be right nothing but tiles is left.
-    tiled = "conv" in e.op and e.it is not None and bool(e.it.weights)
+    tiled = e.it is not None and weights_fit(e.it, e.expected, noise)
     if floors <= (_TILED if tiled else _SUMMED):
         return f"{share}: rounding, not a rule"
     # What an operator was given may be off by as much as the tiles before it round.

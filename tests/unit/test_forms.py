@@ -143,6 +143,25 @@ def test_a_weight_of_the_graph_that_is_not_pytorchs_is_told(it, theirs, words):
     assert words in signature(theirs.numpy(), actual, FLOOR, it.op, it=it)
 
 
+def test_other_weights_show_through_a_runtimes_own_rounding():
+    made = convolved(X).numpy()
+    right = convolved(X, KERNEL + 1e-4).numpy()
+    noise = 0.1 * abs(made - right).mean() * torch.randn(made.shape, generator=G)
+
+    found = signature(right, made + noise.numpy(), FLOOR, "conv2d", it=CONV)
+
+    assert "the graph's initialiser is another one than PyTorch's" in found
+
+
+def test_tiles_alone_round_by_hundreds_of_floors_where_the_weights_are_right():
+    right = convolved(X).numpy()
+    noisy = right + 400 * FLOOR * torch.randn(right.shape, generator=G).numpy()
+
+    found = signature(right, noisy, FLOOR, "conv2d", it=CONV)
+
+    assert found.endswith("rounding, not a rule")
+
+
 def test_a_masked_attention_is_recognised_without_its_mask():
     mask = torch.tril(torch.ones(16, 16, dtype=torch.bool))
     tensors = {"query": Q, "key": K, "value": V, "attn_mask": mask}

@@ -139,8 +139,7 @@ FAULTS = (
     _file(
         "int8-served-as-float32",
         _other,
-        "rounding",
-        "weights of few bits",
+        "fewer bits",
         other="int8-weights",
         sealed=False,
     ),

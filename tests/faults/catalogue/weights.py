@@ -110,14 +110,12 @@ WEIGHTS = (
         "weights-to-ten-bits",
         "vae_decoder",
         set_input("conv2d_6", 1, _ten_bits),
-        "rounding",
-        "weights of few bits",
+        "it was rounded to float16 or TensorFloat-32",
     ),
     _operator(
         "weights-to-four-bits",
         "vae_decoder",
         set_input("conv2d_6", 1, _four_bits),
-        "rounding",
         "weights of few bits",
     ),
     _operator(
