@@ -24,7 +24,7 @@ _FEWEST = 4
 _MOVES_TRIED = 24
 """Orders of four axes."""
 
-_EPSILONS = (0.0, 1e-12, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3)
+_EPSILONS = (1e-12, 0.0, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3)
 """Of the normalisations that people write."""
 
 _KNOWN = 1e-3

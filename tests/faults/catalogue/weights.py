@@ -168,6 +168,7 @@ PLACES = (
             coordinate_transformation_mode="half_pixel",
         ),
         "mode is",
+        also=("coordinates is half_pixel in the graph",),
     ),
     _operator(
         "padding-on-the-other-side",
