@@ -237,7 +237,9 @@ MODULE = (
         "remembers-calls", "vae_encoder", "is random", backends=("onnxruntime",)
     ),
     _in_module("branch-on-batch-size", "vae_encoder", "everything is "),
-    _in_module("rewrite-for-export-wrong", TEXT, "every layer within"),
+    _in_module(
+        "rewrite-for-export-wrong", TEXT, "every layer within", also=("other weights",)
+    ),
 )
 
 FAULTS = (*GRAPH, *MODULE)
