@@ -94,19 +94,43 @@ def attributes_told(probes: Sequence[Probe], graph: onnx.GraphProto) -> Iterator
     """Yield each attribute of a graph that is not what the program was told."""
     constants = _constants(graph)
     makers = {name: node for node in graph.node for name in node.output}
-    values = {probe.name: value for value, probe in wanted_values(probes).items()}
+    values = value_names(probes)
     for probe in probes:
-        rule = _RULES.get(probe.op.removeprefix("aten.").partition(".")[0])
-        if rule is None or probe.name not in values:
+        if probe.name not in values:
             continue
-        ends = {values[name] for name in probe.parents if name in values}
-        # A module's probe knows no parents: then it begins at whatever has a name.
-        ends = ends or set(values.values())
-        part = _Part(list(nodes_between(makers, values[probe.name], ends)), constants)
+        nodes = nodes_of(probe, makers, values)
+        part = _Part(nodes, constants)
+        rule = _RULES.get(probe.op.removeprefix("aten.").partition(".")[0], _none)
         for name, there, here in rule(part, dict(probe.settings)):
             if there is not None and here is not None and not _equal(there, here):
                 words = f"{name} is {_short(there)} in the graph, {_short(here)} in"
                 yield Told(probe=probe, name=name, words=f"{words} PyTorch")
+        for kind in [node.op_type for node in nodes if node.op_type in _RANDOM]:
+            words = f"the graph draws random numbers there: {kind}"
+            yield Told(probe=probe, name="random", words=words)
+
+
+def value_names(probes: Sequence[Probe]) -> dict[str, str]:
+    """Return probe to the exported value that carries it."""
+    return {probe.name: value for value, probe in wanted_values(probes).items()}
+
+
+def nodes_of(
+    probe: Probe, makers: Mapping[str, onnx.NodeProto], values: Mapping[str, str]
+) -> list[onnx.NodeProto]:
+    """Return the nodes between a probe's value and its parents', the last first.
+
+    Args:
+        probe: Of the program.
+        makers: Each value of the graph to the node that makes it.
+        values: As `value_names` returns them.
+
+    """
+    ends = {values[name] for name in probe.parents if name in values}
+    # A module's probe knows no parents: then it begins at whatever has a name.
+    ends = ends or set(values.values())
+    start = values.get(probe.name, "")
+    return list(nodes_between(makers, start, ends)) if start else []
 
 
 def nodes_between(
@@ -121,6 +145,17 @@ def nodes_between(
         seen.add(name)
         yield makers[name]
         waiting += makers[name].input
+
+
+_RANDOM = (
+    *("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"),
+    *("Bernoulli", "Multinomial"),
+)
+"""Operators that no deployed graph has where PyTorch's is the same twice."""
+
+
+def _none(_part: _Part, _told: Mapping[str, Any]) -> Found:
+    yield from ()
 
 
 def _layer_norm(part: _Part, told: Mapping[str, Any]) -> Found:
@@ -163,6 +198,10 @@ def _convolution(part: _Part, told: Mapping[str, Any]) -> Found:
         yield name, part.said(kinds, name, None), _wide(told.get(key), part, name)
     pads = part.said(kinds, "pads", None)
     padding = told.get("padding")
+    if (mode := part.said(("Pad",), "mode", "constant")) is not None:
+        # The padding is in a node of its own, and so is what it is filled with.
+        yield "padding's mode", mode, "constant"
+        return
     if isinstance(pads, list) and isinstance(padding, list):
         pads = pads[: len(pads) // 2]
         yield "padding", pads, _repeated(padding, len(pads))

@@ -30,6 +30,7 @@ from harness.errors import StageError, StoreError
 from harness.graph import read_into
 from harness.isolate import report_progress
 from harness.names import Names, about, as_given
+from harness.operands import Operands
 from harness.outcome import Outcome
 from harness.probes import Probe, load_probes
 from harness.promises import ask_file, frozen
@@ -157,6 +158,8 @@ class Watcher:
         trace: What the reference made of it.
         probes: Which of its values the exported graph makes.
         described: Values at most whose error is put into words.
+        operands: Says what a value's operator was given; None where that does not
+            matter, since its inputs are the candidate's own.
 
     """
 
@@ -167,9 +170,11 @@ class Watcher:
         probes: Sequence[Probe],
         *,
         described: int = DESCRIBED,
+        operands: Operands | None = None,
     ) -> None:
         self._sample = sample
         self._trace = trace
+        self._operands = operands
         self._wanted = {
             value: probe
             for value, probe in wanted_values(probes).items()
@@ -227,7 +232,8 @@ class Watcher:
         self._to_describe -= 1
         self._looked_at += expected.size
         near = {p: self._trace[p] for p in probe.parents if p in self._trace}
-        return signature(expected, actual, found.floor_rms, probe.op, near)
+        it = self._operands.of(probe) if self._operands else None
+        return signature(expected, actual, found.floor_rms, probe.op, near, it=it)
 
     def rows(self) -> list[Row]:
         """Return what was compared, in order of execution."""

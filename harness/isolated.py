@@ -17,8 +17,10 @@ from harness.backends import load_backend
 from harness.candidate import Watcher, check_artifact
 from harness.deployed import Deployed
 from harness.isolate import report_progress
+from harness.operands import Operands
 from harness.probes import load_probes
 from harness.report.record import ISOLATED, Row
+from harness.seen import NOISE
 from harness.spec import Component, Device
 from harness.trace import load_inputs, open_trace
 
@@ -43,8 +45,10 @@ def run_isolated(
     for entry in (file.artifact, reading.inputs, reading.reference):
         check_artifact(entry)
     trace = open_trace(reading.reference.path)
-    watcher = Watcher(reading.sample, trace, load_probes(file.probes))
+    probes = load_probes(file.probes)
     feeds = load_inputs(reading.inputs, component)
+    given = Operands(trace, probes, feeds, file.graph)
+    watcher = Watcher(reading.sample, trace, probes, operands=given)
     outputs = [spec.name for spec in component.outputs]
     kinds: dict[str, Kind] = {}
 
@@ -56,7 +60,7 @@ def run_isolated(
     with load_backend(backend_name).open_session(path, device, outputs) as session:
         session.watch(feeds, watcher.sizes, note)
         session.isolate(feeds, Given(watcher, kinds), watcher.on_value)
-    said = differing_attributes(load_probes(file.probes), file.graph)
+    said = differing_attributes(probes, file.graph)
     return tuple(
         replace(row, what=ISOLATED, looks=_both(said.get(row.probe, ""), row.looks))
         for row in watcher.rows()
@@ -64,6 +68,8 @@ def run_isolated(
 
 
 def _both(said: str, looks: str) -> str:
+    if said and looks.startswith(NOISE):  # the attribute is the reason
+        return said
     return "; ".join(words for words in (said, looks) if words)
 
 

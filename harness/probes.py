@@ -45,6 +45,8 @@ class Probe:
         onnx: Name of the value in the exported graph that carries it; empty if none.
         parents: Names of the nearest computed values it was made from.
         settings: The operator's constant arguments, by name: ``eps``, ``dim``.
+        arguments: Its tensors in order: the argument's name, and the value, the input
+            or, with a dot in it, the parameter. A list repeats the name.
 
     """
 
@@ -57,6 +59,7 @@ class Probe:
     onnx: str = ""
     parents: tuple[str, ...] = ()
     settings: tuple[tuple[str, Setting], ...] = ()
+    arguments: tuple[tuple[str, str], ...] = ()
 
 
 def save_probes(probes: Sequence[Probe], path: Path) -> None:
@@ -75,6 +78,9 @@ def load_probes(path: Path) -> tuple[Probe, ...]:
                 "kind": Kind(row["kind"]),
                 "parents": tuple(row["parents"]),
                 "settings": tuple((name, value) for name, value in row["settings"]),
+                "arguments": tuple(
+                    (name, value) for name, value in row.get("arguments", ())
+                ),
             }
         )
         for row in rows

@@ -123,6 +123,7 @@ def probes_of_graph(graph: fx.Graph) -> list[Probe]:
                 parents=ancestors,
                 onnx=twin.name if kind is Kind.DUPLICATE else "",
                 settings=tuple(_settings(node)),
+                arguments=tuple(_arguments(node, same)),
             )
         )
     return probes
@@ -198,7 +199,7 @@ def _operator(node: fx.Node) -> str:
 
 
 def _settings(node: fx.Node) -> Iterator[tuple[str, Setting]]:
-    """Yield an operator's constant arguments, defaults included."""
+    """Yield an operator's constant arguments, defaults included; an open size is -1."""
     if not isinstance(node.target, torch._ops.OpOverload):  # noqa: SLF001  # no public name
         return
     for at, argument in enumerate(node.target._schema.arguments):  # noqa: SLF001  # likewise
@@ -208,10 +209,29 @@ def _settings(node: fx.Node) -> Iterator[tuple[str, Setting]]:
         value = node.kwargs.get(argument.name, value)
         if isinstance(value, int | float | str):
             yield argument.name, value
-        elif isinstance(value, list | tuple) and all(
-            isinstance(entry, int) for entry in value
-        ):
-            yield argument.name, list(value)
+        elif isinstance(value, list | tuple) and all(map(_is_number, value)):
+            yield argument.name, [v if isinstance(v, int) else -1 for v in value]
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int) or (isinstance(value, fx.Node) and _is_size(value))
+
+
+def _arguments(
+    node: fx.Node, same: Mapping[fx.Node, fx.Node]
+) -> Iterator[tuple[str, str]]:
+    """Yield an operator's tensors, by argument, as their values are recorded."""
+    if isinstance(node.target, torch._ops.OpOverload):  # noqa: SLF001  # no public name
+        names = [argument.name for argument in node.target._schema.arguments]  # noqa: SLF001  # likewise
+    else:
+        names = ["input"] * len(node.args)
+    given = {**dict(zip(names, node.args, strict=False)), **node.kwargs}
+    for name, argument in given.items():
+        each = argument if isinstance(argument, list | tuple) else (argument,)
+        for entry in each:
+            if isinstance(entry, fx.Node) and not _is_size(entry):
+                is_weight = entry.op == "get_attr"
+                yield name, str(entry.target if is_weight else same.get(entry, entry))
 
 
 def _structure(node: fx.Node, same: Mapping[fx.Node, fx.Node]) -> str:

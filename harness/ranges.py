@@ -84,6 +84,11 @@ def scan(probes: Sequence[Probe], traces: Iterable[Trace]) -> tuple[Loss, ...]:
     return tuple(loss for loss in losses if loss is not None)
 
 
+def kept_values(losses: Iterable[Loss]) -> tuple[str, ...]:
+    """Return the values to leave in float32, each once, in order."""
+    return tuple(dict.fromkeys(value for loss in losses for value in loss.keep))
+
+
 def _extent(value: np.ndarray) -> _Extent | None:
     if value.dtype.kind != "f" or not value.size:
         return None

@@ -30,6 +30,18 @@ def fit(expected: np.ndarray, actual: np.ndarray) -> tuple[np.ndarray, np.ndarra
     return scale, np.sqrt(left / np.maximum(power, np.finfo(np.float64).tiny))
 
 
+def channel_fit(
+    values: np.ndarray, other: np.ndarray, axis: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return each channel's factor and offset, by least squares, that make `other`."""
+    rest = tuple(a for a in range(values.ndim) if a != axis)
+    mean, middle = (v.mean(axis=rest, keepdims=True) for v in (values, other))
+    power = np.sum((values - mean) ** 2, axis=rest, keepdims=True)
+    both = np.sum((values - mean) * (other - middle), axis=rest, keepdims=True)
+    factor = np.divide(both, power, out=np.ones_like(both), where=power > 0)
+    return factor, middle - factor * mean
+
+
 def centred(values: np.ndarray, count: int) -> np.ndarray:
     """Return so many rows, each less its mean."""
     rows = values.reshape(count, -1)

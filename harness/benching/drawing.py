@@ -9,9 +9,8 @@ from harness.backends import Ran
 from harness.benching.stage import since, timed_runs
 from harness.benching.timing import TIMING, Drawing, Round
 from harness.candidate import check_artifact
-from harness.e2e.drawing import assemble, draw
+from harness.e2e.drawing import app_cast, assemble, draw
 from harness.e2e.inputs import load_inputs
-from harness.e2e.measure import app_cast
 from harness.e2e.networks import Residents, SessionNetwork
 from harness.e2e.reference import torch_networks
 from harness.environment import installed

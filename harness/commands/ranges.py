@@ -27,13 +27,11 @@ def ranges(*, components: tuple[str, ...], suite: Path, store: str) -> int:
 
     Reads the float32 reference; no float16 is run. Exit code 1 if anything overflows.
     """
+    from harness.explaining.losses import losses_of
     from harness.pipeline import Engine
-    from harness.probes import load_probes
-    from harness.ranges import scan
     from harness.runner import open_store
     from harness.spec import Case
     from harness.suite import load_suite
-    from harness.trace import open_trace
 
     loaded = load_suite(suite)
     cases: dict[str, Case] = {}
@@ -45,13 +43,9 @@ def ranges(*, components: tuple[str, ...], suite: Path, store: str) -> int:
     overflows = False
     with Engine(open_store(store), loaded.limits) as engine:
         for name, case in cases.items():
-            losses: dict[str, Loss] = {}
-            for probes, readings in engine.references(case):
-                traces = (open_trace(r.reference.path) for r in readings if r.layers)
-                for loss in scan(load_probes(probes), traces):
-                    losses.setdefault(loss.probe.name, loss)
-            print_lines(_lines(name, len(case.samples), list(losses.values())))
-            overflows = overflows or any(loss.overflows for loss in losses.values())
+            losses = losses_of(engine, case)
+            print_lines(_lines(name, len(case.samples), losses))
+            overflows = overflows or any(loss.overflows for loss in losses)
     return int(overflows)
 
 
@@ -71,7 +65,9 @@ def _lines(name: str, samples: int, losses: Sequence[Loss]) -> Iterator[Line]:
         yield Line(text=f"     {place}   {loss.reason}")
     if len(losses) > _SHOWN:
         yield Line(text=f"     and {len(losses) - _SHOWN} more")
-    names = ",".join(dict.fromkeys(value for loss in losses for value in loss.keep))
+    from harness.ranges import kept_values
+
+    names = ",".join(kept_values(losses))
     yield Line(text="     parity.toml   [variant.onnxruntime.fp16-mended]")
     yield Line(text='                   from = "fp16"')
     yield Line(text=f'                   flags = ["--keep={names}"]')

@@ -6,7 +6,7 @@ There is no denoising loop here: a pipeline is put together from `seats` and cal
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -78,6 +78,20 @@ class Cast:
     dtype: torch.dtype = torch.float32
 
 
+def app_cast(
+    pipeline: Pipeline, networks: Mapping[str, Network], factors: Sequence[str]
+) -> Cast:
+    """Return who plays, with the app's scheduler and its factor in VAE seats."""
+    app = pipeline.app
+    factor = app.scaling_factor
+    return Cast(
+        networks=networks,
+        sampling=app.sampling or pipeline.sampling,
+        own_sampling=app.sampling is not None,
+        factors={} if factor is None else dict.fromkeys(factors, factor),
+    )
+
+
 def assemble(pipeline: Pipeline, inputs: Inputs, cast: Cast) -> Any:
     """Return diffusers' pipeline with the cast in its seats."""
     source, dtype, networks = pipeline.source, cast.dtype, cast.networks
@@ -122,6 +136,7 @@ def draw(
     *,
     on_step: OnStep | None = None,
     decode: bool = True,
+    guidance_scale: float | None = None,
 ) -> np.ndarray:
     """Call the pipeline and return its pictures.
 
@@ -131,6 +146,7 @@ def draw(
         inputs: Stored ids, noise and pictures.
         on_step: Told of every step, and may replace its latents.
         decode: Whether to draw pictures, or stop at latents.
+        guidance_scale: The app's; None takes the pipeline's.
 
     Returns:
         Pictures ``[batch, height, width, 3]``, float32, 0 to 255 and not rounded; or
@@ -146,7 +162,7 @@ def draw(
         if pipeline.negative_prompt
         else None,
         "num_inference_steps": pipeline.steps,
-        "guidance_scale": pipeline.guidance_scale,
+        "guidance_scale": guidance_scale or pipeline.guidance_scale,
         "output_type": "np" if decode else "latent",
         "return_dict": False,
     }

@@ -15,8 +15,9 @@ import numpy as np
 import torch
 
 from harness.compare import compare
+from harness.e2e.app import other_settings, tried, without
 from harness.e2e.attribution import attribute
-from harness.e2e.drawing import Cast, assemble, draw
+from harness.e2e.drawing import app_cast, assemble, draw
 from harness.e2e.inputs import Inputs
 from harness.e2e.networks import Network, Remembered
 from harness.e2e.pictures import compare_pictures, png, side_by_side
@@ -61,20 +62,6 @@ class Measured:
     rows: tuple[Row, ...]
     about: Mapping[str, Any]
     pictures: Mapping[str, bytes]
-
-
-def app_cast(
-    pipeline: Pipeline, networks: Mapping[str, Network], factors: Sequence[str]
-) -> Cast:
-    """Return who plays, with the app's scheduler and its factor in VAE seats."""
-    app = pipeline.app
-    factor = app.scaling_factor
-    return Cast(
-        networks=networks,
-        sampling=app.sampling or pipeline.sampling,
-        own_sampling=app.sampling is not None,
-        factors={} if factor is None else dict.fromkeys(factors, factor),
-    )
 
 
 class _Bench:
@@ -156,7 +143,8 @@ def measure(
         say(f"step {step + 1} of {total}, free-running")
         return steps.told(step, t, latents, scheduler)
 
-    pictures = draw(pipe, pipeline, inputs, on_step=told)
+    guided = pipeline.app.guidance_scale
+    pictures = draw(pipe, pipeline, inputs, on_step=told, guidance_scale=guided)
     rows = [*_conditioning(free, reference)]
     forced, predictions = _forced(bench, reference, say)
     rows += _step_rows("teacher-forced", forced, reference)
@@ -169,12 +157,23 @@ def measure(
         **_guidance(pipeline, reference, predictions),
     }
     error = _power(reference.pictures, pictures)
+    for network in bench.candidates.values():
+        network.always_runs = False
+    own_factor = float(pipe.vae.config.scaling_factor)
+    settings = tried(
+        other_settings(pipeline, own_factor),
+        error,
+        lambda name: _without(bench, reference, name, say),
+    )
+    about["app"] = [setting.to_json() for setting in settings]
     if pipeline.attribution and error > 0.0:
-        for network in bench.candidates.values():
-            network.always_runs = False
         say("exchanging seats")
+        # Seats are exchanged with the reference's guidance, and share what that leaves.
+        gone = next((s.share for s in settings if s.name == "guidance_scale"), 0.0)
         found = attribute(
-            bench.seats, error, lambda taken: _exchanged(bench, reference, taken, say)
+            bench.seats,
+            error * (1.0 - gone),
+            lambda taken: _exchanged(bench, reference, taken, say),
         )
         about["attribution"] = found.to_json()
     return Measured(
@@ -225,7 +224,15 @@ def _forced(
         return forcing.told(step, t, latents, scheduler)
 
     pipe = bench.pipe(networks, factors=())
-    draw(pipe, bench.pipeline, bench.inputs, on_step=told, decode=False)
+    told_pipeline = bench.pipeline
+    draw(
+        pipe,
+        told_pipeline,
+        bench.inputs,
+        on_step=told,
+        decode=False,
+        guidance_scale=told_pipeline.app.guidance_scale,
+    )
     return forcing.own, predictions_of(networks)
 
 
@@ -235,6 +242,16 @@ def _exchanged(
     say(f"exchanging seats, candidate in {', '.join(sorted(taken))}")
     pipe = bench.pipe(bench.networks(taken), factors=bench.vae(taken))
     return _power(reference.pictures, draw(pipe, bench.pipeline, bench.inputs))
+
+
+def _without(bench: _Bench, reference: Reference, name: str, say: Say) -> float:
+    """Draw as the app does, but for one of its settings."""
+    say(f"drawing without the app's {name}")
+    told = without(bench.pipeline, name)
+    cast = app_cast(told, bench.networks(bench.seats), bench.vae(bench.seats))
+    pipe, guided = assemble(told, bench.inputs, cast), told.app.guidance_scale
+    pictures = draw(pipe, told, bench.inputs, guidance_scale=guided)
+    return _power(reference.pictures, pictures)
 
 
 def _power(expected: np.ndarray, actual: np.ndarray) -> float:

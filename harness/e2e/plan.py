@@ -105,11 +105,13 @@ class App:
     Attributes:
         sampling: The app's scheduler.
         scaling_factor: What its VAE divides latents by.
+        guidance_scale: Of its classifier-free guidance.
 
     """
 
     sampling: Sampling | None = None
     scaling_factor: float | None = None
+    guidance_scale: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

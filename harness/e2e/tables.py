@@ -383,9 +383,17 @@ def _app(table: Table, base: Sampling) -> App:
     """Read what the app does otherwise; nothing, when there is no such table."""
     has_schedule = "scheduler" in table or "scheduler_options" in table
     factor = table.take("scaling_factor", float, None)
+    guidance = table.take("guidance_scale", float, None)
     sampling = read_sampling(table, base)
     table.done()
     if factor is not None and not factor > 0.0:
         text = f"'scaling_factor' must be more than 0, got {factor:g}."
         raise table.error(text, "scaling_factor")
-    return App(sampling=sampling if has_schedule else None, scaling_factor=factor)
+    if guidance is not None and not guidance > 1.0:
+        text = f"an app's 'guidance_scale' must be more than 1, got {guidance:g}."
+        raise table.error(text, "guidance_scale")
+    return App(
+        sampling=sampling if has_schedule else None,
+        scaling_factor=factor,
+        guidance_scale=guidance,
+    )

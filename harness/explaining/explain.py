@@ -16,9 +16,18 @@ from dataclasses import dataclass, replace
 from harness.errors import OnlyInGraphError, ParityError, SuiteError
 from harness.explaining.around import smallest_excerpt
 from harness.explaining.excerpt import Excerpt, Spot
-from harness.explaining.knobs import Knob, again, knobs_of, pairs_of, plain_variant
+from harness.explaining.knobs import (
+    Knob,
+    again,
+    in_float16,
+    knobs_of,
+    pairs_of,
+    plain_variant,
+)
+from harness.explaining.losses import losses_of
 from harness.outcome import Outcome
 from harness.pipeline import Engine
+from harness.ranges import kept_values
 from harness.report.judged import CaseVerdict, JudgedRow
 from harness.report.record import LAYERS, OUTPUTS, CaseRecord, Row
 from harness.report.text import in_floors
@@ -146,7 +155,8 @@ def explain(
     tries = _Tries(engine, judge, replace(case, samples=(sample,)), first.row, say)
     blamed = [judged.row.probe for judged in verdict.origins] or [first.row.probe]
     tries.cut(record, blamed[0] if first.row.probe not in blamed else first.row.probe)
-    tries.all_of(knobs_of(case, blamed))
+    lost = kept_values(losses_of(engine, case)) if in_float16(case) else ()
+    tries.all_of(knobs_of(case, blamed, lost))
     mending = _mending(tries.made)
     say("the other runtime")
     return Explanation(
@@ -214,10 +224,11 @@ class _Tries:
         """Try knobs one at a time, finer ones where a coarse one helps, then pairs.
 
         Another export is another graph and another reference, minutes of work at full
-        size; where the one that is there can be mended, none is made.
+        size, and another variant is not what was asked for: the last to be tried.
         """
         for knob in knobs:
-            if knob.exports and any(trial.passed for trial in self.made):
+            spare = knob.exports or knob.gives_up
+            if spare and any(trial.passed for trial in self.made):
                 self.spared.append(knob)
                 continue
             if knob.converts and self.chance:
@@ -276,7 +287,7 @@ class _Tries:
 
     def _try(self, knob: Knob) -> Trial:
         self._say(knob.name)
-        if self._excerpt is not None and not knob.exports:
+        if self._excerpt is not None and not (knob.exports or knob.wide):
             trial = self._on(self._excerpt, knob)
             was = self.around.floors if self.around else math.nan
             if not trial.failure and not moved(trial.floors, was):

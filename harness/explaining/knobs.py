@@ -32,6 +32,8 @@ class Knob:
         turn: Returns the case with it turned.
         exports: It makes another graph, so that nothing cut out of this one shows it.
         converts: It is a flag of MNN's converter.
+        wide: It acts on more of the graph than what is cut around one value.
+        gives_up: It leaves the variant for another; the last thing to propose.
         finer: Knobs that undo a part of what it undoes; tried where it helps.
 
     """
@@ -41,6 +43,8 @@ class Knob:
     turn: Callable[[Case], Case]
     exports: bool = False
     converts: bool = False
+    wide: bool = False
+    gives_up: bool = False
     finer: tuple[Knob, ...] = ()
 
 
@@ -102,14 +106,21 @@ _KINDS = {
 """Variant that a full-precision one is held against, and what that blames."""
 
 
-def knobs_of(case: Case, blamed: Sequence[str]) -> Iterator[Knob]:
+def knobs_of(
+    case: Case, blamed: Sequence[str], lost: Sequence[str] = ()
+) -> Iterator[Knob]:
     """Yield every knob that a case has, those that cost least first.
 
     Args:
         case: As it is.
         blamed: Values that part by themselves; a variant may leave them as they are.
+        lost: Values that float16 would lose, as `parity ranges` names them.
 
     """
+    if lost and in_float16(case):
+        flag = f"--keep={','.join(lost)}"
+        cause = "float16 does not hold these values, or what they are computed from"
+        yield Knob(name=flag, cause=cause, turn=_flag(flag), wide=True)
     if case.backend == "mnn":
         yield from _mnn_session(case)
     else:
@@ -124,6 +135,11 @@ def knobs_of(case: Case, blamed: Sequence[str]) -> Iterator[Knob]:
     yield from _export_knobs(case)
 
 
+def in_float16(case: Case) -> bool:
+    """Whether a case computes in float16 and may keep single values from that."""
+    return case.backend == "onnxruntime" and case.variant.kind == "fp16"
+
+
 def together(one: Knob, two: Knob) -> Knob:
     """Return two knobs turned at once."""
     return Knob(
@@ -131,6 +147,7 @@ def together(one: Knob, two: Knob) -> Knob:
         cause=f"{one.cause}, and {two.cause}",
         turn=lambda case: two.turn(one.turn(case)),
         exports=one.exports or two.exports,
+        wide=one.wide or two.wide,
     )
 
 
@@ -202,7 +219,13 @@ def _variant_knobs(case: Case, blamed: Sequence[str]) -> Iterator[Knob]:
     if case.backend == "onnxruntime" and blamed:
         flag = f"--keep={','.join(blamed[:_KEPT])}"
         finer = (Knob(name=flag, cause=_KINDS[kind], turn=_flag(flag)),)
-    yield Knob(name=f"{EXACT} for {kind}", cause=_KINDS[kind], turn=_exact, finer=finer)
+    yield Knob(
+        name=f"{EXACT} for {kind}",
+        cause=_KINDS[kind],
+        turn=_exact,
+        gives_up=True,
+        finer=finer,
+    )
 
 
 def _export_knobs(case: Case) -> Iterator[Knob]:

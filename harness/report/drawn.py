@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
+from harness.e2e.app import DECIDES, Setting
 from harness.e2e.attribution import Attribution
 from harness.e2e.plan import IMAGE
 from harness.report.record import CaseRecord, Row
@@ -23,7 +24,7 @@ _DECADES = 4
 
 
 def picture_words(record: CaseRecord) -> str:
-    """Return how far the worst picture is off, and who brings most of that.
+    """Return how far the worst picture is off, and who or what brings most of that.
 
     Empty for what is no end-to-end case, or drew nothing.
     """
@@ -42,17 +43,29 @@ def picture_words(record: CaseRecord) -> str:
         if worst_db > CLEAN_DB:
             return words
         words += f", off by {max(c.max_abs for c in pictures):.3g} of 255"
+    return " · ".join(filter(None, (words, _cause(record))))
+
+
+def _cause(record: CaseRecord) -> str:
+    """Say which number of the app brings the error, or which seat most of it."""
+    causes = [s.words for s in app_settings(record) if s.share >= DECIDES]
+    if causes:
+        return "; ".join(causes)
     found = attribution_of(record)
     if found is None:
-        return words
-    part = found.parts[found.culprit]
-    return f"{words} · {part.share:.0%} from {found.culprit}"
+        return ""
+    return f"{found.parts[found.culprit].share:.0%} from {found.culprit}"
 
 
 def attribution_of(record: CaseRecord) -> Attribution | None:
     """Return who brought the error, where seats were exchanged."""
     found = (record.chain or {}).get("attribution")
     return Attribution.from_json(found) if found else None
+
+
+def app_settings(record: CaseRecord) -> list[Setting]:
+    """Return the app's numbers that are not the reference's."""
+    return [Setting.from_json(each) for each in (record.chain or {}).get("app", ())]
 
 
 def chain_lines(record: CaseRecord) -> Iterator[Line]:
@@ -78,6 +91,9 @@ def chain_lines(record: CaseRecord) -> Iterator[Line]:
         yield Line(text=growth)
     if chain.get("signature"):
         yield Line(text=f"  {chain['signature']}", tone="bad")
+    for setting in app_settings(record):
+        share = f"{setting.share:.1%} of the error's power goes without it"
+        yield Line(text=f"  {setting.words}; {share}", tone="bad")
     yield from _parts(record)
     for picture in _picture_rows(record):
         yield _picture_line(picture)

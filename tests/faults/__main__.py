@@ -27,7 +27,9 @@ fails under the tolerances as shipped. It *has a place* if an operator's value i
 and there are values to compare; it is *localised* if the first divergence, or the first
 operator whose own error is out of tolerance, is that operator exactly, or, where the
 runtime fuses or folds the operator away, one that reads it. It is *explained* if the
-words that are printed say what it is. Rules of our own are caught if one of the
+words that are printed say what it is. It has *wrong words* if what is printed of how
+the error looks has a clause that is not true of the fault: each fault has the list of
+what is (`Fault.allows`). Rules of our own are caught if one of the
 harness's own tests fails.
 
 The other rules see the final outputs of the same runs, as they do in life; a run that
@@ -97,6 +99,7 @@ def _shown(result: Result, *, words: bool) -> Result:
         if result.localised
         else "NOT LOCALISED",
         "explained" if result.explained else "not explained",
+        f"WRONG WORDS {result.wrong}" if result.wrong else "",
     )
     print(
         f"{result.fault:42} {result.backend:12} {result.took_s:5.1f} s  "

@@ -73,6 +73,7 @@ def holds(trials, kept):
             f"blamed elsewhere than on {result.places}: {result.said}"
         )
         assert result.explained or not before["explained"], result.said
+        assert not result.wrong or before.get("wrong"), result.wrong
 
     return check
 

@@ -36,6 +36,7 @@ class RuleTrial:
         said: The one that did.
         places: None: it is in no graph.
         localised: So neither.
+        looks: No error of a value is described.
         peers: None of theirs is ours.
 
     """
@@ -44,6 +45,7 @@ class RuleTrial:
     said: str
     places: tuple[str, ...] = ()
     localised: bool = False
+    looks: tuple[str, ...] = ()
     peers: Mapping[str, bool] = field(default_factory=dict)
 
 

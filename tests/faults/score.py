@@ -9,6 +9,11 @@ from tests.faults.catalogue.fault import FAMILIES
 from tests.faults.clean import CleanRun
 from tests.faults.peers import PEERS
 
+_COLUMNS = (
+    *("Family", "Faults", "Planted", "Caught", "Have a place", "Localised"),
+    *("Explained", "Wrong words"),
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
@@ -22,6 +27,7 @@ class Result:
         places: Where it may be blamed on; empty if it has no place.
         localised: Whether it was.
         explained: Whether the words say what it is.
+        wrong: What is said of how the error looks and is not true of the fault.
         said: The words.
         peers: Rule of a peer to whether it tells; empty for a rule of our own.
         took_s: Seconds.
@@ -35,6 +41,7 @@ class Result:
     places: Sequence[str]
     localised: bool
     explained: bool
+    wrong: Sequence[str]
     said: str
     peers: Mapping[str, bool]
     took_s: float
@@ -43,8 +50,8 @@ class Result:
 def table(results: Sequence[Result], clean: Sequence[CleanRun]) -> str:
     """Return the score in Markdown: ours by family, then beside the peers'."""
     lines = [
-        "| Family | Faults | Planted | Caught | Have a place | Localised | Explained |",
-        "|---|--:|--:|--:|--:|--:|--:|",
+        f"| {' | '.join(_COLUMNS)} |",
+        f"|---{'|--:' * (len(_COLUMNS) - 1)}|",
     ]
     for family in (*FAMILIES, "all"):
         some = [r for r in results if family in {r.family, "all"}]
@@ -53,7 +60,8 @@ def table(results: Sequence[Result], clean: Sequence[CleanRun]) -> str:
             f"| {family} | {len({r.fault for r in some})} | {len(some)} "
             f"| {_share(r.caught for r in some)} | {len(placed)} "
             f"| {_share(r.localised for r in placed)} "
-            f"| {_share(r.explained for r in some)} |"
+            f"| {_share(r.explained for r in some)} "
+            f"| {_share(bool(r.wrong) for r in some)} |"
         )
     seen = [r for r in results if r.peers]
     lines += [
@@ -92,6 +100,11 @@ def missed(results: Sequence[Result], clean: Sequence[CleanRun]) -> str:
         f"- {words}: {', '.join(f'{r.fault} ({r.backend})' for r in some)}."
         for words, some in short.items()
         if some
+    ]
+    lines += [
+        f"- Wrong words: {r.fault} ({r.backend}): {'; '.join(r.wrong)}."
+        for r in results
+        if r.wrong
     ]
     lines += [f"- False alarm: {run.id}." for run in clean if run.alarm]
     return "\n".join(lines) or "- Nothing."

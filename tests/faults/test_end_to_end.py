@@ -154,6 +154,19 @@ def test_the_scale_of_another_vae_is_blamed_on_the_decoder(staged, judged):
     found = attribution_of(record)
     assert found.culprit == "vae_decoder"
     assert found.parts["vae_decoder"].share > 0.99
+    said = (
+        f"the app's scaling_factor is {factor:.6g}, the VAE's config.json has 0.63462"
+    )
+    assert image.picture.endswith(f" · {said}")
+
+
+def test_an_apps_guidance_is_named_and_no_seat_is_blamed_for_it(staged, judged):
+    record, latents, image = judged(staged(TEXT2IMG), app=App(guidance_scale=3.5))
+
+    assert latents.outcome is Outcome.EXCEEDS
+    said = "the app's guidance_scale is 3.5, [pipeline.text2img] has 3"
+    assert image.picture.endswith(f" · {said}")
+    assert attribution_of(record).rms < 0.01, "what the seats bring is rounding"
 
 
 def test_guidance_on_the_wrong_half_of_the_batch_is_recognised(staged, judged):

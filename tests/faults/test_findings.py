@@ -56,6 +56,22 @@ def test_a_fused_text_encoder_reads_one_item_and_is_right_unfused(engine, digits
     assert not found.excerpt.mended, "the excerpt grew until the fusion was in it"
 
 
+def test_float16_is_mended_by_what_ranges_would_keep(engine, digits):
+    (case,) = digits.select(["unet/onnxruntime/fp16"])
+    # The only sample whose last timestep is rounded by as much as half a radian.
+    last = next(s for s in case.samples if s.id == "realistic-3")
+    judge = Judge.of(digits, Settings(tier="relaxed"))
+    case = replace(case, samples=(last,))
+
+    found = explain(engine, judge, case, lambda _: None)
+
+    best = found.mending[0]
+    assert best.knob.name.startswith("--keep=mul_9,sin,cos")
+    assert best.passed
+    assert best.size_bytes < 1.02 * found.before.size_bytes
+    assert "fp32 for fp16" in [knob.name for knob in found.spared]
+
+
 def test_rounded_timesteps_are_foreseen_and_kept_in_float32(engine, digits):
     """float16 rounds 999 times a frequency by up to half a radian."""
     (case,) = digits.select(["unet/onnxruntime/fp16"])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.faults.catalogue import FAULTS
-from tests.faults.catalogue.fault import FAMILIES
+from tests.faults.catalogue.fault import FAMILIES, Fault, InModule
 from tests.faults.clean import CleanRun
 from tests.faults.peers import PEERS, tells
 from tests.faults.score import Result, missed, table
@@ -23,6 +23,7 @@ def result(**fields):
         "places": ("gelu",),
         "localised": True,
         "explained": True,
+        "wrong": (),
         "said": "",
         "peers": SILENT,
         "took_s": 1.0,
@@ -39,7 +40,7 @@ def test_there_are_enough_faults_and_each_has_a_name_of_its_own():
 def test_what_has_no_place_is_not_counted_as_localised():
     score = table([result(), result(places=(), localised=False)], [])
 
-    assert "| operator | 1 | 2 | 2 (100 %) | 1 | 1 (100 %) | 2 (100 %) |" in score
+    assert "| 1 | 2 | 2 (100 %) | 1 | 1 (100 %) | 2 (100 %) | 0 (0 %) |" in score
 
 
 def test_almost_all_is_not_a_hundred_percent():
@@ -51,9 +52,33 @@ def test_almost_all_is_not_a_hundred_percent():
 def test_what_fell_short_is_named():
     alarm = CleanRun(id="unet/mnn", alarm="exceeds", peers=SILENT)
 
-    lines = missed([result(explained=False)], [alarm])
+    lines = missed([result(explained=False, wrong=("rounding",))], [alarm])
 
-    assert lines == "- Not explained: x (mnn).\n- False alarm: unet/mnn."
+    assert lines.splitlines() == [
+        "- Not explained: x (mnn).",
+        "- Wrong words: x (mnn): rounding.",
+        "- False alarm: unet/mnn.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("looks", "wrong"),
+    [
+        ("each channel is off: a bias", []),
+        ("spread like noise: rounding", ["spread like noise: rounding"]),
+        ("channel 5 alone is off; it is ReLU of linear", ["it is ReLU of linear"]),
+    ],
+)
+def test_a_clause_that_is_not_true_of_the_fault_is_wrong(looks, wrong):
+    fault = Fault(
+        name="x",
+        family="operator",
+        plant=InModule(),
+        expects=("a bias",),
+        also=("channel 5",),
+    )
+
+    assert [c for c in looks.split("; ") if not fault.allows(c)] == wrong
 
 
 @pytest.mark.parametrize(

@@ -59,6 +59,14 @@ class Trial:
         return not set(self.places).isdisjoint(self.blamed)
 
     @property
+    def looks(self) -> tuple[str, ...]:
+        """What is said of how the error looks, clause by clause."""
+        failed = [verdict for verdict in self.verdicts if not verdict.outcome.passed]
+        if self.record.failure or not failed or not failed[0].looks:
+            return ()
+        return tuple(failed[0].looks.split("; "))
+
+    @property
     def said(self) -> str:
         """Everything that the harness says of the case."""
         return said(self.record, self.verdicts)

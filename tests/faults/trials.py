@@ -81,6 +81,7 @@ class Trials:
             places=trial.places,
             localised=trial.localised,
             explained=any(word in trial.said for word in fault.expects),
+            wrong=tuple(c for c in trial.looks if not fault.allows(c)),
             said=trial.said,
             peers=trial.peers,
             took_s=time.perf_counter() - start,

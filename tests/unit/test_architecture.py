@@ -27,6 +27,7 @@ LAYERS = (
     ("entry", "isolate", "gaps", "align", "matrix", "components.*", "worst_inputs"),
     ("groups", "deployed", "hub", "backends", "e2e.plan", "e2e.attribution"),
     ("scope", "explaining.excerpt", "calls", "e2e.mixtures", "e2e.sampling_tables"),
+    ("e2e.app",),
     ("policy", "export_table", "taken.tables", "e2e.inpaint_tables"),
     ("source_table",),
     ("varied", "forecast"),
@@ -34,8 +35,11 @@ LAYERS = (
     ("store", "trace", "keys", "inputs", "e2e.tables"),
     ("suite", "ranges", "e2e.needs"),
     # measure
-    ("activations", "kernel", "residuals", "promises", "weight_kinds"),
-    ("compare", "signatures"),
+    ("activations", "kernel", "residuals", "promises", "operation", "weight_kinds"),
+    ("compare", "seen", "weighted_forms", "attention_forms"),
+    ("forms",),
+    ("patterns",),
+    ("signatures",),
     ("warm",),
     # judge
     ("judge",),
@@ -43,7 +47,7 @@ LAYERS = (
     ("report.*",),
     # frameworks
     ("graph", "segments", "attributes", "program", "refusal", "weights", "floors"),
-    ("submodules", "origin", "graph_constants"),
+    ("submodules", "origin", "operands", "graph_constants"),
     ("graph_check",),
     ("reference", "asking"),
     ("export", "convert", "halve", "backends.*"),
@@ -86,6 +90,8 @@ HOMES = {
         *("backends", "backends.*", "components", "components.*", "taken.alone"),
         *("kernel", "compare", "residuals", "activations", "signatures", "attributes"),
         *("promises", "weight_kinds", "graph_constants", "graph_check"),
+        *("operation", "operands", "seen", "patterns"),
+        *("forms", "weighted_forms", "attention_forms"),
         *("reference", "floors", "calls", "graph", "segments", "halve", "warm"),
         *("candidate", "isolated", "e2e.*", "explaining.*", "tuning.*", "benching.*"),
         "doctor.child",
@@ -101,7 +107,7 @@ HOMES = {
     "onnx": (
         *("export", "graph", "convert", "transform", "halve", "backends.onnxruntime"),
         *("backends.ort_profile", "backends.ort_refusal", "segments", "attributes"),
-        *("origin", "graph_constants", "graph_check", "doctor.child"),
+        *("origin", "operands", "graph_constants", "graph_check", "doctor.child"),
         *("taken.lineup", "taken.onnx", "taken.mnn", "taken.probes"),
         "explaining.excerpt_stage",
     ),

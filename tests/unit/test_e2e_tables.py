@@ -363,6 +363,9 @@ def test_what_the_app_does_otherwise_is_read(pipeline):
     assert pipeline(TEXT + text + "scaling_factor = 0.13025\n").app == App(
         scaling_factor=0.13025
     )
+    assert pipeline(TEXT + text + "guidance_scale = 4.0\n").app == App(
+        guidance_scale=4.0
+    )
     assert pipeline(TEXT + text + 'scheduler = "lms"\n').app.sampling == Sampling(
         scheduler="lms"
     )
@@ -626,6 +629,12 @@ def test_a_picture_held_on_its_side_has_its_size_as_it_is_shown(load, tmp_path):
             5,
             "more than 0",
             id="app-factor",
+        ),
+        pytest.param(
+            TEXT + "[pipeline.text2img.app]\nguidance_scale = 1.0\n",
+            5,
+            "must be more than 1",
+            id="app-guidance",
         ),
         pytest.param(TEXT + "step = 5\n", 4, "did you mean 'steps'", id="key"),
         pytest.param(

@@ -110,6 +110,18 @@ def test_a_knob_that_is_turned_already_is_not_offered():
     assert first.name not in names
 
 
+def test_float16_keeps_what_it_would_lose_before_it_is_given_up():
+    case = CASES["unet/onnxruntime/fp16"]
+    offered = list(knobs_of(case, ["sin"], ["mul_9", "sin"]))
+
+    assert offered[0].name == "--keep=mul_9,sin"
+    assert offered[0].turn(case).variant.flags == ("--keep=mul_9,sin",)
+    assert offered[0].wide, "an excerpt around one value does not show the others"
+    assert [knob.name for knob in offered if knob.gives_up] == ["fp32 for fp16"]
+    exact = knobs_of(CASES["unet/onnxruntime/fp32"], [], ["mul_9"])
+    assert not any("--keep" in knob.name for knob in exact)
+
+
 def test_each_runtime_is_offered_its_own_knobs():
     mnn = {knob.name for knob in knobs_of(CASES["unet/mnn/deploy"], [])}
     ort = {knob.name for knob in knobs_of(CASES["unet/onnxruntime/fp32"], [])}

@@ -139,8 +139,7 @@ FAULTS = (
     _file(
         "int8-served-as-float32",
         _other,
-        "rounding",
-        "weights of few bits",
+        "fewer bits",
         other="int8-weights",
         sealed=False,
     ),
@@ -148,6 +147,7 @@ FAULTS = (
         "int4-served-as-int8",
         _other,
         "SQNR",
+        also=("weights of fewer bits",),
         other="int4-weights",
         sealed=False,
         backends=MNN,

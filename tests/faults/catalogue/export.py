@@ -116,7 +116,7 @@ GRAPH = (
         UNET,
         replaced("expand", FOLDED, n="val_1"),
         "lost or renamed",
-        "one value",
+        "a constant in its place",
     ),
     _in_graph(
         "timestep-dropped",
@@ -215,7 +215,7 @@ GRAPH = (
         "pooled-from-the-first-token",
         TEXT,
         set_input("eq_117", 1, lambda _: 0),
-        "another value's place",
+        "it compares with",
     ),
     _in_graph(
         "scalar-folded",
@@ -237,7 +237,9 @@ MODULE = (
         "remembers-calls", "vae_encoder", "is random", backends=("onnxruntime",)
     ),
     _in_module("branch-on-batch-size", "vae_encoder", "everything is "),
-    _in_module("rewrite-for-export-wrong", TEXT, "every layer within"),
+    _in_module(
+        "rewrite-for-export-wrong", TEXT, "every layer within", also=("other weights",)
+    ),
 )
 
 FAULTS = (*GRAPH, *MODULE)

@@ -96,6 +96,8 @@ class Fault:
         family: One of `FAMILIES`.
         plant: How it goes in.
         expects: The harness explains it if it says any one of these.
+        also: What else is true of it. A description of an error is made of clauses; one
+            with none of `expects` and none of these in it is wrong.
         component: Digits' component that it is planted in; empty for a rule.
         backends: Runtimes that it can be planted in.
         variant: Whose file it is planted in.
@@ -111,6 +113,11 @@ class Fault:
     backends: tuple[str, ...] = ("onnxruntime", "mnn")
     variant: str = "fp32"
     hangs: bool = False
+    also: tuple[str, ...] = ()
+
+    def allows(self, clause: str) -> bool:
+        """Whether a clause says what is true of the fault."""
+        return any(word in clause for word in (*self.expects, *self.also))
 
 
 def in_graph(

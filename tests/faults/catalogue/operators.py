@@ -28,6 +28,7 @@ from tests.faults.catalogue.texts import (
     RELU,
     STATISTICS_IN_FLOAT16,
     TANH_GELU,
+    TEMPERATURE,
 )
 
 _operator = partial(in_graph, "operator")
@@ -44,12 +45,14 @@ ACTIVATIONS = (
         "controlnet",
         replaced("gelu", TANH_GELU, x="split_split_1"),
         "GELU's tanh form",
+        also=("GELU's form is tanh in the graph",),
     ),
     _operator(
         "gelu-quick",
         "controlnet",
         replaced("gelu_3", QUICK_GELU, x="split_3_split_1"),
         "sigmoid(1.702x)",
+        also=("GELU's form is unknown in the graph",),
     ),
     _operator(
         "geglu-halves-swapped",
@@ -64,6 +67,7 @@ ACTIVATIONS = (
         set_weight("mul_72", np.ones_like),
         "everything is ",
         "SiLU",
+        also=("the operator changed nothing",),
     ),
     _operator(
         "quick-gelu-as-tanh-gelu",
@@ -115,6 +119,7 @@ NORMS = (
         ),
         "groups is",
         "the groups of a normalisation",
+        also=("the normalisation has 4 groups",),
     ),
     _operator(
         "norm-naive-variance",
@@ -134,19 +139,20 @@ NORMS = (
         "norm-scale-and-bias-swapped",
         "text_encoder",
         swapped("layer_norm_2", 1, 2),
-        "each channel",
+        "scale and the bias of the normalisation are exchanged",
     ),
     _operator(
         "norm-scale-dropped",
         "vae_decoder",
         at("group_norm_4", set_weight("val_188", np.ones_like)),
-        "each channel",
+        "scale of the normalisation is dropped",
     ),
     _operator(
         "norm-bias-dropped",
         "vae_encoder",
         set_weight("group_norm_1", np.zeros_like),
         "a bias",
+        "bias of the normalisation is dropped",
     ),
     _operator(
         "norm-statistics-frozen",
@@ -171,11 +177,17 @@ ATTENTION = (
         "axis is",
     ),
     _operator(
+        "softmax-temperature",
+        "text_encoder",
+        replaced("val_53", TEMPERATURE, x="add_96"),
+        "softmax of 1.002 times its argument",
+    ),
+    _operator(
         "softmax-over-heads",
         "vae_decoder",
         at("scaled_dot_product_attention", set_attributes("val_131", axis=1)),
         "another axis",
-        "axis is",
+        "axis of softmax is 1 in the graph",
     ),
     _operator(
         "attention-scale-of-the-width",
@@ -188,8 +200,7 @@ ATTENTION = (
         "attention-scale-twice",
         "vae_decoder",
         at("scaled_dot_product_attention", set_weight("val_126", np.square)),
-        "scale is",
-        "its argument was scaled",
+        "attention's scale is",
     ),
     _operator(
         "mask-too-weak", "text_encoder", set_input("where", 2, lambda _: -5.0), "mask"
@@ -217,6 +228,7 @@ ATTENTION = (
         "text_encoder",
         replaced("where", MASK_TIMES_INFINITY, mask="expand"),
         "nonfinite",
+        also=("NaN or infinite where PyTorch's are not",),
     ),
     _operator(
         "heads-and-width-swapped",

@@ -25,6 +25,7 @@ def _runtime(
 
 TEXT, DECODER, CONTROLNET = "text_encoder", "vae_decoder", "controlnet"
 INSIDE = "layer_norm_3"
+NOT_FINITE = "NaN or infinite where PyTorch's are not"
 
 FAULTS = (
     _runtime(
@@ -40,8 +41,20 @@ FAULTS = (
         "or another was read",
     ),
     _runtime("output-lost", TEXT, sessions.LostOutput, "is missing"),
-    _runtime("nan-in-one-element", DECODER, sessions.OneNan, "not finite"),
-    _runtime("overflow-to-infinity", DECODER, sessions.Overflowed, "not finite"),
+    _runtime(
+        "nan-in-one-element",
+        DECODER,
+        sessions.OneNan,
+        "not finite",
+        also=(NOT_FINITE,),
+    ),
+    _runtime(
+        "overflow-to-infinity",
+        DECODER,
+        sessions.Overflowed,
+        "not finite",
+        also=(NOT_FINITE,),
+    ),
     _runtime("saturated", TEXT, sessions.Saturated, "values are cut off"),
     _runtime(
         "batch-item-0-read-for-all", DECODER, sessions.Item0ForAll, "batch item 0"
@@ -71,7 +84,13 @@ FAULTS = (
         "height-and-width-swapped", DECODER, sessions.AxesSwapped, "a transposition"
     ),
     _runtime("one-pixel-off", DECODER, sessions.OnePixelOff, "shifted by one along"),
-    _runtime("zeros", DECODER, sessions.Zeros, "one value everywhere"),
+    _runtime(
+        "zeros",
+        DECODER,
+        sessions.Zeros,
+        "one value everywhere",
+        also=("every value is 0",),
+    ),
     _runtime("float16-memory", TEXT, sessions.Halved, "rounded to float16"),
     _runtime("whole-numbers", TEXT, sessions.Whole, "dtype"),
     _runtime("batch-axis-squeezed", DECODER, sessions.Squeezed, "shape ["),
@@ -89,7 +108,14 @@ FAULTS = (
         "everything is ",
         place=INSIDE,
     ),
-    _runtime("nan-inside", TEXT, sessions.OneNanInside, "not finite", place=INSIDE),
+    _runtime(
+        "nan-inside",
+        TEXT,
+        sessions.OneNanInside,
+        "not finite",
+        place=INSIDE,
+        also=(NOT_FINITE,),
+    ),
     _runtime("layers-lost", TEXT, sessions.LayersLost, "computing operators compared"),
     _runtime(
         "falls-back-silently",

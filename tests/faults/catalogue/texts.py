@@ -57,16 +57,23 @@ TO_FLOAT16 = """
 
 EIGHT_BITS = """
     limit = Constant<value_float=256.0>()
+    further = Constant<value_float=512.0>()
     two = Constant<value_float=2.0>()
+    four = Constant<value_float=4.0>()
     f = Cast<to=1>(right)
     h = Div(f, two)
     r = Round(h)
     even = Mul(r, two)
+    q = Div(f, four)
+    n = Round(q)
+    fourth = Mul(n, four)
     large = Greater(f, limit)
-    rounded = Where(large, even, f)
+    larger = Greater(f, further)
+    some = Where(large, even, f)
+    rounded = Where(larger, fourth, some)
     out = Cast<to=6>(rounded)
 """
-"""What bfloat16, with 8 significant bits, makes of whole numbers up to 512."""
+"""What bfloat16, with 8 significant bits, makes of whole numbers up to 1024."""
 
 ITEM_0_FOR_ALL = """
     begin = Constant<value_ints=[0]>()
@@ -114,6 +121,16 @@ RESIDUAL_DROPPED = """
     zero = Constant<value_float=0.0>()
     lost = Mul(y, zero)
     out = Add(x, lost)
+"""
+RESIDUAL_SCALED = """
+    k = Constant<value_float=0.999>()
+    scaled = Mul(y, k)
+    out = Add(x, scaled)
+"""
+TEMPERATURE = """
+    k = Constant<value_float=1.002>()
+    warmer = Mul(x, k)
+    out = Softmax<axis=-1>(warmer)
 """
 STATISTICS_IN_FLOAT16 = """
     axis = Constant<value_ints=[-1]>()

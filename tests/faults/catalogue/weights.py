@@ -21,6 +21,7 @@ from tests.faults.catalogue.texts import (
     CONV_WITH_EDGES,
     EIGHT_BITS,
     RESIDUAL_DROPPED,
+    RESIDUAL_SCALED,
     TO_FLOAT16,
 )
 
@@ -109,14 +110,12 @@ WEIGHTS = (
         "weights-to-ten-bits",
         "vae_decoder",
         set_input("conv2d_6", 1, _ten_bits),
-        "rounding",
-        "weights of few bits",
+        "it was rounded to float16 or TensorFloat-32",
     ),
     _operator(
         "weights-to-four-bits",
         "vae_decoder",
         set_input("conv2d_6", 1, _four_bits),
-        "rounding",
         "weights of few bits",
     ),
     _operator(
@@ -144,8 +143,8 @@ PLACES = (
         "resize-rounds-up",
         "vae_decoder",
         set_attributes("upsample_nearest2d", nearest_mode="ceil"),
-        "shifted by one along",
-        "mode is",
+        "rounding is ceil in the graph",
+        also=("the nearest pixel is taken rounded up",),
         backends=("onnxruntime",),  # MNN rounds down whatever it is told
     ),
     _operator(
@@ -156,8 +155,8 @@ PLACES = (
             coordinate_transformation_mode="half_pixel",
             nearest_mode="floor",
         ),
-        "shifted by one along",
-        "mode is",
+        "coordinates is half_pixel in the graph",
+        also=("the nearest pixel is taken of pixel centres",),
     ),
     _operator(
         "resize-linear",
@@ -168,6 +167,7 @@ PLACES = (
             coordinate_transformation_mode="half_pixel",
         ),
         "mode is",
+        also=("coordinates is half_pixel in the graph",),
     ),
     _operator(
         "padding-on-the-other-side",
@@ -196,7 +196,19 @@ PLACES = (
         replaced("add_135", RESIDUAL_DROPPED, x="linear_3", y="add_7"),
         "add_7 is missing from it",
     ),
-    _operator("skips-swapped", "controlled_unet", swapped("cat_2"), "in other places"),
+    _operator(
+        "residual-scaled",
+        "text_encoder",
+        replaced("add_135", RESIDUAL_SCALED, x="linear_3", y="add_7"),
+        "add_7 is scaled by 0.999 before it is added",
+    ),
+    _operator(
+        "skips-swapped",
+        "controlled_unet",
+        swapped("cat_2"),
+        "are exchanged",
+        "in other places",
+    ),
 )
 
 TIME = (
@@ -204,14 +216,13 @@ TIME = (
         "sine-and-cosine-swapped",
         "controlnet",
         swapped("cat"),
-        "in other places",
-        "exchanged",
+        "are exchanged",
     ),
     _operator(
         "frequencies-shifted",
         "controlnet",
         set_weight("mul_9", _frequencies_shifted),
-        "frequenc",
+        "other frequencies",
     ),
     _operator(
         "timestep-through-bfloat16",
