@@ -375,8 +375,11 @@ def test_what_the_app_does_otherwise_is_read(pipeline):
     )
 
 
-def test_a_checkpoint_without_a_scheduler_can_be_drawn(load, checkpoint):
-    suite = checkpoint("scheduler")
+def test_a_checkpoint_without_a_scheduler_can_be_drawn(load, checkpoint, tmp_path):
+    suite = checkpoint("scheduler", "model_index.json")
+    index = json.loads((DIGITS / "model_index.json").read_text(encoding="utf-8"))
+    absent = json.dumps({**index, "scheduler": [None, None]})
+    (tmp_path / "checkpoint" / "model_index.json").write_text(absent, encoding="utf-8")
 
     (own, *_), (named, *_) = (
         load(text, suite).chains for text in (TEXT, TEXT + 'scheduler = "euler"\n')
