@@ -31,7 +31,7 @@ from harness.graph import read_into
 from harness.isolate import report_progress
 from harness.names import Names, about, as_given
 from harness.outcome import Outcome
-from harness.probes import Probe, load_probes
+from harness.probes import Kind, Probe, load_probes
 from harness.promises import ask_file, frozen
 from harness.report.record import LAYERS, OUTPUTS, Row
 from harness.signatures import beyond_noise, signature
@@ -66,6 +66,7 @@ def run_candidate(
     taken: dict[str, Any] | None = None
     rows: list[Row] = []
     coverage: dict[str, Any] | None = None
+    compared: set[str] = set()
     observer: dict[str, float] = {}
     contract: list[dict[str, Any]] = []
     for file in deployed:
@@ -120,12 +121,15 @@ def run_candidate(
                 watcher = Watcher(reading.sample, trace, probes)
                 watched = session.watch(feeds, watcher.sizes, watcher.on_value)
                 rows += watcher.rows()
+                compared |= {row.probe for row in watcher.rows()}
                 showed = coverage_of(probes, watcher.compared, readers)
                 coverage = _worse(coverage, asdict(showed))
                 observer[reading.sample] = _gap(
                     deployed_outputs[reading.sample], watched
                 )
             ran = session.ran
+        if taken is not None and compared:
+            taken |= _lineage(probes, compared)
     return {
         "rows": tuple(rows),
         "ran": asdict(ran),
@@ -133,6 +137,35 @@ def run_candidate(
         "observer_max_abs": observer,
         "taken": taken,
         "contract": tuple(contract),
+    }
+
+
+def _lineage(probes: Sequence[Probe], compared: set[str]) -> dict[str, Any]:
+    """Return what rows do not say of values, for who asks what is made from which.
+
+    Returns:
+        ``unseen``: Values that were not compared, and what those were made from.
+        ``unpaired``: Of these, the computing ones that the file does not have.
+        ``kinds``: Compared values that compute nothing, and what they do.
+
+    """
+    read = {parent for probe in probes for parent in probe.parents}
+    return {
+        "unseen": {
+            probe.name: list(probe.parents)
+            for probe in probes
+            if probe.name in read - compared
+        },
+        "unpaired": [
+            probe.module or probe.name
+            for probe in probes
+            if probe.kind is Kind.COMPUTE and not probe.onnx
+        ],
+        "kinds": {
+            probe.name: probe.kind.value
+            for probe in probes
+            if probe.name in compared and probe.kind is not Kind.COMPUTE
+        },
     }
 
 

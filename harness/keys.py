@@ -52,7 +52,7 @@ _DRAWING_CODE = (
 )
 _TAKING_CODE = (
     *("names", "taken/lineup", "taken/onnx", "taken/mnn", "taken/alone"),
-    "taken/probes",
+    *("taken/probes", "taken/pairing"),
 )
 _REFERENCE_CODE = (*_EXPORT_CODE, "reference", "trace")
 

@@ -17,6 +17,7 @@ from harness.judge import Verdict, judge
 from harness.names import ITSELF
 from harness.outcome import Outcome
 from harness.policy import Policy
+from harness.report.another import NONE, Others, other_values
 from harness.report.contract import contract_breach
 from harness.report.drawn import picture_words
 from harness.report.record import (
@@ -156,17 +157,24 @@ def judge_case(
 ) -> CaseVerdict:
     """Hold one check of a record against the policy and the known gaps."""
     rows = tuple(_judged(record, what, policy))
+    others = NONE
+    if what == LAYERS:
+        outputs = tuple(_judged(record, OUTPUTS, policy))
+        others = other_values(record, rows, outputs)
+        rows = tuple(_as_another(judged, others) for judged in rows)
     failing = [judged for judged in rows if not judged.verdict.passed]
     worst = max(rows, key=lambda judged: judged.verdict.usage, default=None)
     own = tuple(_judged(record, ISOLATED, policy)) if what == LAYERS else ()
     origins = tuple(judged for judged in own if not judged.verdict.passed)
-    first, inputs = first_divergence(rows, failing, origins)
+    blamed, origins = others.without(failing), others.without(origins, read=True)
+    first, inputs = first_divergence(rows, blamed, origins)
     found, reason = _found(record, what, rows, min_coverage)
     breach = contract_breach(record) if what == OUTPUTS else None
     if breach and record.failure is None:
         # Said in place of any row: what a file is not told it cannot get right.
         (found, reason), first, inputs = breach, None, ()
-    reason = "; ".join((reason, *taken_words(record, what)))
+    told = filter(None, (others.told(rows), *taken_words(record, what)))
+    reason = "; ".join((reason, *told))
     applied = known_gaps.apply(gaps, f"{record.case}/{what}", found, today)
     return CaseVerdict(
         case=record.case,
@@ -210,6 +218,20 @@ def _judged(record: CaseRecord, what: str, policy: Policy) -> Iterator[JudgedRow
                 allow_misread=rule.allow_misread,
             ),
         )
+
+
+def _as_another(judged: JudgedRow, others: Others) -> JudgedRow:
+    """Return a row that passes where its value stands for another one."""
+    words = others.words.get((judged.row.sample, judged.row.probe))
+    if not words or not others.agree:
+        return judged
+    verdict = replace(
+        judged.verdict,
+        outcome=Outcome.ANOTHER,
+        usage=0.0,
+        reason=f"another value: {words}; all that reads it agrees",
+    )
+    return replace(judged, verdict=verdict)
 
 
 def _without_floors(tolerance: Tolerance) -> Tolerance:

@@ -20,10 +20,18 @@ _ITS_OWN_REFERENCE = (
 
 
 def covered_of_reach(record: CaseRecord) -> float:
-    """Return what was compared of what could be, by the way a file was lined up."""
+    """Return what was compared of what could be, by the way a file was lined up.
+
+    A converter fuses more of a graph that somebody has rewritten. What it fused into one
+    compared value is seen there; each such value stands for one other at most, so that
+    a file of which the last value alone is seen is not covered by it.
+    """
     coverage = record.coverage or {}
     reach = coverage.get("computing", 0) - coverage.get("unmatched", 0)
-    return float(coverage["aligned"] / reach) if reach > 0 else 0.0
+    if reach <= 0:
+        return 0.0
+    aligned = coverage["aligned"]
+    return float((aligned + min(coverage["inside"], aligned)) / reach)
 
 
 def taken_words(record: CaseRecord, what: str) -> Iterator[str]:

@@ -91,11 +91,13 @@ HOMES = {
     "numba": ("kernel", "doctor.child"),
     "torch": (
         *("components.*", "program", "reference", "export", "taken.lineup"),
+        "taken.pairing",
         *("refusal", "submodules", "weights", "torch_stage", "e2e.*"),
         *("doctor.child", "benching.pytorch"),
     ),
     "onnx": (
         *("export", "graph", "convert", "transform", "halve", "backends.onnxruntime"),
+        "taken.pairing",
         *("backends.ort_profile", "backends.ort_refusal", "segments", "attributes"),
         *("origin", "doctor.child"),
         *("taken.lineup", "taken.onnx", "taken.mnn", "taken.probes"),
