@@ -145,7 +145,8 @@ def _lineage(probes: Sequence[Probe], compared: set[str]) -> dict[str, Any]:
 
     Returns:
         ``unseen``: Values that were not compared, and what those were made from.
-        ``unpaired``: Of these, the computing ones that the file does not have.
+        ``unpaired``: Computing values that the file has under no name, and the modules
+        that they are in.
         ``kinds``: Compared values that compute nothing, and what they do.
 
     """
@@ -156,11 +157,11 @@ def _lineage(probes: Sequence[Probe], compared: set[str]) -> dict[str, Any]:
             for probe in probes
             if probe.name in read - compared
         },
-        "unpaired": [
-            probe.module or probe.name
+        "unpaired": {
+            probe.name: probe.module
             for probe in probes
-            if probe.kind is Kind.COMPUTE and not probe.onnx
-        ],
+            if probe.kind in {Kind.COMPUTE, Kind.DUPLICATE} and not probe.onnx
+        },
         "kinds": {
             probe.name: probe.kind.value
             for probe in probes

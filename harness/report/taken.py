@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from harness.names import ITSELF
 from harness.report.record import LAYERS, OUTPUTS, CaseRecord, Key, coverage_share
@@ -22,16 +22,33 @@ _ITS_OWN_REFERENCE = (
 def covered_of_reach(record: CaseRecord) -> float:
     """Return what was compared of what could be, by the way a file was lined up.
 
-    A converter fuses more of a graph that somebody has rewritten. What it fused into one
-    compared value is seen there; each such value stands for one other at most, so that
-    a file of which the last value alone is seen is not covered by it.
+    A converter fuses more of a graph that somebody has rewritten. A fused value is seen
+    where all that reads it was compared; each compared value vouches for one such value
+    at most, so that a file of which the last value alone is seen is not covered by it.
     """
     coverage = record.coverage or {}
     reach = coverage.get("computing", 0) - coverage.get("unmatched", 0)
     if reach <= 0:
         return 0.0
     aligned = coverage["aligned"]
-    return float((aligned + min(coverage["inside"], aligned)) / reach)
+    return float((aligned + min(_seen_in_readers(record), aligned)) / reach)
+
+
+def _seen_in_readers(record: CaseRecord) -> int:
+    """Return how many fused values are read by compared ones alone."""
+    taken = record.taken or {}
+    unseen: Mapping[str, Sequence[str]] = taken.get("unseen", {})
+    compared = {r.probe: r.parents for r in record.rows if r.what == LAYERS}
+    readers: dict[str, set[str]] = {}
+    for name, parents in {**compared, **unseen}.items():
+        for parent in parents:
+            readers.setdefault(parent, set()).add(name)
+    seen = set(compared)
+    waiting = set(unseen) - seen
+    while more := {name for name in waiting if readers.get(name, {""}) <= seen}:
+        seen |= more
+        waiting -= more
+    return len(seen - set(compared) - set(taken.get("unpaired", ())))
 
 
 def taken_words(record: CaseRecord, what: str) -> Iterator[str]:

@@ -34,7 +34,7 @@ from harness.probes import Kind, Probe
 from harness.program import Program, program_of_export
 from harness.spec import Component, ExportSettings
 from harness.submodules import program_of_module
-from harness.taken.pairing import followed, paired, sizes_in
+from harness.taken.pairing import followed, paired, sizes_in, widened
 from harness.weights import digest, owners_of
 
 NAMES, SCOPES, WEIGHTS, OUTPUTS = "names", "scopes", "weights", "outputs"
@@ -106,7 +106,7 @@ def line_up(path: Path, network: Network, outputs: Mapping[str, str]) -> Lineup:
         found.append(by_names)
     program = program_of_module(network.module, network.example)
     probes, shapes = followed(network.module, network.example, program.probes)
-    program = replace(program, probes=probes)
+    program = replace(widened(program, network.module), probes=probes)
     sized = sizes_in(path, network.component, network.example)
 
     def of_one_shape(lineup: Lineup) -> Lineup:

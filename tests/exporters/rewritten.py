@@ -32,6 +32,7 @@ from harness.spec import Case, Taken
 from harness.taken import lineup
 from harness.taken.lineup import NAMES, Network
 from harness.taken.onnx import take_onnx
+from harness.taken.pairing import widened
 from harness.torch_stage import Work
 from harness.trace import load_inputs
 from tests.faults.stand import Stand
@@ -41,7 +42,10 @@ FEW = 3
 """Samples of each file: of both batch sizes."""
 
 _HOW = (Path(__file__), Path(lineup.__file__), Path(lineup.__file__).with_name('pairing.py'))
-_PROGRAM = ("export", "graph", "program", "align", "submodules", "reference", "trace")
+_PROGRAM = (
+    *("export", "graph", "program", "align", "submodules", "reference", "trace"),
+    "taken/pairing",
+)
 
 
 class Rewritten:
@@ -190,7 +194,8 @@ class Rewritten:
 
     @functools.cached_property
     def _module_program(self) -> lineup.Program:
-        return lineup.program_of_module(self.network.module, self.network.example)
+        bare = lineup.program_of_module(self.network.module, self.network.example)
+        return widened(bare, self.network.module)
 
     def run(self, path: Path, backend: str) -> tuple[Trial, str]:
         """Run a file in a runtime to its verdicts; return them and how it lined up."""
