@@ -9,20 +9,21 @@ reads it, and every output, agrees with PyTorch's. Decided from a record alone.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from harness.names import ITSELF
 from harness.outcome import Outcome
 from harness.probes import Kind
-from harness.report.record import CaseRecord
-from harness.report.text import count, few
+from harness.report.record import CaseRecord, Key
+from harness.report.text import Line, count, few, wrapped
 
 if TYPE_CHECKING:
     from harness.comparison import Comparison
-    from harness.report.judged import JudgedRow
+    from harness.judge import Verdict
+    from harness.report.judged import CaseVerdict, JudgedRow
 
 Place = tuple[str, str]
 """Sample and probe."""
@@ -33,7 +34,12 @@ _UNPAIRED = (Outcome.SHAPE, Outcome.DTYPE)
 _OFF_THE_LINE = 1e-5
 """Sine of the angle to a multiple of the expected value; rounding is a hundredth."""
 
+_SPARED = 16.0
+"""A reader that shows more than one part in so many of an error has inherited it, even
+where a wide tolerance lets that pass."""
+
 _SHOWN = 3
+_ANOTHER = "another value: "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,23 +75,36 @@ class Others:
         # differs; alone on PyTorch's values it says nothing at all.
         return tuple(kept) if kept or read else tuple(failing)
 
-    def told(self, rows: Iterable[JudgedRow]) -> str:
-        """Say in one line what passes as another value; empty where nothing does."""
-        if not self.words or not self.agree:
-            return ""
-        named: dict[str, str] = {}
-        for judged in rows:
-            row = judged.row
-            if words := self.words.get((row.sample, row.probe)):
-                named.setdefault(row.probe, f"{row.module or row.probe} ({words})")
-        are = "is another value" if len(named) == 1 else "are other values"
-        return (
-            f"{count(len(named), 'value')} {are} in this file than in PyTorch, and all "
-            f"that reads them agrees: {few(list(named.values()), _SHOWN)}"
-        )
-
 
 NONE = Others(words={}, agree=False)
+
+
+def as_another(verdict: Verdict, words: str) -> Verdict:
+    """Return the verdict on a value that stands for another one: it passes."""
+    reason = f"{_ANOTHER}{words}"
+    return replace(verdict, outcome=Outcome.ANOTHER, usage=0.0, reason=reason)
+
+
+def how_another(judged: JudgedRow) -> str:
+    """Say how a value that passes as another one differs; empty where it does not."""
+    is_other = judged.verdict.outcome is Outcome.ANOTHER
+    return judged.verdict.reason.removeprefix(_ANOTHER) if is_other else ""
+
+
+def another_words(rows: Iterable[JudgedRow]) -> str:
+    """Say in one line what passes as another value; empty where nothing does."""
+    named: dict[str, str] = {}
+    for judged in rows:
+        row = judged.row
+        if words := how_another(judged):
+            named.setdefault(row.probe, f"{row.module or row.probe} ({words})")
+    if not named:
+        return ""
+    is_, reads = ("is", "reads it") if len(named) == 1 else ("are", "reads them")
+    return (
+        f"{count(len(named), 'value')} of the file {is_} not PyTorch's of that name, and "
+        f"all that {reads} agrees: {few(list(named.values()), _SHOWN)}"
+    )
 
 
 def other_values(
@@ -111,11 +130,25 @@ def other_values(
     words: dict[Place, str] = {}
     reading: set[Place] = set()
     for sample, there in by_sample.items():
-        view = _View(there, parents, taken["kinds"])
+        made = [judged for judged in outputs if judged.row.sample == sample]
+        view = _View(there, made, parents, taken["kinds"])
         found = view.others(agree=agree)
         words |= {(sample, name): _how(there[name].row.comparison) for name in found}
         reading |= {(sample, r) for name in found for r in view.readers(name)}
     return Others(words=words, agree=agree, reading=frozenset(reading))
+
+
+def another_lines(
+    by_case: Mapping[Key, Iterable[CaseVerdict]], names: Mapping[Key, str]
+) -> Iterator[Line]:
+    """Yield a run's lines about values that stand for other ones; alike share one."""
+    alike: dict[str, list[str]] = {}
+    for key, checks in by_case.items():
+        for check in checks:
+            if words := another_words(check.rows):
+                alike.setdefault(words, []).append(names[key])
+    for words, cases in alike.items():
+        yield from wrapped(f"{few(cases)}: {words}", indent=" ", tone="quiet")
 
 
 class _View:
@@ -123,6 +156,7 @@ class _View:
 
     Args:
         rows: By probe.
+        outputs: The same sample's.
         parents: Every probe's nearest computed values, compared or not.
         kinds: Of compared probes that compute nothing.
 
@@ -131,10 +165,12 @@ class _View:
     def __init__(
         self,
         rows: Mapping[str, JudgedRow],
+        outputs: Sequence[JudgedRow],
         parents: Mapping[str, Sequence[str]],
         kinds: Mapping[str, str],
     ) -> None:
         self._rows = rows
+        self._outputs = outputs
         self._parents = parents
         self._kinds = kinds
 
@@ -198,9 +234,15 @@ class _View:
 
     def _read_well(self, name: str, others: set[str]) -> bool:
         """Whether all that reads a value agrees, or carries its factor on."""
-        for reader in self.readers(name):
+        readers = self.readers(name)
+        ends = [] if readers else self._outputs
+        if not all(_is_spared(self._rows[name], one) for one in ends):
+            return False
+        for reader in readers:
             if self._rows[reader].verdict.passed:
-                continue
+                if _is_spared(self._rows[name], self._rows[reader]):
+                    continue
+                return False
             factors = self._factor(name), self._factor(reader)
             if reader not in others or any(map(math.isnan, factors)):
                 return False
@@ -211,6 +253,16 @@ class _View:
 
     def _factor(self, name: str) -> float:
         return scaled_by(self._rows[name].row.comparison)
+
+
+def _is_spared(judged: JudgedRow, reader: JudgedRow) -> bool:
+    """Whether a reader that agrees shows next to nothing of a value's error."""
+    theirs, own = reader.row.comparison, judged.row.comparison
+    if theirs.floor_multiple is None or own.floor_multiple is None:
+        return _SPARED * reader.verdict.usage <= judged.verdict.usage
+    if math.isnan(own.floor_multiple):  # of another shape, so nothing was measured
+        return True
+    return _SPARED * theirs.floor_multiple <= own.floor_multiple
 
 
 def scaled_by(comparison: Comparison) -> float:
@@ -232,4 +284,4 @@ def _how(comparison: Comparison) -> str:
     factor = scaled_by(comparison)
     if not math.isnan(factor):
         return f"scaled by {factor:.4g}"
-    return "moved or folded into what reads it"
+    return "moved or folded"

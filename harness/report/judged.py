@@ -17,7 +17,13 @@ from harness.judge import Verdict, judge
 from harness.names import ITSELF
 from harness.outcome import Outcome
 from harness.policy import Policy
-from harness.report.another import NONE, Others, other_values
+from harness.report.another import (
+    NONE,
+    Others,
+    another_words,
+    as_another,
+    other_values,
+)
 from harness.report.contract import contract_breach
 from harness.report.drawn import picture_words
 from harness.report.record import (
@@ -29,7 +35,12 @@ from harness.report.record import (
     Row,
     coverage_share,
 )
-from harness.report.taken import NO_LAYERS, covered_of_reach, taken_words
+from harness.report.taken import (
+    NO_LAYERS,
+    ask_for_less,
+    covered_of_reach,
+    taken_words,
+)
 from harness.report.text import count, in_floors, operator
 from harness.tolerance import Tolerance
 
@@ -173,7 +184,7 @@ def judge_case(
     if breach and record.failure is None:
         # Said in place of any row: what a file is not told it cannot get right.
         (found, reason), first, inputs = breach, None, ()
-    told = filter(None, (others.told(rows), *taken_words(record, what)))
+    told = filter(None, (another_words(rows), *taken_words(record, what)))
     reason = "; ".join((reason, *told))
     applied = known_gaps.apply(gaps, f"{record.case}/{what}", found, today)
     return CaseVerdict(
@@ -225,13 +236,7 @@ def _as_another(judged: JudgedRow, others: Others) -> JudgedRow:
     words = others.words.get((judged.row.sample, judged.row.probe))
     if not words or not others.agree:
         return judged
-    verdict = replace(
-        judged.verdict,
-        outcome=Outcome.ANOTHER,
-        usage=0.0,
-        reason=f"another value: {words}; all that reads it agrees",
-    )
-    return replace(judged, verdict=verdict)
+    return replace(judged, verdict=as_another(judged.verdict, words))
 
 
 def _without_floors(tolerance: Tolerance) -> Tolerance:
@@ -275,7 +280,7 @@ def _found(
             return Outcome.COVERAGE, (
                 f"{share:.1%} of computing operators compared, at least "
                 f"{min_coverage:.0%} asked; missing {_missing(record)}"
-            )
+            ) + (f"; {ask_for_less(share)}" if record.taken else "")
     worst = max(rows, key=lambda judged: judged.verdict.usage)
     return Outcome.WITHIN, f"{_name(worst.row)}: {worst.verdict.reason}"
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from harness.outcome import Outcome
+from harness.report.another import how_another
 from harness.report.contract import contract_lines
 from harness.report.drawn import chain_lines
 from harness.report.judged import CaseVerdict, JudgedRow
@@ -36,6 +37,8 @@ def layer_lines(
         return
     out = sum(not judged.verdict.passed for judged in ordered)
     told = f"{out:,} out of tolerance" if out else "all within tolerance"
+    if others := sum(bool(how_another(judged)) for judged in ordered):
+        told += f" but {count(others, 'other value')}"
     which = f"of sample {sample}" if sample else "the worst of all samples"
     values = f"{count(len(ordered), 'value')} in order of execution"
     tone = "bad" if out else "good"
@@ -47,7 +50,7 @@ def layer_lines(
             text = f"{verdict.what}: {verdict.outcome}: {verdict.reason}"
             tone = "quiet" if verdict.outcome.passed else "bad"
             yield from wrapped(text, indent="  ", tone=tone)
-    errors = (judged.floors for judged in ordered)
+    errors = (judged.floors for judged in ordered if not how_another(judged))
     top = max([_LEAST_TOP, *filter(math.isfinite, errors)])
     if record.chain:
         yield from chain_lines(record)
@@ -106,9 +109,11 @@ def _line(judged: JudgedRow, top: float, own: str) -> Line:
     c, row = judged.row.comparison, judged.row
     floors = "-" if c.floor_multiple is None else f"{c.floor_multiple:.3g}"
     mark = " " if judged.verdict.passed else "✗"
-    bar = "▪" * _height(judged.floors, top)
+    other = how_another(judged)
+    mark = "≠" if other else mark
+    bar = "" if other else "▪" * _height(judged.floors, top)
     head = f"{floors:>9} {own}{c.max_abs:>9.2e} {c.sqnr_db:>8.1f} {mark} {bar:<8} "
-    op = operator(row.op)
+    op = operator(row.op) + (f", {other}" if other else "")
     place = cut(row.module or row.probe, WIDTH - len(head) - len(op) - 2)
     return Line(
         text=f"{head}{place}  {op}", tone="" if judged.verdict.passed else "bad"
@@ -119,7 +124,10 @@ def _curve(rows: Sequence[JudgedRow], top: float) -> str:
     """Return a one-line plot of the largest error in each stretch of the depth."""
     step = math.ceil(len(rows) / _CURVE)
     heights = [
-        max(_height(judged.floors, top) for judged in rows[at : at + step])
+        max(
+            0 if how_another(judged) else _height(judged.floors, top)
+            for judged in rows[at : at + step]
+        )
         for at in range(0, len(rows), step)
     ]
     return "".join(_PLOT[height] for height in heights)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from harness.names import ITSELF
 from harness.report.record import LAYERS, OUTPUTS, CaseRecord, Key, coverage_share
-from harness.report.text import Line, few, wrapped
+from harness.report.text import Line, count, few, wrapped
 
 NO_LAYERS = (
     "neither names nor scopes nor weights of the file say which of its values is which "
@@ -67,12 +68,30 @@ def taken_words(record: CaseRecord, what: str) -> Iterator[str]:
             f"lined up by {taken['by']}, which reach {reach:.0%} of PyTorch's values; "
             f"{coverage_share(record):.0%} compared"
         )
+        if unpaired := taken.get("unpaired"):
+            yield _alone(unpaired)
     if what == OUTPUTS and taken["left_out"]:
         yield f"the file has no {', '.join(taken['left_out'])}"
     if what == OUTPUTS and taken["extra"]:
         yield f"the file's {', '.join(taken['extra'])} was compared with nothing"
     if taken["unfed"]:
         yield f"the file does without {', '.join(taken['unfed'])}"
+
+
+def _alone(unpaired: Mapping[str, str]) -> str:
+    """Say which values the file does not have, and what to write to see them."""
+    places = list(dict.fromkeys(module or name for name, module in unpaired.items()))
+    return (
+        f"{count(len(unpaired), 'value')} of PyTorch's found no pair in the file, such "
+        f"as {few(places, 2)}: if it was rewritten, take the file from before as well, "
+        "by `onnx` in a component of its own with the same `recipe`"
+    )
+
+
+def ask_for_less(share: float) -> str:
+    """Say what to write where a rewritten file shows too little of itself."""
+    least = math.floor(100 * share) / 100
+    return f"`coverage = {least}` under [limits] asks for what this file shows"
 
 
 def all_words(record: CaseRecord) -> list[str]:
