@@ -194,7 +194,8 @@ class Rewrites:
 
 def faults() -> list[Fault]:
     """Return the catalogue's faults that are planted in an ONNX graph as it is."""
-    return [f for f in FAULTS if isinstance(f.plant, InGraph) and f.variant == "fp32"]
+    found = [f for f in FAULTS if isinstance(f.plant, InGraph) and f.variant == "fp32"]
+    return sorted(found, key=lambda fault: fault.component in LARGE)
 
 
 def table(tried: Sequence[Tried]) -> str:

@@ -95,6 +95,8 @@ class Stand:
         case: Case,
         deployed: Callable[[], Deployed] | None = None,
         wrap: inside.Wrap | None = None,
+        *,
+        isolate: bool = True,
     ) -> Trial:
         """Run a case to its verdicts.
 
@@ -102,13 +104,15 @@ class Stand:
             case: Of the suite.
             deployed: Gives the file, if it is not the right one.
             wrap: Comes between the runtime and the harness.
+            isolate: Whether to run operators alone where layers part, to blame one.
 
         """
         file = None
         try:
             file = deployed() if deployed else self.deployed(case)
             record = self._record(case, file, wrap)
-            record = self._isolated(case, record, file)
+            if isolate:
+                record = self._isolated(case, record, file)
         except StageError as error:
             failure = Failure(outcome=error.outcome, message=str(error), log=error.log)
             record = _known(case, failure=failure)
