@@ -66,7 +66,6 @@ def run_candidate(
     taken: dict[str, Any] | None = None
     rows: list[Row] = []
     coverage: dict[str, Any] | None = None
-    compared: set[str] = set()
     observer: dict[str, float] = {}
     contract: list[dict[str, Any]] = []
     for file in deployed:
@@ -121,15 +120,13 @@ def run_candidate(
                 watcher = Watcher(reading.sample, trace, probes)
                 watched = session.watch(feeds, watcher.sizes, watcher.on_value)
                 rows += watcher.rows()
-                compared |= {row.probe for row in watcher.rows()}
                 showed = coverage_of(probes, watcher.compared, readers)
                 coverage = _worse(coverage, asdict(showed))
                 observer[reading.sample] = _gap(
                     deployed_outputs[reading.sample], watched
                 )
             ran = session.ran
-        if taken is not None and compared:
-            taken |= _lineage(probes, compared)
+        taken = taken and {**taken, **_lineage(probes, rows)}
     return {
         "rows": tuple(rows),
         "ran": asdict(ran),
@@ -140,7 +137,7 @@ def run_candidate(
     }
 
 
-def _lineage(probes: Sequence[Probe], compared: set[str]) -> dict[str, Any]:
+def _lineage(probes: Sequence[Probe], rows: Sequence[Row]) -> dict[str, Any]:
     """Return what rows do not say of values, for who asks what is made from which.
 
     Returns:
@@ -150,6 +147,7 @@ def _lineage(probes: Sequence[Probe], compared: set[str]) -> dict[str, Any]:
         ``kinds``: Compared values that compute nothing, and what they do.
 
     """
+    compared = {row.probe for row in rows if row.what == LAYERS}
     read = {parent for probe in probes for parent in probe.parents}
     return {
         "unseen": {

@@ -100,10 +100,10 @@ def another_words(rows: Iterable[JudgedRow]) -> str:
             named.setdefault(row.probe, f"{row.module or row.probe} ({words})")
     if not named:
         return ""
-    is_, reads = ("is", "reads it") if len(named) == 1 else ("are", "reads them")
+    is_, them = ("is", "it") if len(named) == 1 else ("are", "them")
     return (
-        f"{count(len(named), 'value')} of the file {is_} not PyTorch's of that name, and "
-        f"all that {reads} agrees: {few(list(named.values()), _SHOWN)}"
+        f"{count(len(named), 'value')} of the file {is_} not PyTorch's of that name, "
+        f"and all that reads {them} agrees: {few(list(named.values()), _SHOWN)}"
     )
 
 

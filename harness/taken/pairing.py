@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 Shape = tuple[int, ...]
 Sized = Mapping[str, Sequence[int | str]]
-"""Value of a file to its sizes: a number, the name of an open axis, or "" if unknown."""
+"""Value of a file to its sizes: a number, the name of an open axis, "" if unknown."""
 
 
 def followed(

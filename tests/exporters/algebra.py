@@ -182,13 +182,13 @@ def factor_into_q(graph: Graph) -> int:
         q = graph.fresh(maker.input[0])
         graph.put("Mul", [maker.input[0], graph.add(factor)], q)
         maker.input[0] = q
-        _pass_on(graph, node, scores)
+        _pass_on(node, scores)
         found += 1
     return found
 
 
 def factor_into_q_weights(graph: Graph) -> int:
-    """Scale the weights and the bias that make q; q, its views and the scores differ."""
+    """Scale the weights and the bias that make q; its views and the scores differ."""
     found = 0
     for node, scores, factor in _scores(graph):
         maker = graph.maker(scores)
@@ -212,12 +212,12 @@ def factor_into_q_weights(graph: Graph) -> int:
         linear.input[1] = graph.add(weight * factor)
         at = list(before.input).index(bias)
         before.input[at] = graph.add(graph.floats(bias) * factor)
-        _pass_on(graph, node, scores)
+        _pass_on(node, scores)
         found += 1
     return found
 
 
-def _pass_on(graph: Graph, node: onnx.NodeProto, value: str) -> None:
+def _pass_on(node: onnx.NodeProto, value: str) -> None:
     """Let a node pass on a value as it is, by its own name."""
     del node.attribute[:]
     node.op_type = "Identity"
@@ -312,7 +312,7 @@ def activations_before_transposes(graph: Graph) -> int:
         inputs = [maker.input[0], *node.input[1:]]
         graph.put(node.op_type, inputs, done)
         maker.input[0] = done
-        _pass_on(graph, node, maker.output[0])
+        _pass_on(node, maker.output[0])
         found += 1
     return found
 

@@ -16,7 +16,8 @@ def onnxsim(source, target):
 
     model, agrees = onnxsim.simplify(onnx.load(source))
     if not agrees:
-        raise ValueError("onnxsim's own check fails")
+        msg = "onnxsim's own check fails"
+        raise ValueError(msg)
     onnx.save(model, target)
 
 
@@ -40,9 +41,7 @@ def _by_onnxruntime(source, target, level):
     options.log_severity_level = 3
     options.graph_optimization_level = level
     options.optimized_model_filepath = target
-    onnxruntime.InferenceSession(
-        source, options, providers=["CPUExecutionProvider"]
-    )
+    onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
 
 
 def ort_basic(source, target):
@@ -74,7 +73,7 @@ def main():
         refused = ""
         try:
             TOOLS[tool](source, target)
-        except Exception as error:  # tools raise anything
+        except Exception as error:  # noqa: BLE001  # tools raise anything
             refused = f"{type(error).__name__}: {error}".splitlines()[0]
         print("\n" + json.dumps({"file": target, "refused": refused}), flush=True)
 

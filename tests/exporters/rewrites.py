@@ -19,10 +19,12 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Self
 
 import onnx
 
 from harness.outcome import Outcome
+from harness.report.another import another_words
 from tests.exporters.algebra import REWRITES, rewrite
 from tests.exporters.rewritten import Rewritten, saved
 from tests.faults.catalogue import FAULTS
@@ -95,7 +97,7 @@ class Rewrites:
         self._stands: dict[str, Stand] = {}
         self._networks: dict[str, Rewritten] = {}
 
-    def __enter__(self) -> Rewrites:
+    def __enter__(self) -> Self:
         self._at = Path(self._stack.enter_context(TemporaryDirectory()))
         return self
 
@@ -159,8 +161,8 @@ class Rewrites:
             f"digits/{fault.component}",
             name,
             path,
-            fault.name,
-            fault.backends,
+            fault=fault.name,
+            backends=fault.backends,
         )
 
     def _run(
@@ -169,6 +171,7 @@ class Rewrites:
         called: str,
         name: str,
         path: Path,
+        *,
         fault: str = "",
         backends: Sequence[str] = BACKENDS,
     ) -> Iterator[Tried]:
@@ -177,8 +180,7 @@ class Rewrites:
             trial, by = network.run(path, backend)
             failure = trial.record.failure
             converts = failure is None or failure.outcome != Outcome.CONVERT
-            told = [v.reason for v in trial.verdicts if "another value" in v.reason]
-            told += [v.reason for v in trial.verdicts if "other values" in v.reason]
+            told = filter(None, (another_words(v.rows) for v in trial.verdicts))
             yield Tried(
                 network=called,
                 rewrite=name,
@@ -218,8 +220,10 @@ def table(tried: Sequence[Tried]) -> str:
     refused = sum(not t.converts for t in tried if not t.fault)
     lines += [
         "",
-        f"{len(files)} clean files, {refused} of them not converted by MNN; runs lined "
-        f"up by {', '.join(f'{way} {count}' for way, count in by.most_common())}.",
+        (
+            f"{len(files)} clean files, {refused} of them not converted by MNN; lined "
+            f"up by {', '.join(f'{way} {count}' for way, count in by.most_common())}."
+        ),
     ]
     return "\n".join(lines)
 
@@ -230,10 +234,11 @@ def try_all(rewrites: Rewrites, only: Sequence[str] = ()) -> Iterator[Tried]:
     def wanted(*words: str) -> bool:
         return not only or any(word in only for word in words)
 
+    every = (*TOOLS, *REWRITES)
+    names = [name for name in every if name in only] or every
     for suite, components in NETWORKS.items():
         for component in components:
             if wanted("clean", suite, f"{suite}/{component}"):
-                names = (*TOOLS, *REWRITES)
                 yield from rewrites.clean(suite, component, names)
     used: dict[str, set[str]] = {}
     for turn, fault in enumerate(faults()):

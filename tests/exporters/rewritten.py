@@ -38,7 +38,11 @@ from harness.trace import load_inputs
 from tests.faults.stand import Stand
 from tests.faults.trial import Trial
 
-_HOW = (Path(__file__), Path(lineup.__file__), Path(lineup.__file__).with_name('pairing.py'))
+_HOW = (
+    Path(__file__),
+    Path(lineup.__file__),
+    Path(lineup.__file__).with_name("pairing.py"),
+)
 _PROGRAM = (
     *("export", "graph", "program", "align", "submodules", "reference", "trace"),
     "taken/pairing",
@@ -159,13 +163,13 @@ class Rewritten:
             Reading(
                 sample=sample.id,
                 inputs=self._work.inputs(sample),
-                reference=self._reference(sample, by == NAMES),
+                reference=self._reference(sample, by_names=by == NAMES),
                 layers=True,
             )
             for sample in group.samples
         )
 
-    def _reference(self, sample: Sample, by_names: bool) -> Entry:
+    def _reference(self, sample: Sample, *, by_names: bool) -> Entry:
         inputs = self._work.inputs(sample)
 
         def build(folder: Path) -> Mapping[str, object]:

@@ -15,7 +15,7 @@ pytestmark = [
     pytest.mark.exporters,
     pytest.mark.skipif(
         "PARITY_REWRITES" not in os.environ,
-        reason="PARITY_REWRITES names no Python that has the tools; tox -e exporters does",
+        reason="PARITY_REWRITES names no Python with the tools; tox -e exporters does",
     ),
 ]
 

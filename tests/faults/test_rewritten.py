@@ -1,4 +1,4 @@
-"""Files rewritten by exact algebra, which needs no tool: silent, unless one is wrong."""
+"""Files rewritten by exact algebra, which needs no tool: silent unless one is wrong."""
 
 import onnx
 import pytest
@@ -32,9 +32,7 @@ def test_a_rewritten_file_is_silent(text_encoder, tmp_path, name):
 @pytest.mark.parametrize(
     ("name", "rewritten"), [(name, one) for name in WRONG for one in ANOTHER[:2]]
 )
-def test_a_fault_in_a_rewritten_file_is_caught(
-    text_encoder, tmp_path, name, rewritten
-):
+def test_a_fault_in_a_rewritten_file_is_caught(text_encoder, tmp_path, name, rewritten):
     (fault,) = (fault for fault in FAULTS if fault.name == name)
     model = onnx.load(text_encoder.original)
     fault.plant.change(model)
