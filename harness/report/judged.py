@@ -54,7 +54,12 @@ class JudgedRow:
 
     @property
     def floors(self) -> float:
-        """Its error in noise floors, infinite where there is no number."""
+        """Its error in noise floors, infinite where there is no number.
+
+        0 where it stands for another value, whose difference is no error.
+        """
+        if self.verdict.outcome is Outcome.ANOTHER:
+            return 0.0
         return floors_of(self.row, passed=self.verdict.passed)
 
 

@@ -50,7 +50,7 @@ def layer_lines(
             text = f"{verdict.what}: {verdict.outcome}: {verdict.reason}"
             tone = "quiet" if verdict.outcome.passed else "bad"
             yield from wrapped(text, indent="  ", tone=tone)
-    errors = (judged.floors for judged in ordered if not how_another(judged))
+    errors = (judged.floors for judged in ordered)
     top = max([_LEAST_TOP, *filter(math.isfinite, errors)])
     if record.chain:
         yield from chain_lines(record)
@@ -111,7 +111,7 @@ def _line(judged: JudgedRow, top: float, own: str) -> Line:
     mark = " " if judged.verdict.passed else "✗"
     other = how_another(judged)
     mark = "≠" if other else mark
-    bar = "" if other else "▪" * _height(judged.floors, top)
+    bar = "▪" * _height(judged.floors, top)
     head = f"{floors:>9} {own}{c.max_abs:>9.2e} {c.sqnr_db:>8.1f} {mark} {bar:<8} "
     op = operator(row.op) + (f", {other}" if other else "")
     place = cut(row.module or row.probe, WIDTH - len(head) - len(op) - 2)
@@ -124,10 +124,7 @@ def _curve(rows: Sequence[JudgedRow], top: float) -> str:
     """Return a one-line plot of the largest error in each stretch of the depth."""
     step = math.ceil(len(rows) / _CURVE)
     heights = [
-        max(
-            0 if how_another(judged) else _height(judged.floors, top)
-            for judged in rows[at : at + step]
-        )
+        max(_height(judged.floors, top) for judged in rows[at : at + step])
         for at in range(0, len(rows), step)
     ]
     return "".join(_PLOT[height] for height in heights)
