@@ -38,6 +38,10 @@ _SPARED = 16.0
 """A reader that shows more than one part in so many of an error has inherited it, even
 where a wide tolerance lets that pass."""
 
+_MASK_END = 6e4
+"""As `align.MASK_END`: no activation is so large. What masks a softmax is what it is,
+though a softmax agrees with many a weaker one."""
+
 _SHOWN = 3
 _ANOTHER = "another value: "
 
@@ -230,7 +234,9 @@ class _View:
         outcome = self._rows[name].verdict.outcome
         # What hangs on no input is read by name in no row, so nothing vouches for it.
         constant = self._kinds.get(name) == Kind.CONSTANT
-        return outcome in _UNPAIRED or (outcome is Outcome.EXCEEDS and not constant)
+        masks = abs(self._rows[name].row.comparison.worst_expected or 0.0) >= _MASK_END
+        exceeds = outcome is Outcome.EXCEEDS and not constant and not masks
+        return outcome in _UNPAIRED or exceeds
 
     def _read_well(self, name: str, others: set[str]) -> bool:
         """Whether all that reads a value agrees, or carries its factor on."""

@@ -6,6 +6,7 @@ from datetime import date
 import numpy as np
 import pytest
 
+from harness.align import MASK_END
 from harness.compare import compare
 from harness.names import ITSELF
 from harness.outcome import Outcome
@@ -136,6 +137,17 @@ def test_a_constant_is_not_excused_by_outputs_alone(judged):
     rows = (row("mask", 500), *chain(1, 1), output(1))
 
     assert judged(*rows, kinds={"mask": "constant"}).outcome is Outcome.EXCEEDS
+
+
+def test_a_weaker_mask_is_not_excused_by_its_softmax(judged):
+    expected = np.linspace(-1.0, 1.0, 16, dtype=np.float32).reshape(2, 8)
+    expected[:, 5:] = -MASK_END
+    weaker = np.maximum(expected, np.float32(-1e4))
+    found = compare(expected=expected, actual=weaker, floor_rms=1e-3)
+    scores = replace(row("scores", 0), comparison=found)
+    softmax = row("softmax", 1, parents=("scores",), position=1)
+
+    assert judged(scores, softmax, output(1)).outcome is Outcome.EXCEEDS
 
 
 def test_a_value_of_another_shape_is_no_pair(judged):
