@@ -49,6 +49,13 @@ TURNS = (
 )
 """Rewrites that faults are planted before, one after another."""
 
+NO_FAULTS = (
+    *("output-dropped", "output-renamed", "outputs-in-other-order"),
+    "weights-as-inputs",
+)
+"""What a file of others may do: outputs in any order, fewer of them, which is said, and
+tensors that are listed among its inputs. Nothing in it computes another number."""
+
 LARGE = ("controlnet", "controlled_unet")
 """Components of which only faults are tried, and the clean file of each rewrite."""
 
@@ -196,7 +203,12 @@ class Rewrites:
 
 def faults() -> list[Fault]:
     """Return the catalogue's faults that are planted in an ONNX graph as it is."""
-    found = [f for f in FAULTS if isinstance(f.plant, InGraph) and f.variant == "fp32"]
+    found = [
+        fault
+        for fault in FAULTS
+        if isinstance(fault.plant, InGraph) and fault.variant == "fp32"
+        if fault.name not in NO_FAULTS
+    ]
     return sorted(found, key=lambda fault: fault.component in LARGE)
 
 
