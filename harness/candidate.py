@@ -32,7 +32,7 @@ from harness.isolate import report_progress
 from harness.names import Names, about, as_given
 from harness.operands import Operands
 from harness.outcome import Outcome
-from harness.probes import Probe, load_probes
+from harness.probes import Kind, Probe, load_probes
 from harness.promises import ask_file, frozen
 from harness.report.record import LAYERS, OUTPUTS, Row
 from harness.signatures import beyond_noise, signature
@@ -127,6 +127,7 @@ def run_candidate(
                     deployed_outputs[reading.sample], watched
                 )
             ran = session.ran
+        taken = taken and {**taken, **_lineage(probes, rows)}
     return {
         "rows": tuple(rows),
         "ran": asdict(ran),
@@ -134,6 +135,37 @@ def run_candidate(
         "observer_max_abs": observer,
         "taken": taken,
         "contract": tuple(contract),
+    }
+
+
+def _lineage(probes: Sequence[Probe], rows: Sequence[Row]) -> dict[str, Any]:
+    """Return what rows do not say of values, for who asks what is made from which.
+
+    Returns:
+        ``unseen``: Values that were not compared, and what those were made from.
+        ``unpaired``: Computing values that the file has under no name, and the modules
+        that they are in.
+        ``kinds``: Compared values that compute nothing, and what they do.
+
+    """
+    compared = {row.probe for row in rows if row.what == LAYERS}
+    read = {parent for probe in probes for parent in probe.parents}
+    return {
+        "unseen": {
+            probe.name: list(probe.parents)
+            for probe in probes
+            if probe.name in read - compared
+        },
+        "unpaired": {
+            probe.name: probe.module
+            for probe in probes
+            if probe.kind in {Kind.COMPUTE, Kind.DUPLICATE} and not probe.onnx
+        },
+        "kinds": {
+            probe.name: probe.kind.value
+            for probe in probes
+            if probe.name in compared and probe.kind is not Kind.COMPUTE
+        },
     }
 
 

@@ -52,7 +52,7 @@ _DRAWING_CODE = (
 )
 _TAKING_CODE = (
     *("names", "taken/lineup", "taken/onnx", "taken/mnn", "taken/alone"),
-    *("taken/probes", "taken/translated"),
+    *("taken/probes", "taken/translated", "taken/pairing"),
 )
 _CHECKING_CODE = (
     *("graph_check", "graph_constants", "weight_kinds", "attributes"),

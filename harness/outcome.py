@@ -9,11 +9,16 @@ class Outcome(StrEnum):
     """How a probe or a stage ended.
 
     Numbers come from holding two arrays against each other; stages end before
-    there are arrays to hold. Only `WITHIN` and `GAP` pass.
+    there are arrays to hold. Only `WITHIN`, `ANOTHER`
+    and `GAP` pass.
     """
 
     WITHIN = "within"
     """Inside its tolerance."""
+
+    ANOTHER = "another"
+    """Another value than the reference's of this name, in a file that others made; all
+    that reads it agrees, and so do the outputs."""
 
     EXCEEDS = "exceeds"
     """Finite, same shape, and further apart than the tolerance allows."""
@@ -118,10 +123,11 @@ class Outcome(StrEnum):
         return self in _MEASURED
 
 
-_PASSED = frozenset({Outcome.WITHIN, Outcome.GAP})
+_PASSED = frozenset({Outcome.WITHIN, Outcome.ANOTHER, Outcome.GAP})
 _MEASURED = frozenset(
     {
         Outcome.WITHIN,
+        Outcome.ANOTHER,
         Outcome.EXCEEDS,
         Outcome.NONFINITE,
         Outcome.CONSTANT,

@@ -17,6 +17,13 @@ from harness.judge import Verdict, judge
 from harness.names import ITSELF
 from harness.outcome import Outcome
 from harness.policy import Policy
+from harness.report.another import (
+    NONE,
+    Others,
+    another_words,
+    as_another,
+    other_values,
+)
 from harness.report.contract import contract_breach
 from harness.report.drawn import picture_words
 from harness.report.graph_check import graph_finding
@@ -29,7 +36,12 @@ from harness.report.record import (
     Row,
     coverage_share,
 )
-from harness.report.taken import NO_LAYERS, covered_of_reach, taken_words
+from harness.report.taken import (
+    NO_LAYERS,
+    ask_for_less,
+    covered_of_reach,
+    taken_words,
+)
 from harness.report.text import count, in_floors, operator
 from harness.tolerance import Tolerance
 
@@ -43,7 +55,12 @@ class JudgedRow:
 
     @property
     def floors(self) -> float:
-        """Its error in noise floors, infinite where there is no number."""
+        """Its error in noise floors, infinite where there is no number.
+
+        0 where it stands for another value, whose difference is no error.
+        """
+        if self.verdict.outcome is Outcome.ANOTHER:
+            return 0.0
         return floors_of(self.row, passed=self.verdict.passed)
 
 
@@ -157,11 +174,17 @@ def judge_case(
 ) -> CaseVerdict:
     """Hold one check of a record against the policy and the known gaps."""
     rows = tuple(_judged(record, what, policy))
+    others = NONE
+    if what == LAYERS:
+        outputs = tuple(_judged(record, OUTPUTS, policy))
+        others = other_values(record, rows, outputs)
+        rows = tuple(_as_another(judged, others) for judged in rows)
     failing = [judged for judged in rows if not judged.verdict.passed]
     worst = max(rows, key=lambda judged: judged.verdict.usage, default=None)
     own = tuple(_judged(record, ISOLATED, policy)) if what == LAYERS else ()
     origins = tuple(judged for judged in own if not judged.verdict.passed)
-    first, inputs = first_divergence(rows, failing, origins)
+    blamed, origins = others.without(failing), others.without(origins, read=True)
+    first, inputs = first_divergence(rows, blamed, origins)
     found, reason = _found(record, what, rows, min_coverage)
     breach = contract_breach(record) if what == OUTPUTS else None
     if breach and record.failure is None:
@@ -172,7 +195,8 @@ def judge_case(
         if told is not None:  # however small its effect
             reason = f"{told[1]}; {reason}" if failing else told[1]
             found, first, inputs = told[0], None, ()
-    reason = "; ".join((reason, *taken_words(record, what)))
+    beside = filter(None, (another_words(rows), *taken_words(record, what)))
+    reason = "; ".join((reason, *beside))
     applied = known_gaps.apply(gaps, f"{record.case}/{what}", found, today)
     return CaseVerdict(
         case=record.case,
@@ -218,6 +242,14 @@ def _judged(record: CaseRecord, what: str, policy: Policy) -> Iterator[JudgedRow
         )
 
 
+def _as_another(judged: JudgedRow, others: Others) -> JudgedRow:
+    """Return a row that passes where its value stands for another one."""
+    words = others.words.get((judged.row.sample, judged.row.probe))
+    if not words or not others.agree:
+        return judged
+    return replace(judged, verdict=as_another(judged.verdict, words))
+
+
 def _without_floors(tolerance: Tolerance) -> Tolerance:
     """Return a tolerance's other bounds; one of floors alone cannot be met."""
     if tolerance.atol is None and tolerance.sqnr_db is None:
@@ -259,7 +291,7 @@ def _found(
             return Outcome.COVERAGE, (
                 f"{share:.1%} of computing operators compared, at least "
                 f"{min_coverage:.0%} asked; missing {_missing(record)}"
-            )
+            ) + (f"; {ask_for_less(share)}" if record.taken else "")
     worst = max(rows, key=lambda judged: judged.verdict.usage)
     return Outcome.WITHIN, f"{_name(worst.row)}: {worst.verdict.reason}"
 

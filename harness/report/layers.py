@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from harness.outcome import Outcome
+from harness.report.another import how_another
 from harness.report.contract import contract_lines
 from harness.report.drawn import chain_lines
 from harness.report.graph_check import graph_notes
@@ -46,6 +47,8 @@ def layer_lines(
         return
     out = sum(not judged.verdict.passed for judged in ordered)
     told = f"{out:,} out of tolerance" if out else "all within tolerance"
+    if others := sum(bool(how_another(judged)) for judged in ordered):
+        told += f" but {count(others, 'other value')}"
     which = f"of sample {sample}" if sample else "the worst of all samples"
     values = f"{count(len(ordered), 'value')} in order of execution"
     tone = "bad" if out else "good"
@@ -116,9 +119,11 @@ def _line(judged: JudgedRow, top: float, own: str) -> Line:
     c, row = judged.row.comparison, judged.row
     floors = "-" if c.floor_multiple is None else number_of_floors(c.floor_multiple)
     mark = " " if judged.verdict.passed else "✗"
+    other = how_another(judged)
+    mark = "≠" if other else mark
     bar = "▪" * _height(judged.floors, top)
     head = f"{floors:>9} {own}{c.max_abs:>9.2e} {c.sqnr_db:>8.1f} {mark} {bar:<8} "
-    op = operator(row.op)
+    op = operator(row.op) + (f", {other}" if other else "")
     place = cut(row.module or row.probe, WIDTH - len(head) - len(op) - 2)
     return Line(
         text=f"{head}{place}  {op}", tone="" if judged.verdict.passed else "bad"

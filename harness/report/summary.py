@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from harness.e2e.plan import LATENTS
 from harness.outcome import Outcome
+from harness.report.another import another_lines
 from harness.report.contract import contract_notes
 from harness.report.judged import CaseVerdict, JudgedRow, skipped
 from harness.report.next_steps import NextSteps
@@ -93,6 +94,7 @@ def summary(
     yield from _skips(skips)
     yield from _coverage(asked, names)
     yield from taken_lines(asked, names)
+    yield from another_lines(by_case, names)
     yield from _ran(asked)
     for note in contract_notes(asked):
         yield from wrapped(note, indent=" ", tone="quiet")

@@ -11,6 +11,7 @@ used, or failing that the one that lines up most:
              exporter's and the recipe's wrappers put in front is looked through.
 ``weights``  A node reads a tensor whose bytes are a parameter's, maybe transposed or
              in float16. Modules with parameters of their own.
+             Of these and of scopes, only what has the module's shape is paired.
 ``outputs``  Nothing; the file's outputs alone are compared.
 ===========  =========================================================================
 """
@@ -19,12 +20,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import onnx
 import onnx_ir
+import torch
 
 from harness.align import link
 from harness.graph import graph_values, made_in, module_scope, program_value
@@ -32,11 +33,9 @@ from harness.probes import Kind, Probe
 from harness.program import Program
 from harness.spec import Component, ExportSettings
 from harness.submodules import program_of_module
+from harness.taken.pairing import followed, paired, sizes_in, widened
 from harness.taken.translated import Translated, translate_now
 from harness.weights import digest, owners_of
-
-if TYPE_CHECKING:
-    import torch
 
 NAMES, SCOPES, WEIGHTS, OUTPUTS = "names", "scopes", "weights", "outputs"
 ENOUGH = 0.5
@@ -108,10 +107,18 @@ def line_up(path: Path, network: Network, outputs: Mapping[str, str]) -> Lineup:
             return by_names
         found.append(by_names)
     program = program_of_module(network.module, network.example)
-    by_scopes = _by_scopes(path, program)
+    probes, shapes = followed(network.module, network.example, program.probes)
+    program = replace(widened(program, network.module), probes=probes)
+    sized = sizes_in(path, network.component, network.example)
+
+    def of_one_shape(lineup: Lineup) -> Lineup:
+        return replace(lineup, probes=tuple(paired(lineup.probes, shapes, sized)))
+
+    by_scopes = of_one_shape(_by_scopes(path, program))
     if by_scopes.share >= ENOUGH:
         return by_scopes
-    found += [by_scopes, _by_weights(path, program, network.module)]
+    by_weights = _by_weights(path, program, network.module)
+    found += [by_scopes, of_one_shape(by_weights)]
     best = max(found, key=lambda one: one.share)
     if best.share:
         return best
@@ -207,7 +214,12 @@ def _prefixes(scopes: Collection[str]) -> list[str]:
 
 def _by_weights(path: Path, program: Program, module: torch.nn.Module) -> Lineup:
     nodes = list(onnx.load(path, load_external_data=False).graph.node)
-    origins = dict(_origins(nodes, _held(path), owners_of(module)))
+    looked_up = {
+        name
+        for name, part in module.named_modules()
+        if isinstance(part, torch.nn.Embedding)
+    }
+    origins = dict(_origins(nodes, _held(path), owners_of(module), looked_up))
 
     def origin(node: onnx.NodeProto) -> str:
         return origins.get(node.output[0], "")
@@ -235,8 +247,12 @@ def _origins(
     nodes: Sequence[onnx.NodeProto],
     held: Mapping[str, bytes],
     owners: Mapping[bytes, frozenset[tuple[str, str]]],
+    looked_up: Collection[str] = (),
 ) -> Iterator[tuple[str, str]]:
     """Yield each value that a module's own parameters make, and the module.
+
+    A module that looks up rows, of `looked_up`, is carried by what looks up rows alone:
+    where a whole table is added to something, the sum is not the module's value.
 
     A module counts only where all of its own parameters are read on its behalf: half
     of one, a product without its bias, is not what PyTorch's module returns.
@@ -254,7 +270,11 @@ def _origins(
         tensors = [owners[carried[n]] for n in node.input if carried.get(n) in owners]
         if not tensors or node.output[0] in carried:
             continue
-        paths = [frozenset(path for path, _ in tensor) for tensor in tensors]
+        looks_up = node.op_type == "Gather"
+        paths = [
+            frozenset(path for path, _ in tensor if (path in looked_up) == looks_up)
+            for tensor in tensors
+        ]
         common = frozenset.intersection(*paths)
         before = {made[name] for name in node.input if name in made}
         # Equal tensors, such as biases of zeros, are whoever's they are added to.

@@ -1,4 +1,4 @@
-"""A test stand: digits' cases through the harness's own stages, judged as shipped."""
+"""A test stand: cases through the harness's own stages, judged as shipped."""
 
 from __future__ import annotations
 
@@ -38,13 +38,19 @@ class Stand:
         root: Store of exports, references and what faults are planted in.
         limit_s: Of one stage.
         peers: Whether to ask what the peers' rules say.
+        suite: Folder of the suite whose cases are run.
 
     """
 
     def __init__(
-        self, root: Path, *, limit_s: float = LIMIT_S, peers: bool = False
+        self,
+        root: Path,
+        *,
+        limit_s: float = LIMIT_S,
+        peers: bool = False,
+        suite: Path = DIGITS,
     ) -> None:
-        self.suite = load_suite(DIGITS)
+        self.suite = load_suite(suite)
         self.workshop = Workshop(limit_s)
         self.store = Store(root=root)
         self.makers = Makers(self.store, self.workshop, None)
@@ -62,7 +68,7 @@ class Stand:
         self.workshop.close()
 
     def case(self, component: str, backend: str, variant: str = "fp32") -> Case:
-        """Return a case of digits as shipped."""
+        """Return a case of the suite as shipped."""
         wanted = f"{component}/{backend}/{variant}"
         return next(case for case in self.suite.cases if case.id == wanted)
 
@@ -90,6 +96,8 @@ class Stand:
         deployed: Callable[[], Deployed] | None = None,
         wrap: inside.Wrap | None = None,
         altered: Entry | None = None,
+        *,
+        isolate: bool = True,
     ) -> Trial:
         """Run a case to its verdicts.
 
@@ -98,6 +106,7 @@ class Stand:
             deployed: Gives the file, if it is not the right one.
             wrap: Comes between the runtime and the harness.
             altered: The graph that the file is made from, if not the right one.
+            isolate: Whether to run operators alone where layers part, to blame one.
 
         """
         file = None
@@ -106,7 +115,8 @@ class Stand:
             record = replace(
                 self._record(case, file, wrap), graphs=self._checked(case, altered)
             )
-            record = self._isolated(case, record, file)
+            if isolate:
+                record = self._isolated(case, record, file)
         except StageError as error:
             failure = Failure(outcome=error.outcome, message=str(error), log=error.log)
             record = _known(case, failure=failure)
@@ -114,7 +124,7 @@ class Stand:
         return Trial(record=record, verdicts=self.judged(record), told=told)
 
     def judged(self, record: CaseRecord) -> tuple[CaseVerdict, ...]:
-        """Judge a record by digits' tolerances, as shipped."""
+        """Judge a record by the suite's tolerances, as shipped."""
         return tuple(self._judge.check(record, what) for what in (LAYERS, OUTPUTS))
 
     def _record(

@@ -100,12 +100,13 @@ HOMES = {
     "numba": ("kernel", "doctor.child"),
     "torch": (
         *("components.*", "program", "reference", "floors", "export", "taken.lineup"),
-        "taken.translated",
+        *("taken.translated", "taken.pairing"),
         *("refusal", "submodules", "weights", "graph_check", "torch_stage", "e2e.*"),
         *("doctor.child", "benching.pytorch"),
     ),
     "onnx": (
         *("export", "graph", "convert", "transform", "halve", "backends.onnxruntime"),
+        "taken.pairing",
         *("backends.ort_profile", "backends.ort_refusal", "segments", "attributes"),
         *("origin", "operands", "graph_constants", "graph_check", "doctor.child"),
         *("taken.lineup", "taken.onnx", "taken.mnn", "taken.probes"),

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from harness.probes import Kind
+from harness.probes import Kind, Probe
 from harness.spec import Component, ExportSettings, Source, TensorSpec
 from harness.taken.lineup import (
     NAMES,
@@ -19,6 +19,7 @@ from harness.taken.lineup import (
     paths_of_scopes,
 )
 from harness.taken.mnn import contracted
+from harness.taken.pairing import paired
 from tests.plugin import others
 from tests.unit.nets import DIGITS
 
@@ -54,6 +55,19 @@ class Wrapped(nn.Module):
 
     def forward(self, x):
         return self.inner(x)
+
+
+class Placed(nn.Module):
+    """A table of positions, whole, is broadcast over a batch."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(4, 5)
+        self.places = nn.Embedding(1, 5)
+        self.last = nn.Linear(5, 3)
+
+    def forward(self, x):
+        return self.last(self.first(x) + self.places(torch.arange(1)))
 
 
 @pytest.fixture(scope="module")
@@ -110,6 +124,38 @@ def test_without_names_weights_say_which_module_it_is(module, tmp_path):
     path = export(module, tmp_path / "a.onnx", dynamo=False)
     found = lined_up(others.nameless(path, tmp_path / "b.onnx"), module)
     assert (found.by, carried(found)) == (WEIGHTS, {"first", "last"})
+
+
+@pytest.mark.parametrize("batch", [2, 1])
+def test_a_sum_with_a_table_is_not_the_table(tmp_path, monkeypatch, batch):
+    """One is broadcast to the other; of a batch of one they have the same shape."""
+    monkeypatch.setattr(f"{__name__}.EXAMPLE", (EXAMPLE[0][:batch],))
+    torch.manual_seed(0)
+    placed = Placed().eval().requires_grad_(requires_grad=False)
+    path = export(placed, tmp_path / "a.onnx", dynamo=False)
+    found = lined_up(others.nameless(path, tmp_path / "b.onnx"), placed)
+
+    assert (found.by, carried(found)) == (WEIGHTS, {"first", "last"})
+    made = {probe.name: probe.parents for probe in found.probes}
+    assert set(made["last"]) == {"first", "places"}
+
+
+@pytest.mark.parametrize(
+    ("theirs", "fits"),
+    [([2, 5], True), ([5, 2], False), ([1, 5], False), ([5], False), (["n", 5], True)],
+)
+def test_a_value_of_another_shape_is_paired_with_nothing(theirs, fits):
+    probe = Probe(
+        name="a",
+        position=0,
+        kind=Kind.COMPUTE,
+        op="Linear",
+        module="a",
+        source="",
+        onnx="v",
+    )
+    (found,) = paired([probe], {"a": (2, 5)}, {"v": theirs})
+    assert bool(found.onnx) == fits
 
 
 def test_half_of_a_modules_weights_are_not_the_module(module, tmp_path):
