@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from harness.probes import Kind, Probe
-from harness.program import Program
+from harness.program import Program, Rounding, as_computed
 
 if TYPE_CHECKING:
     from harness.spec import Component
@@ -129,6 +129,7 @@ def widened(program: Program, module: torch.nn.Module) -> Program:
         on_value: Callable[[str, torch.Tensor], None],
         *,
         double: bool = False,
+        rounding: Rounding = as_computed,
     ) -> tuple[torch.Tensor, ...]:
         with ExitStack() as stack:
             if double:  # around the module alone: its weights come back in float32
@@ -139,7 +140,7 @@ def widened(program: Program, module: torch.nn.Module) -> Program:
                 )
                 stack.callback(enter.remove)
                 stack.callback(leave.remove)
-            return program.run(inputs, on_value, double=double)
+            return program.run(inputs, on_value, double=double, rounding=rounding)
 
     return replace(program, run=run)
 

@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "harness"
-MAX_LINES = 400
+MAX_LINES = 600
 
 # Lowest first; a module imports strictly lower layers. `folder.*` is a folder, whose
 # files may import each other; a name of its own goes before it.
