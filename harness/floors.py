@@ -83,9 +83,11 @@ def other_rounding(seed: int) -> Callable[[torch.Tensor], torch.Tensor]:
         drawn.random_(0, _ONE_IN, generator=generator)
         step = (drawn == 0).to(torch.int32) - (drawn == 1).to(torch.int32)
         moves = (value != 0) & (value.abs() < _LARGEST)
-        # Neighbouring floats have neighbouring bit patterns.
-        bits = value.contiguous().view(torch.int32)
-        return (bits + step.to(value.device) * moves).view(torch.float32)
+        # Neighbouring floats have neighbouring bit patterns. The layout is kept, for a
+        # view of the value may depend on it.
+        moved = value.clone()
+        moved.view(torch.int32).add_(step.to(value.device) * moves)
+        return moved
 
     return rounded
 

@@ -68,6 +68,17 @@ def test_what_no_machine_rounds_stays(value):
     assert torch.equal(other_rounding(0)(value), value)
 
 
+def test_a_value_keeps_its_layout():
+    """A program may view a value in a way that its layout alone allows."""
+    value = torch.randn(2, 8, 4, 4).contiguous(memory_format=torch.channels_last)
+
+    moved = other_rounding(0)(value)
+
+    assert moved.stride() == value.stride()
+    assert not torch.equal(moved, value)
+    assert moved.permute(0, 2, 3, 1).view(2, 16, 8).shape == (2, 16, 8)
+
+
 def test_one_draw_of_three_elements_is_widened_by_what_chance_can_do():
     """99.99 in 100 ratios of two equally good draws are below the floor's."""
     rng = np.random.default_rng(0)
