@@ -366,6 +366,8 @@ def _rounding(e: Seen) -> str:
     tiled = e.it is not None and weights_fit(e.it, e.expected, noise)
     if floors <= (_TILED if tiled else _SUMMED):
         return f"{share}: rounding, not a rule"
+    if e.op == "output":  # which operator it comes from, its layers tell
+        return f"{share}: more than float32 rounds"
     # What an operator was given may be off by as much as the tiles before it round.
     if floors <= _TILED and ("conv" in e.op or e.it is None):
         return f"{share}: rounding by Winograd's tiles, or other weights"

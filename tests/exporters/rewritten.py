@@ -22,7 +22,7 @@ from harness.deployed import Deployed, Reading
 from harness.digest import digest_file, digest_value
 from harness.entry import Entry
 from harness.errors import ParityError, StageError, SuiteError
-from harness.export import Exported, translate
+from harness.export import Exported
 from harness.groups import sample_groups
 from harness.names import Names
 from harness.outcome import Outcome
@@ -108,13 +108,6 @@ class Rewritten:
             asked._export(group, Path(at))
         return seen[0]
 
-    @functools.cached_property
-    def _translated(self) -> object:
-        network = self.network
-        return translate(
-            network.copy, network.component, network.settings, network.example
-        )
-
     def take(self, path: Path) -> tuple[Entry, str]:
         """Return a file's entry in the store, and how it was lined up.
 
@@ -132,9 +125,7 @@ class Rewritten:
         component = replace(case.component, taken=Taken(onnx=path))
 
         def build(folder: Path) -> Mapping[str, object]:
-            network = replace(self.network, component=component)
-            with patch.object(lineup, "translate", lambda *_: self._translated):
-                take_onnx(path, network, folder)
+            take_onnx(path, replace(self.network, component=component), folder)
             return {}
 
         key = {
@@ -193,7 +184,10 @@ class Rewritten:
 
     @functools.cached_property
     def _names_program(self) -> lineup.Program:
-        return lineup.program_of_export(self._translated.exported_program)
+        network = self.network
+        return network.translated(
+            network.copy, network.component, network.settings, network.example
+        ).program
 
     @functools.cached_property
     def _module_program(self) -> lineup.Program:
@@ -217,7 +211,7 @@ class Rewritten:
                 readings=self.readings(case, by),
             )
 
-        return self.stand.run(case, deployed, isolate=False), by
+        return self.stand.run(case, deployed, altered=entry, isolate=False), by
 
     def _refused(self, case: Case, error: ParityError) -> Trial:
         outcome = getattr(error, "outcome", Outcome.MISSING)

@@ -4,49 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from unittest.mock import patch
 
 import torch
 
-from harness import export
 from harness.components import recipe_module
 from harness.deployed import Reading
-from harness.digest import digest_value
+from harness.entry import Entry
 from harness.export import Exported
 from harness.export_files import PROBES
 from harness.groups import Group
 from harness.inputs import draw
 from harness.keys import onnx_key
+from harness.names import Names
 from harness.probes import load_probes
-from harness.program import program_of_export
+from harness.program import Program
 from harness.spec import Component, Device, ExportSettings, Sample
 from harness.store import Store
 from harness.submodules import program_of_module
-from harness.taken import lineup
+from harness.taken.lineup import NAMES
+from harness.taken.pairing import widened
+from harness.taken.translated import translate_once
 from harness.torch_stage import Work, ask_device
-
-
-class Kept(Work):
-    """Exports as the harness does, and keeps the program for processes to come."""
-
-    def _export(self, group: Group, folder: Path) -> Exported:
-        translated = []
-
-        def noted(*given: object) -> object:
-            translated.append(export_translate(*given))
-            return translated[-1]
-
-        export_translate = export.translate
-        with (
-            patch.object(export, "translate", noted),
-            patch.object(lineup, "translate", noted),
-        ):
-            made = super()._export(group, folder)
-        if translated and not made.program.scopes:
-            path = kept_program(self.store.root, self.component, self.settings, group)
-            path.parent.mkdir(exist_ok=True)
-            torch.export.save(translated[-1].exported_program, path)
-        return made
 
 
 class Recording(Work):
@@ -64,35 +42,30 @@ class Recording(Work):
             "onnx", onnx_key(self.component, self.settings, dict(group.shapes))
         )
         assert graph is not None, f"{self.component.name} was not exported"
-        path = kept_program(self._kept, self.component, self.settings, group)
-        if path.is_file():
-            program = program_of_export(torch.export.load(path))
-        else:
-            program = program_of_module(self._copy(), self._example(group))
-        made = Exported(program=program, probes=tuple(load_probes(graph.file(PROBES))))
+        made = Exported(
+            program=program_of(self, Store(root=self._kept), graph, group),
+            probes=tuple(load_probes(graph.file(PROBES))),
+        )
         self._exports[group] = made
         return made
 
-    def _copy(self) -> torch.nn.Module:
-        attention = self.settings.attention
-        recipe = recipe_module(self.component.recipe)
-        if not attention:
-            return self.module
-        copy: torch.nn.Module = recipe.build(self.component, attention=attention)
-        return copy
 
-    def _example(self, group: Group) -> tuple[torch.Tensor, ...]:
-        traced = Sample(profile="unit-normal", index=0, shapes=group.shapes)
-        drawn = draw(self.component, traced)
-        return tuple(torch.tensor(value) for value in drawn.values())
-
-
-def kept_program(
-    root: Path, component: Component, settings: ExportSettings, group: Group
-) -> Path:
-    """Return where a program is kept."""
-    key = digest_value(onnx_key(component, settings, dict(group.shapes)))
-    return root / "programs" / f"{key}.pt2"
+def program_of(work: Work, kept: Store, graph: Entry, group: Group) -> Program:
+    """Return the program of a graph, translated once for all machines."""
+    component, settings = work.component, work.settings
+    recipe = recipe_module(component.recipe)
+    module = copy = work.module
+    if settings.attention:
+        copy = recipe.build(component, attention=settings.attention)
+    traced = Sample(profile="unit-normal", index=0, shapes=group.shapes)
+    drawn = draw(component, traced)
+    example = tuple(torch.tensor(value) for value in drawn.values())
+    names = Names.load(graph.path)
+    if names is None and settings.exporter == "torchscript":
+        return program_of_module(copy, example)
+    if names is None or names.by == NAMES:
+        return translate_once(kept, copy, component, settings, example).program
+    return widened(program_of_module(module, example), module)
 
 
 def prepare(
@@ -100,17 +73,8 @@ def prepare(
 ) -> None:
     """Export a component once, and keep its program (`torch`)."""
     ask_device(Device())
-    work = Kept(Store(root=root), component, settings, Device())
-    entry = work.store.find("onnx", onnx_key(component, settings, dict(group.shapes)))
-    made = (
-        settings.exporter != "dynamo"
-        or kept_program(root, component, settings, group).is_file()
-    )
-    if entry is None or not made:
-        if entry is None:
-            work.export(group)
-        else:
-            work.exported(group)
+    work = Work(Store(root=root), component, settings, Device())
+    program_of(work, work.store, work.export(group), group)
 
 
 def record(  # noqa: PLR0917  # one job's whole circumstances
