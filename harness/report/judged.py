@@ -34,7 +34,7 @@ from harness.report.record import (
     CaseRecord,
     Key,
     Row,
-    coverage_share,
+    seen_share,
 )
 from harness.report.taken import (
     NO_LAYERS,
@@ -284,7 +284,7 @@ def _found(
             f"{_name(loudest.row)}: {loudest.verdict.reason}"
         )
     if what == LAYERS:
-        share = coverage_share(record)
+        share = seen_share(record)
         if record.taken:  # what a file's names do not reach is no fault of a runtime
             share = covered_of_reach(record)
         if not share >= min_coverage:

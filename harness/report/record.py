@@ -214,6 +214,21 @@ def coverage_share(record: CaseRecord) -> float:
     return float(coverage["aligned"] / coverage["computing"])
 
 
+def seen_share(record: CaseRecord) -> float:
+    """Return the share of computing operators whose error a compared value would show.
+
+    What was fused into one compared value is computed with it, such as a cast. Each
+    compared value vouches for one such operator at most, so that a file of which the
+    last value alone is seen is not covered by it.
+    """
+    coverage = record.coverage
+    if not coverage or not coverage["computing"]:
+        return 0.0
+    aligned = coverage["aligned"]
+    beside = min(coverage.get("inside", 0), aligned)
+    return float((aligned + beside) / coverage["computing"])
+
+
 def left_out(record: CaseRecord) -> Iterator[str]:
     """Yield in words what a record's run did not compare."""
     counts = record.coverage or {}

@@ -84,8 +84,8 @@ def test_init_writes_a_suite_for_an_encoder(tmp_path, checkpoint):
     # MNN 3.6.1 gets most files of torchscript's graph wrong.
     assert (found.export.exporter, found.export.opset) == ("dynamo", 18)
     assert found.source.seed == 0, "there are no weights"
-    sizes = {sample.shapes for case in found.cases for sample in case.samples}
-    assert len(sizes) == 3
+    samples = [sample for case in found.cases for sample in case.samples]
+    assert len({sample.shapes for sample in samples if sample.layers}) == 3
 
 
 @pytest.mark.usefixtures("checkpoint")
