@@ -173,12 +173,14 @@ GRAPH = (
         "vae_decoder",
         reads("conv2d_5", 1, "network.decoder.mid_block.resnets.0.conv1.weight"),
         "it is decoder.mid_block.resnets.0.conv1.weight",
+        also=("initialiser is another one",),
     ),
     _in_graph(
         "initialisers-of-another-training",
         TEXT,
         nowhere(_other_training),
         "of another training step",
+        also=("initialiser is another one",),
     ),
     _in_graph(
         "initialisers-through-float16",

@@ -123,12 +123,14 @@ WEIGHTS = (
         "text_encoder",
         set_input("embedding", 0, lambda w: np.roll(w, 1, 0)),
         "it is shifted by one along axis 0",
+        also=("another row",),
     ),
     _operator(
         "positions-one-late",
         "text_encoder",
         set_weight("add_7", lambda w: np.roll(w, 1, 1)),
         "position_embedding.weight of the graph is not PyTorch's",
+        also=("shifted by one along",),
     ),
     _operator(
         "batch-norm-scale-misfolded",
