@@ -9,7 +9,7 @@ import numpy as np
 from harness.activations import ACTIVATIONS
 from harness.forms import forms
 from harness.operation import Operation
-from harness.residuals import channel_axes, channel_fit, rms
+from harness.residuals import channel_axes, channel_fit, rms, to_bfloat16
 from harness.seen import Seen
 from harness.weighted_forms import UNLESS
 
@@ -105,6 +105,9 @@ def constant(e: Seen) -> str:
     name = e.op.removeprefix("aten.").partition(".")[0]
     if e.actual.size == 1 and name in _MOVES and not e.near:
         held, due = float(e.actual.item()), float(e.expected.item())
+        with np.errstate(over="ignore"):
+            if held in {float(np.float16(due)), float(to_bfloat16(e.expected).item())}:
+                return ""  # that is the input with fewer bits
         return f"it is {held:.6g} where the input is {due:.6g}: a constant in its place"
     return ""
 

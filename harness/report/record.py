@@ -217,15 +217,15 @@ def coverage_share(record: CaseRecord) -> float:
 def seen_share(record: CaseRecord) -> float:
     """Return the share of computing operators whose error a compared value would show.
 
-    What was fused into one compared value is computed with it, such as a cast. Each
-    compared value vouches for one such operator at most, so that a file of which the
-    last value alone is seen is not covered by it.
+    What was fused into one compared value is computed with it, such as a cast. Two
+    compared values vouch for one such operator, so that a runtime that does not show
+    every second value is not covered by the others.
     """
     coverage = record.coverage
     if not coverage or not coverage["computing"]:
         return 0.0
     aligned = coverage["aligned"]
-    beside = min(coverage.get("inside", 0), aligned)
+    beside = min(coverage.get("inside", 0), aligned // 2)
     return float((aligned + beside) / coverage["computing"])
 
 
