@@ -136,6 +136,7 @@ class Engine(Closes):
             variant=case.how,
             asked=asdict(case.device),
             stand_ins=_stand_ins(case),
+            too_large=case.too_large if isinstance(case, Case) else (),
         )
         try:
             return run(known)

@@ -336,7 +336,7 @@ def _parts_scaled(e: Seen) -> str:
                 f"{low:.3g} to {high:.3g}"
             )
             return (
-                f"{words}: an epsilon or the groups of a normalisation"
+                f"{words}: a normalisation's epsilon, groups or variance"
                 if norm
                 else words
             )

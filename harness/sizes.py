@@ -42,15 +42,14 @@ def with_more_sizes(cases: Sequence[Case], drawing: Drawing) -> list[Case]:
     """Add samples that bring every open axis to more sizes than the suite's own.
 
     What a larger one is forecast to take in values must be no more than the suite's own
-    largest sample takes, or than a quarter of the memory that is installed.
+    largest sample takes, or than a quarter of the memory that is installed. What takes
+    more is left out and is listed in `Case.too_large`.
 
     Raises:
         SuiteError: The suite gives an open size that the network cannot take open.
 
     """
-    return [
-        replace(case, samples=(*case.samples, *_more(case, drawing))) for case in cases
-    ]
+    return [_with_more(case, drawing) for case in cases]
 
 
 def check_fit(component: Component, bindings: Sequence[Binding]) -> None:
@@ -70,10 +69,28 @@ def check_fit(component: Component, bindings: Sequence[Binding]) -> None:
             raise binding.table.error(text, symbol)
 
 
-def _more(case: Case, drawing: Drawing) -> Iterator[Sample]:
+def _with_more(case: Case, drawing: Drawing) -> Case:
+    room = max(installed_bytes() // _SHARE, values_bytes(case.component, case.samples))
+    more = list(_more(case, drawing, room))
+    large = {s for s in more if values_bytes(case.component, [s]) > room}
+    return replace(
+        case,
+        samples=(*case.samples, *(sample for sample in more if sample not in large)),
+        too_large=tuple(s.label for s in more if s in large),
+    )
+
+
+def _more(case: Case, drawing: Drawing, room: int) -> Iterator[Sample]:
     """Yield samples in which open sizes change together, so that there are few.
 
     What is not open keeps the size it has where the others are smallest.
+
+    Args:
+        case: With the suite's own samples.
+        drawing: How they are drawn.
+        room: Bytes that a sample's values may take; two sizes that take more together
+            are tried one by one, and what takes more alone is yielded all the same.
+
     """
     symbols = [s for s in symbols_of(case.component) if s in case.export.dynamic]
     if not symbols:
@@ -97,7 +114,6 @@ def _more(case: Case, drawing: Drawing) -> Iterator[Sample]:
             batches = [size for size in _BATCHES if size not in given[symbol]]
             # The largest size goes with the smallest batch.
             missing[symbol] = [None] * (rows - len(batches)) + batches
-    room = max(installed_bytes() // _SHARE, values_bytes(case.component, case.samples))
     columns = [missing[symbol] for symbol in symbols]
     changes = [
         {symbol: size for symbol, size in zip(symbols, row, strict=True) if size}
@@ -130,23 +146,21 @@ def _set_apart(
 def _parts(
     case: Case, changed: Mapping[str, int], smallest: Mapping[str, int], room: int
 ) -> Iterator[Mapping[str, int]]:
-    """Yield sizes as they are if they fit, else batch and sides each by itself."""
+    """Yield sizes together if they fit, else batch and sides each by itself."""
+    say = getattr(recipe_module(case.component.recipe), "unfit", None)
 
-    def fits(some: Mapping[str, int]) -> bool:
-        shapes = tuple(sorted({**smallest, **some}.items()))
-        probe = replace(case.samples[0], shapes=shapes)
-        say = getattr(recipe_module(case.component.recipe), "unfit", None)
-        if say is not None and say(case.component.source, dict(shapes))[0]:
-            return False
-        return values_bytes(case.component, [probe]) <= room
+    def shapes(some: Mapping[str, int]) -> dict[str, int]:
+        return {**smallest, **some}
 
-    if fits(changed):
-        yield changed
-        return
+    def taken(some: Mapping[str, int]) -> bool:
+        return say is None or not say(case.component.source, shapes(some))[0]
+
     batch = {symbol: size for symbol, size in changed.items() if _is_batch(symbol)}
     sides = {symbol: size for symbol, size in changed.items() if symbol not in batch}
-    if batch and sides:
-        yield from (some for some in (sides, batch) if fits(some))
+    apart = [part for part in (sides, batch) if part]
+    probe = replace(case.samples[0], shapes=tuple(sorted(shapes(changed).items())))
+    together = taken(changed) and values_bytes(case.component, [probe]) <= room
+    yield from filter(taken, [changed] if together else apart)
 
 
 def _is_batch(symbol: str) -> bool:

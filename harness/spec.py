@@ -321,6 +321,8 @@ class Case:
         device: Where the candidate is asked to run.
         samples: Inputs.
         reference: Where PyTorch is asked to run.
+        too_large: Labels of samples that are left out, for their values need more
+            memory than a machine like this one has room for.
 
     """
 
@@ -330,6 +332,7 @@ class Case:
     device: Device
     samples: tuple[Sample, ...] = field(repr=False)
     reference: Device = Device()
+    too_large: tuple[str, ...] = ()
 
     @property
     def subject(self) -> str:

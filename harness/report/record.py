@@ -99,6 +99,7 @@ class CaseRecord:
             outputs that it leaves out or adds, inputs that it does without.
         stand_ins: What stood in for real inputs: ``weights``, ``prompts``,
             ``scheduler``, ``picture``, ``hint``, ``mask``.
+        too_large: Sizes that the case was not tried at, for want of memory.
         artifacts: Store entries used: stage to digest, size and tool versions.
         took_s: Stage to seconds; stages whose product was in the store are absent.
         peak_bytes: Largest resident set of the candidate's process.
@@ -124,6 +125,7 @@ class CaseRecord:
     chain: Mapping[str, Any] | None = None
     taken: Mapping[str, Any] | None = None
     stand_ins: tuple[str, ...] = ()
+    too_large: tuple[str, ...] = ()
     artifacts: Mapping[str, Any] | None = None
     took_s: Mapping[str, float] | None = None
     peak_bytes: int = 0
@@ -176,7 +178,7 @@ class CaseRecord:
         failure = Failure(**data["failure"]) if data["failure"] else None
         rest = {name: value for name, value in data.items() if name != "probes"}
         rest |= {name: _numbers(rest[name]) for name in _MEASURES if name in rest}
-        for name in ("contract", "stand_ins", "graphs"):
+        for name in ("contract", "stand_ins", "too_large", "graphs"):
             rest[name] = tuple(rest.get(name, ()))
         return cls(**{**rest, "rows": rows, "failure": failure})
 

@@ -1,4 +1,4 @@
-"""What stood in for real inputs of a run, beside its verdict."""
+"""What a verdict does not speak of: real inputs that had stand-ins, sizes untried."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _DDIM = "Stable Diffusion's DDIM for want of a scheduler"
 
 
 def stand_in_words(records: Collection[CaseRecord]) -> str:
-    """Return what stood in, in brackets behind a blank; empty where nothing did."""
+    """Return what stood in and what was left out, in brackets; empty if nothing was."""
     found = Counter(kind for record in records for kind in record.stand_ins)
     parts = {
         kind: "" if cases == len(records) else f" in {count(cases, 'case')}"
@@ -27,4 +27,6 @@ def stand_in_words(records: Collection[CaseRecord]) -> str:
         words.append(f"{listed} drawn at random")
     if SCHEDULER in parts:
         words.append(f"{_DDIM}{parts[SCHEDULER]}")
+    if large := dict.fromkeys(size for record in records for size in record.too_large):
+        words.append(f"not tried for want of memory: {', '.join(large)}")
     return f" ({'; '.join(words)})" if words else ""

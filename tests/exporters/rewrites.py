@@ -1,10 +1,11 @@
 """Rewrite small networks' files by tools and by algebra, and plant faults in them.
 
-python -m tests.exporters.rewrites [--python PYTHON] [--out FILE] [--only WORD ...]
+python -m tests.exporters.rewrites [--python PYTHON] [--only WORD ...]
 
 PYTHON has the tools of rewrites.txt; without it algebra alone is tried. A clean file
 that fails is a false alarm; a planted fault that passes is not caught. A fault is
-planted first and the file is rewritten then, by rewrites that take turns.
+planted first and the file is rewritten then, by rewrites that take turns. What a whole
+run with the tools comes to is kept in reports/.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ from tests.faults.catalogue import FAULTS
 from tests.faults.catalogue.fault import Fault, InGraph
 from tests.faults.stand import Stand
 
-FIXTURES = Path(__file__).parents[2] / "fixtures"
+ROOT = Path(__file__).parents[2]
+FIXTURES = ROOT / "fixtures"
+KEPT = ROOT / "reports" / "rewrites.json"
 SCRIPT = Path(__file__).with_name("rewrite_with.py")
 TOOLS = ("onnxsim", "onnxslim", "onnxoptimizer", "ort-basic", "ort-extended")
 LIMIT_S = 600
@@ -268,7 +271,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.exporters.rewrites")
     parser.add_argument("--python", help="has the tools of rewrites.txt")
     parser.add_argument("--store", help="keep what is exported in this folder")
-    parser.add_argument("--out", type=Path, help="write what was tried as JSON")
     parser.add_argument("--only", nargs="*", default=(), help="clean, faults, a name")
     asked = parser.parse_args()
     tried = []
@@ -278,10 +280,16 @@ def main() -> None:
         for one in try_all(rewrites, asked.only):
             tried.append(one)
             print(_line(one), flush=True)
-            if asked.out:
-                rows = [asdict(row) for row in tried]
-                asked.out.write_text(json.dumps(rows, indent=1) + "\n")
+    if asked.python and not asked.only:
+        rows = [_kept(one) for one in tried]
+        KEPT.write_text(json.dumps(rows, indent=1) + "\n", "utf-8")
     print(f"\n{table(tried)}")
+
+
+def _kept(one: Tried) -> dict[str, object]:
+    """Return what was tried without its words, which name folders, and its time."""
+    left_out = {"said", "took_s"}
+    return {key: value for key, value in asdict(one).items() if key not in left_out}
 
 
 def _line(one: Tried) -> str:

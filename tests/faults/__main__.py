@@ -1,13 +1,16 @@
 """Try every fault and every clean run, print the score, and write it to reports/.
 
-python -m tests.faults [--store FOLDER] [--faults NAME ...]
+python -m tests.faults [--store FOLDER] [--faults NAME ... | --machine NAME | --table]
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import platform
+import subprocess
+import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
@@ -16,11 +19,16 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from harness.environment import installed
+from tests.faults import elsewhere
+from tests.faults.catalogue import FAULTS
+from tests.faults.catalogue.fault import FAMILIES
 from tests.faults.clean import CleanRun, clean_runs
 from tests.faults.score import Result, missed, table
-from tests.faults.trials import Trials, planted
+from tests.faults.trials import HARNESS, Trials, planted
+from tests.machines.machine import ATEN, Machine, machines
 
-REPORTS = Path(__file__).parents[2] / "reports"
+KEPT = elsewhere.REPORTS / "faults.json"
+MACHINES = {machine.name: machine for machine in machines(ATEN[-1])}
 TERMS = """\
 A fault is planted in each runtime that it can be planted in. It is *caught* if a check
 fails under the tolerances as shipped. It *has a place* if an operator's value is wrong
@@ -31,6 +39,10 @@ words that are printed say what it is. It has *wrong words* if what is printed o
 the error looks has a clause that is not true of the fault: each fault has the list of
 what is (`Fault.allows`). Rules of our own are caught if one of the
 harness's own tests fails.
+
+Other machines are this one with other instruction sets. In rewritten files the fault is
+planted first, and the file is rewritten then by tools and by algebra. The table counts
+each machine and each runtime.
 
 The other rules see the final outputs of the same runs, as they do in life; a run that
 fails for them too counts as caught. A clean run is one sample of one component in one
@@ -43,44 +55,83 @@ def main() -> None:
     """Run it all; some faults alone print their words and write nothing."""
     parser = argparse.ArgumentParser(prog="python -m tests.faults")
     parser.add_argument("--store", help="keep what is exported in this folder")
-    parser.add_argument("--faults", nargs="*", help="only these, with their words")
+    only = parser.add_mutually_exclusive_group()
+    only.add_argument("--faults", nargs="*", help="only these, with their words")
+    only.add_argument(
+        "--machine", choices=MACHINES, help="plant them where PyTorch computes so"
+    )
+    only.add_argument(
+        "--table", action="store_true", help="write faults.md of what reports/ has"
+    )
     asked = parser.parse_args()
+    if asked.table:
+        render()
+        return
+    if asked.machine:
+        _become(MACHINES[asked.machine])
     with ExitStack() as stack:
         root = asked.store or stack.enter_context(TemporaryDirectory())
-        trials = stack.enter_context(Trials(Path(root), peers=True))
+        trials = stack.enter_context(Trials(Path(root), peers=not asked.machine))
         results = [
             _shown(trials.of(fault, backend), words=bool(asked.faults))
             for fault, backend in planted()
             if not asked.faults or fault.name in asked.faults
+            # A rule of our own is broken for the harness's tests, on any machine.
+            if not (asked.machine and backend == HARNESS)
         ]
-        if not asked.faults:
-            clean = [_shown_clean(run) for run in clean_runs(trials.stand)]
-            write(results, clean)
+        if asked.machine:
+            elsewhere.note_faults(asked.machine, results)
+        elif not asked.faults:
+            write(results, [_shown_clean(run) for run in clean_runs(trials.stand)])
+            render()
+
+
+def _become(machine: Machine) -> None:
+    """Start again as this machine, unless it is done: PyTorch asks when it starts."""
+    if not machine.environment.items() <= os.environ.items():
+        command = [sys.executable, "-m", "tests.faults", *sys.argv[1:]]
+        sys.exit(
+            subprocess.run(
+                command, env={**os.environ, **machine.environment}, check=False
+            ).returncode
+        )
 
 
 def write(results: Sequence[Result], clean: Sequence[CleanRun]) -> None:
-    """Print the score, and write it with what became of every trial."""
-    score = table(results, clean)
-    short = missed(results, clean)
+    """Write what became of every trial."""
     about = {
         "date": datetime.now(UTC).date().isoformat(),
         "versions": installed(PACKAGES),
         "python": platform.python_version(),
         "machine": f"{platform.system()} {platform.machine()}",
     }
-    tools = ", ".join(f"{name} {number}" for name, number in about["versions"].items())
-    text = (
-        f"# Planted faults\n\n`python -m tests.faults` on {about['date']}: {tools}; "
-        f"{about['machine']}.\n\n{score}\n\n{TERMS}\n## What fell short\n\n{short}\n"
-    )
-    (REPORTS / "faults.md").write_text(text, encoding="utf-8")
     rows = {
         "faults": [_kept(result) for result in results],
         "clean": [asdict(run) for run in clean],
     }
-    (REPORTS / "faults.json").write_text(
-        json.dumps({**about, **rows}, indent=1) + "\n", encoding="utf-8"
+    KEPT.write_text(json.dumps({**about, **rows}, indent=1) + "\n", encoding="utf-8")
+
+
+def render() -> None:
+    """Print the score of what was kept, and write it as a page."""
+    kept = json.loads(KEPT.read_text(encoding="utf-8"))
+    results = [Result(said="", took_s=0.0, **row) for row in kept["faults"]]
+    clean = [CleanRun(**row) for row in kept["clean"]]
+    of = {fault.name: fault.family for fault in FAULTS}
+    beside = {
+        family: (
+            elsewhere.caught_elsewhere(family),
+            elsewhere.caught_rewritten(family, of),
+        )
+        for family in (*FAMILIES, "all")
+    }
+    tools = ", ".join(f"{name} {number}" for name, number in kept["versions"].items())
+    text = (
+        f"# Planted faults\n\n`python -m tests.faults` on {kept['date']}: {tools}; "
+        f"{kept['machine']}.\n\n{table(results, clean, beside)}\n\n{TERMS}\n"
+        f"{elsewhere.text()}\n\n## What fell short\n\n{missed(results, clean)}\n"
     )
+    KEPT.with_suffix(".md").write_text(text, encoding="utf-8")
     print(f"\n{text}")
 
 

@@ -11,7 +11,7 @@ from tests.faults.peers import PEERS
 
 _COLUMNS = (
     *("Family", "Faults", "Planted", "Caught", "Have a place", "Localised"),
-    *("Explained", "Wrong words"),
+    *("Explained", "Wrong words", "Caught on other machines", "In rewritten files"),
 )
 
 
@@ -47,8 +47,19 @@ class Result:
     took_s: float
 
 
-def table(results: Sequence[Result], clean: Sequence[CleanRun]) -> str:
-    """Return the score in Markdown: ours by family, then beside the peers'."""
+def table(
+    results: Sequence[Result],
+    clean: Sequence[CleanRun],
+    elsewhere: Mapping[str, Sequence[str]],
+) -> str:
+    """Return the score in Markdown: ours by family, then beside the peers'.
+
+    Args:
+        results: Of every fault.
+        clean: Every clean run.
+        elsewhere: Family to what was caught on other machines and in rewritten files.
+
+    """
     lines = [
         f"| {' | '.join(_COLUMNS)} |",
         f"|---{'|--:' * (len(_COLUMNS) - 1)}|",
@@ -61,7 +72,8 @@ def table(results: Sequence[Result], clean: Sequence[CleanRun]) -> str:
             f"| {_share(r.caught for r in some)} | {len(placed)} "
             f"| {_share(r.localised for r in placed)} "
             f"| {_share(r.explained for r in some)} "
-            f"| {_share(bool(r.wrong) for r in some)} |"
+            f"| {_share(bool(r.wrong) for r in some)} "
+            f"| {' | '.join(elsewhere[family])} |"
         )
     seen = [r for r in results if r.peers]
     lines += [
@@ -111,8 +123,10 @@ def missed(results: Sequence[Result], clean: Sequence[CleanRun]) -> str:
 
 
 def _share(answers: Iterable[bool]) -> str:
-    """Return ``57 (98 %)``; rounded down, so that only all are 100 %."""
     counted = [bool(answer) for answer in answers]
-    if not counted:
-        return "0"
-    return f"{sum(counted)} ({100 * sum(counted) // len(counted)} %)"
+    return share(sum(counted), len(counted))
+
+
+def share(some: int, every: int) -> str:
+    """Return ``57 (98 %)``; rounded down, so that only all are 100 %."""
+    return f"{some} ({100 * some // every} %)" if every else "0"

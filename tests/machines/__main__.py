@@ -38,6 +38,7 @@ from harness.store import Store
 from harness.suite import Suite, load_suite
 from harness.trace import VALUES
 from harness.workshop import Workshop
+from tests.faults.elsewhere import BY_INIT, note_clean
 from tests.faults.trial import said
 from tests.machines import inside
 from tests.machines.machine import ATEN, Machine, machines
@@ -64,7 +65,7 @@ def suites(names: Sequence[str], written: Path) -> Iterator[Suite]:
             continue
         yield load_suite(path)
         if any((folder / name).is_file() for name in CHECKPOINT):
-            into = written / f"init-{folder.name}"
+            into = written / f"{BY_INIT}{folder.name}"
             write_suite(folder, into, force=True, on_notice=lambda _: None)
             yield load_suite(into / path.name)
 
@@ -247,6 +248,8 @@ def main() -> int:
         start = time.monotonic()
         lines = _elsewhere(machine, asked)
         found += lines
+        if not asked.suites:  # the whole of a machine is kept in reports/
+            note_clean(machine.name, lines)
         alarms = [line for line in lines if line["alarm"]]
         print(
             f"{machine.name:48} {len(lines):4} runs  {len(alarms):2} alarms  "
@@ -262,7 +265,7 @@ def main() -> int:
 def told(found: Sequence[Mapping[str, str]], count: int) -> int:
     """Print what the machines' runs come to, and return the exit code."""
     alarms = sum(bool(line["alarm"]) for line in found)
-    first = sum(line["suite"].startswith("init-") for line in found)
+    first = sum(line["suite"].startswith(BY_INIT) for line in found)
     print(
         f"{len(found):,} clean runs on {count} machines: {alarms} false alarms "
         f"({len(found) - first:,} runs by the suites' own tolerances, {first:,} by "

@@ -97,7 +97,7 @@ def test_another_epsilon_scales_each_group_by_its_own_factor(eps):
 
     found = signature(expected, actual, FLOOR, "aten.group_norm.default")
 
-    assert "an epsilon or the groups of a normalisation" in found
+    assert "a normalisation's epsilon, groups or variance" in found
 
 
 def test_softmax_over_another_axis_does_not_add_up():

@@ -28,13 +28,24 @@ EVERY = 'dynamic_axes = ["batch", "height", "width"]'
 
 
 @pytest.fixture
-def sizes(tmp_path):
-    """The sizes that a component is run at besides the suite's own."""
+def the_case(tmp_path):
+    """Loads the one case of a component."""
 
     def load(component, old="", new=""):
         path = tmp_path / "parity.toml"
         path.write_text(SUITE.replace(old, new) if old else SUITE, encoding="utf-8")
         (case,) = (c for c in load_suite(path).cases if c.component.name == component)
+        return case
+
+    return load
+
+
+@pytest.fixture
+def sizes(the_case):
+    """The sizes that a component is run at besides the suite's own."""
+
+    def load(*asked):
+        case = the_case(*asked)
         assert [s.layers for s in case.samples[1:]] == [False] * len(case.samples[1:])
         assert len({s.id for s in case.samples}) == len(case.samples)
         return [dict(sample.shapes) for sample in case.samples[1:]]
@@ -70,15 +81,17 @@ def test_each_open_side_is_run_just_above_the_suites_own_and_at_twice_of_it(size
     assert max(prod(one.values()) for one in found) <= 4 * 2 * 16 * 24
 
 
-def test_without_more_memory_no_sample_is_larger_than_the_suites_own(
-    sizes, monkeypatch
-):
+def test_what_does_not_fit_into_memory_is_left_out_and_listed(the_case, monkeypatch):
+    asked = ("vae_decoder", 'dynamic_axes = ["batch"]', EVERY)
+    assert the_case(*asked).too_large == ()
     monkeypatch.setattr("harness.sizes.installed_bytes", lambda: 0)
 
-    found = sizes("vae_decoder", 'dynamic_axes = ["batch"]', EVERY)
+    case = the_case(*asked)
+    found = [dict(sample.shapes) for sample in case.samples if sample.label]
 
     assert found
     assert max(prod(one.values()) for one in found) <= 2 * 16 * 24
+    assert {"batch3", "batch4", "batch5"} <= set(case.too_large)
 
 
 def test_a_text_is_no_longer_than_the_table_of_positions(tmp_path):

@@ -114,3 +114,9 @@ def test_ids_for_a_file_alone_are_drawn():
 )
 def test_it_is_said_in_few_words(kinds, words):
     assert stand_in_words([record(stand_ins=kind) for kind in kinds]) == words
+
+
+def test_sizes_that_were_not_tried_stand_beside_the_verdict():
+    some = [record(too_large=("height64",)), record(too_large=("height64", "batch5"))]
+
+    assert stand_in_words(some) == " (not tried for want of memory: height64, batch5)"
