@@ -118,7 +118,7 @@ class Rewrites:
         """Return a network, made when it is first asked for."""
         name = f"{suite}/{component}"
         if suite not in self._stands:
-            stand = Stand(self._store, suite=FIXTURES / suite)
+            stand = Stand(self._store, isolate=False, suite=FIXTURES / suite)
             self._stands[suite] = self._stack.enter_context(stand)
         if name not in self._networks:
             self._networks[name] = Rewritten(self._stands[suite], component)

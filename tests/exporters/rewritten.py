@@ -211,7 +211,7 @@ class Rewritten:
                 readings=self.readings(case, by),
             )
 
-        return self.stand.run(case, deployed, altered=entry, isolate=False), by
+        return self.stand.run(case, deployed, altered=entry), by
 
     def _refused(self, case: Case, error: ParityError) -> Trial:
         outcome = getattr(error, "outcome", Outcome.MISSING)

@@ -45,7 +45,9 @@ def plant(stand: Stand, fault: Fault, backend: str) -> Trial:
             return _in_graph(stand, case, fault.name, plant)
         case InModule():
             # A stand of its own: a workshop keeps the failure of a component's export.
-            with Stand(stand.store.root, peers=stand.peers) as own:
+            with Stand(
+                stand.store.root, peers=stand.peers, isolate=stand.isolate
+            ) as own:
                 return own.run(_with_faulty_module(case, fault.name))
         case InSession(wrap=wrap, place=place):
             return replace(stand.run(case, wrap=wrap), places=(place,) if place else ())

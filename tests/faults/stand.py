@@ -38,6 +38,7 @@ class Stand:
         root: Store of exports, references and what faults are planted in.
         limit_s: Of one stage.
         peers: Whether to ask what the peers' rules say.
+        isolate: Whether to run operators alone where layers part, to blame one.
         suite: Folder of the suite whose cases are run.
 
     """
@@ -48,6 +49,7 @@ class Stand:
         *,
         limit_s: float = LIMIT_S,
         peers: bool = False,
+        isolate: bool = True,
         suite: Path = DIGITS,
     ) -> None:
         self.suite = load_suite(suite)
@@ -55,6 +57,7 @@ class Stand:
         self.store = Store(root=root)
         self.makers = Makers(self.store, self.workshop, None)
         self.peers = peers
+        self.isolate = isolate
         self._judge = Judge.of(self.suite, Settings())
 
     def __enter__(self) -> Self:
@@ -96,8 +99,6 @@ class Stand:
         deployed: Callable[[], Deployed] | None = None,
         wrap: inside.Wrap | None = None,
         altered: Entry | None = None,
-        *,
-        isolate: bool = True,
     ) -> Trial:
         """Run a case to its verdicts.
 
@@ -106,7 +107,6 @@ class Stand:
             deployed: Gives the file, if it is not the right one.
             wrap: Comes between the runtime and the harness.
             altered: The graph that the file is made from, if not the right one.
-            isolate: Whether to run operators alone where layers part, to blame one.
 
         """
         file = None
@@ -115,7 +115,7 @@ class Stand:
             record = replace(
                 self._record(case, file, wrap), graphs=self._checked(case, altered)
             )
-            if isolate:
+            if self.isolate:
                 record = self._isolated(case, record, file)
         except StageError as error:
             failure = Failure(outcome=error.outcome, message=str(error), log=error.log)

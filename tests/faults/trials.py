@@ -50,12 +50,15 @@ class Trials:
     Args:
         root: Store of what they need.
         peers: Whether to ask what the peers' rules say.
+        isolate: Whether to run operators alone where layers part, to blame one.
 
     """
 
-    def __init__(self, root: Path, *, peers: bool = False) -> None:
-        self.stand = Stand(root, peers=peers)
-        self._hurried = Stand(root, limit_s=HURRY_S, peers=peers)
+    def __init__(
+        self, root: Path, *, peers: bool = False, isolate: bool = True
+    ) -> None:
+        self.stand = Stand(root, peers=peers, isolate=isolate)
+        self._hurried = Stand(root, limit_s=HURRY_S, peers=peers, isolate=isolate)
         self._rules = Host("rules", PRELOAD)
 
     def __enter__(self) -> Self:
