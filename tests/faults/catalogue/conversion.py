@@ -147,7 +147,7 @@ FAULTS = (
         "int4-served-as-int8",
         _other,
         "SQNR",
-        also=("weights of fewer bits",),
+        also=("weights of fewer bits", "so fewer bits"),
         other="int4-weights",
         sealed=False,
         backends=MNN,

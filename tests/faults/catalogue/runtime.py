@@ -65,8 +65,20 @@ FAULTS = (
         sessions.ItemsReversed,
         "batch items are in another order",
     ),
-    _runtime("thread-dependent", TEXT, sessions.ThreadDependent, "every layer within"),
-    _runtime("noisy", TEXT, sessions.Noisy, "every layer within"),
+    _runtime(
+        "thread-dependent",
+        TEXT,
+        sessions.ThreadDependent,
+        "every layer within",
+        also=("channels 0 to 7 of 64",),
+    ),
+    _runtime(
+        "noisy",
+        TEXT,
+        sessions.Noisy,
+        "every layer within",
+        also=("more than float32 rounds",),
+    ),
     _runtime(
         "right-in-the-first-run-only",
         TEXT,
@@ -79,6 +91,7 @@ FAULTS = (
         "vae_encoder",
         sessions.EveryFourthZero,
         "every fourth channel",
+        "channel 3 of 4",
     ),
     _runtime(
         "height-and-width-swapped", DECODER, sessions.AxesSwapped, "a transposition"
@@ -100,6 +113,7 @@ FAULTS = (
         TEXT,
         sessions.OptimisedWrong,
         "every layer within",
+        also=("everything is 1.001 times",),
     ),
     _runtime(
         "wrong-when-watched",
