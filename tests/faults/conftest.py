@@ -73,8 +73,7 @@ def holds(trials, kept):
             f"blamed elsewhere than on {result.places}: {result.said}"
         )
         assert result.explained or not before["explained"], result.said
-        # A score from before wrong words were counted says nothing of them.
-        assert not result.wrong or before.get("wrong", True), result.wrong
+        assert not result.wrong
 
     return check
 
