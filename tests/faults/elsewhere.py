@@ -93,9 +93,10 @@ def text() -> str:
         "## Other machines",
         "",
         (
-            "Instruction sets of PyTorch's own kernels, of oneDNN and of MKL, and the "
-            "number of threads. References are made anew on each. `init` is what "
-            "`parity init` writes for the same checkpoints."
+            "Instruction sets of PyTorch's own kernels, of oneDNN and of MKL, and "
+            "threads. References are made anew on each. `init` is what `parity init` "
+            "writes for the same checkpoints. Faults are planted with the suite's own "
+            "number of threads."
         ),
         "",
         "| Machine | Clean runs | Of these by init | False alarms | Faults caught |",

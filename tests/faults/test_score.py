@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.faults import elsewhere
 from tests.faults.catalogue import FAULTS
 from tests.faults.catalogue.fault import FAMILIES, Fault, InModule
 from tests.faults.clean import CleanRun
@@ -12,6 +13,8 @@ from tests.faults.peers import PEERS, tells
 from tests.faults.score import Result, missed, table
 
 SILENT = dict.fromkeys(PEERS, False)
+NOWHERE = dict.fromkeys((*FAMILIES, "all"), ("–", "–"))
+"""Nothing was caught on other machines, nor in rewritten files."""
 
 
 def result(**fields):
@@ -38,15 +41,31 @@ def test_there_are_enough_faults_and_each_has_a_name_of_its_own():
 
 
 def test_what_has_no_place_is_not_counted_as_localised():
-    score = table([result(), result(places=(), localised=False)], [])
+    score = table([result(), result(places=(), localised=False)], [], NOWHERE)
 
     assert "| 1 | 2 | 2 (100 %) | 1 | 1 (100 %) | 2 (100 %) | 0 (0 %) |" in score
 
 
 def test_almost_all_is_not_a_hundred_percent():
-    score = table([result()] * 299 + [result(caught=False)], [])
+    score = table([result()] * 299 + [result(caught=False)], [], NOWHERE)
 
     assert "299 (99 %)" in score
+
+
+def test_machines_are_counted_together_and_shown_one_by_one(monkeypatch, tmp_path):
+    monkeypatch.setattr(elsewhere, "MACHINES", tmp_path / "machines.json")
+    run = {"suite": "bert", "case": "c", "sample": "s", "reference": "r", "alarm": ""}
+
+    elsewhere.note_clean("one", [run, {**run, "suite": "init-bert"}])
+    elsewhere.note_clean("two", [{**run, "alarm": "exceeds"}])
+    elsewhere.note_faults("two", [result(), result(caught=False)])
+
+    lines = elsewhere.text().splitlines()
+    assert "| one | 2 | 1 | 0 | – |" in lines
+    assert "| two | 1 | 0 | 1 | 1 (50 %) |" in lines
+    assert "| all | 3 | 1 | 1 | 1 (50 %) |" in lines
+    assert elsewhere.caught_elsewhere("operator") == "1 of 2"
+    assert elsewhere.caught_elsewhere("export") == "–"
 
 
 def test_what_fell_short_is_named():
