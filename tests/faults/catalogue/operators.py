@@ -118,7 +118,7 @@ NORMS = (
             ),
         ),
         "groups is",
-        "the groups of a normalisation",
+        "groups or variance",
         also=("the normalisation has 4 groups",),
     ),
     _operator(
