@@ -70,27 +70,19 @@ def check_fit(component: Component, bindings: Sequence[Binding]) -> None:
 
 
 def _with_more(case: Case, drawing: Drawing) -> Case:
-    room = max(installed_bytes() // _SHARE, values_bytes(case.component, case.samples))
-    more = list(_more(case, drawing, room))
-    large = {s for s in more if values_bytes(case.component, [s]) > room}
+    more = list(_more(case, drawing))
     return replace(
         case,
-        samples=(*case.samples, *(sample for sample in more if sample not in large)),
-        too_large=tuple(s.label for s in more if s in large),
+        samples=(*case.samples, *(sample for sample, fits in more if fits)),
+        too_large=tuple(sample.label for sample, fits in more if not fits),
     )
 
 
-def _more(case: Case, drawing: Drawing, room: int) -> Iterator[Sample]:
-    """Yield samples in which open sizes change together, so that there are few.
+def _more(case: Case, drawing: Drawing) -> Iterator[tuple[Sample, bool]]:
+    """Yield samples and whether there is the memory for each.
 
-    What is not open keeps the size it has where the others are smallest.
-
-    Args:
-        case: With the suite's own samples.
-        drawing: How they are drawn.
-        room: Bytes that a sample's values may take; two sizes that take more together
-            are tried one by one, and what takes more alone is yielded all the same.
-
+    Open sizes change together, so that there are few. What is not open keeps the size
+    it has where the others are smallest.
     """
     symbols = [s for s in symbols_of(case.component) if s in case.export.dynamic]
     if not symbols:
@@ -114,6 +106,7 @@ def _more(case: Case, drawing: Drawing, room: int) -> Iterator[Sample]:
             batches = [size for size in _BATCHES if size not in given[symbol]]
             # The largest size goes with the smallest batch.
             missing[symbol] = [None] * (rows - len(batches)) + batches
+    room = max(installed_bytes() // _SHARE, values_bytes(case.component, case.samples))
     columns = [missing[symbol] for symbol in symbols]
     changes = [
         {symbol: size for symbol, size in zip(symbols, row, strict=True) if size}
@@ -123,7 +116,8 @@ def _more(case: Case, drawing: Drawing, room: int) -> Iterator[Sample]:
     for changed in changes:
         _set_apart(changed, smallest, steps)
         for part in _parts(case, changed, smallest, room):
-            yield _sample(case, drawing, at, smallest, part)
+            sample = _sample(case, drawing, at, smallest, part)
+            yield sample, values_bytes(case.component, [sample]) <= room
             at += 1
 
 
