@@ -32,11 +32,14 @@ def base(store, tmp_path_factory):  # noqa: ARG001  # which it fills
     )
     project.change("parity.toml", "= 8\n", "= 32\n")
     assert project.parity("run").code == 0
-    for _ in range(2 * TRIES):  # a baseline wants a quiet moment; a busy one is refused
+    accept = ("baseline", "accept", "--who", "A. Reviewer")
+    for _ in range(TRIES):  # a baseline wants a quiet moment; a busy one is refused
         assert project.parity("bench", CASES[0], "--no-compile").code == 0
-        accepted = project.parity("baseline", "accept", "--who", "A. Reviewer")
+        accepted = project.parity(*accept)
         if accepted.code == 0:
             break
+    else:
+        accepted = project.parity(*accept, "--why", "This machine is never quiet.")
     assert accepted.code == 0, accepted.text
     return project
 
@@ -96,7 +99,7 @@ def test_a_time_taken_beside_other_work_has_no_verdict(branch):
     page = branch.parity("gate")
 
     assert page.code == 0, page.text
-    assert page.has(f"in this run: other work had over {QUIET:.0%}"), page.text
+    assert page.has(f"this run: other work had over {QUIET:.0%}"), page.text
     assert not page.has(SLOWER)
     refused = branch.parity("baseline", "accept", "--who", "A. Reviewer")
     assert refused.code != 0
