@@ -16,8 +16,7 @@ from tests.plugin.project import CASES, CONFIG, write_project
 pytestmark = pytest.mark.alone
 
 TRIES = 3
-LATENCY = f"{CASES[0]}/latency_ms"
-SLOWER = f"{LATENCY} worse"
+SLOWER = f"{CASES[0]}/latency_ms worse"
 NO_VERDICT = "no verdict on"
 MEASURED = 20
 
