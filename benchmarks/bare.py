@@ -6,9 +6,9 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from harness.e2e.plan import ChainRun
-from harness.entry import Entry
-from harness.spec import Component, ExportSettings, Sample
+from harness.core.case import Component, ExportSettings, Sample
+from harness.core.entry import Entry
+from harness.core.pipeline import ChainRun
 
 _OFF = 1e-4
 """A value that differs by more was not rounded."""
@@ -18,8 +18,8 @@ def bare_pytorch(component: Component, inputs: Entry) -> None:
     """Build the module and run it once."""
     import torch
 
-    from harness.components import recipe_module
-    from harness.trace import load_inputs
+    from harness.measure.trace import load_inputs
+    from harness.recipes import recipe_module
 
     module = recipe_module(component.recipe).build(component)
     feeds = load_inputs(inputs, component)
@@ -31,7 +31,7 @@ def bare_onnxruntime(path: Path, component: Component, inputs: Entry) -> None:
     """Load the exported file and run it once."""
     import onnxruntime as ort
 
-    from harness.trace import load_inputs
+    from harness.measure.trace import load_inputs
 
     options = ort.SessionOptions()
     options.intra_op_num_threads = 2
@@ -43,9 +43,9 @@ def bare_onnxruntime(path: Path, component: Component, inputs: Entry) -> None:
 
 def bare_mnn(path: Path, component: Component, inputs: Entry) -> None:
     """Load the deployed file and run it once."""
-    from harness.backends.mnn import open_session
-    from harness.spec import Device
-    from harness.trace import load_inputs
+    from harness.core.case import Device
+    from harness.measure.trace import load_inputs
+    from harness.runtimes.mnn.session import open_session
 
     names = [spec.name for spec in component.outputs]
     with open_session(path, Device(), names) as session:
@@ -59,8 +59,8 @@ def verify(
     import torch
     from torch.onnx.verification import verify_onnx_program
 
-    from harness.components import recipe_module
-    from harness.inputs import draw
+    from harness.recipes import recipe_module
+    from harness.recipes.inputs import draw
 
     module = recipe_module(component.recipe).build(component)
     batch = replace(sample, shapes=(("batch", 2), *sample.shapes[1:]))
@@ -81,11 +81,15 @@ def bare_drawings(given: ChainRun, *, all_of_them: bool) -> None:
     """Draw what an end-to-end case draws, or the two pictures alone; keep nothing."""
     import torch
 
-    from harness.e2e.drawing import Cast, assemble, draw
-    from harness.e2e.inputs import load_inputs
-    from harness.e2e.networks import Residents, SessionNetwork
-    from harness.e2e.plan import DENOISING
-    from harness.e2e.reference import Forcing, load_reference, torch_networks
+    from harness.core.pipeline import DENOISING
+    from harness.runtimes.diffusion.draw import Cast, assemble, draw
+    from harness.runtimes.diffusion.inputs import load_inputs
+    from harness.runtimes.diffusion.networks import Residents, SessionNetwork
+    from harness.runtimes.diffusion.reference import (
+        Forcing,
+        load_reference,
+        torch_networks,
+    )
 
     torch.set_num_threads(given.device.threads)
     pipeline, residents = given.pipeline, Residents()
@@ -137,8 +141,8 @@ def verify_planted(
     import torch
     from torch.onnx.verification import verify_onnx_program
 
-    from harness.components import recipe_module
-    from harness.inputs import draw
+    from harness.recipes import recipe_module
+    from harness.recipes.inputs import draw
     from tests.faults.catalogue import FAULTS
 
     recipe = recipe_module(component.recipe)

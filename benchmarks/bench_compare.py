@@ -16,7 +16,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # whether installed or not
 
-from harness.compare import compare
+from harness.measure.compare import compare
 
 LARGE = [
     (1 << 24,),
@@ -29,7 +29,7 @@ SMALL = [(64,), (4, 64), (2, 320, 2, 2), (1, 4, 32, 32), (4, 4096)]
 FIRST_CALL = """
 import time
 t0 = time.perf_counter()
-from harness.compare import compare
+from harness.measure.compare import compare
 import numpy as np
 t1 = time.perf_counter()
 compare(expected=np.zeros(8, np.float32), actual=np.ones(8, np.float32))

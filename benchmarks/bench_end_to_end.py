@@ -23,16 +23,15 @@ from pathlib import Path
 
 from bare import bare_drawings
 
-from harness.convert import native_converter
-from harness.e2e.plan import Chain, ChainRun, Seated
-from harness.isolate import Host
-from harness.makers import Makers
-from harness.matrix import Limits
-from harness.pipeline import Engine
-from harness.stages import PRELOAD
-from harness.store import Store
-from harness.suite import load_suite
-from harness.workshop import Workshop
+from harness.core.pipeline import Chain, ChainRun, Seated
+from harness.engine.artifacts import Makers, native_converter
+from harness.engine.engine import Engine
+from harness.engine.host import Host
+from harness.engine.store import Store
+from harness.engine.tasks import PRELOAD
+from harness.engine.worker_pool import Workshop
+from harness.suite.suite import load_suite
+from harness.suite.tables import Limits
 
 TIMEOUT_S = 3600.0
 DIGITS = Path(__file__).parents[1] / "fixtures" / "digits"

@@ -1,7 +1,8 @@
 """How far the forecast of memory is from what stages really take.
 
-Every stage of some components or pipelines is run from nothing, in a store of its own,
-and its largest resident set is held against `harness.forecast` and `harness.e2e.needs`.
+Every stage of some components or pipelines is run from nothing, in a store of its own.
+Its largest resident set is compared with `harness.suite.forecast` and
+`harness.engine.needs`.
 A forecast must not be below what is taken by more than a little, nor so far above that
 it refuses what fits. Of a pipeline it is the one with every network loaded.
 
@@ -20,22 +21,22 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from harness import stages
-from harness.deployed import Deployed
-from harness.e2e.needs import chain_need
-from harness.e2e.plan import Chain
-from harness.export_files import PROBES
-from harness.groups import sample_groups
-from harness.job import JobResult
-from harness.makers import Makers
-from harness.matrix import Limits
-from harness.outcome import Outcome
-from harness.pipeline import Engine
-from harness.room import GIB, Need
-from harness.spec import Case
-from harness.store import Store
-from harness.suite import Suite, load_suite
-from harness.workshop import Workshop
+from harness.core.case import Case
+from harness.core.groups import sample_groups
+from harness.core.memory import GIB, Need
+from harness.core.outcome import Outcome
+from harness.core.pipeline import Chain
+from harness.engine import tasks
+from harness.engine.artifacts import Makers
+from harness.engine.deployed import Deployed
+from harness.engine.engine import Engine
+from harness.engine.export_files import PROBES
+from harness.engine.needs import chain_need
+from harness.engine.store import Store
+from harness.engine.worker import JobResult
+from harness.engine.worker_pool import Workshop
+from harness.suite.suite import Suite, load_suite
+from harness.suite.tables import Limits
 
 DIGITS = Path(__file__).parents[1] / "fixtures" / "digits"
 LIMIT_S = 3600.0
@@ -90,7 +91,7 @@ def taken(case: Case, root: Path) -> list[tuple[Need, int]]:
         deployed.append(file)
     workshop.job(
         case.backend,
-        stages.run_candidate,
+        tasks.run_candidate,
         case.id,
         case.component,
         case.device,

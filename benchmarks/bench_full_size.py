@@ -21,17 +21,17 @@ from typing import Any
 
 from bare import bare_mnn, bare_onnxruntime, bare_pytorch
 
-from harness import export_files, keys
-from harness.convert import MODEL as MNN_MODEL
-from harness.groups import sample_groups
-from harness.isolate import Host
-from harness.matrix import Limits
-from harness.pipeline import Engine
-from harness.report.record import LAYERS
-from harness.spec import Case
-from harness.stages import PRELOAD
-from harness.store import Store
-from harness.suite import load_suite
+from harness.core.case import Case
+from harness.core.groups import sample_groups
+from harness.core.record import LAYERS
+from harness.engine import export_files, keys
+from harness.engine.engine import Engine
+from harness.engine.export_files import MNN_MODEL
+from harness.engine.host import Host
+from harness.engine.store import Store
+from harness.engine.tasks import PRELOAD
+from harness.suite.suite import load_suite
+from harness.suite.tables import Limits
 
 TIMEOUT_S = 3600.0
 SD15 = Path(__file__).parents[1] / "fixtures" / "sd15"

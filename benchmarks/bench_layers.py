@@ -19,12 +19,12 @@ from pathlib import Path
 
 from bare import verify
 
-from harness.isolate import Host
-from harness.matrix import Limits
-from harness.pipeline import Engine
-from harness.spec import Case
-from harness.store import Store
-from harness.suite import load_suite
+from harness.core.case import Case
+from harness.engine.engine import Engine
+from harness.engine.host import Host
+from harness.engine.store import Store
+from harness.suite.suite import load_suite
+from harness.suite.tables import Limits
 
 ROUNDS = 3
 TIMEOUT_S = 3600.0

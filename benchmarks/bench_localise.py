@@ -26,11 +26,11 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from bare import verify_planted
 
-from harness import export_files
-from harness.convert import MODEL, convert_mnn
-from harness.isolate import Host
-from harness.spec import TensorSpec
-from harness.trace import load_inputs
+from harness.core.case import TensorSpec
+from harness.engine import export_files
+from harness.engine.host import Host
+from harness.measure.trace import load_inputs
+from harness.runtimes.mnn.convert import MODEL, convert_mnn
 from tests.faults.catalogue import FAULTS
 from tests.faults.planting import plant
 from tests.faults.stand import Stand
@@ -69,8 +69,8 @@ def bisected(root: Path) -> tuple[float, str, int]:
     import onnx
     import onnxruntime as ort
 
-    from harness.backends.mnn import open_session
-    from harness.spec import Device
+    from harness.core.case import Device
+    from harness.runtimes.mnn.session import open_session
 
     with Stand(root) as stand:
         case = stand.case("text_encoder", "mnn", FUSED)

@@ -25,11 +25,11 @@ from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 
-from harness.benching.record import benchmarks
-from harness.benching.timing import Round, Timing
-from harness.release.noise import Change, of_times
-from harness.release.snapshot import Benchmark, benchmarks_of
-from harness.release.times import compare_times
+from harness.commands.bench.record import benchmarks
+from harness.commands.bench.timing import Round, Timing
+from harness.report.runs.snapshot import Benchmark, benchmarks_of
+from harness.report.runs.thresholds import Change, of_times
+from harness.report.runs.times import compare_times
 
 DIGITS = Path(__file__).parents[1] / "fixtures" / "digits"
 CASES = ("text_encoder/*/fp32", "vae_decoder/*/fp32", "unet/*/fp32")

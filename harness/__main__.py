@@ -4,6 +4,6 @@ from __future__ import annotations
 
 import sys
 
-from harness.cli import main
+from harness.commands.cli import main
 
 sys.exit(main())

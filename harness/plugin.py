@@ -16,10 +16,10 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from harness.benching.items import Timed
-    from harness.benching.session import BenchSession
-    from harness.parity_session import ParitySession
-    from harness.suite import Check
+    from harness.commands.bench.pytest_items import Timed
+    from harness.commands.bench.pytest_session import BenchSession
+    from harness.commands.pytest_session import ParitySession
+    from harness.suite.suite import Check
 
 _SESSION = pytest.StashKey["ParitySession"]()
 _BENCH: pytest.StashKey[BenchSession] = pytest.StashKey()
@@ -64,7 +64,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("markers", marker)
     named = [config.getoption(f"parity_{name.replace('-', '_')}") for name in _CHECKED]
     if any(named):
-        from harness.parity_session import settings_of
+        from harness.commands.pytest_session import settings_of
 
         settings_of(config)
     if not hasattr(config, "workerinput"):
@@ -78,7 +78,7 @@ _CHECKED = ("tier", "backend", "require", "jobs", "set", "baseline")
 def _session(config: pytest.Config) -> ParitySession:
     """Return this process's session, made when first needed."""
     if _SESSION not in config.stash:
-        from harness.parity_session import ParitySession
+        from harness.commands.pytest_session import ParitySession
 
         config.stash[_SESSION] = ParitySession(config, config.stash.get(_NAME, ""))
     return config.stash[_SESSION]
@@ -94,7 +94,7 @@ def pytest_collection_modifyitems(
         for part in ("component", "backend", "variant")
     }
     if any(chosen.values()):
-        from harness.parity_session import leave_out
+        from harness.commands.pytest_session import leave_out
 
         try:
             leave_out(config, items, chosen)
@@ -114,7 +114,7 @@ def pytest_make_collect_report() -> Generator[
     report = yield
     error = getattr(getattr(report, "call", None), "excinfo", None)
     if error is not None:
-        from harness.errors import ParityError
+        from harness.core.errors import ParityError
 
         if isinstance(error.value, ParityError):
             report.longrepr = f"parity: {error.value}"
@@ -145,8 +145,8 @@ def parity(request: pytest.FixtureRequest) -> ParityCheck:
 @pytest.fixture
 def parity_bench(request: pytest.FixtureRequest) -> Callable[[Timed], None]:
     """Time something: ``parity_bench(timed)``, through pytest-benchmark."""
-    from harness.benching.session import BenchSession
-    from harness.parity_session import settings_of
+    from harness.commands.bench.pytest_session import BenchSession
+    from harness.commands.pytest_session import settings_of
 
     config = request.config
     if _BENCH not in config.stash:
@@ -250,7 +250,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         elsewhere = session.config.stash.get(_FAILED, False)
         parity_session.finish(session, failed_elsewhere=elsewhere)
     if _BENCH in session.config.stash:
-        from harness.errors import ParityError
+        from harness.core.errors import ParityError
 
         try:
             session.config.stash[_BENCH].keep()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from harness.commands.words import CANNOT_TELL, RUNS
+from harness.commands.options import CANNOT_TELL, RUNS
 
 
 @click.command()
@@ -28,10 +28,10 @@ def families(
 
     Exit codes: 0 written or as it should be, 1 stale, 2 cannot tell.
     """
-    from harness.errors import SuiteError
-    from harness.families import networks_of
-    from harness.report.family_table import family_table, refreshed
-    from harness.report.run_folder import finished_runs, load_report
+    from harness.commands.family_results import networks_of
+    from harness.commands.family_table import family_table, refreshed
+    from harness.core.errors import SuiteError
+    from harness.engine.run_folder import finished_runs, load_report
 
     folder = Path(runs).expanduser()
     names = run_names or finished_runs(folder)

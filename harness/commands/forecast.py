@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from harness.makers import Makers
-    from harness.room import Need
-    from harness.suite import Suite, Tested
+    from harness.core.memory import Need
+    from harness.engine.artifacts import Makers
+    from harness.suite.suite import Suite, Tested
 
 
 def print_forecast(suite: Suite, chosen: Sequence[Tested], store: str) -> None:
     """Print what each stage of each case takes if the store has nothing yet."""
-    from harness.makers import Makers
-    from harness.room import GIB, available_bytes
-    from harness.runner import open_store
-    from harness.workshop import Workshop
+    from harness.core.memory import GIB, available_bytes
+    from harness.engine.artifacts import Makers
+    from harness.engine.run import open_store
+    from harness.engine.worker_pool import Workshop
 
     workshop = Workshop.of(suite.limits)
     makers = Makers(open_store(store), workshop, None)
@@ -37,9 +37,9 @@ def print_forecast(suite: Suite, chosen: Sequence[Tested], store: str) -> None:
 
 def _stages(makers: Makers, case: Tested) -> list[list[Need | None]]:
     """Return what each stage needs: nothing where there is none, None where unknown."""
-    from harness.e2e.needs import chain_need, drawing_need
-    from harness.e2e.plan import Chain
-    from harness.makers import is_made, reference_host
+    from harness.core.pipeline import Chain
+    from harness.engine.artifacts import is_made, reference_host
+    from harness.engine.needs import chain_need, drawing_need
 
     if isinstance(case, Chain):
         cases = [seated for _, seated in case.seats if seated is not None]
@@ -60,7 +60,7 @@ def _stages(makers: Makers, case: Tested) -> list[list[Need | None]]:
 
 
 def _line(case: Tested, stages: Iterable[Sequence[Need | None]], there: int) -> str:
-    from harness.room import GIB
+    from harness.core.memory import GIB
 
     largest, most = [], 0
     for needs in stages:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
-from harness.commands.words import RUNS, no_such
-from harness.errors import ParityError
+from harness.commands.options import RUNS, no_such
+from harness.core.errors import ParityError
 
 
 @click.command()
@@ -33,12 +33,12 @@ def nodes(
     Open the exported program, or the ONNX file of the dynamo exporter, in Model
     Explorer, then this file under "view node data".
     """
-    from harness.rejudge import rejudge
-    from harness.report.nodes import node_data
-    from harness.report.record import labels
-    from harness.report.run_folder import load_report
-    from harness.runner import Settings, near
-    from harness.suite import load_suite
+    from harness.core.record import labels
+    from harness.core.settings import Settings, near
+    from harness.engine.run_folder import load_report
+    from harness.report.model_explorer import node_data
+    from harness.report.rejudge import rejudge
+    from harness.suite.suite import load_suite
 
     report = load_report(Path(runs).expanduser(), run_name)
     names = labels(report.records.values())

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from harness.commands.words import STORE, SUITE, print_lines
-from harness.report.text import Line, count, operator
+from harness.commands.options import STORE, SUITE, print_lines
+from harness.core.text import Line, count, operator
 
 if TYPE_CHECKING:
-    from harness.ranges import Loss
-    from harness.spec import Case
+    from harness.core.case import Case
+    from harness.measure.float16 import Loss
 
 _SHOWN = 20
 
@@ -27,11 +27,11 @@ def ranges(*, components: tuple[str, ...], suite: Path, store: str) -> int:
 
     Reads the float32 reference; no float16 is run. Exit code 1 if anything overflows.
     """
-    from harness.explaining.losses import losses_of
-    from harness.pipeline import Engine
-    from harness.runner import open_store
-    from harness.spec import Case
-    from harness.suite import load_suite
+    from harness.commands.explain.losses import losses_of
+    from harness.core.case import Case
+    from harness.engine.engine import Engine
+    from harness.engine.run import open_store
+    from harness.suite.suite import load_suite
 
     loaded = load_suite(suite)
     cases: dict[str, Case] = {}
@@ -65,7 +65,7 @@ def _lines(name: str, samples: int, losses: Sequence[Loss]) -> Iterator[Line]:
         yield Line(text=f"     {place}   {loss.reason}")
     if len(losses) > _SHOWN:
         yield Line(text=f"     and {len(losses) - _SHOWN} more")
-    from harness.ranges import kept_values
+    from harness.measure.float16 import kept_values
 
     names = ",".join(kept_values(losses))
     yield Line(text="     parity.toml   [variant.onnxruntime.fp16-mended]")

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from harness.commands.words import RUNS, SET, TIER
+from harness.commands.options import RUNS, SET, TIER
 
 
 @click.command()
@@ -40,10 +40,10 @@ def report(  # one option each
     **words: Any,  # noqa: ANN401  # the settings that are plain text
 ) -> int:
     """Write the page of RUN again, judged by other tolerances if asked to."""
-    from harness.rejudge import page_again
-    from harness.report.run_folder import load_report
-    from harness.runner import Settings, near
-    from harness.suite import load_suite
+    from harness.core.settings import Settings, near
+    from harness.engine.run_folder import load_report
+    from harness.report.rejudge import page_again
+    from harness.suite.suite import load_suite
 
     told = load_report(Path(runs).expanduser(), run_name)
     moved = load_suite(suite) if suite else None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from harness.commands.words import (
+from harness.commands.options import (
     CANNOT_TELL,
     RUNS,
     SET,
@@ -20,11 +20,11 @@ from harness.commands.words import (
     print_lines,
     styled,
 )
-from harness.errors import ParityError
+from harness.core.errors import ParityError
 
 if TYPE_CHECKING:
-    from harness.runner import Settings
-    from harness.suite import Suite, Tested
+    from harness.core.settings import Settings
+    from harness.suite.suite import Suite, Tested
 
 _ADD_PIPELINE = "add [pipeline.text2img]."
 
@@ -75,12 +75,12 @@ def run(  # one option each
     **words: Any,  # noqa: ANN401  # the settings that are plain text
 ) -> int:
     """Run CASES of a suite, all when left out: unet, mnn/int8, "unet/*/fp32"."""
-    from harness.release.baseline import find_baseline
-    from harness.release.held import baselines_beside
-    from harness.runner import Settings
-    from harness.spec import BACKENDS
-    from harness.suite import load_suite
-    from harness.toml_file import did_you_mean
+    from harness.core.case import BACKENDS
+    from harness.core.settings import Settings
+    from harness.core.toml_file import did_you_mean
+    from harness.report.runs.baseline import find_baseline
+    from harness.report.runs.held import baselines_beside
+    from harness.suite.suite import load_suite
 
     loaded = load_suite(suite)
     chosen = loaded.select(cases)
@@ -115,12 +115,12 @@ def run(  # one option each
 
 def _run(suite: Suite, chosen: Sequence[Tested], settings: Settings) -> int:
     """Run cases of a suite, print a line for each, and report."""
-    from harness.conclude import conclude
-    from harness.parity_session import properties_of
-    from harness.progress import ProgressLines, moves
-    from harness.report.run_folder import RunFolder
-    from harness.report.text import case_line
-    from harness.runner import Run, asked_of, header
+    from harness.commands.progress import ProgressLines, moves
+    from harness.commands.pytest_session import properties_of
+    from harness.core.text import case_line
+    from harness.engine.run import Run, asked_of, header
+    from harness.engine.run_folder import RunFolder
+    from harness.report.finish import conclude
 
     def folder() -> RunFolder:
         runs = Path(settings.runs).expanduser().absolute()

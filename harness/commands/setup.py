@@ -6,16 +6,16 @@ from pathlib import Path
 
 import click
 
-from harness.commands.words import STORE
+from harness.commands.options import STORE
 
 
 @click.command()
 @STORE
 def doctor(store: str) -> int:
     """Say what is installed, what really works here, and what mends the rest."""
-    from harness.doctor import examine, exit_code, render
-    from harness.store import default_root
-    from harness.suite import FILE
+    from harness.commands.doctor import examine, exit_code, render
+    from harness.engine.store import default_root
+    from harness.suite.suite import FILE
 
     findings = examine(store=Path(store) if store else default_root())
     here = Path()
@@ -41,7 +41,7 @@ def init(checkpoint: Path, into: Path, *, force: bool) -> int:
 
     A diffusers folder, a text model of transformers, or ONNX files of others.
     """
-    from harness.init.checkpoint import write_suite
+    from harness.commands.init.write import write_suite
 
     def tell(notice: str) -> None:
         click.echo(f"note  {notice}")

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from harness.commands.words import RUNS, SET, TIER, no_such, print_lines
-from harness.errors import ParityError
+from harness.commands.options import RUNS, SET, TIER, no_such, print_lines
+from harness.core.errors import ParityError
 
 
 @click.command()
@@ -48,15 +48,15 @@ def show(  # one option each
 
     With a CASE, list its values in order of execution.
     """
-    from harness.conclude import exit_code
-    from harness.rejudge import rejudge
+    from harness.core.record import labels
+    from harness.core.settings import Settings
+    from harness.engine.run_folder import load_report
+    from harness.report.finish import exit_code
     from harness.report.layers import layer_lines, samples_of
     from harness.report.modules import module_lines
-    from harness.report.record import labels
-    from harness.report.run_folder import load_report
+    from harness.report.rejudge import rejudge
     from harness.report.summary import summary
-    from harness.runner import Settings
-    from harness.suite import load_suite
+    from harness.suite.suite import load_suite
 
     report = load_report(Path(runs).expanduser(), run_name)
     settings = Settings(runs=runs, tier=tier, changes=changes)

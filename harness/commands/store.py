@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from harness.commands.words import CANNOT_TELL, STORE
-from harness.report.text import count
+from harness.commands.options import CANNOT_TELL, STORE
+from harness.core.text import count
 
 if TYPE_CHECKING:
-    from harness.store import Store
+    from harness.engine.store import Store
 
 
 @click.group()
@@ -83,6 +83,6 @@ def store_clear(
 
 
 def _open_store(root: str) -> Store:
-    from harness.runner import open_store
+    from harness.engine.run import open_store
 
     return open_store(root)

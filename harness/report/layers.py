@@ -5,14 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from harness.outcome import Outcome
-from harness.report.another import how_another
-from harness.report.contract import contract_lines
-from harness.report.drawn import chain_lines
-from harness.report.graph_check import graph_notes
-from harness.report.judged import CaseVerdict, JudgedRow
-from harness.report.record import ISOLATED, OUTPUTS, CaseRecord
-from harness.report.text import (
+from harness.core.outcome import Outcome
+from harness.core.record import ISOLATED, OUTPUTS, CaseRecord
+from harness.core.text import (
     WIDTH,
     Line,
     count,
@@ -22,6 +17,11 @@ from harness.report.text import (
     operator,
     wrapped,
 )
+from harness.judge.another import how_another
+from harness.judge.case import CaseVerdict, JudgedRow
+from harness.judge.contract import contract_lines
+from harness.judge.graph_check import graph_notes
+from harness.judge.pipeline import chain_lines
 
 _PLOT = " ▁▂▃▄▅▆▇█"
 _CURVE = 72

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from harness.e2e.plan import IMAGE, LATENTS
-from harness.report.drawn import CLEAN_DB, attribution_of
-from harness.report.judged import CaseVerdict, max_floors
-from harness.report.record import (
+from harness.core.pipeline import IMAGE, LATENTS
+from harness.core.record import (
     LAYERS,
     OUTPUTS,
     CaseRecord,
@@ -15,7 +13,9 @@ from harness.report.record import (
     coverage_share,
     labels,
 )
-from harness.report.text import Line, in_floors
+from harness.core.text import Line, in_floors
+from harness.judge.case import CaseVerdict, max_floors
+from harness.judge.pipeline import CLEAN_DB, attribution_of
 
 
 def markdown(

@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from harness.report.judged import CaseVerdict, JudgedRow, floors_of
-from harness.report.record import ISOLATED, LAYERS, CaseRecord
-from harness.report.text import Line, count, number_of_floors, operator
+from harness.core.record import ISOLATED, LAYERS, CaseRecord
+from harness.core.text import Line, count, number_of_floors, operator
+from harness.judge.case import CaseVerdict, JudgedRow, floors_of
 
 
 @dataclass(slots=True)

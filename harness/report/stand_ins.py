@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection
 
-from harness.components.stand_ins import SCHEDULER
-from harness.report.record import CaseRecord
-from harness.report.text import count
+from harness.core.record import CaseRecord
+from harness.core.text import count
+from harness.recipes.stand_ins import SCHEDULER
 
 _DDIM = "Stable Diffusion's DDIM for want of a scheduler"
 

@@ -5,13 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-from harness.e2e.plan import LATENTS
-from harness.outcome import Outcome
-from harness.report.another import another_lines
-from harness.report.contract import contract_notes
-from harness.report.judged import CaseVerdict, JudgedRow, skipped
-from harness.report.next_steps import NextSteps
-from harness.report.record import (
+from harness.core.next_steps import NextSteps
+from harness.core.outcome import Outcome
+from harness.core.pipeline import LATENTS
+from harness.core.record import (
     LAYERS,
     OUTPUTS,
     WHATS,
@@ -22,9 +19,7 @@ from harness.report.record import (
     labels,
     left_out,
 )
-from harness.report.stand_ins import stand_in_words
-from harness.report.taken import taken_lines
-from harness.report.text import (
+from harness.core.text import (
     INDENT,
     WIDTH,
     Line,
@@ -36,6 +31,11 @@ from harness.report.text import (
     operator,
     wrapped,
 )
+from harness.judge.another import another_lines
+from harness.judge.case import CaseVerdict, JudgedRow, skipped
+from harness.judge.contract import contract_notes
+from harness.judge.foreign import taken_lines
+from harness.report.stand_ins import stand_in_words
 
 CLOSEST = 3
 """How many cases near their limit a summary names."""

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from harness.digest import digest_value
+from harness.core.digest import digest_value
 
 PARITY = Path(sys.executable).with_name("parity")
 COLOURS = re.compile(r"\x1b\[[0-9;]*[a-zA-Z]")

@@ -36,9 +36,9 @@ NETWORKS = {
     ),
 }
 RECIPE = """\
-from harness.components import vae_decoder
-from harness.components.checkpoint import load_network
-from harness.components.vae import network
+from harness.recipes import vae_decoder
+from harness.recipes.checkpoint import load_network
+from harness.recipes.diffusion.vae import network
 
 signature, realistic = vae_decoder.signature, vae_decoder.realistic
 

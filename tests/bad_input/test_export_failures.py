@@ -14,7 +14,7 @@ import pytest
 RECIPE = """\
 import numpy as np
 import torch
-from harness.spec import TensorSpec
+from harness.core.case import TensorSpec
 
 
 class Net(torch.nn.Module):

@@ -13,7 +13,7 @@ import pytest
 RECIPE = """\
 import numpy as np
 import torch
-from harness.spec import TensorSpec
+from harness.core.case import TensorSpec
 
 SHAPE = ("batch", 4, "height", "width")
 

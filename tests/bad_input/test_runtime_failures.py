@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.digest import digest_file
+from harness.core.digest import digest_file
 
 MAKE = """\
 import sys

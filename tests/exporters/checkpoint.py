@@ -4,9 +4,9 @@ import shutil
 from functools import partial
 from pathlib import Path
 
-from harness.components import unet, vae
-from harness.components.checkpoint import load_network
-from harness.spec import Source
+from harness.core.case import Source
+from harness.recipes.checkpoint import load_network
+from harness.recipes.diffusion import unet, vae
 
 SOURCE = Path(__file__).parents[2] / "fixtures" / "exported" / "sd"
 DIGITS = Path(__file__).parents[2] / "fixtures" / "digits"

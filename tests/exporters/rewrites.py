@@ -24,8 +24,8 @@ from typing import Self
 
 import onnx
 
-from harness.outcome import Outcome
-from harness.report.another import another_words
+from harness.core.outcome import Outcome
+from harness.judge.another import another_words
 from tests.exporters.algebra import REWRITES, rewrite
 from tests.exporters.rewritten import Rewritten, saved
 from tests.faults.catalogue import FAULTS

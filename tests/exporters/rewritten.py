@@ -16,37 +16,29 @@ from unittest.mock import patch
 import onnx
 import torch
 
-from harness import export_files, keys
-from harness.asking import Sample
-from harness.deployed import Deployed, Reading
-from harness.digest import digest_file, digest_value
-from harness.entry import Entry
-from harness.errors import ParityError, StageError, SuiteError
-from harness.export import Exported
-from harness.groups import sample_groups
-from harness.names import Names
-from harness.outcome import Outcome
-from harness.reference import record_reference
-from harness.report.record import CaseRecord, Failure
-from harness.spec import Case, Taken
-from harness.taken import lineup
-from harness.taken.lineup import NAMES, Network
-from harness.taken.onnx import take_onnx
-from harness.taken.pairing import widened
-from harness.torch_stage import Work
-from harness.trace import load_inputs
+from harness.core.case import Case, Taken
+from harness.core.digest import digest_file, digest_value
+from harness.core.entry import Entry
+from harness.core.errors import ParityError, StageError, SuiteError
+from harness.core.groups import sample_groups
+from harness.core.outcome import Outcome
+from harness.core.record import CaseRecord, Failure
+from harness.engine import export_files, keys
+from harness.engine.deployed import Deployed, Reading
+from harness.measure.name_map import Names
+from harness.measure.trace import load_inputs
+from harness.runtimes.foreign import lineup
+from harness.runtimes.foreign.lineup import NAMES, Network
+from harness.runtimes.foreign.onnx import take_onnx
+from harness.runtimes.foreign.pairing import widened
+from harness.runtimes.pytorch.contract import Sample
+from harness.runtimes.pytorch.export import Exported
+from harness.runtimes.pytorch.prepare import Work
+from harness.runtimes.pytorch.reference import record_reference
 from tests.faults.stand import Stand
 from tests.faults.trial import Trial
 
-_HOW = (
-    Path(__file__),
-    Path(lineup.__file__),
-    Path(lineup.__file__).with_name("pairing.py"),
-)
-_PROGRAM = (
-    *("export", "graph", "program", "align", "submodules", "reference", "trace"),
-    "taken/pairing",
-)
+_PROGRAM = ("measure", "runtimes/foreign", "runtimes/graph", "runtimes/pytorch")
 
 
 class Rewritten:
@@ -104,7 +96,10 @@ class Rewritten:
         taken = replace(case.component, taken=Taken(onnx=self.original))
         asked = Work(work.store, taken, case.export, case.reference)
         (group, *_) = sample_groups(case, case.samples)
-        with patch("harness.torch_stage.take_onnx", note), TemporaryDirectory() as at:
+        with (
+            patch("harness.runtimes.pytorch.prepare.take_onnx", note),
+            TemporaryDirectory() as at,
+        ):
             asked._export(group, Path(at))
         return seen[0]
 
@@ -131,8 +126,8 @@ class Rewritten:
         key = {
             "file": digest,
             "component": self._identity,
-            "code": [digest_file(one) for one in _HOW],
-            "align": keys.code_digest(("align", "graph", "weights", "names", "export")),
+            "code": digest_file(Path(__file__)),
+            "align": keys.code_digest(_PROGRAM),
         }
         entry = self.stand.store.make("onnx", key, build)
         names = Names.load(entry.path)

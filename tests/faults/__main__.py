@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from harness.environment import installed
+from harness.core.environment import installed
 from tests.faults import elsewhere
 from tests.faults.catalogue import FAULTS
 from tests.faults.catalogue.fault import FAMILIES

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from harness.spec import PROFILES, Case, Sample
+from harness.core.case import PROFILES, Case, Sample
 from tests.faults.stand import Stand
 from tests.faults.trial import said
 

@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from harness.e2e.inputs import draw_inputs
-from harness.e2e.networks import Residents, SessionNetwork
-from harness.e2e.plan import Seated
-from harness.e2e.reference import load_reference, record, torch_networks
-from harness.makers import Makers
-from harness.spec import Device
-from harness.store import Store
-from harness.suite import load_suite
-from harness.workshop import Workshop
+from harness.core.case import Device
+from harness.core.pipeline import Seated
+from harness.engine.artifacts import Makers
+from harness.engine.store import Store
+from harness.engine.worker_pool import Workshop
+from harness.runtimes.diffusion.inputs import draw_inputs
+from harness.runtimes.diffusion.networks import Residents, SessionNetwork
+from harness.runtimes.diffusion.reference import load_reference, record, torch_networks
+from harness.suite.suite import load_suite
 from tests.faults.trials import Trials
 
 DIGITS = Path(__file__).parents[2] / "fixtures" / "digits"

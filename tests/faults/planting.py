@@ -11,15 +11,15 @@ from tempfile import TemporaryDirectory
 
 import onnx
 
-from harness import export_files
-from harness.align import wanted_values
-from harness.deployed import Deployed
-from harness.digest import digest_value
-from harness.makers import Makers
-from harness.probes import load_probes
-from harness.report.record import LAYERS
-from harness.spec import Case
-from harness.store import Store
+from harness.core.case import Case
+from harness.core.digest import digest_value
+from harness.core.probes import load_probes
+from harness.core.record import LAYERS
+from harness.engine import export_files
+from harness.engine.artifacts import Makers
+from harness.engine.deployed import Deployed
+from harness.engine.store import Store
+from harness.measure.align import wanted_values
 from tests.faults.catalogue.fault import (
     Fault,
     InConverter,

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from harness.isolate import Host
+from harness.engine.host import Host
 from tests.faults.catalogue.fault import Fault, InRule
 
 ROOT = Path(__file__).parents[2]

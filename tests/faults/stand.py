@@ -7,22 +7,23 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Self
 
-from harness import export_files, stages
-from harness.deployed import Deployed, Reading
-from harness.entry import Entry
-from harness.errors import ParityError, StageError
-from harness.groups import sample_groups
-from harness.job import JobResult
-from harness.makers import Makers, exact
-from harness.outcome import Outcome
-from harness.pipeline import check_words
-from harness.report.judged import CaseVerdict
-from harness.report.record import LAYERS, OUTPUTS, CaseRecord, Failure
-from harness.runner import Judge, Settings
-from harness.spec import Case
-from harness.store import Store
-from harness.suite import load_suite
-from harness.workshop import Workshop
+from harness.core.case import Case
+from harness.core.entry import Entry
+from harness.core.errors import ParityError, StageError
+from harness.core.groups import sample_groups
+from harness.core.outcome import Outcome
+from harness.core.record import LAYERS, OUTPUTS, CaseRecord, Failure
+from harness.core.settings import Settings
+from harness.engine import export_files, tasks
+from harness.engine.artifacts import Makers, exact
+from harness.engine.deployed import Deployed, Reading
+from harness.engine.engine import check_words
+from harness.engine.store import Store
+from harness.engine.worker import JobResult
+from harness.engine.worker_pool import Workshop
+from harness.judge.case import CaseVerdict
+from harness.suite.judge import Judge
+from harness.suite.suite import load_suite
 from tests.faults import inside
 from tests.faults.peers import PEERS
 from tests.faults.trial import Trial
@@ -132,7 +133,7 @@ class Stand:
     ) -> CaseRecord:
         result = self._job(
             case,
-            inside.run_wrapped if wrap else stages.run_candidate,
+            inside.run_wrapped if wrap else tasks.run_candidate,
             case.id,
             case.component,
             case.device,
@@ -167,7 +168,7 @@ class Stand:
         try:
             result = self._job(
                 case,
-                stages.run_isolated,
+                tasks.run_isolated,
                 case.id,
                 case.component,
                 case.device,

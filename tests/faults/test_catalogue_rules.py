@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from harness.isolate import Host
+from harness.engine.host import Host
 from tests.faults.catalogue.fault import Fault, InRule
 from tests.faults.rules import PRELOAD, break_rule, failed_with, passes
 from tests.faults.trials import of_families
@@ -16,7 +16,7 @@ SAME = "if record.failure is not None:\n        return Outcome"
 AS_IT_WAS = Fault(
     name="as-it-was",
     family="metric",
-    plant=InRule(module="harness/report/judged.py", right=SAME, wrong=SAME),
+    plant=InRule(module="harness/judge/case.py", right=SAME, wrong=SAME),
     expects=(),
 )
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from harness.groups import sample_groups
-from harness.outcome import Outcome
-from harness.report.contract import contract_breach
+from harness.core.groups import sample_groups
+from harness.core.outcome import Outcome
+from harness.judge.contract import contract_breach
 from tests.faults.catalogue import FAULTS
 from tests.faults.planting import plant
 from tests.faults.stand import Stand
@@ -17,9 +17,9 @@ from tests.faults.stand import Stand
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from harness.deployed import Deployed
-    from harness.entry import Entry
-    from harness.spec import Case
+    from harness.core.case import Case
+    from harness.core.entry import Entry
+    from harness.engine.deployed import Deployed
 
 
 class Asking(Stand):

@@ -13,14 +13,15 @@ import pytest
 import torch
 from safetensors.numpy import load_file, save_file
 
-from harness.e2e.measure import measure
-from harness.e2e.plan import App, Sampling
-from harness.errors import StageError
-from harness.outcome import Outcome
-from harness.report.drawn import attribution_of, picture_words
-from harness.report.record import CaseRecord
-from harness.runner import Judge, Settings
-from harness.spec import Source
+from harness.core.case import Source
+from harness.core.errors import StageError
+from harness.core.outcome import Outcome
+from harness.core.pipeline import App, Sampling
+from harness.core.record import CaseRecord
+from harness.core.settings import Settings
+from harness.judge.pipeline import attribution_of, picture_words
+from harness.runtimes.diffusion.measure import measure
+from harness.suite.judge import Judge
 
 TEXT2IMG = "text2img/onnxruntime/fp32"
 CANNY = "canny/onnxruntime/fp32"

@@ -6,13 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from harness.explaining.explain import explain
-from harness.matrix import Limits
-from harness.pipeline import Engine
-from harness.probes import load_probes
-from harness.ranges import scan
-from harness.runner import Judge, Settings
-from harness.trace import open_trace
+from harness.commands.explain.explain import explain
+from harness.core.probes import load_probes
+from harness.core.settings import Settings
+from harness.engine.engine import Engine
+from harness.measure.float16 import scan
+from harness.measure.trace import open_trace
+from harness.suite.judge import Judge
+from harness.suite.tables import Limits
 
 
 @pytest.fixture(scope="module")

@@ -11,15 +11,16 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from harness.backends import load_backend
-from harness.candidate import output_rows
-from harness.export_files import MODEL
-from harness.groups import sample_groups
-from harness.outcome import Outcome
-from harness.report.record import OUTPUTS, CaseRecord
-from harness.runner import Judge, Settings
-from harness.suite import load_suite
-from harness.trace import load_inputs, open_trace
+from harness.core.groups import sample_groups
+from harness.core.outcome import Outcome
+from harness.core.record import OUTPUTS, CaseRecord
+from harness.core.settings import Settings
+from harness.engine.export_files import MODEL
+from harness.measure.trace import load_inputs, open_trace
+from harness.runtimes.candidate.candidate import output_rows
+from harness.runtimes.session import load_backend
+from harness.suite.judge import Judge
+from harness.suite.suite import load_suite
 
 CASES = ("text_encoder/onnxruntime/fp32", "vae_decoder/onnxruntime/fp32")
 FRESH_SEED = 2026

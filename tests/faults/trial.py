@@ -7,8 +7,8 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from harness.report.judged import CaseVerdict
-from harness.report.record import LAYERS, OUTPUTS, CaseRecord
+from harness.core.record import LAYERS, OUTPUTS, CaseRecord
+from harness.judge.case import CaseVerdict
 
 if TYPE_CHECKING:
     import onnx

@@ -9,7 +9,7 @@ from typing import Self
 
 import pytest
 
-from harness.isolate import Host
+from harness.engine.host import Host
 from tests.faults.catalogue import FAULTS
 from tests.faults.catalogue.fault import Fault, InRule
 from tests.faults.planting import plant

@@ -23,21 +23,23 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Self
 
-from harness import stages
-from harness.deployed import Deployed, Reading
-from harness.errors import StageError
-from harness.export_files import PROBES
-from harness.groups import Group, sample_groups
-from harness.init.checkpoint import write_suite
-from harness.makers import Makers, reference_host
-from harness.outcome import Outcome
-from harness.report.record import LAYERS, OUTPUTS, CaseRecord
-from harness.runner import Judge, Settings, open_store
-from harness.spec import GIVEN, Case
-from harness.store import Store
-from harness.suite import Suite, load_suite
-from harness.trace import VALUES
-from harness.workshop import Workshop
+from harness.commands.init.write import write_suite
+from harness.core.case import GIVEN, Case
+from harness.core.errors import StageError
+from harness.core.groups import Group, sample_groups
+from harness.core.outcome import Outcome
+from harness.core.record import LAYERS, OUTPUTS, CaseRecord
+from harness.core.settings import Settings
+from harness.engine import tasks
+from harness.engine.artifacts import Makers, reference_host
+from harness.engine.deployed import Deployed, Reading
+from harness.engine.export_files import PROBES
+from harness.engine.run import open_store
+from harness.engine.store import Store
+from harness.engine.worker_pool import Workshop
+from harness.measure.trace import VALUES
+from harness.suite.judge import Judge
+from harness.suite.suite import Suite, load_suite
 from tests.faults.elsewhere import BY_INIT, note_clean
 from tests.faults.trial import said
 from tests.machines import inside
@@ -144,7 +146,7 @@ class Field:
         )
         result = self._workshop.job(
             case.backend,
-            stages.run_candidate,
+            tasks.run_candidate,
             case.id,
             case.component,
             case.device,

@@ -7,24 +7,24 @@ from pathlib import Path
 
 import torch
 
-from harness.components import recipe_module
-from harness.deployed import Reading
-from harness.entry import Entry
-from harness.export import Exported
-from harness.export_files import PROBES
-from harness.groups import Group
-from harness.inputs import draw
-from harness.keys import onnx_key
-from harness.names import Names
-from harness.probes import load_probes
-from harness.program import Program
-from harness.spec import Component, Device, ExportSettings, Sample
-from harness.store import Store
-from harness.submodules import program_of_module
-from harness.taken.lineup import NAMES
-from harness.taken.pairing import widened
-from harness.taken.translated import translate_once
-from harness.torch_stage import Work, ask_device
+from harness.core.case import Component, Device, ExportSettings, Sample
+from harness.core.entry import Entry
+from harness.core.groups import Group
+from harness.core.probes import load_probes
+from harness.engine.deployed import Reading
+from harness.engine.export_files import PROBES
+from harness.engine.keys import onnx_key
+from harness.engine.store import Store
+from harness.measure.name_map import Names
+from harness.recipes import recipe_module
+from harness.recipes.inputs import draw
+from harness.runtimes.foreign.lineup import NAMES
+from harness.runtimes.foreign.pairing import widened
+from harness.runtimes.foreign.translated import translate_once
+from harness.runtimes.pytorch.export import Exported
+from harness.runtimes.pytorch.prepare import Work, ask_device
+from harness.runtimes.pytorch.program import Program
+from harness.runtimes.pytorch.submodules import program_of_module
 
 
 class Recording(Work):

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.benching.items import benches
-from harness.suite import load_suite
+from harness.commands.bench.pytest_items import benches
+from harness.suite.suite import load_suite
 
 DIGITS = load_suite(Path(__file__).parents[2] / "fixtures" / "digits")
 

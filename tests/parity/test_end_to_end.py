@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.suite import load_suite
+from harness.suite.suite import load_suite
 
 DIGITS = load_suite(Path(__file__).parents[2] / "fixtures" / "digits")
 SD3 = load_suite(Path(__file__).parents[2] / "fixtures" / "sd3")

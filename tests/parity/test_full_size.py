@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.suite import load_suite
+from harness.suite.suite import load_suite
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 SD15 = load_suite(FIXTURES / "sd15")

@@ -8,7 +8,7 @@ import json
 import shutil
 from pathlib import Path
 
-from harness.init.writing import _TEST
+from harness.commands.init.files import _TEST
 from tests.plugin.project import Project
 
 DIGITS = Path(__file__).parents[2] / "fixtures" / "digits"

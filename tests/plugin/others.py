@@ -8,8 +8,8 @@ import numpy as np
 import onnx
 import torch
 
-from harness.components import describe, recipe_module
-from harness.spec import Source
+from harness.core.case import Source
+from harness.recipes import describe, recipe_module
 
 CONVERT = "import sys, MNN, _tools; _tools.mnnconvert(sys.argv)"
 

@@ -12,7 +12,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.init.writing import _TEST
+from harness.commands.init.files import _TEST
 
 CONFIG = {
     "_class_name": "AutoencoderKL",

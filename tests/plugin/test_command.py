@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from harness.cli import main
-from harness.report.run_folder import SCHEMA
+from harness.commands.cli import main
+from harness.engine.run_folder import SCHEMA
 from tests.plugin.project import CASES, CONFIG
 
 

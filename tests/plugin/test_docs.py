@@ -9,9 +9,9 @@ import click
 import pytest
 import yaml
 
-from harness.cli import cli
-from harness.convert import FLAGS
+from harness.commands.cli import cli
 from harness.plugin import _OPTIONS
+from harness.runtimes.mnn.convert import FLAGS
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -125,7 +125,7 @@ def test_the_workflow_is_yaml_whose_options_exist():
 
 
 def test_the_example_of_a_gap_is_one(tmp_path):
-    from harness.gaps import load_gaps
+    from harness.judge.known_gaps import load_gaps
 
     text = (DOCS / "release.md").read_text()
     path = tmp_path / "known_gaps.toml"

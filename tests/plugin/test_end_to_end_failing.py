@@ -5,7 +5,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from harness.cli import main
+from harness.commands.cli import main
 from tests.plugin.drawing import ONNXRUNTIME, STEPS
 
 FACTOR = "the app's scaling_factor is 0.3, the VAE's config.json has 0.63462"

@@ -7,7 +7,7 @@ from xml.etree import ElementTree as ET
 import pytest
 from PIL import Image
 
-from harness.cli import main
+from harness.commands.cli import main
 from tests.plugin.drawing import COMPONENT, MNN, ONNXRUNTIME, STEPS
 
 SEATS = ["text_encoder", "unet", "vae_decoder"]

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from harness.store import Store
+from harness.engine.store import Store
 from tests.plugin.drawing import MNN, ONNXRUNTIME, write_drawing
 
 SEED = "\nseed = 1\n"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from harness.cli import main
+from harness.commands.cli import main
 from tests.plugin.drawing import COMPONENT, MNN, ONNXRUNTIME, PIPELINES, write_drawing
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness.suite import load_suite
+from harness.suite.suite import load_suite
 from tests.plugin.project import Project
 
 CASE = "vae_decoder/mnn/int8-weights"

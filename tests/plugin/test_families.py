@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from harness.report.family_table import BEGIN, END
+from harness.commands.family_table import BEGIN, END
 
 
 @pytest.fixture

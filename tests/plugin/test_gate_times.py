@@ -1,7 +1,7 @@
 """A build that is slower turns the gate red; one that is timed again does not.
 
 Both claims hold on a busy machine too: there a time has no verdict, and says so. What
-the gate makes of given times is in `tests/unit/test_release_times.py`.
+the gate makes of given times is in `tests/unit/report/runs/test_times.py`.
 """
 
 import json
@@ -9,7 +9,7 @@ import re
 
 import pytest
 
-from harness.report.at_work import QUIET
+from harness.report.runs.cpu_load import QUIET
 from tests.busy import busy_neighbours
 from tests.plugin.project import CASES, CONFIG, write_project
 

@@ -4,7 +4,7 @@ import hashlib
 
 import pytest
 
-from harness.components.encoder_texts import SENTENCES
+from harness.recipes.text.sample_texts import SENTENCES
 from tests.plugin.project import CONFIG, TOLERANCES, Project
 from tests.unit.encoders import write_encoder, write_tokenizer
 

@@ -2,7 +2,7 @@
 
 import json
 
-from harness.cli import main
+from harness.commands.cli import main
 
 CASE = "vae_decoder/mnn/fp32"
 

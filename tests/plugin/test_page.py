@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from harness.cli import main
+from harness.commands.cli import main
 from tests.plugin.project import CASES
 from tests.unit import browser as chromiums
 
@@ -100,7 +100,7 @@ def test_a_run_whose_page_fails_keeps_its_verdict_and_says_so(
         raise RuntimeError(msg)
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("harness.conclude.write_page", broken)
+    monkeypatch.setattr("harness.report.finish.write_page", broken)
 
     code = main(["run", CASE, "--suite", str(project.path)])
 

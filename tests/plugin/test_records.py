@@ -5,7 +5,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from harness.report.run_folder import SCHEMA
+from harness.engine.run_folder import SCHEMA
 from tests.plugin.project import CASES
 
 

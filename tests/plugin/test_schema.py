@@ -7,9 +7,9 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from harness.benching.record import benchmarks
-from harness.benching.timing import Round, Timing
-from harness.report.run_folder import SCHEMA
+from harness.commands.bench.record import benchmarks
+from harness.commands.bench.timing import Round, Timing
+from harness.engine.run_folder import SCHEMA
 
 PATH = Path(__file__).parents[2] / "docs" / "report.schema.json"
 

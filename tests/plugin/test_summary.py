@@ -2,7 +2,7 @@
 
 import shlex
 
-from harness.report.text import WIDTH
+from harness.core.text import WIDTH
 from tests.plugin.project import PYTEST
 
 CASE = "vae_decoder/mnn/fp32"

@@ -7,13 +7,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from harness.makers import Makers
-from harness.policy import Policy
-from harness.store import Store
-from harness.suite import load_suite
-from harness.tuning import stage, tuner
-from harness.tuning.plan import Effort
-from harness.workshop import Workshop
+from harness.commands.tune import tune, worker
+from harness.commands.tune.plan import Effort
+from harness.engine.artifacts import Makers
+from harness.engine.store import Store
+from harness.engine.worker_pool import Workshop
+from harness.judge.policy import Policy
+from harness.suite.suite import load_suite
 from tests.plugin.project import CASES, write_project
 
 TUNE = ("--samples", "20", "--search", "4", "--layers", "20")
@@ -60,7 +60,7 @@ def plan_of(project, store, effort, kept):
     try:
         makers = Makers(Store(root=store), workshop, None)
         policy = Policy.load(suite.tolerances_path)
-        return tuner._plan(makers, policy, cases, effort, kept)
+        return tune._plan(makers, policy, cases, effort, kept)
     finally:
         workshop.close()
 
@@ -69,17 +69,17 @@ def test_a_second_process_finds_what_pytorch_made_of_outputs(
     tuned, store, tmp_path, monkeypatch
 ):
     """Builds that do not fit into memory together are held against one reference."""
-    record, recorded = stage.record_reference, []
+    record, recorded = worker.record_reference, []
 
     def counting(*args, layers, **kwargs):
         recorded.append(layers)
         return record(*args, layers=layers, **kwargs)
 
-    monkeypatch.setattr(stage, "record_reference", counting)
+    monkeypatch.setattr(worker, "record_reference", counting)
     effort = Effort(samples=6, searched=2, layers=2)
     plan = plan_of(tuned[0], store, effort, tmp_path)
     first, second = (
-        stage.measure_component(replace(plan, candidates=(candidate,)))
+        worker.measure_component(replace(plan, candidates=(candidate,)))
         for candidate in plan.candidates
     )
 
@@ -91,10 +91,10 @@ def test_a_second_process_finds_what_pytorch_made_of_outputs(
 def test_the_worst_input_is_not_watched_where_the_suite_calls_it_too_large(
     project, store, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(stage, "independent", lambda *_: ())
+    monkeypatch.setattr(worker, "independent", lambda *_: ())
     project.change("parity.toml", "width = 8\n", "width = 8\nlayers = false\n")
     effort = Effort(samples=1, searched=0, layers=0)
-    found = stage.measure_component(plan_of(project, store, effort, tmp_path))
+    found = worker.measure_component(plan_of(project, store, effort, tmp_path))
 
     for measured in found.cases.values():
         assert [point.sample for point in measured.points] == ["realistic-0"]
@@ -106,11 +106,11 @@ def test_what_was_found_outlives_the_process_that_dies_of_its_last_step(
 ):
     plan = plan_of(tuned[0], store, Effort(samples=2, searched=0, layers=1), tmp_path)
     plan = replace(plan, candidates=plan.candidates[:1])
-    monkeypatch.setattr(stage, "THREADS", (1, "none"))
+    monkeypatch.setattr(worker, "THREADS", (1, "none"))
 
-    workshop = SimpleNamespace(job=lambda *_, **__: stage.measure_component(plan))
+    workshop = SimpleNamespace(job=lambda *_, **__: worker.measure_component(plan))
     failed = []
-    (found,) = tuner._measured(workshop, plan, failed, print)
+    (found,) = tune._measured(workshop, plan, failed, print)
 
     assert [words.partition(": ")[0] for words in failed] == ["vae_decoder/mnn/fp32"]
     (measured,) = found.cases.values()
@@ -124,12 +124,12 @@ def test_what_an_earlier_tuning_kept_is_no_sample_of_the_suite_and_counts_as_dra
     """Else the second tuning would drop it, and count a draw less."""
     effort = Effort(samples=6, searched=0, layers=0)
     plan = plan_of(tuned[0], store, effort, tmp_path)
-    first = stage.measure_component(plan)
+    first = worker.measure_component(plan)
     drawn = [one.sample for one in first.tried if one.why == "independent"]
     later = Effort(samples=3, searched=0, layers=0)
     kept = replace(plan, suite=(*plan.suite, drawn[0], drawn[-1]), effort=later)
 
-    second = {one.sample.id: one.why for one in stage.measure_component(kept).tried}
+    second = {one.sample.id: one.why for one in worker.measure_component(kept).tried}
 
     assert [*second.values()].count("independent") == 3
     assert second[drawn[0].id] == "independent"

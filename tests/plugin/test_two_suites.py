@@ -5,9 +5,10 @@ from datetime import UTC, datetime
 
 import psutil
 
-from harness.report.run_folder import RunFolder
-from harness.runner import Run, Settings
-from harness.suite import load_suite
+from harness.core.settings import Settings
+from harness.engine.run import Run
+from harness.engine.run_folder import RunFolder
+from harness.suite.suite import load_suite
 from tests.plugin.project import Project, write_project
 
 CASE = "vae_decoder/onnxruntime/fp32"

@@ -7,7 +7,7 @@ os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 import pytest
 
-from harness.isolate import Host
+from harness.engine.host import Host
 from tests.unit import nets
 
 
@@ -25,7 +25,11 @@ def blocks_files(tmp_path_factory):
 def native():
     """Runs what may crash: native converters and runtimes."""
     # Each job imports the test's module; what that imports is forked with the host.
-    preload = ["harness.backends.mnn", "harness.convert", "tests.unit.nets"]
+    preload = [
+        "harness.runtimes.mnn.session",
+        "harness.runtimes.mnn.convert",
+        "tests.unit.nets",
+    ]
     with Host("native", preload) as host:
         yield host
 

@@ -8,7 +8,7 @@ from typing import Any
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import AutoConfig, PreTrainedTokenizerFast
 
-from harness.spec import Source
+from harness.core.case import Source
 
 KINDS = (
     "bert",

@@ -2,10 +2,10 @@
 
 from datetime import date
 
-from harness.policy import Policy
+from harness.core.record import LAYERS, OUTPUTS
+from harness.judge.case import judge_case
+from harness.judge.policy import Policy
 from harness.report.html.found import Found
-from harness.report.judged import judge_case
-from harness.report.record import LAYERS, OUTPUTS
 
 TOLERANCES = """
 [{}]

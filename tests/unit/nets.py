@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from harness.export import Exported, export_onnx
-from harness.inputs import Array, draw
-from harness.spec import Component, ExportSettings, Sample, Source, TensorSpec
+from harness.core.case import Component, ExportSettings, Sample, Source, TensorSpec
+from harness.recipes.inputs import Array, draw
+from harness.runtimes.pytorch.export import Exported, export_onnx
 
 DIGITS = Path(__file__).parents[2] / "fixtures" / "digits"
 

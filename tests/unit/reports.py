@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from harness.compare import compare
-from harness.report.record import LAYERS, OUTPUTS, CaseRecord, Failure, Row
+from harness.core.record import LAYERS, OUTPUTS, CaseRecord, Failure, Row
+from harness.measure.compare import compare
 
 CASE = "unet/mnn/fp32"
 COVERAGE = {"computing": 10, "aligned": 10, "fused": 0, "unmatched": 0, "missing": []}

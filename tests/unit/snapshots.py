@@ -3,9 +3,9 @@
 import json
 from dataclasses import replace
 
-from harness.release.diff import diff
-from harness.release.screen import diff_lines
-from harness.release.snapshot import snapshot
+from harness.report.run_diff import diff_lines
+from harness.report.runs.diff import diff
+from harness.report.runs.snapshot import snapshot
 from tests.unit.reports import CASE, output, record
 
 SUITE = "/somewhere/digits/parity.toml"

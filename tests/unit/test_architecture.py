@@ -1,10 +1,10 @@
 """The design, held against the code: who imports whom, and what that costs."""
 
 import ast
-import re
 import subprocess
 import sys
 from fnmatch import fnmatch
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -13,125 +13,55 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "harness"
 MAX_LINES = 600
 
-# Lowest first; a module imports strictly lower layers. `folder.*` is a folder, whose
-# files may import each other; a name of its own goes before it.
-LAYERS = (
-    # words
-    ("harness", "outcome", "environment", "ladder", "probes", "export_files", "cuts"),
-    ("closes",),
-    ("errors",),
-    # nouns, files, child processes
-    ("spec", "toml_file", "digest", "job", "comparison", "files.*"),
-    ("tolerance", "names", "taken.files", "contract", "spans"),
-    ("feeds", "room"),
-    ("entry", "isolate", "gaps", "align", "matrix", "components.*", "worst_inputs"),
-    ("groups", "deployed", "hub", "backends", "e2e.plan", "e2e.attribution"),
-    ("scope", "explaining.excerpt", "calls", "e2e.mixtures", "e2e.sampling_tables"),
-    ("e2e.app",),
-    ("policy", "export_table", "taken.tables", "e2e.inpaint_tables"),
-    ("source_table",),
-    ("varied", "forecast"),
-    ("sizes",),
-    ("store", "trace", "keys", "inputs", "e2e.tables"),
-    ("suite", "ranges", "e2e.needs"),
-    # measure
-    ("activations", "kernel", "residuals", "promises", "operation", "weight_kinds"),
-    ("compare", "seen", "weighted_forms", "attention_forms"),
-    ("forms",),
-    ("patterns",),
-    ("signatures",),
-    ("warm",),
-    # judge
-    ("judge",),
-    # report
-    ("report.*",),
-    # frameworks
-    ("graph", "segments", "attributes", "program", "refusal", "weights", "floors"),
-    ("submodules", "origin", "operands", "graph_constants"),
-    ("graph_check",),
-    ("reference", "asking"),
-    ("export", "convert", "halve", "backends.*"),
-    ("transform", "taken.*"),
-    # stages, and their order
-    ("stages",),
-    ("torch_stage", "deploy_stage", "explaining.excerpt_stage", "candidate"),
-    ("isolated",),
-    ("e2e.*", "workshop"),
-    ("makers",),
-    ("pipeline", "doctor.*", "init.*"),
-    ("stale",),
-    ("progress", "runner", "pair"),
-    ("release.*",),
-    ("conclude",),
-    ("rejudge",),
-    ("explaining.*", "tuning.*", "benching.*"),
-    ("parity_session", "families"),
-    # people
-    ("plugin", "commands.words"),
-    ("commands.*",),
-    ("cli",),
-    ("__main__",),
+# Lowest first. A module imports from its own package and from those before it.
+PACKAGES = (
+    *("core", "measure", "judge", "recipes", "suite", "engine", "runtimes", "report"),
+    "commands",
 )
-
-# A request names, inside a function, the stage that answers it in a child process.
-ANSWERED_BY = {
-    "stages": (
-        *("torch_stage", "deploy_stage", "candidate", "isolated"),
-        *("taken.mnn", "taken.alone", "explaining.excerpt_stage"),
-        *("e2e.stage", "tuning.stage", "benching.stage"),
-        "benching.drawing",
-    )
-}
+# These stand beside the packages, above all of them.
+ABOVE = ("plugin", "__main__")
 
 # Who may import what is heavy, at the top of the file or in a function.
 HOMES = {
     "numpy": (
-        *("trace", "inputs", "varied", "align", "feeds", "ranges"),
-        *("backends", "backends.*", "components", "components.*", "taken.alone"),
-        *("kernel", "compare", "residuals", "activations", "signatures", "attributes"),
-        *("promises", "weight_kinds", "graph_constants", "graph_check"),
-        *("operation", "operands", "seen", "patterns"),
-        *("forms", "weighted_forms", "attention_forms"),
-        *("reference", "floors", "calls", "graph", "segments", "halve", "warm"),
-        *("candidate", "isolated", "e2e.*", "explaining.*", "tuning.*", "benching.*"),
-        "doctor.child",
+        *("measure.*", "recipes", "recipes.*", "runtimes.*"),
+        *("commands.explain.*", "commands.tune.*", "commands.bench.*"),
+        "commands.doctor.child",
     ),
-    "hypothesis": ("tuning.strategies", "tuning.search"),
-    "numba": ("kernel", "doctor.child"),
+    "hypothesis": ("commands.tune.strategies", "commands.tune.search"),
+    "numba": ("measure.kernel", "commands.doctor.child"),
     "torch": (
-        *("components.*", "program", "reference", "floors", "export", "taken.lineup"),
-        *("taken.translated", "taken.pairing"),
-        *("refusal", "submodules", "weights", "graph_check", "torch_stage", "e2e.*"),
-        *("doctor.child", "benching.pytorch"),
+        *("recipes.*", "runtimes.pytorch.*", "runtimes.foreign.*"),
+        *("runtimes.graph.check", "runtimes.diffusion.*"),
+        *("commands.doctor.child", "commands.bench.torch_module"),
     ),
     "onnx": (
-        *("export", "graph", "convert", "transform", "halve", "backends.onnxruntime"),
-        "taken.pairing",
-        *("backends.ort_profile", "backends.ort_refusal", "segments", "attributes"),
-        *("origin", "operands", "graph_constants", "graph_check", "doctor.child"),
-        *("taken.lineup", "taken.onnx", "taken.mnn", "taken.probes"),
-        "explaining.excerpt_stage",
+        *("runtimes.pytorch.export", "runtimes.graph.*", "runtimes.foreign.*"),
+        *("runtimes.onnxruntime.*", "runtimes.mnn.convert", "commands.doctor.child"),
     ),
-    "onnx_ir": ("weights", "export", "graph_constants", "taken.lineup"),
+    "onnx_ir": ("runtimes.pytorch.*", "runtimes.graph.constants", "runtimes.foreign.*"),
     "onnxscript": (),  # torch.onnx imports it, and nobody else need
-    "onnxruntime": (
-        *("transform", "halve", "backends.onnxruntime", "backends.ort_profile"),
-        "doctor.child",
-    ),
-    "MNN": ("convert", "backends.mnn", "doctor.child", "taken.mnn"),
-    "cv2": ("e2e.hints", "e2e.pictures"),
-    "skimage": ("e2e.pictures",),
+    "onnxruntime": ("runtimes.onnxruntime.*", "commands.doctor.child"),
+    "MNN": ("runtimes.mnn.*", "runtimes.foreign.mnn", "commands.doctor.child"),
+    "cv2": ("runtimes.diffusion.hints", "measure.pictures"),
+    "skimage": ("measure.pictures",),
     "jinja2": ("report.html.*",),
     "plotly": ("report.html.*",),
-    "flip_evaluator": ("e2e.pictures",),
-    "_tools": ("doctor.child",),
-    "diffusers": ("components.*", "e2e.*"),
-    "transformers": ("components.*",),
+    "flip_evaluator": ("measure.pictures",),
+    "_tools": ("commands.doctor.child",),
+    "diffusers": ("recipes.*", "runtimes.diffusion.*"),
+    "transformers": ("recipes.*",),
 }
 
 # Here a framework is imported only inside the function that needs it: reading a suite,
 # asking for help or starting pytest must not load one.
-LATE = ("components.*", "doctor.*", "convert", "plugin", "commands.*")
+LATE = ("recipes.*", "commands.*", "runtimes.mnn.convert", "plugin")
+# Only worker processes import these.
+NOT_LATE = (
+    *("recipes.inputs", "recipes.varied", "commands.bench.torch_module"),
+    *("commands.tune.inputs", "commands.tune.strategies"),
+    *("commands.tune.search", "commands.tune.worker"),
+)
 
 
 def module_name(path):
@@ -142,18 +72,12 @@ def module_name(path):
 MODULES = {module_name(path): path for path in sorted(PACKAGE.rglob("*.py"))}
 
 
-def entry_of(module):
-    """The name under which LAYERS lists a module, or None."""
-    listed = [entry for layer in LAYERS for entry in layer]
-    if module in listed:
-        return module
-    folder = f"{module.partition('.')[0]}.*"
-    return folder if folder in listed else None
-
-
 def rank(module):
-    entry = entry_of(module)
-    return next(number for number, layer in enumerate(LAYERS) if entry in layer)
+    """Return how high a module stands; `harness` itself holds its version alone."""
+    package = module.partition(".")[0]
+    if module == "harness":
+        return -1
+    return (*PACKAGES, *ABOVE).index(package)
 
 
 def imports_of(tree):
@@ -182,15 +106,11 @@ def own_imports(tree):
 
 
 def upward(module, tree):
-    """Name each import of a tree that does not go down a layer."""
-    at_import = set(own_imports(top_of(tree)))
-    answers = set(ANSWERED_BY.get(module, ())) - at_import
+    """Name each import of a tree that goes to a package above its own."""
     return [
         f"{module} imports {name}"
         for name in own_imports(tree)
-        if rank(name) >= rank(module)
-        and name not in answers
-        and not (entry_of(name) == entry_of(module) and entry_of(name).endswith(".*"))
+        if rank(name) > rank(module)
     ]
 
 
@@ -218,30 +138,24 @@ def read(module):
     return ast.parse(MODULES[module].read_text(encoding="utf-8"))
 
 
-def test_every_module_has_its_layer():
-    unknown = [module for module in MODULES if entry_of(module) is None]
+def test_every_module_stands_in_one_of_the_packages():
+    above = {"harness", *ABOVE}
+    strangers = [m for m in MODULES if m.partition(".")[0] not in (*PACKAGES, *above)]
 
-    assert unknown == [], f"Add {unknown} to LAYERS in {Path(__file__).name}."
-
-
-def test_each_module_stands_in_the_table_of_files():
-    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    table = page.partition("| Layer | Modules |")[2].partition("\n\n")[0]
-    told = set(re.findall(r"`([\w.]+/?)`", table))
-    modules = set(MODULES) - {"harness", "__main__"}
-
-    # A folder stands for its files.
-    untold = {m for m in modules if told.isdisjoint({m, f"{m.partition('.')[0]}/"})}
-    unknown = {name for name in told if name.removesuffix("/") not in modules}
-    assert (untold, unknown) == (set(), set())
+    assert strangers == []
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_a_module_imports_only_lower_layers(module):
-    if entry_of(module) is None:
-        pytest.fail(f"{module} has no layer.")
-
+def test_a_module_imports_only_lower_packages(module):
     assert upward(module, read(module)) == []
+
+
+def test_the_modules_of_a_package_import_one_another_in_no_circle():
+    sorter = TopologicalSorter(
+        {name: set(own_imports(top_of(read(name)))) - {name} for name in MODULES}
+    )
+
+    assert [*sorter.static_order()]
 
 
 @pytest.mark.parametrize("module", MODULES)
@@ -260,7 +174,11 @@ def test_every_home_of_a_framework_is_lived_in(root, home):
 
 @pytest.mark.parametrize(
     "module",
-    [name for name in MODULES if any(fnmatch(name, pattern) for pattern in LATE)],
+    [
+        name
+        for name in MODULES
+        if any(fnmatch(name, pattern) for pattern in LATE) and name not in NOT_LATE
+    ],
 )
 def test_a_light_module_imports_frameworks_late(module):
     assert homeless(module, top_of(read(module)), {}) == []
@@ -299,28 +217,24 @@ def test_the_plugin_is_cheap_to_import():
     ("module", "source", "found"),
     [
         pytest.param(
-            "judge",
-            "from harness import pipeline",
-            ["judge imports pipeline"],
+            "judge.case",
+            "from harness.engine import engine",
+            ["judge.case imports engine.engine"],
             id="module-from-package",
         ),
         pytest.param(
-            "outcome",
-            "def f():\n    from harness.errors import ParityError",
-            ["outcome imports errors"],
+            "core.outcome",
+            "def f():\n    from harness.measure.compare import compare",
+            ["core.outcome imports measure.compare"],
             id="inside-a-function",
         ),
         pytest.param(
-            "spec",
-            "import harness.tolerance",
-            ["spec imports tolerance"],
-            id="same-layer",
+            "core.errors", "from harness.core.outcome import Outcome", [], id="own"
         ),
-        pytest.param("errors", "from harness.outcome import Outcome", [], id="down"),
+        pytest.param("commands.run", "import harness.engine.run", [], id="down"),
         pytest.param(
-            "doctor.checks", "from harness.doctor import child", [], id="same-folder"
+            "engine.store", "from harness import __version__", [], id="version"
         ),
-        pytest.param("store", "from harness import __version__", [], id="version"),
     ],
 )
 def test_an_import_upward_is_seen(module, source, found):
@@ -329,8 +243,8 @@ def test_an_import_upward_is_seen(module, source, found):
 
 def test_a_framework_in_the_wrong_place_is_seen():
     tree = ast.parse("def f():\n    from torch import nn\n    import os")
+    export = "runtimes.pytorch.export"
 
-    assert homeless("judge", tree, HOMES) == ["judge imports torch"]
-    assert homeless("export", tree, HOMES) == []
-    assert homeless("export", top_of(tree), {}) == []
-    assert homeless("cli", ast.parse("import torch"), {}) == ["cli imports torch"]
+    assert homeless("judge.case", tree, HOMES) == ["judge.case imports torch"]
+    assert homeless(export, tree, HOMES) == []
+    assert homeless(export, top_of(tree), {}) == []

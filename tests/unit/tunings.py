@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-from harness.policy import Policy
-from harness.report.record import LAYERS
-from harness.runner import Judge
-from harness.spec import Sample
-from harness.tuning.plan import Effort, Point, Tried
-from harness.tuning.recorded import CaseTuning, Tuning
+from harness.commands.tune.plan import Effort, Point, Tried
+from harness.commands.tune.record import CaseTuning, Tuning
+from harness.core.case import Sample
+from harness.core.record import LAYERS
+from harness.judge.policy import Policy
+from harness.suite.judge import Judge
 from tests.unit import reports
 
 SHAPES = (("batch", 1),)

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+from harness.core.record import coverage_share
+from harness.core.text import count, few
 from harness.report.html.found import Found, Section
 from harness.report.html.table import Column, Table, Words, short
-from harness.report.record import coverage_share
-from harness.report.text import count, few
 
 _MEBI = 2**20
 

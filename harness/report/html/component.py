@@ -6,8 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from harness.outcome import Outcome
-from harness.report.contract import contract_notes
+from harness.core.outcome import Outcome
+from harness.core.record import LAYERS, CaseRecord, coverage_share
+from harness.core.text import few
+from harness.judge.contract import contract_notes
+from harness.judge.foreign import all_words
 from harness.report.html.charts import Chart, depth_figure, spark_figure
 from harness.report.html.found import BAD, Found, Section, state_of
 from harness.report.html.table import Table
@@ -22,9 +25,6 @@ from harness.report.html.values import (
     values_of,
     values_table,
 )
-from harness.report.record import LAYERS, CaseRecord, coverage_share
-from harness.report.taken import all_words
-from harness.report.text import few
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,11 +8,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
-from harness.e2e.plan import MIXED, WHATS
-from harness.outcome import Outcome
+from harness.core.outcome import Outcome
+from harness.core.pipeline import MIXED, WHATS
+from harness.core.record import CaseRecord, Key, labels
+from harness.judge.case import CaseVerdict, skipped
 from harness.report.html.since import Since
-from harness.report.judged import CaseVerdict, skipped
-from harness.report.record import CaseRecord, Key, labels
 
 GOOD, BAD, QUIET = "good", "bad", "quiet"
 """What a part says, for its mark and its colour."""

@@ -6,11 +6,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from harness.e2e.plan import IMAGE, LATENTS
+from harness.core.pipeline import IMAGE, LATENTS
+from harness.core.record import LAYERS, OUTPUTS, CaseRecord, coverage_share
+from harness.core.text import count, few, operator
+from harness.judge.case import CaseVerdict
 from harness.report.html.found import BAD, GOOD, QUIET, Found, Section
 from harness.report.html.table import Column, Table, Words, short
-from harness.report.judged import CaseVerdict
-from harness.report.record import LAYERS, OUTPUTS, CaseRecord, coverage_share
 from harness.report.stand_ins import stand_in_words
 from harness.report.summary import (
     alike,
@@ -20,7 +21,6 @@ from harness.report.summary import (
     shown_check,
     where_facts,
 )
-from harness.report.text import count, few, operator
 
 MOST_FAILURES = 5
 """How many failures are told in full; the table has them all."""

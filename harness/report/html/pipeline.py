@@ -7,9 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from harness.e2e.attribution import Attribution
-from harness.e2e.plan import IMAGE, LATENTS
-from harness.report.drawn import CLEAN_DB, CURVES, attribution_of
+from harness.core.pipeline import IMAGE, LATENTS
+from harness.core.record import CaseRecord, Row
+from harness.judge.pipeline import CLEAN_DB, CURVES, attribution_of
+from harness.measure.attribution import Attribution
 from harness.report.html.charts import (
     INTERACTION,
     PALETTE,
@@ -30,7 +31,6 @@ from harness.report.html.values import (
     values_of,
     values_table,
 )
-from harness.report.record import CaseRecord, Row
 
 
 @dataclass(frozen=True, kw_only=True)

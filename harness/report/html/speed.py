@@ -9,16 +9,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from harness.comparison import Comparison
-from harness.e2e.plan import IMAGE
-from harness.report.at_work import AtWork, at_work_words
+from harness.core.comparison import Comparison
+from harness.core.pipeline import IMAGE
+from harness.core.record import OUTPUTS, CaseRecord
+from harness.core.text import count
 from harness.report.html.charts import Chart
 from harness.report.html.found import Found, Section
 from harness.report.html.speed_charts import pareto_views, times_figure
 from harness.report.html.table import Column, Table, Words, short
 from harness.report.html.ways import Way, front
-from harness.report.record import OUTPUTS, CaseRecord
-from harness.report.text import count
+from harness.report.runs.cpu_load import AtWork, at_work_words
 
 _METRIC = re.compile(r"latency(?:_at_(\d+)_threads)?_ms")
 _MEBI = 2**20

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
-from harness.e2e.plan import MIXED
+from harness.core.pipeline import MIXED
 from harness.report.html.charts import LAYOUT, LEAST, PALETTE, plain
 from harness.report.html.ways import Way, stairs
 

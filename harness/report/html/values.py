@@ -7,13 +7,13 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from harness.core.record import ISOLATED, OUTPUTS, CaseRecord
+from harness.core.text import count, operator
+from harness.judge.case import JudgedRow
 from harness.report.html.charts import PALETTE, Curve
 from harness.report.html.found import BAD, Found
 from harness.report.html.table import Column, Table, Words, short
-from harness.report.judged import JudgedRow
 from harness.report.layers import worst_rows
-from harness.report.record import ISOLATED, OUTPUTS, CaseRecord
-from harness.report.text import count, operator
 
 Values = dict[str, list[JudgedRow]]
 """Name of a case to its values, each the worst of all samples."""

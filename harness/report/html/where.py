@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from harness.core.text import few
 from harness.report.html.charts import LAYOUT, PALETTE, Chart, plain
 from harness.report.html.found import Found, Section
 from harness.report.html.table import Column, Table, Words, short
-from harness.report.text import few
 
 MOST = 11
 """Modules with a colour of their own; the others share the last one."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.backends import Session
+from harness.runtimes.session import Session
 
 if TYPE_CHECKING:
     import onnx

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from harness.components import recipe_module
-from harness.spec import Component, TensorSpec
+from harness.core.case import Component, TensorSpec
+from harness.recipes import recipe_module
 
 if TYPE_CHECKING:
     import numpy as np

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tests.faults.catalogue.fault import Fault, InRule
 
-COMPARE, JUDGE = "harness/compare.py", "harness/judge.py"
-ALIGN, JUDGED = "harness/align.py", "harness/report/judged.py"
-CANDIDATE = "harness/candidate.py"
+COMPARE, JUDGE = "harness/measure/compare.py", "harness/judge/value.py"
+ALIGN, JUDGED = "harness/measure/align.py", "harness/judge/case.py"
+CANDIDATE = "harness/runtimes/candidate/candidate.py"
 
 
 def _rule(name: str, module: str, right: str, wrong: str, *expects: str) -> Fault:

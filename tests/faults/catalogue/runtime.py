@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from harness.backends import Session
+from harness.runtimes.session import Session
 from tests.faults.catalogue import sessions
 from tests.faults.catalogue.fault import Fault, InSession
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from harness.backends import Ran, Session
+from harness.runtimes.session import Ran, Session
 
 Array = np.ndarray
 Arrays = dict[str, Array]

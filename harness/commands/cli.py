@@ -1,0 +1,61 @@
+"""The `parity` command: the same engine and the same ids as the pytest plugin.
+
+Exit codes: 0 parity, 1 no parity, 2 could not tell (bad input, a stage that failed).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from harness import __version__
+from harness.commands.bench.command import bench
+from harness.commands.explain.command import explain, repro
+from harness.commands.families import families
+from harness.commands.nodes import nodes
+from harness.commands.options import CANNOT_TELL
+from harness.commands.ranges import ranges
+from harness.commands.release.command import baseline, diff, gate, history
+from harness.commands.report import report
+from harness.commands.run import run
+from harness.commands.setup import doctor, init
+from harness.commands.show import show
+from harness.commands.store import store
+from harness.commands.tune.command import tune
+from harness.core.errors import ParityError
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="parity")
+def cli() -> None:
+    """Hold deployed models against PyTorch, and say where they first part.
+
+    Exit codes: 0 parity, 1 no parity, 2 could not tell.
+    """
+
+
+for _command in (
+    *(run, show, report, nodes, explain, repro, ranges, tune, bench, families),
+    *(diff, baseline, gate, history),
+    *(doctor, init, store),
+):
+    cli.add_command(_command)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command and return its exit code; deliberate errors are one sentence."""
+    call: Callable[..., Any] = cli.main
+    try:
+        code = call(args=argv, prog_name="parity", standalone_mode=False)
+    except ParityError as error:
+        click.echo(f"parity: {error}", err=True)
+        return error.exit_code
+    except click.ClickException as error:
+        error.show()
+        return CANNOT_TELL
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("parity: stopped; what was made so far is in the store.", err=True)
+        return CANNOT_TELL
+    return int(code or 0)

@@ -1,0 +1,135 @@
+"""`parity explain` and `parity repro`: why a case parts, and a folder that shows it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from harness.commands.options import SET, STORE, SUITE, TIER, print_lines
+from harness.core.errors import OnlyInGraphError, ParityError
+
+if TYPE_CHECKING:
+    from harness.core.case import Case
+    from harness.suite.judge import Judge
+    from harness.suite.suite import Suite
+
+
+@click.command()
+@click.argument("case")
+@SUITE
+@STORE
+@TIER
+@SET
+def explain(
+    *, case: str, suite: Path, store: str, tier: str, changes: tuple[str, ...]
+) -> int:
+    """Say where CASE parts and why, and which knob mends it, by turning each."""
+    from harness.commands.explain.explain import explain as find
+    from harness.commands.explain.screen import explanation_lines
+    from harness.core.text import wrapped
+    from harness.engine.engine import Engine
+    from harness.engine.run import open_store
+
+    loaded, one, judge = _chosen(case, suite, tier, changes)
+    say = _live(one)
+
+    def tell(words: str) -> None:
+        say("")
+        print_lines(wrapped(f"{one.id}: {words}.", indent="", tone="bad"))
+
+    try:
+        with Engine(open_store(store), loaded.limits) as engine:
+            found = find(engine, judge, one, say, tell)
+    except OnlyInGraphError:
+        click.echo("No layer is out of tolerance, so no knob is tried.")
+        return 0
+    say("")
+    print_lines(explanation_lines(found))
+    return 0
+
+
+@click.command()
+@click.argument("case")
+@SUITE
+@STORE
+@TIER
+@SET
+@click.option("--probe", default="", help="Cut at this value, not where it parts.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    help="Folder to write; repro-CASE here when left out.",
+)
+def repro(  # one option each
+    *,
+    case: str,
+    suite: Path,
+    store: str,
+    tier: str,
+    changes: tuple[str, ...],
+    probe: str,
+    out: Path | None,
+) -> int:
+    """Write a folder that shows CASE's divergence with numpy and one runtime."""
+    from harness.commands.explain.repro import write_repro
+    from harness.core.record import LAYERS
+    from harness.core.text import count, in_floors
+    from harness.engine.engine import Engine
+    from harness.engine.run import open_store
+
+    loaded, one, judge = _chosen(case, suite, tier, changes)
+    into = out or Path(f"repro-{one.id.replace('/', '-')}")
+    say = _live(one)
+    with Engine(open_store(store), loaded.limits) as engine:
+        around = write_repro(engine, judge, one, into, probe=probe, say=say)
+    say("")
+    layer = next(row for row in around.record.rows if row.what == LAYERS)
+    floors = in_floors(layer.comparison.floor_multiple or 0.0)
+    nodes = count(int(str(around.excerpt.entry.meta["nodes"])), "operator")
+    click.echo(f"{nodes} around {layer.module or layer.probe}: {floors}")
+    if not around.shows:
+        click.echo("within tolerance there: what goes wrong needs more of the graph")
+    click.echo(f"wrote {into}")
+    click.echo(f"next  cd {into} && python repro.py")
+    return 0
+
+
+def _chosen(
+    name: str, path: Path, tier: str, changes: tuple[str, ...]
+) -> tuple[Suite, Case, Judge]:
+    """Return the suite, the one case that is meant, and who judges it.
+
+    Raises:
+        ParityError: No case of a component is meant, or several are.
+
+    """
+    from harness.core.case import Case
+    from harness.core.settings import Settings
+    from harness.suite.judge import Judge
+    from harness.suite.suite import load_suite
+
+    suite = load_suite(path)
+    found = [case for case in suite.select([name]) if isinstance(case, Case)]
+    if len(found) != 1:
+        meant = ", ".join(case.id for case in found[:3]) or "a pipeline"
+        msg = f"this takes one case of a component; {name!r} is {meant}."
+        raise ParityError(msg)
+    return suite, found[0], Judge.of(suite, Settings(tier=tier, changes=changes))
+
+
+def _live(case: Case) -> Callable[[str], None]:
+    """Return what shows, on a terminal, the step that is being done; none clears it."""
+    from harness.commands.progress import moves
+
+    live = moves(sys.stderr)
+
+    def say(text: str) -> None:
+        if live:
+            shown = f"  {case.id}: {text[:60]}" if text else ""
+            click.echo(f"\x1b[2K{shown}\r", err=True, nl=False)
+
+    return say

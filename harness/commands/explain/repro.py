@@ -1,0 +1,176 @@
+"""A folder for a bug report upstream: the cut model, its inputs, and a short script.
+
+The script needs numpy and the one runtime, and ends with 1 while the two differ.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from string import Template
+from tempfile import TemporaryDirectory
+from typing import Any, cast
+
+from harness.commands.explain.around import Around, smallest_excerpt
+from harness.core.case import Case
+from harness.core.errors import SuiteError
+from harness.core.record import LAYERS, OUTPUTS, CaseRecord
+from harness.core.runtime import HINTS
+from harness.core.text import in_floors, operator
+from harness.engine import export_files
+from harness.engine.engine import Engine
+from harness.engine.excerpt import Spot
+from harness.engine.export_files import MNN_MODEL
+from harness.runtimes.mnn.convert import FLAGS
+from harness.suite.judge import Judge
+
+EXPORTED = "exported.onnx"
+NOISE = 32.0
+"""Floors within which the script calls two values equal."""
+
+_PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
+_SCRIPTS = Path(__file__).parent / "repro_scripts"
+
+
+def write_repro(
+    engine: Engine,
+    judge: Judge,
+    case: Case,
+    into: Path,
+    *,
+    probe: str = "",
+    say: Callable[[str], None],
+) -> Around:
+    """Cut a case's first divergence out and write the folder `into`, in one move.
+
+    Args:
+        engine: Runs cases.
+        judge: Says what is out of tolerance.
+        case: Whose divergence it is.
+        into: A folder that is not there yet.
+        probe: The value to cut at; the first divergence when left out.
+        say: Told what is done next.
+
+    Raises:
+        SuiteError: The folder is there, the case agrees, or it has no such value.
+
+    """
+    if into.exists():
+        msg = f"{into} is there already; give another with --out, or remove it."
+        raise SuiteError(msg)
+    say("as it is")
+    record = engine.run(case)
+    if record.failure is not None:
+        raise SuiteError(record.failure.message)
+    sample, name = _place(engine, judge, case, record, probe)
+    narrow = replace(case, samples=(sample,))
+    shown = {
+        row.probe
+        for row in record.rows
+        if row.what == LAYERS and row.sample == sample.id
+    }
+    say(f"cutting at {name}")
+    spot = Spot(probe=name, shown=tuple(sorted(shown)))
+    around = smallest_excerpt(engine, judge, narrow, sample, spot)
+    say("writing")
+    into.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=into.parent, prefix=".parity-") as scratch:
+        folder = Path(scratch) / into.name
+        folder.mkdir()
+        _fill(folder, engine, around)
+        folder.rename(into)
+    return around
+
+
+def _place(
+    engine: Engine, judge: Judge, case: Case, record: CaseRecord, probe: str
+) -> tuple[Any, str]:
+    """Return the sample and the value to cut at."""
+    rows = [row for row in record.rows if row.what == LAYERS]
+    if probe:
+        there = [row for row in rows if probe in {row.probe, row.module}]
+        if not there:
+            msg = f"{case.id} compares no value {probe!r}; `parity show` lists them."
+            raise SuiteError(msg)
+        worst = max(there, key=lambda row: row.comparison.floor_multiple or 0.0)
+        return _sample(case, worst.sample), worst.probe
+    verdict = judge.check(record, LAYERS)
+    if verdict.first is None:
+        msg = (
+            f"{case.id} agrees in every layer ({verdict.reason}); name a value with "
+            "--probe, or hold it to a tighter --tier."
+        )
+        raise SuiteError(msg)
+    first = verdict.first.row
+    sample = _sample(case, first.sample)
+    own = engine.isolate(case, sample)
+    verdict = judge.check(replace(record, rows=(*record.rows, *own)), LAYERS)
+    origins = [judged.row.probe for judged in verdict.origins]
+    if not origins or first.probe in origins:
+        return sample, first.probe
+    return sample, origins[0]
+
+
+def _sample(case: Case, name: str) -> Any:  # noqa: ANN401  # a Sample
+    return next(sample for sample in case.samples if sample.id == name)
+
+
+def _fill(folder: Path, engine: Engine, around: Around) -> None:
+    import numpy as np
+
+    from harness.measure.trace import OUTPUT, open_trace
+
+    excerpt = around.excerpt
+    case, entry = excerpt.case, excerpt.entry
+    deployed = engine.deploy_excerpt(excerpt)
+    exported = entry.file(export_files.MODEL)
+    shutil.copyfile(deployed, folder / deployed.name)
+    for weights in (f"{MNN_MODEL}.weight", export_files.WEIGHTS):
+        if (deployed.parent / weights).is_file():
+            shutil.copyfile(deployed.parent / weights, folder / weights)
+    if deployed != exported and case.backend == "mnn":
+        shutil.copyfile(exported, folder / EXPORTED)
+    (output,) = case.component.outputs
+    trace = open_trace(entry.path)
+    np.save(folder / "expected.npy", trace[OUTPUT + output.name])
+    arrays = {name: np.load(entry.file(f"{name}.npy")) for name in excerpt.given}
+    np.savez(folder / "inputs.npz", allow_pickle=False, **arrays)
+    (folder / "repro.py").write_text(_script(around), encoding="utf-8")
+
+
+def _script(around: Around) -> str:
+    case, rows = around.excerpt.case, around.record.rows
+    layer = next(row for row in rows if row.what == LAYERS)
+    output = next(row for row in rows if row.what == OUTPUTS)
+    ran = cast("dict[str, Any]", around.record.ran or {})
+    kind, hints = case.variant.kind, dict(case.device.hints)
+    floor = layer.comparison.floor_rms or 0.0
+    multiple = layer.comparison.floor_multiple or 0.0
+    # What is out of a tighter tolerance than noise must not end well.
+    allowed = min(NOISE, multiple / 2) if around.shows else NOISE
+    as_deployed = (output.comparison.floor_multiple or 0.0) > multiple / 2
+    words = {
+        "case": case.id,
+        "place": layer.module or layer.probe,
+        "operator": operator(layer.op),
+        "looks": f"{layer.looks}. " if layer.looks else "",
+        "floors": in_floors(multiple),
+        "version": ran.get("version", "?"),
+        "device": case.device.device,
+        "provider": _PROVIDERS.get(case.device.device, ""),
+        "asked": case.device.device.upper(),
+        "precision": case.device.precision,
+        "threads": case.device.threads,
+        "hints": {HINTS.index(n): v for n, v in hints.items() if n in HINTS},
+        "level": hints.pop("optimization", 99 if as_deployed else 0),
+        "left_out": [name for name in hints if name not in HINTS],
+        "output": output.probe,
+        "floor": f"{floor:.6e}",
+        "allowed": f"{allowed * floor:.6e}",
+        "flags": " ".join((*FLAGS.get(kind, (kind,)), *case.variant.flags)),
+    }
+    parts = (f"{case.backend}.txt", "end.txt")
+    text = "".join((_SCRIPTS / part).read_text(encoding="utf-8") for part in parts)
+    return Template(text).substitute(words)

@@ -1,0 +1,331 @@
+"""One pytest process's part in a parity run: the plugin's other half.
+
+Imported when the first parity test runs. Under pytest-xdist each worker has one, all
+on the same run folder, and the controller has one that judges and reports at the end.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import TextIO, cast
+
+import pytest
+
+from harness.commands.progress import ProgressLines, moves
+from harness.core.case import BACKENDS
+from harness.core.errors import ParityError, SpecError
+from harness.core.pipeline import MIXED
+from harness.core.record import WHATS, Key
+from harness.core.settings import Settings
+from harness.core.text import Line, case_line, wrapped
+from harness.core.toml_file import did_you_mean
+from harness.engine.run import Asked, Run, header, path_of
+from harness.engine.run_folder import RunFolder
+from harness.judge.case import CaseVerdict, skipped
+from harness.judge.tolerance import TIER_NAMES, parse_changes
+from harness.report.finish import conclude
+from harness.report.runs.baseline import find_baseline
+from harness.report.runs.held import baselines_beside
+from harness.suite.suite import Check, Suite, load_suite
+
+CANNOT_TELL = 2
+_TONES = {"good": {"green": True}, "bad": {"red": True}, "quiet": {"light": True}}
+_PASSED = ("within", "gap")
+
+
+class ParitySession:
+    """Suites, runs and verdicts of one pytest process."""
+
+    def __init__(self, config: pytest.Config, run_name: str) -> None:
+        self._config = config
+        self._settings = settings_of(config)
+        self._worker: Mapping[str, str] | None = getattr(config, "workerinput", None)
+        self._name = self._worker["parity_run"] if self._worker else run_name
+        self._distributed = bool(self._name)
+        self._folder: RunFolder | None = None
+        self._runs: dict[str, Run] = {}
+        self._asked: dict[Asked, None] = {}
+        self._untold: dict[Key, dict[str, Mapping[str, str]]] = {}
+        self._failed_elsewhere = False
+        self._lines: list[Line] = []
+        self._writer = config.get_terminal_writer()
+        self._stream, live = self._terminal()
+        self._progress = ProgressLines(self._stream, live=live, room=self._room)
+        # While tests run, lines are theirs.
+        self._progress.lasting = False
+
+    def _terminal(self) -> tuple[TextIO, bool]:
+        """Return a way to the terminal that stays while pytest captures output."""
+        if self._worker is None and not self._distributed and moves(sys.stdout):
+            self._writer.flush()
+            stream = os.fdopen(
+                os.dup(sys.stdout.fileno()), "w", encoding="utf-8", errors="replace"
+            )
+            return stream, True
+        return cast("TextIO", self._writer), False
+
+    def _room(self) -> int:
+        return self._writer.fullwidth - self._writer.width_of_current_line
+
+    def _open_folder(self) -> RunFolder:
+        """Return the run's folder, made when first needed."""
+        if self._folder is None:
+            runs = Path(self._settings.runs)
+            if self._name:
+                self._folder = RunFolder(path=runs / self._name)
+            else:
+                self._folder = RunFolder.create(runs, datetime.now().astimezone())
+        return self._folder
+
+    def make(self, items: Sequence[pytest.Item]) -> None:
+        """Make what the store lacks, showing progress, and start every case."""
+        checks = [check for item in items if (check := check_of(item))]
+        self._progress.lasting = True
+        for suite in {path_of(check.suite): check.suite for check in checks}.values():
+            own = [check for check in checks if path_of(check.suite) == path_of(suite)]
+            try:
+                run = self._run(suite)
+                run.judge.require((check.case, check.what) for check in own)
+            except ParityError as error:
+                pytest.exit(f"parity: {error}", returncode=CANNOT_TELL)
+            cases = list({check.case.id: check.case for check in own}.values())
+            self._writer.line(header(suite, cases, run.store))
+            self._writer.flush()
+            run.make(cases)
+            run.start(cases)
+        self._progress.lasting = False
+
+    def require(self, check: object, node: pytest.Item) -> str:
+        """Run one check, note its verdict on the test; return how it fails, if so."""
+        __tracebackhide__ = True
+        if not isinstance(check, Check):
+            msg = "parity.require takes a Check, one of suite.checks()."
+            raise TypeError(msg)
+        told = node.user_properties
+        told += [
+            ("parity.check", check.id),
+            ("parity.suite", path_of(check.suite)),
+        ]
+        try:
+            verdict = self._run(check.suite).check(check.case, check.what)
+        except ParityError as error:
+            told.append(("parity.outcome", "error"))
+            return f"{check.id}: {error}"
+        told += properties_of(verdict)
+        if skipped(verdict, self._settings.require):
+            pytest.skip(verdict.reason)
+        return "" if verdict.outcome.passed else verdict.sentence
+
+    def note(self, report: pytest.TestReport, told: Mapping[str, str]) -> None:
+        """Take note of a test's report, in the process that sees them all."""
+        outcome = told.get("parity.outcome", "")
+        if report.failed and (not told or outcome in _PASSED):
+            self._failed_elsewhere = True
+        if told:
+            case, _, what = told["parity.check"].rpartition("/")
+            suite = told["parity.suite"]
+            self._asked[suite, case, what] = None
+            for other in list(self._untold):
+                # Workers of xdist take turns; alone, another case ends this one.
+                if other != (suite, case) and not self._distributed:
+                    self._tell(other)
+            checks = self._untold.setdefault((suite, case), {})
+            checks[what] = told
+            if len(checks) == len(WHATS):
+                self._tell((suite, case))
+
+    def _tell(self, key: Key) -> None:
+        """Print a case's line, in place of letters for its tests."""
+        checks = self._untold.pop(key)
+        if self._config.get_verbosity() == 0:
+            self._progress.clear()
+            if self._writer.width_of_current_line:
+                self._writer.line()
+            line = case_line(key[1], checks)
+            self._writer.line(line.text, **_TONES.get(line.tone, {}))
+
+    def _run(self, suite: Suite) -> Run:
+        path = path_of(suite)
+        if path not in self._runs:
+            self._runs[path] = Run(
+                suite, self._settings, self._open_folder, self._progress.tell
+            )
+        return self._runs[path]
+
+    def finish(self, session: pytest.Session, *, failed_elsewhere: bool) -> None:
+        """Judge and report, in the process that sees the whole run."""
+        self.close()
+        if self._worker is not None:
+            return
+        for key in list(self._untold):
+            self._tell(key)
+        if not self._asked:
+            if self._folder is not None:
+                self._folder.discard()
+            return
+        try:
+            self._lines, code = conclude(
+                self._open_folder(),
+                [self._suite(path) for path in {asked[0]: 0 for asked in self._asked}],
+                self._settings,
+                asked=self._asked,
+                argv=["pytest", *map(str, self._config.invocation_params.args)],
+            )
+        except ParityError as error:
+            self._lines = list(wrapped(f"✗ {error}", indent=" ", tone="bad"))
+            code = CANNOT_TELL
+        # pytest's 1 says that a test failed. Where only parity tests failed, and none
+        # of them because numbers differ, the run could not tell, which is 2.
+        elsewhere = failed_elsewhere or self._failed_elsewhere
+        if code == 1 and session.exitstatus == 0:
+            # Every test passed, and yet something is worse than in the baseline.
+            session.exitstatus = 1
+        if code == CANNOT_TELL and session.exitstatus in {0, 1} and not elsewhere:
+            session.exitstatus = CANNOT_TELL
+
+    def _suite(self, path: str) -> Suite:
+        run = self._runs.get(path)
+        return run.suite if run else load_suite(Path(path))
+
+    def print_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Print the summary's lines."""
+        if self._lines:
+            terminalreporter.section("parity")
+        for line in self._lines:
+            terminalreporter.line(line.text, **_TONES.get(line.tone, {}))
+
+    def close(self) -> None:
+        """End child processes, and leave the terminal as it was."""
+        for run in self._runs.values():
+            run.close()
+        self._progress.close()
+
+
+def properties_of(verdict: CaseVerdict) -> list[tuple[str, str]]:
+    """Return a verdict as a JUnit file's properties."""
+    found = [
+        ("parity.outcome", verdict.outcome.value),
+        ("parity.reason", verdict.reason),
+        ("parity.usage", f"{verdict.usage:.3g}"),
+    ]
+    if verdict.picture:
+        found.append(("parity.picture", verdict.picture))
+    if verdict.first is not None:
+        row = verdict.first.row
+        floors = row.comparison.floor_multiple
+        found += [
+            ("parity.first_divergence", row.module or row.probe),
+            ("parity.operator", row.op),
+            ("parity.source", row.source),
+            ("parity.floors", "" if floors is None else f"{floors:.3g}"),
+        ]
+    return found
+
+
+def check_of(item: pytest.Item) -> Check | None:
+    """Return the check that a test was parametrised with, if it was."""
+    callspec = getattr(item, "callspec", None)
+    values = callspec.params.values() if callspec else ()
+    return next((value for value in values if isinstance(value, Check)), None)
+
+
+def leave_out(
+    config: pytest.Config, items: list[pytest.Item], chosen: Mapping[str, set[str]]
+) -> None:
+    """Deselect parity tests that the options do not name.
+
+    Raises:
+        pytest.UsageError: An option names something that no suite has.
+
+    """
+    checks = [check for item in items if (check := check_of(item))]
+    suites = {path_of(check.suite): check.suite for check in checks}
+    cases = [case for suite in suites.values() for case in suite.tested]
+    for part, names in chosen.items():
+        there = list(dict.fromkeys(case.id.split("/")[_PARTS[part]] for case in cases))
+        if checks and (unknown := sorted(names - set(there))):
+            raise _unknown(part, part, unknown[0], there)
+    kept: list[pytest.Item] = []
+    left: list[pytest.Item] = []
+    for item in items:
+        check = check_of(item)
+        named = check is None or all(
+            not names or check.case.id.split("/")[_PARTS[part]] in names
+            for part, names in chosen.items()
+        )
+        (kept if named else left).append(item)
+    if left:
+        config.hook.pytest_deselected(items=left)
+        items[:] = kept
+
+
+_PARTS = {"component": 0, "backend": 1, "variant": 2}
+
+
+def settings_of(config: pytest.Config) -> Settings:
+    """Read every option once.
+
+    Raises:
+        pytest.UsageError: One of them makes no sense whatever the suite is.
+
+    """
+    option = config.getoption
+    backends = tuple(name for name in option("parity_backend").split(",") if name)
+    require = tuple(name for name in option("parity_require").split(",") if name)
+    tier = option("parity_tier")
+    for given, kind, names, there in (
+        ("backend", "backend", backends, (*BACKENDS, MIXED)),
+        ("require", "backend", require, BACKENDS),
+        ("tier", "tier", (tier,) if tier else (), TIER_NAMES),
+    ):
+        for name in names:
+            if name not in there:
+                raise _unknown(given, kind, name, there)
+    try:
+        parse_changes(option("parity_set"))
+    except SpecError as error:
+        msg = f"--parity-set: {error}"
+        raise pytest.UsageError(msg) from None
+    runs, baseline = _folder(config, "runs"), option("parity_baseline")
+    if baseline:
+        try:
+            found = find_baseline(baselines_beside(Path(runs)), baseline)
+        except ParityError as error:
+            msg = f"--parity-baseline: {error}"
+            raise pytest.UsageError(msg) from None
+        baseline = str(found.absolute())
+    jobs = option("parity_jobs") or "0"
+    if not jobs.isdecimal() or (option("parity_jobs") and int(jobs) < 1):
+        msg = f"--parity-jobs: takes a whole number from 1, got {jobs!r}."
+        raise pytest.UsageError(msg)
+    return Settings(
+        store=_folder(config, "store"),
+        runs=runs,
+        tier=tier,
+        changes=tuple(option("parity_set")),
+        require=require,
+        jobs=int(jobs),
+        mnn_convert=option("parity_mnn_convert"),
+        baseline=baseline,
+    )
+
+
+def _unknown(option: str, kind: str, name: str, there: Sequence[str]) -> Exception:
+    hint = did_you_mean(name, there)
+    msg = f"--parity-{option}: there is no {kind} {name!r}; {hint}"
+    return pytest.UsageError(msg)
+
+
+def _folder(config: pytest.Config, name: str) -> str:
+    """Return a folder in full; an option's is from here, a file's from the file's."""
+    if given := config.getoption(f"parity_{name}"):
+        return str(Path(given).expanduser().absolute())
+    if written := config.getini(f"parity_{name}"):
+        # Without a file pytest guesses a root, from what it takes for paths of tests.
+        home = config.rootpath if config.inipath else config.invocation_params.dir
+        return str(home / Path(written).expanduser())
+    return ""

@@ -1,0 +1,1 @@
+"""`parity diff`, `baseline`, `gate` and `history`: one run beside another."""

@@ -1,0 +1,1 @@
+"""The nouns that every other package uses, and the reading of small files."""

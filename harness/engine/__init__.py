@@ -1,0 +1,1 @@
+"""The order of the stages, the store and the processes that they run in."""

@@ -1,0 +1,378 @@
+"""Run a function in a process of its own, so that what befalls it befalls only it.
+
+    this process ── Host ──▶ host process ── fork ──▶ job process
+                             imports once,            runs one function, is gone
+                             touches nothing
+
+A host imports a runtime once (seconds) and forks a process for every job
+(milliseconds). It stays single-threaded and never uses the runtime, which is what
+makes forking it safe. Where forking is not safe, anywhere but on Linux, a host runs
+one job itself and is then replaced.
+
+The connection is the host's life line: when this process ends, however it ends, the
+host reads the end of the file, kills its job and leaves. `job` is the other end.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from multiprocessing import Pipe, connection
+from pathlib import Path
+from typing import IO, Any
+
+import psutil
+
+from harness.core.closes import Closes
+from harness.core.errors import SpecError, StageError
+from harness.core.outcome import Outcome
+from harness.engine.worker import FORKS, JobResult, report_progress
+
+__all__ = ["Host", "JobResult", "report_progress"]
+
+Heard = Callable[[str, str, str], None]
+"""Receives what a job says by `report_progress`."""
+
+START_LIMIT_S = 300.0
+_GRACE_S = 5.0
+_DEFAULT_ENVIRONMENT = {
+    # numpy's would start its threads at import, and the host must have none.
+    "OPENBLAS_NUM_THREADS": "1",
+    # Threads that spin while they wait take the cores from the jobs beside them:
+    # measured, a UNet on two busy cores took six times as long.
+    "OMP_WAIT_POLICY": "PASSIVE",
+    # The other way to look for a GPU initialises CUDA, which no fork survives.
+    "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
+    # onnxruntime 1.29 and later open a database, start a thread and post to Microsoft.
+    "ORT_DISABLE_TELEMETRY": "1",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+}
+_LOG_LIMIT_BYTES = 1 << 20
+_WORDS_LIMIT = 200
+# The search path is the first message, for without it the harness may not be found.
+# PipeConnection is what Windows has.
+_BOOT = """\
+import sys
+from multiprocessing import connection
+kind = getattr(connection, "PipeConnection", connection.Connection)
+channel = kind(int(sys.argv[1]))
+sys.path[:] = channel.recv()
+from harness import job
+job.serve(channel)
+"""
+
+
+class Host(Closes):
+    """Runs jobs in processes that have a runtime imported; starts when first used.
+
+    Usable from several threads, one job at a time. The host process keeps the
+    environment and the working directory that it was started in.
+
+    Args:
+        name: Stands in the process list: ``mnn``.
+        preload: Modules to import once; they must not compute anything by that.
+        fork: Fork a process for every job, or else start one.
+
+    """
+
+    def __init__(
+        self, name: str, preload: Sequence[str] = (), *, fork: bool = FORKS
+    ) -> None:
+        self._name = name
+        self._preload = tuple(preload)
+        self._fork = fork
+        self._process: _Process | None = None
+        self._lock = threading.Lock()
+
+    def close(self) -> None:
+        """End the host process and its job; a later `run` starts another."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.end()
+            process.close_log()
+
+    def run(
+        self,
+        function: Callable[..., object] | str,
+        /,
+        *args: object,
+        timeout_s: float,
+        label: str,
+        failure: Outcome = Outcome.RUN,
+        on_progress: Heard | None = None,
+        **kwargs: object,
+    ) -> JobResult:
+        """Call a function in a process of its own and wait for what it returns.
+
+        The process ends abruptly once it has answered: nothing is run ``atexit``,
+        and a file that the function leaves open may lack its end.
+
+        Args:
+            function: Defined at the top level of a module that can be imported, or its
+                name: ``module:function``.
+            *args: Small and picklable.
+            timeout_s: Limit of the job; importing has `START_LIMIT_S` of its own.
+            label: What is being done to which case; begins every message.
+            failure: Outcome of an exception that is not a `ParityError`.
+            on_progress: Receives what the job says by `report_progress`.
+            **kwargs: As `args`.
+
+        Raises:
+            ParityError: As the function raised it; to a `StageError`'s `log` is added
+                what the job printed.
+            StageError: The function raised something else, took too long, or its
+                process died.
+            SpecError: The function or an argument cannot be sent.
+
+        """
+        request = _request(function, args, kwargs)
+        with self._lock:
+            try:
+                process = self._started(label, failure)
+                process.send(request)
+                ending = process.converse(timeout_s, on_progress)
+                log = process.read_log()
+            except BaseException:  # Ctrl-C too: nothing may go on without its parent
+                self.close()
+                raise
+            if ending.host_ended:
+                self.close()
+        result = _result(ending, log, label=label, timeout_s=timeout_s, failure=failure)
+        return replace(result, import_log=process.import_log)
+
+    def _started(self, label: str, failure: Outcome) -> _Process:
+        if self._process is not None and self._process.popen.poll() is not None:
+            self.close()  # it died between two jobs
+        if self._process is None:
+            self._process = _Process(self._name, self._preload, fork=self._fork)
+            _require_ready(self._process, label, failure)
+        return self._process
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ending:
+    """How a job ended: with an answer, or with an exit code, or (None) not in time."""
+
+    answer: tuple[Any, ...] | None = None
+    exit_code: int | None = None
+    peak_bytes: int = 0
+    host_ended: bool = False
+
+
+class _Process:
+    """A host process, the connection to it, and the file that all of it prints to."""
+
+    def __init__(self, name: str, preload: tuple[str, ...], *, fork: bool) -> None:
+        self.channel, theirs = Pipe()
+        # Without a name, so that it cannot be left behind. Shared with the host and
+        # its jobs down to the offset: whoever writes, writes at the end.
+        self.log: IO[bytes] = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115
+        flags = ("-u", "-P", "-c", _BOOT)
+        self.popen = subprocess.Popen(
+            [sys.executable, *flags, str(theirs.fileno()), f"parity-host:{name}"],
+            stdin=subprocess.DEVNULL,
+            stdout=self.log,
+            stderr=self.log,
+            env=_DEFAULT_ENVIRONMENT | os.environ,
+            **_inheriting(theirs.fileno()),
+        )
+        theirs.close()
+        self.import_log = ""
+        # Each runs once: when called, when this object is collected, or at exit.
+        self.close_log = weakref.finalize(self, self.log.close)
+        self.end = weakref.finalize(self, _end, self.popen, self.channel, os.getpid())
+        self.send(pickle.dumps([str(Path(place).absolute()) for place in sys.path]))
+        self.send(pickle.dumps((preload, fork)))
+
+    def send(self, message: bytes) -> None:
+        """Send to the host; if it is gone, `receive` will say so."""
+        with suppress(OSError):
+            self.channel.send_bytes(message)
+
+    def receive(self, deadline_s: float) -> tuple[Any, ...]:
+        """Return the next message; ``late`` and ``gone`` when there is none."""
+        if not self.channel.poll(max(0.0, deadline_s - time.monotonic())):
+            return ("late",)
+        try:
+            text = self.channel.recv_bytes()
+        except (EOFError, OSError):
+            return ("gone",)
+        try:
+            message: tuple[Any, ...] = pickle.loads(text)  # noqa: S301  # from our child
+        except Exception as error:  # noqa: BLE001  # its memory may be damaged
+            return ("failed", f"its message cannot be read: {error!r}")
+        return message
+
+    def converse(self, timeout_s: float, on_progress: Heard | None) -> _Ending:
+        """Listen to the job until it has ended or its time is up."""
+        deadline_s = time.monotonic() + timeout_s
+        answer: tuple[Any, ...] | None = None
+        while True:
+            match self.receive(deadline_s):
+                case ("progress", stage, subject, detail):
+                    if on_progress is not None:
+                        on_progress(stage, subject, detail)
+                case ("ended", code, peak):
+                    return _Ending(answer=answer, exit_code=code, peak_bytes=peak)
+                case ("late",):
+                    self.end()
+                    return _Ending(host_ended=True)
+                case ("gone",):
+                    self.end()
+                    code = self.popen.returncode
+                    return _Ending(answer=answer, exit_code=code, host_ended=True)
+                case message:
+                    answer = message
+
+    def read_log(self) -> str:
+        """Return what was printed since the last time."""
+        size = self.log.seek(0, os.SEEK_END)
+        self.log.seek(max(0, size - _LOG_LIMIT_BYTES))
+        text = self.log.read().decode(errors="backslashreplace")
+        self.log.seek(0)
+        self.log.truncate()
+        return text
+
+
+def _end(
+    popen: subprocess.Popen[bytes], channel: connection.Connection, owner: int
+) -> None:
+    channel.close()
+    if os.getpid() != owner:  # a fork of this process inherits no duty to end it
+        return
+    try:
+        popen.wait(_GRACE_S)
+    except subprocess.TimeoutExpired:
+        popen.kill()
+        popen.wait()
+    _kill_session(popen.pid)
+
+
+def _kill_session(leader: int) -> None:
+    """Kill what a host that could not clear up has left: its job's own children."""
+    if sys.platform != "win32":
+        for pid in psutil.pids():
+            with suppress(OSError):
+                if os.getsid(pid) == leader:
+                    os.kill(pid, signal.SIGKILL)
+
+
+def _inheriting(descriptor: int) -> dict[str, Any]:
+    """Return the options that hand a descriptor to a child and keep Ctrl-C from it."""
+    if sys.platform == "win32":
+        os.set_handle_inheritable(descriptor, True)
+        handles = {"handle_list": [descriptor]}
+        return {
+            "startupinfo": subprocess.STARTUPINFO(lpAttributeList=handles),
+            "creationflags": subprocess.CREATE_NEW_PROCESS_GROUP,
+        }
+    return {"pass_fds": (descriptor,), "start_new_session": True}
+
+
+def _request(
+    function: Callable[..., object] | str,
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
+) -> bytes:
+    module = getattr(function, "__module__", None)
+    if module == "__main__":
+        msg = f"{function!r} is defined in a script; a job needs a module to import."
+        raise SpecError(msg)
+    try:
+        return pickle.dumps((function, args, kwargs))
+    except Exception as error:
+        msg = (
+            f"{function!r} cannot be sent to a job with its arguments: {error}. Define "
+            "it at the top level of a module and pass paths, numbers and text."
+        )
+        raise SpecError(msg) from error
+
+
+def _require_ready(process: _Process, label: str, failure: Outcome) -> None:
+    """Wait until the host has imported its modules.
+
+    Raises:
+        StageError: It could not.
+
+    """
+    match process.receive(time.monotonic() + START_LIMIT_S):
+        case ("ready",):
+            process.import_log = process.read_log()
+            return
+        case ("unready", missing, text):
+            outcome = Outcome.UNAVAILABLE if missing else failure
+            msg = f"{label}: {text}"
+        case ("late",):
+            process.end()
+            outcome = Outcome.TIMED_OUT
+            msg = f"{label}: still importing after {START_LIMIT_S:g} s"
+        case _:
+            process.end()
+            outcome = Outcome.CRASHED
+            msg = f"{label}: while importing, {_death(process.popen.returncode, 0)}"
+    log = process.read_log()
+    msg = f"{msg}{_last_words(log)}."
+    raise StageError(msg, outcome=outcome, log=log)
+
+
+def _result(
+    ending: _Ending, log: str, *, label: str, timeout_s: float, failure: Outcome
+) -> JobResult:
+    match ending.answer:
+        case ("value", payload, wall_ns, peak_bytes):
+            try:
+                value = pickle.loads(payload)  # noqa: S301  # from our own child
+            except Exception as error:
+                msg = f"{label}: its result cannot be read: {error!r}."
+                raise StageError(msg, outcome=failure, log=log) from error
+            return JobResult(
+                value=value, log=log, wall_ns=wall_ns, peak_bytes=peak_bytes
+            )
+        case ("raised", payload):
+            raised = pickle.loads(payload)  # noqa: S301  # tried before it was sent
+            if isinstance(raised, StageError):
+                raised.log = f"{log}{raised.log}"  # native words, then its own
+            raise raised
+        case ("failed", text):
+            msg = f"{label}: {text}"
+            raise StageError(msg, outcome=failure, log=log)
+    if ending.exit_code is None:
+        msg = (
+            f"{label}: still running at its limit of {timeout_s:g} s, and was ended"
+            f"{_last_words(log)}. If it needs longer, raise timeout_s under [limits] "
+            "in parity.toml."
+        )
+        raise StageError(msg, outcome=Outcome.TIMED_OUT, log=log)
+    msg = f"{label}: {_death(ending.exit_code, ending.peak_bytes)}{_last_words(log)}."
+    raise StageError(msg, outcome=Outcome.CRASHED, log=log)
+
+
+def _death(exit_code: int, peak_bytes: int) -> str:
+    if exit_code >= 0:
+        return f"the process left with exit code {exit_code} and without an answer"
+    try:
+        name = signal.Signals(-exit_code).name
+    except ValueError:
+        name = "a signal"
+    text = f"the process died with {name} (signal {-exit_code})"
+    if name == "SIGKILL":
+        held = f", it held {peak_bytes / 2**30:.1f} GiB" if peak_bytes else ""
+        text += f", perhaps because memory ran out{held}"
+    return text
+
+
+def _last_words(log: str) -> str:
+    # What faulthandler adds at a crash is for the log, not for the sentence.
+    said = log.partition("Fatal Python error:")[0].split("\n")
+    words = next((line.strip() for line in reversed(said) if line.strip()), "")
+    return f"; last words: {words[:_WORDS_LIMIT]}" if words else ""

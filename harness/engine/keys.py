@@ -1,0 +1,359 @@
+"""What each stored thing is made from: the keys of the store.
+
+A key holds contents, never paths or dates: weights and configuration by digest, the
+harness's own code of that stage by digest, and the versions of the tools.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from harness.core.case import (
+    Component,
+    Device,
+    ExportSettings,
+    Sample,
+    Source,
+    Taken,
+    Variant,
+)
+from harness.core.digest import digest_file, digest_tree, digest_value
+from harness.core.entry import Entry
+from harness.core.foreign_files import weight_files
+from harness.core.pipeline import Pipeline
+from harness.engine.deployed import Reading
+from harness.engine.excerpt import Spot
+from harness.recipes import RECIPES, weight_folders
+from harness.recipes.checkpoint import read_index
+from harness.recipes.lora import files_of
+
+HOME = Path(__file__).parents[1]
+"""The folder of the harness's own code."""
+
+_CHECKPOINT_SUFFIXES = (".json", ".safetensors", ".txt", ".model")
+_EXPORT_TOOLS = ("torch", "onnx", "onnxscript", "onnx-ir", "diffusers", "transformers")
+_DRAWING_TOOLS = ("torch", "diffusers", "transformers", "numpy")
+_OPENCV = ("opencv-python-headless", "opencv-python")
+
+# Folders of the harness's own code, as `code_digest` takes them. A key names folders
+# and not modules, so that a new module cannot be forgotten. `core` and `suite` are left
+# out, for what they decide is in a key by value.
+_DRAWN = ("recipes",)
+_EXPORTED = ("measure", "recipes", "runtimes/graph", "runtimes/pytorch")
+_FOREIGN = (*_EXPORTED, "runtimes/foreign")
+_CHECKED = ("measure", "runtimes/graph", "runtimes/pytorch")
+_PICTURES = ("measure", "recipes", "runtimes/diffusion", "runtimes/pytorch")
+
+
+def inputs_key(component: Component, sample: Sample) -> dict[str, object]:
+    """Key of one sample's arrays; upstream networks may have a part in them."""
+    return {
+        "component": component.name,
+        "recipe": _recipe(component),
+        "checkpoint": checkpoint_digest(component.source, ("",)),
+        "sample": _drawn(sample),
+        "code": code_digest(_DRAWN),
+        "tools": versions(("torch", "diffusers", "transformers", "numpy")),
+    }
+
+
+def onnx_key(
+    component: Component, settings: ExportSettings, shapes: Mapping[str, int]
+) -> dict[str, object]:
+    """Key of an exported graph, or of one that others exported."""
+    if component.taken:
+        return {
+            "component": _component(component),
+            "taken": _taken(component.taken),
+            "names": dict(component.taken.names),
+            "attention": settings.attention,
+            "code": code_digest(_FOREIGN),
+            "tools": versions(_EXPORT_TOOLS),
+        }
+    return {
+        "component": _component(component),
+        "export": asdict(settings),
+        "shapes": dict(shapes),
+        "code": code_digest(_EXPORTED),
+        "tools": versions(_EXPORT_TOOLS),
+    }
+
+
+def program_key(
+    component: Component, settings: ExportSettings, shapes: Sequence[Sequence[int]]
+) -> dict[str, object]:
+    """Key of a network's translation, which many files may be lined up with.
+
+    `shapes` are those of the inputs that it is traced with.
+    """
+    return {
+        "component": _component(component),
+        "export": asdict(settings),
+        "shapes": [list(shape) for shape in shapes],
+        "code": code_digest(_FOREIGN),
+        "tools": versions(_EXPORT_TOOLS),
+    }
+
+
+def reference_key(
+    onnx: Mapping[str, object], inputs: Entry, device: Device, *, layers: bool
+) -> dict[str, object]:
+    """Key of a recorded reference run; the program in it is the exporter's."""
+    return {
+        "onnx": digest_value(onnx),
+        "inputs": contents(inputs),
+        "device": asdict(device),
+        "layers": layers,
+        "code": code_digest(_EXPORTED),
+    }
+
+
+def asked_key(
+    component: Component, sizes: tuple[tuple[str, int], ...], device: Device
+) -> dict[str, object]:
+    """Key of what PyTorch answers when each input is changed alone."""
+    return {
+        "component": _component(component),
+        "name": component.name,
+        "sizes": dict(sizes),
+        "device": asdict(device),
+        "code": code_digest(_EXPORTED),
+        "tools": versions(_EXPORT_TOOLS),
+    }
+
+
+def checked_key(component: Component, onnx: Entry) -> dict[str, object]:
+    """Key of what a graph holds and says otherwise than PyTorch's module."""
+    return {
+        "component": _component(component),
+        "onnx": contents(onnx),
+        "code": code_digest(_CHECKED),
+        "tools": versions(_EXPORT_TOOLS),
+    }
+
+
+def weights_key(component: Component) -> dict[str, object]:
+    """Key of a count of weights, of networks that are drawn."""
+    return {
+        "component": _component(component),
+        "code": code_digest(("recipes", "runtimes/pytorch")),
+    }
+
+
+def variant_key(onnx: Entry, variant: Variant, native: str | None) -> dict[str, object]:
+    """Key of a deployed file."""
+    mnn = variant.backend == "mnn"
+    return {
+        "onnx": contents(onnx),
+        "kind": variant.kind,
+        "flags": list(variant.flags),
+        "converter": digest_file(Path(native)) if native else "wheel",
+        "code": code_digest((f"runtimes/{variant.backend}", "runtimes/graph")),
+        "tools": versions(("MNN",) if mnn else ("onnxruntime-gpu", "onnxruntime")),
+    }
+
+
+def mnn_key(component: Component) -> dict[str, object]:
+    """Key of an ``.mnn`` file of others, as a component takes it."""
+    taken = component.taken or Taken()
+    return {
+        "file": _digest_of(taken.mnn, "mnn"),
+        "names": dict(taken.names),
+        "inputs": [asdict(spec) for spec in component.inputs],
+        "outputs": [asdict(spec) for spec in component.outputs],
+        "code": code_digest(_FOREIGN),
+        "tools": versions(("MNN",)),
+    }
+
+
+def _taken(taken: Taken) -> str:
+    """Return a digest of the file that values are lined up with."""
+    kind = "onnx" if taken.onnx else "mnn"
+    return _digest_of(taken.onnx or taken.mnn, kind)
+
+
+def _digest_of(path: Path | None, kind: str) -> str:
+    """Return one digest of a file of others and of its weights beside it.
+
+    Read once a process, unless the file changes.
+    """
+    if path is None:
+        return ""
+    names = (path.name, *weight_files(path, kind))
+    changed = tuple((path.parent / name).stat().st_mtime_ns for name in names)
+    return _digests(path.parent, names, changed)
+
+
+@functools.cache
+def _digests(folder: Path, names: tuple[str, ...], _changed: tuple[int, ...]) -> str:
+    return digest_value({name: digest_file(folder / name) for name in names})
+
+
+def excerpt_key(graph: Entry, reading: Reading, spot: Spot) -> dict[str, object]:
+    """Key of one value's part of a graph."""
+    return {
+        "onnx": contents(graph),
+        "inputs": contents(reading.inputs),
+        "reference": contents(reading.reference),
+        "spot": asdict(spot),
+        "code": code_digest(("engine", "measure", "runtimes/graph")),
+    }
+
+
+def drawing_inputs_key(pipeline: Pipeline) -> dict[str, object]:
+    """Key of a pipeline's token ids, noise and picture."""
+    image, mask, source = pipeline.image, pipeline.mask, pipeline.source
+    folders = tuple(
+        name
+        for name in ("tokenizer", "tokenizer_2", "vae", "unet", "transformer")
+        if (source.path / name).is_dir()
+    )
+    return {
+        "checkpoint": checkpoint_digest(source, folders),
+        "kind": pipeline.kind,
+        "encoders": pipeline.encoders,
+        "texts": [*pipeline.texts, pipeline.negative_prompt],
+        "steps": pipeline.steps,
+        "seed": pipeline.seed,
+        "size": [pipeline.height, pipeline.width],
+        "image": digest_file(image) if image else "",
+        "mask": digest_file(mask) if mask else "",
+        "control": asdict(pipeline.control),
+        "code": code_digest(_PICTURES),
+        "tools": versions((*_DRAWING_TOOLS, *_OPENCV)),
+    }
+
+
+def drawing_key(pipeline: Pipeline, inputs: Entry, device: Device) -> dict[str, object]:
+    """Key of a pipeline as PyTorch draws it."""
+    return {
+        "inputs": contents(inputs),
+        "components": [_component(component) for component in pipeline.components],
+        "index": read_index(pipeline.source),
+        "scheduler": checkpoint_digest(pipeline.source, ("scheduler",)),
+        "sampling": asdict(pipeline.sampling),
+        "guidance_scale": pipeline.guidance_scale,
+        "eta": pipeline.eta,
+        "strength": pipeline.strength,
+        "control": asdict(pipeline.control),
+        "t5_tokens": pipeline.t5_tokens,
+        "vae_tiling": pipeline.vae_tiling,
+        "device": asdict(device),
+        "code": code_digest(_PICTURES),
+        "tools": versions(_DRAWING_TOOLS),
+    }
+
+
+def question(component: Component, sample: Sample) -> str:
+    """Return a digest of what is asked of every runtime: weights and one sample.
+
+    Tools and the harness's own code are left out: what they change is an answer.
+    """
+    return digest_value(
+        {
+            "recipe": component.recipe,
+            "checkpoint": _weights(component),
+            "sample": {k: v for k, v in asdict(sample).items() if k != "layers"},
+        }
+    )
+
+
+def drawing_question(pipeline: Pipeline) -> str:
+    """Return a digest of what a pipeline is asked to draw, and with which weights."""
+    inputs = drawing_inputs_key(pipeline)
+    inputs = {k: v for k, v in inputs.items() if k not in {"code", "tools"}}
+    return digest_value(
+        {
+            "inputs": inputs,
+            "checkpoints": [_weights(one) for one in pipeline.components],
+            "scheduler": checkpoint_digest(pipeline.source, ("scheduler",)),
+            "sampling": asdict(pipeline.sampling),
+            "guidance_scale": pipeline.guidance_scale,
+            "eta": pipeline.eta,
+            "strength": pipeline.strength,
+        }
+    )
+
+
+def contents(entry: Entry) -> str:
+    """Return one digest of an entry's files."""
+    return digest_value({name: file.digest for name, file in entry.files.items()})
+
+
+@functools.cache
+def checkpoint_digest(source: Source, folders: Sequence[str]) -> str:
+    """Return a digest of a checkpoint's folders; read once a process."""
+    if source.path.is_file():
+        return _digest_of(source.path, "onnx")
+    trees = [
+        digest_tree(source.path / folder, _CHECKPOINT_SUFFIXES) for folder in folders
+    ]
+    parts: dict[str, object] = {"trees": trees, "seed": source.seed}
+    if source.lora is not None:
+        parts["lora"] = [*map(digest_file, files_of(source.lora)), source.lora_scale]
+    return digest_value(parts)
+
+
+@functools.cache
+def code_digest(folders: tuple[str, ...]) -> str:
+    """Return a digest of the harness's own code in some of its folders.
+
+    Read once a process. A folder's own folders count too.
+    """
+    return digest_value([digest_tree(HOME / folder, (".py",)) for folder in folders])
+
+
+@functools.cache
+def versions(names: tuple[str, ...]) -> dict[str, str]:
+    """Return the versions of those packages that are installed."""
+    found = {}
+    for name in names:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def _drawn(sample: Sample) -> dict[str, object]:
+    """Return what decides a draw; knobs only where there are some."""
+    parts = asdict(sample)
+    del parts["layers"], parts["label"]
+    if not sample.knobs:
+        del parts["knobs"]
+    return parts
+
+
+def _component(component: Component) -> dict[str, object]:
+    return {
+        "recipe": _recipe(component),
+        "checkpoint": _weights(component),
+        "options": dict(component.options),
+        "inputs": [asdict(spec) for spec in component.inputs],
+        "outputs": [asdict(spec) for spec in component.outputs],
+    }
+
+
+def _weights(component: Component) -> str:
+    """Return a digest of the folders that a component's weights are loaded from."""
+    recipe, source = component.recipe, component.source
+    folders = weight_folders(recipe, source, component.options)
+    return checkpoint_digest(source, folders)
+
+
+@functools.cache
+def _recipe_code(recipe: str) -> str:
+    """Digest of the recipe's module; the harness's own recipes share theirs."""
+    if recipe in RECIPES:
+        return code_digest(_DRAWN)
+    spec = importlib.util.find_spec(recipe)
+    return digest_file(Path(spec.origin)) if spec and spec.origin else ""
+
+
+def _recipe(component: Component) -> dict[str, str]:
+    return {"name": component.recipe, "code": _recipe_code(component.recipe)}

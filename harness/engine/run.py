@@ -1,0 +1,169 @@
+"""A run: a suite's cases through the engine, their records judged one by one.
+
+The pytest plugin and the command line both stand on this; neither decides anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from concurrent.futures import Future
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from harness.core.closes import Closes
+from harness.core.errors import ParityError
+from harness.core.outcome import Outcome
+from harness.core.pipeline import Chain
+from harness.core.record import LAYERS, CaseRecord, Failure
+from harness.core.runtime import DISTRIBUTIONS, missing
+from harness.core.settings import Settings, near
+from harness.core.text import count
+from harness.engine.engine import Engine
+from harness.engine.run_folder import PICTURES, RunFolder
+from harness.engine.store import Store, default_root
+from harness.engine.worker_pool import Progress
+from harness.judge.case import CaseVerdict
+from harness.suite.judge import Judge
+from harness.suite.suite import Suite, Tested
+
+Asked = tuple[str, str, str]
+"""Path of a suite, id of a case, and which of its checks."""
+
+
+class Run(Closes):
+    """One run of a suite; a context manager, for it owns child processes."""
+
+    def __init__(
+        self,
+        suite: Suite,
+        settings: Settings,
+        folder: Callable[[], RunFolder],
+        on_progress: Callable[[Progress], None] | None = None,
+    ) -> None:
+        self.suite = suite
+        self.settings = settings
+        self.judge = Judge.of(suite, settings)
+        self.store = open_store(settings.store)
+        # After what may refuse: a run that cannot begin leaves no folder.
+        self.folder = folder()
+        self._engine = Engine(
+            self.store,
+            replace(suite.limits, jobs=settings.jobs or suite.limits.jobs),
+            mnn_convert=settings.mnn_convert or None,
+            pictures=self.folder.path / PICTURES,
+            on_progress=on_progress,
+        )
+        self._started: dict[str, Future[CaseRecord]] = {}
+
+    def close(self) -> None:
+        """End child processes; what is running is given up, and leaves nothing."""
+        self._engine.close()
+        self.store.sweep()
+
+    def make(self, cases: Iterable[Tested]) -> None:
+        """Make all that the cases need and the store lacks."""
+        self._engine.make(case for case in cases if not missing(case))
+
+    def start(self, cases: Iterable[Tested]) -> None:
+        """Begin cases in the background, in order, as there is room."""
+        for case in cases:
+            if case.id not in self._started and not missing(case):
+                self._started[case.id] = self._engine.submit(case)
+        for started in list(self._started.values()):
+            started.add_done_callback(self._rest_if_done)
+
+    def _rest_if_done(self, _: Future[CaseRecord]) -> None:
+        if all(started.done() for started in self._started.values()):
+            self._engine.rest()
+
+    def record(self, case: Tested) -> CaseRecord:
+        """Return a case's record, running it if no process of this run has."""
+
+        def make() -> CaseRecord:
+            if missing(case):
+                return _unavailable(case)
+            started = self._started.get(case.id)
+            record = started.result() if started else self._engine.run(case)
+            return self._localised(case, record)
+
+        return self.folder.record_once((path_of(self.suite), case.id), make)
+
+    def _localised(self, case: Tested, record: CaseRecord) -> CaseRecord:
+        """Add what each operator introduces, where layers part or it was asked for."""
+        if isinstance(case, Chain) or record.failure or LAYERS not in case.whats:
+            return record
+        verdict = self.judge.check(record, LAYERS)
+        wanted = self.settings.isolate or not verdict.outcome.passed
+        if not wanted or not verdict.rows:
+            return record
+        shown = verdict.first or verdict.rows[0]
+        sample = next(s for s in case.samples if s.id == shown.row.sample)
+        try:
+            rows = self._engine.isolate(case, sample)
+        except ParityError as error:
+            # What was measured stands; why there is no more of it belongs to it.
+            return replace(record, log=f"{record.log}\n{error}")
+        return replace(record, rows=(*record.rows, *rows))
+
+    def check(self, case: Tested, what: str) -> CaseVerdict:
+        """Run one check of a case and judge it."""
+        return self.judge.check(self.record(case), what)
+
+    def verdicts(self, case: Tested) -> list[CaseVerdict]:
+        """Run a case and judge every check that its record answers."""
+        record = self.record(case)
+        return [self.judge.check(record, what) for what in case.whats]
+
+
+def _unavailable(case: Tested) -> CaseRecord:
+    name = missing(case)[0]
+    packages = " or ".join(DISTRIBUTIONS[name])
+    message = f"{name} is not installed (pip install {packages})"
+    return CaseRecord(
+        case=case.id,
+        component=case.subject,
+        backend=case.backend,
+        variant=case.how,
+        asked=asdict(case.device),
+        failure=Failure(outcome=Outcome.UNAVAILABLE, message=message),
+    )
+
+
+def path_of(suite: Suite) -> str:
+    """Return a suite's path as records hold it: in full, whatever was given."""
+    return str(suite.path.resolve())
+
+
+def open_store(root: str) -> Store:
+    """Open the store at `root`, or the user's own for an empty one."""
+    return Store(root=Path(root).expanduser() if root else default_root())
+
+
+def header(suite: Suite, cases: Collection[Tested], store: Store) -> str:
+    """Return the line that says what is going to run."""
+    chains = [case for case in cases if isinstance(case, Chain)]
+    parts = [case for case in cases if not isinstance(case, Chain)]
+    sides = {
+        "component": {case.subject for case in parts},
+        "pipeline": {case.subject for case in chains},
+        "backend": {name for case in cases for name in case.runtimes},
+        "variant": {case.how for case in parts or chains},
+    }
+    size = sum(entry.size_bytes for entry in store.entries()) / 2**20
+    matrix = " × ".join(
+        count(len(names), noun) for noun, names in sides.items() if names
+    )
+    megabytes = f"{size:,.0f}" if round(size) else f"{size:.1f}"
+    return (
+        f"parity: {near(suite.path)} · {matrix}, {count(len(cases), 'case')} · "
+        f"store {megabytes} MB"
+    )
+
+
+def asked_of(suite: Suite, cases: Collection[Tested] | None = None) -> set[Asked]:
+    """Return every check of a suite, or of some of its cases."""
+    return {
+        (path_of(suite), case.id, what)
+        for case in (suite.tested if cases is None else cases)
+        for what in case.whats
+    }

@@ -1,0 +1,333 @@
+"""Keep what stages make, under a digest of what it was made from; made once.
+
+    <root>/store.json                             schema number
+    <root>/v1/<kind>/<two hex>/<key digest>/      an entry: its files and entry.json
+    <root>/locks/<kind>.<key digest>              held while an entry is made or removed
+    <root>/making/<kind>.<key digest>.<random>/   where a maker works
+
+An entry appears by one rename, so a reader sees all of it or nothing. The lock is
+the operating system's and dies with its process; what a killed maker left under
+``making/`` is swept by whoever next holds that lock. Readers take no lock.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import platformdirs
+from filelock import FileLock, Timeout
+
+from harness import __version__
+from harness.core.entry import (
+    Entry,
+    id_of,
+    key_digest_of,
+    read_entry,
+    seal,
+    sync_folder,
+    touch,
+)
+from harness.core.errors import StoreError
+
+SCHEMA = 1
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_NEARLY_FULL_BYTES = 1 << 20
+_DYING_S = 1.0
+"""How long what was just killed may still hold a lock."""
+
+Build = Callable[[Path], Mapping[str, object]]
+
+
+def default_root() -> Path:
+    """Return ``$PARITY_STORE``, or else a folder in the user's cache."""
+    named = os.environ.get("PARITY_STORE")
+    return Path(named or platformdirs.user_cache_dir("parity-harness", appauthor=False))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing that was wrong in a store, and whether it has been taken out."""
+
+    path: Path
+    problem: str
+    removed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Store:
+    """A folder of entries, safe to share between the processes of one machine.
+
+    Raises:
+        StoreError: The folder was written by another version of the harness.
+
+    """
+
+    root: Path = field(default_factory=default_root)
+
+    def __post_init__(self) -> None:
+        """Refuse a store of another schema; pin a relative root."""
+        # A later change of directory must not move the store.
+        object.__setattr__(self, "root", self.root.expanduser().absolute())
+        self._check_schema()
+
+    def find(self, kind: str, key: Mapping[str, object]) -> Entry | None:
+        """Return the entry, or None if there is none or files of it are gone.
+
+        Sizes are checked here and digests by `Entry.check`: this reads no contents.
+
+        Raises:
+            SpecError: `key` has no exact JSON form.
+
+        """
+        try:
+            entry = read_entry(self._folder(kind, key_digest_of(kind, key)))
+        except StoreError:
+            return None
+        touch(entry)
+        return entry
+
+    def make(self, kind: str, key: Mapping[str, object], build: Build) -> Entry:
+        """Return the entry, building it first if it is missing or damaged.
+
+        Args:
+            kind: Which stage's product.
+            key: All that decides the contents.
+            build: Writes files into the empty folder it is given and returns the
+                entry's `meta`. It runs in one process only, however many ask; what
+                it raises leaves nothing behind.
+
+        Raises:
+            SpecError: `key` or the returned meta has no exact JSON form.
+            StoreError: The disk is full, or the root cannot be written.
+
+        """
+        entry = self.find(kind, key)
+        if entry is not None:
+            return entry
+        folder = self._folder(kind, key_digest_of(kind, key))
+        with self._locked(id_of(folder)):
+            # Found now, if it was made while this process waited for the lock.
+            entry = self.find(kind, key)
+            if entry is None:
+                self._build(folder, kind, key, build)
+                entry = read_entry(folder)
+        return entry
+
+    def entries(self) -> Iterator[Entry]:
+        """Yield every sound entry, by kind and digest."""
+        for folder in self._folders():
+            with suppress(StoreError):
+                yield read_entry(folder)
+
+    def verify(self) -> Iterator[Finding]:
+        """Read every file of every entry; take out what is damaged or left over.
+
+        An entry that is being made meanwhile is left to its maker.
+        """
+        yield from self.sweep()
+        for folder in self._folders():
+            with self._locked(id_of(folder), wait_s=0) as held:
+                if not held:
+                    continue
+                try:
+                    read_entry(folder).check()
+                except StoreError as error:
+                    removed = self._discard(folder)
+                    yield Finding(path=folder, problem=str(error), removed=removed)
+
+    def remove(self, entry: Entry) -> None:
+        """Take one entry out, after its maker if it is being made."""
+        with self._locked(entry.id):
+            self._discard(entry.path)
+
+    def clear(
+        self, *, older_than_s: float | None = None, max_bytes: int | None = None
+    ) -> tuple[Entry, ...]:
+        """Take out entries, least recently used first; also damaged and left over ones.
+
+        Args:
+            older_than_s: Take out what nobody found for so long.
+            max_bytes: Take out more until the rest is no larger. With neither given,
+                everything goes.
+
+        Returns:
+            The sound entries that went. One that is being made stays.
+
+        """
+        self.sweep()
+        entries = []
+        for folder in self._folders():
+            try:
+                entries.append(read_entry(folder))
+            except StoreError:
+                self._discard_unless_held(folder)
+        entries.sort(key=lambda entry: entry.used_s)
+        rest_bytes = sum(entry.size_bytes for entry in entries)
+        everything = older_than_s is None and max_bytes is None
+        oldest_s = 0.0 if older_than_s is None else time.time() - older_than_s
+        removed = []
+        for entry in entries:
+            over = max_bytes is not None and rest_bytes > max_bytes
+            unwanted = everything or over or entry.used_s < oldest_s
+            if unwanted and self._discard_unless_held(entry.path):
+                removed.append(entry)
+                rest_bytes -= entry.size_bytes
+        return tuple(removed)
+
+    def _build(
+        self, folder: Path, kind: str, key: Mapping[str, object], build: Build
+    ) -> None:
+        """Build in a workplace, seal it, move it in whole; the lock is held."""
+        with self._sentences():
+            for left in self._making.glob(f"{id_of(folder)}.*"):
+                shutil.rmtree(left)
+            workplace = self._workplace(folder)
+        try:
+            meta = self._run_build(build, workplace)
+            with self._sentences(workplace):
+                seal(workplace, kind=kind, key=key, meta=meta)
+                folder.parent.mkdir(parents=True, exist_ok=True)
+                if folder.exists():  # damaged, or `find` would have found it
+                    self._discard(folder)
+                workplace.rename(folder)
+                sync_folder(folder.parent)
+        finally:
+            # On Ctrl-C too; once it is renamed there is nothing left to remove.
+            shutil.rmtree(workplace, ignore_errors=True)
+
+    def _run_build(self, build: Build, workplace: Path) -> Mapping[str, object]:
+        try:
+            return build(workplace)
+        except Exception as error:
+            if isinstance(error, OSError) and error.errno in _FULL:
+                raise self._error(error, workplace) from error
+            # A native converter does not say why it failed; a full disk explains it.
+            if _free_bytes(workplace) < _NEARLY_FULL_BYTES:
+                full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                raise self._error(full, workplace) from error
+            raise
+
+    def _discard(self, folder: Path) -> bool:
+        """Take a folder out of sight at once, then delete it; the lock is held."""
+        with self._sentences():
+            workplace = self._workplace(folder)
+            try:
+                folder.rename(workplace / "discarded")
+            except FileNotFoundError:
+                return False
+            finally:
+                shutil.rmtree(workplace, ignore_errors=True)
+        return True
+
+    def _discard_unless_held(self, folder: Path) -> bool:
+        with self._locked(id_of(folder), wait_s=0) as held:
+            return held and self._discard(folder)
+
+    def sweep(self) -> tuple[Finding, ...]:
+        """Remove what dead makers left; a live one holds its lock."""
+        findings = []
+        for left in sorted(self._making.glob("*")):
+            name = left.name.rpartition(".")[0]
+            with self._locked(name, wait_s=_DYING_S) as held:
+                if held:
+                    shutil.rmtree(left, ignore_errors=True)
+                    problem = "left by a process that died before it was done"
+                    findings.append(Finding(path=left, problem=problem, removed=True))
+        return tuple(findings)
+
+    @property
+    def _making(self) -> Path:
+        return self.root / "making"
+
+    def _workplace(self, folder: Path) -> Path:
+        workplace = self._making / f"{id_of(folder)}.{secrets.token_hex(4)}"
+        workplace.mkdir(parents=True)
+        return workplace
+
+    def _folder(self, kind: str, digest: str) -> Path:
+        return self.root / f"v{SCHEMA}" / kind / digest[:2] / digest
+
+    def _folders(self) -> list[Path]:
+        return sorted((self.root / f"v{SCHEMA}").glob("*/??/*"))
+
+    @contextmanager
+    def _locked(self, name: str, *, wait_s: float = -1) -> Iterator[bool]:
+        """Hold an entry's lock, or yield False if it is held for longer than we wait.
+
+        The wait has no limit unless given, because the stages a maker runs have one.
+        """
+        with self._sentences():
+            self._prepare()
+            lock = FileLock(self.root / "locks" / name, timeout=wait_s)
+            with suppress(Timeout):
+                lock.acquire()
+        try:
+            yield lock.is_locked
+        finally:
+            lock.release()
+
+    def _prepare(self) -> None:
+        self._check_schema()
+        (self.root / "locks").mkdir(parents=True, exist_ok=True)
+        mark = self.root / "store.json"
+        if not mark.exists():
+            fresh = mark.with_suffix(f".{secrets.token_hex(4)}")
+            fresh.write_text(json.dumps({"schema": SCHEMA}) + "\n", encoding="utf-8")
+            fresh.replace(mark)
+
+    def _check_schema(self) -> None:
+        mark = self.root / "store.json"
+        with self._sentences():
+            try:
+                schema = json.loads(mark.read_bytes())["schema"]
+            except FileNotFoundError:
+                return
+            except (ValueError, TypeError, KeyError) as error:
+                msg = f"{mark} is not a store's mark; delete it, or set PARITY_STORE."
+                raise StoreError(msg) from error
+        if schema != SCHEMA:
+            msg = (
+                f"The store at {self.root} has schema {schema!r}; harness "
+                f"{__version__} knows {SCHEMA}, so it was left untouched. "
+                "Take a newer harness, or point PARITY_STORE at another folder."
+            )
+            raise StoreError(msg)
+
+    @contextmanager
+    def _sentences(self, workplace: Path | None = None) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise self._error(error, workplace) from error
+
+    def _error(self, error: OSError, workplace: Path | None) -> StoreError:
+        if error.errno in _FULL:
+            written = 0 if workplace is None else _written_bytes(workplace)
+            return StoreError(
+                f"The store at {self.root} cannot take the entry: {error.strerror}; it "
+                f"needs more than the {written / 1e6:,.1f} MB written so far, and "
+                f"{_free_bytes(self.root) / 1e6:,.1f} MB are free. Run `parity store "
+                "clear`, or set PARITY_STORE to a larger disk."
+            )
+        return StoreError(
+            f"The store at {self.root} cannot be used: {error.strerror} "
+            f"({error.filename}). Set PARITY_STORE to a folder that you can write."
+        )
+
+
+def _written_bytes(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def _free_bytes(folder: Path) -> int:
+    standing = next(place for place in (folder, *folder.parents) if place.exists())
+    return shutil.disk_usage(standing).free

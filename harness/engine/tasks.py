@@ -1,0 +1,97 @@
+"""The functions that worker processes run, by name, and what each host imports first.
+
+The engine names them and never imports them, so that it loads no framework. A name is
+``module:function``; the worker process resolves it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+PREPARE: Final = "harness.runtimes.pytorch.prepare:prepare"
+"""Draws, exports and records what is missing for one component (`torch`)."""
+
+PREPARE_GIVEN: Final = "harness.runtimes.foreign.onnx_reference:prepare_given"
+"""The same for an ONNX file that is its own reference (`onnxruntime`)."""
+
+CHECK_GRAPH: Final = "harness.runtimes.pytorch.prepare:check"
+"""Compares a graph with its PyTorch module and runs neither (`torch`)."""
+
+WEIGH: Final = "harness.runtimes.pytorch.prepare:weigh"
+"""Returns the bytes of a component's weights and draws none (`torch`)."""
+
+DEPLOY: Final = "harness.runtimes.graph.deploy:deploy"
+"""Makes one variant's deployed file and returns the seconds taken (`convert-*`)."""
+
+TAKE_MNN: Final = "harness.runtimes.foreign.mnn:take_mnn"
+"""Takes an ``.mnn`` file that others converted (`convert-mnn`)."""
+
+CUT_EXCERPT: Final = "harness.runtimes.graph.excerpt:cut_excerpt"
+"""Cuts the operators around one value out of an exported graph (`convert-*`)."""
+
+RUN_CANDIDATE: Final = "harness.runtimes.candidate.candidate:run_candidate"
+"""Runs a deployed file and compares it meanwhile (the runtime's own host)."""
+
+RUN_ISOLATED: Final = "harness.runtimes.candidate.operators:run_isolated"
+"""Runs operators on the reference's own inputs (the runtime's own host)."""
+
+DRAW_REFERENCE: Final = "harness.runtimes.diffusion.worker:draw_reference"
+"""Draws a pipeline with PyTorch alone and returns the seconds taken (`pipeline`)."""
+
+RUN_CHAIN: Final = "harness.runtimes.diffusion.worker:run_chain"
+"""Draws with deployed files in a pipeline and compares (`pipeline`)."""
+
+TUNE: Final = "harness.commands.tune.worker:measure_component"
+"""Measures a component on many inputs (`tune`); see `harness.commands.tune.plan`."""
+
+TIME_TURN: Final = "harness.commands.bench.worker:time_turn"
+"""Times one subject once; see `harness.commands.bench.timing`."""
+
+CLOCK_TURN: Final = "harness.commands.bench.worker:clock_turn"
+"""Times each operator of a subject (its runtime's host)."""
+
+TIME_DRAWING: Final = "harness.commands.bench.pipeline_worker:time_drawing"
+"""Times a whole pipeline once (`pipeline`)."""
+
+PRELOAD: Final = {
+    "torch": (
+        "diffusers",
+        "transformers",
+        "harness.runtimes.pytorch.prepare",
+        "harness.measure.precompile",
+    ),
+    "convert-mnn": (
+        "MNN",
+        "onnx",
+        "harness.runtimes.graph.deploy",
+        "harness.runtimes.graph.excerpt",
+    ),
+    "convert-onnxruntime": (
+        "harness.runtimes.graph.deploy",
+        "harness.runtimes.graph.excerpt",
+        "harness.runtimes.onnxruntime.convert",
+    ),
+    "onnxruntime": (
+        "harness.runtimes.onnxruntime.session",
+        "harness.runtimes.candidate.candidate",
+        "harness.measure.precompile",
+    ),
+    "mnn": (
+        "harness.runtimes.mnn.session",
+        "harness.runtimes.candidate.candidate",
+        "harness.measure.precompile",
+    ),
+    "tune": (
+        "diffusers",
+        "transformers",
+        "harness.commands.tune.worker",
+        "harness.measure.precompile",
+    ),
+    "pipeline": (
+        "diffusers",
+        "transformers",
+        "harness.runtimes.diffusion.worker",
+        "harness.measure.precompile",
+    ),
+}
+"""Host to what its jobs need; imported once, forked for each job."""

@@ -1,0 +1,258 @@
+"""The far end of `isolate`: the host's loop, and a job's life from fork to answer.
+
+Runs only in processes that `isolate.Host` starts. Messages to the parent are
+pickled tuples: ``ready``; ``unready, missing, text``; then for each job any number
+of ``progress, stage, subject, detail``, at most one of ``value, payload, wall_ns,
+peak_bytes``, ``raised, payload`` and ``failed, text``, and from a host that forks
+``ended, exit_code, peak_bytes``. The host passes a job's messages on unopened.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import importlib
+import os
+import pickle
+import pkgutil
+import signal
+import sys
+import threading
+import time
+import traceback
+import warnings
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing import Pipe, connection
+from typing import NoReturn
+
+from harness.core.errors import ParityError
+
+FORKS = sys.platform == "linux"
+_POLL_S = 0.05
+_MESSAGE_LIMIT_BYTES = 64 << 20
+_PR_SET_PDEATHSIG = 1
+_UNBUFFERED = 2
+
+# The job's way out; None in every other process.
+_channel: connection.Connection | None = None
+_sending = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobResult:
+    """What a job returned, and what it took.
+
+    Attributes:
+        value: What the function returned.
+        log: What the job printed, native code included; the last MiB of it.
+        wall_ns: Duration of the call, without starting the process.
+        peak_bytes: The largest resident set of the job, preloaded modules included,
+            or of what it has started.
+        import_log: What its modules printed when they were imported, for all jobs.
+
+    """
+
+    value: object
+    log: str
+    wall_ns: int
+    peak_bytes: int
+    import_log: str = ""
+
+
+def report_progress(stage: str, subject: str, detail: str) -> None:
+    """Tell the parent how far the job is; outside a job, do nothing.
+
+    Args:
+        stage: ``exporting``, ``converting``, ``running``, …
+        subject: Component or case.
+        detail: Opset, size, sample.
+
+    """
+    if _channel is not None:
+        _send(_channel, "progress", stage, subject, detail)
+
+
+def serve(channel: connection.Connection) -> NoReturn:
+    """Be a host: import what is asked, then run jobs until the parent is gone."""
+    faulthandler.enable()  # a crash leaves its Python stack in the log
+    _leave_no_core()
+    # Python 3.12 and later warn at the fork; an idle thread of a library bears it.
+    warnings.filterwarnings("ignore", "This process.*is multi-threaded, use of fork")
+    preload, fork = channel.recv()
+    try:
+        for name in preload:
+            importlib.import_module(name)
+    except BaseException as error:  # noqa: BLE001  # even SystemExit is an answer here
+        traceback.print_exc()
+        missing = isinstance(error, ModuleNotFoundError)
+        _send(channel, "unready", missing, f"importing {name} failed: {_said(error)}")
+        os._exit(0)
+    _send(channel, "ready")
+    while True:
+        try:
+            request = channel.recv_bytes()
+        except (EOFError, OSError):
+            os._exit(0)
+        if not fork:
+            threading.Thread(target=_leave_with, args=[channel], daemon=True).start()
+            _run(channel, request)
+        _supervise(channel, request)
+
+
+def _supervise(parent: connection.Connection, request: bytes) -> None:
+    """Fork a job, pass its messages on, and see it end, or end it."""
+    libc = ctypes.CDLL(None)
+    reader, writer = Pipe(duplex=False)
+    host = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        os.setpgid(0, 0)
+        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != host:  # it died before the line above
+            os._exit(1)
+        parent.close()
+        reader.close()
+        _run(writer, request)
+    with suppress(OSError):  # whoever of the two comes first
+        os.setpgid(pid, pid)
+    writer.close()
+    open_ends = [parent, reader]
+    # Looked at without reaping, so that the number stays the job's own.
+    look = os.WEXITED | os.WNOHANG | os.WNOWAIT
+    while os.waitid(os.P_PID, pid, look) is None:
+        pause_s = _POLL_S if reader in open_ends else 0.001
+        for end in connection.wait(open_ends, pause_s):
+            if end is parent:  # it has nothing to say now, so this is its end
+                _kill_group(pid)
+                os.waitpid(pid, 0)
+                os._exit(0)
+            if not _relay(reader, parent):
+                open_ends.remove(reader)
+    while reader in open_ends and reader.poll() and _relay(reader, parent):
+        pass
+    reader.close()
+    _kill_group(pid)  # what the job has started must not outlive it
+    _, status, usage = os.wait4(pid, 0)
+    code = os.waitstatus_to_exitcode(status)
+    _send(parent, "ended", code, usage.ru_maxrss * 1024)
+
+
+def _relay(reader: connection.Connection, parent: connection.Connection) -> bool:
+    """Pass one message on; False if there will be no more."""
+    try:
+        message = reader.recv_bytes(_MESSAGE_LIMIT_BYTES)
+    except (EOFError, OSError):  # the end, or torn off in the middle
+        return False
+    with suppress(OSError):  # a parent that is gone is noticed by its end of file
+        parent.send_bytes(message)
+    return True
+
+
+def _kill_group(pid: int) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(pid, signal.SIGKILL)
+
+
+def _leave_with(parent: connection.Connection) -> NoReturn:
+    with suppress(EOFError, OSError):
+        parent.recv_bytes()
+    if sys.platform != "win32":
+        os.killpg(0, signal.SIGKILL)  # itself, and what it has started
+    os._exit(1)
+
+
+def _run(channel: connection.Connection, request: bytes) -> NoReturn:
+    """Be a job: run the function, answer, and leave without unwinding."""
+    global _channel  # noqa: PLW0603  # a process has one way out
+    _channel = channel
+    _print_at_once()
+    answer: tuple[object, ...]
+    try:
+        function, args, kwargs = pickle.loads(request)  # noqa: S301  # from our parent
+        if isinstance(function, str):
+            function = pkgutil.resolve_name(function)
+        start_ns = time.perf_counter_ns()
+        value = function(*args, **kwargs)
+        wall_ns = time.perf_counter_ns() - start_ns
+        answer = ("value", _payload(value), wall_ns, _peak_bytes())
+    except BaseException as error:  # noqa: BLE001  # whatever it is, the parent hears it
+        if not isinstance(error, ParityError):  # which says it all in one sentence
+            traceback.print_exc()
+        answer = _complaint(error)
+    _flush()
+    _send(channel, *answer)
+    os._exit(0)
+
+
+def _payload(value: object) -> bytes:
+    try:
+        payload = pickle.dumps(value)
+    except Exception as error:
+        msg = f"its result cannot be sent back: {error}"
+        raise TypeError(msg) from error
+    if len(payload) > _MESSAGE_LIMIT_BYTES - 1024:
+        msg = (
+            f"its result takes {len(payload):,} bytes and at most "
+            f"{_MESSAGE_LIMIT_BYTES:,} can be sent back; write it to a file."
+        )
+        raise ValueError(msg)
+    return payload
+
+
+def _complaint(error: BaseException) -> tuple[object, ...]:
+    if isinstance(error, ParityError):
+        # Many an exception can be pickled and not be read again, so try both here.
+        with suppress(Exception):
+            payload = pickle.dumps(error)
+            pickle.loads(payload)  # noqa: S301  # our own
+            return ("raised", payload)
+    return ("failed", _said(error))
+
+
+def _said(error: BaseException) -> str:
+    first_line = str(error).strip().partition("\n")[0]
+    return f"{type(error).__name__}: {first_line}" if first_line else repr(error)
+
+
+def _send(channel: connection.Connection, *message: object) -> None:
+    with _sending, suppress(OSError):  # who would listen is gone, and so are we soon
+        channel.send_bytes(pickle.dumps(message))
+
+
+def _print_at_once() -> None:
+    """Have native code print at once, so that a crash swallows no last words."""
+    with suppress(OSError, TypeError, ValueError, AttributeError):  # another libc
+        libc = ctypes.CDLL(None)
+        stdout = ctypes.c_void_p.in_dll(libc, "stdout")
+        libc.setvbuf(stdout, None, _UNBUFFERED, 0)
+
+
+def _flush() -> None:
+    with suppress(Exception):  # the function may have closed or replaced them
+        sys.stdout.flush()
+        sys.stderr.flush()
+    with suppress(OSError, TypeError, AttributeError):  # another libc
+        ctypes.CDLL(None).fflush(None)
+
+
+def _leave_no_core() -> None:
+    """Keep a crash from writing gigabytes of memory to the disk."""
+    if sys.platform != "win32":
+        import resource  # not there on Windows
+
+        hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
+        resource.setrlimit(resource.RLIMIT_CORE, (0, hard))
+
+
+def _peak_bytes() -> int:
+    if sys.platform == "win32":
+        import psutil  # needed nowhere else
+
+        return int(psutil.Process().memory_info().peak_wset)
+    import resource  # not there on Windows
+
+    # A converter runs in a process of its own.
+    whose = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    peak = max(resource.getrusage(one).ru_maxrss for one in whose)
+    return peak if sys.platform == "darwin" else peak * 1024

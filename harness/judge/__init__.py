@@ -1,0 +1,1 @@
+"""From numbers to verdicts. Nothing here sees an array."""

@@ -1,0 +1,141 @@
+"""Judge how deployed files keep their component's promises; reads records only."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any
+
+from harness.core.contract import DEAD, FAINT
+from harness.core.outcome import Outcome
+from harness.core.record import CaseRecord
+from harness.core.text import few
+
+_STEADY = ("cpu",)
+"""Devices on which the same inputs must give the same bits."""
+
+
+def contract_breach(record: CaseRecord) -> tuple[Outcome, str] | None:
+    """Return the first promise that a case's deployed file breaks, if one does."""
+    for file in record.contract:
+        if dead := _dead(file, _unread(record)):
+            return Outcome.DEAD_INPUT, _said_dead(record, dead)
+        for two in file["exchanged"]:
+            one, other = two["names"]
+            return Outcome.EXCHANGED, (
+                f"inputs {one!r} and {other!r} are exchanged: fed the other way round "
+                f"the outputs are off by {two['mended']:.1e} of their size, and by "
+                f"{two['error']:.1e} as they are; hold the order of forward's "
+                "parameters against the recipe's inputs, and the names that were given "
+                "to the exporter"
+            )
+        if file["repeated"] and (record.ran or {}).get("device") in _STEADY:
+            return Outcome.UNSTEADY, (
+                "asked again with the same inputs, after other sizes, an output "
+                f"differs by up to {file['repeated']:.3e}; a buffer is reused or not "
+                "filled: try threads = 1, and `parity repro` for a report upstream"
+            )
+    return None
+
+
+def contract_notes(records: Iterable[CaseRecord]) -> Iterator[str]:
+    """Yield, once a component, which inputs its files are not held to, and why."""
+    components: dict[str, list[Mapping[str, Any]]] = {}
+    for record in records:
+        entries = [entry for file in record.contract for entry in file["inputs"]]
+        components.setdefault(record.component, []).extend(entries)
+    for component, entries in components.items():
+        if ignored := _named(e for e in entries if e["reference"] == 0.0):
+            yield (
+                f"{component}: the reference's own outputs do not depend on "
+                f"{few(ignored)}; no file is held to it"
+            )
+        if faint := _named(e for e in entries if 0.0 < (e["reference"] or 0.0) < FAINT):
+            yield (
+                f"{component}: {few(faint)} changed alone moves the reference's "
+                f"outputs by less than {FAINT:.0e} of their size; a file that reads it "
+                "is not held to it"
+            )
+        if untried := _named(
+            e for e in entries if None in {e["reference"], e["deployed"]}
+        ):
+            yield (
+                f"{component}: not changed alone: {few(untried)}; a constant in its "
+                "place would be seen only where the exported graph does not read it"
+            )
+
+
+def contract_lines(record: CaseRecord) -> Iterator[str]:
+    """Yield a line for each input: what it is, its range, and what it moves."""
+    for file in record.contract:
+        for entry in file["inputs"]:
+            shape = ", ".join(map(str, entry["shape"]))
+            yield (
+                f"input {entry['name']} {entry['dtype']} [{shape}], {entry['low']:g} … "
+                f"{entry['high']:g}: moves outputs by {_moves(entry['deployed'])} of "
+                f"their size, the reference's by {_moves(entry['reference'])}"
+            )
+
+
+def _named(entries: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return the names of inputs, each once."""
+    return list(dict.fromkeys(entry["name"] for entry in entries))
+
+
+def _unread(record: CaseRecord) -> frozenset[str]:
+    """Return the inputs that no output of the exported graph depends on."""
+    exported = (record.artifacts or {}).get("onnx", {}).get("meta", {})
+    return frozenset(exported.get("unread", ()))
+
+
+def _moves(effect: float | None) -> str:
+    return "an unknown part" if effect is None else f"{effect:.2g}"
+
+
+def _dead(file: Mapping[str, Any], unread: Collection[str]) -> list[Mapping[str, Any]]:
+    """Return the inputs that have no effect in a file and have one in the reference.
+
+    One that the exported graph does not read has none, whether it was tried or not;
+    the reference has one unless it was seen to have none.
+    """
+    return [
+        entry
+        for entry in file["inputs"]
+        if (entry["name"] in unread and entry["reference"] != 0.0)
+        or (
+            entry["reference"] is not None
+            and entry["deployed"] is not None
+            and entry["reference"] >= FAINT
+            and entry["deployed"] <= DEAD * entry["reference"]
+        )
+    ]
+
+
+def _said_dead(record: CaseRecord, dead: list[Mapping[str, Any]]) -> str:
+    dead = [entry for entry in dead if entry["reference"] is not None] or dead
+    names = [entry["name"] for entry in dead]
+    listed = ", ".join(repr(name) for name in names)
+    effect = dead[0]["reference"]
+    if effect is None:
+        return (
+            f"no output of the exported graph depends on input {listed}, and whether "
+            "the reference's do was not tried: either it was folded into a constant at "
+            "export, and must be kept a tensor in forward (no int(), .item() or Python "
+            "branch on it), or PyTorch ignores it too, and it should leave the "
+            "recipe's inputs"
+        )
+    moved = f"the reference's outputs move by {effect:.1e} of their size"
+    own = record.backend == "onnxruntime" and record.variant == "fp32"
+    if own or set(names) <= _unread(record):
+        return (
+            f"input {listed} has no effect in the deployed file, where {moved}: it was "
+            "folded into a constant at export; keep it a tensor in forward (no int(), "
+            ".item() or Python branch on it), give the exporter a tensor of its own "
+            "for each input, or try the other exporter"
+        )
+    return (
+        f"input {listed} has no effect in the deployed file, where {moved}: the "
+        "exported graph reads it. If onnxruntime/fp32 ends so too, the exporter made "
+        "its part a constant: try the other one. Else the conversion did: "
+        "`parity explain` tries its flags and the other exporter, `parity repro` makes "
+        "a report for upstream"
+    )

@@ -1,0 +1,137 @@
+"""Judge what a graph holds and says otherwise than PyTorch; reads records only.
+
+In a graph that the harness exported, every difference is a finding. In a file of others
+exact algebra may scale a weight, move a factor or fold a bias, and the outputs stay the
+same: there a difference counts that no algebra makes, and any where outputs are off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from harness.core.outcome import Outcome
+from harness.core.record import CaseRecord
+from harness.core.text import count, few, operator
+
+_NEVER_ALGEBRA = ("float16", "bfloat16", "bits", "channel", "few", "other")
+"""Kinds of difference of a matrix that no rewrite leaves."""
+
+_BY_NAME = (*_NEVER_ALGEBRA, "another", "transposed", "moved")
+"""Of a constant that has the weight's own name, these neither."""
+
+_NEVER_REWRITTEN = ("epsilon", "GELU's form", "dilations", "mode")
+"""Attributes that no rewrite changes."""
+
+_ROUNDED = ("float16", "bfloat16", "bits")
+_LAST_BITS = "last-bits"
+_MATRIX = 2
+_UNLIKE = 0.5
+"""Beyond this part of its size another weight is no later state of the same one."""
+
+_NAMED = 3
+Weight = Mapping[str, Any]
+
+
+def graph_finding(record: CaseRecord, *, failing: bool) -> tuple[Outcome, str] | None:
+    """Return what is to be said of a case's graphs, if anything is.
+
+    Args:
+        record: Of the case.
+        failing: Whether an output is out of tolerance.
+
+    """
+    lenient = bool(record.taken) and not failing
+    for graph in record.graphs:
+        weights = [w for w in graph["weights"] if not lenient or _certain(w)]
+        if record.taken:  # whoever made it may have computed with its weights
+            weights = [w for w in weights if w["kind"] != _LAST_BITS]
+        attributes = [
+            a
+            for a in graph["attributes"]
+            if not lenient or a["name"] in _NEVER_REWRITTEN
+        ]
+        words = []
+        if weights:
+            words.append(_weights(graph, weights))
+        if attributes:
+            words.append(_attributes(attributes))
+        if words:
+            outcome = Outcome.WEIGHTS if weights else Outcome.ATTRIBUTES
+            return outcome, "; ".join(words)
+    return None
+
+
+def graph_notes(record: CaseRecord) -> Iterator[str]:
+    """Yield what was not compared of a case's weights."""
+    for graph in record.graphs:
+        absent, stored = len(graph["elsewhere"]), graph["stored"]
+        if stored:
+            kinds = few([f"{number:,} in {kind}" for kind, number in stored.items()])
+            yield f"the graph keeps tensors in fewer bits by its own word: {kinds}"
+        if absent:
+            yield (
+                f"{absent:,} of {count(graph['tensors'], 'weight')} in another form or "
+                f"not at all in the graph, and not compared: {few(graph['elsewhere'])}"
+            )
+
+
+def _certain(weight: Weight) -> bool:
+    """Whether a weight of a file of others differs as no rewrite makes it."""
+    if weight["by"] == "name" and weight["axes"] >= _MATRIX:
+        return weight["kind"] in _BY_NAME
+    # At a place that a rewrite may have moved, what is nothing like it is not it.
+    if weight["by"] == "shape":
+        return False
+    alike = weight["rms"] is not None and weight["rms"] < _UNLIKE
+    return alike and weight["axes"] >= _MATRIX and weight["kind"] in _NEVER_ALGEBRA
+
+
+def _weights(graph: Mapping[str, Any], weights: Sequence[Weight]) -> str:
+    """Say how a graph's weights differ, the many as one."""
+    total = graph["tensors"]
+    cut = graph["differing"] > len(graph["weights"])  # a record keeps the first alone
+    number = graph["differing"] if cut else len(weights)
+    first = weights[0]
+    named = f"first {first['name']}"
+    if len(weights) == 1:
+        return f"weight {first['name']} of the graph is not PyTorch's: {first['words']}"
+    if exchanged := _exchanged(weights):
+        return f"weights are exchanged in the graph: {exchanged}"
+    of = f"{number:,} of {total:,} weights"
+    kinds = {w["kind"] for w in weights}
+    if len(kinds) == 1 and first["kind"] in _ROUNDED:
+        how = first["words"].removeprefix("it is ")
+        return f"{of} of the graph are {how}; {named}"
+    sizes = [w["rms"] for w in weights if w["rms"] and w["axes"] >= _MATRIX]
+    if 2 * graph["kinds"].get("other", 0) >= graph["matrices"] and sizes:
+        low, high = min(sizes), max(sizes)
+        which = "another training step" if high < _UNLIKE else "another checkpoint"
+        if low < _UNLIKE <= high:
+            which = "another checkpoint or another training step"
+        by = " to ".join(dict.fromkeys((f"{low:.1e}", f"{high:.1e}")))
+        return (
+            f"the graph's weights are of {which}: {number:,} of {total:,} tensors "
+            f"differ, by {by} of their size; {named}"
+        )
+    told = [f"{w['name']}: {w['words']}" for w in weights[:_NAMED]]
+    more = f"; and {number - _NAMED:,} more" if number > _NAMED else ""
+    return f"{of} of the graph are not PyTorch's: {'; '.join(told)}{more}"
+
+
+def _exchanged(weights: Sequence[Weight]) -> str:
+    """Say which weights stand in one another's place, if that is all that differs."""
+    others = {w["name"]: w["other"] for w in weights}
+    if any(others.get(other) != name for name, other in others.items()):
+        return ""
+    pairs = dict.fromkeys(tuple(sorted(pair)) for pair in others.items())
+    return few([f"{one} and {other}" for one, other in pairs])
+
+
+def _attributes(differing: Iterable[Mapping[str, str]]) -> str:
+    """Say which operators are told otherwise, those told the same together."""
+    together: dict[str, list[str]] = {}
+    for one in differing:
+        place = f"{one['module'] or one['probe']} ({operator(one['op'])})"
+        together.setdefault(one["words"], []).append(place)
+    return "; ".join(f"{words}, at {few(places)}" for words, places in together.items())

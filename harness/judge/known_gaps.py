@@ -1,0 +1,173 @@
+"""Known gaps: failures that are expected, each with its reason, and strict.
+
+    [[gap]]
+    case = "unet/mnn/fused/outputs"   # shell pattern over ids; * also crosses /
+    outcome = "exceeds"               # failing in any other way is still a failure
+    why = "the converter fuses GELU into its tanh form"
+    issue = "https://github.com/alibaba/MNN/issues/1"   # optional; text or number
+    until = 2027-01-01                # optional; the last day it holds
+    who = "A. Reviewer"               # optional; who accepted it
+    sometimes = true                  # optional; it may pass, as luck will have it
+
+Of two gaps that match an id the first in the file speaks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import date
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from harness.core.outcome import Outcome
+from harness.core.toml_file import Table, TomlFile
+
+# Success is no gap; and a runtime that is not installed is no failure of the case.
+_EXPECTABLE = tuple(
+    outcome.value
+    for outcome in Outcome
+    if not outcome.passed and outcome not in {Outcome.STALE_GAP, Outcome.UNAVAILABLE}
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gap:
+    """One failure that is known.
+
+    Attributes:
+        case: Shell pattern over ids such as ``unet/mnn/fp32/outputs``.
+        outcome: How it fails.
+        why: The reason, for the report.
+        issue: Where it is being worked on; may be empty.
+        until: The last day it is accepted; None for always.
+        who: Who accepted it; may be empty.
+        sometimes: That it passes is no news: what is at fault works by chance.
+        source: ``path:line`` of its entry.
+
+    """
+
+    case: str
+    outcome: Outcome
+    why: str
+    issue: str = ""
+    until: date | None = None
+    who: str = ""
+    sometimes: bool = False
+    source: str = ""
+
+    def matches(self, id_: str) -> bool:
+        """Whether it speaks about this id."""
+        return fnmatchcase(id_, self.case)
+
+    @property
+    def words(self) -> str:
+        """Its reason, as a verdict gives it."""
+        return f"known gap: {self.why}{_issue(self)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Applied:
+    """What becomes of an outcome once the known gaps are considered.
+
+    Attributes:
+        outcome: The outcome as it was, or ``GAP``, or ``STALE_GAP``.
+        reason: What the gap says, or how it is stale; empty without a gap.
+        gap: The gap that spoke.
+
+    """
+
+    outcome: Outcome
+    reason: str = ""
+    gap: Gap | None = None
+
+
+def load_gaps(path: Path) -> tuple[Gap, ...]:
+    """Read known_gaps.toml.
+
+    Raises:
+        SuiteError: It is not TOML, a word in it is unknown, or a gap has no reason.
+
+    """
+    root = TomlFile.load(path).root
+    entries = root.tables("gap")
+    root.done()
+    gaps: dict[str, Gap] = {}
+    for entry in entries:
+        gap = _gap(entry)
+        if gap.case in gaps:
+            text = f"gap {gap.case!r} is already at {gaps[gap.case].source}."
+            raise entry.error(text, "case")
+        gaps[gap.case] = gap
+    return tuple(gaps.values())
+
+
+def _gap(entry: Table) -> Gap:
+    case = entry.take("case", str)
+    outcome = Outcome(entry.choice("outcome", _EXPECTABLE))
+    why = entry.take("why", str).strip()
+    issue = entry.take("issue", int if entry.holds("issue", int) else str, "")
+    until = entry.take("until", date, None)
+    who = entry.take("who", str, "").strip()
+    sometimes = entry.take("sometimes", bool, default=False)
+    entry.done()
+    for key, text in (("case", case), ("why", why)):
+        if not text:
+            complaint = f"{key!r} is empty."
+            raise entry.error(complaint, key)
+    return Gap(
+        case=case,
+        outcome=outcome,
+        why=why,
+        issue=str(issue),
+        until=until,
+        who=who,
+        sometimes=sometimes,
+        source=entry.where(),
+    )
+
+
+def apply(gaps: Iterable[Gap], id_: str, outcome: Outcome, today: date) -> Applied:
+    """Return what `outcome` becomes under the first gap that matches.
+
+    A gap that has run out, or that the case no longer fails as it says, is stale: that
+    is a failure, so that the list cannot rot. One that fails `sometimes` may pass. A
+    case that could not run here says nothing about its gap.
+    """
+    gap = find(gaps, id_)
+    if gap is None or outcome is Outcome.UNAVAILABLE:
+        return Applied(outcome=outcome)
+    if gap.until is not None and today > gap.until:
+        by = f", accepted by {gap.who}" if gap.who else ""
+        expired = f"gap expired {gap.until}{_issue(gap)}{by}"
+        stale = f"{expired}; it is {outcome.value} today"
+    elif outcome is gap.outcome:
+        return Applied(outcome=Outcome.GAP, reason=gap.words, gap=gap)
+    elif outcome.passed and gap.sometimes:
+        reason = f"{gap.words}; not in this file"
+        return Applied(outcome=Outcome.GAP, reason=reason, gap=gap)
+    elif outcome.passed:
+        stale = f"gap says {gap.outcome.value}, and it passes; remove the gap"
+    else:
+        stale = f"gap says {gap.outcome.value}, and it is {outcome.value}"
+    reason = f"{stale} ({gap.source})" if gap.source else stale
+    return Applied(outcome=Outcome.STALE_GAP, reason=reason, gap=gap)
+
+
+def find(gaps: Iterable[Gap], id_: str) -> Gap | None:
+    """Return the gap that speaks about an id, if one does."""
+    return next((gap for gap in gaps if gap.matches(id_)), None)
+
+
+def unmatched(gaps: Iterable[Gap], seen_ids: Iterable[str]) -> tuple[Gap, ...]:
+    """Return the gaps that spoke about nothing, shadowed ones included.
+
+    Means something only if `seen_ids` is the whole suite.
+    """
+    gaps = tuple(gaps)
+    spoke = {find(gaps, id_) for id_ in seen_ids}
+    return tuple(gap for gap in gaps if gap not in spoke)
+
+
+def _issue(gap: Gap) -> str:
+    return f" (issue {gap.issue})" if gap.issue else ""

@@ -1,0 +1,301 @@
+"""How far a value may be from its reference, and the five tiers in use.
+
+Bounds only: `judge` holds a comparison against them, `policy` chooses among them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from harness.core.errors import SpecError
+from harness.core.ladder import RTOL_LADDER
+from harness.core.toml_file import did_you_mean
+
+SHARES: Final = (1.0, 0.999, 0.99)
+BOUNDS: Final = (
+    *("rtol", "atol", "floors", "sqnr_db", "psnr_db", "ssim", "share", "cap"),
+)
+OF_PICTURES: Final = ("psnr_db", "ssim")
+"""Bounds that only a picture can be held to."""
+
+GROUPS: Final = ("outputs", "layers", "latents", "image")
+_MORE_IS_TIGHTER: Final = ("sqnr_db", "psnr_db", "ssim", "share")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tolerance:
+    """Bounds that must all hold; at least one is stated.
+
+    Element-wise, ``|actual - expected| <= atol + rtol * |expected|``. A recorded
+    comparison knows the smallest atol that passes at each rtol of the ladder, so this
+    is judged exactly and without arrays.
+
+    With a `share` below 1 that many elements must lie within, and the rest within
+    `cap`. What is recorded for a share is a quantile of ``|error|`` alone, which is
+    therefore held against `atol` alone: rtol is not added, and the judgement errs on
+    the strict side (of a large array the quantile is an estimate from a sample). rtol
+    counts fully for the cap, and where all elements are within.
+
+    Attributes:
+        rtol: Relative part, unitless; one of `RTOL_LADDER`. Stated with `atol`.
+        atol: Absolute part, in the unit of the value.
+        floors: Most the error's RMS may be, in noise floors.
+        sqnr_db: Least ratio of signal to error, in decibels.
+        psnr_db: Least ratio of a picture's peak, 255, to the error, in decibels.
+        ssim: Least structural similarity of a picture, at most 1.
+        share: Share of elements that must lie within; one of `SHARES`.
+        cap: What `atol` is for the remaining elements; stated if `share` is below 1.
+
+    """
+
+    rtol: float | None = None
+    atol: float | None = None
+    floors: float | None = None
+    sqnr_db: float | None = None
+    psnr_db: float | None = None
+    ssim: float | None = None
+    share: float = 1.0
+    cap: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("atol", "floors", "sqnr_db", "psnr_db", "cap"):
+            bound = getattr(self, name)
+            if bound is not None and not 0.0 <= bound < math.inf:
+                msg = f"{name} must be finite and not negative, got {bound}."
+                raise SpecError(msg)
+        if (self.rtol is None) != (self.atol is None):
+            msg = (
+                "rtol and atol go together, state both or neither; "
+                f"got rtol {self.rtol}, atol {self.atol}."
+            )
+            raise SpecError(msg)
+        if self.rtol is not None and self.rtol not in RTOL_LADDER:
+            msg = f"rtol must be one of {RTOL_LADDER}, got {self.rtol}."
+            raise SpecError(msg)
+        if self.ssim is not None and not -1.0 <= self.ssim <= 1.0:
+            msg = f"ssim must be from -1 to 1, got {self.ssim}."
+            raise SpecError(msg)
+        enough = (self.atol, self.floors, self.sqnr_db, self.psnr_db, self.ssim)
+        if all(bound is None for bound in enough):
+            msg = (
+                "A tolerance must state rtol and atol, floors, sqnr_db, or of a "
+                "picture psnr_db or ssim."
+            )
+            raise SpecError(msg)
+        self._check_share()
+
+    def _check_share(self) -> None:
+        if self.share not in SHARES:
+            msg = f"share must be one of {SHARES}, got {self.share}."
+            raise SpecError(msg)
+        if self.share == 1.0 and self.cap is not None:
+            msg = f"cap bounds the elements outside share; share is 1, cap {self.cap}."
+            raise SpecError(msg)
+        if self.share < 1.0:
+            if self.atol is None or self.cap is None:
+                msg = (
+                    f"share {self.share} needs rtol and atol for the elements in it "
+                    "and cap for the others."
+                )
+                raise SpecError(msg)
+            if self.cap < self.atol:
+                msg = f"cap must be at least atol, got {self.cap} and {self.atol}."
+                raise SpecError(msg)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether only equal values pass."""
+        return self.rtol == 0.0 and self.atol == 0.0 and self.share == 1.0
+
+    def looser_bounds(
+        self, other: Tolerance, *, stated_only: bool = False
+    ) -> tuple[str, ...]:
+        """Say which bounds are looser here, as ``floors 40 for 16`` or ``no floors``.
+
+        Args:
+            other: What this is held against.
+            stated_only: Pass over bounds that `other` states and this does not.
+
+        """
+        looser = []
+        for name in BOUNDS:
+            here, there = getattr(self, name), getattr(other, name)
+            if there is None:
+                continue
+            if here is None:
+                # Equality needs no second bound: no error is no error in any unit.
+                # And where all lie within atol, a cap has nothing left to bound.
+                if not (stated_only or self.is_exact or name == "cap"):
+                    looser.append(f"no {name}")
+            # More decibels, and a larger share, are tighter; less of the others is.
+            elif here < there if name in _MORE_IS_TIGHTER else here > there:
+                looser.append(f"{name} {here:g} for {there:g}")
+        return tuple(looser)
+
+    def is_looser_than(self, other: Tolerance) -> bool:
+        """Whether something may pass here that fails there.
+
+        >>> tight = Tolerance(rtol=1e-5, atol=1e-5, floors=8.0)
+        >>> Tolerance(rtol=1e-5, atol=1e-5, floors=9.0).is_looser_than(tight)
+        True
+        >>> Tolerance(rtol=0.0, atol=0.0).is_looser_than(tight)
+        False
+        """
+        return bool(self.looser_bounds(other))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tier:
+    """A named set of tolerances, one for each group of values.
+
+    Attributes:
+        name: As tolerances.toml writes it.
+        outputs: For what a component returns.
+        layers: For values on the way, whose magnitude may be anything: stated in noise
+            floors or SQNR, which have no unit, and not in atol.
+        latents: For a pipeline's latents after each step, whose errors feed back.
+        image: For its pictures, in levels from 0 to 255.
+
+    """
+
+    name: str
+    outputs: Tolerance
+    layers: Tolerance
+    latents: Tolerance
+    image: Tolerance
+
+    def for_group(self, group: str) -> Tolerance:
+        """Return the tolerance of one of `GROUPS`.
+
+        Raises:
+            SpecError: `group` is none of them.
+
+        """
+        if group not in GROUPS:
+            msg = f"group must be one of {GROUPS}, got {group!r}."
+            raise SpecError(msg)
+        tolerance: Tolerance = getattr(self, group)
+        return tolerance
+
+
+# Measured on fixtures/digits, two runtimes on a CPU: in full precision most components
+# are within 7 noise floors (a wrong GELU stands at 400); weights or arithmetic in
+# float16 leave 48 to 64 dB, weights in int8 33 to 60, in int4 17 to 24. Pipelines in
+# full precision stay within 3.2 floors at every step, their pictures above 113 dB of
+# PSNR; with weights in float16 above 49 and 60, in int8 33 and 30, in int4 13 and 18.
+_TIERS: Final = (
+    Tier(
+        name="exact",
+        outputs=Tolerance(rtol=0.0, atol=0.0),
+        layers=Tolerance(rtol=0.0, atol=0.0),
+        latents=Tolerance(rtol=0.0, atol=0.0),
+        image=Tolerance(rtol=0.0, atol=0.0),
+    ),
+    Tier(
+        name="strict",
+        outputs=Tolerance(rtol=1e-4, atol=5e-5, floors=4.0),
+        layers=Tolerance(floors=8.0),
+        latents=Tolerance(floors=4.0),
+        image=Tolerance(rtol=0.0, atol=0.1, psnr_db=90.0, ssim=0.99999),
+    ),
+    Tier(
+        name="standard",
+        outputs=Tolerance(rtol=1e-3, atol=1e-4, floors=16.0),
+        layers=Tolerance(floors=16.0),
+        latents=Tolerance(floors=16.0),
+        image=Tolerance(rtol=0.0, atol=1.0, psnr_db=70.0, ssim=0.9999),
+    ),
+    Tier(
+        name="relaxed",
+        outputs=Tolerance(rtol=1e-2, atol=5e-2, sqnr_db=45.0),
+        layers=Tolerance(sqnr_db=35.0),
+        latents=Tolerance(sqnr_db=40.0),
+        image=Tolerance(psnr_db=45.0, ssim=0.99),
+    ),
+    Tier(
+        name="quantized",
+        outputs=Tolerance(sqnr_db=15.0),
+        layers=Tolerance(sqnr_db=9.0),
+        latents=Tolerance(sqnr_db=9.0),
+        image=Tolerance(psnr_db=15.0, ssim=0.6),
+    ),
+)
+
+TIERS: Final[Mapping[str, Tier]] = MappingProxyType({t.name: t for t in _TIERS})
+"""By name, from tight to loose; a test holds the order."""
+
+TIER_NAMES: Final = tuple(TIERS)
+
+FIRST_TIERS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "onnxruntime.fp32": "standard",
+        "onnxruntime.given": "standard",
+        "onnxruntime.fp16": "relaxed",
+        "onnxruntime.int8-weights": "quantized",
+        "mnn.fp32": "standard",
+        "mnn.given": "relaxed",
+        "mnn.fp16-weights": "relaxed",
+        "mnn.int8-weights": "quantized",
+        "mnn.int4-weights": "quantized",
+        "mnn.fused": "standard",
+        "mnn.deploy": "relaxed",
+    }
+)
+"""Tier that each built-in variant begins with, and those made from it."""
+
+
+def first_tier(made: Collection[str]) -> str:
+    """Return the tier to begin with of what is made of built-in variants.
+
+    Args:
+        made: Each as `FIRST_TIERS` names it; of several, the loosest tier decides.
+
+    >>> first_tier(["mnn.fp32", "onnxruntime.fp16"]), first_tier([])
+    ('relaxed', 'standard')
+    """
+    tiers = {FIRST_TIERS.get(name, "standard") for name in made} or {"standard"}
+    return max(tiers, key=TIER_NAMES.index)
+
+
+def parse_changes(texts: Iterable[str]) -> dict[str, float]:
+    """Parse ``--set`` values.
+
+    >>> parse_changes(["rtol=1e-3", "atol=1e-4"])
+    {'rtol': 0.001, 'atol': 0.0001}
+
+    Raises:
+        SpecError: One of them is not ``bound=number``, or a bound comes twice.
+
+    """
+    changes: dict[str, float] = {}
+    for text in texts:
+        name, equals, number = (part.strip() for part in text.partition("="))
+        if not equals:
+            msg = f"{text!r} is not of the form bound=number, such as floors=40."
+            raise SpecError(msg)
+        check_word("bound", name, BOUNDS)
+        if name in changes:
+            msg = f"{name} is set twice, to {changes[name]:g} and to {number}."
+            raise SpecError(msg)
+        try:
+            changes[name] = float(number)
+        except ValueError:
+            msg = f"{name} must be a number, got {number!r}."
+            raise SpecError(msg) from None
+    return changes
+
+
+def check_word(kind: str, word: str, options: Collection[str]) -> None:
+    """Refuse a word that is none of `options`.
+
+    Raises:
+        SpecError: Naming the nearest that is.
+
+    """
+    if word not in options:
+        msg = f"unknown {kind} {word!r}; {did_you_mean(word, options)}"
+        raise SpecError(msg)

@@ -1,0 +1,260 @@
+"""Measure how far apart a pair is. Measures only; `judge` decides.
+
+The numbers come from one compiled pass (`harness.measure.kernel`); here are the cases
+before it (shapes, kinds of number, nothing to compare) and the arithmetic after it.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.core.comparison import Comparison
+from harness.core.errors import SpecError
+from harness.core.ladder import RTOL_LADDER
+
+Array = NDArray[Any]
+
+UNIT_ROUNDOFF = 2.0**-24
+"""Of float32: the least noise a float32 computation is credited with, relative."""
+
+EXACT_QUANTILES = 1 << 20
+"""Up to this many elements every error is counted for the quantiles."""
+
+_SAMPLE = 1 << 18
+_STRIDES = (3, 7, 13, 23, 47, 97, 197, 397, 797, 1597, 3203, 6421, 12853)
+_LADDER = np.array(RTOL_LADDER)
+
+
+def compare(
+    *, expected: Array, actual: Array, floor_rms: float | None = None
+) -> Comparison:
+    """Measure a candidate's values against the reference's; nothing is broadcast.
+
+    Args:
+        expected: The reference's values, of any shape and memory layout; boolean
+            integer or floating point of at most 64 bits.
+        actual: The candidate's.
+        floor_rms: Rms of the reference's own float32 error, in the unit of the values.
+
+    Raises:
+        SpecError: A dtype cannot be measured, or `floor_rms` is negative or NaN.
+
+    """
+    _check_dtype("expected", expected)
+    _check_dtype("actual", actual)
+    if floor_rms is not None and not floor_rms >= 0.0:
+        msg = f"floor_rms must not be negative or NaN, got {floor_rms}."
+        raise SpecError(msg)
+    described: dict[str, Any] = {
+        "expected_shape": expected.shape,
+        "actual_shape": actual.shape,
+        "expected_dtype": str(expected.dtype),
+        "actual_dtype": str(actual.dtype),
+        "floor_rms": None if floor_rms is None else float(floor_rms),
+    }
+    if expected.shape != actual.shape or expected.size == 0:
+        return Comparison(
+            **described, floor_multiple=None if floor_rms is None else math.nan
+        )
+    return Comparison(**described, **_measure(expected, actual, floor_rms))
+
+
+def _check_dtype(side: str, array: Array) -> None:
+    if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:  # noqa: PLR2004  # bytes
+        msg = (
+            f"The {side} values are {array.dtype}, which cannot be measured; give "
+            "booleans, integers or floating point of at most 64 bits."
+        )
+        raise SpecError(msg)
+
+
+def _measure(expected: Array, actual: Array, floor_rms: float | None) -> dict[str, Any]:
+    """Return every field of a `Comparison` that needs the values."""
+    # Here, so that reading a recorded comparison does not import a compiler.
+    from harness.measure import kernel
+
+    shape = expected.shape
+    count = expected.size
+    rows = math.prod(shape[:2]) if len(shape) > 2 else math.prod(shape[:-1])  # noqa: PLR2004  # axes
+    sums = np.zeros(kernel.SUM_COUNT)
+    required = np.zeros(len(RTOL_LADDER))
+    tally = np.zeros(kernel.TALLY_COUNT, np.int64)
+    squared = np.zeros(rows)
+    excluded = np.zeros(rows, np.int64)
+    results = (_LADDER, sums, required, tally, squared, excluded)
+    if _fits_float32(expected.dtype) and _fits_float32(actual.dtype):
+        pair = _flat(expected, np.float32), _flat(actual, np.float32)
+        kernel.measure_pair(*pair, count // rows, _stride(count), *results)
+    else:
+        triple = _widened(expected, actual)
+        kernel.measure_triple(*triple, count // rows, _stride(count), *results)
+
+    counts = tally.tolist()
+    finite_count = count - counts[kernel.EXCLUDED]
+    measured = {
+        "count": count,
+        "finite_count": finite_count,
+        "nonfinite_expected": counts[kernel.BAD_EXPECTED],
+        "nonfinite_actual": counts[kernel.BAD_ACTUAL],
+        "nonfinite_mismatched": counts[kernel.BAD_MISMATCHED],
+        "expected_constant": _is_constant(expected),
+        "actual_constant": _is_constant(actual),
+        "floor_multiple": None if floor_rms is None else math.nan,
+    }
+    if finite_count == 0:
+        return measured
+
+    bias, error, signal, candidate, product, p99, p999 = sums.tolist()
+    atols = tuple(required.tolist())
+    rms = math.sqrt(error / finite_count)
+    expected_rms = math.sqrt(signal / finite_count)
+    worst = _worst_index(expected, actual, counts[kernel.WORST])
+    return measured | {
+        "max_abs": atols[0],
+        "rms": rms,
+        "p99": p99,
+        "p999": p999,
+        "bias": bias / finite_count,
+        "cosine": _cosine(signal, candidate, product),
+        "norm_ratio": math.sqrt(_ratio(candidate, signal, both_zero=1.0)),
+        "sqnr_db": _decibels(_ratio(signal, error, both_zero=math.inf)),
+        "expected_rms": expected_rms,
+        "worst_index": worst,
+        # The sign makes an int of a boolean.
+        "worst_expected": +expected[worst].item(),
+        "worst_actual": +actual[worst].item(),
+        **_worst_parts(shape, worst, atols[0], squared, excluded),
+        "required_atol": atols,
+        "floor_multiple": None
+        if floor_rms is None
+        else _ratio(rms, max(floor_rms, UNIT_ROUNDOFF * expected_rms), both_zero=0.0),
+    }
+
+
+def _fits_float32(dtype: np.dtype[Any]) -> bool:
+    """Whether float32 holds every value of `dtype` exactly."""
+    return dtype.itemsize <= (4 if dtype.kind == "f" else 2)
+
+
+def _flat(array: Array, dtype: type[np.floating[Any]]) -> Array:
+    """Return `array` as the one type the kernel is compiled for.
+
+    One-dimensional, contiguous, aligned, native and read-only; a view if it can be.
+    """
+    flat = np.require(array, dtype, ("C", "A")).reshape(-1).view()
+    flat.flags.writeable = False
+    return flat
+
+
+def _widened(expected: Array, actual: Array) -> tuple[Array, Array, Array]:
+    """Return expected, actual and the error between them, flat and in float64."""
+    left, right = _flat(expected, np.float64), _flat(actual, np.float64)
+    if expected.dtype.kind == "f" or actual.dtype.kind == "f":
+        with np.errstate(all="ignore"):  # what is not finite is counted by the kernel
+            error = right - left
+    else:
+        error = _integer_error(expected.reshape(-1), actual.reshape(-1))
+    return left, right, _flat(error, np.float64)
+
+
+def _integer_error(expected: Array, actual: Array) -> Array:
+    """Subtract exactly and round once; float64 alone merges integers above 2^53."""
+    common = np.result_type(expected, actual)
+    if common.kind == "f":  # int64 and uint64 have no integer type in common
+        return np.subtract(actual, expected, dtype=object).astype(np.float64)
+    expected, actual = expected.astype(common), actual.astype(common)
+    # Modulo 2^64 the larger minus the smaller is always right, whatever the signs.
+    left, right = expected.astype(np.uint64), actual.astype(np.uint64)
+    up = (right - left).astype(np.float64)
+    down = (left - right).astype(np.float64)
+    return np.where(actual >= expected, up, -down)
+
+
+def _stride(count: int) -> int:
+    """Every how many elements one is counted for the quantiles.
+
+    A prime beyond `EXACT_QUANTILES`, so that the sample does not keep to a few
+    channels or columns.
+    """
+    if count <= EXACT_QUANTILES:
+        return 1
+    return max(stride for stride in _STRIDES if count >= stride * _SAMPLE)
+
+
+def _is_constant(array: Array) -> bool:
+    """Whether there are several elements and one value; NaN counts as one value."""
+    if array.size < 2:  # noqa: PLR2004  # one element is no evidence
+        return False
+    flat = array.reshape(-1) if array.flags.c_contiguous else array.flat
+    first = flat[0]
+    missing = first != first  # noqa: PLR0124  # NaN, for every dtype
+    if flat[-1] != first and not missing:
+        return False
+    start, step = 0, 1 << 10
+    while start < array.size:
+        part = flat[start : start + step]
+        if not (np.isnan(part) if missing else part == first).all():
+            return False
+        start, step = start + step, 1 << 20
+    return True
+
+
+def _worst_index(expected: Array, actual: Array, flat: int) -> tuple[int, ...]:
+    if flat < 0:  # every error is 0: the first pair that has one
+        flat = int(np.argmax(np.isfinite(expected) & np.isfinite(actual)))
+    return tuple(int(i) for i in np.unravel_index(flat, expected.shape))
+
+
+def _worst_parts(
+    shape: tuple[int, ...],
+    worst: tuple[int, ...],
+    max_abs: float,
+    squared: NDArray[np.float64],
+    excluded: NDArray[np.int64],
+) -> dict[str, Any]:
+    """Name the item and the channel with the largest rms, from the rows' sums."""
+    if not shape:
+        return {}
+    if len(shape) == 1:
+        return {"worst_item": worst[0], "worst_item_rms": max_abs}
+    channels = len(squared) // shape[0]
+    squared = squared.reshape(shape[0], channels)
+    finite = math.prod(shape) // squared.size - excluded.reshape(squared.shape)
+    item, item_rms = _worst_rms(squared.sum(axis=1), finite.sum(axis=1))
+    parts: dict[str, Any] = {"worst_item": item, "worst_item_rms": item_rms}
+    if len(shape) > 2:  # noqa: PLR2004  # axes
+        channel, channel_rms = _worst_rms(squared.sum(axis=0), finite.sum(axis=0))
+        parts |= {"worst_channel": channel, "worst_channel_rms": channel_rms}
+    return parts
+
+
+def _worst_rms(
+    squared: NDArray[np.float64], finite: NDArray[np.int64]
+) -> tuple[int, float]:
+    """Return the first part with the largest rms among those with a finite pair."""
+    mean = np.where(finite > 0, squared / np.maximum(finite, 1), -1.0)
+    index = int(mean.argmax())
+    return index, math.sqrt(mean[index])
+
+
+def _ratio(above: float, below: float, *, both_zero: float) -> float:
+    """Divide two numbers that are not negative, zero included."""
+    if below == 0.0:
+        return both_zero if above == 0.0 else math.inf
+    return above / below
+
+
+def _decibels(power_ratio: float) -> float:
+    return 10.0 * math.log10(power_ratio) if power_ratio else -math.inf
+
+
+def _cosine(signal: float, candidate: float, product: float) -> float:
+    if signal == 0.0 or candidate == 0.0:
+        return 1.0 if signal == candidate else 0.0
+    cosine = product / (math.sqrt(signal) * math.sqrt(candidate))
+    # Rounding may step over the edge; a NaN, from sums that overflowed, stays one.
+    return math.copysign(1.0, cosine) if abs(cosine) > 1.0 else cosine

@@ -1,0 +1,136 @@
+"""What float16 would lose, told from the float32 reference before float16 is run.
+
+float16 (IEEE 754 binary16) ends at 65504, has 11 bits, and holds nothing below 2^-25.
+Each value of the reference is rounded to it, and what that costs is measured.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from harness.core.probes import Probe
+from harness.measure.trace import Trace
+
+LARGEST = 65504.0
+SQUARED = math.sqrt(LARGEST)
+"""A normalisation that squares a larger value in float16 overflows."""
+
+LEAST_DB = 50.0
+"""Rounding to 11 bits leaves some 73 dB; less means that small values are lost."""
+
+PHASE_RAD = 0.01
+"""A sine or cosine of an argument rounded by more than this is of another angle."""
+
+_BITS = 11
+_NORMS = ("norm",)
+_WAVES = ("aten.sin.", "aten.cos.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loss:
+    """A value that float16 would not keep.
+
+    Attributes:
+        probe: The value.
+        largest: Its largest magnitude over the samples, or that of what it is made
+            from, where that is what is lost.
+        snr_db: What rounding it to float16 leaves.
+        overflows: Whether a number of it certainly becomes infinite.
+        keep: Values to leave in float32.
+        reason: In words.
+
+    """
+
+    probe: Probe
+    largest: float
+    snr_db: float
+    overflows: bool
+    keep: tuple[str, ...]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Extent:
+    largest: float
+    snr_db: float
+
+
+def scan(probes: Sequence[Probe], traces: Iterable[Trace]) -> tuple[Loss, ...]:
+    """Return the values that float16 would lose, in order of execution.
+
+    Args:
+        probes: Of one exported graph.
+        traces: Of its samples; the worst of them counts.
+
+    """
+    extents: dict[str, _Extent] = {}
+    for trace in traces:
+        for probe in probes:
+            if probe.name not in trace or trace.places[probe.name].is_mask:
+                continue
+            found = _extent(trace[probe.name])
+            trace.forget(probe.name)
+            if found is None:
+                continue
+            before = extents.get(probe.name, found)
+            extents[probe.name] = _Extent(
+                max(before.largest, found.largest), min(before.snr_db, found.snr_db)
+            )
+    losses = (_loss(probe, extents) for probe in probes if probe.name in extents)
+    return tuple(loss for loss in losses if loss is not None)
+
+
+def kept_values(losses: Iterable[Loss]) -> tuple[str, ...]:
+    """Return the values to leave in float32, each once, in order."""
+    return tuple(dict.fromkeys(value for loss in losses for value in loss.keep))
+
+
+def _extent(value: np.ndarray) -> _Extent | None:
+    if value.dtype.kind != "f" or not value.size:
+        return None
+    finite = value[np.isfinite(value)].astype(np.float64)
+    if not finite.size or not finite.any():
+        return None
+    with np.errstate(over="ignore"):
+        halved = finite.astype(np.float16).astype(np.float64)
+    kept = np.isfinite(halved)
+    noise = float(np.sum((halved[kept] - finite[kept]) ** 2))
+    signal = float(np.sum(finite[kept] ** 2))
+    ratio = 10 * math.log10(signal / noise) if noise and signal else math.inf
+    return _Extent(float(np.abs(finite).max()), ratio)
+
+
+def _loss(probe: Probe, extents: Mapping[str, _Extent]) -> Loss | None:
+    own = extents[probe.name]
+    parents = [extents[name] for name in probe.parents if name in extents]
+    fed = max((parent.largest for parent in parents), default=0.0)
+    step = fed * 2.0**-_BITS
+    overflows, largest = False, own.largest
+    keep: tuple[str, ...] = (probe.name,)
+    if own.largest > LARGEST:
+        overflows, reason = True, f"{own.largest:.3g} is beyond {LARGEST:g}"
+    elif any(word in probe.op for word in _NORMS) and fed > SQUARED:
+        largest = fed
+        reason = (
+            f"it reads {fed:.3g}: squared beyond {LARGEST:g}, if a runtime takes the "
+            "variance in float16"
+        )
+    elif probe.op.startswith(_WAVES) and step > PHASE_RAD:
+        largest, keep = fed, (*probe.parents, probe.name)
+        reason = f"its argument reaches {fed:.3g}, rounded by up to {step:.2g} rad"
+    elif own.snr_db < LEAST_DB:
+        reason = f"rounding leaves {own.snr_db:.1f} dB: its values are too small"
+    else:
+        return None
+    return Loss(
+        probe=probe,
+        largest=largest,
+        snr_db=own.snr_db,
+        overflows=overflows,
+        keep=keep,
+        reason=reason,
+    )

@@ -1,0 +1,186 @@
+"""Measure how far apart two pictures are, and show it. Measures only.
+
+Levels are floating point from 0 to 255, as the pipeline made them: rounding to 8 bits
+would hide what is below a level, and wrap around where unsigned bytes are subtracted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from importlib.metadata import version
+from typing import Final
+
+import cv2
+import numpy as np
+from skimage.metrics import structural_similarity
+
+from harness.core.comparison import Comparison, Picture
+from harness.core.errors import SpecError
+from harness.measure.compare import compare
+
+PEAK: Final = 255.0
+WINDOW: Final = 11
+"""Side of the window of `ssim`, in pixels: 1.5 standard deviations of 3.5 each way."""
+
+GAP_PX: Final = 4
+MOST: Final = 256
+"""Largest factor of a difference that is shown: 1 of 255 is then full scale."""
+
+_AXES = 3
+_CHANNELS = 3
+_MAGENTA = (255, 0, 255)
+Reader = Callable[[np.ndarray], object]
+
+
+def compare_pictures(
+    *,
+    expected: np.ndarray,
+    actual: np.ndarray,
+    floor_rms: float | None = None,
+    read: Reader | None = None,
+) -> Comparison:
+    """Measure one picture against another.
+
+    Args:
+        expected: The reference's, ``[height, width, 3]``, floating point, 0 to 255.
+        actual: The candidate's.
+        floor_rms: Rms of the reference's own float32 error, in levels.
+        read: Sees a uint8 picture, and says what it shows.
+
+    Raises:
+        SpecError: The two are of one shape, and it is no picture's.
+
+    """
+    measured = compare(expected=expected, actual=actual, floor_rms=floor_rms)
+    if expected.shape != actual.shape:
+        return measured
+    if expected.ndim != _AXES or expected.shape[-1] != _CHANNELS:
+        msg = f"A picture is [height, width, 3], got {list(expected.shape)}."
+        raise SpecError(msg)
+    if expected.size == 0:
+        return measured
+    finite = bool(np.isfinite(expected).all() and np.isfinite(actual).all())
+    perceptual, by = _perceptual(expected, actual) if finite else (None, "not finite")
+    picture = Picture(
+        expected_peak=_peak(expected),
+        actual_peak=_peak(actual),
+        expected_spread=_spread(expected),
+        actual_spread=_spread(actual),
+        mean_abs=_mean_abs(expected, actual) if finite else math.nan,
+        psnr_db=_psnr_db(measured.rms) if finite else math.nan,
+        ssim=_ssim(expected, actual) if finite else math.nan,
+        perceptual=perceptual,
+        perceptual_by=by,
+        # Of what is not finite too: a suite may allow that, and asked for a reading.
+        expected_read=str(read(eight_bits(expected))) if read else "",
+        actual_read=str(read(eight_bits(actual))) if read else "",
+    )
+    return replace(measured, picture=picture)
+
+
+def _peak(picture: np.ndarray) -> float:
+    """Return the largest finite level; NaN without one."""
+    finite = picture[np.isfinite(picture)]
+    return float(finite.max()) if finite.size else math.nan
+
+
+def _spread(picture: np.ndarray) -> float:
+    """Return the largest difference of two finite levels of one channel, or NaN."""
+    finite = np.isfinite(picture)
+    if not finite.any():
+        return math.nan
+    levels = picture.astype(np.float64)
+    most = levels.max(axis=(0, 1), initial=-math.inf, where=finite)
+    least = levels.min(axis=(0, 1), initial=math.inf, where=finite)
+    return float(np.max(most - least))
+
+
+def _mean_abs(expected: np.ndarray, actual: np.ndarray) -> float:
+    return float(np.mean(np.abs(np.subtract(actual, expected, dtype=np.float64))))
+
+
+def _psnr_db(rms: float) -> float:
+    return math.inf if rms == 0.0 else 20.0 * math.log10(PEAK / rms)
+
+
+def _ssim(expected: np.ndarray, actual: np.ndarray) -> float:
+    """Return structural similarity (Wang et al. 2004); NaN below one window."""
+    if min(expected.shape[:2]) < WINDOW:
+        return math.nan
+    return float(
+        structural_similarity(
+            expected.astype(np.float64),
+            actual.astype(np.float64),
+            data_range=PEAK,
+            channel_axis=-1,
+            gaussian_weights=True,
+            sigma=1.5,
+            use_sample_covariance=False,
+        )
+    )
+
+
+def _perceptual(expected: np.ndarray, actual: np.ndarray) -> tuple[float | None, str]:
+    """Return the mean of FLIP (Andersson et al. 2020), and who measured it."""
+    try:
+        from flip_evaluator import evaluate
+    except ImportError:
+        return None, "not measured, flip-evaluator is not installed"
+    unit = [
+        np.clip(picture / PEAK, 0.0, 1.0).astype(np.float32)
+        for picture in (expected, actual)
+    ]
+    mean = evaluate(*unit, "LDR", applyMagma=False)[1]
+    return float(mean), f"FLIP {version('flip-evaluator')}"
+
+
+def eight_bits(picture: np.ndarray) -> np.ndarray:
+    """Return a picture as a screen shows it, uint8; what is not finite becomes 0."""
+    finite = np.nan_to_num(picture, nan=0.0, posinf=PEAK, neginf=0.0)
+    return np.clip(np.rint(finite), 0, PEAK).astype(np.uint8)
+
+
+def side_by_side(
+    expected: np.ndarray, actual: np.ndarray, *, amplify: float | None = None
+) -> tuple[np.ndarray, float]:
+    """Return reference, candidate and their difference, made visible.
+
+    Args:
+        expected: The reference's, ``[height, width, 3]``, 0 to 255.
+        actual: The candidate's, of the same shape.
+        amplify: What the difference is multiplied by; None for the power of two, at
+            most `MOST`, that brings its largest nearest to full scale.
+
+    Returns:
+        uint8 ``[height, 3 * width + 2 * GAP_PX, 3]``, what is not finite in magenta;
+        and what the difference is multiplied by.
+
+    """
+    with np.errstate(invalid="ignore"):
+        gap = np.abs(actual.astype(np.float64) - expected)
+    amplified = _amplification(gap) if amplify is None else amplify
+    white = np.full((expected.shape[0], GAP_PX, 3), PEAK, np.uint8)
+    shown = [_shown(expected), white, _shown(actual), white, _shown(gap * amplified)]
+    return np.hstack(shown), amplified
+
+
+def _amplification(gap: np.ndarray) -> float:
+    largest = float(np.max(gap, initial=0.0, where=np.isfinite(gap)))
+    amplified = 1.0
+    while largest > 0.0 and amplified < MOST and largest * amplified * 2 <= PEAK:
+        amplified *= 2.0
+    return amplified
+
+
+def _shown(picture: np.ndarray) -> np.ndarray:
+    shown = eight_bits(picture)
+    shown[~np.isfinite(picture).all(axis=-1)] = _MAGENTA
+    return shown
+
+
+def png(picture: np.ndarray) -> bytes:
+    """Return an RGB picture, uint8 ``[height, width, 3]``, as the bytes of a file."""
+    _, encoded = cv2.imencode(".png", cv2.cvtColor(picture, cv2.COLOR_RGB2BGR))
+    return encoded.tobytes()

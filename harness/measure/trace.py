@@ -1,0 +1,182 @@
+"""A reference run on disk: every value once, read back through a memory map.
+
+A trace is two files: ``values.bin``, the arrays end to end, and ``values.json``,
+where each lies and how noisy it is.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import mmap
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+from harness.core.case import Component
+from harness.core.entry import Entry
+from harness.core.errors import StoreError
+
+OUTPUT = "output:"
+"""Prefix of the module's outputs in a trace, beside the program's values."""
+
+VALUES = "values.bin"
+INDEX = "values.json"
+_ALIGN_BYTES = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where one value lies.
+
+    Attributes:
+        dtype: numpy's name.
+        shape: Sizes.
+        offset_bytes: From the start of ``values.bin``.
+        floor_rms: RMS of the float32 value's error against float64, in the value's
+            own unit; None where no float64 run was made.
+        is_mask: Whether it masks a softmax, by the ``mask`` rule of `align`.
+
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    offset_bytes: int
+    floor_rms: float | None = None
+    is_mask: bool = False
+
+    @property
+    def size_bytes(self) -> int:
+        """What the value takes."""
+        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """Recorded values by name; arrays are read-only views of the file."""
+
+    places: Mapping[str, Place]
+    _bytes: np.ndarray = field(repr=False)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.places
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.places)
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Names of the outputs, and of what is read from them."""
+        return tuple(n.removeprefix(OUTPUT) for n in self if n.startswith(OUTPUT))
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        place = self.places[name]
+        end = place.offset_bytes + place.size_bytes
+        data = self._bytes[place.offset_bytes : end]
+        return data.view(np.dtype(place.dtype)).reshape(place.shape)
+
+    def forget(self, name: str) -> None:
+        """Let the system take a value's pages back; reading it again maps them again.
+
+        A page that was read counts as this process's memory until then.
+        """
+        mapped = getattr(self._bytes, "_mmap", None)
+        if mapped is None or not hasattr(mmap, "MADV_DONTNEED"):
+            return
+        place = self.places[name]
+        start = -(-place.offset_bytes // mmap.PAGESIZE) * mmap.PAGESIZE
+        length = place.offset_bytes + place.size_bytes - start
+        if length > 0:
+            mapped.madvise(mmap.MADV_DONTNEED, start, length)
+
+    def floor_rms(self, name: str) -> float | None:
+        """Return the value's noise floor, in its own unit."""
+        return self.places[name].floor_rms
+
+
+def open_trace(folder: Path) -> Trace:
+    """Map a recorded trace.
+
+    Raises:
+        StoreError: A file is missing or shorter than the index says.
+
+    """
+    try:
+        rows = json.loads((folder / INDEX).read_text(encoding="utf-8"))
+        size = (folder / VALUES).stat().st_size
+    except (OSError, ValueError) as error:
+        msg = f"{folder} holds no readable trace: {error}. Run `parity store verify`."
+        raise StoreError(msg) from error
+    places = {
+        name: Place(**{**row, "shape": tuple(row["shape"])})
+        for name, row in rows.items()
+    }
+    ends = [place.offset_bytes + place.size_bytes for place in places.values()]
+    if size < max(ends, default=0):
+        msg = (
+            f"{folder / VALUES} holds {size:,} bytes, shorter than the {max(ends):,} "
+            "that its index says. Run `parity store verify`."
+        )
+        raise StoreError(msg)
+    data = (
+        np.memmap(folder / VALUES, dtype=np.uint8, mode="r")
+        if size
+        else np.empty(0, dtype=np.uint8)
+    )
+    return Trace(places, data)
+
+
+def save_inputs(arrays: Mapping[str, np.ndarray], folder: Path) -> None:
+    """Write a sample's arrays to `folder`, for `load_inputs` to read."""
+    for name, value in arrays.items():
+        np.save(folder / f"{name}.npy", value)
+
+
+def load_inputs(entry: Entry, component: Component) -> dict[str, np.ndarray]:
+    """Return a sample's stored arrays by name, in the order of ``forward``."""
+    return {
+        spec.name: np.load(entry.file(f"{spec.name}.npy")) for spec in component.inputs
+    }
+
+
+class TraceWriter:
+    """Writes values as they come; nothing is held in memory."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._file: BinaryIO = (folder / VALUES).open("wb")
+        self._places: dict[str, Place] = {}
+
+    def add(self, name: str, value: np.ndarray, *, is_mask: bool = False) -> None:
+        """Append one value; a second one of the same name is an error."""
+        if name in self._places:
+            msg = f"{name!r} is recorded twice in one run."
+            raise StoreError(msg)
+        value = np.asarray(value, order="C")  # ascontiguousarray adds an axis to none
+        self._file.write(b"\0" * (-self._file.tell() % _ALIGN_BYTES))
+        self._places[name] = Place(
+            dtype=value.dtype.name,
+            shape=tuple(value.shape),
+            offset_bytes=self._file.tell(),
+            is_mask=is_mask,
+        )
+        value.tofile(self._file)
+
+    def close(self, floors: Mapping[str, float]) -> int:
+        """Finish the files, given each value's noise floor; return how many values."""
+        self._file.close()
+        rows = {
+            name: asdict(place) | {"floor_rms": floors.get(name)}
+            for name, place in self._places.items()
+        }
+        (self._folder / INDEX).write_text(json.dumps(rows), encoding="utf-8")
+        return len(rows)
+
+    def view(self) -> Trace:
+        """Return what was written so far, to compare against; before `close`."""
+        self._file.flush()
+        data = np.memmap(self._folder / VALUES, dtype=np.uint8, mode="r")
+        return Trace(dict(self._places), data)

@@ -1,0 +1,346 @@
+"""Read a diffusers folder: configurations, weights, tokenizer, scheduler.
+
+What the recipes share. Frameworks are imported inside the functions that need them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from harness.core.case import Source
+from harness.core.errors import SuiteError
+from harness.core.toml_file import did_you_mean
+from harness.recipes.lora import HOW_TO_MERGE, adapter_of, merge_lora
+
+if TYPE_CHECKING:
+    import torch
+
+ZERO_CONV_STD = 0.02
+"""Standard deviation of drawn zero-convolutions: large enough that a ControlNet's
+residuals matter, small enough that the UNet stays finite."""
+
+_PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
+SAFETENSORS = ".safetensors"
+WEIGHTS = (SAFETENSORS, *_PICKLES)
+"""Files that hold weights; loading refuses pickles in words."""
+
+_ALONE = ("diffusion_pytorch_model.safetensors", "model.safetensors")
+_LOADED = (
+    # diffusers asks for an index first, transformers for the file.
+    f"{_ALONE[0]}.index.json",
+    *_ALONE,
+    f"{_ALONE[1]}.index.json",
+)
+"""What diffusers and transformers read where no variant is asked for."""
+
+
+def read_config(source: Source, folder: str) -> dict[str, Any]:
+    """Return ``<folder>/config.json``.
+
+    Raises:
+        SuiteError: The folder or the file is missing, or is not JSON.
+
+    """
+    path = source.path / folder / "config.json"
+    if not source.path.is_dir():
+        msg = f"There is no checkpoint at {source.path}: no such folder."
+        raise SuiteError(msg)
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        have = sorted(child.parent.name for child in source.path.glob("*/config.json"))
+        msg = (
+            f"{source.path} has no component {folder!r} ({path} is missing); it has "
+            f"{', '.join(have) or 'none'}. Correct `components` in parity.toml."
+        )
+        raise SuiteError(msg) from None
+    except ValueError as error:
+        msg = f"{path} cannot be read as JSON: {error}."
+        raise SuiteError(msg) from None
+    if not isinstance(config, dict):
+        msg = f"{path} must hold a JSON object, it holds a {type(config).__name__}."
+        raise SuiteError(msg)
+    return config
+
+
+def read_index(source: Source) -> dict[str, Any]:
+    """Return ``model_index.json``; nothing for a checkpoint that has none.
+
+    Raises:
+        SuiteError: It is no JSON object.
+
+    """
+    path = source.path / "model_index.json"
+    if not path.is_file():
+        return {}
+    try:
+        index = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        msg = f"{path} cannot be read as JSON: {error}."
+        raise SuiteError(msg) from None
+    if not isinstance(index, dict):
+        msg = f"{path} must hold a JSON object, it holds a {type(index).__name__}."
+        raise SuiteError(msg)
+    return index
+
+
+def vocabulary(source: Source) -> int:
+    """Return how many token ids the source's text encoder knows.
+
+    Raises:
+        SuiteError: No configuration says it.
+
+    """
+    folders = ("text_encoder", "text_encoder_2", "text_encoder_3")
+    # SDXL's refiner has the second encoder alone.
+    folder = next((f for f in folders if (source.path / f).is_dir()), "")
+    config = read_config(source, folder)
+    if "vocab_size" not in config:
+        msg = f"{source.path / folder / 'config.json'} has no 'vocab_size'."
+        raise SuiteError(msg)
+    return int(config["vocab_size"])
+
+
+def weight_files(home: Path) -> list[Path]:
+    """Return what loading reads of a folder: one file, or the shards of an index.
+
+    Nothing where there are no safetensors. Copies beside it, in half precision or of
+    training's average, have other names and are not read.
+
+    Raises:
+        SuiteError: All have other names, or the index cannot be read or names shards
+            that are not there.
+
+    """
+    for name in _LOADED:
+        path = home / name
+        if path.is_file():
+            return [path] if path.suffix == SAFETENSORS else _shards(path)
+    if others := sorted(path.name for path in home.glob(f"*{SAFETENSORS}")):
+        msg = (
+            f"{home} has no {' or '.join(_ALONE)}, which is "
+            f"what loading reads, but {', '.join(others)}. Fetch the file without a "
+            "variant, or save it again with save_pretrained(...) without `variant`; "
+            "renamed, a half-precision copy would be the reference."
+        )
+        raise SuiteError(msg)
+    return []
+
+
+def likely_files(home: Path) -> list[Path]:
+    """Return what somebody's own recipe would load of a folder: else all there is."""
+    with suppress(SuiteError):
+        return weight_files(home)
+    return sorted(home.glob(f"*{SAFETENSORS}"))
+
+
+def _shards(index: Path) -> list[Path]:
+    try:
+        named = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
+        shards = [index.parent / name for name in sorted(set(named))]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        msg = (
+            f"{index} ({index.stat().st_size:,} bytes) cannot be read as an index of "
+            f"shards ({type(error).__name__}: {error}); fetch it again."
+        )
+        raise SuiteError(msg) from None
+    if missing := [path.name for path in shards if not path.is_file()]:
+        msg = (
+            f"{index} names {len(shards)} shards, and {len(missing)} are not there, "
+            f"{missing[0]} first; fetch them."
+        )
+        raise SuiteError(msg)
+    return shards
+
+
+def check_weights(source: Source, folder: str) -> list[Path]:
+    """Return the files to load; refuse what is missing, pickled or truncated before.
+
+    Raises:
+        SuiteError: Naming the file and what to do.
+
+    """
+    home = source.path / folder
+    _refuse_adapters(home)
+    if not (files := weight_files(home)):
+        pickles = sorted(p.name for p in home.glob("*") if p.suffix in _PICKLES)
+        if pickles:
+            msg = (
+                f"{home} holds its weights as a pickle ({pickles[0]}), which can run "
+                "code when it is read; it is refused. Save it again with "
+                "save_pretrained(..., safe_serialization=True)."
+            )
+        else:
+            msg = (
+                f"{home} has a config.json and no weights. Give the folder with its "
+                "*.safetensors, or set `seed` under [source] to draw random weights."
+            )
+        raise SuiteError(msg)
+    for file in files:
+        shapes_of(file)
+    return files
+
+
+def _refuse_adapters(home: Path) -> None:
+    for file in sorted(home.glob(f"*{SAFETENSORS}")):
+        try:
+            adapter = adapter_of(shapes_of(file))
+        except SuiteError:  # of no matter where it is not loaded
+            continue
+        if adapter:
+            msg = f"{file} holds a LoRA that is not merged ({adapter}). {HOW_TO_MERGE}"
+            raise SuiteError(msg)
+
+
+def shapes_of(file: Path) -> dict[str, list[int]]:
+    """Return the names and shapes of a safetensors file, from its header alone.
+
+    Raises:
+        SuiteError: It is none, or not whole.
+
+    """
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(file, framework="numpy") as opened:
+            names = tuple(opened.keys())
+            return {name: opened.get_slice(name).get_shape() for name in names}
+    except (SafetensorError, OSError) as error:
+        msg = (
+            f"{file} ({file.stat().st_size:,} bytes) cannot be read as "
+            f"safetensors: {error}. It may be truncated or a Git LFS pointer; "
+            "fetch it again."
+        )
+        raise SuiteError(msg) from None
+
+
+def load_network(
+    source: Source,
+    folder: str,
+    network: Callable[[], Any],
+    *,
+    attention: str = "",
+    arguments: Mapping[str, Any] = MappingProxyType({}),
+) -> torch.nn.Module:
+    """Load or draw one network in float32 and eval mode.
+
+    Args:
+        source: Weights and configuration.
+        folder: The component's folder in the checkpoint.
+        network: Returns the class; called late, so that importing is late too.
+        attention: ``eager`` or ``sdpa`` for classes of transformers; empty for
+            the class's own choice.
+        arguments: Further ones that the class is made with.
+
+    Raises:
+        SuiteError: Weights are missing, pickled, truncated, or fewer than they must be.
+
+    """
+    import torch
+
+    cls = network()
+    keywords: dict[str, Any] = {}
+    if attention:
+        keywords["attn_implementation"] = attention
+    if source.seed is None:
+        check_weights(source, folder)
+        loaded, info = cls.from_pretrained(
+            source.path / folder,
+            torch_dtype=torch.float32,
+            use_safetensors=True,
+            output_loading_info=True,
+            **keywords,
+            **arguments,
+        )
+        # Drawn at random otherwise, anew in each process, and only logged.
+        if missing := sorted(info["missing_keys"]):
+            msg = (
+                f"{source.path / folder} lacks {len(missing)} of the weights that its "
+                f"config.json asks for, {missing[0]} first; fetch it again, or correct "
+                "the configuration."
+            )
+            raise SuiteError(msg)
+        return _finished(loaded, source, folder)
+    torch.manual_seed(source.seed)
+    if hasattr(cls, "load_config"):
+        drawn = cls.from_config(cls.load_config(source.path / folder))
+    else:
+        config = cls.config_class.from_pretrained(source.path / folder, **keywords)
+        drawn = cls(config, **arguments)
+    _draw_zeros(drawn)
+    return _finished(drawn, source, folder)
+
+
+def _finished(module: Any, source: Source, folder: str) -> torch.nn.Module:
+    """Eval mode, float32, no gradients, and a LoRA merged."""
+    import torch
+
+    network: torch.nn.Module = module.eval().requires_grad_(requires_grad=False)
+    if any(weight.dtype != torch.float32 for weight in network.parameters()):
+        network = network.to(torch.float32)  # diffusers warns, needed or not
+    if source.lora is not None:
+        merge_lora(network, source, folder)
+    return network
+
+
+def _draw_zeros(module: torch.nn.Module) -> None:
+    """Draw convolutions that initialise to zero, so that their outputs are compared."""
+    import torch
+
+    for part in module.modules():
+        if not isinstance(part, torch.nn.Conv2d) or part.weight.is_meta:
+            continue
+        if not part.weight.any():
+            torch.nn.init.normal_(part.weight, std=ZERO_CONV_STD)
+            if part.bias is not None:
+                torch.nn.init.normal_(part.bias, std=ZERO_CONV_STD)
+
+
+def load_scheduler(source: Source) -> Any:
+    """Return the checkpoint's own scheduler, or Stable Diffusion's DDIM without one.
+
+    Raises:
+        SuiteError: Its configuration cannot be read, or names no scheduler.
+
+    """
+    import diffusers
+
+    path = source.path / "scheduler" / "scheduler_config.json"
+    if not path.is_file():
+        return diffusers.DDIMScheduler(
+            beta_start=0.00085, beta_end=0.012, beta_schedule="scaled_linear"
+        )
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        msg = f"{path} cannot be read as JSON: {error}."
+        raise SuiteError(msg) from None
+    name = config.get("_class_name") if isinstance(config, dict) else None
+    cls: Any = getattr(diffusers, str(name), None)
+    known = isinstance(cls, type) and issubclass(cls, diffusers.SchedulerMixin)
+    if not known:
+        msg = (
+            f"{path} names {name!r} under `_class_name`, and diffusers "
+            f"{diffusers.__version__} has no scheduler of that name; fetch the file "
+            "again, correct the name, or install the diffusers that wrote it."
+        )
+        raise SuiteError(msg)
+    return cls.from_pretrained(path.parent)
+
+
+def option(options: Mapping[str, str | int | bool], allowed: tuple[str, ...]) -> None:
+    """Refuse recipe options that the recipe does not have.
+
+    Raises:
+        SuiteError: Naming the option and those there are.
+
+    """
+    unknown = sorted(set(options) - set(allowed))
+    if unknown:
+        msg = f"unknown option {unknown[0]!r}; {did_you_mean(unknown[0], allowed)}"
+        raise SuiteError(msg)

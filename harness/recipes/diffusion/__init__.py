@@ -1,0 +1,1 @@
+"""Recipes of the networks of diffusion pipelines."""

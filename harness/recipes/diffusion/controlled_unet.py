@@ -1,0 +1,75 @@
+"""The UNet as a ControlNet drives it: its residuals are inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from harness.core.case import Component, Source, TensorSpec
+from harness.recipes.checkpoint import load_network, option
+from harness.recipes.diffusion import controlnet, unet
+from harness.recipes.wrapper import first
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+
+
+multiples = unet.multiples
+
+
+def signature(
+    source: Source, options: Mapping[str, str | int | bool]
+) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
+    """UNet inputs and every ControlNet residual to ``out_sample``."""
+    option(options, ())
+    inputs, outputs = unet.signature(source, {})
+    steering = controlnet.residuals(controlnet.read_controlnet(source))
+    return (*inputs, *steering), outputs
+
+
+def build(component: Component, attention: str = "") -> torch.nn.Module:
+    """Return the UNet behind a ``forward`` of its inputs and the residuals."""
+    del attention
+    steering = controlnet.residuals(controlnet.read_controlnet(component.source))
+
+    def arguments(named: dict[str, torch.Tensor]) -> dict[str, Any]:
+        *down, middle = (named.pop(spec.name) for spec in steering)
+        return {
+            **unet.arguments(named),
+            "down_block_additional_residuals": tuple(down),
+            "mid_block_additional_residual": middle,
+        }
+
+    loaded = load_network(component.source, unet.UNET, unet.network)
+    return first(loaded, component.inputs, arguments)
+
+
+def realistic(
+    component: Component,
+    shapes: Mapping[str, int],
+    step: int,
+    rng: np.random.Generator,
+) -> dict[str, np.ndarray]:
+    """Inputs of the UNet, and what the ControlNet answers to them."""
+    import torch
+
+    inputs, outputs = controlnet.signature(component.source, {})
+    steering = Component(
+        name="controlnet",
+        recipe="controlnet",
+        source=component.source,
+        inputs=inputs,
+        outputs=outputs,
+    )
+    drawn = unet.denoising_inputs(component, shapes, step, rng)
+    hint = controlnet.edges(inputs[-1].bind(shapes), rng)
+    # One that was trained beside one encoder takes less than the UNet of XL does.
+    asked = {**drawn, "controlnet_cond": hint}
+    with torch.no_grad():
+        answers = controlnet.build(steering)(
+            *(torch.from_numpy(asked[spec.name]) for spec in inputs)
+        )
+    for spec, answer in zip(outputs, answers, strict=True):
+        drawn[spec.name] = answer.numpy()
+    return drawn

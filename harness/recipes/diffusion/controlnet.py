@@ -1,0 +1,161 @@
+"""ControlNet: a hint to the residuals that steer the UNet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from harness.core.case import Component, Source, TensorSpec
+from harness.core.errors import SuiteError
+from harness.recipes.checkpoint import load_network, option, read_config
+from harness.recipes.diffusion.pictures import smooth_pictures
+from harness.recipes.diffusion.unet import (
+    arguments,
+    conditioned_inputs,
+    denoising_inputs,
+    halvings,
+)
+from harness.recipes.wrapper import by_name
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+
+FOLDER = "controlnet"
+CLASS = "ControlNetModel"
+EDGE = 0.6
+"""Gradient above which a pixel of a drawn hint is an edge, as a share of its picture's
+steepest: a larger picture is less steep per pixel, and has the same edges."""
+
+
+def read_controlnet(source: Source, folder: str = FOLDER) -> dict[str, Any]:
+    """Return a ControlNet's configuration.
+
+    Raises:
+        SuiteError: It is of another class, which has other inputs and outputs.
+
+    """
+    config = read_config(source, folder)
+    name = str(config.get("_class_name", CLASS))
+    if name != CLASS:
+        msg = (
+            f"{source.path / folder / 'config.json'} is of a {name}, and the recipes "
+            f"of ControlNets know {CLASS}, of Stable Diffusion 1 to XL, alone. Take it "
+            "out of `components`, or name a recipe of your own by `recipe`."
+        )
+        raise SuiteError(msg)
+    return config
+
+
+def residuals(config: Mapping[str, Any]) -> list[TensorSpec]:
+    """Return the residual tensors of a ControlNet of this configuration.
+
+    Stable Diffusion's has thirteen: ``conv_in``, then per block its layers and its
+    downsampler, then the middle block.
+    """
+    channels, layers = config["block_out_channels"], config["layers_per_block"]
+    widths = [(channels[0], 0)]
+    for depth, width in enumerate(channels):
+        widths += [(width, depth)] * layers
+        if depth < len(channels) - 1:
+            widths.append((width, depth + 1))
+    named = [
+        (f"down_block_res_sample_{index}", width, depth)
+        for index, (width, depth) in enumerate(widths)
+    ]
+    named.append(("mid_block_res_sample", channels[-1], len(channels) - 1))
+    return [
+        TensorSpec(
+            name=name,
+            shape=("batch", width, _scaled("height", depth), _scaled("width", depth)),
+            draw="normal",
+        )
+        for name, width, depth in named
+    ]
+
+
+def _scaled(symbol: str, depth: int) -> str:
+    return symbol if depth == 0 else f"{symbol}/{2**depth}"
+
+
+def hint_factor(config: Mapping[str, Any]) -> int:
+    """Return how many hint pixels a latent spans: each stage after the first halves."""
+    return int(2 ** (len(config["conditioning_embedding_out_channels"]) - 1))
+
+
+def multiples(
+    source: Source, options: Mapping[str, str | int | bool]
+) -> dict[str, int]:
+    """Return how often each side is halved; the UNet adds the residuals up."""
+    return halvings(read_controlnet(source, str(options.get("folder", FOLDER))))
+
+
+def signature(
+    source: Source, options: Mapping[str, str | int | bool]
+) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
+    """UNet inputs and ``controlnet_cond`` in [0, 1] to all residuals, by name."""
+    option(options, ("folder",))
+    config = read_controlnet(source, str(options.get("folder", FOLDER)))
+    factor = hint_factor(config)
+    hint = TensorSpec(
+        name="controlnet_cond",
+        shape=(
+            "batch",
+            config.get("conditioning_channels", 3),
+            f"{factor}*height",
+            f"{factor}*width",
+        ),
+        draw="hint",
+    )
+    return (*conditioned_inputs(source, config), hint), tuple(residuals(config))
+
+
+def network() -> Any:
+    """Return the class, imported late."""
+    from diffusers import ControlNetModel
+
+    return ControlNetModel
+
+
+def build(component: Component, attention: str = "") -> torch.nn.Module:
+    """Return the ControlNet behind a ``forward`` of the component's inputs."""
+    del attention
+    folder = str(dict(component.options).get("folder", FOLDER))
+    loaded = load_network(component.source, folder, network)
+    return by_name(loaded, component.inputs, _all, _arguments)
+
+
+def _arguments(named: dict[str, torch.Tensor]) -> dict[str, Any]:
+    return {**arguments(named), "return_dict": False}
+
+
+def _all(
+    made: tuple[tuple[torch.Tensor, ...], torch.Tensor],
+) -> tuple[torch.Tensor, ...]:
+    """Return the residuals, the middle one last."""
+    down, middle = made
+    return (*down, middle)
+
+
+def realistic(
+    component: Component,
+    shapes: Mapping[str, int],
+    step: int,
+    rng: np.random.Generator,
+) -> dict[str, np.ndarray]:
+    """Denoising inputs and edges of a smooth random picture."""
+    drawn = denoising_inputs(component, shapes, step, rng)
+    drawn["controlnet_cond"] = edges(component.inputs[-1].bind(shapes), rng)
+    return drawn
+
+
+def edges(shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+    """Return a Canny-like hint ``[batch, 3, height, width]``: 0 or 1, float32."""
+    import numpy as np
+
+    picture = smooth_pictures((shape[0], 1, *shape[2:]), rng)
+    slope = np.abs(np.diff(picture, axis=-1, prepend=picture[..., :1]))
+    slope += np.abs(np.diff(picture, axis=-2, prepend=picture[..., :1, :]))
+    steepest = slope.max(axis=(1, 2, 3), keepdims=True)
+    lines = (slope > EDGE * steepest).astype(np.float32)
+    return np.ascontiguousarray(np.broadcast_to(lines, shape))

@@ -1,0 +1,68 @@
+"""What a UNet takes beside its latents: a mask, a picture's latents, a picture."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from harness.core.case import Component, Source
+from harness.recipes.checkpoint import read_config
+from harness.recipes.diffusion import vae_encoder
+from harness.recipes.diffusion.pictures import smooth_pictures
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+def more_channels(
+    source: Source, shape: tuple[int, ...], latents: int, rng: np.random.Generator
+) -> list[np.ndarray]:
+    """Return arrays that fill ``[batch, channels, height, width]`` along the channels.
+
+    As many as the latents and one more are an inpainting UNet's: a mask, 1 where it
+    paints, and the scaled latents of the picture without what is masked. As many are
+    InstructPix2Pix's: the picture's latents, not scaled. Any others are a picture in
+    [-1, 1] itself, such as a depth map.
+
+    Args:
+        source: Whose autoencoder makes latents.
+        shape: What is to be filled.
+        latents: Channels of latents.
+        rng: Draws.
+
+    """
+    import numpy as np
+
+    batch, channels, height, width = shape
+    if channels == latents + 1:
+        mask = np.zeros((batch, 1, height, width), dtype=np.float32)
+        for item in range(batch):  # each its own, so that items differ
+            top, left = height // 4 + item % 2, width // 4 + item // 2 % 2
+            mask[item, :, top : 3 * height // 4, left : 3 * width // 4] = 1.0
+        factor = np.float32(read_config(source, "vae").get("scaling_factor", 0.18215))
+        return [mask, factor * _encoded(source, mask, rng)]
+    if channels == latents:
+        mask = np.zeros((batch, 1, height, width), dtype=np.float32)
+        return [_encoded(source, mask, rng)]
+    return [smooth_pictures(shape, rng)] if channels else []
+
+
+def _encoded(source: Source, mask: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Return the autoencoder's latents of pictures that are grey under a mask."""
+    import numpy as np
+    import torch
+
+    inputs, outputs = vae_encoder.signature(source, {})
+    encoder = Component(
+        name="vae_encoder",
+        recipe="vae_encoder",
+        source=source,
+        inputs=inputs,
+        outputs=outputs,
+    )
+    batch, _, height, width = mask.shape
+    size = inputs[0].bind({"batch": batch, "height": height, "width": width})
+    shown = 1.0 - np.kron(mask, np.ones((size[2] // height, size[3] // width)))
+    pictures = smooth_pictures(size, rng) * shown.astype(np.float32)
+    with torch.no_grad():
+        made: torch.Tensor = vae_encoder.build(encoder)(torch.from_numpy(pictures))
+    return made.numpy()

@@ -1,0 +1,242 @@
+"""UNet: one denoising step of Stable Diffusion, 1 to XL."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from harness.core.case import Component, Source, TensorSpec
+from harness.core.errors import SuiteError
+from harness.recipes.checkpoint import (
+    load_network,
+    load_scheduler,
+    option,
+    read_config,
+)
+from harness.recipes.diffusion.clip_text import FOLDER, clip_encoders, prompt_states
+from harness.recipes.diffusion.more_channels import more_channels
+from harness.recipes.diffusion.vae import factor
+from harness.recipes.wrapper import first
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+
+UNET = "unet"
+_CONDITIONS = {
+    "addition_embed_type": (None, "text_time"),
+    "class_embed_type": (None,),
+    "num_class_embeds": (None,),
+    "encoder_hid_dim_type": (None,),
+    "time_cond_proj_dim": (None,),
+}
+"""Setting that gives a network more inputs, to the values that are known here."""
+
+ADDED = ("text_embeds", "time_ids")
+"""What Stable Diffusion XL has beside Stable Diffusion: pooled text, sizes and crop."""
+
+PREDICTION = "out_sample"
+AESTHETIC_SCORE = 6.0
+"""What the refiner's pipeline asks for."""
+
+
+def conditioned_inputs(source: Source, config: Mapping[str, Any]) -> list[TensorSpec]:
+    """Return the inputs that a UNet and a ControlNet share."""
+    encoder = clip_encoders(source)[:1] or (FOLDER,)
+    tokens = read_config(source, *encoder)["max_position_embeddings"]
+    return [
+        TensorSpec(
+            name="sample",
+            shape=("batch", config["in_channels"], "height", "width"),
+            draw="normal",
+        ),
+        TensorSpec(name="timestep", shape=(1,), dtype="int32", draw="timestep"),
+        TensorSpec(
+            name="encoder_hidden_states",
+            shape=("batch", tokens, config["cross_attention_dim"]),
+            draw="normal",
+        ),
+        *added_inputs(source, config),
+    ]
+
+
+def added_inputs(source: Source, config: Mapping[str, Any]) -> list[TensorSpec]:
+    """Return ``text_embeds`` and ``time_ids`` of Stable Diffusion XL, or nothing.
+
+    Raises:
+        SuiteError: The network takes a condition that the recipe does not know.
+
+    """
+    for key, known in _CONDITIONS.items():
+        if config.get(key) not in known:
+            msg = (
+                f"{source.path} has a network with {key} = {config[key]!r}, and the "
+                f"harness's recipes know {' and '.join(map(repr, known))}. Write a "
+                "recipe of your own that gives it its inputs."
+            )
+            raise SuiteError(msg)
+    if config.get("addition_embed_type") is None:
+        return []
+    pooled = read_config(source, "text_encoder_2")["projection_dim"]
+    # Six of Stable Diffusion XL, five of its refiner.
+    numbers = config["projection_class_embeddings_input_dim"] - pooled
+    numbers //= config["addition_time_embed_dim"]
+    return [
+        TensorSpec(name="text_embeds", shape=("batch", pooled), draw="normal"),
+        TensorSpec(name="time_ids", shape=("batch", numbers), draw="sizes"),
+    ]
+
+
+def signature(
+    source: Source, options: Mapping[str, str | int | bool]
+) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
+    """``sample``, ``timestep``, ``encoder_hidden_states`` to ``out_sample``."""
+    option(options, ("folder",))
+    config = read_config(source, str(options.get("folder", UNET)))
+    out = ("batch", config["out_channels"], "height", "width")
+    return (
+        tuple(conditioned_inputs(source, config)),
+        (TensorSpec(name=PREDICTION, shape=out),),
+    )
+
+
+def multiples(
+    source: Source, options: Mapping[str, str | int | bool]
+) -> dict[str, int]:
+    """Return how often each side is halved: an open one must come out even."""
+    return halvings(read_config(source, str(options.get("folder", UNET))))
+
+
+def halvings(config: Mapping[str, Any]) -> dict[str, int]:
+    """Return what a network that halves after each block but the last can take."""
+    times: int = 2 ** (len(config["block_out_channels"]) - 1)
+    return {"height": times, "width": times}
+
+
+def network() -> Any:
+    """Return the class, imported late."""
+    from diffusers import UNet2DConditionModel
+
+    return UNet2DConditionModel
+
+
+def build(component: Component, attention: str = "") -> torch.nn.Module:
+    """Return the UNet behind a ``forward`` of the component's inputs."""
+    del attention  # diffusers decides by processor; its default exports as it is
+    folder = str(dict(component.options).get("folder", UNET))
+    loaded = load_network(component.source, folder, network)
+    return first(loaded, component.inputs, arguments)
+
+
+def arguments(named: dict[str, torch.Tensor]) -> dict[str, Any]:
+    """Return what the class is called with: XL's inputs are in a dictionary."""
+    added = {name: named.pop(name) for name in ADDED if name in named}
+    return {**named, "added_cond_kwargs": added} if added else named
+
+
+def realistic(
+    component: Component,
+    shapes: Mapping[str, int],
+    step: int,
+    rng: np.random.Generator,
+) -> dict[str, np.ndarray]:
+    """Noisy latents as the scheduler makes them, and a prompt's hidden states."""
+    return denoising_inputs(component, shapes, step, rng)
+
+
+def denoising_inputs(
+    component: Component,
+    shapes: Mapping[str, int],
+    step: int,
+    rng: np.random.Generator,
+) -> dict[str, np.ndarray]:
+    """Draw the inputs that a UNet and a ControlNet share.
+
+    Latents have the share of noise that the checkpoint's scheduler gives them at that
+    timestep; `step` goes through the timesteps 0, 1, the middle one and the last.
+    """
+    import numpy as np
+    import torch
+
+    batch, channels, *sides = component.inputs[0].bind(shapes)
+    # What a UNet takes beside the latents, it does not predict the noise of.
+    own = next(
+        (s.shape[1] for s in component.outputs if s.name == PREDICTION), channels
+    )
+    latents = (batch, int(own), *sides)
+    scheduler = load_scheduler(component.source)
+    last = scheduler.config.num_train_timesteps - 1
+    timestep = (0, 1, last // 2, last)[step % 4]
+    clean, noise = (
+        torch.from_numpy(rng.standard_normal(latents, dtype=np.float32))
+        for _ in range(2)
+    )
+    noisy = _noisy(component.source, scheduler, clean, noise, timestep)
+    beside = (batch, channels - int(own), *sides)
+    sample = [noisy.numpy(), *more_channels(component.source, beside, int(own), rng)]
+    drawn = {
+        "sample": np.concatenate(sample, axis=1),
+        "timestep": np.array([timestep], dtype=np.int32),
+        **prompt_states(component.source, shapes["batch"], step, rng),
+    }
+    for spec in component.inputs:
+        if spec.name == "time_ids":
+            drawn["time_ids"] = time_ids(component.source, spec, shapes)
+    # A ControlNet trained beside one encoder has no use for the pooled text of two.
+    names = {spec.name for spec in component.inputs}
+    return {name: value for name, value in drawn.items() if name in names}
+
+
+def _noisy(
+    source: Source,
+    scheduler: Any,
+    clean: torch.Tensor,
+    noise: torch.Tensor,
+    timestep: int,
+) -> torch.Tensor:
+    """Return what a network is given at a training timestep.
+
+    Schedulers that count in sigmas add up to fifteen times the noise and scale it back
+    by `scale_model_input`: the same two shares of clean and noise as all others. Asked
+    for one timestep, they look it up among those of a run that nobody began, and find
+    another's or none.
+
+    Raises:
+        SuiteError: The scheduler has no such shares.
+
+    """
+    import torch
+
+    shares = getattr(scheduler, "alphas_cumprod", None)
+    if shares is None:
+        msg = (
+            f"{source.path / 'scheduler'} has a {type(scheduler).__name__}, which has "
+            "no alphas_cumprod, so realistic latents of its timesteps cannot be drawn; "
+            "take another of `profiles` under [inputs], or write a recipe of your own."
+        )
+        raise SuiteError(msg)
+    share = shares[torch.tensor([timestep])]
+    noisy: torch.Tensor = share**0.5 * clean + (1 - share) ** 0.5 * noise
+    return noisy
+
+
+def time_ids(source: Source, spec: TensorSpec, shapes: Mapping[str, int]) -> np.ndarray:
+    """Return original size, crop and target size in pixels, as the pipeline does.
+
+    The refiner has an aesthetic score for the target size. A pipeline gives every item
+    the same; apart, a runtime that mixes them up is caught.
+    """
+    import numpy as np
+
+    batch, numbers = spec.bind(shapes)
+    target = np.array([shapes["height"], shapes["width"]])
+    target *= factor(read_config(source, "vae"))
+    rows = [
+        [
+            *(target + item * target // 4),
+            *(item * target // 8),
+            *(target if numbers > 5 else [AESTHETIC_SCORE]),  # noqa: PLR2004  # as above
+        ]
+        for item in range(batch)
+    ]
+    return np.array(rows, dtype=np.float32)

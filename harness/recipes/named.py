@@ -1,0 +1,131 @@
+"""What a checkpoint says that it has, and what is really there.
+
+``model_index.json`` names a folder for each part of a pipeline. A part that is named
+and missing would be left out in silence, or something drawn would stand in for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from harness.core.case import Source
+from harness.core.errors import SuiteError
+from harness.recipes.checkpoint import SAFETENSORS, read_config, read_index
+from harness.recipes.text.encoder import is_encoder, sentence_modules
+from harness.recipes.tokenizer import NO_TOKENIZER, lacking_vocabulary
+
+UNTESTED = ("feature_extractor", "image_encoder", "safety_checker")
+"""Parts that no recipe tests and nothing that is tested reads; many checkpoints name
+them and come without."""
+
+_NETWORKS = (
+    "controlnet",
+    "text_encoder",
+    "text_encoder_2",
+    "transformer",
+    "unet",
+    "vae",
+)
+"""Folders in which a recipe finds its network, named or not."""
+
+_NOTHING = ("", "none", "null")
+
+_ALONE = {
+    "text_encoder": ("text_encoder", "tokenizer"),
+    "text_encoder_2": ("text_encoder_2", "tokenizer_2"),
+    "vae_encoder": ("vae",),
+    "vae_decoder": ("vae",),
+}
+"""Recipes that read no more than these parts; others may read every part."""
+
+
+def check_named(source: Source, recipes: Iterable[str] | None = None) -> None:
+    """Refuse a checkpoint of which a part is named and not there.
+
+    Args:
+        source: The checkpoint.
+        recipes: Of what is tested and drawn with; None for all that there is.
+
+    Raises:
+        SuiteError: Naming each such part and what is missing of it.
+
+    """
+    read = None
+    if recipes is not None:
+        parts = [_ALONE.get(recipe) for recipe in recipes]
+        read = {p for part in parts for p in part or ()} if None not in parts else None
+    missing = [
+        f"{name} ({what})"
+        for name in _parts(source)
+        if read is None or name in read
+        for what in [_lacks(source, name)]
+        if what
+    ]
+    if missing:
+        msg = (
+            f"{source.path} lacks {', '.join(missing)}: its model_index.json names "
+            "this, or weights lie there. Fetch the checkpoint again; of a part that is "
+            "meant to be absent, write [null, null] in model_index.json."
+        )
+        raise SuiteError(msg)
+    if source.path.is_dir() and is_encoder(source):
+        _check_encoder(source)
+
+
+def untested(source: Source) -> list[str]:
+    """Return the parts that a checkpoint names and that nothing tests."""
+    return [name for name in _named(source) if name in UNTESTED]
+
+
+def _named(source: Source) -> list[str]:
+    """Return the parts that ``model_index.json`` names a class for."""
+    index = read_index(source)
+    return [
+        name
+        for name, entry in index.items()
+        if isinstance(entry, list)
+        and not name.startswith("_")
+        and len(entry) == 2  # noqa: PLR2004  # a library and a class
+        and all(
+            isinstance(word, str) and word.lower() not in _NOTHING for word in entry
+        )
+    ]
+
+
+def _parts(source: Source) -> Collection[str]:
+    """Return the parts that must be whole: those named, and folders with weights."""
+    home = source.path
+    held = [name for name in _NETWORKS if any((home / name).glob(f"*{SAFETENSORS}"))]
+    named = [name for name in _named(source) if name not in UNTESTED]
+    return dict.fromkeys((*named, *held))
+
+
+def _lacks(source: Source, name: str) -> str:
+    """Return what a part lacks; empty where it can be read."""
+    home = source.path / name
+    if not home.is_dir():
+        return "no such folder"
+    if name.startswith("tokenizer"):
+        return lacking_vocabulary(home)
+    needed = "scheduler_config.json" if name == "scheduler" else "config.json"
+    return "" if (home / needed).is_file() else f"no {needed}"
+
+
+def _check_encoder(source: Source) -> None:
+    """Refuse a text model whose tokenizer or pooling is named and not there."""
+    path = source.path
+    kind = read_config(source, "").get("tokenizer_class")
+    lacks = lacking_vocabulary(path)
+    if lacks and (kind or lacks != NO_TOKENIZER):
+        msg = (
+            f"{path} lacks its tokenizer ({lacks}), which a configuration of it names; "
+            "fetch it again."
+        )
+        raise SuiteError(msg)
+    for module, folder in sentence_modules(source):
+        if module == "Pooling" and not (path / folder / "config.json").is_file():
+            msg = (
+                f"{path / 'modules.json'} names {folder}, and "
+                f"{path / folder / 'config.json'} is not there; fetch it again."
+            )
+            raise SuiteError(msg)

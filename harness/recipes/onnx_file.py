@@ -1,0 +1,135 @@
+"""Recipe of an ONNX file without a PyTorch model: the file itself is the reference.
+
+Its signature is the file's own, its source's path the file. What is drawn follows from
+kinds and names: whole numbers of two axes or more are token ids, unless their name has
+``mask`` or ``type`` in it, a number an item is a timestep, or a class where it looks a
+row up, other numbers are noise. Ids and classes lie within the table that they look up;
+the option ``vocabulary`` draws them below it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from harness.core.case import Component, Source, TensorSpec
+from harness.core.errors import SuiteError
+from harness.core.lookups import rows_looked_up
+from harness.core.onnx_header import Port, read_header
+from harness.recipes.checkpoint import option
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+
+TIMESTEPS = 1000
+VOCABULARY = 1000
+"""Token ids are drawn below it where neither the file nor the suite says."""
+
+_LEAST_TOKENS = 2
+_APART = 7
+"""Timesteps between two items: a runtime that mixes them up is caught."""
+
+
+def signature(
+    source: Source, options: Mapping[str, str | int | bool]
+) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
+    """Return what the file takes and gives; axes left open are sizes by their names."""
+    option(options, ("vocabulary",))
+    header = read_header(source.path)
+    rows = rows_looked_up(source.path)
+    inputs = tuple(_input(port, looks_up=port.name in rows) for port in header.inputs)
+    known = {symbol for spec in inputs for symbol in spec.symbols}
+    outputs = tuple(
+        TensorSpec(
+            name=port.name,
+            # How an output's own sizes follow from the inputs', no file says.
+            shape=tuple(
+                size if isinstance(size, int) or size in known else 0
+                for size in port.shape or ()
+            ),
+        )
+        for port in header.outputs
+    )
+    return inputs, outputs
+
+
+def _input(port: Port, *, looks_up: bool) -> TensorSpec:
+    if port.shape is None or port.dtype not in {"float32", "float16", "int32", "int64"}:
+        msg = (
+            f"input {port.name!r} is {port}: an input must have a known shape, and be "
+            "float32, float16, int32 or int64."
+        )
+        raise SuiteError(msg)
+    shape = tuple(
+        size if isinstance(size, int) else _symbol(port.name, axis, size)
+        for axis, size in enumerate(port.shape)
+    )
+    lone = len(shape) < _LEAST_TOKENS
+    whole = port.dtype.startswith("int")
+    draw = "" if whole else "normal"
+    if lone:  # no profile may draw a class beyond its table
+        draw = "pipeline" if looks_up else "timestep"
+    return TensorSpec(name=port.name, shape=shape, dtype=port.dtype, draw=draw)
+
+
+def _symbol(name: str, axis: int, said: str) -> str:
+    """Return an open axis' name, or one made of the input's where it has none."""
+    return said if said.isidentifier() else f"{name}_{axis}".replace(".", "_")
+
+
+def build(component: Component, attention: str = "") -> torch.nn.Module:
+    """Refuse: there is no PyTorch model.
+
+    Raises:
+        SuiteError: Always.
+
+    """
+    del attention
+    msg = f"{component.name} has no PyTorch model; its reference is {component.source}."
+    raise SuiteError(msg)
+
+
+def realistic(
+    component: Component, shapes: Mapping[str, int], step: int, rng: np.random.Generator
+) -> dict[str, np.ndarray]:
+    """Draw each input by its kind."""
+    rows = rows_looked_up(component.source.path)
+    said = dict(component.options).get("vocabulary")
+    drawn = {}
+    for spec in component.inputs:
+        limits = [int(one) for one in (rows.get(spec.name), said) if one]
+        below = min(limits, default=VOCABULARY)
+        drawn[spec.name] = _draw(spec, spec.bind(shapes), step, below, rng)
+    return drawn
+
+
+def _draw(
+    spec: TensorSpec,
+    shape: tuple[int, ...],
+    step: int,
+    below: int,
+    rng: np.random.Generator,
+) -> np.ndarray:
+    import numpy as np
+
+    if spec.draw == "timestep":
+        number = (0, 1, TIMESTEPS // 2, TIMESTEPS - 1)[step % 4]
+        items = np.arange(int(np.prod(shape))).reshape(shape)
+        return np.asarray((number - _APART * items) % TIMESTEPS, dtype=spec.dtype)
+    if spec.draw == "pipeline":
+        labels = rng.integers(0, below) + np.arange(int(np.prod(shape)))
+        return np.asarray(labels % below, dtype=spec.dtype).reshape(shape)
+    if spec.draw == "normal":
+        return rng.standard_normal(shape).astype(spec.dtype)
+    # Each row ends, or changes, elsewhere: rows must differ.
+    places = np.arange(shape[-1])[None, :]
+    rows = np.arange(int(np.prod(shape[:-1])))[:, None]
+    drawn: np.ndarray
+    if "mask" in spec.name:
+        drawn = places < np.maximum(1, shape[-1] - rows)
+    elif "type" in spec.name:
+        drawn = np.minimum(places > rows % shape[-1], below - 1)
+    else:
+        drawn = rng.integers(0, below, size=(rows.size, shape[-1]))
+    return drawn.reshape(shape).astype(spec.dtype)

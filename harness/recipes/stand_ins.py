@@ -1,0 +1,67 @@
+"""What stands in for a real input: weights, words or a scheduler that nobody gave.
+
+A run with these says nothing of the checkpoint that people use, so its verdict says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from harness.core.case import GIVEN, Component, Source, TensorSpec
+from harness.recipes.diffusion.clip_text import clip_encoders, tokenizer_of
+from harness.recipes.diffusion.t5_text import t5_folder
+from harness.recipes.text.encoder import is_encoder
+from harness.recipes.tokenizer import FILES
+
+WEIGHTS: Final = "weights"
+PROMPTS: Final = "prompts"
+SCHEDULER: Final = "scheduler"
+
+_NOISED = ("unet", "controlnet", "controlled_unet")
+"""Recipes whose inputs are made by text encoders and a scheduler."""
+
+
+def stand_ins(component: Component) -> tuple[str, ...]:
+    """Return what stands in for real inputs of a component, in order.
+
+    Of latents, pictures and hints there are none but drawn ones, so they are not named.
+    """
+    found = [WEIGHTS] if component.source.seed is not None else []
+    if _has_drawn_prompts(component):
+        found.append(PROMPTS)
+    if component.recipe in _NOISED and not has_scheduler(component.source):
+        found.append(SCHEDULER)
+    return tuple(found)
+
+
+def lacks_tokenizer(source: Source, encoders: Iterable[str]) -> bool:
+    """Whether one of some text encoders' folders has no tokenizer beside it."""
+    homes = [source.path / tokenizer_of(folder) for folder in encoders]
+    return not all(any((home / name).is_file() for name in FILES) for home in homes)
+
+
+def has_scheduler(source: Source) -> bool:
+    """Whether a checkpoint has a scheduler; Stable Diffusion's DDIM stands in else."""
+    return (source.path / "scheduler" / "scheduler_config.json").is_file()
+
+
+def _are_ids(spec: TensorSpec) -> bool:
+    """Whether a file's input takes token ids, which are drawn where it is alone."""
+    other = any(word in spec.name for word in ("mask", "type"))
+    return spec.dtype.startswith("int") and not spec.draw and not other
+
+
+def _has_drawn_prompts(component: Component) -> bool:
+    source, recipe = component.source, component.recipe
+    if recipe == GIVEN:
+        return any(_are_ids(spec) for spec in component.inputs)
+    if recipe in {"text_encoder", "text_encoder_2"}:
+        return lacks_tokenizer(source, [recipe])
+    if recipe == "t5_encoder":
+        return lacks_tokenizer(source, [t5_folder(source)])
+    if recipe in _NOISED:
+        return lacks_tokenizer(source, clip_encoders(source))
+    reads = any(spec.name == "input_ids" for spec in component.inputs)
+    alone = reads and source.path.is_dir() and is_encoder(source)
+    return alone and not any((source.path / name).is_file() for name in FILES)

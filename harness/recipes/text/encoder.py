@@ -1,0 +1,234 @@
+"""What the text tasks share: an encoder of transformers in a folder of its own.
+
+The folder is as `save_pretrained` writes it: ``config.json``, weights and a tokenizer
+at its root. A task adds its head and names its outputs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from harness.core.case import Component, ExportSettings, Source, TensorSpec
+from harness.core.errors import SuiteError
+from harness.recipes.checkpoint import load_network, option, read_config
+from harness.recipes.wrapper import by_name
+
+if TYPE_CHECKING:
+    import torch
+
+OPTIONS = ("masked",)
+"""Every task takes ``masked``: the last item of a realistic batch is padding alone."""
+
+DEPLOYED = ExportSettings(
+    exporter="torchscript", opset=14, dynamic=("batch", "tokens"), attention="eager"
+)
+"""How text encoders are exported unless a suite says otherwise. Masked
+scaled_dot_product_attention guards against NaN by an operator that MNN lacks."""
+
+_HEADS = {
+    "ForQuestionAnswering": "question-answering",
+    "ForSequenceClassification": "text-classification",
+}
+
+_FROM_PADDING_ON = (
+    *("roberta", "camembert", "mpnet", "longformer", "data2vec", "ibert"),
+    *("luke", "xmod"),
+)
+"""In the types of models whose first position comes after that of padding."""
+
+
+def is_encoder(source: Source) -> bool:
+    """Whether the folder holds one network of transformers, and no pipeline.
+
+    Raises:
+        SuiteError: It is in a folder of its own, where sentence-transformers had it.
+
+    """
+    path = source.path
+    if (path / "model_index.json").exists():
+        return False
+    if (path / "config.json").is_file() and "model_type" in read_config(source, ""):
+        return True
+    for kind, folder in sentence_modules(source):
+        there = folder and (path / folder / "config.json").is_file()
+        if kind == "Transformer" and there:
+            msg = (
+                f"{path} keeps its network in {folder}, as older sentence-transformers "
+                f"did: give {path / folder} instead. To test its vectors too, list "
+                '"pooling" under `components`, and under [component.pooling] set '
+                '`pooling` to "mean" or "cls", and `normalize`, as the folders beside '
+                "it say."
+            )
+            raise SuiteError(msg)
+    return False
+
+
+def tasks_of(source: Source) -> tuple[str, ...]:
+    """Return the tasks that a checkpoint says it is for."""
+    heads = [
+        task
+        for name in read_config(source, "").get("architectures") or ()
+        for suffix, task in _HEADS.items()
+        if name.endswith(suffix)
+    ]
+    pools = "Pooling" in [kind for kind, _ in sentence_modules(source)]
+    return tuple(heads) or (("default", "pooling") if pools else ("default",))
+
+
+def sentence_modules(source: Source) -> list[tuple[str, str]]:
+    """Return kind and folder of each module that sentence-transformers would run.
+
+    Raises:
+        SuiteError: ``modules.json`` is there and cannot be understood.
+
+    """
+    path = source.path / "modules.json"
+    if not path.is_file():
+        return []
+    try:
+        listed = json.loads(path.read_text(encoding="utf-8"))
+        return [(m["type"].rpartition(".")[2], m["path"]) for m in listed]
+    except (ValueError, KeyError, TypeError) as error:
+        msg = (
+            f"{path} is not as sentence-transformers writes it "
+            f"({type(error).__name__}: {error}); fetch it again."
+        )
+        raise SuiteError(msg) from None
+
+
+def longest(source: Source) -> int | None:
+    """Return how many tokens a text may have; None where positions have no table."""
+    config = read_config(source, "")
+    positions = config.get("max_position_embeddings")
+    if not isinstance(positions, int) or positions < 1:
+        return None
+    if any(name in str(config.get("model_type")) for name in _FROM_PADDING_ON):
+        positions -= int(config.get("pad_token_id") or 0) + 1
+    return max(1, positions)
+
+
+def inputs(source: Source) -> tuple[TensorSpec, ...]:
+    """Return ``input_ids``, ``attention_mask`` and, where two are told apart, types.
+
+    A model with fewer than two types of token has nothing to say by them: RoBERTa has
+    one, DistilBERT none.
+    """
+    types = read_config(source, "").get("type_vocab_size") or 0
+    kinds = {"input_ids": "tokens", "attention_mask": "mask"}
+    if types > 1:
+        kinds |= {"token_type_ids": "segments"}
+    return tuple(
+        TensorSpec(name=name, shape=("batch", "tokens"), dtype="int32", draw=draw)
+        for name, draw in kinds.items()
+    )
+
+
+def signature(
+    source: Source,
+    options: Mapping[str, str | int | bool],
+    outputs: Mapping[str, tuple[int | str, ...]],
+    allowed: tuple[str, ...] = (),
+) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
+    """Return a task's signature; outputs are given by name and shape.
+
+    Raises:
+        SuiteError: An option is unknown, or the task is none of such a network's.
+
+    """
+    option(options, (*OPTIONS, *allowed))
+    config = read_config(source, "")
+    if "logits" in outputs and config.get("is_encoder_decoder"):
+        msg = (
+            f"{source.path} is an encoder and a decoder (model_type "
+            f"{config.get('model_type')!r}), whose classification reads the state at "
+            "the last end token, a place that differs from text to text and that an "
+            "exported graph cannot follow. Test `default`, its hidden states, under "
+            "`components`, or classify with an encoder model."
+        )
+        raise SuiteError(msg)
+    return inputs(source), tuple(
+        TensorSpec(name=name, shape=shape) for name, shape in outputs.items()
+    )
+
+
+def width_of(source: Source) -> int:
+    """Return the size of a hidden state."""
+    config = read_config(source, "")
+    for key in ("hidden_size", "dim", "d_model"):
+        if key in config:
+            return int(config[key])
+    raise KeyError("hidden_size")  # noqa: EM101  # `describe` puts it into words
+
+
+def labels_of(source: Source) -> int:
+    """Return how many labels a head has; transformers leaves its usual two out."""
+    config = read_config(source, "")
+    return int(config.get("num_labels") or len(config.get("id2label") or ()) or 2)
+
+
+def load(
+    component: Component, auto: str, attention: str, *, headless: bool = False
+) -> torch.nn.Module:
+    """Load or draw the network that one of transformers' Auto classes chooses.
+
+    Args:
+        component: Whose source it is.
+        auto: Name of the Auto class, ``AutoModel``.
+        attention: ``eager`` or ``sdpa``; empty for the class's own choice.
+        headless: Leave the unused pooler out, which not every checkpoint has.
+
+    Raises:
+        SuiteError: There is no such network for the checkpoint's configuration.
+
+    """
+
+    def network() -> Any:
+        return _chosen(component.source, auto)
+
+    arguments: dict[str, object] = {}
+    if headless and _takes_pooling(network()):
+        arguments["add_pooling_layer"] = False
+    return load_network(
+        component.source, "", network, attention=attention, arguments=arguments
+    )
+
+
+def _chosen(source: Source, auto: str) -> Any:
+    import transformers
+
+    kind = read_config(source, "").get("model_type")
+    try:
+        config = transformers.AutoConfig.from_pretrained(source.path)
+        mapping = getattr(transformers, auto)._model_mapping  # noqa: SLF001  # no public way
+        found = mapping[type(config)]
+    except (KeyError, ValueError):
+        msg = (
+            f"{source.path}: transformers {transformers.__version__} has no {auto} for "
+            f"model_type {kind!r}, so this task cannot be built from it; choose "
+            "another under `components`."
+        )
+        raise SuiteError(msg) from None
+    return found[0] if isinstance(found, tuple) else found
+
+
+def _takes_pooling(network: Any) -> bool:
+    import inspect
+
+    return "add_pooling_layer" in inspect.signature(network.__init__).parameters
+
+
+def wrap(
+    component: Component, network: torch.nn.Module, *names: str
+) -> torch.nn.Module:
+    """Return the network behind ``forward(input_ids, attention_mask, ...)``.
+
+    It returns what the network's answer holds by `names`: one tensor, or a tuple.
+    """
+
+    def answer(made: Any) -> Any:
+        held = tuple(getattr(made, name) for name in names)
+        return held if len(held) > 1 else held[0]
+
+    return by_name(network, component.inputs, answer)

@@ -1,0 +1,133 @@
+"""Texts for encoders, and how they become token ids."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from harness.core.case import Component, Source
+from harness.recipes.checkpoint import read_config
+from harness.recipes.tokenizer import load_tokenizer
+
+if TYPE_CHECKING:
+    import numpy as np
+
+Text = str | tuple[str, str]
+
+SENTENCES: Sequence[Text] = (
+    "How do I reset my password?",
+    "Steps to change a forgotten password",
+    "The cat sleeps on the warm window sill.",
+    "A kitten is napping by the window",
+    "Shares fell after the central bank raised interest rates.",
+    "Rain",
+    "Wet and windy tomorrow, heavy showers over the hills, a cold front by evening.",
+    "Can I return shoes that do not fit, and who pays for the parcel?",
+)
+"""Of different lengths; some mean the same as another, and most do not."""
+
+QUESTIONS: Sequence[Text] = (
+    ("Who wrote the letter?", "The letter was written by Ada in the spring of 1843."),
+    ("Where does the river end?", "From the hills it flows north into the grey sea."),
+    (
+        "When was the bridge built?",
+        "Two years after the flood, in 1911.",
+    ),
+    (
+        "What do bees carry?",
+        "They leave the hive early, visit clover, and bring pollen home on their legs.",
+    ),
+    ("How many?", "Seven."),
+)
+"""A question and the text that answers it."""
+
+CLAIMS: Sequence[Text] = (
+    ("A man plays a guitar on stage.", "Somebody is making music."),
+    ("Two dogs run through deep snow.", "The dogs are asleep."),
+    ("The parcel came a week late and broken.", "This text is about delivery."),
+    ("No", "Yes"),
+    (
+        "After a long debate the council voted to plant trees along every wide street.",
+        "The council talked about trees.",
+    ),
+)
+"""A premise and a hypothesis: natural language inference, and zero-shot labels."""
+
+
+def tokenised(
+    component: Component,
+    shapes: Mapping[str, int],
+    texts: Sequence[Text],
+    step: int,
+    rng: np.random.Generator,
+) -> dict[str, np.ndarray]:
+    """Return int32 inputs ``[batch, tokens]``, each text cut or padded to that length.
+
+    Args:
+        component: Its inputs are drawn; with the option ``masked`` the last item's
+            mask is zero from end to end.
+        shapes: Sizes of ``batch`` and ``tokens``.
+        texts: What is said; item after item, from `step` on, numbered once they come
+            round again.
+        step: Index of the sample.
+        rng: Draws words where there is no tokenizer.
+
+    """
+    import numpy as np
+
+    batch, tokens = shapes["batch"], shapes["tokens"]
+    chosen = [_numbered(texts, step + item, step) for item in range(batch)]
+    tokenizer = load_tokenizer(component.source.path)
+    if tokenizer is None:
+        encoded = _drawn(component.source, chosen, tokens, rng)
+    else:
+        firsts, seconds = zip(*map(_parts, chosen), strict=True)
+        encoded = tokenizer(
+            list(firsts),
+            list(seconds) if any(seconds) else None,
+            padding="max_length",
+            max_length=tokens,
+            truncation=True,
+            return_token_type_ids=True,
+            return_attention_mask=True,
+        )
+    arrays = {
+        spec.name: np.asarray(encoded[spec.name], dtype=np.int32)
+        for spec in component.inputs
+    }
+    if dict(component.options).get("masked"):
+        arrays["attention_mask"][-1] = 0
+    return arrays
+
+
+def _numbered(texts: Sequence[Text], index: int, step: int) -> Text:
+    """Return a text; one that comes round again in a batch is another by its number."""
+    text, again = texts[index % len(texts)], (index - step) // len(texts)
+    if not again:
+        return text
+    first, second = _parts(text)
+    return (f"{again} {first}", second) if second else f"{again} {first}"
+
+
+def _parts(text: Text) -> tuple[str, str]:
+    return (text, "") if isinstance(text, str) else text
+
+
+def _drawn(
+    source: Source, texts: Sequence[Text], tokens: int, rng: np.random.Generator
+) -> dict[str, np.ndarray]:
+    """Draw an id for each word, as many as the texts have, padded on the right."""
+    import numpy as np
+
+    config = read_config(source, "")
+    shape = (len(texts), tokens)
+    pad = config.get("pad_token_id") or 0
+    ids = np.full(shape, pad)
+    mask, segments = np.zeros(shape), np.zeros(shape)
+    for item, text in enumerate(texts):
+        first, second = (len(part.split()) for part in _parts(text))
+        filled = min(first + second + 2, tokens)  # marked at the begin and the end
+        ids[item, :filled] = rng.integers(pad + 1, config["vocab_size"], size=filled)
+        mask[item, :filled] = 1
+        segments[item, first + 1 : filled] = 1 if second else 0
+    return {"input_ids": ids, "attention_mask": mask, "token_type_ids": segments}

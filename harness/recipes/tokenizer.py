@@ -1,0 +1,85 @@
+"""Tokenizers: the one that a folder holds, or none."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Final
+
+from harness.core.errors import SuiteError, first_line
+
+FILES = (
+    *("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json"),
+    *("merges.txt", "spiece.model", "sentencepiece.bpe.model", "spm.model"),
+)
+"""A folder with one of these is said to have a tokenizer."""
+
+
+NO_TOKENIZER: Final = "no file of a tokenizer"
+
+_TABLES: Final = ("tokenizer.json", "vocab.txt", "vocab.json")
+_MODELS: Final = (".model", ".spm", ".tiktoken", ".vocab")
+"""Files that hold a vocabulary, and how others that do end."""
+
+_WITHOUT: Final = ("ByT5", "Canine", "Perceiver")
+_MERGED: Final = ("CLIP", "GPT2", "Roberta")
+"""How the names of classes begin that need no vocabulary, or merges beside it."""
+
+
+def lacking_vocabulary(home: Path) -> str:
+    """Return what the tokenizer in a folder lacks; empty where it has its vocabulary.
+
+    Of a configuration alone, transformers makes a tokenizer that knows no word, without
+    an error.
+    """
+    have = [name for name in FILES if (home / name).is_file()]
+    tables = [name for name in _TABLES if name in have]
+    models = home.is_dir() and any(p.suffix in _MODELS for p in home.iterdir())
+    if not have and not models:
+        return NO_TOKENIZER
+    kind = _class_of(home)
+    if tables == ["vocab.json"] and not models and kind.startswith(_MERGED):
+        return "" if "merges.txt" in have else "vocab.json and no merges.txt"
+    if tables or models or kind.startswith(_WITHOUT):
+        return ""
+    return f"{' and '.join(have)}, and no vocabulary"
+
+
+def _class_of(home: Path) -> str:
+    path = home / "tokenizer_config.json"
+    try:
+        return str(json.loads(path.read_text(encoding="utf-8"))["tokenizer_class"])
+    except (OSError, ValueError, KeyError, TypeError):  # whoever loads it says so
+        return ""
+
+
+def load_tokenizer(home: Path, kind: str = "AutoTokenizer") -> Any | None:
+    """Return the tokenizer in a folder, or None where there are no files of one.
+
+    Args:
+        home: The folder.
+        kind: Class of transformers that reads it.
+
+    Raises:
+        SuiteError: There are, and transformers makes no tokenizer of them.
+
+    """
+    have = [name for name in FILES if (home / name).is_file()]
+    if not have:
+        return None
+    if lacks := lacking_vocabulary(home):
+        msg = f"{home} has {lacks}, so it makes no tokenizer; fetch it again."
+        raise SuiteError(msg)
+    import transformers
+
+    try:
+        return getattr(transformers, kind).from_pretrained(home, local_files_only=True)
+    except Exception as error:  # each file's reader has its own
+        msg = (
+            f"{home} has {', '.join(have)}, of which transformers makes no tokenizer "
+            f"({type(error).__name__}: {first_line(error)}). Fetch it again if it is "
+            "damaged; a *.model needs the package sentencepiece to be read, or a "
+            "tokenizer.json beside it, as save_pretrained() writes it where that is "
+            "installed."
+        )
+        raise SuiteError(msg) from error

@@ -1,0 +1,358 @@
+"""Run a deployed file and compare it, value by value, while it runs.
+
+Runs in a child process; only numbers come back.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from harness.core.case import Component, Device
+from harness.core.comparison import Comparison
+from harness.core.entry import Entry
+from harness.core.errors import StageError, StoreError
+from harness.core.outcome import Outcome
+from harness.core.probes import Kind, Probe, load_probes
+from harness.core.record import LAYERS, OUTPUTS, Row
+from harness.engine.deployed import Deployed
+from harness.engine.host import report_progress
+from harness.measure.align import (
+    coverage_of,
+    ended,
+    read_as,
+    same_axes,
+    source_value,
+    wanted_values,
+)
+from harness.measure.compare import compare
+from harness.measure.error_patterns import beyond_noise, signature
+from harness.measure.name_map import Names, about, as_given
+from harness.measure.trace import OUTPUT, Trace, load_inputs, open_trace
+from harness.recipes import uses
+from harness.runtimes.candidate.contract import ask_file, frozen
+from harness.runtimes.graph.onnx_graph import read_into
+from harness.runtimes.graph.operands import Operands
+from harness.runtimes.session import load_backend
+
+DESCRIBED, LOOKED_AT = 32, 2**25
+"""Values of a sample whose error is put into words, and elements after which no more
+are: every rule goes over all of them."""
+
+STALE = "the same answer as to an earlier sample: a buffer that was not written again"
+
+
+def run_candidate(
+    case: str,
+    component: Component,
+    device: Device,
+    backend_name: str,
+    deployed: Sequence[Deployed],
+) -> dict[str, Any]:
+    """Run every sample twice, as deployed and watched, and return the measurements.
+
+    Returns:
+        Fields of a `CaseRecord`: ``rows``, ``ran``, ``coverage``,
+        ``observer_max_abs``, ``taken``, ``contract``.
+
+    Raises:
+        StageError: The artifact is damaged, or the runtime refuses it or the run.
+
+    """
+    backend = load_backend(backend_name)
+    taken: dict[str, Any] | None = None
+    rows: list[Row] = []
+    coverage: dict[str, Any] | None = None
+    observer: dict[str, float] = {}
+    contract: list[dict[str, Any]] = []
+    for file in deployed:
+        check_artifact(file.artifact)
+        probes = load_probes(file.probes)
+        path = file.artifact.file(file.model)
+        names = Names.load(path.parent)
+        has = as_given(component, names)
+        outputs = [spec.name for spec in has.outputs]
+        taken = about(names, Names.load(file.probes.parent)) if names else None
+        size = f"{_mebibytes(file.artifact)} MB"
+        with backend.open_session(path, device, outputs) as session:
+            deployed_outputs: dict[str, Mapping[str, np.ndarray]] = {}
+            for reading in file.readings:
+                check_artifact(reading.inputs)
+                check_artifact(reading.reference)
+            given = [load_inputs(r.inputs, component) for r in file.readings]
+            for reading, feeds in zip(file.readings, given, strict=True):
+                report_progress("running", case, f"{size}, {reading.sample}")
+                trace = open_trace(reading.reference.path)
+                try:
+                    made = session.run(feeds)
+                except StageError as error:
+                    raise frozen(
+                        error,
+                        session.run,
+                        has,
+                        file.model,
+                        feeds=given,
+                        failed=feeds,
+                    ) from error
+                _check_outputs(file.model, made, outputs)
+                if len(trace.outputs) > len(outputs):  # an excerpt has no use
+                    made = {**made, **uses(component, made)}
+                rows += output_rows(
+                    reading.sample, made, trace, deployed_outputs.values()
+                )
+                deployed_outputs[reading.sample] = made
+            if file.asked is not None:
+                report_progress("running", case, f"{size}, each input changed alone")
+                check_artifact(file.asked)
+                first = deployed_outputs[file.readings[0].sample]
+                contract.append(ask_file(session.run, has, given, first, file.asked))
+            # After the session: a file that is no graph is the runtime's to refuse.
+            watches = any(reading.layers for reading in file.readings)
+            readers = read_into(file.graph) if watches else {}
+            for reading, feeds in zip(file.readings, given, strict=True):
+                if not reading.layers:
+                    continue
+                report_progress("running", case, f"{size}, layers of {reading.sample}")
+                trace = open_trace(reading.reference.path)
+                watcher = Watcher(reading.sample, trace, probes)
+                watched = session.watch(feeds, watcher.sizes, watcher.on_value)
+                rows += watcher.rows()
+                showed = coverage_of(probes, watcher.compared, readers)
+                coverage = _worse(coverage, asdict(showed))
+                observer[reading.sample] = _gap(
+                    deployed_outputs[reading.sample], watched
+                )
+            ran = session.ran
+        taken = taken and {**taken, **_lineage(probes, rows)}
+    return {
+        "rows": tuple(rows),
+        "ran": asdict(ran),
+        "coverage": coverage,
+        "observer_max_abs": observer,
+        "taken": taken,
+        "contract": tuple(contract),
+    }
+
+
+def _lineage(probes: Sequence[Probe], rows: Sequence[Row]) -> dict[str, Any]:
+    """Return what rows do not say of values, for who asks what is made from which.
+
+    Returns:
+        ``unseen``: Values that were not compared, and what those were made from.
+        ``unpaired``: Computing values that the file has under no name, and the modules
+        that they are in.
+        ``kinds``: Compared values that compute nothing, and what they do.
+
+    """
+    compared = {row.probe for row in rows if row.what == LAYERS}
+    read = {parent for probe in probes for parent in probe.parents}
+    return {
+        "unseen": {
+            probe.name: list(probe.parents)
+            for probe in probes
+            if probe.name in read - compared
+        },
+        "unpaired": {
+            probe.name: probe.module
+            for probe in probes
+            if probe.kind in {Kind.COMPUTE, Kind.DUPLICATE} and not probe.onnx
+        },
+        "kinds": {
+            probe.name: probe.kind.value
+            for probe in probes
+            if probe.name in compared and probe.kind is not Kind.COMPUTE
+        },
+    }
+
+
+def check_artifact(artifact: Entry) -> None:
+    """Hold every file of the artifact against its digest, before native code reads it.
+
+    Raises:
+        StageError: A file is missing, truncated or changed.
+
+    """
+    try:
+        artifact.check()
+    except StoreError as error:
+        raise StageError(str(error), outcome=Outcome.LOAD) from error
+
+
+class Watcher:
+    """Holds each value against the reference's while the runtime still has it.
+
+    Args:
+        sample: That the runtime was given.
+        trace: What the reference made of it.
+        probes: Which of its values the exported graph makes.
+        described: Values at most whose error is put into words.
+        operands: Says what a value's operator was given; None where that does not
+            matter, since its inputs are the candidate's own.
+
+    """
+
+    def __init__(
+        self,
+        sample: str,
+        trace: Trace,
+        probes: Sequence[Probe],
+        *,
+        described: int = DESCRIBED,
+        operands: Operands | None = None,
+    ) -> None:
+        self._sample = sample
+        self._trace = trace
+        self._operands = operands
+        self._wanted = {
+            value: probe
+            for value, probe in wanted_values(probes).items()
+            if probe.name in self._trace
+        }
+        self._seen: dict[str, tuple[Probe, Comparison, str]] = {}
+        self._to_describe = described
+        self._looked_at = 0
+        self.sizes = {
+            value: self._trace[probe.name].nbytes
+            for value, probe in self._wanted.items()
+        }
+
+    @property
+    def compared(self) -> set[str]:
+        """Exported values that were held against the reference."""
+        return set(self._seen)
+
+    def expected(self, value: str) -> np.ndarray:
+        """Return the reference's value of an exported one."""
+        return self._trace[self._wanted[value].name]
+
+    def on_value(self, name: str, actual: np.ndarray) -> None:
+        """Compare a value, if the reference has it; `name` is the runtime's."""
+        value = source_value(name)
+        probe = self._wanted.get(value)
+        if probe is None:
+            return
+        expected = self._trace[probe.name]
+        shape = same_axes(actual.shape, expected.shape)
+        actual = read_as(expected, actual if shape is None else actual.reshape(shape))
+        if self._trace.places[probe.name].is_mask:
+            expected, actual = ended(expected), ended(actual)
+        comparison = compare(
+            expected=expected,
+            actual=actual,
+            floor_rms=self._trace.floor_rms(probe.name),
+        )
+        looks = self._looks(expected, actual, comparison, probe)
+        self._seen[value] = (probe, comparison, looks)
+        self._trace.forget(probe.name)
+
+    def _looks(
+        self,
+        expected: np.ndarray,
+        actual: np.ndarray,
+        found: Comparison,
+        probe: Probe,
+    ) -> str:
+        """Describe an error far beyond noise; of many, the first."""
+        if not self._to_describe or self._looked_at >= LOOKED_AT:
+            return ""
+        if not beyond_noise(found):
+            return ""
+        self._to_describe -= 1
+        self._looked_at += expected.size
+        near = {p: self._trace[p] for p in probe.parents if p in self._trace}
+        it = self._operands.of(probe) if self._operands else None
+        return signature(expected, actual, found.floor_rms, probe.op, near, it=it)
+
+    def rows(self) -> list[Row]:
+        """Return what was compared, in order of execution."""
+        found = sorted(self._seen.values(), key=lambda pair: pair[0].position)
+        return [
+            Row(
+                sample=self._sample,
+                what=LAYERS,
+                probe=probe.name,
+                position=probe.position,
+                op=probe.op,
+                module=probe.module,
+                source=probe.source,
+                parents=probe.parents,
+                comparison=comparison,
+                looks=looks,
+            )
+            for probe, comparison, looks in found
+        ]
+
+
+def _check_outputs(
+    model: str, made: Mapping[str, np.ndarray], promised: Sequence[str]
+) -> None:
+    """Refuse a run without every promised output: what is not there has no row."""
+    if lost := [name for name in promised if name not in made]:
+        msg = f"{model} ran and gave {sorted(made)}; {', '.join(lost)} is missing."
+        raise StageError(msg, outcome=Outcome.MISSING)
+
+
+def output_rows(
+    sample: str,
+    made: Mapping[str, np.ndarray],
+    trace: Trace,
+    earlier: Iterable[Mapping[str, np.ndarray]] = (),
+) -> list[Row]:
+    """Hold outputs against the recorded ones.
+
+    Args:
+        sample: Id.
+        made: What the candidate made.
+        trace: What the reference made.
+        earlier: What the candidate made of other samples.
+
+    """
+    rows = []
+    for index, (name, actual) in enumerate(made.items()):
+        expected, floor = trace[OUTPUT + name], trace.floor_rms(OUTPUT + name)
+        found = compare(expected=expected, actual=actual, floor_rms=floor)
+        looks = ""
+        if beyond_noise(found):
+            others = [outputs[name] for outputs in earlier if name in outputs]
+            stale = any(np.array_equal(actual, other) for other in others)
+            near = {other: trace[OUTPUT + other] for other in made if other != name}
+            looks = signature(expected, actual, floor, "output", near)
+            looks = STALE if stale else looks
+        rows.append(
+            Row(
+                sample=sample,
+                what=OUTPUTS,
+                probe=name,
+                position=len(trace.places) + index,
+                op="output",
+                module="",
+                source="",
+                parents=(),
+                comparison=found,
+                looks=looks,
+            )
+        )
+    return rows
+
+
+def _gap(one: Mapping[str, np.ndarray], two: Mapping[str, np.ndarray]) -> float:
+    """Return the largest difference; infinite where one side alone is not finite."""
+    worst = 0.0
+    for name in two:  # what is read from outputs is beside them in the first alone
+        measured = compare(expected=one[name], actual=two[name])
+        if measured.nonfinite_mismatched or measured.count == 0:
+            return math.inf
+        worst = max(worst, measured.max_abs if math.isfinite(measured.max_abs) else 0.0)
+    return worst
+
+
+def _worse(one: dict[str, Any] | None, two: dict[str, Any]) -> dict[str, Any]:
+    return two if one is None or two["aligned"] < one["aligned"] else one
+
+
+def _mebibytes(artifact: Entry) -> int:
+    return round(artifact.size_bytes / 2**20)

@@ -1,0 +1,152 @@
+"""Ask a deployed file what PyTorch was asked: do its inputs matter, is it steady.
+
+Runs where the file runs, on a session that is open; only numbers come back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from harness.core.case import Component, TensorSpec
+from harness.core.contract import unfreeze
+from harness.core.entry import Entry
+from harness.core.errors import StageError
+from harness.core.outcome import Outcome
+from harness.core.spans import beyond
+from harness.measure.sensitivity import (
+    FILE,
+    Arrays,
+    Asked,
+    Run,
+    effects,
+    effects_of,
+    exchanged,
+    repeated,
+)
+
+_CANNOT = frozenset({Outcome.RUN, Outcome.SHAPE})
+"""How a run ends that its sizes may be the reason of."""
+
+
+def ask_file(
+    run: Run,
+    component: Component,
+    feeds: Sequence[Arrays],
+    first: Arrays,
+    asked: Entry,
+) -> dict[str, Any]:
+    """Return how a file keeps its component's promises, as a record holds it.
+
+    Args:
+        run: Runs the file; it has run every sample once, in order.
+        component: Who promises.
+        feeds: The samples' inputs, of which the values' ranges are told.
+        first: What the file gave for the first.
+        asked: What PyTorch was asked and answered.
+
+    Raises:
+        StageError: An input was given values that its kind does not hold.
+
+    """
+    spans = {
+        spec.name: (
+            min(float(np.min(values[spec.name])) for values in feeds),
+            max(float(np.max(values[spec.name])) for values in feeds),
+        )
+        for spec in component.inputs
+    }
+    for spec in component.inputs:
+        if words := beyond(spec, *spans[spec.name]):
+            msg = f"{component.name}: input {words}; mend how its recipe draws it."
+            raise StageError(msg, outcome=Outcome.REFERENCE)
+    # After every other sample, so after every other size; then once more at once.
+    # What people read from outputs stands beside them, and is not asked again.
+    made = {spec.name: first[spec.name] for spec in component.outputs}
+    gap = repeated(run, feeds[0], made, times=2)
+    reference = effects_of(asked)
+    question = Asked.load(asked.file(FILE))
+    outputs, found = effects(run, question.base, question.changed)
+    expected = {name: question.outputs[name] for name in outputs}
+    pairs = exchanged(run, question.base, expected, outputs)
+    return {
+        "sizes": _sizes(component, question.base),
+        "inputs": [
+            {
+                "name": spec.name,
+                "dtype": spec.dtype,
+                "shape": list(spec.shape),
+                "low": spans[spec.name][0],
+                "high": spans[spec.name][1],
+                "reference": reference.get(spec.name),
+                "deployed": found[spec.name],
+            }
+            for spec in component.inputs
+        ],
+        "exchanged": [
+            {"names": list(two.names), "error": two.error, "mended": two.mended}
+            for two in pairs
+        ],
+        "repeated": gap,
+    }
+
+
+def frozen(
+    error: StageError,
+    run: Run,
+    component: Component,
+    model: str,
+    *,
+    feeds: Sequence[Arrays],
+    failed: Arrays,
+) -> StageError:
+    """Return the error again, or what it comes down to: a size that is fixed.
+
+    A size is, if it is the same in no run that works and in one that does not.
+    """
+    if error.outcome not in _CANNOT:
+        return error
+    bad = [_sizes(component, failed)]
+    good: list[dict[str, int]] = []
+    for other in feeds:
+        if _sizes(component, other) in (*good, *bad):
+            continue
+        works = _works(run, other)
+        (good if works else bad).append(_sizes(component, other))
+    fixed = [
+        symbol
+        for symbol in bad[0]
+        if good and not {s[symbol] for s in good} & {s[symbol] for s in bad}
+    ]
+    if not fixed:
+        return error
+    symbol, sizes = fixed[0], sorted({good_sizes[fixed[0]] for good_sizes in good})
+    places = (_place(s, symbol) for s in component.inputs if symbol in s.symbols)
+    msg = (
+        f"{component.name}: {model} runs at {symbol} = {', '.join(map(str, sizes))} "
+        f"and not at {bad[0][symbol]}, so {symbol!r} ({', '.join(places)}) is fixed in "
+        f"it, though it is to stay open; {unfreeze(component, (symbol,))} The runtime "
+        f"says: {error}"
+    )
+    return StageError(msg, outcome=Outcome.FROZEN, log=error.log)
+
+
+def _works(run: Run, feeds: Arrays) -> bool:
+    try:
+        run(feeds)
+    except StageError:
+        return False
+    return True
+
+
+def _place(spec: TensorSpec, symbol: str) -> str:
+    """Return ``axis 0 of input 'x'``, without the axis where the size is a multiple."""
+    if symbol not in spec.shape:
+        return f"input {spec.name!r}"
+    return f"axis {spec.shape.index(symbol)} of input {spec.name!r}"
+
+
+def _sizes(component: Component, feeds: Arrays) -> dict[str, int]:
+    return component.sizes({name: value.shape for name, value in feeds.items()})

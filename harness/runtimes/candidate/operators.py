@@ -1,0 +1,106 @@
+"""Run every operator on the reference's own inputs: the error that it introduces.
+
+The other error, the cumulative one, is inherited as well. An operator is to blame when
+its own error is out of tolerance, however far off its inputs are. Runs in a child
+process; only numbers come back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from harness.core.case import Component, Device
+from harness.core.probes import load_probes
+from harness.core.record import ISOLATED, Row
+from harness.engine.deployed import Deployed
+from harness.engine.host import report_progress
+from harness.measure.align import source_value
+from harness.measure.seen import NOISE
+from harness.measure.trace import load_inputs, open_trace
+from harness.runtimes.candidate.candidate import Watcher, check_artifact
+from harness.runtimes.graph.attributes import differing_attributes
+from harness.runtimes.graph.operands import Operands
+from harness.runtimes.session import load_backend
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+def run_isolated(
+    case: str,
+    component: Component,
+    device: Device,
+    backend_name: str,
+    file: Deployed,
+) -> tuple[Row, ...]:
+    """Run one sample's operators on the reference's values; return rows.
+
+    Raises:
+        StageError: The artifact is damaged, or the runtime refuses it or a cut of it.
+
+    """
+    (reading,) = file.readings
+    for entry in (file.artifact, reading.inputs, reading.reference):
+        check_artifact(entry)
+    trace = open_trace(reading.reference.path)
+    probes = load_probes(file.probes)
+    feeds = load_inputs(reading.inputs, component)
+    given = Operands(trace, probes, feeds, file.graph)
+    watcher = Watcher(reading.sample, trace, probes, operands=given)
+    outputs = [spec.name for spec in component.outputs]
+    kinds: dict[str, Kind] = {}
+
+    def note(name: str, actual: np.ndarray) -> None:
+        kinds[name] = (actual.dtype, actual.shape)
+
+    report_progress("isolating", case, reading.sample)
+    path = file.artifact.file(file.model)
+    with load_backend(backend_name).open_session(path, device, outputs) as session:
+        session.watch(feeds, watcher.sizes, note)
+        session.isolate(feeds, Given(watcher, kinds), watcher.on_value)
+    said = differing_attributes(probes, file.graph)
+    return tuple(
+        replace(row, what=ISOLATED, looks=_both(said.get(row.probe, ""), row.looks))
+        for row in watcher.rows()
+    )
+
+
+def _both(said: str, looks: str) -> str:
+    if said and looks.startswith(NOISE):  # the attribute is the reason
+        return said
+    return "; ".join(words for words in (said, looks) if words)
+
+
+class Given(Mapping[str, "np.ndarray"]):
+    """The reference's values under a runtime's names, in its dtypes; read when asked.
+
+    Args:
+        watcher: Knows which value of the reference each carries.
+        kinds: The runtime's name of a value to the dtype and shape that it had.
+
+    """
+
+    def __init__(self, watcher: Watcher, kinds: Mapping[str, Kind]) -> None:
+        self._watcher = watcher
+        self._kinds = kinds
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        """Return the value; in its own shape, unless the runtime renamed it for one."""
+        dtype, shape = self._kinds[name]
+        expected = self._watcher.expected(source_value(name))
+        value = expected.astype(dtype)
+        renamed = source_value(name) != name
+        return value.reshape(shape) if renamed and value.size else value
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield names in order of execution."""
+        return iter(self._kinds)
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self._kinds)
+
+
+Kind = tuple["np.dtype[np.generic]", tuple[int, ...]]

@@ -1,0 +1,231 @@
+"""Make a ControlNet's hint, or a starting picture, from a picture file.
+
+The classic Canny recipe, of the apps that Lvmin Zhang published with ControlNet, to the
+bit: its order of steps, its interpolation, its rounding. Knows arrays, and no model.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Final
+
+import cv2
+import numpy as np
+
+from harness.core.errors import SpecError, SuiteError
+from harness.suite.families import fitted_size
+
+FALL_OFF: Final = 0.825
+"""In guess mode a residual weighs this much of the next deeper one."""
+
+WHITE: Final = 255
+GREY, RGB, RGBA = 1, 3, 4
+"""Channels."""
+
+
+def read_image(path: Path) -> np.ndarray:
+    """Read a picture file of 8 bits a channel, upright.
+
+    Returns:
+        uint8, in RGB order: ``[height, width]`` if it is grey, ``[height, width, 3]``,
+        or ``[height, width, 4]`` if it is transparent somewhere; alpha comes last and
+        is not multiplied in.
+
+    Raises:
+        SuiteError: There is no such file, or it is no picture, or not one of 8 bits a
+            channel, or both transparent and to be turned.
+
+    """
+    try:
+        data = np.frombuffer(path.read_bytes(), dtype=np.uint8)
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        msg = f"{path}: cannot read the picture: {reason}; check the path."
+        raise SuiteError(msg) from error
+    stored = _decode(path, data, cv2.IMREAD_UNCHANGED)
+    if stored.dtype != np.uint8:
+        msg = (
+            f"{path}: the picture is {stored.dtype.name}, and 8 bits a channel are "
+            "read; save it with 8, so that how it is rounded is your choice."
+        )
+        raise SuiteError(msg)
+    # Unchanged also means: lying on its side, as a camera was held. Not so here.
+    if stored.ndim == 2:  # noqa: PLR2004  # no channels
+        return _decode(path, data, cv2.IMREAD_GRAYSCALE)
+    if stored.shape[2] == RGB:
+        upright = _decode(path, data, cv2.IMREAD_COLOR)
+        return np.asarray(cv2.cvtColor(upright, cv2.COLOR_BGR2RGB))
+    if stored.shape[2] != RGBA:
+        msg = (
+            f"{path}: the picture has {stored.shape[2]} channels; save it as grey, RGB "
+            "or RGBA."
+        )
+        raise SuiteError(msg)
+    as_seen = _decode(path, data, cv2.IMREAD_COLOR)
+    flags = cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION
+    if not np.array_equal(as_seen, _decode(path, data, flags)):
+        msg = (
+            f"{path}: the picture is transparent, and its Exif data say to turn it, "
+            "which OpenCV does without its alpha only; save it turned."
+        )
+        raise SuiteError(msg)
+    return np.asarray(cv2.cvtColor(stored, cv2.COLOR_BGRA2RGBA))
+
+
+def _decode(path: Path, data: np.ndarray, flags: int) -> np.ndarray:
+    try:
+        image = cv2.imdecode(data, flags) if data.size else None
+    except cv2.error as error:  # too large for OpenCV, among others
+        reason = str(error).strip()
+        msg = f"{path}: OpenCV gave the picture up: {reason}; save it smaller, as PNG."
+        raise SuiteError(msg) from error
+    if image is None:
+        msg = (
+            f"{path}: no picture that OpenCV reads is in these {data.size:,} bytes; "
+            "is it cut short? Save it as PNG."
+        )
+        raise SuiteError(msg)
+    return np.asarray(image)
+
+
+def three_channels(image: np.ndarray) -> np.ndarray:
+    """Return a picture as uint8 ``[height, width, 3]``, over white if transparent.
+
+    Args:
+        image: uint8 ``[height, width]`` or ``[height, width, 1 | 3 | 4]``.
+
+    Raises:
+        SpecError: It is neither.
+
+    >>> three_channels(np.array([[[0, 100, 255, 128]]], dtype=np.uint8)).tolist()
+    [[[126, 177, 255]]]
+    """
+    layers = image[..., np.newaxis] if image.ndim == 2 else image  # noqa: PLR2004  # grey
+    if (
+        layers.dtype != np.uint8
+        or layers.ndim != 3  # noqa: PLR2004  # [height, width, channels]
+        or layers.shape[2] not in {GREY, RGB, RGBA}
+        or not layers.size
+    ):
+        msg = (
+            "A picture is uint8 [height, width] or [height, width, 1 | 3 | 4], got "
+            f"{_described(image)}; `read_image` reads one so."
+        )
+        raise SpecError(msg)
+    if layers.shape[2] == GREY:
+        return np.repeat(layers, RGB, axis=2)
+    if layers.shape[2] == RGB:
+        return layers
+    colour = layers[..., :RGB].astype(np.float32)
+    alpha = layers[..., RGB:].astype(np.float32) / 255.0
+    over = colour * alpha + 255.0 * (1.0 - alpha)
+    # Cut, not rounded, as the recipe does it: where float32 falls short of 255, white
+    # over white is 254. The edge detector is to see the recipe's picture.
+    return over.clip(0, WHITE).astype(np.uint8)
+
+
+def fit(image: np.ndarray, resolution: int) -> np.ndarray:
+    """Scale a picture's shorter side to `resolution`, and all to multiples of 64.
+
+    Args:
+        image: uint8 ``[height, width, 3]``.
+        resolution: Of the shorter side, in pixels, before it is rounded.
+
+    Returns:
+        uint8 ``[height, width, 3]`` of `fitted_size`: Lanczos if that enlarges, area
+        means if not. The proportions change by what is rounded.
+
+    Raises:
+        SpecError: It is no RGB picture.
+        SuiteError: A side would be 0.
+
+    """
+    _check_rgb(image)
+    height, width = image.shape[:2]
+    rows, columns = fitted_size(height, width, resolution)
+    # Of the scale, not of the sides: 500 px at resolution 500 become 512, and are
+    # still taken by area, as in the recipe.
+    enlarges = resolution > min(height, width)
+    how = cv2.INTER_LANCZOS4 if enlarges else cv2.INTER_AREA
+    return np.asarray(cv2.resize(image, (columns, rows), interpolation=how))
+
+
+def canny_hint(
+    image: np.ndarray, *, low_threshold: int, high_threshold: int
+) -> np.ndarray:
+    """Return the edges of a picture, as a Canny ControlNet takes them.
+
+    Args:
+        image: uint8 ``[height, width, 3]``, RGB. It is not made grey: each pixel's
+            steepest channel counts.
+        low_threshold: An edge goes on along gradients above it, 1 to 255. Along a
+            straight step of n levels the gradient is 4 n.
+        high_threshold: And has one above this somewhere, 1 to 255.
+
+    Returns:
+        float32 ``[3, height, width]``, three times the same: 1 on an edge, 0 elsewhere.
+
+    Raises:
+        SpecError: It is no RGB picture.
+        SuiteError: The thresholds are not those of an edge detector.
+
+    """
+    _check_rgb(image)
+    if not 1 <= low_threshold <= high_threshold <= WHITE:
+        msg = (
+            "Canny's thresholds go 1 <= low_threshold <= high_threshold <= 255, got "
+            f"{low_threshold} and {high_threshold}; 100 and 200 are usual."
+        )
+        raise SuiteError(msg)
+    edges = np.asarray(cv2.Canny(image, low_threshold, high_threshold))
+    hint = edges.astype(np.float32) / np.float32(WHITE)
+    return np.repeat(hint[np.newaxis], RGB, axis=0)
+
+
+def residual_scales(
+    strength: float, count: int, *, guess_mode: bool
+) -> tuple[float, ...]:
+    """Return the factor of each ControlNet residual: down blocks first, middle last.
+
+    Args:
+        strength: Of the whole ControlNet, unitless; 1 is as trained.
+        count: How many residuals there are; 13 in Stable Diffusion 1.5.
+        guess_mode: Whether they fall off from the middle towards the input. Not as in
+            diffusers, whose guess mode spaces them from 0.1 to 1.
+
+    Raises:
+        SpecError: There is no residual, or the strength is no number.
+
+    >>> residual_scales(2.0, 3, guess_mode=False)
+    (2.0, 2.0, 2.0)
+    >>> [round(scale, 4) for scale in residual_scales(1.0, 3, guess_mode=True)]
+    [0.6806, 0.825, 1.0]
+    """
+    if count < 1:
+        msg = f"A ControlNet has one residual or more, got {count}; count its outputs."
+        raise SpecError(msg)
+    if not math.isfinite(strength):
+        msg = f"strength must be finite, got {strength}; 0 to 2 is usual."
+        raise SpecError(msg)
+    if not guess_mode:
+        return (strength,) * count
+    return tuple(strength * FALL_OFF ** (count - 1 - index) for index in range(count))
+
+
+def _check_rgb(image: np.ndarray) -> None:
+    if (
+        image.dtype != np.uint8
+        or image.ndim != 3  # noqa: PLR2004  # [height, width, channels]
+        or image.shape[2] != RGB
+        or not image.size
+    ):
+        msg = (
+            f"An RGB picture is uint8 [height, width, 3], got {_described(image)}; "
+            "pass it through `three_channels`."
+        )
+        raise SpecError(msg)
+
+
+def _described(image: np.ndarray) -> str:
+    return f"{image.dtype.name} {list(image.shape)}"

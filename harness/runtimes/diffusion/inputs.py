@@ -1,0 +1,182 @@
+"""What a pipeline starts from: token ids, noise, a picture or a hint; drawn once.
+
+Stored as arrays, so that every runtime gets the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from harness.core.errors import SuiteError
+from harness.core.pipeline import INPAINT, Pipeline
+from harness.recipes.checkpoint import read_config
+from harness.recipes.diffusion.clip_text import token_ids, tokenizer_of
+from harness.recipes.diffusion.pictures import smooth_pictures
+from harness.recipes.diffusion.vae import factor as pixels_per_latent
+from harness.recipes.tokenizer import load_tokenizer
+from harness.runtimes.diffusion.hints import canny_hint, fit, read_image, three_channels
+
+_HALF = 127.5
+"""Of a mask's grey levels; what is as white as that or whiter is drawn anew."""
+
+_TWO_ORDERS = 2
+"""Most network calls that a scheduler makes of one step: Heun's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inputs:
+    """A pipeline's inputs.
+
+    Attributes:
+        ids: Text encoder to text to token ids, int64 ``[tokens]``.
+        noise: ``[draws, batch, channels, height, width]``, float32, unit variance; the
+            first is the initial noise, the others are the scheduler's.
+        image: ``[3, height, width]`` in [0, 1]: a picture, or a hint of 0 and 1; None
+            for text to image.
+        mask: ``[1, height, width]``, 1 where a picture is drawn anew and 0 elsewhere;
+            None where all of it is.
+
+    """
+
+    ids: Mapping[str, Mapping[str, np.ndarray]]
+    noise: np.ndarray
+    image: np.ndarray | None
+    mask: np.ndarray | None = None
+
+
+def draw_inputs(pipeline: Pipeline) -> Inputs:
+    """Draw a pipeline's inputs from its seed.
+
+    Raises:
+        SuiteError: Its picture cannot be read, or is no picture of the asked size.
+
+    """
+    rng = np.random.default_rng(pipeline.seed)
+    texts = tuple(dict.fromkeys((*pipeline.texts, pipeline.negative_prompt)))
+    config = read_config(pipeline.source, "vae")
+    factor = pixels_per_latent(config)
+    latents = (
+        len(pipeline.texts),
+        config["latent_channels"],
+        pipeline.height // factor,
+        pipeline.width // factor,
+    )
+    draws = 2 + _TWO_ORDERS * pipeline.steps
+    noise = rng.standard_normal((draws, *latents), dtype=np.float32)
+    return Inputs(
+        ids={seat: _ids(pipeline, texts, seat) for seat in pipeline.encoders},
+        noise=noise,
+        image=_image(pipeline, rng),
+        mask=_mask(pipeline, factor) if pipeline.kind == INPAINT else None,
+    )
+
+
+def save_inputs(inputs: Inputs, folder: Path) -> Mapping[str, object]:
+    """Write the arrays to `folder`; return the texts, in the order of their ids."""
+    for seat, ids in inputs.ids.items():
+        np.save(folder / f"{seat}.npy", np.stack(list(ids.values())))
+    np.save(folder / "noise.npy", inputs.noise)
+    for name, picture in (("image", inputs.image), ("mask", inputs.mask)):
+        if picture is not None:
+            np.save(folder / f"{name}.npy", picture)
+    return {"texts": list(next(iter(inputs.ids.values())))}
+
+
+def load_inputs(folder: Path, texts: list[str]) -> Inputs:
+    """Read what `save_inputs` wrote."""
+    image, mask = folder / "image.npy", folder / "mask.npy"
+    return Inputs(
+        ids={
+            path.stem: dict(zip(texts, np.load(path), strict=True))
+            for path in sorted(folder.glob("text_encoder*.npy"))
+        },
+        noise=np.load(folder / "noise.npy"),
+        image=np.load(image) if image.is_file() else None,
+        mask=np.load(mask) if mask.is_file() else None,
+    )
+
+
+def _ids(
+    pipeline: Pipeline, texts: tuple[str, ...], seat: str
+) -> dict[str, np.ndarray]:
+    source = pipeline.source
+    tokenizer = load_tokenizer(source.path / tokenizer_of(seat), "CLIPTokenizer")
+    if tokenizer is None:
+        # Weights are drawn where there is no tokenizer, and words mean nothing.
+        rng = np.random.default_rng(pipeline.seed)
+        drawn = token_ids(source, len(texts), 0, rng, seat).astype(np.int64)
+        return dict(zip(texts, drawn, strict=True))
+    tokens = read_config(source, seat)["max_position_embeddings"]
+    found = {}
+    for text in texts:
+        ids = tokenizer(text, padding="max_length", max_length=tokens)["input_ids"]
+        if len(ids) > tokens:
+            msg = (
+                f"{pipeline.name}: the prompt {text[:40]!r} has {len(ids)} tokens and "
+                f"the {seat.replace('_', ' ')} takes {tokens}; shorten it, or "
+                "added_prompt."
+            )
+            raise SuiteError(msg)
+        found[text] = np.asarray(ids, dtype=np.int64)
+    return found
+
+
+def _image(pipeline: Pipeline, rng: np.random.Generator) -> np.ndarray | None:
+    if pipeline.kind == "text2img":
+        return None
+    size = (pipeline.height, pipeline.width)
+    if pipeline.image is None:
+        soft = smooth_pictures((1, 3, *size), rng)[0]
+        image = np.ascontiguousarray(((soft + 1) * 127.5).transpose(1, 2, 0))
+        image = image.astype(np.uint8)
+    else:
+        image = three_channels(read_image(pipeline.image))
+    if pipeline.kind == "controlnet":
+        control = pipeline.control
+        return canny_hint(
+            fit(image, control.resolution),
+            low_threshold=control.low_threshold,
+            high_threshold=control.high_threshold,
+        )
+    _check_size(pipeline, pipeline.image, image)
+    return np.ascontiguousarray(image.transpose(2, 0, 1), dtype=np.float32) / 255
+
+
+def _mask(pipeline: Pipeline, factor: int) -> np.ndarray:
+    """Return what is white in the mask, or a box that is in no corner and no square.
+
+    Raises:
+        SuiteError: It is of another size, or no latent is to be drawn anew.
+
+    """
+    height, width = pipeline.height, pipeline.width
+    mask = np.zeros((1, height, width), dtype=np.float32)
+    if pipeline.mask is None:
+        mask[:, height // 4 : -height // 4, width // 3 : -width // 6] = 1.0
+        return mask
+    picture = three_channels(read_image(pipeline.mask))
+    _check_size(pipeline, pipeline.mask, picture)
+    mask[0] = picture.mean(axis=2) >= _HALF
+    if not mask[:, ::factor, ::factor].any():  # those that diffusers' pipeline looks at
+        msg = (
+            f"{pipeline.name}: {pipeline.mask} is white at none of the pixels that "
+            f"stand for latents, each {factor}th of each {factor}th row, so nothing "
+            "would be drawn; paint white what is to be drawn anew."
+        )
+        raise SuiteError(msg)
+    return mask
+
+
+def _check_size(pipeline: Pipeline, path: Path | None, picture: np.ndarray) -> None:
+    height, width = picture.shape[:2]
+    if (height, width) != (pipeline.height, pipeline.width):
+        msg = (
+            f"{pipeline.name}: {path} is {width} x {height} px and the pipeline draws "
+            f"{pipeline.width} x {pipeline.height}; give `height` and `width`, or "
+            "another picture."
+        )
+        raise SuiteError(msg)

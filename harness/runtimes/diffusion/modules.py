@@ -1,0 +1,329 @@
+"""Thin modules that stand in a diffusers pipeline for its networks.
+
+Each has the `config`, `dtype` and `forward` that the pipeline expects, and asks a
+`Network` for the numbers: PyTorch's own module or a deployed file, who sits there.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+from diffusers import (
+    AutoencoderKL,
+    ControlNetModel,
+    SD3Transformer2DModel,
+    UNet2DConditionModel,
+)
+from diffusers.configuration_utils import FrozenDict
+
+from harness.core.case import Source
+from harness.core.pipeline import Pipeline
+from harness.recipes.checkpoint import read_config
+from harness.recipes.diffusion.controlnet import residuals
+from harness.runtimes.diffusion.hints import residual_scales
+from harness.runtimes.diffusion.networks import Network
+
+_CPU = torch.device("cpu")
+
+
+class _Seat(torch.nn.Module):
+    """What a pipeline asks of any of its networks."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.dtype = dtype
+        self.device = _CPU
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """What transformers' encoder answers, as far as a pipeline looks.
+
+    Attributes:
+        outputs: By number.
+        hidden_states: Of the layers, the last two; none where the network is read at
+            its end.
+
+    """
+
+    outputs: tuple[torch.Tensor, ...]
+    hidden_states: tuple[torch.Tensor, ...] = ()
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        """Return an output by number."""
+        return self.outputs[index]
+
+
+class TextSeat(_Seat):
+    """Stands for a text encoder, the one in `folder`."""
+
+    def __init__(
+        self,
+        network: Network,
+        source: Source,
+        dtype: torch.dtype,
+        folder: str = "text_encoder",
+    ) -> None:
+        super().__init__(dtype)
+        self._network = network
+        self.config = SimpleNamespace(**read_config(source, folder))
+
+    def forward(self, input_ids: torch.Tensor, **unused: object) -> Encoded:
+        """Return hidden states and the pooled output, a projected one first.
+
+        Of the inner states there are the last two, where the network gives them.
+        """
+        del unused  # attention_mask, which Stable Diffusion's encoder does not use
+        made = self._network({"input_ids": input_ids})
+        made = {name: value.to(self.dtype) for name, value in made.items()}
+        names = ("text_embeds", "last_hidden_state", "pooler_output")
+        inner = ("penultimate_hidden_state", "last_hidden_state")
+        return Encoded(
+            outputs=tuple(made[name] for name in names if name in made),
+            hidden_states=tuple(made[name] for name in inner)
+            if inner[0] in made
+            else (),
+        )
+
+
+class UNetSeat(_Seat):
+    """Stands for the UNet, with a ControlNet's residuals or without."""
+
+    def __init__(self, network: Network, source: Source, dtype: torch.dtype) -> None:
+        super().__init__(dtype)
+        self._network = network
+        self._source = source
+        self.config = _config(UNet2DConditionModel, source, "unet")
+        # Stable Diffusion XL's pipeline looks up how many sizes and crops there are.
+        width = self.config.projection_class_embeddings_input_dim
+        self.add_embedding = SimpleNamespace(
+            linear_1=SimpleNamespace(in_features=width)
+        )
+
+    def forward(
+        self,
+        sample: torch.Tensor,
+        timestep: torch.Tensor,
+        *,
+        encoder_hidden_states: torch.Tensor,
+        down_block_additional_residuals: Sequence[torch.Tensor] | None = None,
+        mid_block_additional_residual: torch.Tensor | None = None,
+        added_cond_kwargs: Mapping[str, torch.Tensor] | None = None,
+        **unused: object,
+    ) -> tuple[torch.Tensor]:
+        """Return the predicted noise."""
+        del unused
+        feeds = {
+            "sample": sample,
+            "timestep": timestep.reshape(1),
+            "encoder_hidden_states": encoder_hidden_states,
+            **(added_cond_kwargs or {}),
+        }
+        if down_block_additional_residuals is not None:
+            specs = residuals(read_config(self._source, "controlnet"))
+            given = (*down_block_additional_residuals, mid_block_additional_residual)
+            for spec, value in zip(specs, given, strict=True):
+                assert value is not None  # noqa: S101  # a pipeline gives all or none
+                feeds[spec.name] = value
+        return (self._network(feeds)["out_sample"].to(self.dtype),)
+
+
+class TransformerSeat(_Seat):
+    """Stands for the transformer of Stable Diffusion 3."""
+
+    def __init__(self, network: Network, source: Source, dtype: torch.dtype) -> None:
+        super().__init__(dtype)
+        self._network = network
+        self.config = _config(SD3Transformer2DModel, source, "transformer")
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        *,
+        timestep: torch.Tensor,
+        encoder_hidden_states: torch.Tensor,
+        pooled_projections: torch.Tensor,
+        **unused: object,
+    ) -> tuple[torch.Tensor]:
+        """Return the predicted velocity."""
+        del unused
+        feeds = {
+            "hidden_states": hidden_states,
+            "encoder_hidden_states": encoder_hidden_states,
+            "pooled_projections": pooled_projections,
+            "timestep": timestep,
+        }
+        return (self._network(feeds)["out_sample"].to(self.dtype),)
+
+
+class ControlNetSeat(ControlNetModel):
+    """Stands for the ControlNet; scales the residuals, which are exported unscaled.
+
+    diffusers asks for an instance of its own class, and has guess mode fall off as
+    ``10 ** (i / 12 - 1)``; here it falls off as the classic app has it.
+    """
+
+    def __init__(self, network: Network, source: Source, dtype: torch.dtype) -> None:
+        torch.nn.Module.__init__(self)  # and none of the parent's layers
+        self._network = network
+        self._dtype = dtype
+        self._internal_dict = _config(ControlNetModel, source, "controlnet")
+
+    dtype = property(lambda self: self._dtype)
+    device = property(lambda self: _CPU)  # noqa: ARG005  # a property's signature
+
+    def forward(
+        self,
+        sample: torch.Tensor,
+        timestep: torch.Tensor,
+        *,
+        encoder_hidden_states: torch.Tensor,
+        controlnet_cond: torch.Tensor,
+        conditioning_scale: float = 1.0,
+        guess_mode: bool = False,
+        **unused: object,
+    ) -> tuple[list[torch.Tensor], torch.Tensor]:
+        """Return residuals of the down blocks, and the middle one, scaled."""
+        del unused
+        made = self._network(
+            {
+                "sample": sample,
+                "timestep": timestep.reshape(1),
+                "encoder_hidden_states": encoder_hidden_states,
+                "controlnet_cond": controlnet_cond,
+            }
+        )
+        names = [spec.name for spec in residuals(self._internal_dict)]
+        scales = residual_scales(conditioning_scale, len(names), guess_mode=guess_mode)
+        scaled = [
+            made[name].to(self._dtype) * scale
+            for name, scale in zip(names, scales, strict=True)
+        ]
+        return scaled[:-1], scaled[-1]
+
+
+class VaeSeat(_Seat):
+    """Stands for the autoencoder: an encoder that never samples, and a decoder.
+
+    Args:
+        encoder: Picture to latents; None where no picture is encoded.
+        decoder: Latents to picture.
+        source: Of the configuration.
+        dtype: Of the pipeline.
+        factors: What encoder and decoder scale latents by, where that is not what
+            the configuration says.
+        tiling: Whether to decode tiles, which diffusers cuts and blends.
+
+    """
+
+    def __init__(
+        self,
+        encoder: Network | None,
+        decoder: Network,
+        source: Source,
+        dtype: torch.dtype,
+        factors: Mapping[str, float],
+        *,
+        tiling: bool = False,
+    ) -> None:
+        super().__init__(dtype)
+        self._encoder = encoder
+        self._decoder = decoder
+        self._factors = factors
+        self.config = _config(AutoencoderKL, source, "vae")
+        self._tiles = _tiles(self._decoded, self.config) if tiling else None
+
+    def encode(self, picture: torch.Tensor) -> SimpleNamespace:
+        """Return the mode of the latents, which the pipeline will scale."""
+        assert self._encoder is not None  # noqa: S101  # only image to image encodes
+        mode = self._encoder({"sample": picture})["latent_sample"].to(self.dtype)
+        return SimpleNamespace(latents=mode * self._otherwise("vae_encoder"))
+
+    def decode(self, latents: torch.Tensor, **unused: object) -> tuple[torch.Tensor]:
+        """Return the picture of latents that the pipeline has scaled back."""
+        del unused
+        shift = self.config.shift_factor or 0.0
+        latents = (latents - shift) / self._otherwise("vae_decoder") + shift
+        if self._tiles is not None:
+            return (self._tiles.decode(latents, return_dict=False)[0],)
+        return (self._decoded(latents),)
+
+    def _decoded(self, latents: torch.Tensor) -> torch.Tensor:
+        return self._decoder({"latent_sample": latents})["sample"].to(self.dtype)
+
+    def _otherwise(self, seat: str) -> float:
+        """Return the seat's own factor over the configuration's."""
+        return self._factors.get(seat, self.config.scaling_factor) / float(
+            self.config.scaling_factor
+        )
+
+
+class _Tile(torch.nn.Module):
+    """Stands for the decoder inside diffusers' autoencoder."""
+
+    def __init__(self, decoded: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.forward = decoded
+
+
+def _tiles(
+    decoded: Callable[[torch.Tensor], torch.Tensor], config: FrozenDict
+) -> AutoencoderKL:
+    """Return diffusers' autoencoder, tiling, without weights and with `decoded` in it.
+
+    A component's decoder has the convolution before it inside.
+    """
+    with torch.device("meta"):
+        autoencoder = AutoencoderKL.from_config(config)
+    autoencoder.post_quant_conv = torch.nn.Identity()
+    autoencoder.decoder = _Tile(decoded)
+    autoencoder.enable_tiling()
+    return autoencoder
+
+
+class StoredTokens:
+    """Stands for the tokenizer: gives stored ids, the same for every runtime."""
+
+    added_tokens_encoder: Mapping[str, int] = {}
+
+    def __init__(self, ids: Mapping[str, np.ndarray]) -> None:
+        self._ids = ids
+        self.model_max_length = len(next(iter(ids.values())))
+
+    def tokenize(self, text: str) -> list[str]:
+        """Return no words: textual inversion looks for its own, and finds none."""
+        del text
+        return []
+
+    def __call__(self, texts: str | Sequence[str], **unused: object) -> SimpleNamespace:
+        """Return ``input_ids [batch, tokens]`` of texts, padded as they were stored."""
+        del unused
+        listed = [texts] if isinstance(texts, str) else texts
+        ids = np.stack([self._ids[text] for text in listed])
+        return SimpleNamespace(input_ids=torch.from_numpy(ids))
+
+
+def control_of(pipeline: Pipeline) -> dict[str, Any]:
+    """Return a ControlNet pipeline's own arguments."""
+    control = pipeline.control
+    return {
+        "controlnet_conditioning_scale": float(control.strength),
+        "guess_mode": control.guess_mode,
+    }
+
+
+def _config(cls: type, source: Source, folder: str) -> FrozenDict:
+    """Return a network's configuration, with its class's defaults filled in."""
+    signature = inspect.signature(cls).parameters.values()
+    defaults = {
+        each.name: each.default
+        for each in signature
+        if each.default is not inspect.Parameter.empty
+    }
+    return FrozenDict({**defaults, **read_config(source, folder)})

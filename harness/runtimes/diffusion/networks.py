@@ -1,0 +1,252 @@
+"""Networks by name of input and output: PyTorch's own, or a deployed file's session.
+
+A network is loaded when it is first called, and let go again when memory runs short:
+a pipeline never needs them all at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import psutil
+import torch
+import xxhash
+
+from harness.core.case import Component, Device, TensorSpec
+from harness.core.errors import StageError
+from harness.core.memory import GIB, available_bytes
+from harness.core.outcome import Outcome
+from harness.core.pipeline import Seated
+from harness.core.spans import beyond
+from harness.engine.needs import REMEMBERED_BYTES
+from harness.recipes import recipe_module, weight_folders
+from harness.recipes.checkpoint import likely_files
+from harness.runtimes.pytorch.program import as_tuple
+from harness.runtimes.session import Session, load_backend
+
+Tensors = dict[str, torch.Tensor]
+
+_WORK_BYTES = 2 << 30
+"""Left free beside a network's weights, for the values it computes."""
+
+_TIMES_FILE = {"onnxruntime": 1.5, "mnn": 2.6}
+"""Memory of a loaded session over the size of its file: of Stable Diffusion's UNet,
+3.4 GB, ONNX Runtime held 3.9 GiB and MNN 8.3."""
+
+
+class Network(Protocol):
+    """Tensors in by name, tensors out by name; on the CPU, in the caller's dtype."""
+
+    def __call__(self, feeds: Mapping[str, torch.Tensor]) -> Tensors:
+        """Run once."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """Something in memory, and how to let go of it."""
+
+    value: Any
+    close: Callable[[], None]
+
+
+class Residents:
+    """The networks in memory; those least recently used go when there is no room.
+
+    Args:
+        limit_gib: What this process may take: None or 0 for what the machine has.
+
+    """
+
+    def __init__(self, limit_gib: float | None = None) -> None:
+        self._limit_bytes = int((limit_gib or 0) * GIB)
+        self._loaded: dict[Hashable, Loaded] = {}
+
+    def use(self, key: Hashable, need_bytes: int, load: Callable[[], Loaded]) -> Any:
+        """Return what is loaded under `key`, loading it if it is not."""
+        loaded = self._loaded.pop(key, None)
+        if loaded is None:
+            self._make_room(need_bytes + _WORK_BYTES)
+            loaded = load()
+        self._loaded[key] = loaded  # the last is the most recently used
+        return loaded.value
+
+    def close(self) -> None:
+        """Let go of everything."""
+        while self._loaded:
+            self._drop_oldest()
+
+    def _make_room(self, need_bytes: int) -> None:
+        while self._loaded and self._free_bytes() < need_bytes:
+            self._drop_oldest()
+
+    def _free_bytes(self) -> int:
+        free = available_bytes()
+        if not self._limit_bytes:
+            return free
+        return min(free, self._limit_bytes - int(psutil.Process().memory_info().rss))
+
+    def _drop_oldest(self) -> None:
+        key = next(iter(self._loaded))
+        self._loaded.pop(key).close()
+
+
+class TorchNetwork:
+    """A component's unmodified PyTorch module.
+
+    Args:
+        component: What is built.
+        residents: Holds it while there is room.
+        device: Where it runs.
+        dtype: ``float32``, or ``float64`` for noise floors.
+
+    """
+
+    def __init__(
+        self,
+        component: Component,
+        residents: Residents,
+        device: Device,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        self._component = component
+        self._residents = residents
+        self._device = device
+        self._dtype = dtype
+
+    def __call__(self, feeds: Mapping[str, torch.Tensor]) -> Tensors:
+        """Run without gradients."""
+        component = self._component
+        weights = _weight_bytes(component) * self._dtype.itemsize // 4
+        module = self._residents.use((component, self._dtype), weights, self._load)
+        with torch.no_grad():
+            made = as_tuple(
+                module(*(self._placed(feeds[s.name]) for s in component.inputs))
+            )
+        names = [spec.name for spec in component.outputs]
+        return {name: value.cpu() for name, value in zip(names, made, strict=True)}
+
+    def _load(self) -> Loaded:
+        module = recipe_module(self._component.recipe).build(self._component)
+        module = module.to(self._device.device, self._dtype)
+        return Loaded(value=module, close=lambda: None)
+
+    def _placed(self, value: torch.Tensor) -> torch.Tensor:
+        dtype = self._dtype if value.is_floating_point() else value.dtype
+        return value.to(self._device.device, dtype)
+
+
+def _weight_bytes(component: Component) -> int:
+    """Return the size of a component's weights; 0 for weights that are drawn."""
+    source = component.source
+    folders = weight_folders(component.recipe, source, component.options)
+    files = [file for home in folders for file in likely_files(source.path / home)]
+    return sum(file.stat().st_size for file in files)
+
+
+class SessionNetwork:
+    """A deployed file in its runtime.
+
+    Args:
+        seated: The file, and where and how it is asked to run.
+        residents: Holds its session while there is room.
+
+    """
+
+    def __init__(self, seated: Seated, residents: Residents) -> None:
+        self._seated = seated
+        self._residents = residents
+        self.ran: Any = None
+
+    def __call__(self, feeds: Mapping[str, torch.Tensor]) -> Tensors:
+        """Run as deployed."""
+        file, component = self._seated, self._seated.component
+        need = int(file.artifact.size_bytes * _TIMES_FILE[file.backend])
+        session: Session = self._residents.use(id(self), need, self._load)
+        made = session.run(
+            {
+                spec.name: as_declared(spec, feeds[spec.name], component.name)
+                for spec in component.inputs
+            }
+        )
+        self.ran = session.ran
+        return {name: torch.from_numpy(value) for name, value in made.items()}
+
+    def _load(self) -> Loaded:
+        file, stack = self._seated, ExitStack()
+        outputs = [spec.name for spec in file.component.outputs]
+        path = file.artifact.file(file.model)
+        session = load_backend(file.backend).open_session(path, file.device, outputs)
+        return Loaded(value=stack.enter_context(session), close=stack.close)
+
+
+def as_declared(spec: TensorSpec, value: torch.Tensor, component: str) -> np.ndarray:
+    """Return a value in the dtype that a deployed file takes, if nothing is lost.
+
+    Raises:
+        StageError: A whole number is declared, and the value is none: a scheduler
+            that stops between timesteps. Or the values leave the input's span.
+
+    """
+    array = value.detach().numpy()
+    if words := beyond(spec, float(array.min()), float(array.max())):
+        msg = f"{component}: input {words}; mend what the pipeline hands it."
+        raise StageError(msg, outcome=Outcome.RUN)
+    declared = array.astype(spec.dtype)
+    if declared.dtype.kind in "iu" and not np.array_equal(declared, array):
+        msg = (
+            f"{component} takes {spec.name!r} as {spec.dtype}, and the scheduler gives "
+            f"{array.ravel()[0]:g}. Choose whole timesteps with scheduler_options = "
+            '{ timestep_spacing = "leading" }, or export a float timestep.'
+        )
+        raise StageError(msg, outcome=Outcome.DTYPE)
+    return np.ascontiguousarray(declared)
+
+
+class Remembered:
+    """A network that remembers its answers.
+
+    Where seats are exchanged, the same bits go through the same network again and
+    again, and it need not run again. What is measured always runs.
+
+    Args:
+        network: Is asked when the inputs are new.
+        limit_bytes: Of answers kept.
+
+    """
+
+    def __init__(self, network: Network, limit_bytes: int = REMEMBERED_BYTES) -> None:
+        self._network = network
+        self._left_bytes = limit_bytes
+        self._answers: dict[str, Tensors] = {}
+        self.always_runs = False
+        """Whether to run on inputs that were seen before, too."""
+
+    def __call__(self, feeds: Mapping[str, torch.Tensor]) -> Tensors:
+        """Answer, from memory if the same bits were seen before."""
+        key = fingerprint(feeds)
+        answer = None if self.always_runs else self._answers.get(key)
+        if answer is None:
+            answer = self._network(feeds)
+            self.learn(key, answer)
+        return {name: value.clone() for name, value in answer.items()}
+
+    def learn(self, key: str, answer: Tensors) -> None:
+        """Keep an answer, if there is room."""
+        size = sum(value.nbytes for value in answer.values())
+        if key not in self._answers and size <= self._left_bytes:
+            self._left_bytes -= size
+            self._answers[key] = {name: value.clone() for name, value in answer.items()}
+
+
+def fingerprint(feeds: Mapping[str, torch.Tensor]) -> str:
+    """Return a digest of inputs, names, shapes and dtypes included."""
+    digest = xxhash.xxh3_128()
+    for name, value in sorted(feeds.items()):
+        digest.update(f"{name}{tuple(value.shape)}{value.dtype}".encode())
+        digest.update(np.ascontiguousarray(value.detach().numpy()).data)
+    return digest.hexdigest()

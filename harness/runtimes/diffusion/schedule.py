@@ -1,0 +1,154 @@
+"""Schedulers: made from the checkpoint's configuration, compared as arrays, restored.
+
+Two pipelines whose timesteps differ compute different things, however well their
+networks agree; so schedules are compared exactly, before any network runs.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from harness.core.case import Source
+from harness.core.errors import SuiteError
+from harness.core.pipeline import SCHEDULERS, Pipeline, Sampling
+from harness.core.toml_file import did_you_mean
+from harness.recipes.checkpoint import load_scheduler
+
+_ARRAYS = ("timesteps", "sigmas", "alphas_cumprod", "init_noise_sigma")
+_SHOWN = 4
+
+
+def make_scheduler(source: Source, sampling: Sampling) -> Any:
+    """Return a scheduler of diffusers, from the checkpoint's own configuration."""
+    import diffusers
+
+    own = load_scheduler(source)
+    name = SCHEDULERS.get(sampling.scheduler) or type(own).__name__
+    # What another scheduler has no use for is left out by diffusers itself, as when
+    # an app changes the scheduler of a pipeline.
+    cls = getattr(diffusers, name)
+    known = inspect.signature(cls).parameters
+    for option, _ in sampling.options:
+        if option not in known:
+            msg = f"{name} has no option {option!r}; {did_you_mean(option, known)}"
+            raise SuiteError(msg)
+    return cls.from_config(own.config, **dict(sampling.options))
+
+
+def schedule_of(pipe: Any, pipeline: Pipeline) -> dict[str, np.ndarray]:
+    """Return all arrays that decide which latents a step makes, float64.
+
+    Returns:
+        ``timesteps``, ``sigmas``, ``alphas_cumprod`` and ``init_noise_sigma``, as far
+        as the scheduler has them.
+
+    """
+    scheduler = type(pipe.scheduler).from_config(pipe.scheduler.config)
+    scheduler.set_timesteps(pipeline.steps)
+    found = {name: getattr(scheduler, name, None) for name in _ARRAYS}
+    return {
+        name: np.atleast_1d(np.asarray(value, dtype=np.float64))
+        for name, value in found.items()
+        if value is not None
+    }
+
+
+def schedule_gap(
+    expected: Mapping[str, np.ndarray], actual: Mapping[str, np.ndarray]
+) -> str:
+    """Return in words how two schedules differ; empty when they are equal.
+
+    >>> one = {"timesteps": np.array([801.0, 1.0])}
+    >>> schedule_gap(one, {"timesteps": np.array([800.0, 0.0])})
+    'timesteps [800, 0], expected [801, 1]'
+    >>> schedule_gap(one, one)
+    ''
+    """
+    for name in dict.fromkeys((*expected, *actual)):
+        one, two = expected.get(name), actual.get(name)
+        if one is None or two is None:
+            return f"{name} is {'missing' if two is None else 'not in the reference'}"
+        if one.shape != two.shape:
+            return f"{len(two)} {name}, expected {len(one)}: {_few(two)}, {_few(one)}"
+        if not np.array_equal(one, two):
+            start = int(np.flatnonzero(one != two)[0])
+            return f"{name} {_few(two[start:])}, expected {_few(one[start:])}"
+    return ""
+
+
+def settings_of(scheduler: Any) -> dict[str, Any]:
+    """Return a scheduler's configuration, as JSON can hold it."""
+    plain = {
+        name: value
+        for name, value in scheduler.config.items()
+        if isinstance(value, bool | int | float | str)
+    }
+    return {
+        name: str(value) if value in (math.inf, -math.inf) else value
+        for name, value in plain.items()
+    }
+
+
+def config_gap(expected: Mapping[str, Any], actual: Mapping[str, Any]) -> str:
+    """Return the settings of two schedulers that differ, in words.
+
+    >>> config_gap({"steps_offset": 1, "_class_name": "A"}, {"steps_offset": 0})
+    'steps_offset is 0, expected 1'
+    """
+    names = [name for name in expected if not name.startswith("_") and name in actual]
+    return ", ".join(
+        f"{name} is {actual[name]}, expected {expected[name]}"
+        for name in names
+        if actual[name] != expected[name]
+    )
+
+
+def _few(values: np.ndarray) -> str:
+    shown = ", ".join(f"{value:.6g}" for value in values[:_SHOWN])
+    return f"[{shown}{', …' if len(values) > _SHOWN else ''}]"
+
+
+def state_of(scheduler: Any) -> dict[str, Any]:
+    """Return what a multistep scheduler remembers of earlier steps, as copies."""
+    return {
+        name: _copied(value)
+        for name, value in vars(scheduler).items()
+        if not name.startswith("_internal") and _is_plain(value)
+    }
+
+
+def restore(scheduler: Any, state: Mapping[str, Any], dtype: torch.dtype) -> None:
+    """Give a scheduler the memory of another run, what is floating in `dtype`."""
+    for name, value in state.items():
+        now = getattr(scheduler, name, None)
+        # Tables that were made with the schedule keep their own dtype.
+        if isinstance(value, torch.Tensor) and isinstance(now, torch.Tensor):
+            setattr(scheduler, name, value.clone().to(now.dtype))
+        else:
+            setattr(scheduler, name, _cast(value, dtype))
+
+
+def _is_plain(value: object) -> bool:
+    if isinstance(value, list | tuple):
+        return all(_is_plain(entry) for entry in value)
+    return value is None or isinstance(value, torch.Tensor | int | float | str)
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return type(value)(_copied(entry) for entry in value)
+    return value.detach().clone() if isinstance(value, torch.Tensor) else value
+
+
+def _cast(value: Any, dtype: torch.dtype) -> Any:
+    if isinstance(value, list | tuple):
+        return type(value)(_cast(entry, dtype) for entry in value)
+    if isinstance(value, torch.Tensor):
+        return value.clone().to(dtype) if value.is_floating_point() else value.clone()
+    return value

@@ -1,0 +1,114 @@
+"""End-to-end stages, as they run in a child process."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, cast
+
+from harness.core.case import REFERENCE, Device
+from harness.core.entry import Entry
+from harness.core.pipeline import ChainRun, Pipeline
+from harness.engine.host import report_progress
+from harness.engine.keys import drawing_inputs_key, drawing_key
+from harness.engine.store import Store
+from harness.runtimes.candidate.candidate import check_artifact
+from harness.runtimes.diffusion.inputs import (
+    Inputs,
+    draw_inputs,
+    load_inputs,
+    save_inputs,
+)
+from harness.runtimes.diffusion.measure import measure
+from harness.runtimes.diffusion.networks import Residents, SessionNetwork
+from harness.runtimes.diffusion.reference import load_reference, record, torch_networks
+from harness.runtimes.pytorch.prepare import ask_device
+
+
+def draw_reference(
+    root: Path, pipeline: Pipeline, device: Device, limit_gib: float | None = None
+) -> float:
+    """Draw inputs and PyTorch's pictures into the store; return seconds taken.
+
+    Networks are let go of to keep within `limit_gib` of memory, if that is given.
+
+    Raises:
+        StageError: PyTorch cannot run on `device`.
+        SuiteError: A picture or a prompt cannot be used.
+
+    """
+    start = time.perf_counter()
+    ask_device(device)
+    store = Store(root=root)
+
+    def build_inputs(folder: Path) -> Mapping[str, object]:
+        report_progress("drawing", pipeline.name, "inputs")
+        return save_inputs(draw_inputs(pipeline), folder)
+
+    def build_reference(folder: Path) -> Mapping[str, object]:
+        report_progress("drawing", pipeline.name, "float32 and float64")
+        return record(pipeline, _inputs(inputs), folder, device, limit_gib)
+
+    inputs = store.make("drawing-inputs", drawing_inputs_key(pipeline), build_inputs)
+    key = drawing_key(pipeline, inputs, device)
+    store.make("drawing", key, build_reference)
+    return time.perf_counter() - start
+
+
+def run_chain(given: ChainRun) -> dict[str, Any]:
+    """Draw with deployed files in the seats, and write the pictures.
+
+    Returns:
+        Fields of a `CaseRecord`: ``rows``, ``ran``, ``chain``.
+
+    Raises:
+        StageError: An artifact is damaged, the schedule differs, or a runtime refuses.
+
+    """
+    case, device, folder = given.case, given.device, given.folder
+    ask_device(device)
+    for entry in (given.inputs, given.reference, *(f.artifact for f in given.seated)):
+        check_artifact(entry)
+    residents = Residents(given.limit_gib)
+    candidates = {file.seat: SessionNetwork(file, residents) for file in given.seated}
+    try:
+        measured = measure(
+            case=case,
+            pipeline=given.pipeline,
+            inputs=_inputs(given.inputs),
+            reference=load_reference(given.reference.path, given.reference.meta),
+            candidates=candidates,
+            torch_networks=torch_networks(given.pipeline, residents, device),
+            say=lambda text: report_progress("running", case, text),
+        )
+    finally:
+        residents.close()
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, picture in measured.pictures.items():
+        (folder / name).write_bytes(picture)
+    ran = [asdict(network.ran) for network in candidates.values() if network.ran]
+    pictures = [
+        f"{folder.parent.name}/{folder.name}/{name}" for name in measured.pictures
+    ]
+    return {
+        "rows": measured.rows,
+        "ran": _together(ran),
+        "chain": {**measured.about, "pictures": pictures},
+    }
+
+
+def _inputs(entry: Entry) -> Inputs:
+    return load_inputs(entry.path, cast("list[str]", entry.meta["texts"]))
+
+
+def _together(ran: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return what ran in one set of words; a chain of several runtimes names each."""
+    if not ran:
+        return {"backend": REFERENCE}
+    words = {
+        name: " + ".join(dict.fromkeys(str(each[name]) for each in ran))
+        for name in ("backend", "version", "device", "precision")
+    }
+    return {**ran[0], **words}

@@ -1,0 +1,151 @@
+"""Take an ``.mnn`` file that others converted, and say what it is made of.
+
+Runs in a child process. Its values keep the names that an ONNX file gave them, so the
+graph is written down as ONNX, without weights, for `lineup` to read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+import MNN
+import MNN.expr
+import onnx
+
+from harness.core.case import Component
+from harness.core.errors import StageError, SuiteError
+from harness.core.foreign_files import bring, check_whole
+from harness.core.onnx_header import Port
+from harness.core.outcome import Outcome
+from harness.engine.export_files import GRAPH, MNN_MODEL
+from harness.engine.keys import mnn_key
+from harness.engine.store import Store
+from harness.measure.name_map import Names, match
+from harness.suite.foreign import whose_file
+
+_DATA, _CONSTANT = "Input", "Const"
+_LAYOUT = "___tr4"
+
+
+def take_mnn(root: Path, component: Component) -> None:
+    """Make the store's entry of the ``.mnn`` file that a component takes.
+
+    Raises:
+        StageError: MNN refuses the file, or its weights are not all there.
+        SuiteError: Its names are not the recipe's.
+
+    """
+    if component.taken is None or component.taken.mnn is None:
+        return
+    path = component.taken.mnn
+
+    def build(folder: Path) -> Mapping[str, object]:
+        check_whole(path, "mnn", component.name)
+        bring(path, "mnn", folder, MNN_MODEL)
+        names = _names(component, path, folder / MNN_MODEL)
+        names.save(folder)
+        onnx.save(_graph(folder / MNN_MODEL, names), folder / GRAPH)
+        return {}
+
+    Store(root=root).make("mnn", mnn_key(component), build)
+
+
+def _names(component: Component, path: Path, model: Path) -> Names:
+    try:
+        net = MNN.Interpreter(str(model))
+        session = net.createSession({"backend": "CPU", "numThread": 1})
+        inputs = net.getSessionInputAll(session)
+        outputs = net.getSessionOutputAll(session)
+    except Exception as error:  # MNN raises no class of its own
+        msg = (
+            f"MNN {MNN.version()} refuses {path.name}: it is truncated, of another "
+            f"version, or no MNN file ({error})."
+        )
+        raise StageError(msg, outcome=Outcome.LOAD) from error
+    try:
+        return match(
+            component,
+            path.name,
+            [_port(name, tensor) for name, tensor in sorted(inputs.items())],
+            [Port(name=name, dtype="", shape=None) for name in sorted(outputs)],
+            whose=whose_file,
+        )
+    except SuiteError as error:
+        raise StageError(str(error), outcome=Outcome.MISSING) from error
+
+
+def _port(name: str, tensor: MNN.Tensor) -> Port:
+    whole = tensor.getDataType() == MNN.Halide_Type_Int
+    # MNN writes an open first axis as 1 and any other as -1.
+    shape = tuple(size if size > 1 else "" for size in tensor.getShape())
+    return Port(name=name, dtype="int32" if whole else "float32", shape=shape)
+
+
+def _graph(model: Path, names: Names) -> onnx.ModelProto:
+    """Return the file's operators as an ONNX graph that nobody can run."""
+    found = MNN.expr.load_as_dict(str(model))
+    inputs_of = {
+        name: [entry.name for entry in variable.inputs]
+        for name, variable in found.items()
+        if variable.op_type not in {_DATA, _CONSTANT}
+    }
+    inputs_of = contracted(inputs_of, names.own_outputs)
+    helper = onnx.helper
+    nodes = [
+        helper.make_node(found[name].op_type, inputs_of[name], [name], name=name)
+        for name in _sorted(inputs_of)
+    ]
+    kind = onnx.TensorProto.FLOAT
+    graph = helper.make_graph(
+        nodes,
+        "mnn",
+        [helper.make_tensor_value_info(name, kind, None) for name in names.own_inputs],
+        [helper.make_tensor_value_info(name, kind, None) for name in names.own_outputs],
+    )
+    return helper.make_model(graph)
+
+
+def contracted(
+    inputs_of: Mapping[str, list[str]], outputs: Collection[str]
+) -> dict[str, list[str]]:
+    """Return a graph without what the converter put between values that have a scope.
+
+    Reshapes and changes of layout have names of the converter's own, ``Reshape441`` or
+    ``/conv_in/Conv_output_0___tr4sample``; whoever reads one reads what it is made of.
+    """
+    if not any(name.startswith("/") for name in inputs_of):
+        return dict(inputs_of)
+    between = {
+        name
+        for name in inputs_of
+        if name not in outputs and (not name.startswith("/") or _LAYOUT in name)
+    }
+    made_of: dict[str, list[str]] = {}
+    for name in _sorted(inputs_of):
+        made_of[name] = list(
+            dict.fromkeys(
+                source
+                for one in inputs_of[name]
+                for source in (made_of[one] if one in between else [one])
+            )
+        )
+    return {name: made_of[name] for name in made_of if name not in between}
+
+
+def _sorted(inputs_of: Mapping[str, list[str]]) -> list[str]:
+    """Return the values in an order in which each comes after those it is made of."""
+    done: dict[str, None] = {}
+    for start in inputs_of:
+        waiting = [start]
+        while waiting:
+            ahead = [
+                name
+                for name in inputs_of[waiting[-1]]
+                if name in inputs_of and name not in done
+            ]
+            if ahead:
+                waiting += ahead
+            else:
+                done[waiting.pop()] = None
+    return list(done)

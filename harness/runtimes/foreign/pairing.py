@@ -1,0 +1,227 @@
+"""Which values of a module can be whose: what they are made from, and their shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import onnx
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from harness.core.probes import Kind, Probe
+from harness.runtimes.pytorch.program import Program, Rounding, as_computed
+
+if TYPE_CHECKING:
+    from harness.core.case import Component
+
+Shape = tuple[int, ...]
+Sized = Mapping[str, Sequence[int | str]]
+"""Value of a file to its sizes: a number, the name of an open axis, "" if unknown."""
+
+
+def followed(
+    module: torch.nn.Module,
+    example: tuple[torch.Tensor, ...],
+    probes: Sequence[Probe],
+) -> tuple[tuple[Probe, ...], dict[str, Shape]]:
+    """Run a module, and see what its submodules' values are made from.
+
+    Returns:
+        The probes with their parents, and the shape of each value that computes.
+
+    """
+    wanted = {probe.name for probe in probes if probe.kind is Kind.COMPUTE}
+    following = _Following()
+    shapes: dict[str, Shape] = {}
+    parents: dict[str, tuple[str, ...]] = {}
+
+    def after(path: str, returned: object) -> None:
+        tensors = [t for t in tree_leaves(returned) if isinstance(t, torch.Tensor)]
+        if len(tensors) == 1:
+            shapes[path] = tuple(tensors[0].shape)
+            parents[path] = tuple(following.name(tensors[0], path))
+
+    with ExitStack() as stack:
+        for path, part in module.named_modules():
+            if path in wanted:
+                hook = part.register_forward_hook(
+                    lambda _, __, returned, path=path: after(path, returned)
+                )
+                stack.callback(hook.remove)
+        stack.enter_context(torch.no_grad())
+        stack.enter_context(following)
+        module(*example)
+    # In order of execution, whatever order they were read in.
+    order = {probe.name: probe.position for probe in probes}
+    return tuple(
+        replace(
+            probe,
+            parents=tuple(sorted(parents.get(probe.name, ()), key=order.__getitem__)),
+        )
+        for probe in probes
+    ), shapes
+
+
+class _Following(TorchDispatchMode):
+    """Follows which named values each tensor was computed from."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._origins = WeakTensorKeyDictionary()
+
+    def name(self, tensor: torch.Tensor, path: str) -> frozenset[str]:
+        """Give a tensor a name; return the names that it was computed from."""
+        before: frozenset[str] = self._origins.get(tensor, frozenset())
+        self._origins[tensor] = frozenset((path,))
+        return before - {path}
+
+    def __torch_dispatch__(
+        self,
+        func: torch._ops.OpOverload,  # no public name
+        types: object,
+        args: tuple[object, ...] = (),
+        kwargs: dict[str, object] | None = None,
+    ) -> object:
+        del types
+        kwargs = kwargs or {}
+        result = func(*args, **kwargs)
+        made = frozenset().union(
+            *(self._origins.get(one, frozenset()) for one in _tensors((args, kwargs)))
+        )
+        for one in _tensors(result):
+            self._origins[one] = made
+        return result
+
+
+class _Widening(TorchDispatchMode):
+    """Computes in float64 what a module asks for in float32, whatever its weights are.
+
+    A table of frequencies is one. Files of others hold it as somebody else's float32
+    made it, so its rounding is part of the noise floor, as it is in dynamo's program.
+    """
+
+    def __torch_dispatch__(
+        self,
+        func: torch._ops.OpOverload,  # no public name
+        types: object,
+        args: tuple[object, ...] = (),
+        kwargs: dict[str, object] | None = None,
+    ) -> object:
+        del types
+        wide = tree_map_only(torch.dtype, lambda one: _WIDE.get(one, one), kwargs or {})
+        return func(*args, **wide)
+
+
+_WIDE = {torch.float32: torch.float64}
+
+
+def widened(program: Program, module: torch.nn.Module) -> Program:
+    """Return a module's program whose float64 run has nothing in float32."""
+
+    def run(
+        inputs: tuple[torch.Tensor, ...],
+        on_value: Callable[[str, torch.Tensor], None],
+        *,
+        double: bool = False,
+        rounding: Rounding = as_computed,
+    ) -> tuple[torch.Tensor, ...]:
+        with ExitStack() as stack:
+            if double:  # around the module alone: its weights come back in float32
+                mode = _Widening()
+                enter = module.register_forward_pre_hook(lambda *_: _enter(mode))
+                leave = module.register_forward_hook(
+                    lambda *_: _leave(mode), always_call=True
+                )
+                stack.callback(enter.remove)
+                stack.callback(leave.remove)
+            return program.run(inputs, on_value, double=double, rounding=rounding)
+
+    return replace(program, run=run)
+
+
+def _enter(mode: TorchDispatchMode) -> None:
+    mode.__enter__()
+
+
+def _leave(mode: TorchDispatchMode) -> None:
+    mode.__exit__(None, None, None)
+
+
+def _tensors(values: object) -> Iterator[torch.Tensor]:
+    return (leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor))
+
+
+def sizes_in(
+    path: Path, component: Component, example: Iterable[torch.Tensor]
+) -> dict[str, list[int | str]]:
+    """Return the sizes of a file's values, as far as its operators tell them.
+
+    Args:
+        path: Of the file; what it notes beside its operators is not believed.
+        component: Whose inputs `example` holds, in order.
+        example: Their sizes are what the names of open axes stand for.
+
+    """
+    model = onnx.load(path, load_external_data=False)
+    del model.graph.value_info[:]
+    try:
+        graph = onnx.shape_inference.infer_shapes(model).graph
+    except (onnx.shape_inference.InferenceError, ValueError):
+        return {}
+    mapped = dict(component.taken.names) if component.taken else {}
+    fed = {
+        mapped.get(spec.name, spec.name): tuple(tensor.shape)
+        for spec, tensor in zip(component.inputs, example, strict=True)
+    }
+    named: dict[str, set[int]] = {}
+    for value in graph.input:
+        dims = value.type.tensor_type.shape.dim
+        shape = fed.get(value.name, ())
+        for dim, size in zip(dims, shape, strict=len(dims) == len(shape)):
+            if dim.dim_param:
+                named.setdefault(dim.dim_param, set()).add(size)
+    known = {name: min(sizes) for name, sizes in named.items() if len(sizes) == 1}
+    return {
+        value.name: [
+            dim.dim_value
+            if dim.HasField("dim_value")
+            else known.get(dim.dim_param, dim.dim_param)
+            for dim in value.type.tensor_type.shape.dim
+        ]
+        for value in graph.value_info
+        if value.type.tensor_type.HasField("shape")
+    }
+
+
+def paired(
+    probes: Iterable[Probe], shapes: Mapping[str, Shape], sized: Sized
+) -> list[Probe]:
+    """Return probes without those values that have another shape in the file.
+
+    A table of positions is [1, n, w] and its sum with the tokens [batch, n, w]: one is
+    broadcast to the other, and is not the other.
+    """
+    return [
+        probe if _fits(shapes.get(probe.name), sized.get(probe.onnx)) else _alone(probe)
+        for probe in probes
+    ]
+
+
+def _alone(probe: Probe) -> Probe:
+    return replace(probe, onnx="")
+
+
+def _fits(ours: Shape | None, theirs: Sequence[int | str] | None) -> bool:
+    if ours is None or theirs is None:
+        return True
+    return len(ours) == len(theirs) and all(
+        one == two
+        for one, two in zip(ours, theirs, strict=True)
+        if isinstance(two, int)
+    )

@@ -1,0 +1,1 @@
+"""An exported ONNX graph: its operators, constants and weights."""

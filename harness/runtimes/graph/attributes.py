@@ -1,0 +1,299 @@
+"""Hold an exported graph's attributes against the program's, without running either.
+
+The nodes that carry a probe are those between its value and its parents' values. What
+a node says there (an epsilon, an axis, a number of groups, a scale) must be what the
+program's operator was told.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import onnx
+
+from harness.core.probes import Probe
+from harness.measure.align import wanted_values
+
+if TYPE_CHECKING:
+    import numpy as np
+
+_CLOSE = 1e-6
+_LARGEST_CONSTANT = 16
+"""Elements that a scale or a shape may have."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """The nodes that carry one probe."""
+
+    nodes: Sequence[onnx.NodeProto]
+    constants: Mapping[str, np.ndarray]
+
+    def said(self, kinds: Sequence[str], attribute: str, default: object) -> object:
+        """Return an attribute of the first node of a kind; None without such a node."""
+        for node in self.nodes:
+            if node.op_type in kinds:
+                for entry in node.attribute:
+                    if entry.name == attribute:
+                        return _plain(onnx.helper.get_attribute_value(entry))
+                return default
+        return None
+
+    def scalars(self, kind: str) -> list[float]:
+        """Return the constants of one element that nodes of a kind read."""
+        return [
+            float(self.constants[name].item())
+            for node in self.nodes
+            if node.op_type == kind
+            for name in node.input
+            if name in self.constants and self.constants[name].size == 1
+        ]
+
+
+Found = Iterator[tuple[str, object, object]]
+"""Attribute, what the graph says, what the program says; None on a side is no word."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """One attribute that a graph has otherwise than the program.
+
+    Attributes:
+        probe: Value of the program that it makes.
+        name: Of the attribute.
+        words: Both values.
+
+    """
+
+    probe: Probe
+    name: str
+    words: str
+
+
+def differing_attributes(probes: Sequence[Probe], path: Path) -> dict[str, str]:
+    """Return probe to what its nodes say otherwise than the program, in words.
+
+    Args:
+        probes: Of the program, with their settings.
+        path: Of the exported graph; its weights are not read.
+
+    """
+    graph = onnx.load(path, load_external_data=False).graph
+    found: dict[str, str] = {}
+    for told in attributes_told(probes, graph):
+        before = found.get(told.probe.name)
+        found[told.probe.name] = f"{before}; {told.words}" if before else told.words
+    return found
+
+
+def attributes_told(probes: Sequence[Probe], graph: onnx.GraphProto) -> Iterator[Told]:
+    """Yield each attribute of a graph that is not what the program was told."""
+    constants = _constants(graph)
+    makers = {name: node for node in graph.node for name in node.output}
+    values = value_names(probes)
+    for probe in probes:
+        if probe.name not in values:
+            continue
+        nodes = nodes_of(probe, makers, values)
+        part = _Part(nodes, constants)
+        rule = _RULES.get(probe.op.removeprefix("aten.").partition(".")[0], _none)
+        for name, there, here in rule(part, dict(probe.settings)):
+            if there is not None and here is not None and not _equal(there, here):
+                words = f"{name} is {_short(there)} in the graph, {_short(here)} in"
+                yield Told(probe=probe, name=name, words=f"{words} PyTorch")
+        for kind in [node.op_type for node in nodes if node.op_type in _RANDOM]:
+            words = f"the graph draws random numbers there: {kind}"
+            yield Told(probe=probe, name="random", words=words)
+
+
+def value_names(probes: Sequence[Probe]) -> dict[str, str]:
+    """Return probe to the exported value that carries it."""
+    return {probe.name: value for value, probe in wanted_values(probes).items()}
+
+
+def nodes_of(
+    probe: Probe, makers: Mapping[str, onnx.NodeProto], values: Mapping[str, str]
+) -> list[onnx.NodeProto]:
+    """Return the nodes between a probe's value and its parents', the last first.
+
+    Args:
+        probe: Of the program.
+        makers: Each value of the graph to the node that makes it.
+        values: As `value_names` returns them.
+
+    """
+    ends = {values[name] for name in probe.parents if name in values}
+    # A module's probe knows no parents: then it begins at whatever has a name.
+    ends = ends or set(values.values())
+    start = values.get(probe.name, "")
+    return list(nodes_between(makers, start, ends)) if start else []
+
+
+def nodes_between(
+    makers: Mapping[str, onnx.NodeProto], value: str, ends: Collection[str]
+) -> Iterator[onnx.NodeProto]:
+    """Yield the nodes that make a value from others, which are not looked behind."""
+    waiting, seen = [value], set()
+    while waiting:
+        name = waiting.pop()
+        if name in seen or name not in makers or (name in ends and name != value):
+            continue
+        seen.add(name)
+        yield makers[name]
+        waiting += makers[name].input
+
+
+_RANDOM = (
+    *("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"),
+    *("Bernoulli", "Multinomial"),
+)
+"""Operators that no deployed graph has where PyTorch's is the same twice."""
+
+
+def _none(_part: _Part, _told: Mapping[str, Any]) -> Found:
+    yield from ()
+
+
+def _layer_norm(part: _Part, told: Mapping[str, Any]) -> Found:
+    kinds = ("LayerNormalization",)
+    yield "epsilon", part.said(kinds, "epsilon", 1e-5), told.get("eps")
+    axis = part.said(kinds, "axis", -1)
+    if isinstance(axis, int) and axis < 0:
+        yield "axis", axis, -len(told["normalized_shape"])
+
+
+def _group_norm(part: _Part, told: Mapping[str, Any]) -> Found:
+    kinds = ("InstanceNormalization", "GroupNormalization")
+    yield "epsilon", part.said(kinds, "epsilon", 1e-5), told.get("eps")
+    groups = part.said(("GroupNormalization",), "num_groups", None)
+    if groups is None:
+        groups = _reshaped_groups(part)
+    yield "groups", groups, told.get("num_groups")
+
+
+def _reshaped_groups(part: _Part) -> object:
+    """Return the second size of the Reshape that makes groups of channels."""
+    read = {
+        name
+        for node in part.nodes
+        if node.op_type == "InstanceNormalization"
+        for name in node.input[:1]
+    }
+    for node in part.nodes:
+        if node.op_type == "Reshape" and node.output[0] in read:
+            shape = part.constants.get(node.input[1])
+            if shape is not None and shape.size > 1:
+                return int(shape[1])
+    return None
+
+
+def _convolution(part: _Part, told: Mapping[str, Any]) -> Found:
+    kinds = ("Conv",)
+    yield "groups", part.said(kinds, "group", 1), told.get("groups")
+    for name, key in (("strides", "stride"), ("dilations", "dilation")):
+        yield name, part.said(kinds, name, None), _wide(told.get(key), part, name)
+    pads = part.said(kinds, "pads", None)
+    padding = told.get("padding")
+    if (mode := part.said(("Pad",), "mode", "constant")) is not None:
+        # The padding is in a node of its own, and so is what it is filled with.
+        yield "padding's mode", mode, "constant"
+        return
+    if isinstance(pads, list) and isinstance(padding, list):
+        pads = pads[: len(pads) // 2]
+        yield "padding", pads, _repeated(padding, len(pads))
+
+
+def _wide(value: object, part: _Part, name: str) -> object:
+    there = part.said(("Conv",), name, None)
+    return _repeated(value, len(there)) if isinstance(there, list) else value
+
+
+def _repeated(value: object, count: int) -> object:
+    return value * count if isinstance(value, list) and len(value) == 1 else value
+
+
+def _softmax(part: _Part, told: Mapping[str, Any]) -> Found:
+    axis, dim = part.said(("Softmax",), "axis", -1), told.get("dim")
+    if isinstance(axis, int) and isinstance(dim, int) and (axis < 0) == (dim < 0):
+        yield "axis", axis, dim
+
+
+def _gelu(part: _Part, told: Mapping[str, Any]) -> Found:
+    kinds = {node.op_type for node in part.nodes}
+    said = part.said(("Gelu",), "approximate", "none")
+    if said is None:
+        said = "tanh" if "Tanh" in kinds else "none" if "Erf" in kinds else "unknown"
+    yield "GELU's form", said, told.get("approximate", "none")
+
+
+def _attention(part: _Part, told: Mapping[str, Any]) -> Found:
+    yield "axis of softmax", part.said(("Softmax",), "axis", -1), -1
+    scale = told.get("scale")
+    factors = part.scalars("Mul")
+    # Exporters put the root of the scale to the query and to the key, or all to one.
+    if isinstance(scale, float) and factors:
+        yield "scale", math.prod(factors), scale
+
+
+def _resize(part: _Part, _told: Mapping[str, Any]) -> Found:
+    kinds = ("Resize",)
+    yield "mode", part.said(kinds, "mode", "nearest"), "nearest"
+    yield "rounding", part.said(kinds, "nearest_mode", "round_prefer_floor"), "floor"
+    how = part.said(kinds, "coordinate_transformation_mode", "half_pixel")
+    yield "coordinates", how, "asymmetric"
+
+
+_RULES: dict[str, Callable[[_Part, Mapping[str, Any]], Found]] = {
+    "layer_norm": _layer_norm,
+    "native_layer_norm": _layer_norm,
+    "group_norm": _group_norm,
+    "native_group_norm": _group_norm,
+    "conv1d": _convolution,
+    "conv2d": _convolution,
+    "convolution": _convolution,
+    "softmax": _softmax,
+    "_softmax": _softmax,
+    "gelu": _gelu,
+    "scaled_dot_product_attention": _attention,
+    "upsample_nearest2d": _resize,
+}
+"""PyTorch operator to what its nodes must say."""
+
+
+def _constants(graph: onnx.GraphProto) -> dict[str, np.ndarray]:
+    """Return small constants, whether they are initialisers or nodes."""
+    tensors = {tensor.name: tensor for tensor in graph.initializer}
+    for node in graph.node:
+        if node.op_type == "Constant" and node.attribute[0].name == "value":
+            tensors[node.output[0]] = node.attribute[0].t
+    return {
+        name: onnx.numpy_helper.to_array(tensor)
+        for name, tensor in tensors.items()
+        if tensor.data_location != onnx.TensorProto.EXTERNAL
+        and tensor.data_type != onnx.TensorProto.STRING
+        and math.prod(tensor.dims) <= _LARGEST_CONSTANT
+    }
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, bytes):
+        return value.decode()
+    return (
+        list(value)
+        if isinstance(value, Sequence) and not isinstance(value, str)
+        else value
+    )
+
+
+def _equal(one: object, two: object) -> bool:
+    if isinstance(one, float) or isinstance(two, float):
+        return math.isclose(float(one), float(two), rel_tol=_CLOSE)  # type: ignore[arg-type]  # numbers
+    return one == two
+
+
+def _short(value: object) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)

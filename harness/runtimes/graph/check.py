@@ -1,0 +1,312 @@
+"""Compare a graph's weights and attributes with PyTorch's, without running either.
+
+A weight is paired with the constant that the operator at its place reads, or with the
+one of its name; what has neither is looked for by a digest of its bytes. Each pair is
+equal bit for bit, or `weight_kinds` says what the stored one is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import torch
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from harness.core.probes import Probe
+from harness.measure.weight_kinds import (
+    ANOTHER,
+    CHANNELS,
+    FEW,
+    MOVED,
+    OTHER,
+    Difference,
+    difference,
+)
+from harness.runtimes.graph.attributes import attributes_told
+from harness.runtimes.graph.constants import Held, Places, Read, digest_of
+from harness.runtimes.pytorch.program import WRAPPER, own_path
+
+NAMED = 64
+"""Differing weights that are kept one by one; of more, the counts are."""
+
+_MATRIX = 2
+_UNKNOWN = (OTHER, FEW, MOVED, CHANNELS)
+"""Kinds that say less than that a weight is another one of PyTorch's."""
+
+_ADDED = {"weight": False, "bias": True}
+
+
+def check_graph(
+    module: nn.Module, probes: Sequence[Probe], path: Path
+) -> dict[str, Any]:
+    """Return what a graph holds and says otherwise than its module, as JSON.
+
+    Args:
+        module: In float32.
+        probes: With the graph's values that carry them.
+        path: Of the ONNX file; weights beside it are read.
+
+    Returns:
+        ``tensors``: how many weights PyTorch has; ``matrices``: of these, with two
+        axes and more; ``equal``: of these, in the graph bit for bit; ``elsewhere``:
+        names of those in another form or not there at all; ``stored``: type of number
+        to how many tensors the file keeps in it, where it has fewer bits than
+        float32; ``weights``: those that differ; ``differing``: how many; ``kinds``: of
+        what kind; ``attributes``: those that differ.
+
+    """
+    graph = onnx.load(path, load_external_data=False).graph
+    places = Places(probes, graph)
+    held = Held(path, graph)
+    weights = _Weights(module, held)
+    found = [weights.compared(name, places) for name in weights.names]
+    if any(isinstance(part, _BatchNorm) for part in module.modules()):
+        found = list(_without_folded(found))
+    found = list(_by_shape(found, weights, held))
+    differing = [one for one in found if isinstance(one, _Differing)]
+    _name_others(differing, weights)
+    return {
+        "tensors": len(found),
+        "matrices": weights.matrices,
+        "equal": found.count(EQUAL),
+        "elsewhere": [
+            name
+            for name, one in zip(weights.names, found, strict=True)
+            if one == ELSEWHERE
+        ],
+        "stored": dict(held.narrow),
+        "differing": len(differing),
+        "kinds": dict(Counter(one.found.kind for one in differing)),
+        "weights": [one.to_json() for one in differing[:NAMED]],
+        "attributes": [
+            {
+                "probe": told.probe.name,
+                "module": told.probe.module,
+                "op": told.probe.op,
+                "name": told.name,
+                "words": told.words,
+            }
+            for told in attributes_told(list(_told(module, probes)), graph)
+        ],
+    }
+
+
+def _told(module: nn.Module, probes: Sequence[Probe]) -> Iterator[Probe]:
+    """Yield probes; one that stands for a module as the operator that it is."""
+    parts = dict(module.named_modules())
+    op: str
+    names: tuple[str, ...]
+    for probe in probes:
+        part = parts.get(probe.name)
+        match part:
+            case nn.LayerNorm():
+                op, names = "layer_norm", ("eps", "normalized_shape")
+            case nn.GroupNorm():
+                op, names = "group_norm", ("eps", "num_groups")
+            case nn.Conv1d() | nn.Conv2d():
+                op, names = "conv2d", ("groups", "stride", "dilation", "padding")
+            case nn.GELU():
+                op, names = "gelu", ("approximate",)
+            case nn.Softmax():
+                op, names = "softmax", ("dim",)
+            case _:
+                yield probe
+                continue
+        values = ((name, getattr(part, name)) for name in names)
+        settings = tuple(
+            (name, list(value) if isinstance(value, tuple) else value)
+            for name, value in values
+        )
+        yield replace(probe, op=f"aten.{op}.default", settings=settings)
+
+
+EQUAL, ELSEWHERE = "equal", "elsewhere"
+NAME, PLACE, SHAPE = "name", "place", "shape"
+
+
+@dataclass(slots=True, kw_only=True)
+class _Differing:
+    """One weight that differs from the constant that it is paired with."""
+
+    name: str
+    constant: str
+    by: str
+    found: Difference
+    told: bytes
+    axes: int
+    other: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "constant": self.constant,
+            "by": self.by,
+            "kind": self.found.kind,
+            "words": self.found.words,
+            "rms": self.found.rms if math.isfinite(self.found.rms) else None,
+            "axes": self.axes,
+            "other": self.other,
+        }
+
+
+class _Weights:
+    """A module's parameters in float32, by the checkpoint's own names."""
+
+    def __init__(self, module: nn.Module, held: Held) -> None:
+        self._held = held
+        self._parameters = {
+            own_path(name): parameter
+            for name, parameter in module.named_parameters()
+            if parameter.dtype == torch.float32 and parameter.numel()
+        }
+        self.names = tuple(self._parameters)
+        self._forms: dict[str, dict[bytes, frozenset[bool]]] = {}
+        self._siblings: dict[str, list[str]] = {}
+        for name in self.names:
+            self._siblings.setdefault(_module_of(name), []).append(name)
+
+    def array(self, name: str) -> np.ndarray:
+        """Return a parameter's numbers, without axes of one."""
+        return np.asarray(self._parameters[name].detach().cpu().numpy()).squeeze()
+
+    def forms(self, name: str) -> Mapping[bytes, frozenset[bool]]:
+        """Return digests of a parameter, and whether each is of it transposed.
+
+        One that the graph holds as it is, is not turned: that would copy it.
+        """
+        if name not in self._forms:
+            array = self.array(name)
+            forms = {digest_of(array): frozenset({False})}
+            if array.ndim == _MATRIX and not self._held.digests.intersection(forms):
+                turned = digest_of(array.T)
+                forms[turned] = forms.get(turned, frozenset()) | {True}
+            self._forms[name] = forms
+        return self._forms[name]
+
+    @property
+    def matrices(self) -> int:
+        """How many parameters have two axes and more."""
+        return sum(self.array(name).ndim >= _MATRIX for name in self.names)
+
+    def compared(self, name: str, places: Places) -> str | _Differing:
+        """Compare one parameter with the constant that stands for it."""
+        forms, shape = self.forms(name), self.array(name).shape
+        fitting = {
+            read.name: read
+            for read in places.at(_module_of(name))
+            if read.name in self._held
+            and _fits(shape, self._held.array(read.name).shape)
+            if _ADDED.get(name.rpartition(".")[2], read.added) == read.added
+        }
+        named = [known for known in fitting if own_path(known) == name]
+        for known in named or fitting:
+            sides = forms.get(self._held.digest_of(known))
+            if sides and fitting[known].turned in (None, *sides):
+                return EQUAL
+        siblings = [o for o in self._siblings[_module_of(name)] if o != name]
+        theirs = {told for other in siblings for told in self.forms(other)}
+        free = [known for known in fitting if self._held.digest_of(known) not in theirs]
+        for pair in (named, free):
+            if len(pair) == 1:
+                return self.paired(name, fitting[pair[0]])
+        for known in (name, f"{WRAPPER}.{name}"):
+            if known in self._held and _fits(shape, self._held.array(known).shape):
+                if self._held.digest_of(known) in forms:
+                    return EQUAL
+                return self.paired(name, Read(known, None))
+        found = any(told in self._held.digests for told in forms)
+        # What is 0 everywhere may be left out: it adds nothing.
+        return EQUAL if found or not self.array(name).any() else ELSEWHERE
+
+    def paired(self, name: str, read: Read, by: str = PLACE) -> str | _Differing:
+        """Compare a parameter with one constant."""
+        expected, actual = self.array(name), self._held.array(read.name)
+        sides = [actual]
+        if actual.shape != expected.shape:
+            sides = [actual.T]
+        elif actual.ndim == _MATRIX and actual.shape[0] == actual.shape[1]:
+            sides = [actual.T] if read.turned else [actual]
+            if read.turned is None:
+                sides = [actual, actual.T]
+        if any(np.array_equal(expected, side) for side in sides):
+            return EQUAL
+        found = (difference(expected, np.ascontiguousarray(side)) for side in sides)
+        least = min(found, key=lambda one: one.rms)
+        return _Differing(
+            name=name,
+            constant=read.name,
+            by=NAME if own_path(read.name) == name else by,
+            found=least,
+            told=self._held.digest_of(read.name),
+            axes=expected.ndim,
+        )
+
+
+def _by_shape(
+    found: Sequence[str | _Differing], weights: _Weights, held: Held
+) -> Iterator[str | _Differing]:
+    """Yield what was found, a lost matrix paired with the one constant of its shape.
+
+    Such is a table that is read while the graph is made: its place is a constant.
+    """
+    known = {told for name in weights.names for told in weights.forms(name)}
+    known |= {one.told for one in found if isinstance(one, _Differing)}
+    lost = [
+        name
+        for name, one in zip(weights.names, found, strict=True)
+        if one == ELSEWHERE and weights.array(name).ndim >= _MATRIX
+    ]
+    free = [name for name in held if held.digest_of(name) not in known] if lost else []
+    for name, one in zip(weights.names, found, strict=True):
+        shape = weights.array(name).shape
+        rivals = [other for other in lost if weights.array(other).shape == shape]
+        fitting = [n for n in free if held.array(n).shape == shape]
+        alone = name in lost and len(rivals) == len(fitting) == 1
+        yield (weights.paired(name, Read(fitting[0], None), SHAPE) if alone else one)
+
+
+def _without_folded(found: Sequence[str | _Differing]) -> Iterator[str | _Differing]:
+    """Yield what was found, but for weights that a batch normalisation went into."""
+    folded = {
+        _module_of(one.name)
+        for one in found
+        if isinstance(one, _Differing) and one.found.kind == CHANNELS
+    }
+    for one in found:
+        inside = isinstance(one, _Differing) and _module_of(one.name) in folded
+        yield ELSEWHERE if inside else one
+
+
+def _name_others(differing: Sequence[_Differing], weights: _Weights) -> None:
+    """Say so where a weight that differs is another of PyTorch's."""
+    if not any(one.found.kind in _UNKNOWN for one in differing):
+        return
+    owners = {
+        told: name
+        for name in reversed(weights.names)
+        for told in weights.forms(name)
+        if weights.array(name).any()
+    }
+    for one in differing:
+        owner = owners.get(one.told)
+        if owner not in {None, one.name} and one.found.kind in _UNKNOWN:
+            words = f"it is {owner}"
+            one.found = replace(one.found, kind=ANOTHER, words=words)
+            one.other = str(owner)
+
+
+def _fits(shape: tuple[int, ...], other: tuple[int, ...]) -> bool:
+    """Whether two arrays may be one, transposed perhaps."""
+    return other in {shape, shape[::-1]} if len(shape) == _MATRIX else other == shape
+
+
+def _module_of(name: str) -> str:
+    return name.rpartition(".")[0]

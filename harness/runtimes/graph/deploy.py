@@ -1,0 +1,94 @@
+"""Stage that makes a variant's deployed file from an exported graph.
+
+Runs in a child process.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import cast
+
+from harness.core.case import Component, Variant
+from harness.core.contract import breach
+from harness.core.entry import Entry
+from harness.core.errors import StageError
+from harness.core.foreign_files import check_whole
+from harness.core.outcome import Outcome
+from harness.core.probes import load_probes
+from harness.engine import export_files
+from harness.engine.host import report_progress
+from harness.engine.keys import variant_key
+from harness.engine.store import Store
+from harness.measure.name_map import Names, as_named
+from harness.runtimes.mnn.convert import convert_mnn
+
+
+def deploy(
+    root: Path,
+    component: Component,
+    variant: Variant,
+    onnx: Entry,
+    native: str | None,
+) -> float:
+    """Make the file if it is missing and return the seconds that took.
+
+    Raises:
+        StageError: The graph's weights are not all there, or the converter or the
+            transformation failed.
+
+    """
+
+    def build(folder: Path) -> Mapping[str, object]:
+        report_progress(
+            "converting", component.name, f"{variant.backend} {variant.name}"
+        )
+        source = onnx.file(export_files.MODEL)
+        check_whole(source, "onnx", component.name)
+        names = Names.load(onnx.path)
+        promises = component
+        if names:
+            names.save(folder)
+            promises = as_named(component, names)
+        if variant.backend == "mnn":
+            try:
+                return convert_mnn(
+                    source,
+                    variant.kind,
+                    variant.flags,
+                    folder,
+                    component=promises,
+                    probes=load_probes(onnx.file(export_files.PROBES)),
+                    native=native,
+                )
+            except StageError as error:
+                raise _with_unread(error, onnx, names) from error
+        from harness.runtimes.graph.onnx_graph import sides_of
+        from harness.runtimes.onnxruntime.convert import transform_onnx
+
+        transform_onnx(source, variant.kind, folder, variant.flags)
+        sides = sides_of(folder / export_files.MODEL)
+        where = f"the graph made {variant.kind}"
+        if words := breach(promises, None, sides, where=where):
+            raise StageError(words, outcome=Outcome.CONVERT)
+        return {}
+
+    start = time.perf_counter()
+    Store(root=root).make(variant.backend, variant_key(onnx, variant, native), build)
+    return time.perf_counter() - start
+
+
+def _with_unread(error: StageError, onnx: Entry, names: Names | None) -> StageError:
+    """Add what the exported graph has no use for: the converter drops it."""
+    own = {fed.given: fed.name for fed in names.inputs} if names else {}
+    given = [str(name) for name in cast("list[str]", onnx.meta.get("unread", []))]
+    unread = [own.get(name, name) for name in given]
+    if not any(repr(name) in str(error) for name in unread):
+        return error
+    words = (
+        f"{error} In the exported graph no output depends on {', '.join(unread)}: "
+        "either PyTorch ignores it too, and it should leave the recipe's inputs, or it "
+        "became a constant while the network was traced."
+    )
+    return StageError(words, outcome=error.outcome, log=error.log)

@@ -1,0 +1,193 @@
+"""Stage that cuts an excerpt out of an exported graph.
+
+Runs in a child process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import onnx
+from onnx.external_data_helper import load_external_data_for_tensor
+
+from harness.core.case import Component
+from harness.core.entry import Entry
+from harness.core.errors import StageError
+from harness.core.outcome import Outcome
+from harness.core.probes import load_probes, save_probes
+from harness.engine.deployed import Reading
+from harness.engine.excerpt import Spot, known_values
+from harness.engine.export_files import MODEL, PROBES, PROTO_LIMIT_BYTES, WEIGHTS
+from harness.engine.host import report_progress
+from harness.engine.keys import excerpt_key
+from harness.engine.store import Store
+from harness.measure.name_map import Names
+from harness.measure.trace import (
+    OUTPUT,
+    TraceWriter,
+    load_inputs,
+    open_trace,
+    save_inputs,
+)
+from harness.runtimes.graph.cuts import nearest
+from harness.runtimes.renamed import fed
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+def cut_excerpt(
+    root: Path,
+    component: Component,
+    graph: Entry,
+    reading: Reading,
+    spot: Spot,
+) -> None:
+    """Make the excerpt around a probe, if it is missing.
+
+    Args:
+        root: Of the store.
+        component: Whose graph it is.
+        graph: The exported graph.
+        reading: One sample, with layers.
+        spot: Where to cut.
+
+    Raises:
+        StageError: The graph has no such value, or it is made of constants alone.
+
+    """
+
+    def build(folder: Path) -> Mapping[str, object]:
+        report_progress("cutting", component.name, spot.probe)
+        return _cut(component, graph, reading, spot, folder)
+
+    Store(root=root).make("excerpt", excerpt_key(graph, reading, spot), build)
+
+
+def _cut(
+    component: Component,
+    graph: Entry,
+    reading: Reading,
+    spot: Spot,
+    folder: Path,
+) -> Mapping[str, object]:
+    name = spot.probe
+    probes = load_probes(graph.file(PROBES))
+    target = next((probe for probe in probes if probe.name == name), None)
+    if target is None or not target.onnx:
+        msg = f"{component.name}: no value of the exported graph carries {name!r}."
+        raise StageError(msg, outcome=Outcome.LOAD)
+    known = known_values(probes, set(spot.shown) - {name}, component)
+    fed_by = load_inputs(reading.inputs, component)
+    if file_names := Names.load(graph.path):
+        known.update((own, own) for own in file_names.own_inputs)
+        fed_by = fed(file_names, fed_by)
+    source = _source(component, graph)
+    model = onnx.load(source, load_external_data=False)
+    inputs_of = {
+        made: list(node.input) for node in model.graph.node for made in node.output
+    }
+    begins = nearest(target.onnx, inputs_of, known)
+    if not begins:
+        msg = f"{component.name}: {name!r} is made of constants alone."
+        raise StageError(msg, outcome=Outcome.LOAD)
+    trace = open_trace(reading.reference.path)
+    given = {f"given_{at}": value for at, value in enumerate(begins)}
+    arrays = {
+        name: fed_by[value] if value in fed_by else trace[known[value]]
+        for name, value in given.items()
+    }
+    expected = trace[target.name]
+    cut = _excerpt(model, target.onnx, {v: k for k, v in given.items()}, arrays)
+    cut.graph.output.append(_info(target.onnx, expected))
+    _add_weights(cut, model, source.parent)
+    _write(cut, folder)
+    save_probes([target], folder / PROBES)
+    save_inputs(arrays, folder)
+    writer = TraceWriter(folder)
+    place = trace.places[target.name]
+    writer.add(OUTPUT + target.onnx, expected, is_mask=place.is_mask)
+    writer.add(target.name, expected, is_mask=place.is_mask)
+    floor = place.floor_rms
+    names = (OUTPUT + target.onnx, target.name)
+    writer.close({} if floor is None else dict.fromkeys(names, floor))
+    return {
+        "given": given,
+        "begins": [known[value] for value in begins],
+        "nodes": len(cut.graph.node),
+        "inputs": [[n, list(a.shape), a.dtype.name] for n, a in arrays.items()],
+        "outputs": [[target.onnx, list(expected.shape), expected.dtype.name]],
+    }
+
+
+def _source(component: Component, graph: Entry) -> Path:
+    """Return the ONNX file to cut from."""
+    if component.taken and component.taken.onnx is None:
+        msg = (
+            f"{component.name} is an MNN file of others, which cannot be cut; give the "
+            "ONNX file that it was converted from as `onnx`, and it can."
+        )
+        raise StageError(msg, outcome=Outcome.LOAD)
+    return graph.file(MODEL)
+
+
+def _excerpt(
+    model: onnx.ModelProto,
+    target: str,
+    names: Mapping[str, str],
+    arrays: Mapping[str, np.ndarray],
+) -> onnx.ModelProto:
+    """Return the nodes between known values and the target, in order, renamed."""
+    maker = {made: node for node in model.graph.node for made in node.output}
+    needed: set[str] = set()
+    waiting = [target]
+    while waiting:
+        value = waiting.pop()
+        node = maker.get(value)
+        if node is None or value in needed or (value in names and value != target):
+            continue
+        needed.update(node.output)
+        waiting += node.input
+    cut = onnx.ModelProto()
+    cut.ir_version = model.ir_version
+    cut.opset_import.extend(model.opset_import)
+    cut.functions.extend(model.functions)
+    cut.graph.name = model.graph.name
+    for node in model.graph.node:
+        if needed.isdisjoint(node.output):
+            continue
+        taken = cut.graph.node.add()
+        taken.CopyFrom(node)
+        for at, value in enumerate(taken.input):
+            taken.input[at] = names.get(value, value)
+    cut.graph.input.extend(_info(name, array) for name, array in arrays.items())
+    return cut
+
+
+def _info(name: str, array: np.ndarray) -> onnx.ValueInfoProto:
+    kind = onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
+    return onnx.helper.make_tensor_value_info(name, kind, array.shape)
+
+
+def _add_weights(cut: onnx.ModelProto, model: onnx.ModelProto, folder: Path) -> None:
+    """Add the weights that the excerpt reads, out of their file."""
+    used = {name for node in cut.graph.node for name in node.input}
+    for tensor in model.graph.initializer:
+        if tensor.name in used:
+            weight = cut.graph.initializer.add()
+            weight.CopyFrom(tensor)
+            if tensor.data_location == onnx.TensorProto.EXTERNAL:
+                load_external_data_for_tensor(weight, str(folder))
+                weight.data_location = onnx.TensorProto.DEFAULT
+                del weight.external_data[:]
+
+
+def _write(cut: onnx.ModelProto, folder: Path) -> None:
+    onnx.save_model(
+        cut,
+        folder / MODEL,
+        save_as_external_data=cut.ByteSize() > PROTO_LIMIT_BYTES,
+        location=WEIGHTS,
+    )

@@ -1,0 +1,181 @@
+"""Read an exported graph: which value was made for what, and which say nothing new."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+
+from harness.core.contract import Found, Sides
+from harness.measure.align import GraphValue
+
+_NEUTRAL = {"Div": 1, "Mul": 1, "Add": 0, "Sub": 0}
+_EITHER_SIDE = ("Mul", "Add")
+_SIZES = ("Shape", "Size")
+_MADE_FOR = "pkg.torch.onnx.name_scopes"
+
+
+def graph_values(
+    path: Path, origin_of: Callable[[onnx.NodeProto], str]
+) -> list[GraphValue]:
+    """Return every value that the graph's nodes make, in order.
+
+    Args:
+        path: Of the exported file; its weights are not read.
+        origin_of: What the exporter made a node for.
+
+    """
+    model = onnx.load(path, load_external_data=False)
+    graph = model.graph
+    outputs = {value.name for value in graph.output}
+    users: dict[str, list[str]] = {}
+    for node in graph.node:
+        for name in node.input:
+            users.setdefault(name, []).append(origin_of(node))
+    types = types_of(model)
+    depends = {value.name for value in graph.input}
+    scalars = _scalars(graph)
+    repeats: dict[str, str] = {}
+    origins: dict[str, str] = {}
+    for node in graph.node:
+        origins.update(dict.fromkeys(node.output, origin_of(node)))
+        if node.op_type == "Cast" and types.get(node.input[0]) == types.get(
+            node.output[0], 0
+        ):
+            # PyTorch returns the tensor itself, so no module's own result is a cast
+            # to what it is already: it is whoever's the value before it is.
+            origins[node.output[0]] = origins.get(node.input[0], "")
+            repeats[node.output[0]] = repeats.get(node.input[0], node.input[0])
+        nested = any(a.HasField("g") for a in node.attribute)
+        reads = nested or any(name in depends for name in node.input)
+        # A size decides shapes, not numbers: what hangs on it alone is constant.
+        if reads and node.op_type not in _SIZES:
+            depends.update(node.output)
+        if before := _unchanged(node, scalars):
+            repeats[node.output[0]] = repeats.get(before, before)
+    return [
+        GraphValue(
+            name=name,
+            origin=origins[name],
+            used_by=tuple(users.get(name, ())),
+            is_output=name in outputs,
+            is_constant=name not in depends,
+            repeats=repeats.get(name, ""),
+        )
+        for node in graph.node
+        for name in node.output
+        if name
+    ]
+
+
+def read_into(path: Path) -> dict[str, list[str]]:
+    """Return each value of a graph to those whose numbers are computed from it."""
+    found: dict[str, list[str]] = {}
+    for node in onnx.load(path, load_external_data=False).graph.node:
+        if node.op_type in _SIZES:
+            continue
+        inner = [n for a in node.attribute for one in a.g.node for n in one.input]
+        for name in {*node.input, *inner}:
+            found.setdefault(name, []).extend(node.output)
+    return found
+
+
+def types_of(model: onnx.ModelProto) -> dict[str, int]:
+    """Return the kind of number of each value whose kind can be inferred."""
+    graph = onnx.shape_inference.infer_shapes(model).graph
+    known = (*graph.input, *graph.value_info, *graph.output)
+    return {value.name: value.type.tensor_type.elem_type for value in known}
+
+
+def sides_of(path: Path) -> Sides:
+    """Return a graph's inputs as its file states them, and outputs as they are made.
+
+    What is stated of an output is what the exporter was asked for, so its sizes are
+    inferred from the operators instead.
+    """
+    model = onnx.load(path, load_external_data=False)
+    del model.graph.value_info[:]
+    for output in model.graph.output:
+        output.type.tensor_type.ClearField("shape")
+    graph = onnx.shape_inference.infer_shapes(model).graph
+    return Sides(
+        inputs=tuple(map(_found, graph.input)), outputs=tuple(map(_found, graph.output))
+    )
+
+
+def unread_inputs(path: Path) -> list[str]:
+    """Return the inputs that no output's numbers depend on."""
+    graph = onnx.load(path, load_external_data=False).graph
+    needed = {value.name for value in graph.output}
+    for node in reversed(graph.node):
+        if needed.isdisjoint(node.output) or node.op_type in _SIZES:
+            continue
+        needed.update(node.input)
+        for attribute in node.attribute:
+            needed.update(name for inner in attribute.g.node for name in inner.input)
+    return [value.name for value in graph.input if value.name not in needed]
+
+
+def _found(value: onnx.ValueInfoProto) -> Found:
+    tensor = value.type.tensor_type
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type).name
+    if not tensor.HasField("shape"):
+        return Found(name=value.name, dtype=dtype)
+    sizes = (
+        size.dim_value if size.HasField("dim_value") else None
+        for size in tensor.shape.dim
+    )
+    return Found(name=value.name, dtype=dtype, shape=tuple(sizes))
+
+
+def program_value(node: onnx.NodeProto) -> str:
+    """Return the program's value that the dynamo exporter made a node for."""
+    for entry in node.metadata_props:
+        if entry.key == "pkg.torch.onnx.fx_node":
+            return entry.value.partition(" ")[0].strip("%")
+    return ""
+
+
+def made_in(node: onnx.NodeProto) -> str:
+    """Return the path of the module that the dynamo exporter made a node in."""
+    for entry in node.metadata_props:
+        if entry.key == _MADE_FOR:
+            scopes = entry.value.strip("[]").replace("'", "").split(", ")
+            return scopes[-2] if len(scopes) > 1 else ""
+    return ""
+
+
+def module_scope(node: onnx.NodeProto) -> str:
+    """Return ``mid_block/conv`` of the TorchScript node ``/mid_block/conv/Conv``."""
+    return node.name.rpartition("/")[0].strip("/")
+
+
+def _unchanged(node: onnx.NodeProto, scalars: dict[str, float]) -> str:
+    """Return the value that a node passes on as it is, or nothing."""
+    if node.op_type == "Identity":
+        return node.input[0]
+    neutral = _NEUTRAL.get(node.op_type)
+    if neutral is None:
+        return ""
+    one, two = node.input
+    if scalars.get(two) == neutral:
+        return one
+    return two if node.op_type in _EITHER_SIDE and scalars.get(one) == neutral else ""
+
+
+def _scalars(graph: onnx.GraphProto) -> dict[str, float]:
+    """Return the constants that are one number without axes."""
+    tensors = {tensor.name: tensor for tensor in graph.initializer}
+    for node in graph.node:
+        if node.op_type == "Constant" and node.attribute[0].name == "value":
+            tensors[node.output[0]] = node.attribute[0].t
+    kept = onnx.TensorProto.EXTERNAL
+    return {
+        name: float(np.asarray(onnx.numpy_helper.to_array(tensor)).item())
+        for name, tensor in tensors.items()
+        if not tensor.dims
+        and tensor.data_location != kept
+        and tensor.data_type != onnx.TensorProto.STRING
+    }

@@ -1,0 +1,220 @@
+"""What an operator of PyTorch's was given: values, inputs, the graph's weights.
+
+Nothing is read before it is asked for: most runs have no error to describe.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import onnx
+from onnx.external_data_helper import load_external_data_for_tensor
+
+from harness.core.probes import Kind, Probe
+from harness.measure.operation import Form, Operation, other_orders, wide
+from harness.runtimes.graph.attributes import nodes_of, value_names
+
+if TYPE_CHECKING:
+    from harness.measure.trace import Trace
+
+_TRIED = 64
+"""Other values of a shape that are handed out at most."""
+
+_ELEMENTS = 2**25
+"""Elements that these have together at most."""
+
+_ROLES: Mapping[str, Sequence[tuple[str, int, str, bool]]] = {
+    "linear": (
+        ("MatMul", 1, "weight", True),
+        ("Gemm", 1, "weight", True),
+        ("Gemm", 2, "bias", False),
+        ("Add", 1, "bias", False),
+    ),
+    "conv2d": (("Conv", 1, "weight", False), ("Conv", 2, "bias", False)),
+    "embedding": (("Gather", 0, "weight", False),),
+}
+"""PyTorch operator to where its nodes have what: node, input, argument, transposed."""
+
+
+class Operands:
+    """Finds what operators were given, in one sample.
+
+    Args:
+        trace: What the reference recorded.
+        probes: Of the program.
+        feeds: The sample's inputs.
+        graph: Path of the exported graph.
+
+    """
+
+    def __init__(
+        self,
+        trace: Trace,
+        probes: Sequence[Probe],
+        feeds: Mapping[str, np.ndarray],
+        graph: Path,
+    ) -> None:
+        self._trace = trace
+        self._probes = probes
+        self._feeds = feeds
+        self._path = graph
+
+    def of(self, probe: Probe) -> Operation:
+        """Return a value's operator with what is at hand of its tensors."""
+        op = probe.op.removeprefix("aten.").partition(".")[0]
+        known = [
+            (argument, name, value)
+            for argument, name in probe.arguments
+            if (value := self._value(name)) is not None
+        ]
+        return Operation(
+            op=op,
+            settings=dict(probe.settings),
+            arguments=known,
+            weights=self._weights(probe, op),
+            others=self._others,
+            reordered=lambda: self._reordered(probe),
+        )
+
+    def _value(self, name: str) -> np.ndarray | None:
+        """Return a value as it was recorded, or moved as the program moves it."""
+        if name in self._trace:
+            return self._trace[name]
+        if name in self._feeds:
+            return self._feeds[name]
+        probe = self._named.get(name)
+        moves = {Kind.MOVE, Kind.IDENTITY}
+        if probe is None or probe.kind not in moves or not probe.arguments:
+            return None
+        value = self._value(probe.arguments[0][1])
+        if value is None or probe.kind is Kind.IDENTITY:
+            return value
+        return moved(probe, value)
+
+    def _others(self, shape: tuple[int, ...]) -> Iterator[Form]:
+        """Yield inputs and computed values of a shape, in order."""
+        tried = 0
+        computed = (p.name for p in self._probes if p.kind in {Kind.COMPUTE, Kind.MOVE})
+        for name in (*self._feeds, *computed):
+            place = self._trace.places.get(name)
+            if place is not None and (place.shape != shape or place.is_mask):
+                continue
+            value = self._value(name)
+            if value is None or value.shape != shape or value.dtype.kind != "f":
+                continue
+            yield name, value
+            tried += 1
+            if tried == _TRIED or tried * value.size > _ELEMENTS:
+                return
+
+    def _reordered(self, probe: Probe) -> Iterator[Form]:
+        """Yield the first tensor of a value with its parts in another order."""
+        source = self._named.get(probe.arguments[0][1]) if probe.arguments else None
+        while source is not None and source.kind is Kind.IDENTITY:
+            source = self._named.get(source.arguments[0][1])
+        if source is None or not source.op.startswith("aten.cat."):
+            return
+        parts = [self._value(name) for _, name in source.arguments]
+        known = [wide(part) for part in parts if part is not None]
+        axis = dict(source.settings).get("dim", 0)
+        if len(known) == len(parts) and isinstance(axis, int):
+            for made in other_orders(known, axis):
+                yield f"the parts of {source.name} are exchanged: another order", made
+
+    @cached_property
+    def _named(self) -> dict[str, Probe]:
+        return {probe.name: probe for probe in self._probes}
+
+    @cached_property
+    def _graph(self) -> onnx.GraphProto | None:
+        try:
+            return onnx.load(self._path, load_external_data=False).graph
+        except Exception:  # noqa: BLE001  # protobuf's own; an .mnn of others has no graph
+            return None
+
+    @cached_property
+    def _makers(self) -> dict[str, onnx.NodeProto]:
+        nodes = self._graph.node if self._graph else ()
+        return {name: node for node in nodes for name in node.output}
+
+    @cached_property
+    def _values(self) -> dict[str, str]:
+        return value_names(self._probes)
+
+    @cached_property
+    def _tensors(self) -> dict[str, onnx.TensorProto]:
+        if self._graph is None:
+            return {}
+        return {tensor.name: tensor for tensor in self._graph.initializer}
+
+    def _weights(self, probe: Probe, op: str) -> dict[str, np.ndarray]:
+        roles = _ROLES.get(op, ())
+        if not roles or self._graph is None:
+            return {}
+        nodes = nodes_of(probe, self._makers, self._values)
+        found: dict[str, np.ndarray] = {}
+        for kind, at, argument, turned in roles:
+            for node in nodes:
+                if node.op_type != kind or len(node.input) <= at:
+                    continue
+                # A sum has its bias on either side.
+                names = node.input if kind == "Add" else node.input[at : at + 1]
+                for name in names:
+                    if name in self._tensors and argument not in found:
+                        value = self._read(name)
+                        flip = turned and not _transposes(node)
+                        found[argument] = value.T if flip else value
+        return found
+
+    def _read(self, name: str) -> np.ndarray:
+        tensor = self._tensors[name]
+        if tensor.data_location == onnx.TensorProto.EXTERNAL:
+            whole = onnx.TensorProto()
+            whole.CopyFrom(tensor)
+            load_external_data_for_tensor(whole, str(self._path.parent))
+            tensor = whole
+        return onnx.numpy_helper.to_array(tensor)
+
+
+def moved(probe: Probe, value: np.ndarray) -> np.ndarray | None:
+    """Return a value as a view shows it; None where its sizes are not known."""
+    told = dict(probe.settings)
+    match probe.op.removeprefix("aten.").partition(".")[0]:
+        case "transpose":
+            return np.swapaxes(value, _int(told["dim0"]), _int(told["dim1"]))
+        case "permute" if isinstance(order := told["dims"], list):
+            return np.transpose(value, order)
+        case "unsqueeze":
+            return np.expand_dims(value, _int(told["dim"]))
+        case "view" | "reshape" | "_unsafe_view":
+            return _viewed(value, told.get("size", told.get("shape")))
+        case "contiguous" | "alias" | "detach":
+            return value
+    return None
+
+
+def _int(value: object) -> int:
+    return int(value)  # type: ignore[call-overload]  # an axis
+
+
+def _viewed(value: np.ndarray, sizes: object) -> np.ndarray | None:
+    """Reshape; of two open sizes the first is the batch's."""
+    if not isinstance(sizes, list) or not sizes:
+        return None
+    wanted = list(sizes)
+    if wanted.count(-1) > 1 and wanted[0] == -1:
+        wanted[0] = value.shape[0]
+    known = math.prod(size for size in wanted if size != -1)
+    if wanted.count(-1) > 1 or not known or value.size % known:
+        return None
+    return value.reshape(wanted)
+
+
+def _transposes(node: onnx.NodeProto) -> bool:
+    """Whether a Gemm holds its weight as PyTorch's Linear does."""
+    return any(a.name == "transB" and a.i for a in node.attribute)

@@ -1,0 +1,1 @@
+"""MNN: conversion and sessions."""

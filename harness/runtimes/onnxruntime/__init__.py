@@ -1,0 +1,1 @@
+"""ONNX Runtime: conversion, sessions, profiles and error messages."""

@@ -1,0 +1,106 @@
+"""ONNX to ONNX, for the variants that ONNX Runtime is deployed with."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import onnx
+from onnxruntime.quantization import QuantType, quantize_dynamic
+
+from harness.core.errors import StageError, first_line
+from harness.core.outcome import Outcome
+from harness.engine.export_files import MODEL, PROTO_LIMIT_BYTES
+from harness.runtimes.onnxruntime.float16 import halve
+
+KINDS = ("fp16", "int8-weights")
+
+_QUANTIZED = ["MatMul", "Gemm"]
+"""Convolutions are left alone: ONNX Runtime's CPU provider has no integer
+convolution for signed weights, and deployments keep them in floating point."""
+
+_KEEP = "--keep="
+_PER_CHANNEL = "--per-channel"
+
+
+def transform_onnx(
+    source: Path, kind: str, folder: Path, flags: Sequence[str] = ()
+) -> None:
+    """Write the variant `kind` of the model at `source` to `folder`.
+
+    ``fp16`` converts the graph, inputs and outputs staying float32;
+    ``int8-weights`` quantizes matrix products dynamically. The flag
+    ``--keep=NAME,NAME`` leaves nodes as they are: operators by type, or nodes by the
+    name of a value that they make. With ``--per-channel`` each column of a quantized
+    matrix has a scale of its own.
+
+    Raises:
+        StageError: A flag is unknown or names nothing in the graph, or the tool left
+            no model that onnx.checker accepts.
+
+    """
+    target = folder / MODEL
+    per_channel = kind != "fp16" and _PER_CHANNEL in flags
+    if per_channel:
+        flags = [flag for flag in flags if flag != _PER_CHANNEL]
+    kept = list(_kept(onnx.load(source, load_external_data=False).graph, flags))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if kind == "fp16":
+            halve(source, folder, kept)
+        else:
+            _quantize(source, target, kept, per_channel=per_channel)
+    try:
+        onnx.checker.check_model(str(target))
+    except (onnx.checker.ValidationError, OSError) as error:
+        reason = first_line(error)
+        msg = f"The {kind} variant of {source.name} is no valid ONNX: {reason}."
+        raise StageError(msg, outcome=Outcome.CONVERT, log=str(error)) from error
+
+
+def _kept(graph: onnx.GraphProto, flags: Sequence[str]) -> Iterator[str]:
+    """Yield the names of the nodes that the flags keep as they are."""
+    for flag in flags:
+        if not flag.startswith(_KEEP):
+            msg = (
+                f"onnxruntime's variants take no flag {flag!r}; the one there is reads "
+                f"{_KEEP}NAME,NAME, operator types or values to leave as they are. Of "
+                f"int8-weights there is {_PER_CHANNEL} too."
+            )
+            raise StageError(msg, outcome=Outcome.CONVERT)
+        for name in flag.removeprefix(_KEEP).split(","):
+            found = [
+                node
+                for node in graph.node
+                if node.op_type == name or name in node.output
+            ]
+            if not found:
+                msg = f"{flag}: {name!r} is no operator and no value of the graph."
+                raise StageError(msg, outcome=Outcome.CONVERT)
+            yield from (node.name for node in found)
+
+
+def _quantize(
+    source: Path, target: Path, kept: Sequence[str], *, per_channel: bool
+) -> None:
+    logging.getLogger().setLevel(logging.ERROR)
+    model = onnx.load(source)
+    # The tool transposes weights and leaves their recorded shapes as they were.
+    del model.graph.value_info[:]
+    quantize_dynamic(
+        model,
+        target,
+        op_types_to_quantize=_QUANTIZED,
+        nodes_to_exclude=list(kept),
+        weight_type=QuantType.QInt8,
+        per_channel=per_channel,
+        use_external_data_format=_weight_bytes(source) > PROTO_LIMIT_BYTES,
+    )
+
+
+def _weight_bytes(source: Path) -> int:
+    return sum(
+        file.stat().st_size for file in source.parent.glob("*") if file.is_file()
+    )

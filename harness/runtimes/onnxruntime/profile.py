@@ -1,0 +1,83 @@
+"""ONNX Runtime's own profile: what each node of the optimised graph took."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import onnx
+
+from harness.runtimes.session import Spent
+
+if TYPE_CHECKING:
+    import onnxruntime as ort
+
+OPTIMISED = "optimised.onnx"
+_WEIGHTS = "optimised.bin"
+_KERNEL = "_kernel_time"
+_HOPS = 4
+"""How far to look for what a value becomes: a layout of its own, a fused product."""
+
+
+def keep_profile(options: ort.SessionOptions, folder: Path) -> None:
+    """Have a session write its profile and the graph that it really runs."""
+    options.enable_profiling = True
+    options.profile_file_prefix = str(folder / "profile")
+    options.optimized_model_filepath = str(folder / OPTIMISED)
+    # Beside the graph: a file of over 2 GB would be refused.
+    options.add_session_config_entry(
+        "session.optimized_model_external_initializers_file_name", _WEIGHTS
+    )
+    options.log_severity_level = 3  # it warns that the graph is this machine's own
+
+
+def read_profile(profile: Path, optimised: Path) -> list[Spent]:
+    """Return what each node took, in order of execution.
+
+    Args:
+        profile: Events as ONNX Runtime wrote them.
+        optimised: The graph that ran, which knows what each node makes.
+
+    """
+    graph = onnx.load(optimised, load_external_data=False).graph
+    readers: dict[str, list[onnx.NodeProto]] = {}
+    for node in graph.node:
+        for name in node.input:
+            readers.setdefault(name, []).append(node)
+    makes = {node.name: tuple(leading_to(node, readers)) for node in graph.node}
+    took: dict[str, tuple[str, list[float]]] = {}
+    for event in json.loads(profile.read_text(encoding="utf-8")):
+        name = event.get("name", "")
+        if event.get("cat") == "Node" and name.endswith(_KERNEL):
+            op = event["args"].get("op_name", "")
+            _, seen = took.setdefault(name.removesuffix(_KERNEL), (op, []))
+            seen.append(event["dur"] / 1e6)
+    return [
+        Spent(values=makes.get(node, (node,)), op=op, took_s=statistics.median(seen))
+        for node, (op, seen) in took.items()
+    ]
+
+
+def leading_to(
+    node: onnx.NodeProto, readers: Mapping[str, Sequence[onnx.NodeProto]]
+) -> Iterator[str]:
+    """Yield what a node makes, then what is made of that, the nearest first.
+
+    An optimiser gives a value in a layout of its own another name; the value that the
+    exporter named is a step or two further.
+    """
+    wave = [name for name in node.output if name]
+    seen: set[str] = set()
+    for _ in range(_HOPS):
+        yield from wave
+        seen.update(wave)
+        wave = [
+            name
+            for value in wave
+            for reader in readers.get(value, ())
+            for name in reader.output
+            if name and name not in seen
+        ]

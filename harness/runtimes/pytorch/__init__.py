@@ -1,0 +1,1 @@
+"""PyTorch: the reference run, the export and the program behind both."""

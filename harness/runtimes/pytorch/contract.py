@@ -1,0 +1,119 @@
+"""Ask a reference which inputs matter, and whether it answers the same again."""
+
+from __future__ import annotations
+
+import math
+import time
+from pathlib import Path
+from typing import TypeGuard
+
+from harness.core.case import Component, Sample
+from harness.core.errors import StageError
+from harness.core.outcome import Outcome
+from harness.measure.sensitivity import (
+    EFFECTS,
+    LIMIT_S,
+    Arrays,
+    Asked,
+    Run,
+    differing,
+    distance,
+    effects,
+    nearby,
+    repeated,
+)
+from harness.recipes.inputs import draw
+
+_DRAWS: tuple[tuple[str, int], ...] = (
+    ("unit-normal", 0),
+    ("unit-normal", 1),
+    ("boundary", 0),
+    ("large-mean", 0),
+)
+"""What is asked first, and draws to change an input to: the first that differs."""
+
+
+Sizes = tuple[tuple[str, int], ...]
+
+
+def ask(
+    run: Run, component: Component, sizes: Sizes, folder: Path
+) -> dict[str, object]:
+    """Change each input alone, write what was asked, and return the effects.
+
+    Args:
+        run: The reference.
+        component: Its inputs.
+        sizes: Of what is drawn.
+        folder: Gets the questions and answers.
+
+    Raises:
+        StageError: The reference gives another answer when it is asked again.
+
+    """
+    asked, found = _asked(run, component, sizes)
+    if gap := repeated(run, asked.base, asked.outputs, times=1):
+        msg = (
+            f"{component.name} remembers: asked again with the same inputs, after "
+            f"others, the reference's outputs differ by up to {gap:.3e}; keep no state "
+            "in forward."
+        )
+        raise StageError(msg, outcome=Outcome.REFERENCE)
+    asked.save(folder)
+    return {EFFECTS: found}
+
+
+def effects_at(run: Run, component: Component, sizes: Sizes) -> dict[str, float]:
+    """Return how much each input matters to a network."""
+    _, found = _asked(run, component, sizes)
+    return found
+
+
+def _asked(
+    run: Run, component: Component, sizes: Sizes
+) -> tuple[Asked, dict[str, float]]:
+    """Change each input alone: to another draw, or failing that to what is near it.
+
+    A pipeline gives some inputs the same at every step (Flux's guidance and positions,
+    PixArt's sizes), so no other draw of them differs.
+    """
+    base, drawn = _draws(component, sizes)
+    outputs, found = effects(run, base, drawn)
+    start = time.monotonic()
+    changed = dict(drawn)
+    for name, value in base.items():
+        late = time.monotonic() - start > LIMIT_S
+        if late or _moves(found[name]) or (name in drawn and found[name] is None):
+            continue
+        for other in nearby(value):
+            effect = _tried(run, {**base, name: other}, outputs)
+            if _moves(effect) or (effect == 0.0 and found[name] is None):
+                changed[name], found[name] = other, effect
+            if _moves(effect):
+                break
+    asked = Asked(base=base, changed=changed, outputs=outputs)
+    # What was not tried is left out, and what gave no number to compare.
+    return asked, {n: v for n, v in found.items() if v == 0.0 or _moves(v)}
+
+
+def _moves(effect: float | None) -> TypeGuard[float]:
+    return effect is not None and math.isfinite(effect) and effect > 0.0
+
+
+def _tried(run: Run, feeds: Arrays, outputs: Arrays) -> float | None:
+    """Return how far the outputs move, None where a network refuses such an input."""
+    try:
+        return distance(outputs, run(feeds))
+    except Exception:  # noqa: BLE001  # networks raise anything
+        return None
+
+
+def _draws(component: Component, sizes: Sizes) -> tuple[Arrays, Arrays]:
+    draws = _DRAWS
+    if not all(spec.draw for spec in component.inputs):  # only the recipe can
+        draws = tuple(("realistic", index) for index in range(len(_DRAWS)))
+    base, *others = (
+        draw(component, Sample(profile=profile, index=index, shapes=sizes))
+        for profile, index in draws
+    )
+    return base, differing(base, others)

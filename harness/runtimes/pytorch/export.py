@@ -1,0 +1,329 @@
+"""PyTorch to ONNX, by either exporter, and proof that nothing was lost on the way."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import logging
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import onnx
+import onnx_ir
+import torch
+
+from harness.core.case import Component, ExportSettings, symbol_of
+from harness.core.contract import breach
+from harness.core.errors import StageError, first_line
+from harness.core.outcome import Outcome
+from harness.core.probes import Probe, save_probes
+from harness.engine.export_files import MODEL, PROBES, PROTO_LIMIT_BYTES, WEIGHTS
+from harness.measure.align import link
+from harness.runtimes.graph.onnx_graph import (
+    graph_values,
+    module_scope,
+    program_value,
+    sides_of,
+)
+from harness.runtimes.pytorch.export_errors import refusal, wrong_opset
+from harness.runtimes.pytorch.program import Program, program_of_export
+from harness.runtimes.pytorch.reference import check_count, refuse_changed_input
+from harness.runtimes.pytorch.submodules import program_of_module
+from harness.runtimes.pytorch.weights import lost_weights
+
+if TYPE_CHECKING:
+    from torch.onnx import ONNXProgram
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exported:
+    """What an export leaves behind in memory, besides its files."""
+
+    program: Program
+    probes: tuple[Probe, ...]
+
+
+def export_onnx(
+    module: torch.nn.Module,
+    component: Component,
+    settings: ExportSettings,
+    example: tuple[torch.Tensor, ...],
+    folder: Path,
+    *,
+    effects: Callable[[], Mapping[str, float]] = dict,
+) -> Exported:
+    """Write ``model.onnx``, perhaps ``weights.pb``, and ``probes.json`` to `folder`.
+
+    Args:
+        module: In eval mode; its ``forward`` takes `component.inputs` in order.
+        component: Names of inputs and outputs.
+        settings: Exporter, opset, open axes, attention.
+        example: Inputs to trace with; sizes of open axes differ from one another.
+        folder: Empty.
+        effects: Tells how much each input matters to PyTorch; asked if one is lost.
+
+    Raises:
+        StageError: The exporter refused, gave another opset than asked, or lost a
+            weight; the message names operator and source line where it can.
+
+    """
+    size = sum(p.numel() * p.element_size() for p in module.parameters())
+    external = settings.external_data or size > PROTO_LIMIT_BYTES
+    export = _by_dynamo if settings.exporter == "dynamo" else _by_torchscript
+    with quiet():
+        try:
+            exported = export(
+                module, component, settings, example, folder, external=external
+            )
+        except StageError:
+            raise
+        except Exception as error:
+            raise refusal(component, settings, error) from error
+        save_probes(exported.probes, folder / PROBES)
+        if words := _broken(component, settings, folder, effects):
+            _fail(words)
+        _check(module, component, settings, example, folder)
+    return exported
+
+
+def _by_dynamo(  # one signature for both exporters
+    module: torch.nn.Module,
+    component: Component,
+    settings: ExportSettings,
+    example: tuple[torch.Tensor, ...],
+    folder: Path,
+    *,
+    external: bool,
+) -> Exported:
+    translated = translate(module, component, settings, example)
+    given = translated.model.opset_imports.get("")
+    if given != settings.opset:
+        raise wrong_opset(component, settings, given)
+    onnx_ir.save(
+        translated.model,
+        str(folder / MODEL),
+        external_data=WEIGHTS if external else None,
+    )
+    program = program_of_export(translated.exported_program)
+    values = graph_values(folder / MODEL, program_value)
+    probes = link(program.probes, values, program_names(translated, component))
+    return Exported(program=program, probes=tuple(probes))
+
+
+def translate(
+    module: torch.nn.Module,
+    component: Component,
+    settings: ExportSettings,
+    example: tuple[torch.Tensor, ...],
+) -> ONNXProgram:
+    """Return what the dynamo exporter makes of a module, in memory.
+
+    Raises:
+        StageError: The program changes its inputs, or returns more or less than said.
+
+    """
+    translated = torch.onnx.export(
+        module,
+        example,
+        dynamo=True,
+        opset_version=settings.opset,
+        input_names=[spec.name for spec in component.inputs],
+        output_names=[spec.name for spec in component.outputs],
+        dynamic_shapes=_dynamic_shapes(module, component, settings),
+        verbose=False,
+    )
+    if translated is None:  # as it is for dynamo=False alone
+        raise TypeError
+    _check_signature(translated, component)
+    return translated
+
+
+def _by_torchscript(  # one signature for both exporters
+    module: torch.nn.Module,
+    component: Component,
+    settings: ExportSettings,
+    example: tuple[torch.Tensor, ...],
+    folder: Path,
+    *,
+    external: bool,
+) -> Exported:
+    torch.onnx.export(
+        module,
+        example,
+        str(folder / MODEL),
+        dynamo=False,
+        opset_version=settings.opset,
+        do_constant_folding=True,
+        input_names=[spec.name for spec in component.inputs],
+        output_names=[spec.name for spec in component.outputs],
+        dynamic_axes=_dynamic_axes(component, settings),
+        external_data=external,
+    )
+    if external:
+        _gather_weights(folder)
+    program = program_of_module(module, example)
+
+    def module_of(node: onnx.NodeProto) -> str:
+        return program.scopes.get(module_scope(node), "")
+
+    probes = link(program.probes, graph_values(folder / MODEL, module_of), {})
+    return Exported(program=program, probes=tuple(probes))
+
+
+def _gather_weights(folder: Path) -> None:
+    """Put a file a tensor, as that exporter writes them, into one `WEIGHTS`."""
+    model = onnx_ir.load(folder / MODEL)
+    scattered = {
+        value.const_value.location
+        for value in model.graph.initializers.values()
+        if isinstance(value.const_value, onnx_ir.ExternalTensor)
+    }
+    onnx_ir.save(model, str(folder / MODEL), external_data=WEIGHTS)
+    for location in scattered - {WEIGHTS}:
+        (folder / str(location)).unlink(missing_ok=True)
+
+
+def _dynamic_shapes(
+    module: torch.nn.Module, component: Component, settings: ExportSettings
+) -> tuple[object, ...] | None:
+    """Return, for each argument of ``forward``, its open axes."""
+    open_axes = [_open_axes(spec.shape, settings) for spec in component.inputs]
+    if not any(open_axes):
+        return None
+    shapes = [
+        dict.fromkeys(axes, torch.export.Dim.DYNAMIC) or None for axes in open_axes
+    ]
+    return _arguments(module, shapes)
+
+
+def _arguments(module: torch.nn.Module, shapes: Sequence[object]) -> tuple[object, ...]:
+    """Nest `shapes` as ``forward`` takes its inputs: ``*rest`` is one argument."""
+    parameters = inspect.signature(module.forward).parameters.values()
+    named = [p for p in parameters if p.kind is not p.VAR_POSITIONAL]
+    if len(shapes) == len(named):  # an empty ``*rest`` is no argument
+        return tuple(shapes)
+    return (*shapes[: len(named)], tuple(shapes[len(named) :]))
+
+
+def _dynamic_axes(
+    component: Component, settings: ExportSettings
+) -> dict[str, dict[int, str]]:
+    return {
+        spec.name: axes
+        for spec in (*component.inputs, *component.outputs)
+        if (axes := _open_axes(spec.shape, settings))
+    }
+
+
+def _open_axes(shape: Sequence[int | str], settings: ExportSettings) -> dict[int, str]:
+    return {
+        axis: str(size).replace("*", "_x_").replace("/", "_over_")
+        for axis, size in enumerate(shape)
+        if isinstance(size, str) and symbol_of(size) in settings.dynamic
+    }
+
+
+def _check_signature(translated: ONNXProgram, component: Component) -> None:
+    """Refuse a program that changes its inputs or returns more or less than said."""
+    signature = translated.exported_program.graph_signature
+    for name in signature.user_inputs_to_mutate.values():
+        changed = component.inputs[signature.user_inputs.index(name)].name
+        refuse_changed_input(component, changed)
+    check_count(component, len(signature.user_outputs))
+
+
+def program_names(translated: ONNXProgram, component: Component) -> dict[str, str]:
+    """Return the program's value behind each output, identities looked through."""
+    values = translated.exported_program.graph_signature.user_outputs
+    outputs = zip(values, component.outputs, strict=True)
+    return {str(value): spec.name for value, spec in outputs}
+
+
+def _check(
+    module: torch.nn.Module,
+    component: Component,
+    settings: ExportSettings,
+    example: tuple[torch.Tensor, ...],
+    folder: Path,
+) -> None:
+    """Hold the file against the checker and the module's weights."""
+    try:
+        onnx.checker.check_model(str(folder / MODEL))
+    except onnx.checker.ValidationError as error:
+        _fail(
+            f"{component.name}: onnx.checker refuses the export: {first_line(error)}."
+        )
+    model = onnx_ir.load(folder / MODEL)
+    if (given := model.opset_imports.get("")) != settings.opset:
+        raise wrong_opset(component, settings, given)
+    _refuse_squeezed(component, settings, model)
+    lost = lost_weights(module, example, model)
+    if lost:
+        _fail(
+            f"{component.name}: {len(lost)} weights of the module are not in the "
+            f"exported file, the first is {lost[0]}. The {settings.exporter} exporter "
+            "changed or dropped them; try the other exporter."
+        )
+
+
+def _refuse_squeezed(
+    component: Component, settings: ExportSettings, model: onnx_ir.Model
+) -> None:
+    """Refuse a Squeeze of an axis that is not one, which no runtime takes.
+
+    PyTorch's squeeze leaves such an axis alone; dynamo translates it all the same.
+    """
+    for node in model.graph.all_nodes():
+        if node.op_type != "Squeeze" or len(node.inputs) == 1:
+            continue
+        value, axes = node.inputs[:2]
+        known = axes and onnx_ir.convenience.get_const_tensor(axes)
+        if not value or value.shape is None or known is None:
+            continue
+        sizes = [value.shape[axis] for axis in known.numpy().reshape(-1).tolist()]
+        wrong = [size for size in sizes if isinstance(size, int) and size != 1]
+        if wrong:
+            _fail(
+                f"{component.name}: the {settings.exporter} exporter writes a squeeze "
+                f"of an axis of {wrong[0]}, which changes nothing, as the operator "
+                f"Squeeze ({node.name}), which every runtime refuses. Try exporter = "
+                '"torchscript" with dynamic_axes = [], or rewrite that line.'
+            )
+
+
+def _broken(
+    component: Component,
+    settings: ExportSettings,
+    folder: Path,
+    effects: Callable[[], Mapping[str, float]],
+) -> str:
+    """Return what the graph breaks of the component's contract; empty if nothing."""
+    sides = sides_of(folder / MODEL)
+    return breach(
+        component,
+        settings,
+        sides,
+        where="the exported graph",
+        # Costs some runs, and only who lost an input wants to know.
+        effects=effects() if len(sides.inputs) < len(component.inputs) else {},
+    )
+
+
+def _fail(message: str) -> None:
+    raise StageError(message, outcome=Outcome.EXPORT)
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Keep the exporters' warnings in the stage's log, out of the user's way."""
+    level = logging.getLogger("torch.onnx").level
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.getLogger("torch.onnx").setLevel(level)

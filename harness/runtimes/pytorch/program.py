@@ -1,0 +1,363 @@
+"""Read a PyTorch program: what each value is, and every value as it is computed.
+
+A program is the graph that the dynamo exporter decomposed, or, for the TorchScript
+exporter, the module itself seen at the borders of its `submodules`.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import fx
+from torch.export.passes import move_to_device_pass
+
+from harness.core.probes import Kind, Probe, Setting
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+
+WRAPPER = "network"
+"""Attribute under which a recipe's wrapper holds the checkpoint's module; it is left
+out of module paths, so that they read as the checkpoint's own."""
+
+_MOVES = frozenset(
+    {
+        *("alias", "as_strided", "cat", "chunk", "concat", "contiguous", "detach"),
+        *("expand", "flatten", "lift_fresh_copy", "movedim", "narrow", "permute"),
+        *("constant_pad_nd", "pad", "repeat", "repeat_interleave", "reshape"),
+        *("select", "slice", "split", "split_with_sizes"),
+        *("squeeze", "stack", "swapaxes", "t", "transpose", "unbind", "unflatten"),
+        *("unsafe_split", "unsafe_view", "unsqueeze", "view", "view_as"),
+        "_unsafe_view",
+    }
+)
+_IDENTITIES = frozenset(
+    {"alias_copy", "clone", "dropout", "lift_fresh", "native_dropout"}
+)
+_CASTS = frozenset({"_to_copy", "to", "type_as", "convert_element_type"})
+_NEUTRAL = {"div": 1, "mul": 1, "add": 0, "sub": 0}
+"""Second operand with which an operator changes nothing."""
+
+_HOME = Path(__file__).parents[1].as_posix()
+_STACK_LINE = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
+_FLOATS = (torch.float32, torch.float16, torch.bfloat16)
+
+Rounding = Callable[[torch.Tensor], torch.Tensor]
+"""Takes a computed value and returns it, rounded in another way."""
+
+
+def as_computed(value: torch.Tensor) -> torch.Tensor:
+    """Return a value as it is."""
+    return value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """A program and its probes.
+
+    Attributes:
+        probes: Every value, in order of execution.
+        run: Runs it once, calling back with each computed value; returns the
+            outputs. Takes the inputs in order. With ``double`` it runs in float64;
+            with ``rounding`` that function is applied to each computed value, and
+            what is computed later reads its result.
+        place: Moves its weights, and what it makes on its own, to a device.
+        scopes: What the TorchScript exporter calls a submodule, to its path.
+
+    """
+
+    probes: tuple[Probe, ...]
+    run: Callable[..., tuple[torch.Tensor, ...]]
+    place: Callable[[str], object]
+    scopes: Mapping[str, str] = field(default_factory=dict)
+
+
+def probes_of_graph(graph: fx.Graph) -> list[Probe]:
+    """Describe every tensor that `graph` makes, in order."""
+    probes: list[Probe] = []
+    computed: dict[fx.Node, tuple[str, ...]] = {}
+    tainted: set[fx.Node] = set()
+    first: dict[str, fx.Node] = {}
+    same: dict[fx.Node, fx.Node] = {}
+    for node in graph.nodes:
+        if node.op == "placeholder":
+            tainted.add(node)
+            computed[node] = ()
+            continue
+        if node.op != "call_function" or _is_size(node):
+            # A size decides shapes, not numbers: what hangs on it alone is constant.
+            computed[node] = ()
+            continue
+        parents = [parent for parent in _read(node) if parent in tainted]
+        key = _structure(node, same)
+        twin = first.setdefault(key, node)
+        same[node] = twin
+        kind = _kind(node, twin=twin, depends=bool(parents))
+        if kind is not Kind.CONSTANT:
+            tainted.add(node)
+        ancestors = tuple(
+            dict.fromkeys(name for parent in parents for name in computed[parent])
+        )
+        if kind is Kind.COMPUTE:
+            computed[node] = (node.name,)
+        elif kind is Kind.DUPLICATE:
+            computed[node] = computed[twin]
+        else:
+            computed[node] = ancestors
+        if not isinstance(node.meta.get("val"), torch.Tensor):
+            continue
+        probes.append(
+            Probe(
+                name=node.name,
+                position=len(probes),
+                kind=kind,
+                op=_operator(node),
+                module=_module_path(node),
+                source=_source_line(node),
+                parents=ancestors,
+                onnx=twin.name if kind is Kind.DUPLICATE else "",
+                settings=tuple(_settings(node)),
+                arguments=tuple(_arguments(node, same)),
+            )
+        )
+    return probes
+
+
+def _read(node: fx.Node) -> list[fx.Node]:
+    """Return the nodes whose numbers a node reads; of `type_as`, not the pattern."""
+    nodes = node.all_input_nodes
+    return nodes[:1] if _operator_name(node) == "type_as" else nodes
+
+
+def _is_size(node: fx.Node) -> bool:
+    return isinstance(node.meta.get("val"), int | float | torch.SymInt | torch.SymBool)
+
+
+def _kind(node: fx.Node, *, twin: fx.Node, depends: bool) -> Kind:
+    if not depends:
+        return Kind.CONSTANT
+    if node.target is operator.getitem:
+        owner = node.args[0]
+        moved = isinstance(owner, fx.Node) and _operator_name(owner) in _MOVES
+        return Kind.MOVE if moved else Kind.COMPUTE
+    name = _operator_name(node)
+    if name in _MOVES or _only_permutes(node, name):
+        return Kind.MOVE
+    if name in _IDENTITIES or _changes_nothing(node, name):
+        return Kind.IDENTITY
+    return Kind.COMPUTE if twin is node else Kind.DUPLICATE
+
+
+def _changes_nothing(node: fx.Node, name: str) -> bool:
+    if name in _NEUTRAL and len(node.args) > 1:
+        return _scalar(node.args[1]) == _NEUTRAL[name]
+    if name in _CASTS and node.args and isinstance(node.args[0], fx.Node):
+        before, after = node.args[0].meta.get("val"), node.meta.get("val")
+        return (
+            isinstance(before, torch.Tensor)
+            and isinstance(after, torch.Tensor)
+            and before.dtype == after.dtype
+        )
+    return False
+
+
+def _only_permutes(node: fx.Node, name: str) -> bool:
+    """Whether an einsum only puts one operand's axes into another order."""
+    equation = node.args[0] if name == "einsum" else None
+    if not isinstance(equation, str):
+        return False
+    before, _, after = equation.replace(" ", "").partition("->")
+    return len(set(before)) == len(before) and sorted(before) == sorted(after)
+
+
+def _scalar(argument: object) -> object:
+    """Return the number that an argument stands for, if it is a constant scalar."""
+    if isinstance(argument, fx.Node) and _operator_name(argument) == "scalar_tensor":
+        return argument.args[0]
+    return argument
+
+
+def _operator_name(node: fx.Node) -> str:
+    """``conv2d`` of ``aten.conv2d.default``."""
+    target = node.target
+    if isinstance(target, torch._ops.OpOverload):  # noqa: SLF001  # no public name
+        return str(target.overloadpacket.__name__)
+    return getattr(target, "__name__", str(target))
+
+
+def _operator(node: fx.Node) -> str:
+    target = node.target
+    if isinstance(target, torch._ops.OpOverload):  # noqa: SLF001  # no public name
+        return str(target)
+    return getattr(target, "__name__", str(target))
+
+
+def _settings(node: fx.Node) -> Iterator[tuple[str, Setting]]:
+    """Yield an operator's constant arguments, defaults included; an open size is -1."""
+    if not isinstance(node.target, torch._ops.OpOverload):  # noqa: SLF001  # no public name
+        return
+    for at, argument in enumerate(node.target._schema.arguments):  # noqa: SLF001  # likewise
+        value = argument.default_value if argument.has_default_value() else None
+        if at < len(node.args):
+            value = node.args[at]
+        value = node.kwargs.get(argument.name, value)
+        if isinstance(value, int | float | str):
+            yield argument.name, value
+        elif isinstance(value, list | tuple) and all(map(_is_number, value)):
+            yield argument.name, [v if isinstance(v, int) else -1 for v in value]
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int) or (isinstance(value, fx.Node) and _is_size(value))
+
+
+def _arguments(
+    node: fx.Node, same: Mapping[fx.Node, fx.Node]
+) -> Iterator[tuple[str, str]]:
+    """Yield an operator's tensors, by argument, as their values are recorded."""
+    if isinstance(node.target, torch._ops.OpOverload):  # noqa: SLF001  # no public name
+        names = [argument.name for argument in node.target._schema.arguments]  # noqa: SLF001  # likewise
+    else:
+        names = ["input"] * len(node.args)
+    given = {**dict(zip(names, node.args, strict=False)), **node.kwargs}
+    for name, argument in given.items():
+        each = argument if isinstance(argument, list | tuple) else (argument,)
+        for entry in each:
+            if isinstance(entry, fx.Node) and not _is_size(entry):
+                is_weight = entry.op == "get_attr"
+                yield name, str(entry.target if is_weight else same.get(entry, entry))
+
+
+def _structure(node: fx.Node, same: Mapping[fx.Node, fx.Node]) -> str:
+    """Text that is equal for two nodes that compute the same value."""
+
+    def named(argument: fx.Node) -> str:
+        return same.get(argument, argument).name
+
+    arguments = fx.node.map_arg((node.args, node.kwargs), named)
+    return f"{_operator(node)}{arguments!r}"
+
+
+def _module_path(node: fx.Node) -> str:
+    stack = node.meta.get("nn_module_stack") or {}
+    path = next(reversed(stack.values()))[0] if stack else ""
+    return own_path(str(path))
+
+
+def own_path(path: str) -> str:
+    """Return a module path in the checkpoint's own names."""
+    path = re.sub(r"@\d+", "", path)
+    path = path.removeprefix("L['self'].").removeprefix("L__self__.")
+    return path.removeprefix(f"{WRAPPER}.") if path != WRAPPER else ""
+
+
+def _source_line(node: fx.Node) -> str:
+    frames = _STACK_LINE.findall(node.meta.get("stack_trace") or "")
+    if not frames:
+        return ""
+    file, line = frames[-1]
+    for file_, line_ in reversed(frames):
+        if "/torch/" not in file_:
+            file, line = file_, line_
+            break
+    for root in ("site-packages/", f"{_HOME}/"):
+        file = file.rpartition(root)[2]
+    return f"{file}:{line}"
+
+
+class _Streaming(fx.Interpreter):
+    """Runs a graph, hands over each value, and frees it when nobody needs it."""
+
+    def __init__(
+        self,
+        module: fx.GraphModule,
+        on_value: Callable[[str, torch.Tensor], None],
+        wanted: frozenset[str],
+        roundings: Mapping[str, Rounding],
+        *,
+        double: bool,
+    ) -> None:
+        super().__init__(module, garbage_collect_values=True)
+        self.on_value = on_value
+        self.wanted = wanted
+        self.double = double
+        self.roundings = roundings
+
+    def call_function(  # fx passes any Python value through here
+        self,
+        target: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        if self.double:
+            # A weight is wide only while it is used: two copies more of a large
+            # network would not fit. The graph also fixes dtypes that the module
+            # derived from its float32 inputs.
+            args = fx.node.map_aggregate(args, _widened)
+            kwargs = fx.node.map_aggregate(kwargs, _widened)
+        return super().call_function(target, args, kwargs)
+
+    def run_node(self, n: fx.Node) -> Any:  # as above
+        value = super().run_node(n)
+        if n.name in self.wanted and isinstance(value, torch.Tensor):
+            value = self.roundings.get(n.name, as_computed)(value)
+            self.on_value(n.name, value)
+        return value
+
+
+def _widened(value: object) -> object:
+    if isinstance(value, torch.dtype) and value in _FLOATS:
+        return torch.float64
+    if isinstance(value, torch.Tensor) and value.dtype in _FLOATS:
+        return value.to(torch.float64)
+    return value
+
+
+def program_of_export(exported: ExportedProgram) -> Program:
+    """Return the program that the dynamo exporter translated to ONNX."""
+    graph = exported.module(check_guards=False)
+    probes = tuple(probes_of_graph(graph.graph))
+    wanted = frozenset(p.name for p in probes if p.kind is not Kind.DUPLICATE)
+    computed = [p.name for p in probes if p.kind is Kind.COMPUTE]
+
+    def run(
+        inputs: tuple[torch.Tensor, ...],
+        on_value: Callable[[str, torch.Tensor], None],
+        *,
+        double: bool = False,
+        rounding: Rounding = as_computed,
+    ) -> tuple[torch.Tensor, ...]:
+        inputs = doubled(inputs) if double else inputs
+        with torch.no_grad():
+            roundings = dict.fromkeys(computed, rounding)
+            runner = _Streaming(graph, on_value, wanted, roundings, double=double)
+            outputs = as_tuple(runner.run(*inputs))
+        return doubled(outputs) if double else outputs
+
+    def place(device: str) -> None:
+        nonlocal graph
+        if device != "cpu":  # the graph also makes tensors, on a device it names
+            graph = move_to_device_pass(exported, device).module(check_guards=False)
+
+    return Program(probes=probes, run=run, place=place)
+
+
+def doubled(values: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+    """Return values in float64; integers and booleans stay."""
+    return tuple(
+        value.to(torch.float64) if value.is_floating_point() else value
+        for value in values
+    )
+
+
+def as_tuple(
+    output: torch.Tensor | Sequence[torch.Tensor],
+) -> tuple[torch.Tensor, ...]:
+    """Return a module's outputs as a flat tuple."""
+    return (output,) if isinstance(output, torch.Tensor) else tuple(output)

@@ -1,0 +1,361 @@
+"""Run the reference: PyTorch's unmodified module, its program, and its noise.
+
+The module itself gives the outputs, and is run twice to see that it may serve. The
+program, which is what the exporter translated, gives the values in between. Both are
+then run in float64; how far float32 is from that is each value's noise floor.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import torch
+
+from harness.core.case import Component
+from harness.core.contract import unfreeze
+from harness.core.errors import StageError, first_line
+from harness.core.outcome import Outcome
+from harness.measure.align import MASKED, ended
+from harness.measure.compare import compare
+from harness.measure.sensitivity import Arrays, Run
+from harness.measure.trace import OUTPUT, Trace, TraceWriter, open_trace
+from harness.recipes import uses
+from harness.runtimes.pytorch.floors import (
+    FEW,
+    convolves,
+    floor_of,
+    other_convolutions,
+    redraw,
+)
+from harness.runtimes.pytorch.program import Program, as_tuple
+
+
+def check_reference(
+    module: torch.nn.Module,
+    component: Component,
+    inputs: Mapping[str, np.ndarray],
+    device: str = "cpu",
+    *,
+    twice: bool = True,
+) -> tuple[torch.Tensor, ...]:
+    """Run the module and return its outputs, if it may serve as reference.
+
+    Args:
+        module: The unmodified module.
+        component: What it promises.
+        inputs: One sample, by name, in order.
+        device: Where it runs.
+        twice: Whether to run it again, to see that it is not random.
+
+    Raises:
+        StageError: It is in train mode, changes its inputs, gives two answers, or
+            does not return the outputs that the component promises.
+
+    """
+    check_mode(module, component)
+    tensors = {
+        name: torch.tensor(value, device=device) for name, value in inputs.items()
+    }
+    with torch.no_grad():
+        try:
+            first = as_tuple(module(*tensors.values()))
+        except (RuntimeError, ValueError, IndexError) as error:
+            _unsound(
+                f"{component.name}: PyTorch itself cannot run with "
+                f"{_sizes(component, inputs)}: {first_line(error)}. If the network "
+                "cannot take these sizes, correct [[shapes]] in parity.toml."
+            )
+        first = tuple(value.clone() for value in first)
+        for name, value in tensors.items():
+            if not np.array_equal(value.cpu().numpy(), inputs[name]):
+                refuse_changed_input(component, name)
+        second = as_tuple(module(*tensors.values())) if twice else first
+    check_count(component, len(first))
+    for spec, one, two in zip(component.outputs, first, second, strict=True):
+        if not torch.equal(one, two) and not (one.isnan() | two.isnan()).any():
+            gap = (one.double() - two.double()).abs().max().item()
+            _unsound(
+                f"{component.name} is random: two runs on the same inputs differ in "
+                f"{spec.name!r} by up to {gap:.3e}; take the mode, not a sample."
+            )
+    return first
+
+
+def check_mode(module: torch.nn.Module, component: Component) -> None:
+    """Refuse a module in train mode: dropout draws, and normalisation remembers.
+
+    Raises:
+        StageError: It, or a part of it, is in train mode.
+
+    """
+    training = [name or "all of it" for name, m in module.named_modules() if m.training]
+    if training:
+        _unsound(
+            f"{component.name} is in train mode ({training[0]} and "
+            f"{len(training) - 1} more); call .eval() where it is built."
+        )
+
+
+def check_count(component: Component, count: int) -> None:
+    """Refuse another number of outputs than the recipe promises.
+
+    Raises:
+        StageError: It is another.
+
+    """
+    if count != len(component.outputs):
+        names = ", ".join(spec.name for spec in component.outputs)
+        _unsound(
+            f"{component.name} returns {count} tensors, its recipe promises "
+            f"{len(component.outputs)}: {names}."
+        )
+
+
+def refuse_changed_input(component: Component, name: str) -> None:
+    """Say that a module writes to one of its inputs.
+
+    Raises:
+        StageError: Always.
+
+    """
+    _unsound(
+        f"{component.name} changes its input {name!r} in place, so the next run sees "
+        "other numbers; clone it in forward."
+    )
+
+
+def _unsound(message: str) -> None:
+    raise StageError(message, outcome=Outcome.REFERENCE)
+
+
+def run_of(module: torch.nn.Module, component: Component, device: str) -> Run:
+    """Return a module as what takes and gives arrays by name."""
+    module.to(device)
+
+    def run(feeds: Arrays) -> Arrays:
+        given = [torch.tensor(feeds[s.name], device=device) for s in component.inputs]
+        with torch.no_grad():
+            made = as_tuple(module(*given))
+        return {
+            spec.name: value.cpu().numpy().copy()
+            for spec, value in zip(component.outputs, made, strict=True)
+        }
+
+    return run
+
+
+def record_reference(  # one run's whole circumstances
+    module: torch.nn.Module,
+    program: Program,
+    component: Component,
+    inputs: Mapping[str, np.ndarray],
+    folder: Path,
+    *,
+    device: str,
+    layers: bool,
+    wanted: Collection[str] | None = None,
+    twice: bool = True,
+) -> dict[str, object]:
+    """Write the trace of one sample to `folder`, and return what was seen.
+
+    Args:
+        module: The unmodified module.
+        program: Its program, perhaps of a copy made to be exportable.
+        component: Names of the outputs.
+        inputs: One sample, by name, in order.
+        folder: Empty; gets the trace's two files.
+        device: Where PyTorch runs, ``cpu`` or ``cuda``.
+        layers: Whether to record the program's values, or outputs alone.
+        wanted: Which of the program's values; all when left out.
+        twice: Whether to run the module again, to see that it is not random.
+
+    Returns:
+        ``values``, how many were recorded; ``rewrite_max_abs``, how far the program's
+        outputs are from the module's, 0 when nothing had to be rewritten.
+
+    Raises:
+        StageError: The module may not serve as a reference.
+
+    """
+    module.to(device)
+    program.place(device)
+    outputs = check_reference(module, component, inputs, device, twice=twice)
+    writer = TraceWriter(folder)
+    for name, output in _named(component, outputs).items():
+        writer.add(name, output)
+    tensors = tuple(torch.tensor(value, device=device) for value in inputs.values())
+
+    def record(name: str, value: torch.Tensor) -> None:
+        if layers and (wanted is None or name in wanted):
+            floating = value.is_floating_point() and value.numel() > 0
+            is_mask = floating and bool((value.abs() > MASKED).any())
+            writer.add(name, value.detach().cpu().numpy(), is_mask=is_mask)
+
+    try:
+        rewritten = program.run(tensors, record)
+    except (RuntimeError, ValueError, IndexError) as error:
+        msg = (
+            f"{component.name}: what was exported cannot run with "
+            f"{_sizes(component, inputs)}, where the network itself can "
+            f"({first_line(error)}), so a size is fixed in it: "
+            f"{unfreeze(component, list(_bound(component, inputs)))}"
+        )
+        raise StageError(msg, outcome=Outcome.FROZEN) from error
+    gap = max(
+        _largest_gap(one, two) for one, two in zip(outputs, rewritten, strict=True)
+    )
+    noise = _Noise(program, tensors, component, writer.view())
+    floors = noise.floors(rewritten, folder, on_cpu=device == "cpu")
+    return {"values": writer.close(floors), "rewrite_max_abs": gap}
+
+
+def _sizes(component: Component, inputs: Mapping[str, np.ndarray]) -> str:
+    """Return ``batch = 3, height = 17``."""
+    bound = _bound(component, inputs)
+    return ", ".join(f"{symbol} = {size}" for symbol, size in bound.items())
+
+
+def _bound(component: Component, inputs: Mapping[str, np.ndarray]) -> dict[str, int]:
+    return component.sizes({name: value.shape for name, value in inputs.items()})
+
+
+def _largest_gap(one: torch.Tensor, two: torch.Tensor) -> float:
+    """Return the largest difference where both are finite; judges see the others."""
+    finite = one.isfinite() & two.isfinite()
+    gaps = (one.double() - two.double()).abs()[finite]
+    return float(gaps.max()) if gaps.numel() else 0.0
+
+
+Values = Callable[[str], np.ndarray]
+"""Returns a value of a float32 run by its name in a trace."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Noise:
+    """Measures how far float32 runs of a program are from a run in float64."""
+
+    program: Program
+    inputs: tuple[torch.Tensor, ...]
+    component: Component
+    recorded: Trace
+
+    def floors(
+        self, rewritten: tuple[torch.Tensor, ...], folder: Path, *, on_cpu: bool
+    ) -> dict[str, float]:
+        """Return each recorded value's noise floor, in its own unit.
+
+        An output's floor is that of the program's own output: compared with the
+        module's, a program that was rewritten wrongly would raise the floor it is
+        judged by.
+
+        Args:
+            rewritten: What the program returned in float32.
+            folder: Where a second run's values may lie for the time being.
+            on_cpu: Whether PyTorch runs on the CPU.
+
+        """
+        runs = [self._values(rewritten, self.recorded)]
+        with ExitStack() as stack:
+            if on_cpu and convolves(self.program.probes):
+                scratch = stack.enter_context(TemporaryDirectory(dir=folder.parent))
+                with other_convolutions():
+                    runs.append(self._second(Path(scratch)))
+            squares, few = self._errors(runs)
+        draws: dict[str, list[float]] = {}
+        if few:
+            for draw in self._draws(few):
+                for name, double in few.items():
+                    found = self._mean_square(name, draw[name], double)
+                    draws.setdefault(name, []).extend(found)
+        return {
+            name: floor_of(found, draws.get(name, ()), self.recorded[name].size)
+            for name, found in squares.items()
+            if found
+        }
+
+    def _errors(
+        self, runs: Sequence[Values]
+    ) -> tuple[dict[str, list[float]], dict[str, np.ndarray]]:
+        """Return each run's mean squared errors, and values of few elements."""
+        squares: dict[str, list[float]] = {}
+        few: dict[str, np.ndarray] = {}
+
+        def measure(name: str, double: np.ndarray) -> None:
+            if name not in self.recorded or self.recorded[name].dtype.kind != "f":
+                return
+            squares[name] = [
+                square
+                for run in runs
+                for square in self._mean_square(name, run(name), double)
+            ]
+            if double.size < FEW and squares[name]:
+                few[name] = double
+
+        outputs = self._run(measure, double=True)
+        for name, double in _named(self.component, outputs).items():
+            measure(name, double)
+        return squares, few
+
+    def _second(self, folder: Path) -> Values:
+        """Run the program once more in float32, its values on disk."""
+        writer = TraceWriter(folder)
+
+        def keep(name: str, value: np.ndarray) -> None:
+            if name in self.recorded:
+                writer.add(name, value)
+
+        outputs = self._run(keep)
+        writer.close({})
+        return self._values(outputs, open_trace(folder))
+
+    def _values(self, outputs: tuple[torch.Tensor, ...], rest: Trace) -> Values:
+        named = _named(self.component, outputs)
+        return lambda name: named[name] if name in named else rest[name]
+
+    def _run(
+        self, on_value: Callable[[str, np.ndarray], None], *, double: bool = False
+    ) -> tuple[torch.Tensor, ...]:
+        def seen(name: str, value: torch.Tensor) -> None:
+            on_value(name, value.detach().cpu().numpy())
+
+        return self.program.run(self.inputs, seen, double=double)
+
+    def _draws(self, few: Collection[str]) -> list[dict[str, np.ndarray]]:
+        return redraw(
+            self.program.run,
+            self.inputs,
+            {name for name in few if not name.startswith(OUTPUT)},
+            lambda made: _named(self.component, made),
+            whole=any(name.startswith(OUTPUT) for name in few),
+        )
+
+    def _mean_square(
+        self, name: str, single: np.ndarray, double: np.ndarray
+    ) -> list[float]:
+        """Return a mean squared error; nothing where it cannot be measured.
+
+        Infinities on both sides leave nothing to measure, and there is no floor then.
+        """
+        if self.recorded.places[name].is_mask:
+            single, double = ended(single), ended(double)
+        rms = compare(expected=double, actual=single).rms
+        return [rms**2] if math.isfinite(rms) else []
+
+
+def _named(
+    component: Component, outputs: tuple[torch.Tensor, ...]
+) -> dict[str, np.ndarray]:
+    """Return outputs, and what is read from them, by their names in a trace."""
+    arrays = {
+        spec.name: value.detach().cpu().numpy()
+        for spec, value in zip(component.outputs, outputs, strict=True)
+    }
+    return {
+        OUTPUT + n: value for n, value in {**arrays, **uses(component, arrays)}.items()
+    }

@@ -1,0 +1,176 @@
+"""A module as a program: the values that pass the borders of its submodules."""
+
+from __future__ import annotations
+
+import weakref
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+import torch
+
+from harness.core.probes import Kind, Probe
+from harness.runtimes.pytorch.program import (
+    Program,
+    Rounding,
+    as_computed,
+    as_tuple,
+    doubled,
+    own_path,
+)
+
+if TYPE_CHECKING:
+    from torch.utils.hooks import RemovableHandle
+
+Seen = Callable[[str, torch.nn.Module, object], object]
+"""Takes a submodule's path, the submodule, and what went in or came out. What it
+returns takes the place of that, unless it is None."""
+
+
+def program_of_module(
+    module: torch.nn.Module, example: tuple[torch.Tensor, ...]
+) -> Program:
+    """Return a module's program seen at the outputs of its submodules.
+
+    Only submodules that one forward calls exactly once and that return one tensor
+    have a name that means one value. One that returns what it was given, or what a
+    part of it returned, computes nothing that is not seen already.
+    """
+    calls: Counter[str] = Counter()
+    order: list[tuple[str, str, bool]] = []
+    known: dict[int, tuple[weakref.ref[torch.Tensor], int]] = {}
+
+    def note(tensor: torch.Tensor) -> None:
+        # The version counts changes in place: an in-place activation does compute.
+        known[id(tensor)] = (weakref.ref(tensor), tensor._version)  # noqa: SLF001
+
+    def before(_path: str, _part: torch.nn.Module, given: object) -> None:
+        for value in given if isinstance(given, tuple) else ():
+            if isinstance(value, torch.Tensor):
+                note(value)
+
+    def after(path: str, part: torch.nn.Module, returned: object) -> None:
+        calls[path] += 1
+        output = _one_tensor(returned)
+        if output is not None:
+            held, version = known.get(id(output), (None, 0))
+            same = held is not None and held() is output
+            passed_on = same and version == output._version  # noqa: SLF001
+            order.append((path, type(part).__name__, passed_on))
+            note(output)
+
+    with torch.no_grad(), _watched(module, before, after):
+        module(*example)
+    probes = tuple(
+        Probe(
+            name=path,
+            position=position,
+            kind=Kind.IDENTITY if passed_on else Kind.COMPUTE,
+            op=cls,
+            module=own_path(path),
+            source="",
+        )
+        for position, (path, cls, passed_on) in enumerate(order)
+        if calls[path] == 1
+    )
+    wanted = frozenset(probe.name for probe in probes if probe.kind is Kind.COMPUTE)
+
+    def run(
+        inputs: tuple[torch.Tensor, ...],
+        on_value: Callable[[str, torch.Tensor], None],
+        *,
+        double: bool = False,
+        rounding: Rounding = as_computed,
+    ) -> tuple[torch.Tensor, ...]:
+        def hand_over(path: str, _part: torch.nn.Module, returned: object) -> object:
+            output = _one_tensor(returned)
+            if path not in wanted or output is None:
+                return None
+            rounded = rounding(output)
+            on_value(path, rounded)
+            return None if rounded is output else _like(returned, rounded)
+
+        inputs = doubled(inputs) if double else inputs
+        widened = _in_double(module) if double else nullcontext()
+        with torch.no_grad(), widened, _watched(module, None, hand_over):
+            return as_tuple(module(*inputs))
+
+    return Program(probes=probes, run=run, place=module.to, scopes=scopes_of(calls))
+
+
+def _like(returned: object, tensor: torch.Tensor) -> object:
+    """Return a tensor in the form in which a module returned one."""
+    return (tensor,) if isinstance(returned, tuple) else tensor
+
+
+def scopes_of(called: Mapping[str, int]) -> dict[str, str]:
+    """Return what the TorchScript exporter calls each submodule, to its path.
+
+    A scope is the names of the modules called around it, joined by ``/``; a name
+    that is a number stands with those before it, up to one that is none. What two
+    submodules share says nothing and is left out.
+    """
+    scopes: dict[str, list[str]] = {}
+    for path in called:
+        above = accumulate(path.split("."), lambda one, two: f"{one}.{two}")
+        names = [_last_name(part) for part in above if part in called]
+        scopes.setdefault("/".join(names), []).append(path)
+    return {scope: paths[0] for scope, paths in scopes.items() if len(paths) == 1}
+
+
+@contextmanager
+def _in_double(module: torch.nn.Module) -> Iterator[None]:
+    """Hold weights in float64 for the length of a ``with``; they come back exactly."""
+    odd = [
+        (table, name, value, value.data)
+        for part in module.modules()
+        for table in (part._parameters, part._buffers)  # noqa: SLF001  # to put back
+        for name, value in table.items()
+        if value is not None and value.is_floating_point()
+        if value.dtype != torch.float32
+    ]
+    module.to(torch.float64)
+    try:
+        yield
+    finally:
+        module.to(torch.float32)
+        for table, name, value, data in odd:
+            value.data = data
+            table[name] = value
+
+
+def _last_name(path: str) -> str:
+    """Return ``net.0`` of ``ff.net.0``."""
+    parts = path.split(".")
+    words = [place for place, part in enumerate(parts) if not part.isnumeric()]
+    return ".".join(parts[words[-1] :]) if words else path
+
+
+def _one_tensor(returned: object) -> torch.Tensor | None:
+    """Return the tensor that a module returned, bare or as a tuple's only item."""
+    if isinstance(returned, tuple) and len(returned) == 1:
+        returned = returned[0]
+    return returned if isinstance(returned, torch.Tensor) else None
+
+
+@contextmanager
+def _watched(
+    module: torch.nn.Module, before: Seen | None, after: Seen
+) -> Iterator[None]:
+    """Hear of each submodule's call and return, for the length of a ``with``."""
+
+    def hooks(path: str, part: torch.nn.Module) -> list[RemovableHandle]:
+        made = [part.register_forward_hook(lambda m, _, out: after(path, m, out))]
+        if before is not None:
+            made.append(part.register_forward_pre_hook(lambda m, x: before(path, m, x)))
+        return made
+
+    parts = [(path, part) for path, part in module.named_modules() if path]
+    handles = [handle for path, part in parts for handle in hooks(path, part)]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()

@@ -1,0 +1,111 @@
+"""Inputs that `parity tune` found to be worst, kept beside a suite and run with it.
+
+[[input]]
+cases = ["unet/mnn/fp32"]         # which run it, beside their own samples
+label = "varied-s0-1184"          # its sample id
+profile = "varied"                # or realistic
+index = 0
+seed = 3
+shapes = { batch = 2, height = 16, width = 16 }
+knobs = { "sample.scale" = 0.001 }  # of a varied one
+why = "uses 0.9 of its limit, and no sample of the suite more than 0.6"
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from harness.core.case import PROFILES, VARIED, Case, Sample, check_name
+from harness.core.errors import SpecError
+from harness.core.toml_file import Table, TomlFile
+
+FILE: Final = "worst_inputs.toml"
+
+
+def load_worst_inputs(
+    path: Path, cases: Collection[str]
+) -> dict[str, tuple[Sample, ...]]:
+    """Return the samples that each of `cases` runs besides its own.
+
+    What the file says of other cases is passed over; `unknown_cases` finds it.
+
+    Raises:
+        SuiteError: The file is wrong.
+
+    """
+    found: dict[str, tuple[Sample, ...]] = {}
+    for entry, names, sample in _entries(path):
+        for name in names:
+            if name not in cases:
+                continue
+            if sample.id in {known.id for known in found.get(name, ())}:
+                text = f"{name} already has an input labelled {sample.id!r}."
+                raise entry.error(text, "label")
+            found[name] = (*found.get(name, ()), sample)
+    return found
+
+
+def unknown_cases(path: Path, cases: Collection[str]) -> dict[str, str]:
+    """Return each case that the file names and `cases` lacks, with its ``path:line``.
+
+    Raises:
+        SuiteError: The file is wrong.
+
+    """
+    return {
+        name: entry.where("cases", at)
+        for entry, names, _ in reversed(list(_entries(path)))
+        for at, name in enumerate(names)
+        if name not in cases
+    }
+
+
+def _entries(path: Path) -> Iterator[tuple[Table, tuple[str, ...], Sample]]:
+    root = TomlFile.load(path).root
+    entries = root.tables("input")
+    root.done()
+    for entry in entries:
+        yield (entry, *_entry(entry))
+
+
+def _entry(entry: Table) -> tuple[tuple[str, ...], Sample]:
+    names = entry.take_list("cases", str)
+    label = entry.take("label", str)
+    profile = entry.choice("profile", (*PROFILES, VARIED))
+    index, seed = entry.take("index", int), entry.take("seed", int)
+    shapes, knobs = entry.table("shapes"), entry.table("knobs")
+    entry.take("why", str, "")
+    entry.done()
+    try:
+        check_name("label", label)
+        sample = Sample(
+            profile=profile,
+            index=index,
+            seed=seed,
+            shapes=tuple(sorted((s, shapes.take(s, int)) for s in shapes.data)),
+            knobs=tuple((name, knobs.take(name, float)) for name in knobs.data),
+            label=label,
+        )
+    except SpecError as error:
+        text = str(error)
+        raise entry.error(text) from None
+    return names, sample
+
+
+def with_worst(cases: Sequence[Case], path: Path) -> list[Case]:
+    """Add the inputs that a tuning has kept for each case, if it kept any.
+
+    Raises:
+        SuiteError: The file is wrong.
+
+    """
+    if not path.is_file():
+        return list(cases)
+    worst = load_worst_inputs(path, [case.id for case in cases])
+    return [
+        replace(case, samples=(*case.samples, *worst.get(case.id, ())))
+        for case in cases
+    ]

@@ -1,0 +1,76 @@
+"""Which pipelines a checkpoint is drawn with, and what stands in for real inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from harness.core.case import Source
+from harness.core.errors import SuiteError
+from harness.core.pipeline import FAMILIES, INPAINT, SD, STEP, Pipeline
+from harness.recipes.checkpoint import read_index
+from harness.recipes.stand_ins import (
+    PROMPTS,
+    SCHEDULER,
+    WEIGHTS,
+    has_scheduler,
+    lacks_tokenizer,
+)
+
+
+def drawn_with(pipeline: Pipeline) -> tuple[str, ...]:
+    """Return what stands in for real inputs of a pipeline, in order."""
+    source, kind = pipeline.source, pipeline.kind
+    found = [WEIGHTS] if source.seed is not None else []
+    if lacks_tokenizer(source, pipeline.encoders):
+        found.append(PROMPTS)
+    if kind != "text2img" and pipeline.image is None:
+        found.append("hint" if kind == "controlnet" else "picture")
+    if kind == INPAINT and pipeline.mask is None:
+        found.append("mask")
+    if not has_scheduler(source):
+        found.append(SCHEDULER)
+    return tuple(found)
+
+
+def family_of(source: Source) -> str:
+    """Return which of `FAMILIES` draws with a checkpoint, empty where none does.
+
+    The longest name counts: Stable Diffusion XL's begins as Stable Diffusion's does.
+    A checkpoint that names no class is drawn with as the first of them.
+    """
+    name = class_of(source)
+    found = [family for family in FAMILIES if name.startswith(family)]
+    return max(found, key=len, default="" if name else SD)
+
+
+def class_of(source: Source) -> str:
+    """Return diffusers' pipeline class that a checkpoint names, empty without one."""
+    return str(read_index(source).get("_class_name") or "")
+
+
+def kinds_of(source: Source) -> Mapping[str, tuple[str, ...]]:
+    """Return the kinds of pictures that a checkpoint is drawn with, and their seats."""
+    return FAMILIES.get(family_of(source), {})
+
+
+def fitted_size(height: int, width: int, resolution: int) -> tuple[int, int]:
+    """Return the height and width of the hint that a picture becomes, in pixels.
+
+    The shorter side is brought to `resolution`, then both to a multiple of `STEP`.
+
+    Raises:
+        SuiteError: A side would be 0.
+
+    >>> fitted_size(480, 640, 512)
+    (512, 704)
+    """
+    scale = resolution / min(height, width)
+    rows, columns = (round(side * scale / STEP) * STEP for side in (height, width))
+    if min(rows, columns) <= 0:
+        msg = (
+            f"A picture of {width} × {height} px at resolution {resolution} would "
+            f"become {columns} × {rows} px, as sides go to the nearest multiple of "
+            f"{STEP}; give a resolution above {STEP // 2}, such as 512."
+        )
+        raise SuiteError(msg)
+    return rows, columns

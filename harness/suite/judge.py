@@ -1,0 +1,72 @@
+"""A suite's tolerances and known gaps, ready to judge its records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from harness.core.pipeline import Chain
+from harness.core.record import CaseRecord
+from harness.core.settings import Settings
+from harness.judge.case import CaseVerdict, judge_case
+from harness.judge.known_gaps import Gap, load_gaps
+from harness.judge.policy import Policy
+from harness.judge.tolerance import parse_changes
+from harness.suite.stale import refuse_stale
+from harness.suite.suite import Suite, Tested
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judge:
+    """A suite's tolerances and gaps, ready to judge its records."""
+
+    policy: Policy
+    gaps: tuple[Gap, ...]
+    min_coverage: float
+
+    @classmethod
+    def of(cls, suite: Suite, settings: Settings) -> Judge:
+        """Read the files beside a suite, with the command line's changes.
+
+        Raises:
+            SuiteError: A file is missing or wrong.
+            SpecError: A change names no bound or tier.
+
+        """
+        policy = Policy.load(suite.tolerances_path)
+        refuse_stale(suite, policy)
+        if settings.tier:
+            policy = policy.with_tier(settings.tier)
+        if settings.changes:
+            policy = policy.with_changes(parse_changes(settings.changes))
+        gaps = load_gaps(suite.gaps_path) if suite.gaps_path.is_file() else ()
+        return cls(policy=policy, gaps=gaps, min_coverage=suite.limits.coverage)
+
+    def require(self, asked: Iterable[tuple[Tested, str]]) -> None:
+        """Refuse checks without a tolerance, while it costs nothing to know.
+
+        Raises:
+            SuiteError: One of them has none.
+
+        """
+        for case, what in asked:
+            named = (case.subject, case.backend, case.how)
+            self.policy.require(named, what, _made_of(case))
+
+    def check(self, record: CaseRecord, what: str) -> CaseVerdict:
+        """Judge one check of a record."""
+        return judge_case(
+            record,
+            what,
+            self.policy,
+            self.gaps,
+            min_coverage=self.min_coverage,
+            today=datetime.now(tz=UTC).date(),
+        )
+
+
+def _made_of(case: Tested) -> tuple[str, ...]:
+    """Return the built-in variants that a case is made of."""
+    seated = [one for _, one in case.seats] if isinstance(case, Chain) else [case]
+    return tuple(f"{one.backend}.{one.variant.kind}" for one in seated if one)

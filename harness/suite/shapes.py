@@ -1,0 +1,281 @@
+"""Sizes that a suite does not name: every open axis is run at more, outputs only.
+
+A file that is right at the sizes it was traced and tested with may have fixed one. So
+each open axis is tried below what the suite gives, just above it and at twice of it,
+and batches of up to five items.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import count, zip_longest
+from math import prod
+
+from harness.core.case import GIVEN, Case, Component, Sample
+from harness.core.errors import SuiteError
+from harness.core.memory import installed_bytes
+from harness.recipes import RECIPES, recipe_module
+from harness.recipes.checkpoint import read_config
+from harness.recipes.diffusion.transformer import FOLDER as TRANSFORMER
+from harness.recipes.text.encoder import is_encoder, longest
+from harness.suite.forecast import values_bytes
+from harness.suite.tables import Binding, Drawing, symbols_of
+
+FEWEST = 3
+"""Sizes of each open axis that are no larger than the largest of the suite."""
+
+_SHARE = 4
+"""What a larger size may take at most: one part in so many of the memory installed."""
+
+BATCH = "batch"
+"""In the name of an axis of items, which files of others call ``batch_size``."""
+
+_BATCHES = (1, 2, 3, 4, 5)
+_PICTURE = 4
+"""Axes of an input whose sides may grow: items, channels, height and width."""
+
+_LARGEST_STEP = 64
+
+
+def with_more_sizes(cases: Sequence[Case], drawing: Drawing) -> list[Case]:
+    """Add samples that bring every open axis to more sizes than the suite's own.
+
+    What a larger one is forecast to take in values must be no more than the suite's own
+    largest sample takes, or than a quarter of the memory that is installed. What takes
+    more is left out and is listed in `Case.too_large`.
+
+    Raises:
+        SuiteError: The suite gives an open size that the network cannot take open.
+
+    """
+    return [_with_more(case, drawing) for case in cases]
+
+
+def check_fit(component: Component, bindings: Sequence[Binding]) -> None:
+    """Refuse sizes that the network does not take, as its recipe knows.
+
+    Raises:
+        SuiteError: Naming the size's line.
+
+    """
+    say = getattr(recipe_module(component.recipe), "unfit", None)
+    if say is None:
+        return
+    for binding in bindings:
+        symbol, why = say(component.source, binding.sizes)
+        if symbol:
+            text = f"{component.name!r}: {why}"
+            raise binding.table.error(text, symbol)
+
+
+def _with_more(case: Case, drawing: Drawing) -> Case:
+    more = list(_more(case, drawing))
+    return replace(
+        case,
+        samples=(*case.samples, *(sample for sample, fits in more if fits)),
+        too_large=tuple(sample.label for sample, fits in more if not fits),
+    )
+
+
+def _more(case: Case, drawing: Drawing) -> Iterator[tuple[Sample, bool]]:
+    """Yield samples and whether there is the memory for each.
+
+    Open sizes change together, so that there are few. What is not open keeps the size
+    it has where the others are smallest.
+    """
+    symbols = [s for s in symbols_of(case.component) if s in case.export.dynamic]
+    if not symbols:
+        return
+    bound = [dict(sample.shapes) for sample in case.samples]
+    given = {symbol: sorted({sizes[symbol] for sizes in bound}) for symbol in symbols}
+    known = _multiples(case.component)
+    steps = {symbol: _step(symbol, given[symbol], known) for symbol in symbols}
+    _check(case.component, given, steps)
+    if not drawing.sizes or _is_silent(case.component):
+        return
+    smallest = min(bound, key=lambda sizes: prod(sizes.values()))
+    sides = [symbol for symbol in symbols if not _is_batch(symbol)]
+    missing = {
+        symbol: _sizes(case.component, symbol, given[symbol], steps[symbol], sides)
+        for symbol in sides
+    }
+    rows = max(map(len, missing.values()), default=0)
+    for symbol in symbols:
+        if _is_batch(symbol):
+            batches = [size for size in _BATCHES if size not in given[symbol]]
+            # The largest size goes with the smallest batch.
+            missing[symbol] = [None] * (rows - len(batches)) + batches
+    room = max(installed_bytes() // _SHARE, values_bytes(case.component, case.samples))
+    columns = [missing[symbol] for symbol in symbols]
+    changes = [
+        {symbol: size for symbol, size in zip(symbols, row, strict=True) if size}
+        for row in zip_longest(*columns)
+    ]
+    at = 0
+    for changed in changes:
+        _set_apart(changed, smallest, steps)
+        for part in _parts(case, changed, smallest, room):
+            sample = _sample(case, drawing, at, smallest, part)
+            yield sample, values_bytes(case.component, [sample]) <= room
+            at += 1
+
+
+def _set_apart(
+    changed: dict[str, int], smallest: Mapping[str, int], steps: Mapping[str, int]
+) -> None:
+    """Change sizes until no two sides are as long, so that none passes for another."""
+    taken = {
+        size
+        for symbol, size in smallest.items()
+        if symbol not in changed and not _is_batch(symbol)
+    }
+    for symbol, size in changed.items():
+        if not _is_batch(symbol):
+            free = next(at for at in count(size, steps[symbol]) if at not in taken)
+            changed[symbol] = free
+            taken.add(free)
+
+
+def _parts(
+    case: Case, changed: Mapping[str, int], smallest: Mapping[str, int], room: int
+) -> Iterator[Mapping[str, int]]:
+    """Yield sizes together if they fit, else batch and sides each by itself."""
+    say = getattr(recipe_module(case.component.recipe), "unfit", None)
+
+    def shapes(some: Mapping[str, int]) -> dict[str, int]:
+        return {**smallest, **some}
+
+    def taken(some: Mapping[str, int]) -> bool:
+        return say is None or not say(case.component.source, shapes(some))[0]
+
+    batch = {symbol: size for symbol, size in changed.items() if _is_batch(symbol)}
+    sides = {symbol: size for symbol, size in changed.items() if symbol not in batch}
+    apart = [part for part in (sides, batch) if part]
+    probe = replace(case.samples[0], shapes=tuple(sorted(shapes(changed).items())))
+    together = taken(changed) and values_bytes(case.component, [probe]) <= room
+    yield from filter(taken, [changed] if together else apart)
+
+
+def _is_batch(symbol: str) -> bool:
+    return BATCH in symbol.lower()
+
+
+def _is_silent(component: Component) -> bool:
+    """Whether no file of a component says which of its sizes are open.
+
+    An ``.mnn`` file has an open first axis as 1, as it has one that is fixed at 1.
+    """
+    return component.taken is not None and component.taken.onnx is None
+
+
+def _sample(
+    case: Case,
+    drawing: Drawing,
+    at: int,
+    smallest: Mapping[str, int],
+    changed: Mapping[str, int],
+) -> Sample:
+    profiles = [sample.profile for sample in case.samples]
+    profile = "realistic" if "realistic" in profiles else profiles[0]
+    # Realistic draws go on counting: another timestep, other noise.
+    index = drawing.realistic + at if profile == "realistic" else at + 1
+    return Sample(
+        profile=profile,
+        index=index,
+        shapes=tuple(sorted({**smallest, **changed}.items())),
+        seed=drawing.seed,
+        layers=False,
+        label="-".join(f"{symbol}{size}" for symbol, size in changed.items()),
+    )
+
+
+def _sizes(
+    component: Component,
+    symbol: str,
+    given: Sequence[int],
+    step: int,
+    sides: Sequence[str],
+) -> list[int | None]:
+    """Return sizes to add to an axis, the largest first; None keeps the smallest.
+
+    Axes side by side are large in turns, so that no sample is large in both.
+    """
+    top, most, place = given[-1], _most(component, symbol), sides.index(symbol)
+    larger = [2 * top, top + step]
+    if most is not None:
+        limit = most - most % step
+        larger = [min(size, limit) for size in larger if limit > top]
+    larger = list(dict.fromkeys(larger))
+    below = range(given[0] - step, step, -step)
+    above = range(given[0] + step, given[0] + 8 * step, step)
+    fresh = [size for size in (*below, *above) if size not in {*given, *larger}]
+    smaller = fresh[place % 2 :][: max(FEWEST - len(given), 0)]
+    if len(sides) == 1:
+        return [*larger, *smaller]
+    turns = zip_longest(larger, smaller)
+    found = [size for pair in turns for size in (pair[::-1] if place % 2 else pair)]
+    while found and found[-1] is None:
+        found.pop()
+    return found
+
+
+def _most(component: Component, symbol: str) -> int | None:
+    """Return how large an open size may become; None without a limit.
+
+    A table of positions ends somewhere, which only some recipes know. Where nothing
+    says, the sides of pictures alone are made larger than the suite's.
+    """
+    recipe, source = component.recipe, component.source
+    if recipe == TRANSFORMER:
+        config = read_config(source, TRANSFORMER)
+        table = config.get("pos_embed_max_size") or 0
+        return int(table * (config.get("patch_size") or 1))
+    if recipe in RECIPES and recipe != GIVEN:
+        return longest(source) if is_encoder(source) else None
+    sides = {
+        side
+        for spec in component.inputs
+        if len(spec.shape) == _PICTURE
+        for side in spec.symbols
+    }
+    said = _multiples(component) is not None
+    return None if said or symbol in sides else 0
+
+
+def _multiples(component: Component) -> Mapping[str, int] | None:
+    """Return what a recipe says its open sizes must be multiples of, if it says."""
+    say = getattr(recipe_module(component.recipe), "multiples", None)
+    if say is None:
+        return None
+    found: Mapping[str, int] = say(component.source, dict(component.options))
+    return found
+
+
+def _step(symbol: str, given: Sequence[int], known: Mapping[str, int] | None) -> int:
+    """Return what a size must be a multiple of: as said, or as all that are given."""
+    if _is_batch(symbol):
+        return 1
+    if known is not None:
+        return known.get(symbol, 1)
+    step = 1
+    while step < _LARGEST_STEP and all(size % (2 * step) == 0 for size in given):
+        step *= 2
+    return step
+
+
+def _check(
+    component: Component, given: Mapping[str, Sequence[int]], steps: Mapping[str, int]
+) -> None:
+    for symbol, step in steps.items():
+        for size in given[symbol]:
+            if size % step:
+                low = size - size % step
+                near = f"{low} or {low + step}" if low else f"{step}"
+                msg = (
+                    f"{component.name}: {symbol} = {size} of [[shapes]] cannot be an "
+                    "open size, for the network halves it, and only multiples of "
+                    f"{step} come out even: take {near}, or leave {symbol!r} out of "
+                    "dynamic_axes, so that each size gets a file of its own."
+                )
+                raise SuiteError(msg)

@@ -1,0 +1,103 @@
+"""What the files beside a suite say of cases that the suite does not have any more.
+
+A table that decides nothing may be a name misspelt, so it is refused. Where a case was
+taken out on purpose, `parity tune --prune` takes out what was said of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.core.errors import SuiteError
+from harness.core.text import few
+from harness.core.toml_file import did_you_mean
+from harness.judge.known_gaps import Gap, load_gaps
+from harness.judge.policy import Policy
+from harness.judge.scope import Scope
+from harness.suite.extra_inputs import FILE as WORST_INPUTS
+from harness.suite.extra_inputs import unknown_cases
+from harness.suite.suite import Suite
+
+_SHOWN = 8
+"""Entries of one file that a sentence names."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stale:
+    """What matches nothing in a suite.
+
+    Attributes:
+        tables: Of tolerances.toml, and what each names that the suite has not.
+        gaps: Of known_gaps.toml.
+        inputs: Case that worst_inputs.toml names, to ``path:line`` of it.
+
+    """
+
+    tables: tuple[tuple[Scope, str], ...]
+    gaps: tuple[Gap, ...]
+    inputs: Mapping[str, str]
+
+
+def find_stale(suite: Suite, policy: Policy) -> Stale:
+    """Return what the files beside a suite say of cases that it does not have.
+
+    Raises:
+        SuiteError: One of them cannot be read.
+
+    """
+    variants: dict[str, set[str]] = {}
+    for case in suite.tested:
+        variants.setdefault(case.backend, set()).add(case.how)
+    subjects = tuple(dict.fromkeys(case.subject for case in suite.tested))
+    ids = [f"{case.id}/{what}" for case in suite.tested for what in case.whats]
+    gaps = load_gaps(suite.gaps_path) if suite.gaps_path.is_file() else ()
+    worst = worst_inputs_of(suite)
+    known = {case.id for case in suite.cases}
+    return Stale(
+        tables=policy.stale(subjects, variants),
+        gaps=tuple(gap for gap in gaps if not any(map(gap.matches, ids))),
+        inputs=unknown_cases(worst, known) if worst.is_file() else {},
+    )
+
+
+def worst_inputs_of(suite: Suite) -> Path:
+    """Return where the worst inputs of a suite are kept; the file may not exist."""
+    return suite.path.parent / WORST_INPUTS
+
+
+def refuse_stale(suite: Suite, policy: Policy) -> None:
+    """Refuse tables and inputs of what a suite does not have, all in one sentence.
+
+    A stale gap alone is left to the end of a run of the whole suite.
+
+    Raises:
+        SuiteError: There is one; what it sets would silently do nothing.
+
+    """
+    stale = find_stale(suite, policy)
+    if not stale.tables and not stale.inputs:
+        return
+    names = tuple(case.id for case in suite.cases)
+    wrong = [f"{s.source}: the suite has no {w}" for s, w in stale.tables]
+    wrong += [
+        f"{where}: the suite has no case {name!r}; {did_you_mean(name, names)}"
+        for name, where in stale.inputs.items()
+    ]
+    listed = "; ".join(_listed(suite, stale))
+    msg = (
+        f"{wrong[0]} If it left the suite on purpose, {listed} can go: `parity tune "
+        "--prune` shows a diff, and takes that out with --write."
+    )
+    raise SuiteError(msg)
+
+
+def _listed(suite: Suite, stale: Stale) -> Iterator[str]:
+    for path, found in (
+        (suite.tolerances_path, [scope.header for scope, _ in stale.tables]),
+        (suite.gaps_path, [repr(gap.case) for gap in stale.gaps]),
+        (worst_inputs_of(suite), list(stale.inputs)),
+    ):
+        if found:
+            yield f"{few(found, _SHOWN)} of {path.name}"

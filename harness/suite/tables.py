@@ -1,0 +1,390 @@
+"""Lay out the matrix of a suite: variants, devices, sizes and samples.
+
+Reads the tables of parity.toml that multiply; `suite` reads the others and joins them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from harness.core.case import (
+    BACKENDS,
+    GIVEN,
+    PROFILES,
+    REFERENCE,
+    Component,
+    Device,
+    Sample,
+    Variant,
+)
+from harness.core.toml_file import Table, did_you_mean
+
+PRECISIONS: Final = ("high", "normal", "low")
+
+VARIANTS: Final[Mapping[str, tuple[str, ...]]] = {
+    "onnxruntime": ("fp32", "fp16", "int8-weights"),
+    "mnn": (
+        "fp32",
+        "fp16-weights",
+        "int8-weights",
+        "int4-weights",
+        "fused",
+        "deploy",
+    ),
+}
+"""Built-in variants of each backend; a suite may start its own from them."""
+
+DEVICES: Final[Mapping[str, tuple[str, ...]]] = {
+    REFERENCE: ("cpu", "cuda"),
+    "onnxruntime": ("cpu", "cuda"),
+    "mnn": ("cpu", "opencl", "vulkan", "cuda", "metal"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What a run may use, and how much it must see.
+
+    Attributes:
+        timeout_s: Longest that one stage of one case may take.
+        coverage: Least share of the reference's computing operators to compare.
+        jobs: Cases in progress at once, each in processes of its own.
+        memory_gib: What stages may take together; None for what there is, 0 for
+            anything.
+
+    """
+
+    timeout_s: float = 900.0
+    coverage: float = 0.95
+    jobs: int = 2
+    memory_gib: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drawing:
+    """What ``[inputs]`` says.
+
+    Attributes:
+        profiles: Of the variants that name none of their own.
+        realistic: How many samples the realistic profile has.
+        seed: Of every draw.
+        where: ``path:line`` of `realistic`.
+        sizes: Whether open sizes are run at more than the suite's own.
+
+    """
+
+    profiles: tuple[str, ...]
+    realistic: int
+    seed: int
+    where: str
+    sizes: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Binding:
+    """One ``[[shapes]]``: sizes by symbol, and where that is written."""
+
+    sizes: Mapping[str, int]
+    layers: bool
+    table: Table
+
+    @property
+    def shapes(self) -> tuple[tuple[str, int], ...]:
+        """As a sample holds them."""
+        return tuple(sorted(self.sizes.items()))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """A variant, where it runs, and the profiles it runs."""
+
+    variant: Variant
+    device: Device
+    profiles: tuple[str, ...]
+
+
+def read_words(
+    table: Table,
+    key: str,
+    options: Collection[str] | None,
+    default: tuple[str, ...],
+    *,
+    may_be_empty: bool = False,
+) -> tuple[str, ...]:
+    """Return a list of words, each once and, unless None, one of `options`.
+
+    Raises:
+        SuiteError: Naming the word's line.
+
+    """
+    words = table.take_list(key, str, default)
+    for index, word in enumerate(words):
+        if options is not None and word not in options:
+            text = f"unknown {word!r} in {key!r}; {did_you_mean(word, options)}"
+            raise table.error(text, key, index)
+        if word in words[:index]:
+            text = f"{word!r} stands in {key!r} twice."
+            raise table.error(text, key, index)
+    if not words and not may_be_empty:
+        text = f"{key!r} is empty, so there would be nothing to test."
+        raise table.error(text, key)
+    return words
+
+
+def read_count(table: Table, key: str, default: int | None = None) -> int:
+    """Return a whole number of 1 or more.
+
+    Raises:
+        SuiteError: It is missing without a default, no whole number, or less.
+
+    """
+    # Without a default, `take` itself complains about a missing key.
+    count = table.take(key, int) if default is None else table.take(key, int, default)
+    if count < 1:
+        text = f"{key!r} must be 1 or more, got {count}."
+        raise table.error(text, key)
+    return count
+
+
+def read_limits(table: Table) -> Limits:
+    """Read ``[limits]``."""
+    default = Limits()
+    limits = Limits(
+        timeout_s=table.take("timeout_s", float, default.timeout_s),
+        coverage=table.take("coverage", float, default.coverage),
+        jobs=read_count(table, "jobs", default.jobs),
+        memory_gib=table.take("memory_gib", float, None),
+    )
+    table.done()
+    if not 0.0 < limits.timeout_s < float("inf"):
+        text = f"timeout_s must be more than 0 seconds, got {limits.timeout_s}."
+        raise table.error(text, "timeout_s")
+    if limits.memory_gib is not None and not 0.0 <= limits.memory_gib < float("inf"):
+        text = f"memory_gib is a number of GiB from 0, got {limits.memory_gib}."
+        raise table.error(text, "memory_gib")
+    if not 0.0 <= limits.coverage <= 1.0:
+        text = f"coverage is a share from 0 to 1, got {limits.coverage}."
+        raise table.error(text, "coverage")
+    return limits
+
+
+def read_drawing(table: Table) -> Drawing:
+    """Read ``[inputs]``."""
+    drawing = Drawing(
+        profiles=read_words(table, "profiles", PROFILES, PROFILES),
+        realistic=read_count(table, "realistic", 4),
+        seed=table.take("seed", int, 0),
+        where=table.where("realistic"),
+        sizes=table.take("more_sizes", bool, default=True),
+    )
+    table.done()
+    return drawing
+
+
+def symbols_of(*components: Component) -> tuple[str, ...]:
+    """Return the symbols in the shapes of inputs and outputs, each once, in order."""
+    specs = [spec for part in components for spec in (*part.inputs, *part.outputs)]
+    return tuple(dict.fromkeys(symbol for spec in specs for symbol in spec.symbols))
+
+
+def read_bindings(parent: Table) -> tuple[Binding, ...]:
+    """Read each ``[[shapes]]`` of the file or of one component; maybe none."""
+    bindings: list[Binding] = []
+    for table in parent.tables("shapes"):
+        layers = table.take("layers", bool, default=True)
+        sizes = {key: read_count(table, key) for key in table.data if key != "layers"}
+        if any(sizes == earlier.sizes for earlier in bindings):
+            text = "the same sizes stand in [[shapes]] twice."
+            raise table.error(text)
+        bindings.append(Binding(sizes=sizes, layers=layers, table=table))
+    return tuple(bindings)
+
+
+def check_symbols(bindings: tuple[Binding, ...], symbols: Collection[str]) -> None:
+    """Refuse sizes of symbols that there are not.
+
+    Raises:
+        SuiteError: Naming the size's line.
+
+    """
+    for binding in bindings:
+        for symbol in binding.sizes:
+            if symbol not in symbols:
+                hint = did_you_mean(symbol, symbols)
+                text = f"no component has a size called {symbol!r}; {hint}"
+                raise binding.table.error(text, symbol)
+
+
+def narrow(bindings: tuple[Binding, ...], component: Component) -> tuple[Binding, ...]:
+    """Keep a component's own symbols, and each set of sizes once.
+
+    A text encoder has no height, so shapes that differ in height are one to it; and
+    an unused size would make two artifacts of one.
+
+    Raises:
+        SuiteError: Shapes give no size to a symbol of the component.
+
+    """
+    kept: dict[tuple[tuple[str, int], ...], Binding] = {}
+    for binding in bindings:
+        sizes = {}
+        for symbol in symbols_of(component):
+            if symbol not in binding.sizes:
+                text = f"these shapes lack {symbol!r}, which {component.name!r} needs."
+                raise binding.table.error(text)
+            sizes[symbol] = binding.sizes[symbol]
+        narrowed = Binding(sizes=sizes, layers=binding.layers, table=binding.table)
+        kept.setdefault(narrowed.shapes, narrowed)
+    return tuple(kept.values())
+
+
+def samples(
+    profiles: tuple[str, ...], bindings: tuple[Binding, ...], drawing: Drawing
+) -> tuple[Sample, ...]:
+    """Realistic samples go round the bindings; other profiles take the widest batch."""
+    # Widest where layers are compared: those profiles are there to find the layer.
+    widest = max(bindings, key=lambda b: (b.layers, b.sizes.get("batch", 1)))
+    drawn: list[tuple[str, int, Binding]] = []
+    for profile in profiles:
+        if profile == "realistic":
+            indices = range(drawing.realistic)
+            drawn += [(profile, i, bindings[i % len(bindings)]) for i in indices]
+        else:
+            drawn.append((profile, 0, widest))
+    return tuple(
+        Sample(
+            profile=profile,
+            index=index,
+            shapes=binding.shapes,
+            seed=drawing.seed,
+            layers=binding.layers,
+        )
+        for profile, index, binding in drawn
+    )
+
+
+def check_used(
+    name: str,
+    bindings: tuple[Binding, ...],
+    drawn: Collection[Sample],
+    drawing: Drawing,
+) -> None:
+    """Refuse shapes that nothing runs with: they would look tested.
+
+    Raises:
+        SuiteError: Naming the shapes' line.
+
+    """
+    used = {sample.shapes for sample in drawn}
+    for binding in bindings:
+        if binding.shapes not in used:
+            text = (
+                f"no sample of {name!r} has these shapes; list the profile "
+                f"'realistic', and set realistic to {len(bindings)} or more "
+                f"({drawing.where})."
+            )
+            raise binding.table.error(text)
+
+
+def read_variants(
+    backends: Table, variants: Table, drawing: Drawing
+) -> tuple[Planned, ...]:
+    """Read ``[backend.*]`` and ``[variant.*.*]``, in the order of the backends.
+
+    Variants of one's own run because they are written, listed or not.
+
+    Raises:
+        SuiteError: An unknown or missing backend, variant, device or profile.
+
+    """
+    for parent in (backends, variants):
+        for name in parent.data:
+            if name not in BACKENDS and (name, parent) != (REFERENCE, backends):
+                hint = did_you_mean(name, BACKENDS)
+                text = f"unknown backend {name!r}; {hint}"
+                raise parent.error(text, name)
+    candidates = [name for name in backends.data if name != REFERENCE]
+    if not candidates:
+        text = f"no backend is asked for; add [backend.{BACKENDS[0]}] or another."
+        raise backends.error(text)
+    for name in variants.data:
+        if name not in backends.data:
+            text = f"these variants need a [backend.{name}], which is not there."
+            raise variants.error(text, name)
+    return tuple(
+        planned
+        for backend in candidates
+        for planned in _of_backend(
+            backend, backends.table(backend), variants.table(backend), drawing
+        )
+    )
+
+
+def read_reference(backends: Table) -> Device:
+    """Read ``[backend.pytorch]``: where the reference runs; the CPU when left out."""
+    return _device(backends.table(REFERENCE), REFERENCE)
+
+
+def _of_backend(
+    backend: str, table: Table, named: Table, drawing: Drawing
+) -> list[Planned]:
+    built_in = VARIANTS[backend]
+    own = [name for name in named.data if name not in built_in and name != GIVEN]
+    listed = read_words(table, "variants", (*built_in, *own), ("fp32",))
+    device = _device(table, backend)
+    for name in named.data:
+        if name in built_in and name not in listed:
+            text = f"{name!r} is not among the `variants` of [backend.{backend}]."
+            raise named.error(text, name)
+    return [
+        _planned(named, name, backend, device, drawing)
+        for name in dict.fromkeys((*listed, *own, *(GIVEN,) * (GIVEN in named)))
+    ]
+
+
+def _device(table: Table, backend: str) -> Device:
+    device = Device(
+        device=table.choice("device", DEVICES[backend], "cpu"),
+        threads=read_count(table, "threads", 2),
+        # Each runtime has knobs of its own; those of the other are misplaced.
+        precision=(
+            table.choice("precision", PRECISIONS, "high")
+            if backend == "mnn"
+            else "high"
+        ),
+        tf32=(table.take("tf32", bool, default=False) if backend != "mnn" else False),
+        hints=_hints(table.table("hints")) if backend in BACKENDS else (),
+    )
+    table.done()
+    return device
+
+
+def _hints(table: Table) -> tuple[tuple[str, int], ...]:
+    return tuple(sorted((name, table.take(name, int)) for name in table.data))
+
+
+def _planned(
+    named: Table, name: str, backend: str, device: Device, drawing: Drawing
+) -> Planned:
+    table = named.table(name)
+    kind = name
+    if name == GIVEN:  # a file of others as it is: there is nothing to make it from
+        if "from" in table or "flags" in table:
+            text = f"{name!r} is a file as it is; it takes `profiles` alone."
+            raise named.error(text, name)
+    elif name not in VARIANTS[backend]:
+        if "from" not in table:
+            hint = did_you_mean(name, VARIANTS[backend])
+            text = f"unknown variant {name!r}; {hint} One of your own needs `from`."
+            raise named.error(text, name)
+        kind = table.choice("from", VARIANTS[backend])
+    elif "from" in table or "flags" in table:
+        text = f"{name!r} is built in; give a variant with flags a name of its own."
+        raise named.error(text, name)
+    flags = table.take_list("flags", str, ())
+    profiles = read_words(table, "profiles", PROFILES, drawing.profiles)
+    table.done()
+    variant = Variant(name=name, backend=backend, kind=kind, flags=flags)
+    return Planned(variant=variant, device=device, profiles=profiles)

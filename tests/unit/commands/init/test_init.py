@@ -1,0 +1,479 @@
+"""What it writes loads, and it never writes by halves."""
+
+import ast
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from harness.commands.init.write import write_suite
+from harness.core.case import BACKENDS
+from harness.core.errors import SuiteError
+from harness.core.settings import Settings
+from harness.judge.policy import Policy
+from harness.judge.tolerance import FIRST_TIERS
+from harness.recipes import recipe_module
+from harness.recipes.inputs import draw
+from harness.suite.judge import Judge
+from harness.suite.suite import load_suite
+from harness.suite.tables import VARIANTS
+from tests.unit.encoders import write_encoder
+
+ROOT = Path(__file__).parents[4]
+DIGITS = ROOT / "fixtures" / "digits"
+FAMILIES = ROOT / "fixtures"
+FULL_SIZE = ROOT / "fixtures" / "sd15"
+EXPORTED = ROOT / "fixtures" / "exported"
+
+
+@pytest.fixture
+def checkpoint(tmp_path):
+    """A small checkpoint, linked, so that a relative path to it is short."""
+    link = tmp_path / "model"
+    link.mkdir()
+    for path in DIGITS.iterdir():
+        if path.is_dir() or path.name == "model_index.json":
+            (link / path.name).symlink_to(path)
+    return link
+
+
+def test_what_it_writes_loads(checkpoint, tmp_path):
+    written = write_suite(checkpoint, tmp_path / "parity")
+    suite = load_suite(tmp_path / "parity")
+
+    assert [path.name for path in written] == [
+        "parity.toml",
+        "tolerances.toml",
+        "test_parity.py",
+    ]
+    assert suite.source.path == checkpoint
+    assert suite.source.seed is None
+    assert len(suite.components) == 6
+    assert 'checkpoint = "../model"' in written[0].read_text()
+    assert suite.cases[0].export.attention == "eager"
+
+
+def test_a_checkpoint_far_away_is_named_in_full(tmp_path):
+    parity, _, _ = write_suite(DIGITS, tmp_path)
+
+    assert f'checkpoint = "{DIGITS}"' in parity.read_text(encoding="utf-8")
+
+
+def test_every_case_has_a_tolerance(checkpoint, tmp_path):
+    write_suite(checkpoint, tmp_path)
+    suite = load_suite(tmp_path)
+    policy = Policy.load(suite.tolerances_path)
+
+    for case in suite.cases:
+        for group in ("outputs", "layers"):
+            assert policy.for_probe(
+                component=case.component.name,
+                backend=case.backend,
+                variant=case.variant.name,
+                group=group,
+                probe="x",
+            ).tier
+
+
+def test_every_built_in_variant_has_a_tier_to_begin_with():
+    names = {f"{b}.{v}" for b, built_in in VARIANTS.items() for v in built_in}
+    assert set(FIRST_TIERS) - names == {f"{b}.given" for b in BACKENDS}
+    assert names < set(FIRST_TIERS)
+
+
+def test_only_what_a_healthy_checkpoint_passes_runs_at_first(checkpoint, tmp_path):
+    parity, *_ = write_suite(checkpoint, tmp_path)
+    text = parity.read_text()
+
+    assert {case.variant.kind for case in load_suite(tmp_path).cases} == {"fp32"}
+    for names in VARIANTS.values():
+        for name in names[1:]:
+            assert re.search(rf'^  # "{name}", +# \S.+', text, re.MULTILINE), name
+
+
+def test_a_variant_is_one_line_away_with_its_tolerance_ready(checkpoint, tmp_path):
+    parity, *_ = write_suite(checkpoint, tmp_path)
+    Judge.of(load_suite(tmp_path), Settings())  # nothing in tolerances.toml is stale
+    parity.write_text(re.sub(r'^  # "', '  "', parity.read_text(), flags=re.MULTILINE))
+    suite = load_suite(tmp_path)
+    judge = Judge.of(suite, Settings())
+
+    listed = {f"{case.backend}.{case.variant.name}" for case in suite.cases}
+    assert listed == {f"{b}.{v}" for b, names in VARIANTS.items() for v in names}
+    judge.require((case, what) for case in suite.cases for what in case.whats)
+
+
+def test_mnn_gets_a_hint_where_something_is_convolved(checkpoint, tmp_path):
+    write_suite(checkpoint, tmp_path / "digits")
+    write_suite(FAMILIES / "dit", tmp_path / "dit")
+    hints = [
+        {case.backend: case.device.hints for case in load_suite(tmp_path / name).cases}
+        for name in ("digits", "dit")
+    ]
+
+    assert hints[0] == {"onnxruntime": (), "mnn": (("winograd_memory_level", 0),)}
+    assert hints[1] == {"onnxruntime": (), "mnn": ()}
+
+
+@pytest.mark.parametrize(
+    ("family", "bound"),
+    [("digits", (76.0, None)), ("sd15", (None, 60.0)), ("flux", (16.0, None))],
+)
+def test_an_encoders_layers_may_be_off_by_what_its_groupnorms_sum(
+    family, bound, tmp_path
+):
+    write_suite(FAMILIES / family, tmp_path)
+    policy = Policy.load(tmp_path / "tolerances.toml")
+    for backend in BACKENDS:
+        rule = policy.for_probe(
+            component="vae_encoder",
+            backend=backend,
+            variant="fp32",
+            group="layers",
+            probe="x",
+        )
+        assert (rule.tolerance.floors, rule.tolerance.sqnr_db) == bound
+
+
+def test_configurations_alone_get_a_seed_and_large_ones_smaller_layers(tmp_path):
+    write_suite(FULL_SIZE, tmp_path)
+    suite = load_suite(tmp_path)
+    samples = next(c for c in suite.cases if c.id == "unet/mnn/fp32").samples
+
+    assert suite.source.seed == 0
+    assert suite.export.external_data
+    assert dict(samples[0].shapes) == {"batch": 1, "height": 32, "width": 48}
+    assert dict(samples[1].shapes) == {"batch": 2, "height": 64, "width": 64}
+    assert [samples[0].layers, samples[1].layers] == [True, False]
+
+
+@pytest.mark.parametrize("family", ["sd3", "flux", "pixart", "dit"])
+def test_a_transformer_gets_a_suite_with_every_size(family, tmp_path):
+    write_suite(FAMILIES / family, tmp_path)
+    suite = load_suite(tmp_path)
+
+    assert "transformer" in [component.name for component in suite.components]
+    assert "coverage = 0.6" in (tmp_path / "parity.toml").read_text()
+    assert suite.source.seed == 0
+    for case in suite.cases:
+        for sample in case.samples:
+            for spec in case.component.inputs:
+                assert min(spec.bind(dict(sample.shapes)), default=1) > 0
+
+
+@pytest.mark.parametrize("family", ["flux", "pixart"])
+def test_a_t5_may_hold_the_logarithm_of_zero_where_pytorchs_does(family, tmp_path):
+    write_suite(FAMILIES / family, tmp_path)
+    policy = Policy.load(tmp_path / "tolerances.toml")
+    of_log, of_all = (
+        policy.for_probe(
+            component="t5_encoder",
+            backend="mnn",
+            variant="fp32",
+            group="layers",
+            probe="log",
+            module=module,
+        )
+        for module in ("encoder.block.0.layer.0.SelfAttention", "encoder.block.0")
+    )
+
+    assert (of_log.allow_nonfinite, of_all.allow_nonfinite) == (True, False)
+
+
+def test_pixart_goes_through_the_exporter_that_can(tmp_path):
+    write_suite(FAMILIES / "pixart", tmp_path)
+    exports = {c.component.name: c.export for c in load_suite(tmp_path).cases}
+
+    assert exports["t5_encoder"].exporter == "dynamo"
+    assert exports["transformer"].exporter == "torchscript"
+    assert exports["transformer"].dynamic == ()
+
+
+@pytest.mark.parametrize(
+    ("channels", "kinds"),
+    [(4, {"text2img", "img2img", "inpaint"}), (9, {"inpaint"}), (5, set())],
+)
+def test_a_unet_gets_the_pipelines_that_feed_it(channels, kinds, tmp_path):
+    root = tmp_path / "model"
+    without = shutil.ignore_patterns("controlnet", "*.safetensors", "*.toml")
+    shutil.copytree(DIGITS, root, ignore=without)
+    config = json.loads((root / "unet" / "config.json").read_text())
+    changed = json.dumps({**config, "in_channels": channels})
+    (root / "unet" / "config.json").write_text(changed)
+    write_suite(root, tmp_path)
+
+    assert {chain.pipeline.kind for chain in load_suite(tmp_path).chains} == kinds
+
+
+@pytest.mark.parametrize(("kind", "most"), [("bert", 64), ("roberta", 62)])
+@torch.no_grad()
+def test_texts_are_no_longer_than_the_model_has_positions_for(kind, most, tmp_path):
+    write_encoder(tmp_path / kind, kind, max_position_embeddings=64, pad_token_id=1)
+    write_suite(tmp_path / kind, tmp_path)
+    (case, *_) = load_suite(tmp_path).cases
+    longest = max(case.samples, key=lambda sample: dict(sample.shapes)["tokens"])
+    network = recipe_module(case.component.recipe).build(case.component)
+
+    assert dict(longest.shapes)["tokens"] == most
+    feeds = draw(case.component, longest).values()
+    network(*(torch.from_numpy(array.copy()) for array in feeds))
+    with pytest.raises((IndexError, RuntimeError)):  # one more is one too many
+        network(*(torch.full((1, most + 1), 2) for _ in feeds))
+
+
+def test_a_folder_with_other_files_beside_its_configuration_has_no_weights(tmp_path):
+    shutil.copytree(FAMILIES / "text_tasks" / "bert", tmp_path / "bert")
+    write_suite(tmp_path / "bert", tmp_path)
+
+    assert load_suite(tmp_path).source.seed == 0
+
+
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "weights.pkl"])
+def test_pickled_weights_are_not_hidden_by_a_seed(name, tmp_path):
+    shutil.copytree(FAMILIES / "text_tasks" / "bert", tmp_path / "bert")
+    (tmp_path / "bert" / name).write_bytes(b"")
+    write_suite(tmp_path / "bert", tmp_path)
+
+    assert load_suite(tmp_path).source.seed is None
+
+
+def test_a_text_encoder_alone_is_enough(tmp_path):
+    (tmp_path / "text_encoder").symlink_to(DIGITS / "text_encoder")
+    (tmp_path / "model_index.json").write_text("{}")
+    write_suite(tmp_path, tmp_path)
+
+    assert [c.name for c in load_suite(tmp_path).components] == ["text_encoder"]
+    assert "height =" not in (tmp_path / "parity.toml").read_text()
+
+
+def test_the_test_file_is_python_and_ten_lines(checkpoint, tmp_path):
+    *_, test = write_suite(checkpoint, tmp_path)
+    text = test.read_text()
+
+    ast.parse(text)
+    assert len([line for line in text.splitlines() if line]) <= 10
+
+
+def test_lines_fit_a_screen(checkpoint, tmp_path):
+    for path in write_suite(checkpoint, tmp_path):
+        assert max(map(len, path.read_text().splitlines())) <= 88
+
+
+def test_files_that_are_there_are_named_and_kept(checkpoint, tmp_path):
+    (tmp_path / "tolerances.toml").write_text("mine")
+
+    with pytest.raises(SuiteError, match=r"has tolerances.toml already; use --force"):
+        write_suite(checkpoint, tmp_path)
+
+    assert (tmp_path / "tolerances.toml").read_text() == "mine"
+    assert not (tmp_path / "parity.toml").exists()
+
+
+def test_force_writes_over_them(checkpoint, tmp_path):
+    (tmp_path / "parity.toml").write_text("mine")
+    write_suite(checkpoint, tmp_path, force=True)
+
+    assert load_suite(tmp_path).cases
+
+
+def test_nothing_is_left_when_writing_fails(checkpoint, tmp_path, monkeypatch):
+    write_text = Path.write_text
+
+    def full(self, text, **options):
+        if self.name == "test_parity.py":
+            raise OSError(28, "No space left on device")
+        return write_text(self, text, **options)
+
+    monkeypatch.setattr(Path, "write_text", full)
+    folder = tmp_path / "parity"
+
+    with pytest.raises(SuiteError, match="cannot be written to: No space left"):
+        write_suite(checkpoint, folder)
+
+    assert list(folder.iterdir()) == []
+
+
+def test_a_folder_in_the_way_is_refused_before_writing(checkpoint, tmp_path):
+    (tmp_path / "test_parity.py").mkdir()
+
+    with pytest.raises(SuiteError, match=r"test_parity\.py is a folder"):
+        write_suite(checkpoint, tmp_path, force=True)
+
+    assert not (tmp_path / "parity.toml").exists()
+
+
+@pytest.mark.parametrize("present", [False, True])
+def test_what_is_no_checkpoint_is_refused(tmp_path, present):
+    if present:
+        (tmp_path / "model").mkdir()
+
+    with pytest.raises(SuiteError, match=r"no such folder|no model_index\.json"):
+        write_suite(tmp_path / "model", tmp_path)
+
+    assert not (tmp_path / "parity.toml").exists()
+
+
+def test_a_path_that_toml_must_quote_survives(tmp_path):
+    odd = tmp_path / 'a "quoted" ünït \\'
+    odd.mkdir()
+    (odd / "unet").symlink_to(DIGITS / "unet")
+    (odd / "text_encoder").symlink_to(DIGITS / "text_encoder")
+    (odd / "model_index.json").write_text(json.dumps({}))
+    write_suite(odd, tmp_path)
+
+    assert load_suite(tmp_path).source.path == odd
+
+
+@pytest.fixture
+def optimum(tmp_path):
+    """A folder as Optimum leaves it: a file a folder, configurations, no weights."""
+    root = tmp_path / "onnx"
+    for name in ("unet", "vae_decoder"):
+        shutil.copytree(EXPORTED / "optimum" / name, root / name)
+    (root / "model_index.json").write_text("{}")
+    (root / "unet" / "config.json").write_text("{}")
+    return root
+
+
+def test_files_of_others_get_a_suite_of_their_own(optimum, tmp_path):
+    write_suite(optimum, tmp_path)
+    suite = load_suite(tmp_path)
+
+    assert [case.id for case in suite.cases] == [
+        f"{name}/{how}"
+        for name in ("unet", "vae_decoder")
+        for how in ("onnxruntime/given", "mnn/fp32")
+    ]
+    assert 'onnx = "onnx/unet/model.onnx"' in (tmp_path / "parity.toml").read_text()
+    policy = Policy.load(suite.tolerances_path)
+    for case in suite.cases:
+        assert policy.for_probe(
+            component=case.component.name,
+            backend=case.backend,
+            variant=case.variant.name,
+            group="layers",
+            probe="x",
+        ).tolerance.sqnr_db
+
+
+def test_files_side_by_side_are_named_by_themselves(tmp_path):
+    root = tmp_path / "txtai"
+    shutil.copytree(EXPORTED / "txtai", root)
+    for end in ("", ".weight"):
+        some = EXPORTED / "mnn_scripts" / f"vae_decoder.mnn{end}"
+        shutil.copy(some, root / f"pooling.mnn{end}")
+    write_suite(root, tmp_path)
+    components = load_suite(tmp_path).components
+
+    assert [c.name for c in components] == ["default", "pooling", "text-classification"]
+    converted = [c.name for c in components if c.taken and c.taken.mnn]
+    assert converted == ["pooling"]
+
+
+def test_mnn_files_alone_have_nothing_to_be_held_against(tmp_path):
+    (tmp_path / "unet.mnn").write_bytes(b"")
+
+    with pytest.raises(SuiteError, match="put the ONNX file that each was made from"):
+        write_suite(tmp_path, tmp_path / "parity")
+
+
+def test_a_file_that_is_no_onnx_is_named(tmp_path):
+    (tmp_path / "model.onnx").write_bytes(b"nothing")
+
+    with pytest.raises(SuiteError, match=r"model\.onnx is no ONNX file"):
+        write_suite(tmp_path, tmp_path / "parity")
+
+
+def noticed(checkpoint, folder):
+    """Write a suite and return what is said on the way."""
+    said: list[str] = []
+    write_suite(checkpoint, folder, on_notice=said.append)
+    return said
+
+
+def test_half_a_download_is_no_reason_for_random_weights(tmp_path):
+    root = tmp_path / "model"
+    shutil.copytree(DIGITS, root, ignore=shutil.ignore_patterns("*.toml", "*.png"))
+    (root / "vae" / "diffusion_pytorch_model.safetensors").unlink()
+
+    with pytest.raises(SuiteError, match=r"in some of its folders, and none in vae: f"):
+        write_suite(root, tmp_path / "suite")
+    assert not (tmp_path / "suite").exists()
+
+
+def test_a_variant_that_loading_does_not_read_is_refused(tmp_path):
+    root = tmp_path / "model"
+    shutil.copytree(DIGITS, root, ignore=shutil.ignore_patterns("*.toml", "*.png"))
+    main = root / "vae" / "diffusion_pytorch_model.safetensors"
+    main.rename(main.with_suffix(".fp16.safetensors"))
+
+    with pytest.raises(SuiteError, match=r"vae has no .*, but .*fp16.safetensors"):
+        write_suite(root, tmp_path / "suite")
+
+
+def test_a_seed_is_said_aloud_and_no_seed_is_not(checkpoint, tmp_path):
+    (said,) = noticed(FULL_SIZE, tmp_path / "drawn")
+
+    assert said == f"{FULL_SIZE} has no weights: they will be drawn from seed 0"
+    assert noticed(checkpoint, tmp_path / "stored") == []
+
+
+def test_a_network_that_no_recipe_knows_is_left_out_and_named(tmp_path):
+    root = tmp_path / "model"
+    shutil.copytree(DIGITS, root, ignore=shutil.ignore_patterns("*.toml", "*.png"))
+    config = json.loads((root / "vae" / "config.json").read_text())
+    changed = json.dumps({**config, "_class_name": "AutoencoderOfTomorrow"})
+    (root / "vae" / "config.json").write_text(changed)
+
+    said = noticed(root, tmp_path / "suite")
+
+    names = {c.name for c in load_suite(tmp_path / "suite").components}
+    assert "unet" in names
+    assert not names & {"vae_encoder", "vae_decoder"}
+    assert [one.partition(":")[0] for one in said] == [
+        "left out vae_encoder",
+        "left out vae_decoder",
+    ]
+    text = (tmp_path / "suite" / "parity.toml").read_text()
+    assert '# "vae_decoder" is left out: vae: no recipe knows the class' in text
+    assert max(map(len, text.splitlines())) <= 88
+
+
+def test_a_damaged_configuration_is_not_left_out(tmp_path):
+    root = tmp_path / "model"
+    shutil.copytree(DIGITS, root, ignore=shutil.ignore_patterns("*.toml", "*.png"))
+    (root / "vae" / "config.json").write_text("{")
+
+    with pytest.raises(SuiteError, match=r"cannot be read as JSON"):
+        write_suite(root, tmp_path / "suite")
+
+
+def test_without_any_network_that_a_recipe_knows_its_sentence_is_said(tmp_path):
+    root = tmp_path / "model"
+    (root / "vae").mkdir(parents=True)
+    (root / "model_index.json").write_text("{}")
+    (root / "vae" / "config.json").write_text('{"_class_name": "Other"}')
+
+    with pytest.raises(SuiteError, match="no recipe knows the class 'Other'"):
+        write_suite(root, tmp_path / "suite")
+
+
+@pytest.mark.parametrize("name", ["nosuchfolder", "org/nosuchmodel"])
+def test_a_checkpoint_that_is_not_there_is_not_mended_by_force(
+    name, checkpoint, tmp_path, monkeypatch
+):
+    write_suite(checkpoint, tmp_path)
+    monkeypatch.chdir(tmp_path)
+
+    with pytest.raises(SuiteError, match=f"no checkpoint at {name}: no such") as error:
+        write_suite(Path(name), tmp_path)
+
+    assert "--force" not in str(error.value)
+
+
+def test_a_name_on_the_hub_is_told_where_it_goes(tmp_path):
+    with pytest.raises(SuiteError, match=r'write `hub = "org/name-1\.5"` under'):
+        write_suite(Path("org/name-1.5"), tmp_path)

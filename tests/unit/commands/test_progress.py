@@ -1,0 +1,132 @@
+"""The live line, and the lines that long stages leave."""
+
+import io
+import threading
+import time
+
+import pytest
+
+from harness.commands import progress
+from harness.commands.progress import ProgressLines, moves
+from harness.engine.worker_pool import Progress
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def at(stage, subject="unet"):
+    return Progress(stage=stage, subject=subject, detail="opset 18")
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    monkeypatch.setattr(progress, "_TICK_S", 0.01)
+    monkeypatch.setattr(progress, "LONG_S", 0.02)
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_log_file_gets_ended_long_stages_and_nothing_that_moves():
+    stream = io.StringIO()
+    lines = ProgressLines(stream, live=False)
+
+    lines.tell(at("building"))
+    lines.tell(at("exporting"))
+    time.sleep(0.03)
+    lines.tell(at("done"))
+    lines.close()
+
+    text = stream.getvalue()
+    assert text.startswith("  exporting  unet ")
+    assert text.endswith(" s\n")
+    assert text.count("\n") == 1
+    assert "\x1b" not in text
+
+
+def test_a_log_file_gets_a_line_of_a_stage_that_goes_on(monkeypatch):
+    monkeypatch.setattr(progress, "STILL_S", 0.02)
+    stream = io.StringIO()
+    lines = ProgressLines(stream, live=False)
+
+    for done in range(3):
+        lines.tell(Progress(stage="tuning", subject="unet", detail=f"{done} inputs"))
+        time.sleep(0.03)
+    lines.close()
+
+    said = stream.getvalue().splitlines()
+    assert ["1 inputs" in said[0], "2 inputs" in said[1]] == [True, True]
+    assert len(said) == 2
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_terminal_gets_a_line_that_moves_and_is_wiped():
+    stream = Terminal()
+    lines = ProgressLines(stream, live=True, room=lambda: 80)
+
+    lines.tell(at("exporting"))
+    time.sleep(0.2)
+    lines.close()
+
+    assert "exporting unet opset 18 0 s" in stream.getvalue()
+    assert stream.getvalue().endswith("\x1b[K")
+
+
+@pytest.mark.usefixtures("quick")
+def test_it_is_no_longer_than_there_is_room():
+    stream = Terminal()
+    lines = ProgressLines(stream, live=True, room=lambda: 30)
+
+    lines.tell(at("exporting", "a" * 99))
+    time.sleep(0.2)
+    lines.close()
+
+    moved = stream.getvalue().split("\x1b7\x1b[K")[1:]
+    assert moved
+    assert all(len(text.partition("\x1b8")[0]) <= 30 for text in moved)
+
+
+@pytest.mark.usefixtures("quick")
+def test_two_jobs_on_one_component_are_kept_apart():
+    stream = io.StringIO()
+    lines = ProgressLines(stream, live=False)
+
+    def convert():
+        lines.tell(at("converting"))
+        lines.tell(at("done"))
+
+    lines.tell(at("exporting"))
+    other = threading.Thread(target=convert)
+    other.start()
+    other.join()
+    time.sleep(0.03)
+    lines.tell(at("done"))
+
+    assert stream.getvalue().startswith("  exporting ")
+
+
+@pytest.mark.usefixtures("quick")
+def test_after_it_closed_nothing_is_written():
+    stream = Terminal()
+    lines = ProgressLines(stream, live=True, room=lambda: 80)
+    lines.close()
+
+    lines.tell(at("exporting"))
+    time.sleep(0.05)
+
+    assert stream.getvalue() == ""
+
+
+def test_a_line_of_ones_own_comes_above():
+    stream = Terminal()
+    ProgressLines(stream, live=True).line("done")
+
+    assert stream.getvalue() == "\x1b[Kdone\n"
+
+
+def test_only_a_terminal_moves_and_no_dumb_one(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    assert moves(Terminal())
+    assert not moves(io.StringIO())
+    monkeypatch.setenv("TERM", "dumb")
+    assert not moves(Terminal())

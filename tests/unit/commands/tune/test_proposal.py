@@ -1,0 +1,217 @@
+"""Proposals: the tightest that holds with headroom, from records alone."""
+
+from dataclasses import replace
+
+import pytest
+
+from harness.commands.tune.extent import Headroom
+from harness.commands.tune.proposal import assured_share, propose, rounded, tightest
+from harness.core.outcome import Outcome
+from harness.judge.known_gaps import Gap
+from harness.judge.scope import Rule
+from harness.judge.tolerance import TIERS, Tolerance
+from tests.unit.reports import output, row
+from tests.unit.tunings import case_of, judge_of, tuning_of
+
+STANDARD = '[mnn.fp32]\noutputs = "standard"\nlayers = "standard"\n'
+HEADROOM = Headroom(factor=2.0, decibels=3.0)
+
+
+def rule(tier, group="layers", **bounds):
+    return Rule(tolerance=replace(TIERS[tier].for_group(group), **bounds), tier=tier)
+
+
+def layers(floors):
+    return row("v0", floors).comparison
+
+
+@pytest.mark.parametrize(
+    ("floors", "tier", "bound"),
+    [
+        pytest.param(1.0, "strict", 2.0, id="a-tier-tighter-and-a-bound-in-it"),
+        pytest.param(3.0, "strict", 8.0, id="a-tier-tighter-and-its-own-bound"),
+        pytest.param(5.0, "standard", 16.0, id="the-tier-stays-though-it-has-room"),
+        pytest.param(3.9, "strict", 8.0, id="just-the-tighter-tier"),
+    ],
+)
+def test_the_tightest_tier_that_holds_with_headroom_is_proposed(floors, tier, bound):
+    found, tolerance, beyond = tightest(
+        layers(floors), "layers", rule("standard"), HEADROOM
+    )
+
+    assert (found, tolerance.floors, beyond) == (tier, bound, {})
+
+
+def test_a_bound_far_looser_than_needed_moves_within_its_tier():
+    now = rule("standard", floors=128.0)
+
+    found, tolerance, _ = tightest(layers(21.2), "layers", now, HEADROOM)
+
+    assert (found, tolerance.floors) == ("standard", 43.0)
+
+
+def test_a_bound_moves_outwards_only_if_that_is_allowed():
+    extent, now = layers(15.0), rule("standard")
+
+    _, kept, beyond = tightest(extent, "layers", now, HEADROOM)
+    _, moved, _ = tightest(extent, "layers", now, HEADROOM, allow_looser=True)
+
+    assert kept == now.tolerance
+    assert beyond == {"floors": (16.0, 30.0)}
+    assert moved.floors == 30.0
+
+
+def test_a_bound_that_keeps_half_of_the_headroom_is_left_though_looser_is_allowed():
+    now = rule("standard")
+
+    _, kept, beyond = tightest(layers(10.0), "layers", now, HEADROOM, allow_looser=True)
+
+    assert (kept, beyond) == (now.tolerance, {})
+
+
+def test_an_improvement_of_a_digit_is_not_worth_a_change():
+    now = rule("standard", floors=12.0)
+
+    _, kept, _ = tightest(layers(5.5), "layers", now, HEADROOM)
+
+    assert kept == now.tolerance
+
+
+def test_a_few_draws_tighten_nothing(tmp_path):
+    judge = judge_of(tmp_path, STANDARD)
+    case = case_of(output(0.001), row("v0", 1.0), draws=19)
+
+    parts = propose(tuning_of(case), judge, HEADROOM)
+
+    assert [part.draws for part in parts] == [19, 19]
+    assert not any(part.changes for part in parts)
+
+
+def test_bounds_without_a_tier_move_by_themselves():
+    now = Rule(tolerance=Tolerance(floors=100.0), tier="")
+
+    assert tightest(layers(4.1), "layers", now, HEADROOM)[:2] == (
+        "",
+        Tolerance(floors=8.2),
+    )
+
+
+def test_a_tighter_rtol_than_the_tiers_own_stays():
+    now = rule("relaxed", "outputs", rtol=1e-4, atol=1e-2)
+    extent = output(1.0).comparison
+
+    _, tolerance, beyond = tightest(extent, "outputs", now, HEADROOM)
+
+    assert tolerance.rtol is not None
+    assert tolerance.rtol <= 1e-4
+    assert not tolerance.looser_bounds(now.tolerance)
+    assert beyond == {}
+
+
+def test_a_bound_that_the_tier_does_not_state_stays():
+    now = rule("standard", "layers", sqnr_db=60.0)
+
+    _, tolerance, _ = tightest(layers(1.0), "layers", now, HEADROOM)
+
+    assert not tolerance.looser_bounds(now.tolerance)
+
+
+def test_no_error_at_all_is_no_reason_for_a_bound_of_nothing():
+    tier, tolerance, _ = tightest(layers(0.0), "layers", rule("standard"), HEADROOM)
+
+    assert tolerance == TIERS[tier].for_group("layers")
+
+
+def test_each_group_of_each_case_has_its_own_proposal(tmp_path):
+    judge = judge_of(
+        tmp_path,
+        STANDARD + '[unet.mnn.fp32.probes."v1"]\nlayers = "strict"\n',
+    )
+    case = case_of(row("v0", 1.0), row("v1", 2.0), output(1.0))
+
+    parts = propose(tuning_of(case), judge, HEADROOM)
+
+    assert [(p.group, p.pattern, p.tier) for p in parts] == [
+        ("outputs", "", "standard"),
+        ("layers", "", "strict"),
+        ("layers", "v1", "strict"),
+    ]
+    assert parts[0].beyond["atol"][0] == 1e-4
+    assert [p.draws for p in parts] == [200, 20, 20]
+
+
+def test_the_same_records_propose_the_same_and_the_outcome_proposes_nothing_more(
+    tmp_path,
+):
+    case = case_of(row("v0", 1.0))
+    judge = judge_of(tmp_path, STANDARD)
+    (first,) = propose(tuning_of(case), judge, HEADROOM)
+    tight = judge_of(
+        tmp_path,
+        STANDARD + '[unet.mnn.fp32]\nlayers = { tier = "strict", floors = 2.0 }\n',
+    )
+    (second,) = propose(tuning_of(case), tight, HEADROOM)
+
+    assert first.changes
+    assert not second.changes
+
+
+def test_a_few_modules_that_need_more_do_not_loosen_the_others(tmp_path):
+    case = case_of(row("v0", 2.5), row("v1", 90.0), row("v2", 1.0))
+    judge = judge_of(tmp_path, STANDARD)
+
+    kept = propose(tuning_of(case), judge, HEADROOM)
+    moved = propose(tuning_of(case), judge, HEADROOM, allow_looser=True)
+
+    assert [(p.pattern, p.tolerance.floors) for p in kept] == [("", 16.0)]
+    assert [(p.pattern, p.tolerance.floors) for p in moved] == [
+        ("", 8.0),
+        ("net.v1", 180.0),
+    ]
+
+
+def test_what_is_known_to_fail_is_left_alone(tmp_path):
+    gap = Gap(case="unet/mnn/*", outcome=Outcome.EXCEEDS, why="fused")
+    judge = judge_of(tmp_path, STANDARD, gaps=[gap])
+
+    (part,) = propose(
+        tuning_of(case_of(row("v0", 500.0))), judge, HEADROOM, allow_looser=True
+    )
+
+    assert not part.changes
+    assert part.remark == "a known gap"
+
+
+def test_a_stated_share_is_left_alone(tmp_path):
+    text = STANDARD.replace(
+        'layers = "standard"',
+        "layers = { rtol = 0.0, atol = 1e-3, share = 0.99, cap = 1.0 }\nwhy = 'x'",
+    )
+
+    (part,) = propose(
+        tuning_of(case_of(row("v0", 1.0))), judge_of(tmp_path, text), HEADROOM
+    )
+
+    assert "share" in part.remark
+
+
+@pytest.mark.parametrize(
+    ("draws", "share"), [(0, 0.0), (1, 0.05), (59, 0.9505), (200, 0.9851), (299, 0.99)]
+)
+def test_confidence_is_that_of_the_largest_of_so_many_draws(draws, share):
+    assert assured_share(draws) == pytest.approx(share, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("bound", "value", "written"),
+    [
+        ("floors", 5.4321, 5.5),
+        ("floors", 271.0, 280.0),
+        ("atol", 1.01e-5, 1.1e-5),
+        ("atol", 2e-5, 2e-5),
+        ("sqnr_db", 52.49, 52.0),
+        ("floors", 0.0, 0.0),
+    ],
+)
+def test_bounds_are_rounded_outwards(bound, value, written):
+    assert rounded(bound, value) == pytest.approx(written, rel=1e-12)

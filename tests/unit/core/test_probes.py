@@ -1,0 +1,43 @@
+"""`harness.core.probes`: what is written is what is read."""
+
+import json
+
+import pytest
+
+from harness.core.probes import Kind, Probe, load_probes, save_probes
+
+PROBES = tuple(
+    Probe(
+        name=f"value_{kind}",
+        position=position,
+        kind=kind,
+        op="aten.conv2d.default",
+        module="down_blocks.0.resnets.0.conv1",
+        source="diffusers/models/resnet.py:345",
+        onnx="conv2d" if position else "",
+        parents=("silu", "añb")[:position],
+    )
+    for position, kind in enumerate(Kind)
+)
+
+
+def test_probes_survive_a_file(tmp_path):
+    save_probes(PROBES, tmp_path / "probes.json")
+
+    assert load_probes(tmp_path / "probes.json") == PROBES
+
+
+def test_no_probes_survive_a_file(tmp_path):
+    save_probes([], tmp_path / "probes.json")
+
+    assert load_probes(tmp_path / "probes.json") == ()
+
+
+def test_an_unknown_kind_is_not_read(tmp_path):
+    save_probes(PROBES[:1], tmp_path / "probes.json")
+    rows = json.loads((tmp_path / "probes.json").read_text(encoding="utf-8"))
+    rows[0]["kind"] = "guess"
+    (tmp_path / "probes.json").write_text(json.dumps(rows), encoding="utf-8")
+
+    with pytest.raises(ValueError, match="guess"):
+        load_probes(tmp_path / "probes.json")

@@ -1,0 +1,289 @@
+"""A case from its source to its record."""
+
+import json
+import threading
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import psutil
+import pytest
+
+from harness.core.case import Case, Device, ExportSettings, Sample, Source, Variant
+from harness.core.outcome import Outcome
+from harness.core.record import LAYERS, OUTPUTS, load_record, save_record
+from harness.engine.engine import Engine
+from harness.engine.store import Store
+from harness.recipes import describe
+from harness.suite.tables import Limits
+from tests.unit import nets
+
+SHAPES = (("batch", 2), ("height", 8), ("width", 12))
+LIMITS = Limits(timeout_s=200, jobs=2)
+SAMPLES = (
+    Sample(profile="realistic", index=1, shapes=SHAPES),
+    Sample(profile="unit-normal", index=0, shapes=SHAPES, layers=False),
+)
+DYNAMO = ExportSettings()
+TORCHSCRIPT = ExportSettings(exporter="torchscript", opset=17)
+
+
+def case(component, backend, settings=DYNAMO, kind="fp32", **changes):
+    fields = {"device": Device(threads=1), "samples": SAMPLES, **changes}
+    variant = Variant(name=kind, backend=backend, kind=kind)
+    return Case(component=component, export=settings, variant=variant, **fields)
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("checkpoint") / "small"
+    return Source(path=nets.small_checkpoint(folder), seed=0)
+
+
+@pytest.fixture(scope="module")
+def unet(source):
+    return describe("unet", "unet", source)
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory):
+    store = Store(root=tmp_path_factory.mktemp("store"))
+    with Engine(store, LIMITS) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def records(engine, unet):
+    """Record of each case, by exporter and backend."""
+    cases = {
+        (settings.exporter, backend): case(unet, backend, settings)
+        for settings in (DYNAMO, TORCHSCRIPT)
+        for backend in ("onnxruntime", "mnn")
+    }
+    engine.make(cases.values())
+    return {name: engine.run(one) for name, one in cases.items()}
+
+
+def failure_of(record):
+    assert record.failure is not None
+    return record.failure
+
+
+def contents(store):
+    """Every file of the store, with its time; an entry's own tells of its last use."""
+    return {
+        str(path): path.name == "entry.json" or path.stat().st_mtime_ns
+        for path in Path(store.root).rglob("*")
+        if path.is_file() and path.suffix != ".lock"
+    }
+
+
+BOTH = pytest.mark.parametrize("backend", ["onnxruntime", "mnn"])
+EACH = pytest.mark.parametrize("exporter", ["dynamo", "torchscript"])
+
+
+@BOTH
+@EACH
+def test_a_record_has_rows_of_both_checks(records, exporter, backend):
+    record = records[exporter, backend]
+    layers = [row for row in record.rows if row.what == LAYERS]
+    outputs = [row for row in record.rows if row.what == OUTPUTS]
+
+    assert record.failure is None, record.failure
+    # Merged operators are covered by their twin, and have no row of their own; views
+    # have one in ONNX Runtime, which runs the graph as it was exported.
+    assert len(layers) > 0.9 * record.coverage["aligned"]
+    assert len({row.probe for row in layers}) == len(layers)
+    assert [(row.sample, row.probe) for row in outputs] == [
+        ("realistic-1", "out_sample"),
+        ("unit-normal-0", "out_sample"),
+    ]
+    assert {row.sample for row in layers} == {"realistic-1"}
+    assert [row.position for row in layers] == sorted(row.position for row in layers)
+
+
+@BOTH
+@EACH
+def test_what_computes_is_covered(records, exporter, backend):
+    coverage = records[exporter, backend].coverage
+    share = coverage["aligned"] / coverage["computing"]
+
+    assert coverage["computing"] > 100
+    assert share >= 0.95, coverage["missing"]
+
+
+@BOTH
+@EACH
+def test_shapes_and_noise_agree(records, exporter, backend):
+    rows = records[exporter, backend].rows
+    shapes = [
+        row.probe
+        for row in rows
+        if row.comparison.expected_shape != row.comparison.actual_shape
+    ]
+    floors = {row.probe: row.comparison.floor_multiple or 0 for row in rows}
+
+    assert shapes == []
+    assert max(floors.values()) < 16, max(floors.items(), key=lambda pair: pair[1])
+
+
+@BOTH
+def test_watching_is_held_against_the_deployed_run(records, backend):
+    seen = records["dynamo", backend].observer_max_abs
+
+    assert list(seen) == ["realistic-1"]
+    assert 0 <= seen["realistic-1"] < 1e-5
+    if backend == "mnn":
+        assert seen["realistic-1"] == 0
+
+
+def test_a_record_says_what_ran_and_from_what(records):
+    record = records["dynamo", "mnn"]
+
+    assert record.failure is None
+    assert record.ran is not None
+    assert record.artifacts is not None
+    assert record.took_s is not None
+    assert record.ran["backend"] == "mnn"
+    assert record.rewrite_max_abs == 0
+    assert set(record.artifacts) == {"onnx", "mnn"}
+    assert record.artifacts["mnn"]["digest"]
+    assert record.peak_bytes > 2**20
+    assert record.took_s["candidate"] > 0
+
+
+def test_a_record_survives_a_file(records, tmp_path):
+    for record in records.values():
+        save_record(record, tmp_path / "record.json")
+        loaded = load_record(tmp_path / "record.json")
+        assert loaded.rows == record.rows
+        assert json.dumps(loaded.to_json()) == json.dumps(record.to_json())
+
+
+def test_a_second_run_makes_nothing_and_measures_the_same(engine, records, unet):
+    before = contents(engine.store)
+    again = engine.run(case(unet, "mnn"))
+
+    assert contents(engine.store) == before
+    assert again.rows == records["dynamo", "mnn"].rows
+    assert set(again.took_s) == {"candidate"}
+
+
+def test_another_engine_finds_what_the_first_one_made(engine, records, unet):
+    before = contents(engine.store)
+    with Engine(Store(root=engine.store.root), LIMITS) as other:
+        record = other.run(case(unet, "onnxruntime", TORCHSCRIPT))
+
+    assert contents(engine.store) == before
+    assert record.rows == records["torchscript", "onnxruntime"].rows
+
+
+def test_two_engines_make_a_thing_once(source, tmp_path):
+    component = describe("text", "text_encoder", source)
+    settings = ExportSettings(attention="eager")
+    asked = partial(case, component, "onnxruntime", settings)
+    made = {}
+
+    def work(name):
+        with Engine(Store(root=tmp_path), LIMITS) as engine:
+            made[name] = engine.run(asked())
+
+    threads = [threading.Thread(target=work, args=(name,)) for name in "ab"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert made["a"].failure is None, made["a"].failure
+    assert made["a"].rows == made["b"].rows
+    exporting = [r for r in made.values() if "onnx" in (r.took_s or {})]
+    artifacts = {(r.artifacts or {})["onnx"]["digest"] for r in made.values()}
+    assert len(artifacts) == 1
+    assert len(list((tmp_path).glob("**/model.onnx"))) == 1
+    assert exporting
+
+
+def test_an_engine_at_rest_has_no_process_and_works_again(engine, unet):
+    assert engine.run(case(unet, "onnxruntime")).failure is None
+    at_work = psutil.Process().children(recursive=True)
+
+    engine.rest()
+
+    left = {process.pid for process in psutil.Process().children(recursive=True)}
+    assert left < {process.pid for process in at_work}
+    assert engine.run(case(unet, "onnxruntime")).failure is None
+
+
+def test_a_stage_that_fails_becomes_a_record(engine, unet):
+    wrong = ExportSettings(exporter="dynamo", opset=26)
+    record = engine.run(case(unet, "mnn", wrong))
+
+    assert record.rows == ()
+    assert failure_of(record).outcome == Outcome.EXPORT
+    assert "takes 18 to 25" in failure_of(record).message
+    assert record.case == "unet/mnn/fp32"
+
+
+def test_a_time_limit_becomes_a_record(engine, unet):
+    hasty = Engine(Store(root=engine.store.root), Limits(timeout_s=1e-3))
+    with hasty:
+        record = hasty.run(case(unet, "mnn"))
+
+    assert failure_of(record).outcome == Outcome.TIMED_OUT
+
+
+def test_a_device_that_is_not_there_becomes_a_record(engine, records, unet):
+    record = engine.run(case(unet, "mnn", device=Device(device="vulkan")))
+
+    assert records
+    assert failure_of(record).outcome == Outcome.FELL_BACK
+
+
+def test_a_damaged_artifact_is_not_run(source, tmp_path):
+    component = describe("text", "text_encoder", source)
+    asked = case(component, "mnn", ExportSettings(attention="eager"))
+    with Engine(Store(root=tmp_path), LIMITS) as engine:
+        sound = engine.run(asked)
+        (weights,) = tmp_path.glob("**/model.mnn.weight")
+        data = weights.read_bytes()
+        weights.chmod(0o644)
+        weights.write_bytes(data[:-64])
+        made_again = engine.run(asked)
+        (weights,) = tmp_path.glob("**/model.mnn.weight")
+        restored = weights.read_bytes()
+        weights.chmod(0o644)
+        weights.write_bytes(bytes(byte ^ 1 for byte in data))
+        changed = engine.run(asked)
+
+    assert sound.failure is None, sound.failure
+    assert made_again.rows == sound.rows
+    assert restored == data
+    assert failure_of(changed).outcome == Outcome.LOAD
+    assert "model.mnn.weight" in failure_of(changed).message
+
+
+def test_a_variant_of_onnxruntime_is_made_and_compared(engine, records, unet):
+    record = engine.run(case(unet, "onnxruntime", kind="int8-weights"))
+    errors = [row.comparison.max_abs for row in record.rows if row.what == OUTPUTS]
+    exact = [
+        row.comparison.max_abs
+        for row in records["dynamo", "onnxruntime"].rows
+        if row.what == OUTPUTS
+    ]
+
+    assert record.failure is None, record.failure
+    assert min(errors) > 10 * max(exact)
+
+
+def test_samples_that_one_graph_cannot_serve_get_graphs_of_their_own(engine, unet):
+    other = replace(SAMPLES[0], shapes=(("batch", 1), ("height", 16), ("width", 8)))
+    record = engine.run(
+        case(unet, "onnxruntime", TORCHSCRIPT, samples=(SAMPLES[0], other))
+    )
+
+    assert record.failure is None, record.failure
+    outputs = [row for row in record.rows if row.what == OUTPUTS]
+    assert [row.comparison.expected_shape for row in outputs] == [
+        (2, 4, 8, 12),
+        (1, 4, 16, 8),
+    ]

@@ -1,0 +1,130 @@
+"""`harness.engine.needs`: a pipeline's memory is told, and refused, beforehand."""
+
+from dataclasses import replace
+
+import pytest
+
+from harness.commands.forecast import print_forecast
+from harness.core.memory import GIB
+from harness.core.outcome import Outcome
+from harness.engine.engine import Engine
+from harness.engine.needs import chain_need, drawing_need
+from harness.engine.store import Store
+from harness.suite.suite import load_suite
+from harness.suite.tables import Limits
+from tests.unit.nets import DIGITS
+
+SD15_BYTES = {
+    "text_encoder": 123_060_480 * 4,
+    "controlnet": 361_279_120 * 4,
+    "controlled_unet": 859_520_964 * 4,
+    "unet": 859_520_964 * 4,
+    "vae_decoder": 49_490_199 * 4,
+}
+UNET_GIB = SD15_BYTES["unet"] / GIB
+
+
+@pytest.fixture(scope="module")
+def sd15():
+    return load_suite(DIGITS.parent / "sd15")
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return load_suite(DIGITS)
+
+
+def chain(suite, name):
+    (found,) = (one for one in suite.chains if one.id == name)
+    return found
+
+
+def weigh(component):
+    return SD15_BYTES[component.recipe]
+
+
+def run_need(one, count=weigh):
+    need = chain_need(one, count)
+    assert need is not None
+    return need
+
+
+def drawn_need(pipeline):
+    need = drawing_need(pipeline, weigh)
+    assert need is not None
+    return need
+
+
+@pytest.mark.parametrize(
+    ("backend", "took_gib"), [("mnn", 17.6), ("onnxruntime", 13.1)]
+)
+def test_all_networks_of_a_full_controlnet_pipeline_take_what_was_measured(
+    sd15, backend, took_gib
+):
+    need = run_need(chain(sd15, f"canny/{backend}/fp32"))
+
+    assert took_gib <= need.most_bytes / GIB <= 1.2 * took_gib
+
+
+def test_only_the_largest_network_must_fit_for_the_others_are_let_go(sd15):
+    drawing = drawn_need(chain(sd15, "canny/mnn/fp32").pipeline)
+    run = run_need(chain(sd15, "canny/mnn/fp32"))
+
+    for need in (drawing, run):
+        assert 2.6 * UNET_GIB < need.size_bytes / GIB < 4 * UNET_GIB
+        assert need.size_bytes < 0.75 * need.most_bytes
+
+
+def test_larger_pictures_need_more_unless_they_are_decoded_in_tiles(sd15):
+    pipeline = chain(sd15, "text2img/mnn/fp32").pipeline
+    large = replace(pipeline, height=2048, width=2048)
+
+    small, whole, tiled = (
+        drawn_need(one).size_bytes / GIB
+        for one in (pipeline, large, replace(large, vae_tiling=True))
+    )
+    assert small < tiled < whole / 2
+
+
+def test_without_attribution_pytorch_does_not_stand_beside_every_file(sd15):
+    whole = chain(sd15, "canny/mnn/fp32")
+    pipeline = replace(whole.pipeline, attribution=False)
+    alone = replace(whole, pipeline=pipeline)
+
+    saved = run_need(whole).most_bytes - run_need(alone).most_bytes
+    assert saved / GIB > UNET_GIB
+
+
+def test_nothing_is_forecast_of_a_network_whose_weights_are_not_known(sd15):
+    assert chain_need(chain(sd15, "canny/mnn/fp32"), lambda _: 0) is None
+
+
+def test_a_pipeline_that_cannot_fit_is_refused_before_anything_is_drawn(
+    digits, tmp_path
+):
+    store = Store(root=tmp_path)
+    with Engine(store, Limits(memory_gib=0.5)) as engine:
+        record = engine.run(chain(digits, "text2img-euler/mnn/fp32"))
+
+    assert record.failure is not None
+    assert record.failure.outcome is Outcome.MEMORY
+    said = record.failure.message
+    assert said.startswith("drawing text2img-euler in PyTorch is forecast to need 0.")
+    assert "0.5 GiB are allowed" in said
+    assert list(tmp_path.glob("v1/drawing-inputs/*")) == []
+
+
+def test_a_pipelines_memory_is_told_ahead(sd15, tmp_path, capsys):
+    chosen = [chain(sd15, "canny/mnn/fp32")]
+    lines = []
+    for gib in (24.0, 4.0):
+        limited = replace(sd15, limits=Limits(memory_gib=gib))
+        print_forecast(limited, chosen, str(tmp_path))
+        lines.append(capsys.readouterr().out.splitlines()[-1])
+    fits, refused = lines
+
+    name, *sizes = fits.split()[:4]
+    assert name == chosen[0].id
+    assert all(7 < float(size) < 11 for size in sizes)
+    assert fits.endswith("up to 20.4 where there is room")
+    assert refused.endswith("does not fit")

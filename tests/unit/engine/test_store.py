@@ -1,0 +1,460 @@
+"""The store gives each key one whole entry, whoever dies and whatever is full."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from harness.core.digest import canonical_json, digest_file, digest_tree, digest_value
+from harness.core.entry import Entry
+from harness.core.errors import SpecError, StoreError
+from harness.engine.store import Store, default_root
+
+KEY = {"component": "unet", "opset": 18}
+
+
+@pytest.fixture
+def store(tmp_path):
+    return Store(root=tmp_path / "store")
+
+
+def build(folder: Path) -> dict[str, object]:
+    (folder / "weights").mkdir()
+    (folder / "weights" / "0.bin").write_bytes(b"w" * 1000)
+    (folder / "model.onnx").write_bytes(b"graph")
+    return {"inputs": ["sample"]}
+
+
+def never(_folder: Path) -> dict[str, object]:
+    pytest.fail("it was built a second time")
+
+
+def visible(store: Store) -> list[str]:
+    """Return every file below the root except locks and the mark."""
+    return sorted(
+        path.relative_to(store.root).as_posix()
+        for path in store.root.rglob("*")
+        if path.is_file() and path.parent.name != "locks" and path.name != "store.json"
+    )
+
+
+def maker(root: Path, body: str, *prefix: str) -> subprocess.Popen[str]:
+    """Start a process that makes KEY in the store with `body` as its build."""
+    script = f"""
+        import errno, os, resource, signal, sys, time
+        from pathlib import Path
+        from harness.core.errors import ParityError
+        from harness.engine.store import Store
+        def build(folder):
+            (folder / "a.bin").write_bytes(b"a" * 1000)
+            {body}
+            return {{}}
+        try:
+            print(Store(root=Path({str(root)!r})).make("onnx", {KEY!r}, build).path)
+        except ParityError as error:
+            sys.exit(f"{{type(error).__name__}}: {{error}}")
+    """
+    return subprocess.Popen(
+        [*prefix, sys.executable, "-c", textwrap.dedent(script)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])},
+    )
+
+
+def workplace_of_a_live_maker(store: Store) -> Path:
+    end = time.monotonic() + 20
+    while not (found := list(store.root.glob("making/*/a.bin"))):
+        assert time.monotonic() < end, "the maker did not start"
+        time.sleep(0.01)
+    return found[0]
+
+
+# Making and finding
+
+
+def test_what_was_made_is_found_with_its_files_meta_and_makers(store):
+    made = store.make("onnx", KEY, build)
+    found = store.find("onnx", KEY)
+
+    assert found is not None
+    assert found.meta == {"inputs": ["sample"]}
+    assert found.key == KEY
+    assert sorted(found.files) == ["model.onnx", "weights/0.bin"]
+    assert found.file("weights/0.bin").read_bytes() == b"w" * 1000
+    assert found.size_bytes == 1005
+    assert found.made_by["harness"]
+    assert found.path == made.path
+    assert made.path.parent.parent.parent == store.root / "v1"
+    found.check()
+
+
+def test_the_second_make_builds_nothing(store):
+    store.make("onnx", KEY, build)
+
+    store.make("onnx", dict(reversed(KEY.items())), never)
+
+
+def test_another_kind_or_key_is_another_entry(store):
+    store.make("onnx", KEY, build)
+
+    assert store.find("mnn", KEY) is None
+    assert store.find("onnx", KEY | {"opset": 17}) is None
+
+
+def test_finding_in_a_store_that_is_not_there_writes_nothing(store):
+    assert store.find("onnx", KEY) is None
+    assert list(store.entries()) == []
+    assert list(store.verify()) == []
+    assert not store.root.exists()
+
+
+def test_a_file_it_does_not_have_is_named_with_those_it_has(store):
+    entry = store.make("onnx", KEY, build)
+
+    with pytest.raises(
+        StoreError, match=r"no file 'model\.mnn'; it has \['model\.onnx'"
+    ):
+        entry.file("model.mnn")
+
+
+def test_four_processes_that_want_one_key_build_it_once(tmp_path):
+    log = tmp_path / "built"
+    body = f"open({str(log)!r}, 'a').write('x'); time.sleep(0.3)"
+    makers = [maker(tmp_path / "store", body) for _ in range(4)]
+    answers = {process.communicate(timeout=60)[0] for process in makers}
+
+    assert [process.returncode for process in makers] == [0, 0, 0, 0]
+    assert len(answers) == 1
+    assert log.read_text() == "x"
+
+
+# What goes wrong while making
+
+
+def test_a_build_that_raises_leaves_nothing_and_its_error_passes(store):
+    def broken(folder):
+        build(folder)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        store.make("onnx", KEY, broken)
+
+    assert visible(store) == []
+    assert list((store.root / "making").iterdir()) == []
+
+
+def test_a_maker_killed_in_the_middle_leaves_no_entry_and_the_next_succeeds(store):
+    process = maker(store.root, "time.sleep(60)")
+    workplace_of_a_live_maker(store)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+
+    assert len(visible(store)) == 1  # in its workplace, which no one looks at
+    assert store.find("onnx", KEY) is None
+    assert list(store.entries()) == []
+    store.make("onnx", KEY, build).check()
+    assert list((store.root / "making").iterdir()) == []
+
+
+def test_what_a_killed_maker_of_another_key_left_is_found_and_swept(store):
+    left = store.root / "making" / f"onnx.{'0' * 32}.1234"
+    left.mkdir(parents=True)
+
+    [finding] = store.verify()
+
+    assert (finding.path, finding.removed) == (left, True)
+    assert not left.exists()
+
+
+def test_a_live_maker_is_neither_swept_nor_cleared(store):
+    process = maker(store.root, "time.sleep(60)")
+    try:
+        left = workplace_of_a_live_maker(store)
+
+        assert list(store.verify()) == []
+        assert store.clear() == ()
+        assert left.exists()
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_a_file_system_that_is_full_is_said_with_sizes_and_leaves_nothing(tmp_path):
+    mount = f'mount -t tmpfs -o size=4m none {tmp_path} && exec "$@"'
+    own_mounts = ["unshare", "--user", "--map-root-user", "--mount"]
+    prefix = [*own_mounts, "sh", "-c", mount, "sh"]
+    try:
+        subprocess.run([*prefix, "true"], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"no file system of our own can be mounted here: {error}")
+    look = f"print(list(Path({str(tmp_path)!r}).rglob('*.bin')), file=sys.stderr)"
+    last = f"__import__('atexit').register(lambda: {look})"
+    fill = "(folder / 'b.bin').write_bytes(bytes(8 << 20))"
+    process = maker(tmp_path, f"{last}; {fill}", *prefix)
+    err = process.communicate(timeout=60)[1]
+
+    assert process.returncode == 1
+    assert "StoreError: The store at" in err
+    assert (
+        "No space left on device; it needs more than the 4.2 MB written so far" in err
+    )
+    assert "0.0 MB are free. Run `parity store clear`" in err
+    assert err.endswith("[]\n")
+
+
+def test_a_native_build_that_fails_on_a_full_disk_is_told_so(store, monkeypatch):
+    monkeypatch.setattr("harness.engine.store._free_bytes", lambda _: 4096)
+
+    def converter(_folder):
+        msg = "Converted Failed!"
+        raise RuntimeError(msg)
+
+    with pytest.raises(StoreError, match="No space left on device"):
+        store.make("onnx", KEY, converter)
+
+
+def test_a_limit_on_file_size_is_said_and_leaves_nothing(store):
+    limit = "resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, 1 << 16))"
+    process = maker(store.root, f"{limit}; (folder / 'b').write_bytes(bytes(1 << 20))")
+    err = process.communicate(timeout=60)[1]
+
+    assert "StoreError" in err
+    assert "File too large" in err
+    assert visible(store) == []
+
+
+def test_a_disk_that_is_full_at_the_last_step_leaves_nothing(store, monkeypatch):
+    def full(path, target):
+        if target.name.startswith("discarded"):
+            return
+        raise OSError(28, "No space left on device", str(path))
+
+    monkeypatch.setattr(Path, "rename", full)
+
+    with pytest.raises(StoreError, match="No space left on device"):
+        store.make("onnx", KEY, build)
+    assert visible(store) == []
+
+
+def test_a_root_that_cannot_be_written_is_one_sentence(tmp_path):
+    (tmp_path / "file").write_text("")
+
+    with pytest.raises(StoreError, match="cannot be used: Not a directory"):
+        Store(root=tmp_path / "file" / "store").make("onnx", KEY, build)
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a read-only /proc")
+def test_a_read_only_root_is_one_sentence():
+    with pytest.raises(StoreError, match="Set PARITY_STORE to a folder that you can"):
+        Store(root=Path("/proc/parity")).make("onnx", KEY, build)
+
+
+@pytest.mark.parametrize(
+    ("key", "message"),
+    [
+        pytest.param({"path": Path("x")}, r"path cannot be .*PosixPath", id="path"),
+        pytest.param({"a": {"b": [1, float("nan")]}}, r"a\.b\[1\] .* nan", id="nan"),
+        pytest.param({"a": {1: 2}}, r"a cannot be written .*\{1: 2\}", id="number-key"),
+    ],
+)
+def test_a_key_without_an_exact_json_form_is_refused_by_place(store, key, message):
+    with pytest.raises(SpecError, match=message):
+        store.make("onnx", key, never)
+
+
+def test_meta_without_an_exact_json_form_is_refused_and_nothing_stays(store):
+    with pytest.raises(SpecError, match=r"Build of 'onnx' returned: meta\.shape"):
+        store.make("onnx", KEY, lambda _: {"shape": {1, 2}})
+
+    assert visible(store) == []
+
+
+@pytest.mark.parametrize("kind", ["", "../up", "Onnx", "a/b"])
+def test_a_kind_that_is_no_name_is_refused(store, kind):
+    with pytest.raises(SpecError, match="kind must be"):
+        store.find(kind, KEY)
+
+
+def test_a_build_may_not_leave_links(store):
+    with pytest.raises(StoreError, match="wrote 'link': an entry holds plain files"):
+        store.make("onnx", KEY, lambda at: (at / "link").symlink_to("/etc") or {})
+
+
+# Damage
+
+
+def damaged(entry: Entry, how: str) -> None:
+    path = entry.path / "weights" / "0.bin"
+    match how:
+        case "missing":
+            path.unlink()
+        case "truncated":
+            os.truncate(path, 10)
+        case "changed":
+            path.write_bytes(b"v" * 1000)
+
+
+@pytest.mark.parametrize("how", ["missing", "truncated", "changed"])
+def test_check_names_the_file_that_is_damaged_and_the_way_out(store, how):
+    entry = store.make("onnx", KEY, build)
+    damaged(entry, how)
+
+    with pytest.raises(StoreError, match=rf"0\.bin .*{how}.*`parity store verify`"):
+        entry.check()
+
+
+@pytest.mark.parametrize("how", ["missing", "truncated"])
+def test_an_entry_that_lost_bytes_is_made_again(store, how):
+    damaged(store.make("onnx", KEY, build), how)
+
+    assert store.find("onnx", KEY) is None
+    store.make("onnx", KEY, build).check()
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        pytest.param(None, id="missing"),
+        pytest.param("{", id="half-written"),
+        pytest.param("[]", id="no-mapping"),
+        pytest.param('{"kind": "onnx"}', id="incomplete"),
+    ],
+)
+def test_an_entry_whose_record_is_unreadable_is_absent_and_replaced(store, record):
+    path = store.make("onnx", KEY, build).path / "entry.json"
+    path.unlink() if record is None else path.write_text(record)
+
+    assert store.find("onnx", KEY) is None
+    store.make("onnx", KEY, build).check()
+
+
+def test_verify_takes_out_what_is_damaged_and_leaves_the_rest(store):
+    sound = store.make("onnx", KEY | {"opset": 17}, build)
+    bad = store.make("onnx", KEY, build)
+    damaged(bad, "changed")
+
+    [finding] = store.verify()
+
+    assert finding.path == bad.path
+    assert "0.bin was changed" in finding.problem
+    assert [entry.id for entry in store.entries()] == [sound.id]
+    assert list(store.verify()) == []
+
+
+# Schema, room, digests
+
+
+def test_a_store_of_a_newer_schema_is_refused_and_not_touched(store):
+    store.make("onnx", KEY, build)
+    mark = store.root / "store.json"
+    mark.write_text(json.dumps({"schema": 2}))
+    before = visible(store)
+
+    with pytest.raises(
+        StoreError, match=r"schema 2; harness .* knows 1, so it was left"
+    ):
+        Store(root=store.root)
+    with pytest.raises(StoreError, match="schema 2"):
+        store.make("onnx", KEY | {"opset": 17}, never)
+    assert visible(store) == before
+
+
+def test_a_mark_that_is_not_one_is_refused(store):
+    store.root.mkdir()
+    (store.root / "store.json").write_text("nonsense")
+
+    with pytest.raises(StoreError, match="is not a store's mark"):
+        Store(root=store.root)
+
+
+def aged(store: Store, opset: int, age_s: float) -> Entry:
+    entry = store.make("onnx", KEY | {"opset": opset}, build)
+    then = time.time() - age_s
+    os.utime(entry.path / "entry.json", (then, then))
+    return entry
+
+
+def opsets(entries) -> list[object]:
+    return [entry.key["opset"] for entry in entries]
+
+
+def test_clear_takes_the_least_recently_used_until_the_rest_fits(store):
+    for opset, age_s in [(15, 400), (16, 300), (17, 200), (18, 100)]:
+        aged(store, opset, age_s)
+    store.find("onnx", KEY | {"opset": 15})  # used just now
+
+    assert opsets(store.clear(max_bytes=2 * 1005)) == [16, 17]
+    assert set(opsets(store.entries())) == {15, 18}
+
+
+def test_clear_takes_what_was_not_used_for_so_long(store):
+    aged(store, 17, 200)
+    aged(store, 18, 100)
+
+    assert opsets(store.clear(older_than_s=150)) == [17]
+
+
+def test_clear_takes_everything_when_asked_for_nothing_less(store):
+    aged(store, 17, 0)
+    (store.make("onnx", KEY, build).path / "entry.json").unlink()
+
+    assert opsets(store.clear()) == [17]
+    assert visible(store) == []
+
+
+def test_remove_takes_one_entry_out(store):
+    entry = store.make("onnx", KEY, build)
+
+    store.remove(entry)
+    store.remove(entry)
+
+    assert store.find("onnx", KEY) is None
+
+
+def test_the_root_comes_from_the_environment(monkeypatch, tmp_path):
+    monkeypatch.setenv("PARITY_STORE", str(tmp_path))
+    assert default_root() == tmp_path
+    monkeypatch.delenv("PARITY_STORE")
+    assert default_root().name == "parity-harness"
+
+
+def test_a_relative_root_stays_where_it_was(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    store = Store(root=Path("store"))
+    monkeypatch.chdir("/")
+
+    assert store.root == tmp_path / "store"
+
+
+def test_a_folder_keeps_its_digest_when_moved_and_loses_it_when_changed(tmp_path):
+    build(tmp_path)
+    before = digest_tree(tmp_path / "weights", [".bin"])
+    moved = (tmp_path / "weights").rename(tmp_path / "moved")
+    (moved / "notes.txt").write_text("not covered")
+
+    assert digest_tree(moved, [".bin"]) == before
+    (moved / "0.bin").write_bytes(b"v" * 1000)
+    assert digest_tree(moved, [".bin"]) != before
+
+
+def test_a_folder_without_a_matching_file_has_no_digest(tmp_path):
+    with pytest.raises(StoreError, match=r"no file ends in \['\.bin'\]"):
+        digest_tree(tmp_path, [".bin"])
+
+
+def test_equal_values_have_equal_digests_and_unequal_ones_do_not(tmp_path):
+    assert digest_value({"a": (1,), "b": 2}) == digest_value({"b": 2, "a": [1]})
+    assert digest_value({"a": 1}) != digest_value({"a": "1"})
+    assert canonical_json({"b": True, "a": 1.5}) == '{"a":1.5,"b":true}'
+    (tmp_path / "empty").touch()
+    assert digest_file(tmp_path / "empty") == "99aa06d3014798d86001c324468d497f"

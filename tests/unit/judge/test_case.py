@@ -1,0 +1,202 @@
+"""What a record comes to under a policy, and where it first parts."""
+
+import math
+from datetime import date
+
+import pytest
+
+from harness.core.outcome import Outcome
+from harness.core.record import LAYERS, OUTPUTS
+from harness.judge.case import floors_of, judge_case, max_floors, skipped
+from harness.judge.known_gaps import Gap
+from harness.judge.policy import Policy
+from tests.unit.reports import CASE, COVERAGE, chain, output, record, row
+
+TODAY = date(2026, 1, 1)
+TOLERANCES = """
+[mnn.fp32]
+outputs = { tier = "standard", rtol = 1e-4, atol = 1.0, floors = 16.0 }
+layers = "standard"
+why = "only floors matter here"
+"""
+
+
+@pytest.fixture(scope="module")
+def policy(tmp_path_factory):
+    path = tmp_path_factory.mktemp("policy") / "tolerances.toml"
+    path.write_text(TOLERANCES)
+    return Policy.load(path)
+
+
+@pytest.fixture
+def judged(policy):
+    def judge(made, what=LAYERS, gaps=()):
+        return judge_case(made, what, policy, gaps, min_coverage=0.9, today=TODAY)
+
+    return judge
+
+
+def test_the_first_divergence_is_the_earliest_whose_inputs_agree(judged):
+    verdict = judged(record(*chain(1, 2, 40, 90, 3, 500)))
+
+    assert verdict.outcome is Outcome.EXCEEDS
+    assert verdict.first.row.probe == "v2"
+    assert [j.row.probe for j in verdict.inputs] == ["v1"]
+    assert verdict.inputs_floors == pytest.approx(2, rel=1e-3)
+    assert verdict.worst.row.probe == "v5"
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_what_is_no_number_is_the_largest_error_of_all(judged, order):
+    rows = (row("a", 2.0), row("b", math.nan))
+    verdict = judged(record(*(rows[at] for at in order)))
+
+    assert max_floors(verdict.rows) == math.inf
+
+
+def test_what_may_be_no_number_is_no_error():
+    made = row("masked", math.nan)
+
+    assert floors_of(made, passed=True) == 0.0
+    assert floors_of(made, passed=False) == math.inf
+
+
+def test_a_divergence_is_found_after_one_that_went_away(judged):
+    rows = (
+        *chain(1, 40),
+        row("w", 1, position=2),
+        row("x", 30, parents=("w",), position=3),
+    )
+
+    assert judged(record(*rows)).first.row.probe == "v1"
+
+
+def test_a_value_whose_inputs_are_wrong_already_is_no_first_divergence(judged):
+    late = row("late", 40, parents=("bad",), position=0)
+    bad = row("bad", 50, position=1)
+
+    assert judged(record(late, bad)).first.row.probe == "bad"
+
+
+def test_of_two_samples_the_larger_error_tells_where(judged):
+    rows = (*chain(1, 40, sample="s-0"), *chain(1, 80, sample="s-1"))
+
+    assert judged(record(*rows)).first.row.sample == "s-1"
+
+
+def test_a_record_without_rows_is_empty_and_not_parity(judged):
+    verdict = judged(record(output(1)), LAYERS)
+
+    assert verdict.outcome is Outcome.EMPTY
+    assert verdict.reason == "no layers were compared"
+
+
+def test_only_outputs_can_be_judged(judged):
+    assert judged(record(output(1)), OUTPUTS).outcome is Outcome.WITHIN
+
+
+def test_too_little_compared_is_its_own_outcome(judged):
+    few = COVERAGE | {"aligned": 5, "missing": ["a", "b", "c", "d", "e"]}
+    verdict = judged(record(*chain(1), coverage=few))
+
+    assert verdict.outcome is Outcome.COVERAGE
+    assert "50.0% of computing operators" in verdict.reason
+    assert verdict.reason.endswith("missing a, b, c and 2 more")
+
+
+def test_a_stage_that_failed_outweighs_rows(judged):
+    failure = {"outcome": "crashed", "message": "it died"}
+    verdict = judged(record(*chain(1), failure=failure))
+
+    assert (verdict.outcome, verdict.reason) == (Outcome.CRASHED, "it died")
+
+
+def test_a_known_gap_passes_and_keeps_what_was_found(judged):
+    gap = Gap(case="unet/*", outcome=Outcome.EXCEEDS, why="known")
+    verdict = judged(record(*chain(1, 40)), gaps=[gap])
+
+    assert (verdict.outcome, verdict.found) == (Outcome.GAP, Outcome.EXCEEDS)
+
+
+def test_only_a_runtime_that_may_be_missing_is_skipped(judged):
+    failure = {"outcome": "unavailable", "message": "not installed"}
+    verdict = judged(record(failure=failure))
+
+    assert skipped(verdict, ())
+    assert skipped(verdict, ("onnxruntime",))
+    assert not skipped(verdict, ("mnn",))
+    assert not skipped(judged(record()), ())
+
+
+def test_a_failure_is_one_sentence_that_says_what_where_and_how_much(judged):
+    verdict = judged(record(*chain(3, 411)))
+
+    assert verdict.sentence == (
+        f"{CASE}/layers: parts at net.v1 (conv2d), s-0: 411 floors, allowed 16; "
+        "inputs to it agree to 3 floors"
+    )
+
+
+EPSILON = {
+    "probe": "norm",
+    "module": "net.norm",
+    "op": "aten.layer_norm.default",
+    "name": "epsilon",
+    "words": "epsilon is 1e-06 in the graph, 1e-05 in PyTorch",
+}
+PADDING = {**EPSILON, "name": "padding", "words": "padding is [0, 0] in the graph"}
+GRAPH = {
+    "tensors": 4,
+    "matrices": 2,
+    "equal": 4,
+    "elsewhere": [],
+    "stored": {},
+    "differing": 0,
+    "kinds": {},
+    "weights": [],
+}
+TAKEN = {"by": "names", "left_out": [], "extra": [], "unfed": []}
+
+
+@pytest.mark.parametrize(
+    ("attribute", "floors", "about", "outcome"),
+    [
+        (EPSILON, 2, {}, Outcome.ATTRIBUTES),
+        (EPSILON, 2, {"taken": TAKEN}, Outcome.ATTRIBUTES),
+        (PADDING, 2, {}, Outcome.ATTRIBUTES),
+        (PADDING, 2, {"taken": TAKEN}, Outcome.WITHIN),
+        (PADDING, 40, {"taken": TAKEN}, Outcome.ATTRIBUTES),
+    ],
+)
+def test_another_attribute_fails_outputs_unless_a_rewrite_explains_it(
+    judged, attribute, floors, about, outcome
+):
+    graphs = ({**GRAPH, "attributes": [attribute]},)
+    made = record(*chain(1, 2), output(floors), graphs=graphs, **about)
+
+    verdict = judged(made, OUTPUTS)
+
+    assert verdict.found is outcome
+    assert judged(made, LAYERS).found is Outcome.WITHIN
+    if outcome is Outcome.ATTRIBUTES:
+        assert verdict.reason.startswith(f"{attribute['words']}, at net.norm")
+
+
+def test_a_known_gap_may_say_that_weights_are_others(judged):
+    weight = {
+        "name": "conv.weight",
+        "constant": "w",
+        "by": "name",
+        "kind": "float16",
+        "words": "it is PyTorch's, rounded to float16",
+        "rms": 1e-4,
+        "axes": 4,
+        "other": "",
+    }
+    found = {"differing": 1, "kinds": {"float16": 1}, "weights": [weight]}
+    graphs = ({**GRAPH, **found, "attributes": []},)
+    made = record(output(2), graphs=graphs, taken=TAKEN)
+    gap = Gap(case="unet/*", outcome=Outcome.WEIGHTS, why="meant")
+
+    assert judged(made, OUTPUTS).outcome is Outcome.WEIGHTS
+    assert judged(made, OUTPUTS, [gap]).outcome is Outcome.GAP

@@ -1,0 +1,202 @@
+"""Known gaps excuse exactly what they say, as long as they say it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import date
+
+import pytest
+
+import harness.judge.known_gaps
+from harness.core.errors import SuiteError
+from harness.core.outcome import Outcome
+from harness.judge.known_gaps import Gap, apply, find, load_gaps, unmatched
+
+TODAY = date(2026, 11, 21)
+GAP = Gap(
+    case="unet/mnn/fused/*",
+    outcome=Outcome.EXCEEDS,
+    why="GELU is fused into its tanh form",
+    issue="31",
+    until=date(2026, 11, 21),
+    source="known_gaps.toml:3",
+)
+ENTRY = """
+[[gap]]
+case = "unet/mnn/fused/outputs"
+outcome = "exceeds"
+why = "GELU is fused into its tanh form"
+"""
+
+
+@pytest.fixture
+def load(tmp_path):
+    path = tmp_path / "known_gaps.toml"
+
+    def load(text):
+        path.write_text(text)
+        return load_gaps(path)
+
+    return load
+
+
+def test_a_gap_is_read_with_all_it_says(load):
+    issue = "https://github.com/alibaba/MNN/issues/1"
+    more = f'issue = "{issue}"\nuntil = 2027-01-01\nwho = "A. Reviewer"\n'
+    (gap,) = load(ENTRY + more)
+
+    assert gap.case == "unet/mnn/fused/outputs"
+    assert gap.outcome is Outcome.EXCEEDS
+    assert gap.why == "GELU is fused into its tanh form"
+    assert gap.issue == issue
+    assert gap.until == date(2027, 1, 1)
+    assert gap.who == "A. Reviewer"
+    assert gap.source.endswith("known_gaps.toml:2")
+
+
+def test_the_example_in_the_docs_is_a_file_of_gaps(load):
+    lines = harness.judge.known_gaps.__doc__.splitlines()
+    (gap,) = load(
+        "\n".join(line for line in lines if line.startswith("    [") or "=" in line)
+    )
+
+    assert gap.until == date(2027, 1, 1)
+    assert gap.sometimes
+
+
+def test_what_fails_by_chance_may_pass_and_fails_in_no_other_way():
+    gap = replace(GAP, sometimes=True)
+    ended = {
+        outcome: apply([gap], "unet/mnn/fused/outputs", outcome, TODAY)
+        for outcome in (Outcome.WITHIN, Outcome.EXCEEDS, Outcome.NONFINITE)
+    }
+
+    assert ended[Outcome.WITHIN].outcome is Outcome.GAP
+    assert ended[Outcome.WITHIN].reason.endswith("; not in this file")
+    assert ended[Outcome.EXCEEDS].outcome is Outcome.GAP
+    assert ended[Outcome.NONFINITE].outcome is Outcome.STALE_GAP
+
+
+def test_an_issue_may_be_a_number_and_the_optional_keys_may_be_absent(load):
+    assert load(ENTRY + "issue = 31\n")[0].issue == "31"
+    assert (load(ENTRY)[0].issue, load(ENTRY)[0].until) == ("", None)
+    assert load("") == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        pytest.param(
+            ENTRY.replace("exceeds", "exeeds"),
+            """4: unknown outcome "exeeds"; did you mean 'exceeds'?""",
+            id="misspelt-outcome",
+        ),
+        pytest.param(
+            ENTRY.replace("exceeds", "within"), '4: unknown outcome "within"', id="pass"
+        ),
+        pytest.param(
+            ENTRY.replace("exceeds", "unavailable"),
+            '4: unknown outcome "unavailable"',
+            id="a-runtime-that-is-not-there",
+        ),
+        pytest.param(
+            ENTRY.replace("why", "wy"),
+            "5: unknown key 'wy' in [gap]; did you mean 'why'?",
+            id="misspelt-key",
+        ),
+        pytest.param(
+            ENTRY.replace("[[gap]]", "[[gaps]]"),
+            "2: unknown key 'gaps'; did you mean 'gap'?",
+            id="misspelt-table",
+        ),
+        pytest.param(
+            ENTRY.replace('why = "GELU is fused into its tanh form"', ""),
+            "2: [gap] has no 'why', which it must have.",
+            id="no-reason",
+        ),
+        pytest.param(
+            ENTRY.replace("GELU is fused into its tanh form", " "),
+            "5: 'why' is empty.",
+            id="blank-reason",
+        ),
+        pytest.param(
+            ENTRY + 'until = "soon"', "6: 'until' must be a date such as", id="no-date"
+        ),
+        pytest.param(
+            ENTRY + ENTRY,
+            "8: gap 'unet/mnn/fused/outputs' is already at ",
+            id="twice",
+        ),
+    ],
+)
+def test_each_mistake_names_its_line(load, text, message):
+    with pytest.raises(SuiteError) as error:
+        load(text)
+
+    assert f"known_gaps.toml:{message}" in str(error.value)
+
+
+@pytest.mark.parametrize("outcome", list(Outcome))
+def test_only_the_expected_failure_becomes_a_gap(outcome):
+    expected = {
+        Outcome.EXCEEDS: Outcome.GAP,
+        Outcome.UNAVAILABLE: Outcome.UNAVAILABLE,
+    }.get(outcome, Outcome.STALE_GAP)
+
+    applied = apply([GAP], "unet/mnn/fused/outputs", outcome, TODAY)
+
+    assert applied.outcome is expected
+
+
+@pytest.mark.parametrize(
+    ("outcome", "today", "reason"),
+    [
+        pytest.param(
+            Outcome.EXCEEDS,
+            TODAY,
+            "known gap: GELU is fused into its tanh form (issue 31)",
+            id="as-it-says-on-its-last-day",
+        ),
+        pytest.param(
+            Outcome.WITHIN,
+            TODAY,
+            "gap says exceeds, and it passes; remove the gap (known_gaps.toml:3)",
+            id="mended",
+        ),
+        pytest.param(
+            Outcome.NONFINITE,
+            TODAY,
+            "gap says exceeds, and it is nonfinite (known_gaps.toml:3)",
+            id="another-way",
+        ),
+        pytest.param(
+            Outcome.EXCEEDS,
+            date(2026, 11, 22),
+            "gap expired 2026-11-21 (issue 31); it is exceeds today "
+            "(known_gaps.toml:3)",
+            id="expired",
+        ),
+    ],
+)
+def test_the_reason_says_what_the_gap_says_or_how_it_is_stale(outcome, today, reason):
+    applied = apply([GAP], "unet/mnn/fused/outputs", outcome, today)
+
+    assert applied.reason == reason
+    assert applied.gap is GAP
+    assert applied.outcome.passed is reason.startswith("known gap")
+
+
+def test_an_id_without_a_gap_keeps_its_outcome():
+    applied = apply([GAP], "unet/mnn/fp32/outputs", Outcome.EXCEEDS, TODAY)
+
+    assert (applied.outcome, applied.reason, applied.gap) == (Outcome.EXCEEDS, "", None)
+
+
+def test_the_first_gap_that_matches_speaks_and_a_shadowed_one_is_unmatched():
+    first, second, third = (
+        Gap(case=case, outcome=Outcome.CRASHED, why="x") for case in ("a/*", "a/b", "c")
+    )
+
+    assert find([first, second, third], "a/b") is first
+    assert unmatched([first, second, third], ["a/b", "d"]) == (second, third)
+    assert unmatched([first], ["a/b"]) == ()

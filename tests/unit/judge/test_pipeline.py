@@ -1,0 +1,283 @@
+"""`harness.judge.pipeline`: how far a picture is off, since when, and by whom."""
+
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from harness.core.comparison import Picture
+from harness.core.record import CaseRecord, Row
+from harness.judge.pipeline import attribution_of, chain_lines, picture_words
+from harness.measure.attribution import Attribution, Part
+from harness.measure.compare import compare
+from tests.unit import reports
+
+PARTS = {
+    "text_encoder": Part(alone=0.5, without=2.0, share=0.05),
+    "unet": Part(alone=1.75, without=0.75, share=0.8),
+    "vae_decoder": Part(alone=0.625, without=1.875, share=0.125),
+}
+FOUND = Attribution(rms=2.0, parts=PARTS, interaction=0.025)
+SEATS = {"text_encoder": "mnn/fp32", "unet": "mnn/fp32", "vae_decoder": "pytorch"}
+
+
+def row(probe, expected, actual, *, op, what="latents", floor=1e-3):
+    """One comparison of a pipeline, as `diffusion.measure` makes it."""
+    return Row(
+        sample="pipeline",
+        what=what,
+        probe=probe,
+        position=0,
+        op=op,
+        module=probe,
+        source="",
+        parents=(),
+        comparison=compare(expected=expected, actual=actual, floor_rms=floor),
+    )
+
+
+def step(curve, number, floors):
+    """A step that is so many noise floors off."""
+    expected = np.linspace(-1.0, 1.0, 16, dtype=np.float32)
+    actual = expected.astype(np.float64) + floors * 1e-3
+    return row(f"{curve}.{number:02}", expected, actual, op=curve)
+
+
+def curve(name, *errors):
+    return [step(name, number, floors) for number, floors in enumerate(errors)]
+
+
+def measured(off, **about):
+    """What is measured of a picture that is off by so many levels everywhere."""
+    psnr = math.inf if off == 0 else 20 * math.log10(255 / off)
+    numbers = {
+        "expected_peak": 200.0,
+        "actual_peak": 200.0 + off,
+        "expected_spread": 150.0,
+        "actual_spread": 150.0,
+        "mean_abs": float(off),
+        "psnr_db": psnr,
+        "ssim": 0.98765,
+        "perceptual": None,
+        "perceptual_by": "not measured, flip-evaluator is not installed",
+    }
+    return Picture(**{**numbers, **about})
+
+
+def picture(off, number=0, **about):
+    expected = np.full((4, 4, 3), 100.0, dtype=np.float32)
+    made = row(
+        f"picture.{number}", expected, expected + off, op="picture", what="image"
+    )
+    seen = replace(made.comparison, picture=measured(off, **about))
+    return replace(made, comparison=seen)
+
+
+def broken(number=0):
+    about = {"psnr_db": math.nan, "ssim": math.nan, "mean_abs": math.nan}
+    return picture(math.nan, number, perceptual_by="not finite", **about)
+
+
+def of_another_size(number=0):
+    expected, actual = np.zeros((4, 4, 3)), np.zeros((4, 8, 3))
+    return row(f"picture.{number}", expected, actual, op="picture", what="image")
+
+
+def record(*rows, **chain):
+    return reports.record(
+        *rows, case="text2img/mnn/fp32", chain={"seats": SEATS, **chain}
+    )
+
+
+def blamed(*rows, found=FOUND):
+    return record(*rows, attribution=found.to_json())
+
+
+def lines(made):
+    return [line.text for line in chain_lines(made)]
+
+
+def the_line(made, word):
+    (found,) = [text for text in lines(made) if word in text]
+    return found
+
+
+# In a line
+
+
+def test_a_components_case_has_no_picture():
+    assert picture_words(reports.record(reports.row("conv", 3.0))) == ""
+    assert picture_words(record(*curve("free-running", 1.0))) == ""
+
+
+def test_how_far_a_picture_is_off_and_by_whom():
+    words = picture_words(blamed(picture(2.0)))
+
+    assert words == "picture 42.1 dB, off by 2 of 255 · 80% from unet"
+
+
+def test_the_worst_of_several_pictures_counts():
+    words = picture_words(record(picture(0.0), picture(4.0, 1), picture(2.0, 2)))
+
+    assert words == "picture 36.1 dB, off by 4 of 255"
+
+
+def test_nobody_is_blamed_for_rounding():
+    # 60 dB are 0.255 levels.
+    assert picture_words(blamed(picture(0.25))) == "picture 60.2 dB"
+    assert picture_words(blamed(picture(0.26))).endswith("80% from unet")
+
+
+def test_equal_pictures_are_equal():
+    assert picture_words(blamed(picture(0.0), picture(0.0, 1))) == "picture equal"
+
+
+def test_a_picture_that_is_not_finite_is_worst_and_somebody_broke_it():
+    parts = {**PARTS, "unet": Part(alone=math.inf, without=1.0, share=1.0)}
+    found = Attribution(rms=math.inf, parts=parts, interaction=0.0)
+
+    for rows in ((picture(1.0), broken(1)), (broken(), picture(1.0, 1))):
+        words = picture_words(blamed(*rows, found=found))
+        assert words == "picture not finite · 100% from unet"
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        pytest.param((of_another_size(),), id="alone"),
+        pytest.param((picture(0.0), of_another_size(1)), id="beside-an-equal-one"),
+        pytest.param((of_another_size(), picture(2.0, 1)), id="before-another"),
+    ],
+)
+def test_a_picture_of_another_size_is_not_passed_over(rows):
+    words = picture_words(record(*rows))
+
+    assert "not finite" not in words
+    assert "equal" not in words
+    assert "dB" not in words
+    assert words.startswith("picture")
+
+
+# In full
+
+
+def test_who_sits_where_comes_first():
+    assert lines(record())[0] == (
+        "  text_encoder mnn/fp32, unet mnn/fp32, vae_decoder pytorch"
+    )
+
+
+def test_a_curve_has_a_bar_a_step_and_its_largest_error():
+    made = record(
+        *curve("teacher-forced", 1.5, 12.0, 100.0),
+        *curve("free-running", 1.0, 12.0, 10_000.0),
+    )
+
+    # Two bars of eight are a decade.
+    assert the_line(made, "teacher-forced") == "  teacher-forced  ▄▆█  up to 100 floors"
+    assert the_line(made, "free-running") == (
+        "  free-running    ▁▂█  up to 10,000 floors"
+    )
+
+
+def test_a_step_without_an_error_has_no_bar():
+    made = record(*curve("teacher-forced", 0.0, 5.0), *curve("free-running", 0.0, 0.0))
+
+    assert the_line(made, "teacher-forced") == "  teacher-forced   █  up to 5 floors"
+    assert the_line(made, "free-running") == "  free-running        up to 0 floors"
+
+
+@pytest.mark.parametrize("errors", [(2.0, math.nan), (math.nan, 2.0)])
+def test_a_step_that_is_not_finite_is_the_largest_error(errors):
+    line = the_line(record(*curve("free-running", *errors)), "free-running")
+
+    assert line.count("!") == 1
+    assert line.count("█") == 1
+    assert "up to 2 floors" not in line
+
+
+def test_growth_and_guidance_are_said_where_they_are_known():
+    grown = record(growth=1.5, guidance=[1.0, 4.25, 3.0])
+
+    assert the_line(grown, "grows") == (
+        "  grows 1.50 × a step, guidance amplifies 4.25 × at most"
+    )
+    assert the_line(record(growth=0.98), "grows") == "  grows 0.98 × a step"
+    assert not [text for text in lines(record(growth=None)) if "grows" in text]
+
+
+def test_a_signature_stands_out():
+    said = "the halves of the guidance batch are exchanged"
+
+    (line,) = [x for x in chain_lines(record(signature=said)) if said in x.text]
+
+    assert line.tone == "bad"
+    assert not [x for x in chain_lines(record(signature="")) if x.tone == "bad"]
+
+
+def test_every_seat_has_its_share():
+    assert lines(blamed())[1:] == [
+        "  picture off by 2 of 255 rms; of that error's power",
+        "      5.0% text_encoder     alone 0.5, without it 2",
+        "     80.0% unet             alone 1.75, without it 0.75",
+        "     12.5% vae_decoder      alone 0.625, without it 1.88",
+        "      2.5% interaction",
+    ]
+
+
+def test_a_picture_says_all_that_was_measured():
+    perceptual = {"perceptual": 0.0123, "perceptual_by": "FLIP 1.6"}
+    read = {"expected_read": "7", "actual_read": "1"}
+
+    assert the_line(record(picture(2.0, 3)), "picture.3") == (
+        "  picture.3   max 2 mean 2 of 255, PSNR 42.1 dB, SSIM 0.9877, "
+        "perceptual: not measured, flip-evaluator is not installed"
+    )
+    assert the_line(record(picture(2.0, **perceptual, **read)), "picture.0") == (
+        "  picture.0   max 2 mean 2 of 255, PSNR 42.1 dB, SSIM 0.9877, "
+        "FLIP 1.6 0.0123, read 1 for 7"
+    )
+
+
+def test_a_picture_of_another_size_is_named_as_bad():
+    (line,) = [x for x in chain_lines(record(of_another_size())) if ".0" in x.text]
+
+    assert line.text == "  picture.0: not measured as a picture"
+    assert line.tone == "bad"
+
+
+def test_the_folder_of_the_pictures_is_named_once():
+    files = [f"pictures/a/{n}-difference-x8.png" for n in range(2)]
+
+    assert (
+        the_line(record(pictures=files), "pictures") == "  pictures        pictures/a"
+    )
+    assert not [text for text in lines(record(pictures=[])) if "pictures" in text]
+
+
+# Recorded
+
+
+def test_a_record_is_read_as_it_was_written():
+    parts = {**PARTS, "unet": Part(alone=math.inf, without=1.0, share=1.0)}
+    found = Attribution(rms=math.inf, parts=parts, interaction=0.0)
+    made = record(
+        *curve("free-running", 1.0, 10.0),
+        picture(2.0),
+        growth=1.5,
+        guidance=[1.0, 2.0],
+        signature="",
+        pictures=["pictures/a/0.png"],
+        timesteps=[501.0, 1.0],
+        attribution=found.to_json(),
+    )
+
+    text = json.dumps(made.to_json(), allow_nan=False)
+    read = CaseRecord.from_json(json.loads(text))
+
+    assert read.rows == made.rows
+    assert lines(read) == lines(made)
+    assert picture_words(read) == picture_words(made)
+    assert attribution_of(read) == found

@@ -1,0 +1,170 @@
+"""Tolerances refuse nonsense, and the tiers stand in order."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+
+from harness.core.errors import SpecError
+from harness.core.ladder import RTOL_LADDER
+from harness.judge.tolerance import GROUPS, TIER_NAMES, TIERS, Tier, Tolerance
+
+BASE = Tolerance(rtol=1e-4, atol=1e-4, floors=16.0, sqnr_db=50.0)
+SHARED = Tolerance(rtol=1e-4, atol=1e-4, share=0.999, cap=1e-2)
+PICTURE = Tolerance(psnr_db=50.0, ssim=0.99)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "message"),
+    [
+        pytest.param({}, "must state", id="no-bound"),
+        pytest.param({"share": 1.0}, "must state", id="share-alone"),
+        pytest.param({"rtol": 1e-4}, "go together", id="rtol-alone"),
+        pytest.param({"atol": 1e-4}, "go together", id="atol-alone"),
+        pytest.param({"rtol": 2e-4, "atol": 0.0}, "one of", id="rtol-off-the-ladder"),
+        pytest.param({"rtol": float("nan"), "atol": 0.0}, "one of", id="rtol-nan"),
+        pytest.param({"rtol": 0.0, "atol": -1.0}, "atol must be", id="atol-negative"),
+        pytest.param({"rtol": 0.0, "atol": float("inf")}, "atol must", id="atol-inf"),
+        pytest.param({"rtol": 0.0, "atol": float("nan")}, "atol must", id="atol-nan"),
+        pytest.param({"floors": -1.0}, "floors must be", id="floors-negative"),
+        pytest.param({"floors": float("nan")}, "floors must be", id="floors-nan"),
+        pytest.param({"sqnr_db": float("nan")}, "sqnr_db must be", id="sqnr-nan"),
+        pytest.param({"sqnr_db": float("inf")}, "sqnr_db must be", id="sqnr-inf"),
+        pytest.param({"psnr_db": -1.0}, "psnr_db must be", id="psnr-negative"),
+        pytest.param({"psnr_db": float("nan")}, "psnr_db must be", id="psnr-nan"),
+        pytest.param({"psnr_db": float("inf")}, "psnr_db must be", id="psnr-inf"),
+        pytest.param({"ssim": 1.01}, "ssim must be from -1 to 1", id="ssim-above-1"),
+        pytest.param({"ssim": -1.01}, "ssim must be from", id="ssim-below-minus-1"),
+        pytest.param({"ssim": float("nan")}, "ssim must be from", id="ssim-nan"),
+        pytest.param(
+            {"rtol": 0.0, "atol": 1.0, "share": 0.5, "cap": 2.0},
+            "share must be one of",
+            id="share-without-a-recorded-quantile",
+        ),
+        pytest.param(
+            {"rtol": 0.0, "atol": 1.0, "share": 0.99}, "and cap", id="share-without-cap"
+        ),
+        pytest.param(
+            {"floors": 1.0, "share": 0.99, "cap": 1.0}, "needs rtol", id="share-of-what"
+        ),
+        pytest.param(
+            {"rtol": 0.0, "atol": 1.0, "cap": 2.0}, "share is 1", id="cap-without-share"
+        ),
+        pytest.param(
+            {"rtol": 0.0, "atol": 1.0, "share": 0.99, "cap": 0.5},
+            "at least atol",
+            id="cap-below-atol",
+        ),
+        pytest.param(
+            {"rtol": 0.0, "atol": 1.0, "share": 0.99, "cap": float("nan")},
+            "cap must be finite",
+            id="cap-nan",
+        ),
+    ],
+)
+def test_nonsense_is_refused_at_birth(bounds, message):
+    with pytest.raises(SpecError, match=message):
+        Tolerance(**bounds)
+
+
+@pytest.mark.parametrize("rtol", RTOL_LADDER)
+def test_each_rung_of_the_ladder_can_be_stated(rtol):
+    assert Tolerance(rtol=rtol, atol=0.0).rtol == rtol
+
+
+@pytest.mark.parametrize(
+    ("base", "change", "words"),
+    [
+        pytest.param(BASE, {"rtol": 1e-3}, "rtol 0.001 for 0.0001", id="rtol"),
+        pytest.param(BASE, {"atol": 1e-3}, "atol 0.001 for 0.0001", id="atol"),
+        pytest.param(BASE, {"floors": 17.0}, "floors 17 for 16", id="floors"),
+        pytest.param(BASE, {"sqnr_db": 49.0}, "sqnr_db 49 for 50", id="less-sqnr"),
+        pytest.param(BASE, {"floors": None}, "no floors", id="floors-dropped"),
+        pytest.param(BASE, {"sqnr_db": None}, "no sqnr_db", id="sqnr-dropped"),
+        pytest.param(
+            BASE, {"share": 0.999, "cap": 1.0}, "share 0.999 for 1", id="share"
+        ),
+        pytest.param(SHARED, {"share": 0.99}, "share 0.99 for 0.999", id="less-share"),
+        pytest.param(SHARED, {"cap": 1.0}, "cap 1 for 0.01", id="cap"),
+        pytest.param(PICTURE, {"psnr_db": 49.0}, "psnr_db 49 for 50", id="less-psnr"),
+        pytest.param(PICTURE, {"ssim": 0.98}, "ssim 0.98 for 0.99", id="less-ssim"),
+        pytest.param(PICTURE, {"psnr_db": None}, "no psnr_db", id="psnr-dropped"),
+        pytest.param(PICTURE, {"ssim": None}, "no ssim", id="ssim-dropped"),
+    ],
+)
+def test_a_bound_that_lets_more_through_is_looser_and_said_so(base, change, words):
+    changed = replace(base, **change)
+
+    assert changed.looser_bounds(base) == (words,)
+    assert changed.is_looser_than(base)
+    assert not base.is_looser_than(changed)
+
+
+def test_dropping_rtol_and_atol_is_looser():
+    assert Tolerance(floors=1.0).looser_bounds(BASE) == (
+        "no rtol",
+        "no atol",
+        "no sqnr_db",
+    )
+
+
+def test_dropped_bounds_can_be_passed_over():
+    assert Tolerance(floors=1.0).looser_bounds(BASE, stated_only=True) == ()
+
+
+def test_one_bound_looser_is_looser_though_another_is_tighter():
+    assert replace(BASE, rtol=1e-3, atol=0.0).is_looser_than(BASE)
+
+
+@pytest.mark.parametrize(
+    ("tight", "loose"),
+    [
+        pytest.param(BASE, BASE, id="itself"),
+        pytest.param(replace(SHARED, share=1.0, cap=None), SHARED, id="all-elements"),
+        pytest.param(BASE, Tolerance(floors=16.0), id="more-bounds"),
+        pytest.param(Tolerance(rtol=0.0, atol=0.0), BASE, id="equality"),
+    ],
+)
+def test_what_lets_no_more_through_is_not_looser(tight, loose):
+    assert not tight.is_looser_than(loose)
+
+
+def disorder(tiers):
+    """Say how an order from tight to loose breaks, or nothing."""
+    for tight, loose in pairwise(tiers):
+        for group in GROUPS:
+            here, there = tight.for_group(group), loose.for_group(group)
+            if wrong := here.looser_bounds(there, stated_only=True):
+                return f"{group} of {tight.name}: {wrong}"
+            if not there.is_looser_than(here):
+                return f"{group} of {loose.name} is no looser than {tight.name}"
+    return ""
+
+
+def test_the_tiers_are_strictly_ordered_from_tight_to_loose():
+    assert tuple(TIERS) == TIER_NAMES
+    assert TIER_NAMES == ("exact", "strict", "standard", "relaxed", "quantized")
+    assert disorder(tuple(TIERS.values())) == ""
+
+
+def test_a_disorder_among_tiers_would_be_seen():
+    tiers = list(TIERS.values())
+    swapped = [tiers[0], tiers[2], tiers[1], *tiers[3:]]
+    twice = [tiers[0], tiers[0]]
+
+    assert disorder(swapped).startswith("outputs of standard: ('rtol")
+    assert disorder(twice) == "outputs of exact is no looser than exact"
+
+
+def test_layers_are_held_to_no_absolute_bound_unless_to_equality():
+    assert [t.name for t in TIERS.values() if t.layers.atol is not None] == ["exact"]
+
+
+def test_a_tier_knows_four_groups_and_no_fifth():
+    tier = Tier(name="t", outputs=BASE, layers=SHARED, latents=BASE, image=SHARED)
+
+    assert [tier.for_group(g) for g in GROUPS] == [BASE, SHARED, BASE, SHARED]
+    with pytest.raises(SpecError, match="group must be one of"):
+        tier.for_group("inputs")

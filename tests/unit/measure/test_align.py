@@ -1,0 +1,284 @@
+"""`harness.measure.align`: a value is matched by a written rule or not at all."""
+
+import numpy as np
+import pytest
+
+from harness.core.probes import Kind, Probe
+from harness.measure.align import (
+    MASK_END,
+    GraphValue,
+    coverage_of,
+    ended,
+    link,
+    read_as,
+    same_axes,
+    source_value,
+    wanted_values,
+)
+
+
+def probe(name, kind=Kind.COMPUTE, position=0, onnx=""):
+    return Probe(
+        name=name,
+        position=position,
+        kind=kind,
+        op="aten.add.Tensor",
+        module="",
+        source="",
+        onnx=onnx,
+    )
+
+
+def value(name, origin="", used_by=(), **fields):
+    return GraphValue(
+        name=name,
+        origin=origin,
+        used_by=used_by,
+        is_output=fields.pop("is_output", False),
+        **fields,
+    )
+
+
+def linked(probes, values, outputs=None):
+    return {p.name: p for p in link(probes, values, outputs or {})}
+
+
+def test_a_value_of_the_same_name_is_the_same():
+    assert linked([probe("conv2d")], [value("conv2d")])["conv2d"].onnx == "conv2d"
+
+
+@pytest.mark.parametrize("name", ["conv2d_1", "Conv2d", "conv2", "val_conv2d"])
+def test_a_name_that_only_resembles_is_no_match(name):
+    assert linked([probe("conv2d")], [value(name)])["conv2d"].onnx == ""
+
+
+def test_an_output_is_found_under_the_name_it_was_given():
+    found = linked([probe("add_7")], [value("sample")], {"add_7": "sample"})
+
+    assert found["add_7"].onnx == "sample"
+
+
+def test_a_merged_operator_shares_what_its_twin_became():
+    twice = probe("silu_1", Kind.DUPLICATE, 1, onnx="silu")
+    found = linked([probe("silu"), twice], [value("silu")])
+
+    assert found["silu_1"].onnx == "silu"
+
+
+def test_the_one_value_that_leaves_an_operator_carries_it():
+    values = [
+        value("val_1", "gelu", ("gelu",)),
+        value("val_2", "gelu", ("linear",)),
+        value("val_3", "other", ("linear",)),
+    ]
+
+    assert linked([probe("gelu")], values)["gelu"].onnx == "val_2"
+
+
+def test_the_one_value_that_leaves_a_module_carries_it():
+    values = [
+        value("/mid/Add", "mid", ("mid.act", "mid")),
+        value("/mid/act/Mul", "mid.act", ("mid",)),
+        value("/mid/Div", "mid", ("middle",)),
+    ]
+    found = linked([probe("mid"), probe("mid.act")], values)
+
+    assert found["mid"].onnx == "/mid/Div"
+    assert found["mid.act"].onnx == "/mid/act/Mul"
+
+
+def test_two_values_that_leave_are_not_chosen_between():
+    values = [
+        value("val_1", "gelu", ("linear",)),
+        value("val_2", "gelu", ("add",)),
+    ]
+
+    assert linked([probe("gelu")], values)["gelu"].onnx == ""
+
+
+def test_a_move_is_not_matched_by_what_leaves_it():
+    values = [value("val_1", "view", ("linear",))]
+
+    assert linked([probe("view", Kind.MOVE)], values)["view"].onnx == ""
+
+
+def test_a_constant_that_leaves_a_module_does_not_hide_its_value():
+    values = [
+        value("/attn/Shape", "attn", ("other",), is_constant=True),
+        value("/attn/Add", "attn", ("other",)),
+    ]
+
+    assert linked([probe("attn")], values)["attn"].onnx == "/attn/Add"
+
+
+def test_a_module_whose_only_value_is_constant_computes_nothing():
+    values = [value("/position/Gather", "position", ("add",), is_constant=True)]
+    found = linked([probe("position"), probe("lost")], values)
+
+    assert found["position"].kind is Kind.CONSTANT
+    assert found["lost"].kind is Kind.COMPUTE
+
+
+def test_a_division_by_one_carries_the_value_before_it():
+    values = [
+        value("/resnet/Add", "resnet", ("resnet",)),
+        value("/resnet/Div", "resnet", ("next",), repeats="/resnet/Add"),
+    ]
+
+    assert linked([probe("resnet")], values)["resnet"].onnx == "/resnet/Add"
+
+
+def test_a_module_that_passes_on_a_value_seen_already_computes_nothing():
+    values = [
+        value("/attn/to_out/Add", "attn.to_out", ("attn",)),
+        value("/attn/Div", "attn", ("next",), repeats="/attn/to_out/Add"),
+    ]
+    found = linked([probe("attn.to_out"), probe("attn", position=1)], values)
+
+    assert found["attn.to_out"].kind is Kind.COMPUTE
+    assert found["attn"].kind is Kind.IDENTITY
+    assert list(wanted_values(found.values())) == ["/attn/to_out/Add"]
+
+
+def test_what_the_exporter_kept_by_name_is_compared_and_a_duplicate_once():
+    probes = [
+        probe("conv2d", onnx="conv2d"),
+        probe("view", Kind.MOVE, onnx="view"),
+        probe("div", Kind.IDENTITY, onnx="div"),
+        probe("arange", Kind.CONSTANT, onnx="arange"),
+        probe("silu_1", Kind.DUPLICATE, onnx="silu"),
+        probe("gone"),
+    ]
+
+    kept = {p.name: p for p in probes if p.name not in {"silu_1", "gone"}}
+    assert wanted_values(probes) == kept
+
+
+def test_a_computed_value_is_compared_before_one_that_carries_it():
+    carried = probe("conv2d", onnx="div")
+    probes = [probe("div", Kind.IDENTITY, onnx="div"), carried]
+
+    assert wanted_values(probes) == {"div": carried}
+
+
+def test_a_product_that_mnn_made_a_convolution_keeps_its_name():
+    assert source_value("linear_3__matmul_converted") == "linear_3"
+    assert source_value("linear_3_raster_0") == "linear_3_raster_0"
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [
+        pytest.param((6, 8, 1, 1), (2, 3, 8), id="rows-of-tokens"),
+        pytest.param((2, 8, 1, 1), (2, 8), id="rows-of-a-matrix"),
+        pytest.param((1, 8, 1, 1), (8,), id="one-row"),
+        pytest.param((2, 3, 4, 5), (2, 3, 4, 5), id="equal"),
+        pytest.param((), (), id="scalar"),
+        pytest.param((2, 3, 8, 1), (2, 3, 8), id="early-last-axis"),
+    ],
+)
+def test_axes_that_are_the_same_are_read_alike(shape, expected):
+    assert same_axes(shape, expected) == expected
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [
+        pytest.param((8, 6, 1, 1), (2, 3, 8), id="transposed"),
+        pytest.param((3, 8, 1, 1), (2, 3, 8), id="rows-missing"),
+        pytest.param((6, 8, 1, 1), (6, 8, 1, 1, 1), id="too-many-axes"),
+        pytest.param((2, 8, 3, 1), (2, 3, 8), id="tokens-last"),
+        pytest.param((1, 48, 1, 1), (2, 3, 8), id="flat"),
+        pytest.param((2, 3, 8), (2, 8, 3), id="swapped"),
+        pytest.param((48,), (2, 3, 8), id="sizes-equal-only"),
+        pytest.param((2, 5, 4, 3), (2, 3, 4, 5), id="nhwc"),
+        pytest.param((1, 1, 1, 1), (), id="scalar"),
+    ],
+)
+def test_another_order_of_axes_is_refused(shape, expected):
+    assert same_axes(shape, expected) is None
+
+
+def test_zeros_and_ones_are_read_as_truth_where_truth_is_expected():
+    truth = np.array([True, False, True])
+    numbers = np.array([1, 0, 1], dtype=np.int32)
+
+    assert read_as(truth, numbers).dtype == np.bool_
+    assert (read_as(truth, numbers) == truth).all()
+
+
+@pytest.mark.parametrize(
+    ("expected", "actual"),
+    [
+        pytest.param(np.array([True]), np.array([2], dtype=np.int32), id="a-two"),
+        pytest.param(np.array([True]), np.array([-1], dtype=np.int32), id="minus-one"),
+        pytest.param(np.array([True]), np.array([1.0]), id="floating-point"),
+        pytest.param(np.array([1]), np.array([1], dtype=np.int32), id="not-expected"),
+    ],
+)
+def test_other_numbers_stay_what_they_are(expected, actual):
+    assert read_as(expected, actual) is actual
+
+
+def test_masks_end_at_the_same_number_and_keep_what_is_not_finite():
+    mask = np.array([-3.4e38, -np.inf, np.nan, 0.0, 5.0, 1e38])
+
+    cut = ended(mask)
+
+    assert cut[0] == -MASK_END
+    assert np.isneginf(cut[1])
+    assert np.isnan(cut[2])
+    assert list(cut[3:]) == [0.0, 5.0, MASK_END]
+
+
+def test_coverage_counts_what_was_lost_and_what_was_fused():
+    probes = [
+        probe("conv2d", position=0, onnx="conv2d"),
+        probe("silu", position=1, onnx="silu"),
+        probe("gelu", position=2),
+        probe("silu_1", Kind.DUPLICATE, 3, onnx="silu"),
+        probe("view", Kind.MOVE, 4),
+    ]
+
+    coverage = coverage_of(probes, {"conv2d"}, {})
+
+    assert (coverage.computing, coverage.aligned) == (4, 1)
+    assert (coverage.fused, coverage.unmatched) == (2, 1)
+    assert coverage.missing == ("silu", "gelu", "silu_1")
+    assert coverage.share == 0.25
+
+
+@pytest.mark.parametrize(
+    ("read_into", "inside"),
+    [
+        pytest.param({"square": ["mean"], "mean": ["norm"]}, 1, id="all-into-one"),
+        pytest.param({"square": ["mean", "norm"], "mean": ["norm"]}, 1, id="two-ways"),
+        pytest.param({"square": ["norm", "other"]}, 0, id="into-two"),
+        pytest.param({"square": ["mean"]}, 0, id="an-end-that-was-not-compared"),
+        pytest.param({"square": ["norm", "mean"]}, 0, id="one-way-ends"),
+        pytest.param({}, 0, id="read-by-nothing"),
+        pytest.param({"square": ["mean"], "mean": ["square"]}, 0, id="in-a-circle"),
+    ],
+)
+def test_a_fused_value_is_inside_the_one_compared_value_that_it_goes_into(
+    read_into, inside
+):
+    probes = [probe("square", onnx="square"), probe("norm", onnx="norm")]
+
+    coverage = coverage_of(probes, {"norm", "other"}, read_into)
+
+    assert (coverage.fused, coverage.inside) == (1, inside)
+    assert coverage.aligned == 1, "fused stays fused"
+
+
+def test_two_values_that_leave_and_are_the_same_one_carry_it():
+    values = [
+        value("/mid/Mul", "mid", ("next",)),
+        value("/next/Cast", "mid", ("later",), repeats="/mid/Mul"),
+    ]
+
+    assert linked([probe("mid")], values)["mid"].onnx == "/mid/Mul"
+
+
+def test_nothing_that_computes_is_no_coverage():
+    assert coverage_of([probe("view", Kind.MOVE)], set(), {}).share == 0.0

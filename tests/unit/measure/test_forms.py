@@ -1,0 +1,198 @@
+"""An operator that computed another form is told which, by PyTorch's own results."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn import functional
+
+from harness.measure.error_patterns import signature
+from harness.measure.operation import Operation
+
+FLOOR = 1e-7
+G = torch.Generator().manual_seed(0)
+X = torch.randn(2, 32, 8, 8, generator=G)
+Y = torch.randn(2, 32, 8, 8, generator=G)
+ROWS = torch.randn(4, 64, 16, generator=G)
+W, B = torch.rand(32, generator=G) + 0.5, torch.randn(32, generator=G)
+KERNEL = torch.randn(8, 32, 3, 3, generator=G) / 17
+MATRIX = torch.randn(16, 16, generator=G) / 4
+Q, K, V = torch.randn(3, 2, 4, 16, 8, generator=G)
+TABLE = torch.randn(100, 16, generator=G)
+OTHER = 1 + 1e-3 * torch.randn(TABLE.shape, generator=G)
+IDS = torch.randint(1, 99, (2, 20), generator=G)
+
+
+def operation(op, tensors, weights=None, others=None, **settings):
+    """As `operands` would give it."""
+    arguments = [(name, f"{name}_1", value.numpy()) for name, value in tensors.items()]
+    held = {name: value.numpy() for name, value in (weights or {}).items()}
+    near = {name: value.numpy() for name, value in (others or {}).items()}
+    return Operation(
+        op=op,
+        settings=settings,
+        arguments=arguments,
+        weights=held,
+        others=lambda shape: ((n, v) for n, v in near.items() if v.shape == shape),
+    )
+
+
+def attended(q, k, v, scale=8**-0.5, dim=-1):
+    return ((q @ k.mT) * scale).softmax(dim) @ v
+
+
+def normed(x, weight=W, bias=B):
+    return functional.group_norm(x, 8, weight, bias, 1e-5)
+
+
+def convolved(x, kernel=KERNEL, mode="constant"):
+    return functional.conv2d(functional.pad(x, (1, 1, 1, 1), mode), kernel)
+
+
+NORM = operation(
+    "group_norm", {"input": X}, others={"silu_3": Y}, num_groups=8, eps=1e-5
+)
+ADD = operation("add", {"self": X, "other": Y})
+CONV = operation(
+    "conv2d",
+    {"input": X},
+    {"weight": KERNEL},
+    stride=[1, 1],
+    padding=[1, 1],
+    dilation=[1, 1],
+    groups=1,
+)
+ATTENTION = operation(
+    "scaled_dot_product_attention", {"query": Q, "key": K, "value": V}
+)
+SOFTMAX = operation("softmax", {"self": ROWS}, dim=-1)
+LINEAR = operation("linear", {"input": ROWS}, {"weight": MATRIX})
+EMBEDDING = operation("embedding", {"indices": IDS}, {"weight": TABLE})
+RIGHT = {
+    "group_norm": normed(X),
+    "add": X + Y,
+    "conv2d": convolved(X),
+    "scaled_dot_product_attention": attended(Q, K, V),
+    "softmax": ROWS.softmax(-1),
+    "linear": ROWS @ MATRIX.T,
+    "embedding": TABLE[IDS],
+}
+
+
+def half(x):
+    """Round a group's mean to float16, as a runtime of mixed precision does."""
+    rows = x.reshape(2, 8, -1)
+    off = rows - rows.mean(-1, keepdim=True).half().float()
+    made = (off / (off.square().mean(-1, keepdim=True) + 1e-5).sqrt()).reshape(x.shape)
+    return made * W[:, None, None] + B[:, None, None]
+
+
+@pytest.mark.parametrize(
+    ("it", "actual", "words"),
+    [
+        (NORM, normed(X, torch.ones(32)), "the scale of the normalisation is dropped"),
+        (NORM, normed(X, bias=None), "the bias of the normalisation is dropped"),
+        (NORM, normed(X, B, W), "the scale and the bias of the normalisation are"),
+        (NORM, functional.group_norm(X, 8, W, B, 1e-3), "epsilon is 0.001 instead of"),
+        (NORM, functional.group_norm(X, 4, W, B), "the normalisation has 4 groups"),
+        (NORM, half(X + 0), "statistics in float16"),
+        (NORM, normed(Y), "it is made of silu_3: in another value's place"),
+        (NORM, normed(X.roll(1, 1)), "its input is shifted by one along axis 1"),
+        (ADD, X + 0.999 * Y, "other_1 is scaled by 0.999 before it is added"),
+        (ADD, 1.002 * X + Y, "self_1 is scaled by 1.002 before it is added"),
+        (ADD, X + Y.roll(1, 1), "what is added is shifted by one along axis 1"),
+        (CONV, convolved(X, KERNEL.flip(2, 3)), "read flipped in height and width"),
+        (CONV, convolved(X, mode="replicate"), "padded with the edge"),
+        (
+            ATTENTION,
+            attended(Q, K, V, 1 / 8),
+            "the scale of attention is applied twice",
+        ),
+        (ATTENTION, attended(Q, K, V, 0.4), "attention's scale is 0.4, not 0.35355"),
+        (ATTENTION, attended(Q, K, V, dim=1), "softmax runs over axis 1"),
+        (ATTENTION, attended(Q, K, K), "attention takes its keys for values"),
+        (SOFTMAX, ROWS.softmax(1), "softmax runs over axis 1, not axis 2"),
+        (SOFTMAX, (1.002 * ROWS).softmax(-1), "softmax of 1.002 times its argument"),
+        (LINEAR, ROWS @ MATRIX, "its weight is read transposed"),
+        (LINEAR, ROWS @ MATRIX.half().float().T, "weights of fewer bits"),
+        (LINEAR, ROWS @ MATRIX.roll(7, 0).flip(1).T, "with other weights"),
+        (EMBEDDING, TABLE[IDS + 1], "each id takes another row, +1 from its own"),
+    ],
+)
+def test_a_form_is_recognised(it, actual, words):
+    right = RIGHT[it.op].numpy()
+
+    assert words in signature(right, actual.numpy(), FLOOR, it.op, it=it)
+
+
+@pytest.mark.parametrize(
+    ("it", "theirs", "words"),
+    [
+        (LINEAR, ROWS @ MATRIX, "the graph's weight is transposed"),
+        (LINEAR, ROWS @ (MATRIX * OTHER[:16, :16]).T, "other weights"),
+        (CONV, convolved(X, KERNEL.flip(2, 3)), "the graph's weight is flipped"),
+        (CONV, convolved(X, KERNEL + 1e-3), "other weights"),
+        (EMBEDDING, TABLE.roll(-1, 0)[IDS], "each id takes another row"),
+        (EMBEDDING, (TABLE * OTHER)[IDS], "other weights"),
+    ],
+)
+def test_a_weight_of_the_graph_that_is_not_pytorchs_is_told(it, theirs, words):
+    """The candidate computes what its graph says, and PyTorch's value is `theirs`."""
+    actual = RIGHT[it.op].numpy()
+
+    assert words in signature(theirs.numpy(), actual, FLOOR, it.op, it=it)
+
+
+def test_other_weights_show_through_a_runtimes_own_rounding():
+    made = convolved(X).numpy()
+    right = convolved(X, KERNEL + 1e-4).numpy()
+    noise = 0.1 * abs(made - right).mean() * torch.randn(made.shape, generator=G)
+
+    found = signature(right, made + noise.numpy(), FLOOR, "conv2d", it=CONV)
+
+    assert "the graph's initialiser is another one than PyTorch's" in found
+
+
+def test_tiles_alone_round_by_hundreds_of_floors_where_the_weights_are_right():
+    right = convolved(X).numpy()
+    noisy = right + 400 * FLOOR * torch.randn(right.shape, generator=G).numpy()
+
+    found = signature(right, noisy, FLOOR, "conv2d", it=CONV)
+
+    assert found.endswith("rounding, not a rule")
+
+
+def test_a_masked_attention_is_recognised_without_its_mask():
+    mask = torch.tril(torch.ones(16, 16, dtype=torch.bool))
+    tensors = {"query": Q, "key": K, "value": V, "attn_mask": mask}
+    it = operation("scaled_dot_product_attention", tensors)
+    right = functional.scaled_dot_product_attention(Q, K, V, mask).numpy()
+
+    found = signature(right, attended(Q, K, V).numpy(), FLOOR, it.op, it=it)
+
+    assert found == "the mask of attention is dropped"
+
+
+def test_parts_in_another_order_and_a_product_in_another_layout_are_recognised():
+    both = [("tensors", "sin", X.numpy()), ("tensors", "cos", Y.numpy())]
+    cat = Operation(op="cat", settings={"dim": 1}, arguments=both)
+    right, wrong = torch.cat([X, Y], 1).numpy(), torch.cat([Y, X], 1).numpy()
+
+    assert "are exchanged" in signature(right, wrong, FLOOR, "cat", it=cat)
+
+    keys = K.mT
+    it = operation("matmul", {"self": Q, "other": keys})
+    read = Q @ K.reshape(keys.shape)
+
+    found = signature((Q @ keys).numpy(), read.numpy(), FLOOR, "matmul", it=it)
+
+    assert "an operand is reshaped where PyTorch transposes it" in found
+
+
+def test_an_operator_like_no_form_of_its_own_gets_no_form():
+    noise = torch.randn(X.shape, generator=G)
+    right = normed(X)
+
+    found = signature(right.numpy(), (right + noise).numpy(), FLOOR, "", it=NORM)
+
+    assert found == ""

@@ -1,0 +1,302 @@
+"""`harness.recipes`: what a signature promises, the network behind it does."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import CLIPTextConfig, CLIPTextModel
+
+from harness.core.case import Sample, Source
+from harness.core.errors import SuiteError
+from harness.recipes import describe, discover, recipe_module
+from harness.recipes.checkpoint import (
+    check_weights,
+    load_network,
+    load_scheduler,
+)
+from harness.recipes.diffusion import controlnet, unet, vae
+from harness.recipes.inputs import draw
+from harness.recipes.tokenizer import load_tokenizer
+
+ROOT = Path(__file__).parents[3]
+DIGITS = ROOT / "fixtures" / "digits"
+FULL_SIZE = ROOT / "fixtures" / "sd15"
+SOURCE = Source(path=DIGITS, seed=0)
+XL = Source(path=ROOT / "fixtures" / "sdxl", seed=0)
+ELSEWHERE = {"text_encoder_2": XL}
+"""Recipe to a checkpoint that has what it needs, where that is not `SOURCE`."""
+# Odd halves, so that the rounding of strided convolutions shows.
+SHAPES = {"batch": 2, "height": 10, "width": 12}
+
+
+def component(name, source=None, **options):
+    return describe(name, name, source or ELSEWHERE.get(name, SOURCE), options)
+
+
+def run(part, shapes=SHAPES, index=1, profile="realistic", attention=""):
+    sample = Sample(profile=profile, index=index, shapes=tuple(sorted(shapes.items())))
+    feeds = [torch.from_numpy(array.copy()) for array in draw(part, sample).values()]
+    module = recipe_module(part.recipe).build(part, attention)
+    with torch.no_grad():
+        out = module(*feeds)
+    return out if isinstance(out, tuple) else (out,)
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """A checkpoint with the weights of the drawn UNet."""
+    folder = tmp_path_factory.mktemp("checkpoint")
+    load_network(SOURCE, "unet", unet.network).save_pretrained(folder / "unet")
+    return folder
+
+
+@pytest.mark.parametrize("name", discover(SOURCE))
+def test_a_network_keeps_its_signature(name):
+    part = component(name)
+    outputs = run(part)
+
+    assert len(outputs) == len(part.outputs)
+    for spec, value in zip(part.outputs, outputs, strict=True):
+        assert tuple(value.shape) == spec.bind(SHAPES)
+        assert str(value.dtype) == f"torch.{spec.dtype}"
+        assert torch.isfinite(value).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "output"),
+    [
+        ("text_encoder", {"penultimate": True}, "penultimate_hidden_state"),
+        ("vae_encoder", {"parameters": True}, "latent_parameters"),
+    ],
+)
+def test_options_change_signature_and_network_together(name, options, output):
+    part = component(name, **options)
+    outputs = run(part)
+
+    assert part.outputs[-1].name == output
+    assert [tuple(o.shape) for o in outputs] == [s.bind(SHAPES) for s in part.outputs]
+
+
+def test_a_controlnet_has_thirteen_residuals_with_the_deployed_names():
+    names = [spec.name for spec in component("controlnet").outputs]
+
+    assert names == [
+        *(f"down_block_res_sample_{index}" for index in range(12)),
+        "mid_block_res_sample",
+    ]
+    controlled = [spec.name for spec in component("controlled_unet").inputs]
+    assert controlled[3:] == names
+
+
+def test_a_drawn_controlnet_has_no_silent_residual():
+    """Zero-convolutions that stay zero would agree with any runtime."""
+    assert all(residual.std() > 1e-4 for residual in run(component("controlnet")))
+
+
+@pytest.mark.parametrize("name", ["text_encoder", "unet", "vae_decoder"])
+def test_extreme_inputs_stay_finite(name):
+    for profile in ("low-variance", "large-mean", "boundary"):
+        outputs = run(component(name), index=0, profile=profile)
+        assert all(torch.isfinite(value).all() for value in outputs)
+
+
+def test_eager_attention_computes_what_sdpa_does():
+    eager, own = (run(component("text_encoder"), attention=a)[0] for a in ("eager", ""))
+
+    torch.testing.assert_close(eager, own, rtol=1e-4, atol=1e-5)
+
+
+def test_realistic_samples_step_through_timesteps():
+    steps = []
+    for index in range(4):
+        sample = Sample(
+            profile="realistic", index=index, shapes=tuple(sorted(SHAPES.items()))
+        )
+        steps += draw(component("unet"), sample)["timestep"].tolist()
+
+    assert steps == [0, 1, 499, 999]
+
+
+def test_the_same_seed_draws_the_same_weights_and_another_others():
+    first, again = (load_network(SOURCE, "unet", unet.network) for _ in range(2))
+    other = load_network(Source(path=DIGITS, seed=1), "unet", unet.network)
+
+    for name, weight in first.state_dict().items():
+        assert torch.equal(weight, again.state_dict()[name])
+    assert not torch.equal(first.conv_in.weight, other.conv_in.weight)
+
+
+def test_weights_are_loaded_as_they_were_saved(saved):
+    loaded = load_network(Source(path=saved), "unet", unet.network)
+    drawn = load_network(SOURCE, "unet", unet.network)
+
+    assert not loaded.training
+    for name, weight in drawn.state_dict().items():
+        assert torch.equal(weight, loaded.state_dict()[name])
+
+
+def test_a_missing_weight_is_refused_not_drawn(saved, tmp_path):
+    config = json.loads((saved / "unet" / "config.json").read_text())
+    config["attention_type"] = "gated"  # asks for more than was saved
+    (tmp_path / "unet").mkdir()
+    (tmp_path / "unet" / "config.json").write_text(json.dumps(config))
+    weights = next((saved / "unet").glob("*.safetensors"))
+    (tmp_path / "unet" / weights.name).symlink_to(weights)
+
+    with pytest.raises(SuiteError, match=r"unet lacks \d+ of the weights"):
+        load_network(Source(path=tmp_path), "unet", unet.network)
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        ({}, "no weights. Give the folder .* or set `seed`"),
+        ({"model.bin": b""}, "as a pickle .model.bin., .* refused"),
+        (
+            {"model.safetensors": b"version https://git-lfs"},
+            "23 bytes.*Git LFS pointer",
+        ),
+    ],
+    ids=["none", "pickle", "truncated"],
+)
+def test_weights_that_cannot_be_trusted_are_refused(tmp_path, files, said):
+    (tmp_path / "unet").mkdir()
+    for name, content in files.items():
+        (tmp_path / "unet" / name).write_bytes(content)
+
+    with pytest.raises(SuiteError, match=said):
+        check_weights(Source(path=tmp_path), "unet")
+
+
+@pytest.mark.parametrize("name", discover(SOURCE))
+def test_an_option_that_a_recipe_has_not_is_refused(name):
+    with pytest.raises(SuiteError, match="unknown option 'no_such'"):
+        component(name, no_such=True)
+
+
+def test_a_recipe_that_is_not_there_lists_those_that_are():
+    with pytest.raises(SuiteError, match=r"no recipe 'json\.net'; there are text_enc"):
+        recipe_module("json.net")
+
+
+def test_a_module_that_is_no_recipe_is_refused():
+    with pytest.raises(SuiteError, match="has no function 'signature'"):
+        recipe_module("json")
+
+
+def test_a_recipe_names_the_package_it_lacks(tmp_path, monkeypatch):
+    (tmp_path / "lacking_recipe.py").write_text("import no_such_package\n")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    with pytest.raises(SuiteError, match="needs 'no_such_package', which is not"):
+        recipe_module("lacking_recipe")
+
+
+def test_a_configuration_that_lacks_something_is_named(tmp_path):
+    for folder in ("unet", "text_encoder"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "config.json").write_text("{}")
+
+    with pytest.raises(SuiteError, match=r"unet: a config\.json of .* has no '\w+'"):
+        component("unet", Source(path=tmp_path))
+
+
+@pytest.mark.parametrize("name", ["controlnet", "controlled_unet"])
+@pytest.mark.parametrize("other", ["SD3ControlNetModel", "ControlNetUnionModel"])
+def test_a_controlnet_of_another_class_is_named(tmp_path, name, other):
+    for folder in ("text_encoder", "unet"):
+        (tmp_path / folder).symlink_to(DIGITS / folder)
+    (tmp_path / "controlnet").mkdir()
+    about = json.dumps({"_class_name": other, "num_layers": 6})
+    (tmp_path / "controlnet" / "config.json").write_text(about)
+
+    with pytest.raises(SuiteError, match=rf"is of a {other}, .* know ControlNetModel,"):
+        component(name, Source(path=tmp_path))
+
+
+def test_discovery_reads_folders_not_promises(tmp_path):
+    (tmp_path / "model_index.json").write_text('{"unet": ["diffusers", "X"]}')
+    with pytest.raises(SuiteError, match="has none of the folders controlnet, text"):
+        discover(Source(path=tmp_path))
+
+    (tmp_path / "vae").symlink_to(DIGITS / "vae")
+    assert discover(Source(path=tmp_path)) == ("vae_encoder", "vae_decoder")
+
+
+def test_without_a_tokenizer_prompts_begin_end_and_pad_as_clip_does():
+    part = component("text_encoder", Source(path=FULL_SIZE, seed=0))
+    sample = Sample(profile="realistic", index=0, shapes=(("batch", 2),))
+    ids = draw(part, sample)["input_ids"]
+
+    assert load_tokenizer(FULL_SIZE / "tokenizer") is None
+    assert set(ids[:, 0].tolist()) == {49406}
+    assert set(ids[:, -1].tolist()) == {49407}
+
+
+def test_the_scheduler_is_the_checkpoints_own():
+    assert type(load_scheduler(SOURCE)).__name__ == "DDIMScheduler"
+    full_size = load_scheduler(Source(path=FULL_SIZE))
+    assert type(full_size).__name__ == "PNDMScheduler"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{}", "names None under `_class_name`"),
+        ('{"_class_name": "Of2031"}', "names 'Of2031' under `_class_name`"),
+        ('{"_class_name": "UNet2DModel"}', "has no scheduler of that name"),
+        ("[]", "names None under `_class_name`"),
+        ("{", "cannot be read as JSON"),
+    ],
+)
+def test_a_scheduler_that_is_none_is_refused(tmp_path, text, said):
+    (tmp_path / "scheduler").mkdir()
+    (tmp_path / "scheduler" / "scheduler_config.json").write_text(text)
+
+    with pytest.raises(SuiteError, match=rf"scheduler_config\.json .*{said}"):
+        load_scheduler(Source(path=tmp_path))
+
+
+def test_a_text_folder_may_name_no_architecture(tmp_path):
+    (tmp_path / "model_index.json").write_text("{}")
+    shutil.copytree(DIGITS / "text_encoder", tmp_path / "text_encoder")
+    path = tmp_path / "text_encoder" / "config.json"
+    config = json.loads(path.read_text()) | {"architectures": None}
+    path.write_text(json.dumps(config))
+
+    assert discover(Source(path=tmp_path)) == ("text_encoder",)
+
+
+@pytest.mark.parametrize(
+    ("folder", "count"),
+    [
+        ("unet", 859_520_964),
+        ("controlnet", 361_279_120),
+        ("text_encoder", 123_060_480),
+        ("vae", 83_653_863),
+    ],
+)
+def test_the_full_size_fixture_is_stable_diffusion(folder, count):
+    with torch.device("meta"):  # shapes without memory
+        if folder == "text_encoder":
+            config = CLIPTextConfig.from_pretrained(FULL_SIZE / folder)
+            network = CLIPTextModel(config)
+        else:
+            networks = {
+                "unet": unet.network(),
+                "controlnet": controlnet.network(),
+                "vae": vae.network(Source(path=FULL_SIZE)),
+            }
+            cls = networks[folder]
+            network = cls.from_config(cls.load_config(FULL_SIZE / folder))
+
+    assert sum(weight.numel() for weight in network.parameters()) == count
+    assert f"{count:,}" in (FULL_SIZE / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_full_size_fixture_holds_no_weights():
+    held = {path.suffix for path in FULL_SIZE.rglob("*") if path.is_file()}
+
+    assert held <= {".json", ".md", ".py", ".toml"}

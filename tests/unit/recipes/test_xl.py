@@ -1,0 +1,196 @@
+"""Stable Diffusion XL's recipes: two text encoders, sizes and crops, a VAE's scale."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from diffusers import AutoencoderKL, UNet2DConditionModel
+from transformers import CLIPTextConfig, CLIPTextModel, CLIPTextModelWithProjection
+
+from harness.core.case import Sample, Source
+from harness.core.errors import SuiteError
+from harness.recipes import describe, discover, recipe_module
+from harness.recipes.diffusion.clip_text import token_ids
+from harness.recipes.inputs import draw
+from tests.unit.nets import DIGITS
+
+XL = Source(path=Path(__file__).parents[3] / "fixtures" / "sdxl", seed=0)
+FULL_SIZE = Path(__file__).parents[3] / "fixtures" / "full_size" / "sdxl_base"
+SHAPES = {"batch": 2, "height": 8, "width": 12}
+
+
+def part(name, source=XL, **options):
+    return describe(name, name, source, options)
+
+
+def drawn(component, profile="realistic"):
+    sample = Sample(profile=profile, index=1, shapes=tuple(sorted(SHAPES.items())))
+    return draw(component, sample)
+
+
+def answers(component):
+    feeds = [torch.from_numpy(array.copy()) for array in drawn(component).values()]
+    module = recipe_module(component.recipe).build(component)
+    with torch.no_grad():
+        made = module(*feeds)
+    made = made if isinstance(made, tuple) else (made,)
+    names = [spec.name for spec in component.outputs]
+    return dict(zip(names, made, strict=True)), module.network, feeds
+
+
+def with_unet(tmp_path, **about):
+    for folder in ("text_encoder", "text_encoder_2", "vae"):
+        (tmp_path / folder).symlink_to(XL.path / folder)
+    config = json.loads((XL.path / "unet" / "config.json").read_text())
+    (tmp_path / "unet").mkdir()
+    (tmp_path / "unet" / "config.json").write_text(json.dumps(config | about))
+    return Source(path=tmp_path, seed=0)
+
+
+def test_its_folders_are_found():
+    assert discover(XL) == (
+        *("text_encoder", "text_encoder_2", "unet"),
+        *("controlnet", "controlled_unet", "vae_encoder", "vae_decoder"),
+    )
+
+
+@pytest.mark.parametrize("profile", ["unit-normal", "boundary"])
+def test_a_refiner_has_the_second_encoder_alone(profile, tmp_path):
+    (tmp_path / "text_encoder_2").symlink_to(XL.path / "text_encoder_2")
+    text = part("text_encoder_2", Source(path=tmp_path, seed=0))
+    known = json.loads((tmp_path / "text_encoder_2" / "config.json").read_text())
+
+    ids = drawn(text, profile)["input_ids"]
+    assert 0 <= ids.min() <= ids.max() < known["vocab_size"]
+
+
+def test_the_first_encoder_gives_the_state_before_the_last():
+    made, network, (ids,) = answers(part("text_encoder"))
+    with torch.no_grad():
+        states = network(ids, output_hidden_states=True).hidden_states
+
+    assert torch.equal(made["penultimate_hidden_state"], states[-2])
+    assert not torch.allclose(made["penultimate_hidden_state"], states[-1])
+
+
+def test_the_second_encoder_gives_a_projected_pooled_output_too():
+    made, network, (ids,) = answers(part("text_encoder_2"))
+    with torch.no_grad():
+        out = network(ids, output_hidden_states=True)
+
+    assert list(made) == [
+        *("text_embeds", "last_hidden_state", "penultimate_hidden_state"),
+    ]
+    assert torch.equal(made["text_embeds"], out.text_embeds)
+    assert torch.equal(made["penultimate_hidden_state"], out.hidden_states[-2])
+    # The projection is not square here, so nobody can leave it out.
+    assert made["text_embeds"].shape[-1] != made["last_hidden_state"].shape[-1]
+
+
+def test_the_first_stable_diffusion_reads_the_last_state():
+    names = [spec.name for spec in part("text_encoder", Source(path=DIGITS)).outputs]
+
+    assert names == ["last_hidden_state", "pooler_output"]
+
+
+def test_the_second_tokenizer_pads_with_the_first_word():
+    rng = np.random.default_rng(0)
+    first, second = (
+        token_ids(XL, 2, 0, rng, folder)
+        for folder in ("text_encoder", "text_encoder_2")
+    )
+
+    assert set(first[:, -1].tolist()) == {599}
+    assert set(second[:, -1].tolist()) == {0}
+    assert (second == 599).sum(axis=1).tolist() == [1, 1]
+
+
+def test_the_unet_is_asked_as_its_pipeline_asks_it():
+    made, network, feeds = answers(part("unet"))
+    sample, timestep, states, text_embeds, time_ids = feeds
+    with torch.no_grad():
+        expected = network(
+            sample,
+            timestep,
+            states,
+            added_cond_kwargs={"text_embeds": text_embeds, "time_ids": time_ids},
+        ).sample
+
+    assert isinstance(network, UNet2DConditionModel)
+    assert torch.equal(made["out_sample"], expected)
+
+
+def test_realistic_conditions_come_from_both_encoders():
+    feeds = drawn(part("unet"))
+
+    assert feeds["encoder_hidden_states"].shape == (2, 77, 32 + 48)
+    assert feeds["text_embeds"].shape == (2, 40)
+    # original size, crop, target size, in pixels; four to a latent
+    assert feeds["time_ids"].tolist() == [
+        [32, 48, 0, 0, 32, 48],
+        [40, 60, 4, 6, 32, 48],
+    ]
+
+
+@pytest.mark.parametrize("profile", ["unit-normal", "boundary"])
+def test_sizes_and_crops_are_whole_pixels_in_any_profile(profile):
+    sizes = drawn(part("unet"), profile)["time_ids"]
+
+    assert (sizes == np.round(sizes)).all()
+    assert sizes.min() >= 0
+
+
+def test_the_refiner_takes_a_score_for_the_target_size(tmp_path):
+    source = with_unet(tmp_path, projection_class_embeddings_input_dim=40 + 5 * 16)
+    assert drawn(part("unet", source))["time_ids"][0].tolist() == [32, 48, 0, 0, 6]
+
+
+def test_sizes_are_told_beside_a_tiny_autoencoder_too(tmp_path):
+    """Its configuration counts stages under other names."""
+    source = with_unet(tmp_path)
+    (tmp_path / "vae").unlink()
+    (tmp_path / "vae").mkdir()
+    tiny = {"_class_name": "AutoencoderTiny", "encoder_block_out_channels": [8, 8, 8]}
+    (tmp_path / "vae" / "config.json").write_text(json.dumps(tiny))
+
+    assert drawn(part("unet", source))["time_ids"][0].tolist() == [32, 48, 0, 0, 32, 48]
+
+
+def test_a_condition_that_no_recipe_knows_is_refused(tmp_path):
+    source = with_unet(tmp_path, addition_embed_type="image_hint")
+
+    with pytest.raises(SuiteError, match=r"addition_embed_type = 'image_hint', and .*"):
+        part("unet", source)
+
+
+def test_latents_are_divided_by_the_checkpoints_own_factor():
+    latents = drawn(part("vae_decoder"))["latent_sample"]
+
+    assert latents.std() * 0.13025 == pytest.approx(1.0, rel=0.2)
+
+
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [
+        ("unet", 2_567_463_684),
+        ("text_encoder", 123_060_480),
+        ("text_encoder_2", 694_659_840),
+        ("vae", 83_653_863),
+    ],
+)
+def test_the_full_size_fixture_is_stable_diffusion_xl(name, count):
+    home = FULL_SIZE / name
+    with torch.device("meta"):  # shapes without memory
+        if name.startswith("text"):
+            two = name.endswith("_2")
+            cls = CLIPTextModelWithProjection if two else CLIPTextModel
+            network = cls(CLIPTextConfig.from_pretrained(home))
+        else:
+            cls = {"unet": UNet2DConditionModel, "vae": AutoencoderKL}[name]
+            network = cls.from_config(cls.load_config(home))
+
+    assert sum(weight.numel() for weight in network.parameters()) == count
+    for folder in (FULL_SIZE, FULL_SIZE.parent):
+        assert f"{count:,}" in (folder / "README.md").read_text(encoding="utf-8")

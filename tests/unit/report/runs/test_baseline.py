@@ -1,0 +1,247 @@
+"""A baseline keeps what comparing needs, says who accepted it, and is one file."""
+
+import json
+import lzma
+from datetime import date
+
+import pytest
+
+from harness.core.errors import ParityError
+from harness.report.runs.baseline import (
+    accept,
+    baselines_in,
+    find_baseline,
+    load_baseline,
+    load_either,
+    load_two,
+    path_of,
+    save_baseline,
+)
+from harness.report.runs.snapshot import Snapshot
+from tests.unit.reports import CASE, chain, output, record
+from tests.unit.snapshots import off_by, report, run, verdict
+
+TODAY = date(2026, 11, 21)
+
+
+def accepted(snapshot, who="A. Reviewer", why="", name="digits", there=None):
+    return accept(snapshot, name=name, who=who, why=why, when=TODAY, there=there)
+
+
+def failing():
+    return off_by(99, verdicts=[verdict(f"{CASE}/outputs", "exceeds", "99 floors")])
+
+
+def test_a_baseline_is_read_as_it_was_written(tmp_path):
+    made = accepted(
+        run(
+            record(*chain(0, 1e-9, 2.5, float("nan")), output(1), inputs={"s-0": "d"}),
+            record(case="vae/mnn/fp32"),
+            benchmarks=[{"case": CASE, "metric": "latency_ms", "runs": [1, 2.5]}],
+        )
+    )
+
+    again = load_baseline(save_baseline(made, tmp_path))
+
+    assert again.accepted == made.accepted
+    assert again.name == made.name
+    written = [
+        json.dumps(one.snapshot.to_json(), sort_keys=True) for one in (made, again)
+    ]
+    assert written[0] == written[1]
+    assert [len(case.rows) for case in again.snapshot.cases.values()] == [5, 0]
+    # Where its suite lay means nothing elsewhere.
+    assert "/somewhere/" not in written[0]
+
+
+def test_the_same_run_accepted_in_the_same_words_gives_the_same_bytes(tmp_path):
+    one = save_baseline(accepted(off_by(1)), tmp_path / "one")
+    two = save_baseline(accepted(off_by(1)), tmp_path / "two")
+
+    assert one.read_bytes() == two.read_bytes()
+
+
+def test_an_error_keeps_three_digits_and_a_reference_six():
+    (row,) = off_by(1.23456).cases[CASE].rows
+
+    assert row.rms == 1.23e-3
+    assert row.expected_rms == 0.614636
+
+
+def test_the_name_is_the_suites_folder():
+    assert off_by(1).name == "digits"
+
+
+def test_a_run_with_failures_is_refused_until_somebody_says_why():
+    with pytest.raises(ParityError, match=r"1 check fails .*outputs.*--why"):
+        accepted(failing())
+
+    made = accepted(failing(), why="known since March")
+
+    assert made.accepted.failing == (f"{CASE}/outputs",)
+    assert made.accepted.why == "known since March"
+
+
+def test_a_missing_runtime_is_no_failure_and_a_known_gap_neither():
+    made = run(
+        record(output(1)),
+        record(case="unet/onnxruntime/fp32"),
+        verdicts=[
+            verdict(f"{CASE}/outputs", "gap"),
+            verdict("unet/onnxruntime/fp32/outputs", "unavailable"),
+        ],
+    )
+
+    assert accepted(made).accepted.failing == ()
+
+
+def test_disturbed_times_are_no_baseline_unless_somebody_says_why():
+    times = {"metric": "latency_ms", "runs": [1.0] * 6, "withheld": 0.3}
+    made = run(record(output(1)), benchmarks=[{"case": CASE, **times}])
+
+    with pytest.raises(ParityError, match=r"1 time of run .* was taken beside other"):
+        accepted(made)
+
+    assert accepted(made, why="no quieter machine").accepted.why
+    quiet = {**times, "case": CASE, "withheld": 0.01}
+    assert accepted(run(record(output(1)), benchmarks=[quiet]))
+
+
+@pytest.mark.parametrize(
+    ("about", "said"),
+    [
+        ({"whole": False}, "of a part of its suite"),
+        ({"tier": "quantized"}, "judged by --tier quantized"),
+        ({"changes": ["floors=1e9"]}, "judged by --set floors=1e9"),
+    ],
+)
+def test_a_run_that_tells_less_than_its_suite_would_is_refused(about, said):
+    with pytest.raises(ParityError, match=f"{said}.*--why"):
+        accepted(off_by(1, **about))
+
+    assert accepted(off_by(1, **about), why="the rest is not ready").snapshot
+
+
+def test_a_run_that_lacks_what_the_baseline_has_is_refused():
+    there = accepted(run(record(output(1)), record(output(1), case="vae/mnn/fp32")))
+
+    with pytest.raises(ParityError, match=r"has not 1 check .*vae/mnn/fp32/outputs"):
+        accepted(off_by(1), there=there)
+
+    assert accepted(off_by(1), there=there, why="no VAE any more").snapshot
+
+
+@pytest.mark.parametrize("name", ["../digits", "", "a/b"])
+def test_a_baseline_stays_in_its_folder(name):
+    with pytest.raises(ParityError, match="no file's name"):
+        accepted(off_by(1), name=name)
+
+
+def test_nobody_is_not_somebody():
+    with pytest.raises(ParityError, match="--who"):
+        accepted(off_by(1), who=" ")
+
+
+def test_a_run_that_compared_nothing_is_no_baseline():
+    with pytest.raises(ParityError, match="compared nothing"):
+        accepted(run())
+
+
+def test_a_baseline_that_cannot_be_written_leaves_the_old_one(tmp_path, monkeypatch):
+    path = save_baseline(accepted(off_by(1)), tmp_path)
+    before = path.read_bytes()
+
+    def full(_path, _target):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(type(path), "replace", full)
+    with pytest.raises(ParityError, match="No space left on device"):
+        save_baseline(accepted(off_by(2)), tmp_path)
+
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_folder_that_cannot_be_written_is_a_sentence(tmp_path):
+    (tmp_path / "file").write_text("")
+
+    with pytest.raises(ParityError, match="cannot be written"):
+        save_baseline(accepted(off_by(1)), tmp_path / "file" / "below")
+
+
+@pytest.mark.parametrize(
+    ("raw", "words"),
+    [
+        pytest.param(b"", "cannot be read", id="empty"),
+        pytest.param(lzma.compress(b"{" * 999)[:-40], "cannot be read", id="cut"),
+        pytest.param(b"{}", "cannot be read", id="not-compressed"),
+        pytest.param(lzma.compress(b"[]"), "has baseline schema None", id="list"),
+        pytest.param(lzma.compress(b'{"schema": 9}'), "schema 9", id="later"),
+        pytest.param(lzma.compress(b'{"schema": 1}'), "is damaged", id="lacking"),
+    ],
+)
+def test_a_damaged_baseline_is_a_sentence(tmp_path, raw, words):
+    path = save_baseline(accepted(off_by(1)), tmp_path)
+    path.write_bytes(raw)
+
+    with pytest.raises(ParityError, match=words):
+        load_baseline(path)
+
+
+def test_a_baseline_is_found_by_name_and_by_path(tmp_path):
+    path = save_baseline(accepted(off_by(1)), tmp_path)
+
+    assert find_baseline(tmp_path, "digits") == path
+    assert find_baseline(tmp_path / "elsewhere", str(path)) == path
+    assert baselines_in(tmp_path) == [path]
+    with pytest.raises(ParityError, match=r"no baseline 'digit'.* has digits"):
+        find_baseline(tmp_path, "digit")
+
+
+def test_a_run_and_a_baseline_can_be_asked_for_in_one_way(tmp_path):
+    save_baseline(accepted(off_by(1)), tmp_path / "baselines")
+    folder = tmp_path / "runs" / "2026-11-20T10-00-00"
+    folder.mkdir(parents=True)
+    (folder / "report.json").write_text(json.dumps(report(record(output(2)))))
+    where = {"runs": tmp_path / "runs", "baselines": tmp_path / "baselines"}
+
+    for name in ("digits", str(path_of(tmp_path / "baselines", "digits")), "last"):
+        assert isinstance(load_either(name, **where), Snapshot)
+    with pytest.raises(ParityError, match="There is no run 'none'"):
+        load_either("none", **where)
+
+
+@pytest.fixture
+def runs(tmp_path):
+    """Three runs, of which the second is of another suite, and a baseline of one."""
+    other = [{"path": "/elsewhere/parity.toml", "files": {}}]
+    for day, about in ((1, {}), (2, {"suites": other}), (3, {})):
+        id_ = f"2026-11-0{day}T00-00-00"
+        folder = tmp_path / "runs" / id_
+        folder.mkdir(parents=True)
+        data = report(record(output(day)), id_=id_, **about)
+        (folder / "report.json").write_text(json.dumps(data), encoding="utf-8")
+    last = load_either("last", runs=tmp_path / "runs", baselines=tmp_path)
+    save_baseline(accepted(last), tmp_path)
+    return {"runs": tmp_path / "runs", "baselines": tmp_path}
+
+
+def test_the_last_run_is_compared_with_the_one_before_it_of_the_same_suite(runs):
+    one, two = load_two("last", None, **runs)
+
+    assert (one.id, two.id) == ("2026-11-01T00-00-00", "2026-11-03T00-00-00")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        ("last", "last", "try `parity diff 2026-11-01T00-00-00 2026-11-03T00-00-00`"),
+        ("2026-11-03T00-00-00", None, "both sides are run 2026-11-03T00-00-00"),
+        ("2026-11-02T00-00-00", "2026-11-02T00-00-00", "there is no earlier run"),
+        ("digits", "last", "both sides are run 2026-11-03T00-00-00"),
+        ("digits", "digits", "both sides are run 2026-11-03T00-00-00"),
+    ],
+)
+def test_a_run_is_not_compared_with_itself(runs, before, after, words):
+    with pytest.raises(ParityError, match=words):
+        load_two(before, after, **runs)

@@ -1,0 +1,341 @@
+"""What two runs differ in, said with the noise that was measured."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from harness.measure.compare import compare
+from harness.report.runs.diff import COVERAGE, MEMORY, SETTINGS, SIZE, diff
+from harness.report.runs.thresholds import Change
+from tests.unit.reports import CASE, chain, output, record, row
+from tests.unit.reports import COVERAGE as COUNTS
+from tests.unit.snapshots import (
+    MACHINE,
+    exactly,
+    found,
+    off_by,
+    report,
+    run,
+    text,
+    verdict,
+)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "change"),
+    [
+        pytest.param(1.0, 1.0, Change.SAME, id="equal"),
+        pytest.param(0.0, 0.0, Change.SAME, id="no-error"),
+        pytest.param(1.0, 6.5, Change.SAME, id="another-rounding"),
+        pytest.param(1.0, 7.5, Change.WORSE, id="another-computation"),
+        pytest.param(400.0, 2.0, Change.BETTER, id="mended"),
+        pytest.param(20_000.0, 21_000.0, Change.SAME, id="a-twentieth-of-much"),
+        pytest.param(20_000.0, 23_000.0, Change.WORSE, id="a-seventh-of-much"),
+    ],
+)
+def test_the_noise_decides_what_counts(before, after, change):
+    assert found(off_by(before), off_by(after)).change is change
+
+
+def test_a_single_element_that_leaps_is_worse_whatever_the_rms():
+    def spiked(size):
+        expected = np.linspace(-1.0, 1.0, 400_000, dtype=np.float32)
+        error = np.full(expected.shape, 1e-3)
+        error[7] = size
+        comparison = compare(expected=expected, actual=expected + error, floor_rms=1e-3)
+        return run(record(replace(output(1), comparison=comparison)))
+
+    finding = found(spiked(1e-3), spiked(0.5))
+
+    assert finding.change is Change.WORSE
+    assert "required atol 1.000e-03 → 5.000e-01 at rtol 0" in finding.words
+    assert "floors" not in finding.words
+
+
+def test_the_required_atol_is_compared_at_the_tiers_rtol():
+    def slanted(error):
+        expected = np.full(1000, 100.0, dtype=np.float64)
+        expected[0] = 0.0
+        actual = expected * (1.0 + error)
+        comparison = compare(expected=expected, actual=actual, floor_rms=1e-5)
+        return run(record(replace(output(1), comparison=comparison)))
+
+    before, after = slanted(1e-5), slanted(9e-5)
+
+    assert "required atol" in found(before, after, rtol=exactly).words
+    assert "required atol" not in found(before, after, rtol=lambda *_: 1e-4).words
+
+
+def test_the_words_have_both_errors_and_where():
+    finding = found(
+        run(record(*chain(1, 2, 3), output(2))),
+        run(record(*chain(1, 300, 3), output(2))),
+        what="layers",
+    )
+
+    assert finding.words.startswith(
+        "1 of 3 values; net.v1 (s-0): 2 floors → 300 floors"
+    )
+
+
+@pytest.mark.parametrize("places", [1, 16])
+def test_what_stopped_being_finite_is_worse(places):
+    expected = np.linspace(1.0, 9.0, 16, dtype=np.float32)
+    actual = expected.copy()
+    actual[:places] = math.nan
+    sound, broken = (
+        replace(
+            output(1),
+            comparison=compare(expected=expected, actual=made, floor_rms=1e-3),
+        )
+        for made in (expected, actual)
+    )
+
+    finding = found(run(record(sound)), run(record(broken)))
+    assert finding.change is Change.WORSE
+    assert f"not finite at 0 → {places} place" in finding.words
+    assert found(run(record(broken)), run(record(broken))).change is Change.SAME
+    assert found(run(record(broken)), run(record(sound))).change is Change.BETTER
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        pytest.param(
+            record(output(1), inputs={"s-0": "one"}),
+            record(output(1), inputs={"s-0": "two"}),
+            "other weights, configuration or inputs",
+            id="weights",
+        ),
+        pytest.param(
+            record(output(1)),
+            record(
+                replace(
+                    output(1),
+                    comparison=compare(
+                        expected=np.linspace(-1, 1, 16, dtype=np.float32),
+                        actual=np.linspace(-1, 1, 16, dtype=np.float32),
+                        floor_rms=1e-3,
+                    ),
+                )
+            ),
+            "shape [2, 8] before, [16] now",
+            id="shape",
+        ),
+        pytest.param(
+            record(output(1)),
+            record(
+                replace(
+                    output(1),
+                    comparison=compare(
+                        expected=np.full((2, 8), 3.0, np.float32),
+                        actual=np.full((2, 8), 3.0, np.float32),
+                        floor_rms=1e-3,
+                    ),
+                )
+            ),
+            "the reference's rms was 0.614636, is 3",
+            id="reference",
+        ),
+    ],
+)
+def test_an_answer_to_another_question_is_incomparable_and_says_why(
+    before, after, words
+):
+    finding = found(run(before), run(after))
+
+    assert finding.change is Change.INCOMPARABLE
+    assert words in finding.words
+    assert not diff(run(before), run(after), exactly).tells
+
+
+def test_a_report_that_does_not_tell_what_it_asked_is_compared_all_the_same():
+    before = run(record(output(1)))
+    after = run(record(output(1), inputs={"s-0": "one"}))
+
+    assert found(before, after).change is Change.SAME
+
+
+def test_times_that_nobody_took_again_are_gone_and_block():
+    timed = [{"case": CASE, "metric": "latency_ms", "runs": [10, 10, 10, 10, 10]}]
+
+    found = diff(off_by(2, benchmarks=timed), off_by(2), exactly)
+
+    (gone,) = found.blocking
+    assert (gone.what, gone.change) == ("latency_ms", Change.GONE)
+    assert "parity bench" in gone.words
+
+
+def test_times_of_another_machine_that_nobody_took_again_block_nothing():
+    timed = [{"case": CASE, "metric": "latency_ms", "runs": [10, 10, 10, 10, 10]}]
+    elsewhere = off_by(2, environment=MACHINE | {"id": "bbbb1111"})
+
+    assert not diff(off_by(2, benchmarks=timed), elsewhere, exactly).blocking
+
+
+def test_a_case_that_is_gone_and_one_that_is_new_are_both_said():
+    other = "unet/onnxruntime/fp32"
+    one, two = off_by(1), off_by(1, case=other)
+
+    findings = diff(one, two, exactly).findings
+
+    assert [(f.case, f.change) for f in findings] == [
+        (CASE, Change.GONE),
+        (other, Change.NEW),
+    ]
+
+
+def test_a_case_whose_runtime_is_missing_is_gone():
+    missing = run(
+        record(failure={"outcome": "unavailable", "message": "no mnn"}),
+        verdicts=[verdict(f"{CASE}/outputs", "unavailable", "mnn is not installed")],
+    )
+
+    finding = diff(off_by(1), missing, exactly).findings[0]
+
+    assert (finding.change, finding.words) == (Change.GONE, "mnn is not installed")
+
+
+def test_a_case_that_no_longer_converts_is_worse_and_says_why():
+    broken = run(
+        record(failure={"outcome": "convert", "message": "no operator IsNaN"}),
+        verdicts=[verdict(f"{CASE}/outputs", "convert", "no operator IsNaN")],
+    )
+
+    finding = found(off_by(1), broken)
+
+    assert finding.change is Change.WORSE
+    assert finding.words == "was within, convert: no operator IsNaN"
+    assert found(broken, broken).change is Change.SAME
+
+
+def test_layers_that_another_exporter_names_otherwise_are_paired_by_what_they_are():
+    before = run(record(*chain(1, 2, 3)))
+    renamed = [replace(one, probe=f"/{one.probe}/Conv") for one in chain(1, 2, 300)]
+
+    finding = found(before, run(record(*renamed)), what="layers")
+
+    assert finding.rows == {Change.SAME: 2, Change.WORSE: 1}
+
+
+def test_an_output_that_is_gone_is_gone_though_another_is_the_same():
+    two = [output(1), replace(output(1), probe="other")]
+
+    finding = found(run(record(*two)), run(record(two[0])))
+
+    assert finding.change is Change.GONE
+    assert finding.words == "1 of 2 values; other (s-0)"
+
+
+def test_fewer_layers_matter_where_coverage_falls():
+    fewer = {**COUNTS, "aligned": 8}
+    before = run(record(*chain(1, 2, 3)))
+    after = run(record(*chain(1, 2), coverage=fewer))
+
+    assert found(before, after, "layers").change is Change.SAME
+    finding = found(before, after, COVERAGE)
+    assert finding.change is Change.WORSE
+    assert finding.words.startswith("100.0% → 80.0%")
+
+
+@pytest.mark.parametrize(
+    ("what", "about", "before", "after", "change"),
+    [
+        pytest.param(SIZE, "size", 10 << 20, 11 << 20, Change.WORSE, id="size"),
+        pytest.param(SIZE, "size", 10_000, 20_000, Change.SAME, id="size-of-little"),
+        pytest.param(SIZE, "size", 11 << 20, 8 << 20, Change.BETTER, id="smaller"),
+        pytest.param(MEMORY, "peak", 400 << 20, 460 << 20, Change.SAME, id="allocator"),
+        pytest.param(MEMORY, "peak", 400 << 20, 800 << 20, Change.WORSE, id="memory"),
+        pytest.param(MEMORY, "peak", 4 << 20, 8 << 20, Change.SAME, id="of-little"),
+    ],
+)
+def test_size_and_memory_have_their_own_limits(what, about, before, after, change):
+    def of(value):
+        if about == "peak":
+            return run(record(output(1), peak_bytes=value))
+        return run(record(output(1), artifacts={"mnn": {"size_bytes": value}}))
+
+    assert found(of(before), of(after), what).change is change
+
+
+def test_other_settings_are_incomparable_and_named():
+    before = run(replace(record(output(1)), asked={"device": "cpu", "threads": 2}))
+    after = run(replace(record(output(1)), asked={"device": "cpu", "threads": 1}))
+
+    finding = found(before, after, SETTINGS)
+
+    assert (finding.change, finding.words) == (Change.INCOMPARABLE, "threads 2 → 1")
+
+
+def test_versions_and_files_that_differ_are_named():
+    packages = {"MNN": "3.7.0", "torch": "2.13.0", "onnx": "1.23"}
+    later = report(record(output(1)), environment={**MACHINE, "packages": packages})
+    later["suites"][0]["files"] = {"parity.toml": "f00d", "known_gaps.toml": "1"}
+    from harness.report.runs.snapshot import snapshot
+
+    said = text(off_by(1), snapshot(later))
+
+    assert "versions that differ: MNN 3.6.1 → 3.7.0, onnx none → 1.23" in said
+    assert "files that differ: known_gaps.toml" in said
+
+
+def test_every_line_fits_and_a_long_list_is_cut():
+    many = [record(output(1), case=f"unet{n}/mnn/fp32") for n in range(40)]
+    worse = [record(output(99 + n), case=f"unet{n}/mnn/fp32") for n in range(40)]
+
+    said = text(run(*many), run(*worse))
+
+    assert "and 28 more worse: unet" in said
+    assert all(len(line) <= 100 for line in said.splitlines())
+    assert len(said.splitlines()) < 40
+
+
+def test_rows_of_isolated_operators_are_left_out():
+    rows = (*chain(1), row("v0", 1, what="isolated"))
+
+    assert len(run(record(*rows)).cases[CASE].rows) == 1
+
+
+def test_a_name_that_stands_for_another_layer_now_is_not_compared_by_it():
+    def layers(*shapes):
+        return [
+            replace(
+                row(f"v{n}", 1, module=f"net.{n}"),
+                comparison=compare(
+                    expected=np.full(shape, 1.0 + size, np.float32),
+                    actual=np.full(shape, 1.0 + size, np.float32),
+                    floor_rms=1e-3,
+                ),
+            )
+            for n, (shape, size) in enumerate(shapes)
+        ]
+
+    before = run(record(*layers(((2, 8), 0), ((2, 8), 1))))
+    after = run(record(*layers(((2, 8), 0), ((8, 2), 1))))
+
+    finding = found(before, after, what="layers")
+
+    assert finding.change is Change.SAME
+    assert finding.rows == {Change.SAME: 1, Change.GONE: 1, Change.NEW: 1}
+
+
+def test_findings_of_the_same_words_stand_together():
+    names = [f"unet{n}/mnn/fp32" for n in range(3)]
+    sound = run(*(record(output(1), case=name) for name in names))
+    told = [verdict(f"{name}/outputs", "convert", "no operator") for name in names]
+    broken = run(
+        *(
+            record(case=name, failure={"outcome": "convert", "message": "no operator"})
+            for name in names
+        ),
+        verdicts=told,
+    )
+
+    said = text(sound, broken)
+
+    assert "WORSE        unet0/mnn/fp32/outputs and 2 more" in said
+    assert said.count("no operator") == 1
+    # What never ran has no size that could have shrunk.
+    assert "BETTER" not in said

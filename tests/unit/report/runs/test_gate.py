@@ -1,0 +1,203 @@
+"""The gate says ship or don't, and each reason once."""
+
+from datetime import date
+
+from harness.commands.release.gate import CANNOT_SAY, DO_NOT_SHIP, SHIP, decide
+from harness.commands.release.gate_page import gate_lines, gate_markdown
+from harness.core.outcome import Outcome
+from harness.judge.case import judge_case
+from harness.judge.known_gaps import Gap
+from harness.judge.policy import Policy
+from harness.report.runs.baseline import accept
+from harness.report.runs.diff import diff
+from tests.unit.reports import CASE, chain, output, record
+from tests.unit.snapshots import exactly, run, verdict
+
+TODAY = date(2026, 11, 21)
+GAP = Gap(
+    case=f"{CASE}/outputs",
+    outcome=Outcome.EXCEEDS,
+    why="the converter fuses it",
+    issue="31",
+    until=date(2027, 1, 1),
+    who="B. Owner",
+    source="known_gaps.toml:3",
+)
+
+
+def decided(
+    before, after, tmp_path, *, gaps=(), stale=(), today=TODAY, why="", **about
+):
+    """What the gate says of `after`, held against `before` as a baseline."""
+    tolerances = tmp_path / "tolerances.toml"
+    tolerances.write_text(
+        '[mnn.fp32]\nwhy = "a test"\n'
+        "outputs = { floors = 16.0 }\nlayers = { floors = 16.0 }\n"
+    )
+    policy = Policy.load(tolerances)
+    kept = run(before, **about)
+    held = accept(kept, name="digits", who="A. Reviewer", why=why, when=TODAY)
+    verdicts = [
+        judge_case(after, what, policy, gaps, min_coverage=0.5, today=today)
+        for what in dict.fromkeys(row.what for row in after.rows or before.rows)
+    ]
+    told = [verdict(v.id, v.outcome.value, v.reason) for v in verdicts]
+    later = run(after, verdicts=told, id_="2026-11-21T10-00-00")
+    return decide(
+        held,
+        diff(held.snapshot, later, exactly),
+        verdicts,
+        names={after.key: after.case},
+        gaps=gaps,
+        stale=stale,
+    )
+
+
+def page(decision):
+    return "\n".join(line.text for line in gate_lines(decision))
+
+
+def kinds(decision):
+    return [(reason.name, reason.kind) for reason in decision.reasons]
+
+
+def test_what_is_the_same_ships(tmp_path):
+    same = record(*chain(1, 2), output(2))
+
+    decision = decided(same, same, tmp_path)
+
+    assert decision.code == SHIP
+    assert page(decision).startswith("SHIP   2026-11-21T10-00-00\n held against digits")
+
+
+def test_what_is_worse_within_its_tolerance_does_not_ship(tmp_path):
+    decision = decided(record(output(2)), record(output(12)), tmp_path)
+
+    assert decision.code == DO_NOT_SHIP
+    assert kinds(decision) == [(f"{CASE}/outputs", "worse")]
+    assert "2 floors → 12 floors" in decision.reasons[0].words
+
+
+def test_what_fails_is_one_reason_with_what_it_was(tmp_path):
+    decision = decided(record(output(2)), record(output(99)), tmp_path)
+
+    assert kinds(decision) == [(f"{CASE}/outputs", "exceeds")]
+    assert "99 floors, allowed 16" in decision.reasons[0].words
+    assert "2 floors → 99 floors" in decision.reasons[0].words
+
+
+def test_what_fails_says_where_it_first_parts(tmp_path):
+    before = record(*chain(1, 1, 1), output(1))
+    after = record(*chain(1, 400, 900), output(1))
+
+    decision = decided(before, after, tmp_path)
+
+    assert "first at net.v1" in decision.reasons[0].words
+
+
+def test_a_case_that_is_gone_is_one_reason(tmp_path):
+    other = record(*chain(1), output(1), case="vae/mnn/fp32")
+
+    decision = decided(
+        record(*chain(1), output(1)),
+        other,
+        tmp_path,
+    )
+
+    assert (CASE, "gone") in kinds(decision)
+    assert len(decision.reasons) == 1
+
+
+def test_a_known_gap_ships_and_says_who_accepted_it_and_until_when(tmp_path):
+    gone_wrong = record(output(99))
+    about = {"verdicts": [verdict(f"{CASE}/outputs", "gap")]}
+
+    decision = decided(gone_wrong, gone_wrong, tmp_path, gaps=[GAP], **about)
+
+    assert decision.code == SHIP
+    said = " ".join(page(decision).split())
+    assert "exceeds, 1 check; accepted by B. Owner, until 2027-01-01" in said
+    assert "the converter fuses it (issue 31)" in said
+    assert "| B. Owner | 2027-01-01 |" in gate_markdown(decision)
+
+
+def test_a_gap_that_has_expired_does_not_ship_and_says_when_and_whose(tmp_path):
+    gone_wrong = record(output(99))
+    about = {"verdicts": [verdict(f"{CASE}/outputs", "gap")]}
+
+    decision = decided(
+        gone_wrong, gone_wrong, tmp_path, gaps=[GAP], today=date(2027, 1, 2), **about
+    )
+
+    assert decision.code == DO_NOT_SHIP
+    assert kinds(decision) == [(f"{CASE}/outputs", "stale-gap")]
+    words = decision.reasons[0].words
+    assert "gap expired 2027-01-01 (issue 31), accepted by B. Owner" in words
+
+
+def test_a_gap_that_grows_does_not_ship(tmp_path):
+    about = {"verdicts": [verdict(f"{CASE}/outputs", "gap")]}
+
+    decision = decided(
+        record(output(99)), record(output(999)), tmp_path, gaps=[GAP], **about
+    )
+
+    assert kinds(decision) == [(f"{CASE}/outputs", "worse")]
+
+
+def test_a_file_that_speaks_about_nothing_does_not_ship(tmp_path):
+    same = record(output(2))
+
+    decision = decided(same, same, tmp_path, stale=["t.toml:9 matches no probe."])
+
+    assert decision.code == DO_NOT_SHIP
+    assert kinds(decision) == [("the suite", "stale")]
+    assert decision.reasons[0].words == "t.toml:9 matches no probe."
+
+
+def test_a_case_that_no_longer_converts_does_not_ship_though_it_is_the_only_one(
+    tmp_path,
+):
+    failure = {"outcome": "convert", "message": "MNN has no such operator."}
+
+    decision = decided(record(output(2)), record(failure=failure), tmp_path)
+
+    assert decision.code == DO_NOT_SHIP
+    assert kinds(decision) == [(f"{CASE}/outputs", "convert")]
+    assert "MNN has no such operator" in page(decision)
+
+
+def test_a_failure_accepted_with_the_baseline_ships_while_it_is_no_worse(tmp_path):
+    wrong = record(output(99))
+    about = {"verdicts": [verdict(f"{CASE}/outputs", "exceeds")], "why": "only a demo"}
+
+    decision = decided(wrong, wrong, tmp_path, **about)
+    assert decision.code == SHIP
+    assert "only a demo (with the baseline)" in page(decision)
+
+    decision = decided(wrong, record(output(999)), tmp_path, **about)
+    assert kinds(decision) == [(f"{CASE}/outputs", "exceeds")]
+
+
+def test_what_answers_another_question_cannot_be_said(tmp_path):
+    decision = decided(
+        record(output(2), inputs={"s-0": "one"}),
+        record(output(2), inputs={"s-0": "two"}),
+        tmp_path,
+    )
+
+    assert decision.code == CANNOT_SAY
+    assert page(decision).startswith("CANNOT SAY")
+    assert "other weights" in page(decision)
+
+
+def test_the_page_fits_and_its_markdown_has_every_reason(tmp_path):
+    before = record(*chain(1, 1), output(1), peak_bytes=1)
+    after = record(*chain(1, 12), output(12), peak_bytes=400 << 20)
+
+    decision = decided(before, after, tmp_path)
+
+    assert all(len(line) <= 100 for line in page(decision).splitlines())
+    text = gate_markdown(decision)
+    assert text.startswith("## DO NOT SHIP: 2026-11-21T10-00-00\n")
+    assert [text.count(f"| {n} | {CASE}/") for n in (1, 2, 3)] == [1, 1, 1]

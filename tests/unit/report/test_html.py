@@ -1,0 +1,320 @@
+"""`harness.report.html`: what the page of a run shows, as plain values."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from harness.core.outcome import Outcome
+from harness.judge.known_gaps import Gap
+from harness.report.html.charts import Curve, depth_figure, thinned
+from harness.report.html.closing import Coverage
+from harness.report.html.component import Component
+from harness.report.html.page import page_of
+from harness.report.html.pictures import MOST_BYTES, data_uris
+from harness.report.html.pipeline import PipelinePart
+from harness.report.html.since import Changed, Since
+from harness.report.html.table import short
+from harness.report.html.write import rendered, write_page
+from tests.unit.found import found_in
+from tests.unit.reports import CASE, chain, output, record, row
+
+
+@pytest.fixture
+def found(tmp_path):
+    def find(*records, **about):
+        return found_in(tmp_path, records, **about)
+
+    return find
+
+
+def agreeing(case=CASE):
+    return record(*chain(1.0, 2.0, 3.0), output(2.0), case=case)
+
+
+def parting(case=CASE):
+    return record(*chain(1.0, 2.0, 412.0, 400.0), output(61.0), case=case)
+
+
+def component(page, name="unet"):
+    return next(
+        s for s in page.sections if isinstance(s, Component) and s.title == name
+    )
+
+
+def cells(table, title):
+    at = [column.title for column in table.columns].index(title)
+    words = table.columns[at].words
+    return [words[r[at]] if words else r[at] for r in table.rows]
+
+
+def test_the_verdict_of_a_run_that_agrees_counts_its_cases(found):
+    page = page_of(found(agreeing(), agreeing("unet/onnxruntime/fp32")))
+
+    assert page.headline.words == "Parity"
+    assert page.headline.sentence == "All 2 cases agree with PyTorch."
+    assert page.divergences == []
+
+
+def test_a_run_that_could_not_tell_does_not_say_parity(found):
+    page = page_of(found(agreeing(), exit_code=2, stale=("a gap matches nothing",)))
+
+    assert page.headline.words == "Could not tell"
+    assert page.headline.complaints == ("a gap matches nothing",)
+
+
+def test_the_first_divergence_names_place_operator_line_and_inputs(found):
+    page = page_of(found(parting(), exit_code=1))
+
+    first = page.divergences[0]
+    assert (first.case, first.what, first.op) == (CASE, "net.v2", "conv2d")
+    assert first.source == "net.py:7"
+    assert "412 floors, allowed 16" in first.facts[0]
+    assert "its inputs agree to 2 floors" in first.facts[0]
+
+
+def test_a_case_without_numbers_tells_why(found):
+    failed = record(failure={"outcome": "convert", "message": "MNN has no IsNaN."})
+
+    page = page_of(found(failed, exit_code=2))
+
+    assert page.divergences[0].what == "convert"
+    assert page.divergences[0].facts == ("MNN has no IsNaN.",)
+    assert component(page).chart is None
+    assert "mnn fp32: convert. MNN has no IsNaN." in component(page).notes
+
+
+def test_a_pass_by_a_known_gap_is_said_beside_the_verdict(found):
+    gap = Gap(case=f"{CASE}/*", outcome=Outcome.EXCEEDS, why="tanh form of GELU")
+
+    page = page_of(found(parting(), gaps=(gap,)))
+
+    assert page.headline.sentence.endswith("1 case only by a known gap.")
+    assert "tanh form of GELU" in component(page).notes[0]
+
+
+def test_a_missing_runtime_is_a_skip_and_neither_agrees_nor_parts(found):
+    missing = record(
+        case="unet/mnn/fp32",
+        failure={"outcome": "unavailable", "message": "mnn is not installed"},
+    )
+
+    page = page_of(found(missing, agreeing("vae/onnxruntime/fp32")))
+
+    assert page.headline.sentence == (
+        "The one case agrees with PyTorch; 1 case skipped: mnn is not installed."
+    )
+    assert component(page).state == "quiet"
+
+
+def test_a_component_shows_both_runtimes_and_the_limit_they_are_held_to(found):
+    page = page_of(found(agreeing(), agreeing("unet/onnxruntime/fp32")))
+
+    figure = component(page).chart.figure
+    assert [trace["name"] for trace in figure["data"]] == [
+        "mnn fp32",
+        "onnxruntime fp32",
+    ]
+    assert figure["layout"]["yaxis"]["type"] == "log"
+    told = figure["layout"]["annotations"][0]
+    assert told["text"] == "mnn fp32, onnxruntime fp32: 16 floors"
+    assert told["y"] == pytest.approx(math.log10(16))
+
+
+def test_a_variant_that_agrees_waits_in_the_legend_and_one_that_parts_is_drawn(found):
+    page = page_of(
+        found(
+            agreeing(),
+            agreeing("unet/mnn/fused"),
+            parting("unet/mnn/deploy"),
+            exit_code=1,
+        )
+    )
+
+    shown = {
+        trace["name"]: trace["visible"]
+        for trace in component(page).chart.figure["data"]
+    }
+    assert shown["mnn fp32"] is True
+    assert shown["mnn deploy"] is True
+    assert shown["mnn fused"] == "legendonly"
+
+
+def test_points_out_of_tolerance_have_a_mark_of_their_own(found):
+    page = page_of(found(parting(), exit_code=1))
+
+    wrong = component(page).chart.figure["data"][1]
+    assert wrong["marker"]["symbol"] == "x"
+    assert wrong["y"] == [412.0, 400.0, 61.0]
+
+
+def test_each_point_knows_its_row_of_the_table(found):
+    page = page_of(found(agreeing(), parting("unet/onnxruntime/fp32"), exit_code=1))
+
+    part = component(page)
+    floors = cells(part.table, "floors")
+    for trace in part.chart.figure["data"]:
+        assert [floors[at] for at in trace["customdata"]] == trace["y"]
+
+
+def test_a_value_is_listed_once_with_its_worst_sample(found):
+    mild = chain(1.0, 1.0, sample="s-0")
+    worse = chain(1.0, 9.0, sample="s-1")
+
+    table = component(page_of(found(record(*mild, *worse, output(1.0))))).table
+
+    assert cells(table, "floors") == [1.0, 9.0, 1.0]
+    assert cells(table, "sample")[1] == "s-1"
+
+
+def test_numbers_that_are_none_are_drawn_above_all_others():
+    curve = Curve(
+        case="c", x=[0, 1, 2], y=[1.0, math.inf, 50.0], passed=[True, False, True]
+    )
+
+    figure = depth_figure([curve], {"c": 16.0}, x_title="order")
+
+    assert figure["data"][0]["y"] == [1.0, 500.0, 50.0]
+
+
+def test_a_bound_of_nothing_is_no_line_on_a_log_axis():
+    curve = Curve(case="c", x=[0, 1], y=[1.0, 2.0], passed=[False, False])
+
+    figure = depth_figure([curve], {"exact": 0.0, "c": 16.0}, x_title="order")
+
+    assert [note["text"] for note in figure["layout"]["annotations"]] == [
+        "c: 16 floors"
+    ]
+
+
+def test_equal_values_are_not_drawn_as_dips():
+    curve = Curve(case="c", x=[0, 1, 2], y=[3.0, 0.0, 2.0], passed=[True] * 3)
+
+    figure = depth_figure([curve], {}, x_title="order")
+
+    assert figure["data"][0]["x"] == [0, 2]
+
+
+def test_a_thinned_curve_keeps_every_peak():
+    errors = [1.0] * 10_000
+    errors[1234] = errors[7777] = 99.0
+
+    kept = thinned(errors, 1500)
+
+    assert len(kept) <= 1500
+    assert {1234, 7777} <= set(kept)
+
+
+def test_what_cases_did_not_compare_is_listed(found):
+    counts = {"computing": 10, "aligned": 9, "fused": 1, "unmatched": 0}
+    fused = record(*chain(1.0), output(1.0), coverage={**counts, "missing": ["gelu_3"]})
+
+    page = page_of(found(fused))
+
+    section = next(s for s in page.sections if isinstance(s, Coverage))
+    assert section.gist == "at least 90.0% of computing operators compared"
+    assert cells(section.table, "not compared") == ["gelu_3"]
+
+
+def since(*changes, blocks=True):
+    return Since(
+        before="v1", blocks=blocks, changes=changes, totals=["12 rows: 12 same"]
+    )
+
+
+def test_what_changed_since_a_baseline_stands_at_the_top(found):
+    worse = Changed(how="worse", name=f"{CASE}/layers", words="atol 1e-5 → 4e-5")
+
+    page = page_of(found(agreeing(), exit_code=1, since=since(worse)))
+    text = rendered(page, Path())
+
+    assert page.headline.words == "Worse than the baseline"
+    assert cells(page.tables[0], "how") == ["atol 1e-5 → 4e-5"]
+    assert text.index("Since v1") < text.index('class="cards"')
+
+
+def test_a_run_like_its_baseline_says_so_without_a_table(found):
+    page = page_of(found(agreeing(), since=since(blocks=False)))
+
+    assert page.headline.words == "Parity"
+    assert page.since is not None
+    assert page.since.table is None
+    assert "12 rows: 12 same" in rendered(page, Path())
+
+
+def test_the_environment_names_the_suite_and_not_whose_machine_it_was(found):
+    text = rendered(page_of(found(agreeing())), Path())
+
+    assert "digits/parity.toml" in text
+    assert "/home/someone" not in text
+    assert "parity run" in text
+
+
+def test_what_a_run_recorded_cannot_write_markup_into_the_page(found, tmp_path):
+    evil = "</script><script>alert(1)</script>"
+    rows = (row("v0", 1.0, module=evil), output(1.0))
+
+    text = write_page(found(record(*rows)), tmp_path / "r.html").read_text()
+
+    assert evil not in text
+    assert "a &lt;fast&gt; one" in text
+
+
+def test_the_page_asks_for_nothing_from_elsewhere(found):
+    text = rendered(page_of(found(agreeing())), Path())
+    scripts = text.index('<script type="application/json"')
+
+    # plotly's own script names addresses that it asks only for maps.
+    assert "http" not in text[:scripts]
+    assert " src=" not in text[:scripts]
+
+
+def test_the_data_of_a_page_is_strict_json(found):
+    broken = record(*chain(1.0, math.nan), output(math.inf))
+
+    text = rendered(page_of(found(broken, exit_code=1)), Path())
+    data = text.split('id="data">', 1)[1].split("</script>", 1)[0]
+
+    json.loads(data, parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))
+    assert [short(x) for x in (math.nan, math.inf)] == ["nan", "inf"]
+
+
+def drawing_record(tmp_path, sizes):
+    """A pipeline whose cases left pictures of so many bytes."""
+    records = []
+    for at, size in enumerate(sizes):
+        path = f"pictures/case-{at}/0-difference-x16.png"
+        (tmp_path / path).parent.mkdir(parents=True)
+        (tmp_path / path).write_bytes(b"\x89PNG" + bytes(size))
+        picture = row("picture.0", 1.0 + at, what="image", module="a seven")
+        chained: dict[str, object] = {
+            "seats": {},
+            "pictures": [path],
+            "attribution": None,
+        }
+        records.append(
+            record(picture, case=f"text2img/mnn/v{at}", chain=chained, coverage=None)
+        )
+    return records
+
+
+def test_pictures_are_inside_the_page_the_worst_first_until_it_is_full(
+    found, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("harness.report.html.pictures.EACH_BYTES", MOST_BYTES)
+    records = drawing_record(tmp_path, [1000, MOST_BYTES - 500])
+    page = page_of(found(*records, whats=("image",), exit_code=1))
+
+    inside = data_uris(page, tmp_path)
+
+    assert list(inside) == ["pictures/case-1/0-difference-x16.png"]
+
+
+def test_a_picture_says_what_it_shows_and_how_much_is_amplified(found, tmp_path):
+    (drawn,) = drawing_record(tmp_path, [1000])
+    page = page_of(found(drawn, whats=("image",), exit_code=1))
+
+    part = next(s for s in page.sections if isinstance(s, PipelinePart))
+    assert part.drawings[0].amplified == "16"
+    assert "mnn v0, and their difference times 16" in rendered(page, tmp_path)

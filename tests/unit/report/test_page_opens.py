@@ -1,0 +1,228 @@
+"""The page of a run, opened in Chromium: drawn, quiet, quick, and the reader's own."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from harness.report.html.write import write_page
+from tests.unit import browser as chromiums
+from tests.unit.found import found_in
+from tests.unit.reports import output, record, row
+
+EXAMPLE = Path(__file__).parents[3] / "docs" / "digits-report.html"
+PROBES = 10_000
+MOST_BYTES = 10_000_000
+MOST_S = 3.0
+PAPER = {"light": "rgb(245, 246, 248)", "dark": "rgb(15, 19, 24)"}
+
+# Where in the window the middle point of the chart's first curve is drawn.
+PLACE = """() => {
+  const chart = document.getElementById("component-0-depth");
+  const { xaxis, yaxis } = chart._fullLayout;
+  const { x, y } = chart._fullData[0];
+  const { left, top } = chart.getBoundingClientRect();
+  const at = x.length >> 1;
+  return [
+    left + xaxis._offset + xaxis.d2p(x[at]),
+    top + yaxis._offset + yaxis.d2p(y[at]),
+  ];
+}"""
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with chromiums.chromium() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory):
+    """The page of 10,000 probes in two runtimes; in one of them the last five part."""
+    model = row("v", 2.0)
+
+    def probes(parts_at):
+        for at in range(PROBES):
+            module = f"down_blocks.{at // 1000}.attentions.{at % 1000}.ff.net.0"
+            floors = (0.5 + at * 37 % 100 / 30) * (200.0 if at >= parts_at else 1.0)
+            yield replace(
+                model,
+                probe=f"v{at}",
+                position=at,
+                module=module,
+                source=f"diffusers/models/attention.py:{at % 700}",
+                parents=(f"v{at - 1}",) if at else (),
+                comparison=replace(
+                    model.comparison, rms=floors * 1e-3, floor_multiple=floors
+                ),
+            )
+
+    folder = tmp_path_factory.mktemp("large")
+    records = [
+        record(*probes(parts_at), output(3.0), case=f"unet/{backend}/fp32")
+        for backend, parts_at in (("mnn", PROBES - 5), ("onnxruntime", PROBES))
+    ]
+    return write_page(found_in(folder, records, exit_code=1), folder / "report.html")
+
+
+def table_of(page, caption):
+    return page.locator(".table").filter(has=page.get_by_text(caption))
+
+
+def test_ten_thousand_probes_stay_below_ten_megabytes(large):
+    assert large.stat().st_size < MOST_BYTES
+
+
+def test_ten_thousand_probes_can_be_used_within_three_seconds(browser, large):
+    with chromiums.opened(browser, large) as seen:
+        assert seen.busy_s < MOST_S
+
+
+def test_a_page_draws_its_charts_without_a_complaint_or_a_request(browser, large):
+    with chromiums.opened(browser, large) as seen:
+        seen.page.locator("#component-0-depth").scroll_into_view_if_needed()
+        seen.page.wait_for_selector("#component-0-depth .scatterlayer .trace")
+
+        assert seen.page.locator(".card .js-plotly-plot").count() == 1
+        assert seen.complaints == []
+        assert [url for url in seen.requests if not url.startswith("data:")] == [
+            large.as_uri()
+        ]
+
+
+def test_a_table_sorts_by_the_column_that_is_clicked(browser, large):
+    with chromiums.opened(browser, large) as seen:
+        table = table_of(seen.page, "Values of unet")
+        head = table.get_by_role("columnheader", name="floors", exact=True)
+        head.get_by_role("button").click()
+
+        cells = table.locator("td:nth-child(3)").all_inner_texts()
+        floors = [float(cell.replace(",", "")) for cell in cells]
+        assert head.get_attribute("aria-sort") == "descending"
+        assert len(floors) == 10
+        assert floors == sorted(floors, reverse=True)
+
+
+def test_a_table_filters_by_what_is_typed_and_counts_what_is_left(browser, large):
+    with chromiums.opened(browser, large) as seen:
+        table = table_of(seen.page, "Values of unet")
+        table.get_by_role("searchbox").fill("attentions.77.FF")
+
+        places = table.locator("td.place code").all_inner_texts()
+        assert all(".attentions.77.ff." in place for place in places)
+        assert "1–10 of 20" in table.inner_text()
+
+
+def test_only_what_is_out_of_tolerance_can_be_asked_for(browser, large):
+    with chromiums.opened(browser, large) as seen:
+        table = table_of(seen.page, "Values of unet")
+        table.get_by_label("only out of tolerance").check()
+
+        assert "1–5 of 5" in table.inner_text()
+        assert table.locator("tr.wrong").count() == 5
+
+
+def test_a_chart_changes_to_parts_of_the_limit_and_back(browser, large):
+    with chromiums.opened(browser, large) as seen:
+        chart = seen.page.locator("#component-0-depth")
+        chart.scroll_into_view_if_needed()
+        seen.page.wait_for_selector("#component-0-depth .scatterlayer .trace")
+        choice = seen.page.locator("select[data-chart=component-0-depth]")
+        choice.select_option("limit")
+        seen.page.wait_for_function(
+            "document.getElementById('component-0-depth').data[0].y[0] < 0.3"
+        )
+        choice.select_option("floors")
+        seen.page.wait_for_function(
+            "document.getElementById('component-0-depth').data[0].y[0] > 0.3"
+        )
+
+        assert seen.complaints == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_phone_shows_the_page_without_scrolling_sideways(browser, large, scheme):
+    with chromiums.opened(browser, large, width=390, scheme=scheme) as seen:
+        width = seen.page.evaluate("document.documentElement.scrollWidth")
+        paper = seen.page.evaluate("getComputedStyle(document.body).backgroundColor")
+
+        assert width == 390
+        assert paper == PAPER[scheme]
+
+
+def test_the_example_of_a_full_run_draws_every_chart_and_sorts_every_table(browser):
+    assert EXAMPLE.stat().st_size < MOST_BYTES
+    with chromiums.opened(browser, EXAMPLE) as seen:
+        assert seen.busy_s < MOST_S
+        seen.page.evaluate(
+            "for (const d of document.querySelectorAll('details')) d.open = 1"
+        )
+        charts = seen.page.locator(".chart[id]")
+        for at in range(charts.count()):
+            charts.nth(at).scroll_into_view_if_needed()
+            charts.nth(at).locator(".main-svg").first.wait_for()
+        assert charts.count() > 10
+        tables = seen.page.locator(".table")
+        for at in range(tables.count()):
+            head = tables.nth(at).get_by_role("columnheader").last
+            head.get_by_role("button").click()
+            assert head.get_attribute("aria-sort") in {"ascending", "descending"}
+        assert tables.count() > 10
+        assert seen.complaints == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_example_fits_a_phone_with_every_section_open(browser, scheme):
+    with chromiums.opened(browser, EXAMPLE, width=390, scheme=scheme) as seen:
+        seen.page.evaluate(
+            "for (const d of document.querySelectorAll('details')) d.open = 1"
+        )
+
+        width = seen.page.evaluate("document.documentElement.scrollWidth")
+
+        assert width == 390
+        assert seen.complaints == []
+
+
+def test_hovering_names_module_operator_shape_and_source_line(browser, large):
+    with chromiums.opened(browser, large) as seen:
+        seen.page.locator("#component-0-depth").scroll_into_view_if_needed()
+        seen.page.wait_for_selector("#component-0-depth .scatterlayer .trace")
+        x, y = seen.page.evaluate(PLACE)
+        seen.page.mouse.move(x - 5, y)
+        seen.page.mouse.move(x, y)
+        told = seen.page.locator("#component-0-depth .hovertext").first
+        told.wait_for()
+        text = told.text_content()
+
+        assert text.startswith("down_blocks.")
+        assert "conv2d · 2×8 · diffusers/models/attention.py:" in text
+        assert "floors" in text
+
+
+def test_error_against_speed_is_drawn_with_a_bubble_for_each_way(browser, tmp_path):
+    cases = ("unet/mnn/fp32", "unet/mnn/int8", "unet/onnxruntime/fp32")
+    times = [
+        {"case": case, "metric": "latency_ms", "runs": [1.0 + at], "size_bytes": 2**at}
+        for at, case in enumerate((*cases, "unet/pytorch/eager"))
+    ]
+    records = [record(output(2.0 + at), case=case) for at, case in enumerate(cases)]
+    found = found_in(tmp_path, records)
+    found = replace(found, about={**found.about, "benchmarks": times})
+    path = write_page(found, tmp_path / "report.html")
+
+    with chromiums.opened(browser, path) as seen:
+        seen.page.locator("#speed-0").locator("summary").first.click()
+        seen.page.locator("#speed-0-chart").scroll_into_view_if_needed()
+        seen.page.wait_for_selector("#speed-0-chart .scatterlayer .point")
+
+        bubbles = seen.page.locator("#speed-0-chart .scatterlayer .point").count()
+        assert bubbles == len(times)
+
+        against = seen.page.locator("select[data-views=speed-0-chart]")
+        against.select_option("size")
+        title = seen.page.locator("#speed-0-chart .xtitle")
+        title.get_by_text("file, MB").wait_for()
+        seen.page.wait_for_selector("#speed-0-times .barlayer .point")
+        assert seen.page.locator("#speed-0-times .barlayer .point").count() == 4
+        assert seen.complaints == []

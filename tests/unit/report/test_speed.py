@@ -1,0 +1,226 @@
+"""Error against speed on the page of a run."""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness.measure.compare import compare
+from harness.report.html.page import page_of
+from harness.report.html.speed import Speed, speeds
+from harness.report.html.ways import Way, front, stairs
+from tests.unit.found import found_in
+from tests.unit.reports import output, record
+
+FAST = Way(
+    name="fast",
+    floors=100.0,
+    latency_ms=1.0,
+    quartiles_ms=(1.0, 1.0),
+    size_mb=1.0,
+    memory_mb=1.0,
+)
+EXACT = replace(
+    FAST, name="exact", floors=1.0, latency_ms=9.0, size_mb=4.0, memory_mb=4.0
+)
+
+
+def timed(case, *runs, size=2**20):
+    return {
+        "case": case,
+        "metric": "latency_ms",
+        "runs": list(runs),
+        "size_bytes": size,
+        "memory_bytes": 2**20,
+    }
+
+
+def found_with(folder, *benchmarks):
+    found = found_in(
+        folder,
+        [
+            record(output(2.0), case="unet/mnn/fp32"),
+            record(output(50.0), case="unet/mnn/int8"),
+        ],
+    )
+    return replace(found, about={**found.about, "benchmarks": list(benchmarks)})
+
+
+def test_what_is_best_in_something_is_on_the_front():
+    assert front([FAST, EXACT]) == [FAST, EXACT]
+
+
+@pytest.mark.parametrize("name", ["floors", "latency_ms", "size_mb", "memory_mb"])
+def test_what_is_worse_in_one_thing_and_better_in_none_is_not(name):
+    change: dict[str, Any] = {"name": "worse", name: 50.0}
+    worse = replace(EXACT, **change)
+
+    assert front([EXACT, worse]) == [EXACT]
+
+
+def test_two_that_are_equal_in_everything_are_both_on_it():
+    twin = replace(EXACT, name="twin")
+
+    assert front([EXACT, twin]) == [EXACT, twin]
+
+
+def test_what_was_never_compared_is_not_on_the_front_however_fast():
+    unknown = replace(FAST, name="unknown", floors=None, latency_ms=0.1)
+
+    assert unknown not in front([EXACT, unknown])
+
+
+@pytest.mark.parametrize("broken", [math.nan, math.inf])
+def test_what_is_not_finite_is_not_on_the_front_however_fast(tmp_path, broken):
+    some_nan = output(0.0)
+    expected = np.linspace(-1.0, 1.0, 16, dtype=np.float32)
+    actual = expected.copy()
+    actual[3] = broken
+    some_nan = replace(
+        some_nan,
+        comparison=compare(expected=expected, actual=actual, floor_rms=1e-3),
+    )
+    found = found_in(
+        tmp_path,
+        [
+            record(output(2.0), case="unet/mnn/fp32"),
+            record(some_nan, case="unet/mnn/int8"),
+        ],
+    )
+    times = [timed("unet/mnn/fp32", 4.0), timed("unet/mnn/int8", 1.0)]
+    found = replace(found, about={**found.about, "benchmarks": times})
+
+    (section,) = (one for one in page_of(found).sections if isinstance(one, Speed))
+
+    marks = section.table.columns[-1].words or ()
+    assert [marks[row[-1]] for row in section.table.rows] == ["front", "not finite"]
+
+
+def test_a_run_without_times_has_no_such_section(tmp_path):
+    assert list(speeds(found_with(tmp_path))) == []
+
+
+def test_the_worst_output_stands_against_the_median_run(tmp_path):
+    found = found_with(
+        tmp_path,
+        timed("unet/pytorch/eager", 5.0, 6.0, 7.0),
+        timed("unet/mnn/fp32", 3.0, 4.0, 90.0),
+        timed("unet/mnn/int8", 1.0, 2.0, 3.0, size=2**18),
+    )
+
+    (section,) = (one for one in page_of(found).sections if isinstance(one, Speed))
+
+    ways = section.table.columns[0].words or ()
+    cells = {ways[row[0]]: row[1:3] for row in section.table.rows}
+    assert cells["mnn/fp32"] == [pytest.approx(2.0, rel=0.1), 4.0]
+    assert cells["mnn/int8"] == [pytest.approx(50.0, rel=0.1), 2.0]
+    assert cells["pytorch/eager"] == [0.0, 6.0]
+    assert section.gist == (
+        "fastest mnn/int8, 2 ms · smallest mnn/int8, 0.25 MB · 3 of 3 ways on the front"
+    )
+    bars = {name for trace in section.times.figure["data"] for name in trace["y"]}
+    assert bars == set(cells)
+
+
+@pytest.mark.parametrize(
+    ("against", "line"),
+    [
+        ("time", [(2.0, 50.0), (4.0, 2.0), (6.0, 0.1)]),
+        ("size", [(0.25, 50.0), (1.0, 0.1)]),
+        ("memory", [(1.0, 0.1)]),
+    ],
+)
+def test_a_line_joins_what_nothing_beats_in_what_is_drawn(tmp_path, against, line):
+    found = found_with(
+        tmp_path,
+        timed("unet/pytorch/eager", 6.0),
+        timed("unet/mnn/fp32", 4.0),
+        timed("unet/mnn/int8", 2.0, size=2**18),
+    )
+
+    (section,) = speeds(found)
+
+    view = (section.chart.views or {})[against]
+    drawn = zip(view["x"][0], view["y"][0], strict=True)
+    assert list(drawn) == [pytest.approx(place, rel=0.1) for place in line]
+
+
+def test_it_says_where_threads_were_not_at_work(tmp_path):
+    times = [
+        {**timed(case, 4.0), "threads": 2, "cores": cores}
+        for case, cores in (("unet/mnn/fp32", 1.9), ("unet/mnn/int8", 0.3))
+    ]
+
+    (section,) = speeds(found_with(tmp_path, *times))
+
+    assert section.threads == "2 threads"
+    assert section.at_work.startswith("1 row kept under half of the threads at work")
+
+
+def test_stairs_go_down_from_left_to_right():
+    places = stairs([(3.0, 1.0), (1.0, 5.0), (2.0, 6.0), (2.0, 2.0), (2.5, 2.0)])
+
+    assert places == [(1.0, 5.0), (2.0, 2.0), (3.0, 1.0)]
+
+
+def test_names_in_one_place_do_not_hide_each_other(tmp_path):
+    found = found_with(
+        tmp_path,
+        timed("unet/pytorch/eager", 6.0),
+        timed("unet/mnn/fp32", 4.0),
+        timed("unet/mnn/int8", 2.0),
+    )
+    twin = record(output(2.0), case="unet/mnn/deploy")
+    times = [*found.about["benchmarks"], timed("unet/mnn/deploy", 4.0)]
+    found = replace(
+        found,
+        records=[*found.records, twin],
+        about={**found.about, "benchmarks": times},
+    )
+
+    (section,) = speeds(found)
+
+    view = (section.chart.views or {})["time"]
+    names = [name for own in view["text"][1:] for name in own]
+    assert sorted(filter(None, names)) == ["mnn/fp32", "mnn/int8", "pytorch/eager"]
+
+
+def test_a_pipeline_is_drawn_by_the_error_of_its_pictures(tmp_path):
+    picture = replace(output(7.0), what="image")
+    found = found_in(
+        tmp_path, [record(picture, case="text2img/mnn/fp32")], whats=("image",)
+    )
+    times = [timed("text2img/pytorch/eager", 9.0, size=0)]
+    times += [timed("text2img/mnn/fp32", 5.0)]
+    found = replace(found, about={**found.about, "benchmarks": times})
+
+    (section,) = speeds(found)
+
+    assert section.title == "text2img: error and speed"
+    assert section.table.rows[1][1] == pytest.approx(7.0, rel=0.1)
+
+
+def test_pytorchs_pipeline_has_no_file_and_is_not_the_smallest():
+    none = replace(FAST, name="pytorch/eager", floors=0.0, size_mb=None)
+
+    assert none.costs[2] > EXACT.costs[2]
+
+
+def test_times_at_other_threads_than_the_suites_are_not_mixed_in(tmp_path):
+    usual = timed("unet/mnn/fp32", 4.0)
+    other = {**timed("unet/mnn/fp32", 1.0), "metric": "latency_at_8_threads_ms"}
+
+    sections = list(speeds(found_with(tmp_path, usual, other)))
+
+    assert [section.title.partition(":")[0] for section in sections] == [
+        *("unet", "unet at 8 threads")
+    ]
+    assert [row[2] for section in sections for row in section.table.rows] == [4.0, 1.0]
+
+
+def test_what_is_no_latency_is_not_drawn(tmp_path):
+    other = {**timed("unet/mnn/fp32", 1.0), "metric": "energy_mj"}
+
+    assert list(speeds(found_with(tmp_path, other))) == []

@@ -1,0 +1,369 @@
+"""What people read when a run is over; the clearest failure leads."""
+
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from harness.core.outcome import Outcome
+from harness.core.record import ISOLATED, LAYERS, OUTPUTS, Row
+from harness.core.settings import Settings
+from harness.core.text import WIDTH, case_line
+from harness.judge.case import judge_case
+from harness.judge.known_gaps import Gap
+from harness.judge.policy import Policy
+from harness.measure.compare import compare
+from harness.report.layers import layer_lines
+from harness.report.markdown import markdown
+from harness.report.summary import DETAILED, summary
+from tests.unit.reports import CASE, chain, output, record, row
+
+RAN = {
+    "backend": "mnn",
+    "version": "3.6.1",
+    "device": "cpu",
+    "threads": 1,
+    "precision": "high",
+}
+TOLERANCES = """
+[mnn.fp32]
+outputs = { tier = "standard", rtol = 1e-4, atol = 1.0, floors = 16.0 }
+layers = "standard"
+why = "only floors matter here"
+
+[mnn.int8-weights]
+outputs = { tier = "standard", rtol = 1e-4, atol = 1.0, floors = 16.0 }
+layers = "standard"
+why = "only floors matter here"
+"""
+
+
+@pytest.fixture(scope="module")
+def policy(tmp_path_factory):
+    path = tmp_path_factory.mktemp("policy") / "tolerances.toml"
+    path.write_text(TOLERANCES)
+    return Policy.load(path)
+
+
+@pytest.fixture
+def judged(policy):
+    def judge(records, gaps=(), whats=(LAYERS, OUTPUTS)):
+        return [
+            judge_case(one, what, policy, gaps, min_coverage=0.9, today=date.today())  # noqa: DTZ011  # any day
+            for one in records
+            for what in whats
+        ]
+
+    return judge
+
+
+@pytest.fixture
+def said(judged):
+    def say(*records, gaps=(), **about):
+        verdicts = judged(records, gaps)
+        return [line.text for line in summary(records, verdicts, **about)]
+
+    return say
+
+
+def alone(rows, *floors):
+    """What each value's operator brings by itself, on the reference's own inputs."""
+    return [
+        replace(each, what=ISOLATED, comparison=row(each.probe, own).comparison)
+        for each, own in zip(rows, floors, strict=True)
+    ]
+
+
+def good(case=CASE):
+    return record(*chain(1, 2), output(2), case=case, ran=RAN)
+
+
+def bad(case=CASE, floors=411.0):
+    return record(*chain(1, 3, floors, 90), output(61), case=case, ran=RAN)
+
+
+def failed(case=CASE, message="it died", log=""):
+    failure = {"outcome": "crashed", "message": message, "log": log}
+    return record(case=case, failure=failure, coverage=None)
+
+
+def test_it_leads_with_the_first_divergence(said):
+    lines = said(good("vae/mnn/fp32"), bad())
+    agree = "its inputs agree to 3 floors"
+
+    assert lines[:5] == [
+        " ✗ unet/mnn/fp32   parts at net.v2  (conv2d)",
+        f"     411 floors, allowed 16 · {agree} · output off by 61 floors",
+        "     from net.v1 (conv2d) [2, 8] 3 floors",
+        "     on s-0 · worst at [0, 0] of [2, 8] · -0.589, expected -1",
+        "     net.py:7",
+    ]
+    assert lines[5] == " 1 of 2 cases agree. Closest to their limit:"
+    assert lines[-2:] == [
+        " all layers  parity show last unet/mnn/fp32",
+        " why         parity explain unet/mnn/fp32",
+    ]
+
+
+def test_the_commands_that_it_ends_with_ask_the_same_again(said):
+    asked = Settings(
+        tier="strict", changes=("floors=20",), runs="my runs", store="/kept"
+    )
+
+    lines = said(bad(), next_steps=asked.next_steps("RUN", Path("moved")))
+
+    judged = "--tier strict --set floors=20"
+    show = "parity show RUN unet/mnn/fp32 --runs 'my runs' --suite moved"
+    explain = "parity explain unet/mnn/fp32 --suite moved --store /kept"
+    assert lines[-2:] == [
+        f" all layers  {show} {judged}",
+        f" why         {explain} {judged}",
+    ]
+
+
+def test_what_was_measured_comes_before_what_could_not_be(said):
+    lines = said(failed("a/mnn/fp32"), bad("b/mnn/int8-weights"), bad("c/mnn/fp32"))
+    heads = [line.split()[1] for line in lines if line.startswith(" ✗")]
+
+    assert heads == ["c/mnn/fp32", "b/mnn/int8-weights", "a/mnn/fp32"]
+
+
+def test_of_two_in_full_precision_the_larger_error_leads(said):
+    lines = said(bad("a/mnn/fp32", 20), bad("b/mnn/fp32", 2000))
+
+    assert lines[0].startswith(" ✗ b/mnn/fp32")
+
+
+def test_one_reason_for_many_cases_is_told_once(said):
+    lines = said(
+        *(
+            failed(f"{name}/mnn/fp32", f"{name}/mnn/fp32: no operator IsNaN")
+            for name in "abc"
+        )
+    )
+
+    assert lines[0] == " ✗ a/mnn/fp32 and 2 more   crashed"
+    assert lines[1].strip() == "a/mnn/fp32: no operator IsNaN"
+    assert lines[2].strip() == "also b/mnn/fp32, c/mnn/fp32"
+
+
+def test_native_last_words_are_shown_unless_they_were_said(said):
+    lines = said(failed(message="it died: SIGSEGV", log="one\ntwo\nit died: SIGSEGV\n"))
+
+    assert [line.strip() for line in lines[2:4]] == ["│ one", "│ two"]
+    assert not any("│ it died" in line for line in lines)
+
+
+def test_after_a_few_explanations_there_is_a_line_each(said):
+    many = [bad(f"c{n}/mnn/fp32", 20 + n) for n in range(DETAILED + 3)]
+    lines = said(*many)
+
+    assert sum(line.startswith(" ✗") for line in lines) == len(many)
+    assert sum("allowed 16" in line for line in lines) == DETAILED
+
+
+def test_an_output_that_parts_alone_says_that_layers_agree(said):
+    lines = said(record(*chain(1, 2), output(61)))
+
+    assert lines[0] == " ✗ unet/mnn/fp32   parts at output sample"
+    assert "61 floors, allowed 16 · every layer within (2 compared)" in lines[1]
+
+
+def test_with_outputs_only_nothing_is_said_of_layers(judged):
+    records = [record(output(61))]
+    verdicts = judged(records, whats=[OUTPUTS])
+    lines = [line.text for line in summary(records, verdicts)]
+
+    assert lines[0] == " ✗ unet/mnn/fp32   parts at output sample"
+    assert not any("layers:" in line or "every layer" in line for line in lines)
+
+
+def test_a_check_without_rows_is_said(said):
+    lines = said(record(output(1)))
+
+    assert lines[0] == " ✗ unet/mnn/fp32   layers: empty"
+    assert lines[1].strip() == "layers: no layers were compared"
+
+
+def test_one_batch_item_that_carries_the_error_is_named(said):
+    import numpy as np
+
+    from harness.measure.compare import compare
+
+    expected = np.ones((2, 8))
+    actual = expected.copy()
+    actual[1] += 1.0
+    one = row("v0", 1)
+    shared = {
+        name: getattr(one, name) for name in Row.__slots__ if name != "comparison"
+    }
+    wrong = Row(
+        **shared,
+        comparison=compare(expected=expected, actual=actual, floor_rms=1e-3),
+    )
+
+    assert "batch item 1 carries all of it, the other agrees" in "\n".join(
+        said(record(wrong, output(1)))
+    )
+
+
+def test_a_gap_that_went_stale_says_so(said):
+    gap = Gap(case="unet/*/layers", outcome=Outcome.EXCEEDS, why="known", source="g:1")
+    lines = said(good(), gaps=[gap])
+
+    assert lines[0] == " ✗ unet/mnn/fp32   layers: stale-gap"
+    assert "and it passes; remove the gap" in lines[1]
+    assert lines[2].strip() == "(g:1)"
+
+
+def test_a_known_gap_is_counted_and_named(said):
+    gap = Gap(case="unet/*", outcome=Outcome.EXCEEDS, why="known")
+    lines = said(bad(), gaps=[gap])
+
+    assert lines[0] == " 1 of 1 case agrees."
+    assert lines[1] == " 1 of them only by a known gap: unet/mnn/fp32"
+
+
+def test_a_runtime_that_is_missing_counts_for_nothing(said):
+    failure = {"outcome": "unavailable", "message": "mnn is not installed"}
+    gone = record(failure=failure, coverage=None)
+
+    assert said(gone) == [
+        " nothing was compared",
+        " 1 case skipped: mnn is not installed",
+    ]
+    assert said(gone, required=("mnn",))[0] == " ✗ unet/mnn/fp32   unavailable"
+
+
+def test_a_run_that_agrees_is_short(said):
+    lines = said(good(), report="reports/runs/x/report.json")
+
+    assert lines == [
+        " 1 of 1 case agrees. Closest to their limit:",
+        "   unet/mnn/fp32  net.v1  2 floors, allowed 16",
+        " coverage at least 100.0% in mnn",
+        " ran mnn 3.6.1 on CPU (1 thread, precision high)",
+        " report      reports/runs/x/report.json",
+    ]
+
+
+def test_long_names_do_not_break_the_width(said, judged):
+    block = "down_blocks.0.attentions.0.transformer_blocks.0"
+    module = f"{block}.ff.net.0.proj.wrapped.and.wrapped.once.more"
+    case = "controlled_unet/mnn/int8-weights"
+    rows = (
+        row("a", 3, module=module),
+        row("b", 99, parents=("a",), position=1, module=module),
+    )
+    wide = record(*rows, output(50), case=case, ran=RAN)
+
+    assert [line for line in said(wide) if len(line) > WIDTH] == []
+    lines = [line.text for line in layer_lines(wide, judged([wide]))]
+    assert [line for line in lines if len(line) > WIDTH] == []
+    assert lines[-1].endswith("sample  output")
+
+
+def test_layers_come_in_order_with_a_plot_and_a_mark(judged):
+    made = record(*chain(0, 1, 3, 411, 90), output(61))
+    lines = [line.text for line in layer_lines(made, judged([made]))]
+
+    assert lines[0] == (
+        "unet/mnn/fp32: 6 values in order of execution, 3 out of tolerance"
+    )
+    assert lines[1].strip() == "▁▂█▆▅"
+    assert lines[1].startswith("   ▁")
+    values = lines[4:]
+    assert [line.split()[0] for line in values] == ["0", "1", "3", "411", "90", "61"]
+    assert ["✗" in line for line in values] == [False] * 3 + [True] * 3
+
+
+def test_layers_of_one_sample_are_only_its_own(judged):
+    made = record(*chain(1, 2, sample="s-0"), *chain(5, 6, sample="s-1"))
+    lines = [
+        line.text
+        for line in layer_lines(made, judged([made], whats=[LAYERS]), sample="s-0")
+    ]
+
+    assert [line.split()[0] for line in lines[4:]] == ["1", "2"]
+
+
+def test_a_case_without_values_says_why(judged):
+    made = failed()
+    (line,) = layer_lines(made, judged([made]))
+
+    assert line.text == "unet/mnn/fp32: no values were compared: it died"
+
+
+def test_markdown_has_the_summary_and_a_row_a_case(judged):
+    records = [good("vae/mnn/fp32"), bad()]
+    verdicts = judged(records)
+    text = markdown(records, verdicts, list(summary(records, verdicts)), "RUN")
+
+    assert text.startswith("## Parity RUN\n\n```text\n ✗ unet/mnn/fp32 ")
+    assert "\n| vae/mnn/fp32 | within | within | 2 floors |" in text
+    assert "\n| unet/mnn/fp32 | **exceeds** | **exceeds** | 61 floors |" in text
+
+
+@pytest.mark.parametrize(
+    ("told", "words"),
+    [
+        (
+            {"layers": {"parity.outcome": "within", "parity.usage": "0.36"}},
+            "✓ c layers use 36% of tolerance",
+        ),
+        (
+            {
+                "layers": {"parity.outcome": "exceeds", "parity.first_divergence": "m"},
+                "outputs": {"parity.outcome": "gap"},
+            },
+            "✗ c layers exceeds · outputs known gap · parts at m",
+        ),
+        ({"outputs": {"parity.outcome": "unavailable"}}, "- c not installed"),
+        ({"outputs": {"parity.outcome": "crashed"}}, "✗ c outputs crashed"),
+    ],
+    ids=["within", "mixed", "unavailable", "crashed"],
+)
+def test_a_case_has_one_line(told, words):
+    assert " ".join(case_line("c", told).text.split()) == words
+
+
+def test_the_place_is_told_after_the_longest_words():
+    far = "picture 11.8 dB, off by 188 of 255 · 100% from text_encoder"
+    told = {
+        "latents": {
+            "parity.outcome": "exceeds",
+            "parity.first_divergence": "step 10 of 10",
+        },
+        "image": {"parity.outcome": "exceeds", "parity.picture": far},
+    }
+
+    text = case_line("text2img/mnn/fused", told).text
+
+    assert text.endswith(f"{far} · image exceeds · parts at step 10 of 10")
+
+
+def test_every_operator_that_parts_is_named_with_its_kind(said):
+    rows = chain(1, 40, 90)
+
+    text = "\n".join(said(record(*rows, *alone(rows, 1, 40, 80), output(2), ran=RAN)))
+
+    assert "parts at net.v1  (conv2d)" in text
+    assert "1 other operator parts by itself: net.v2 (conv2d)" in text
+
+
+def test_beside_nan_there_are_no_floors_of_what_is_finite(said):
+    rows = list(chain(1, 2))
+    expected = np.linspace(-1.0, 1.0, 16, dtype=np.float32).reshape(2, 8)
+    actual = expected.copy()
+    actual[1, 3] = np.nan
+    broken = compare(expected=expected, actual=actual, floor_rms=1e-3)
+    rows[1] = replace(rows[1], comparison=broken)
+    own = [alone(rows[:1], 1)[0], replace(rows[1], what=ISOLATED)]
+
+    text = "\n".join(said(record(*rows, *own, output(2), ran=RAN)))
+
+    assert "nonfinite: 1 of 16 values are not finite" in text
+    assert "PyTorch's own inputs give the same" in text
+    assert "0 floors" not in text

@@ -1,0 +1,184 @@
+"""What a runtime computes is held against the right value."""
+
+import numpy as np
+import pytest
+
+from harness.core.errors import StageError
+from harness.core.outcome import Outcome
+from harness.core.probes import Kind, Probe
+from harness.engine.deployed import Reading
+from harness.engine.store import Store
+from harness.measure.trace import OUTPUT, TraceWriter, open_trace
+from harness.runtimes.candidate import candidate
+from harness.runtimes.candidate.candidate import check_artifact
+
+RNG = np.random.default_rng(0)
+TOKENS = RNG.normal(size=(2, 3, 8)).astype(np.float32)
+TRUTH = np.array([True, False, True])
+MASK = np.array([0.0, -3.4e38, 0.0], dtype=np.float32)
+
+
+def probe(name, position, kind=Kind.COMPUTE):
+    return Probe(
+        name=name,
+        position=position,
+        kind=kind,
+        op="aten.linear.default",
+        module="mid.proj",
+        source="net.py:1",
+        onnx=f"val_{name}",
+        parents=("conv2d",),
+    )
+
+
+PROBES = [
+    probe("tokens", 0),
+    probe("truth", 1),
+    probe("mask", 2),
+    probe("view", 3, Kind.MOVE),
+    probe("unseen", 4),
+]
+
+
+@pytest.fixture
+def reading(tmp_path):
+    def record(folder):
+        writer = TraceWriter(folder)
+        writer.add(OUTPUT + "out", TOKENS)
+        writer.add("tokens", TOKENS)
+        writer.add("truth", TRUTH)
+        writer.add("mask", MASK, is_mask=True)
+        writer.close({"tokens": 1e-3, OUTPUT + "out": 1e-3})
+        return {}
+
+    entry = Store(root=tmp_path).make("reference", {"one": 1}, record)
+    return Reading(sample="realistic-0", inputs=entry, reference=entry, layers=True)
+
+
+@pytest.fixture
+def watcher(reading):
+    trace = open_trace(reading.reference.path)
+    return candidate.Watcher(reading.sample, trace, PROBES)
+
+
+def rows_of(watcher):
+    return {row.probe: row.comparison for row in watcher.rows()}
+
+
+def test_only_recorded_values_that_compute_are_wanted(watcher):
+    assert watcher.sizes == {
+        "val_tokens": TOKENS.nbytes,
+        "val_truth": TRUTH.nbytes,
+        "val_mask": MASK.nbytes,
+    }
+
+
+def test_a_value_is_compared_under_the_programs_name(watcher):
+    watcher.on_value("val_tokens", TOKENS + np.float32(0.5))
+    (row,) = watcher.rows()
+
+    assert (row.probe, row.position, row.module) == ("tokens", 0, "mid.proj")
+    assert row.parents == ("conv2d",)
+    assert row.comparison.max_abs == pytest.approx(0.5, rel=1e-6)
+    assert row.comparison.floor_multiple == pytest.approx(500, rel=1e-5)
+    assert watcher.compared == {"val_tokens"}
+
+
+@pytest.mark.parametrize(
+    ("described", "elements", "in_words"),
+    [(32, 1000, 2), (1, 1000, 1), (0, 1000, 0), (32, 1, 1)],
+)
+def test_of_many_errors_the_first_are_put_into_words(
+    reading, monkeypatch, described, elements, in_words
+):
+    monkeypatch.setattr(candidate, "LOOKED_AT", elements)
+    trace = open_trace(reading.reference.path)
+    watcher = candidate.Watcher(reading.sample, trace, PROBES, described=described)
+    watcher.on_value("val_tokens", np.zeros_like(TOKENS))
+    watcher.on_value("val_mask", np.zeros_like(MASK))
+
+    assert [bool(row.looks) for row in watcher.rows()].count(True) == in_words
+
+
+def test_rows_are_in_the_order_of_the_program(watcher):
+    watcher.on_value("val_mask", MASK)
+    watcher.on_value("val_tokens", TOKENS)
+
+    assert [row.probe for row in watcher.rows()] == ["tokens", "mask"]
+
+
+def test_a_product_that_mnn_made_a_convolution_is_read_row_by_row(watcher):
+    name = "val_tokens__matmul_converted"
+    watcher.on_value(name, TOKENS.reshape(6, 8, 1, 1))
+
+    assert rows_of(watcher)["tokens"].max_abs == 0
+
+
+def test_another_order_of_axes_is_a_shape_and_not_a_number(watcher):
+    watcher.on_value("val_tokens", np.ascontiguousarray(TOKENS.transpose(0, 2, 1)))
+    found = rows_of(watcher)["tokens"]
+
+    assert found.expected_shape == (2, 3, 8)
+    assert found.actual_shape == (2, 8, 3)
+
+
+def test_truth_may_come_as_numbers(watcher):
+    watcher.on_value("val_truth", TRUTH.astype(np.int32))
+
+    assert rows_of(watcher)["truth"].max_abs == 0
+
+
+def test_masks_agree_when_both_are_far_below(watcher):
+    watcher.on_value("val_mask", np.array([0.0, -1e9, 0.0], dtype=np.float32))
+
+    assert rows_of(watcher)["mask"].max_abs == 0
+
+
+def test_a_mask_that_masks_something_else_is_seen(watcher):
+    watcher.on_value("val_mask", np.array([0.0, 0.0, -1e9], dtype=np.float32))
+
+    assert rows_of(watcher)["mask"].max_abs > 1e4
+
+
+@pytest.mark.parametrize("name", ["tokens", "val_view", "val_other", "val_tokens_1"])
+def test_a_value_that_is_not_wanted_is_left_alone(watcher, name):
+    watcher.on_value(name, TOKENS)
+
+    assert watcher.rows() == []
+
+
+def test_the_observers_effect_is_the_largest_difference_of_an_output():
+    one = {"a": TOKENS, "b": TRUTH.astype(np.float32)}
+    two = {"a": TOKENS + np.float32(0.25), "b": one["b"]}
+    lost = {"a": TOKENS, "b": np.array([1.0, np.nan, 1.0], dtype=np.float32)}
+
+    assert candidate._gap(one, one) == 0
+    assert candidate._gap(one, two) == pytest.approx(0.25, rel=1e-6)
+    assert candidate._gap(one, lost) == np.inf
+
+
+def test_a_changed_file_is_not_handed_to_native_code(tmp_path):
+    def build(folder):
+        (folder / "model.mnn").write_bytes(b"weights")
+        return {}
+
+    artifact = Store(root=tmp_path).make("mnn", {"one": 1}, build)
+    check_artifact(artifact)
+    file = artifact.file("model.mnn")
+    file.chmod(0o644)
+    file.write_bytes(b"weighty")
+
+    with pytest.raises(StageError, match=r"model\.mnn") as caught:
+        check_artifact(artifact)
+    assert caught.value.outcome is Outcome.LOAD
+
+
+def test_a_run_that_lost_an_output_is_refused_by_its_name():
+    made = {"last_hidden_state": TOKENS}
+
+    with pytest.raises(StageError, match="pooler_output is missing") as refused:
+        candidate._check_outputs(
+            "model.mnn", made, ("last_hidden_state", "pooler_output")
+        )
+
+    assert refused.value.outcome is Outcome.MISSING

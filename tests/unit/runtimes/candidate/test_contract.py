@@ -1,0 +1,382 @@
+"""What a file must keep, on real graphs."""
+
+from dataclasses import replace
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+import torch
+from onnx import TensorProto, helper, numpy_helper
+
+from harness.core.case import ExportSettings
+from harness.core.contract import FAINT, breach
+from harness.core.errors import StageError
+from harness.core.outcome import Outcome
+from harness.core.record import CaseRecord
+from harness.engine.store import Store
+from harness.judge.contract import contract_breach, contract_lines, contract_notes
+from harness.measure.sensitivity import (
+    APART,
+    Asked,
+    effects,
+    effects_of,
+    exchanged,
+    nearby,
+    repeated,
+)
+from harness.runtimes.candidate.contract import ask_file, frozen
+from harness.runtimes.graph.onnx_graph import sides_of, unread_inputs
+from harness.runtimes.pytorch.contract import ask, effects_at
+from harness.runtimes.pytorch.reference import run_of as run_of_module
+from tests.unit import nets
+
+SHAPE = ("batch", 4)
+TWO = nets.component("two", {"x": SHAPE, "y": SHAPE, "t": (1,)})
+OPEN = ExportSettings(dynamic=("batch",))
+SIZES = (("batch", 2),)
+
+
+class Two(torch.nn.Module):
+    def forward(self, x, y, t):
+        return x + torch.tanh(y) * t
+
+
+def graph(path, body, inputs=("x", "y", "t"), batch="batch", dtype=TensorProto.FLOAT):
+    """Write a graph of ``(op, inputs, output)``; ``x`` and ``y`` have two axes."""
+    sides = [
+        helper.make_tensor_value_info(name, dtype, [1] if name == "t" else [batch, 4])
+        for name in inputs
+    ]
+    out = helper.make_tensor_value_info("out", TensorProto.FLOAT, None)
+    constants = [
+        numpy_helper.from_array(np.array([2, 4]), "two_by_four"),
+        numpy_helper.from_array(np.array([0.5], dtype=np.float32), "half"),
+    ]
+    nodes = [helper.make_node(op, list(given), [made]) for op, given, made in body]
+    made = helper.make_graph(nodes, "g", sides, [out], constants)
+    opset = [helper.make_opsetid("", 18)]
+    onnx.save(helper.make_model(made, opset_imports=opset, ir_version=9), path)
+    return path
+
+
+RIGHT = [
+    ("Tanh", ["y"], "a"),
+    ("Mul", ["a", "t"], "b"),
+    ("Add", ["x", "b"], "out"),
+]
+FOLDED = [RIGHT[0], ("Mul", ["a", "half"], "b"), RIGHT[2]]
+SWAPPED = [("Tanh", ["x"], "a"), RIGHT[1], ("Add", ["y", "b"], "out")]
+BAKED = [("Reshape", ["x", "two_by_four"], "r"), *RIGHT[:2], ("Add", ["r", "b"], "out")]
+
+
+def run_of(path):
+    session = ort.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+
+    def run(feeds):
+        try:
+            return {"out": session.run(["out"], dict(feeds))[0]}
+        except Exception as error:
+            raise StageError(str(error), outcome=Outcome.RUN) from error
+
+    return run
+
+
+@pytest.fixture
+def asked(tmp_path):
+    """What PyTorch's module answers, as the store keeps it."""
+
+    def build(folder):
+        return ask(run_of_module(Two(), TWO, "cpu"), TWO, SIZES, folder)
+
+    return Store(root=tmp_path / "store").make("asked", {"one": 1}, build)
+
+
+def looked_at(path, asked):
+    feeds = [dict(Asked.load(asked.file("asked.npz")).base)]
+    run = run_of(path)
+    return ask_file(run, TWO, feeds, run(feeds[0]), asked)
+
+
+def told(found):
+    return {entry["name"]: entry["deployed"] for entry in found["inputs"]}
+
+
+def test_values_that_an_input_does_not_hold_are_refused(tmp_path, asked):
+    run = run_of(graph(tmp_path / "m.onnx", RIGHT))
+    feeds = dict(Asked.load(asked.file("asked.npz")).base)
+    x, *others = TWO.inputs
+    masked = replace(TWO, inputs=(replace(x, draw="mask"), *others))
+    feeds["x"] = np.full_like(feeds["x"], 5.0)
+
+    with pytest.raises(StageError, match=r"'x' holds values from 0 to 1, and is given"):
+        ask_file(run, masked, [feeds], run(feeds), asked)
+
+
+def test_every_input_of_a_right_file_has_the_effect_that_it_has_in_pytorch(
+    tmp_path, asked
+):
+    found = looked_at(graph(tmp_path / "m.onnx", RIGHT), asked)
+
+    assert told(found) == pytest.approx(effects_of(asked), rel=1e-4)
+    assert min(told(found).values()) > 0
+    assert (found["exchanged"], found["repeated"]) == ([], 0.0)
+
+
+def test_an_input_that_is_a_constant_in_the_file_has_no_effect(tmp_path, asked):
+    path = graph(tmp_path / "m.onnx", FOLDED)
+
+    assert told(looked_at(path, asked))["t"] == 0.0
+    assert unread_inputs(path) == ["t"]
+
+
+def test_two_inputs_that_are_exchanged_in_the_file_are_found(tmp_path, asked):
+    (pair,) = looked_at(graph(tmp_path / "m.onnx", SWAPPED), asked)["exchanged"]
+
+    assert pair["names"] == ["x", "y"]
+    assert pair["mended"] < 1e-6
+    assert pair["error"] > APART
+
+
+def test_a_record_tells_the_range_of_each_input(tmp_path, asked):
+    found = looked_at(graph(tmp_path / "m.onnx", RIGHT), asked)
+    base = Asked.load(asked.file("asked.npz")).base
+
+    (x, _, _) = found["inputs"]
+    assert (x["low"], x["high"]) == (base["x"].min(), base["x"].max())
+    assert (x["dtype"], x["shape"]) == ("float32", ["batch", 4])
+
+
+def test_an_input_that_pytorch_ignores_has_no_effect_there():
+    class Ignores(torch.nn.Module):
+        def forward(self, x, _y, t):
+            return x * t
+
+    assert effects_at(run_of_module(Ignores(), TWO, "cpu"), TWO, SIZES)["y"] == 0.0
+
+
+def test_a_module_that_remembers_is_no_reference(tmp_path):
+    class Remembers(torch.nn.Module):
+        seen = 0.0
+
+        def forward(self, x, y, t):
+            self.seen = 0.5 * self.seen + x.mean()
+            return x * t + y + self.seen
+
+    with pytest.raises(StageError, match="remembers") as caught:
+        ask(run_of_module(Remembers(), TWO, "cpu"), TWO, SIZES, tmp_path)
+    assert caught.value.outcome is Outcome.REFERENCE
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        pytest.param([[True, True, True, False]], [[True, True, False, True]], id="b"),
+        pytest.param([[1, 1, 1, 1]], [[1, 1, 0, 0]], id="mask"),
+        pytest.param([0, 0], [0, 1], id="types"),
+        pytest.param([-4, 9, 300, -3], [-4, 9, 150, -1], id="ids"),
+        pytest.param([[1024.0, 768.0]], [[1024.0, 384.0]], id="sizes"),
+        pytest.param(3.5, 1.75, id="one-number"),
+    ],
+)
+def test_what_is_near_a_value_stays_between_it_and_nought(value, expected):
+    value = np.array(value)
+    other, reverse = nearby(value)
+
+    assert other.dtype == reverse.dtype == value.dtype
+    assert other.tolist() == expected
+    assert reverse.tolist() == (value[..., ::-1] if value.ndim else value).tolist()
+
+
+def test_a_late_input_is_not_tried():
+    base = {"x": np.ones(3), "y": np.ones(3)}
+    _, found = effects(
+        lambda feeds: {"out": feeds["x"]}, base, {"x": np.zeros(3)}, limit_s=-1.0
+    )
+
+    assert found == {"x": None, "y": None}
+
+
+def test_nothing_is_exchanged_where_the_outputs_agree():
+    base = {"x": np.ones(3), "y": np.zeros(3)}
+    out = {"out": np.ones(3)}
+
+    assert list(exchanged(lambda _: pytest.fail("ran"), base, out, out)) == []
+
+
+def test_ids_are_not_exchanged_for_types_of_token_whose_table_is_short():
+    base = {"input_ids": np.array([[7, 900]]), "token_type_ids": np.array([[0, 1]])}
+    expected, actual = {"y": np.ones(2)}, {"y": np.zeros(2)}
+
+    assert not list(exchanged(lambda _: pytest.fail("ran"), base, expected, actual))
+
+
+def test_a_change_of_one_bit_is_a_change():
+    first = {"out": np.ones(3, dtype=np.float32)}
+    other = {"out": np.nextafter(first["out"], np.float32(2))}
+
+    assert repeated(lambda _: first, {}, first, times=2) == 0.0
+    assert repeated(lambda _: other, {}, first, times=1) > 0.0
+
+
+def test_a_size_that_is_fixed_inside_a_graph_is_named(tmp_path):
+    run = run_of(graph(tmp_path / "m.onnx", BAKED))
+
+    def feeds(batch):
+        two = np.ones((batch, 4), dtype=np.float32)
+        return {"x": two, "y": two, "t": np.ones(1, dtype=np.float32)}
+
+    every = [feeds(1), feeds(2), feeds(3)]
+    with pytest.raises(StageError) as caught:
+        run(every[0])
+    found = frozen(caught.value, run, TWO, "m.onnx", feeds=every, failed=every[0])
+
+    assert found.outcome is Outcome.FROZEN
+    assert "m.onnx runs at batch = 2 and not at 1" in str(found)
+    assert "axis 0 of input 'x'" in str(found)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        pytest.param({"inputs": ("x", "t")}, "'y' was dropped", id="dropped"),
+        pytest.param({"inputs": ("y", "x", "t")}, "The order is another", id="order"),
+        pytest.param({"batch": 2}, "axis 0 of input 'x' is fixed at 2", id="frozen"),
+        pytest.param({"dtype": TensorProto.DOUBLE}, "takes float64", id="dtype"),
+    ],
+)
+def test_a_broken_promise_is_said_with_its_place(tmp_path, changes, said):
+    body = [("Identity", ["x"], "out")]
+    sides = sides_of(graph(tmp_path / "m.onnx", body, **changes))
+
+    assert said in breach(TWO, OPEN, sides, where="the graph")
+
+
+def test_what_is_lost_is_told_from_what_pytorch_ignores(tmp_path):
+    body = [("Identity", ["x"], "out")]
+    sides = sides_of(graph(tmp_path / "m.onnx", body, inputs=("x", "t")))
+
+    def said(effect):
+        return breach(TWO, OPEN, sides, where="it", effects={"y": effect})
+
+    assert "PyTorch ignores it too" in said(0.0)
+    assert "folded into a constant, for PyTorch's outputs depend on it" in said(0.3)
+
+
+def test_a_right_graph_breaks_no_promise(tmp_path):
+    sides = sides_of(graph(tmp_path / "m.onnx", RIGHT))
+
+    assert breach(TWO, OPEN, sides, where="the graph") == ""
+
+
+def record(found, variant="fp32", backend="onnxruntime", **more):
+    return CaseRecord(
+        case=f"two/{backend}/{variant}",
+        component="two",
+        backend=backend,
+        variant=variant,
+        asked={},
+        ran={"device": "cpu"},
+        contract=(found,),
+        **more,
+    )
+
+
+def said(kept):
+    """Return the breach that a record must have."""
+    breach = contract_breach(kept)
+    assert breach is not None
+    return breach
+
+
+def test_a_dead_input_says_at_which_hop_it_was_lost(tmp_path, asked):
+    found = looked_at(graph(tmp_path / "m.onnx", FOLDED), asked)
+    lost = {"onnx": {"meta": {"unread": ["t"]}}}
+
+    here = said(record(found))
+    exported = said(record(found, backend="mnn", artifacts=lost))
+    elsewhere = said(record(found, backend="mnn"))
+
+    assert here[0] is exported[0] is elsewhere[0] is Outcome.DEAD_INPUT
+    assert "folded into a constant at export" in here[1]
+    assert "folded into a constant at export" in exported[1]
+    assert "the exported graph reads it" in elsewhere[1]
+
+
+def test_an_input_that_pytorch_ignores_is_a_note_and_no_failure(tmp_path, asked):
+    found = looked_at(graph(tmp_path / "m.onnx", FOLDED), asked)
+    found["inputs"][2]["reference"] = 0.0
+    records = [record(found), record(found, backend="mnn")]
+
+    assert contract_breach(records[0]) is None
+    assert len(list(contract_notes(records))) == 1
+    assert "do not depend on t" in next(contract_notes(records))
+
+
+@pytest.mark.parametrize(
+    ("effect", "words"),
+    [(None, "whether the reference's do was not tried"), (FAINT / 2, "no effect")],
+)
+def test_an_input_that_the_graph_does_not_read_is_dead_though_it_was_not_judged(
+    tmp_path, asked, effect, words
+):
+    found = looked_at(graph(tmp_path / "m.onnx", FOLDED), asked)
+    found["inputs"][2] |= {"reference": effect, "deployed": None}
+    lost = {"onnx": {"meta": {"unread": ["t"]}}}
+
+    assert contract_breach(record(found)) is None
+    outcome, text = said(record(found, artifacts=lost))
+    assert outcome is Outcome.DEAD_INPUT
+    assert "'t'" in text
+    assert words in text
+
+
+def test_what_no_file_is_held_to_is_told_of_every_record(tmp_path, asked):
+    found = looked_at(graph(tmp_path / "m.onnx", FOLDED), asked)
+    x, y, t = found["inputs"]
+    x["reference"], y["reference"], t["reference"] = 0.0, FAINT / 2, None
+    ignored, faint, untried = contract_notes([record({"inputs": []}), record(found)])
+
+    assert "do not depend on x" in ignored
+    assert "y changed alone moves the reference's outputs by less than 1e-04" in faint
+    assert "not changed alone: t" in untried
+    found["inputs"] = [t | {"reference": 0.1, "deployed": None}]
+    assert "not changed alone: t" in next(contract_notes([record(found)]))
+
+
+def test_an_input_that_hardly_matters_to_pytorch_is_not_judged(tmp_path, asked):
+    found = looked_at(graph(tmp_path / "m.onnx", FOLDED), asked)
+    found["inputs"][2]["reference"] = FAINT / 2
+
+    assert contract_breach(record(found)) is None
+
+
+def test_other_bits_are_a_breach_on_a_cpu_and_a_fact_on_a_gpu(tmp_path, asked):
+    found = looked_at(graph(tmp_path / "m.onnx", RIGHT), asked)
+    found["repeated"] = 1e-7
+
+    assert said(record(found))[0] is Outcome.UNSTEADY
+    on_gpu = replace(record(found), ran={"device": "cuda"})
+    assert contract_breach(on_gpu) is None
+
+
+def test_a_record_keeps_its_contract_through_json(tmp_path, asked):
+    found = looked_at(graph(tmp_path / "m.onnx", RIGHT), asked)
+    found["repeated"] = float("inf")
+
+    assert CaseRecord.from_json(record(found).to_json()).contract == (found,)
+
+
+def test_an_older_record_without_a_contract_can_be_read():
+    data = record({"inputs": []}).to_json()
+    del data["contract"]
+
+    assert CaseRecord.from_json(data).contract == ()
+
+
+def test_a_case_line_tells_what_each_input_moves(tmp_path, asked):
+    found = looked_at(graph(tmp_path / "m.onnx", FOLDED), asked)
+    (*_, t) = contract_lines(record(found))
+
+    assert t.startswith("input t float32 [1], ")
+    assert "moves outputs by 0 of their size, the reference's by 0." in t

@@ -1,0 +1,529 @@
+"""The classic Canny recipe, to the bit, and no silent guess."""
+
+import zlib
+from fractions import Fraction
+from itertools import pairwise
+
+import cv2
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.core.errors import SpecError, SuiteError
+from harness.runtimes.diffusion.hints import (
+    canny_hint,
+    fit,
+    read_image,
+    residual_scales,
+    three_channels,
+)
+from harness.suite.families import fitted_size
+
+RED, BLUE, WHITE = (255, 0, 0), (0, 0, 255), (255, 255, 255)
+TURNED = 6
+"""Exif's word for: show it turned by a quarter, clockwise."""
+
+
+def noise(*shape, seed=0):
+    return np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8)
+
+
+def plain(colour, height=1, width=1):
+    return np.full((height, width, len(colour)), colour, dtype=np.uint8)
+
+
+def two_halves(left, right, height=8, width=8):
+    halves = (plain(left, height, width // 2), plain(right, height, width // 2))
+    return np.concatenate(halves, axis=1)
+
+
+def form(array):
+    return array.dtype.name, *array.shape
+
+
+def written(folder, stored, name="picture.png"):
+    """The path of a file that holds what OpenCV stores so: BGR, alpha last."""
+    path = folder / name
+    assert cv2.imwrite(str(path), stored)
+    return path
+
+
+def exif(path, orientation):
+    """Put an orientation into a JPEG, or into a PNG, by hand."""
+    tag = b"\x12\x01\x03\x00\x01\x00\x00\x00" + bytes([orientation, 0, 0, 0])
+    tiff = b"II*\x00\x08\x00\x00\x00\x01\x00" + tag + b"\x00\x00\x00\x00"
+    data = path.read_bytes()
+    if path.suffix == ".jpg":
+        body = b"Exif\x00\x00" + tiff
+        chunk = b"\xff\xe1" + (len(body) + 2).to_bytes(2) + body
+        path.write_bytes(data[:2] + chunk + data[2:])
+        return path
+    check = zlib.crc32(b"eXIf" + tiff).to_bytes(4)
+    chunk = len(tiff).to_bytes(4) + b"eXIf" + tiff + check
+    header = 8 + 25  # the signature and IHDR
+    path.write_bytes(data[:header] + chunk + data[header:])
+    return path
+
+
+# Reading
+
+
+def test_a_colour_picture_is_read_as_rgb(tmp_path):
+    path = written(tmp_path, plain((0, 0, 255), 2, 3))
+
+    image = read_image(path)
+
+    assert form(image) == ("uint8", 2, 3, 3)
+    assert image[0, 0].tolist() == [255, 0, 0]
+
+
+def test_a_transparent_picture_is_read_as_rgb_and_alpha(tmp_path):
+    path = written(tmp_path, plain((10, 20, 30, 40), 2, 3))
+
+    image = read_image(path)
+
+    assert form(image) == ("uint8", 2, 3, 4)
+    assert image[0, 0].tolist() == [30, 20, 10, 40]
+
+
+def test_a_grey_picture_is_read_without_channels(tmp_path):
+    levels = noise(2, 3)
+
+    image = read_image(written(tmp_path, levels))
+
+    assert image.dtype == np.uint8
+    np.testing.assert_array_equal(image, levels)
+
+
+def test_a_name_beyond_ascii_is_read(tmp_path):
+    path = written(tmp_path, noise(2, 3)).rename(tmp_path / "フクロウ.png")
+
+    assert read_image(path).shape == (2, 3)
+
+
+@pytest.mark.parametrize("stored", [noise(16, 32), noise(16, 32, 3)])
+@pytest.mark.parametrize("name", ["picture.jpg", "picture.png"])
+def test_a_picture_that_lies_on_its_side_is_read_upright(tmp_path, stored, name):
+    flat = read_image(written(tmp_path, stored, name))
+
+    upright = read_image(exif(tmp_path / name, TURNED))
+
+    np.testing.assert_array_equal(upright, np.rot90(flat, -1))
+
+
+def test_a_transparent_picture_that_lies_on_its_side_is_refused(tmp_path):
+    path = exif(written(tmp_path, noise(16, 32, 4)), TURNED)
+
+    with pytest.raises(SuiteError, match=r"picture\.png.*turn it.*save it turned"):
+        read_image(path)
+
+
+def test_a_missing_picture_is_named(tmp_path):
+    with pytest.raises(SuiteError, match=r"bird\.png: cannot read.*No such file"):
+        read_image(tmp_path / "bird.png")
+
+
+def test_a_folder_is_no_picture(tmp_path):
+    with pytest.raises(SuiteError, match="cannot read the picture: Is a directory"):
+        read_image(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        pytest.param(b"", "these 0 bytes", id="empty"),
+        pytest.param(b"not a picture" * 100, "these 1,300 bytes", id="text"),
+    ],
+)
+def test_a_file_that_is_no_picture_is_refused(tmp_path, data, said):
+    path = tmp_path / "bird.png"
+    path.write_bytes(data)
+
+    with pytest.raises(SuiteError, match=rf"bird\.png: no picture.*{said}"):
+        read_image(path)
+
+
+@pytest.mark.parametrize("name", ["bird.png", "bird.jpg"])
+def test_a_picture_cut_short_is_refused(tmp_path, name):
+    path = written(tmp_path, noise(64, 64, 3), name)
+    data = path.read_bytes()
+    path.write_bytes(data[: len(data) // 2])
+
+    with pytest.raises(SuiteError, match="is it cut short"):
+        read_image(path)
+
+
+def test_a_picture_too_large_for_opencv_is_refused(tmp_path):
+    path = tmp_path / "bird.pgm"
+    path.write_bytes(b"P5 2000000 2000000 255\n")
+
+    with pytest.raises(SuiteError, match=r"bird\.pgm: OpenCV gave the picture up"):
+        read_image(path)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "name"), [("uint16", "bird.png"), ("float32", "bird.tiff")]
+)
+def test_more_than_8_bits_are_not_rounded_in_silence(tmp_path, dtype, name):
+    path = written(tmp_path, noise(4, 4, 3).astype(dtype), name)
+
+    with pytest.raises(SuiteError, match=f"the picture is {dtype}, and 8 bits"):
+        read_image(path)
+
+
+def test_other_channels_than_those_of_a_picture_are_refused(tmp_path, monkeypatch):
+    path = written(tmp_path, noise(4, 4, 3))
+    monkeypatch.setattr(cv2, "imdecode", lambda *_: noise(4, 4, 5))
+
+    with pytest.raises(SuiteError, match="has 5 channels; save it as grey"):
+        read_image(path)
+
+
+# Three channels
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (2, 3, 1)])
+def test_grey_is_repeated(shape):
+    grey = noise(*shape)
+
+    image = three_channels(grey)
+
+    assert form(image) == ("uint8", 2, 3, 3)
+    for channel in range(3):
+        np.testing.assert_array_equal(image[..., channel], grey.reshape(2, 3))
+
+
+def test_rgb_stays_as_it_is():
+    image = noise(2, 3, 3)
+
+    np.testing.assert_array_equal(three_channels(image), image)
+
+
+@pytest.mark.parametrize(
+    ("rgba", "rgb"),
+    [
+        pytest.param((10, 20, 30, 255), [10, 20, 30], id="opaque"),
+        pytest.param((10, 20, 30, 0), [255, 255, 255], id="invisible"),
+        # 100 · 128/255 + 255 · 127/255 = 177.196…; of black, 127 less a rounding
+        pytest.param((0, 100, 255, 128), [126, 177, 255], id="half"),
+        # 10 · 51/255 + 255 · 204/255 = 206; 9 · 0.2 + 204 = 205.8, which is cut
+        pytest.param((10, 9, 0, 51), [206, 205, 204], id="a-fifth"),
+    ],
+)
+def test_alpha_is_put_over_white(rgba, rgb):
+    assert three_channels(plain(rgba))[0, 0].tolist() == rgb
+
+
+def test_alpha_over_white_is_cut_and_not_rounded():
+    levels, alphas = np.meshgrid(np.arange(256), np.arange(256))
+    rgba = np.stack([levels, levels, levels, alphas], axis=-1).astype(np.uint8)
+
+    made = three_channels(rgba)[..., 0].ravel().tolist()
+
+    # In exact numbers. Where the exact one is whole, float32 may fall short of it.
+    for got, level, alpha in zip(
+        made, levels.ravel().tolist(), alphas.ravel().tolist(), strict=True
+    ):
+        exact = Fraction(level * alpha + 255 * (255 - alpha), 255)
+        assert got in ({exact, exact - 1} if exact == int(exact) else {int(exact)})
+
+
+def test_white_over_white_is_as_the_recipe_has_it():
+    rgba = np.stack([np.full(256, 255)] * 3 + [np.arange(256)], axis=-1)[np.newaxis]
+
+    made = three_channels(rgba.astype(np.uint8))[0, :, 0]
+
+    # 65/255 and 190/255 do not add up to 1 in float32: 254.99998, cut.
+    assert made[65] == 254
+    assert (made == 254).sum() == 31
+    assert (made == 255).sum() == 225
+
+
+@pytest.mark.parametrize(
+    ("image", "said"),
+    [
+        pytest.param(noise(2, 2, 2), r"uint8 \[2, 2, 2\]", id="two-channels"),
+        pytest.param(noise(2, 2, 5), r"uint8 \[2, 2, 5\]", id="five-channels"),
+        pytest.param(noise(4), r"uint8 \[4\]", id="a-line"),
+        pytest.param(noise(1, 2, 2, 3), r"uint8 \[1, 2, 2, 3\]", id="a-batch"),
+        pytest.param(noise(0, 2, 3), r"uint8 \[0, 2, 3\]", id="empty"),
+        pytest.param(np.zeros((2, 2, 3)), r"float64 \[2, 2, 3\]", id="floats"),
+        pytest.param(noise(2, 2) > 9, r"bool \[2, 2\]", id="truths"),
+    ],
+)
+def test_what_is_no_picture_has_no_three_channels(image, said):
+    with pytest.raises(SpecError, match=f"A picture is uint8.*got {said}"):
+        three_channels(image)
+
+
+# Size
+
+
+@pytest.mark.parametrize(
+    ("size", "resolution", "fitted"),
+    [
+        ((512, 512), 512, (512, 512)),
+        ((480, 640), 512, (512, 704)),  # 682.7 px
+        ((640, 480), 512, (704, 512)),
+        ((1080, 1920), 512, (512, 896)),  # 910.2 px
+        ((100, 100), 300, (320, 320)),
+        ((500, 500), 500, (512, 512)),
+        ((100, 100), 96, (128, 128)),  # 1.5: half goes to even
+        ((100, 100), 160, (128, 128)),  # 2.5: and even may be below
+        ((8, 9), 33, (64, 64)),
+    ],
+)
+def test_sides_go_to_the_nearest_multiple_of_64(size, resolution, fitted):
+    height, width = size
+
+    assert fitted_size(height, width, resolution) == fitted
+    assert fit(noise(*size, 3), resolution).shape == (*fitted, 3)
+
+
+@given(
+    height=st.integers(1, 6000),
+    width=st.integers(1, 6000),
+    resolution=st.integers(33, 2048),
+)
+def test_every_size_fits_a_latent(height, width, resolution):
+    rows, columns = fitted_size(height, width, resolution)
+
+    assert rows % 64 == columns % 64 == 0
+    assert min(rows, columns) >= 64
+    assert abs(min(rows, columns) - resolution) <= 32
+    exact = Fraction(max(height, width) * resolution, min(height, width))
+    assert abs(max(rows, columns) - exact) <= 32 + Fraction(1, 1000)
+    assert (height <= width) == (rows <= columns) or rows == columns
+
+
+@pytest.mark.parametrize(
+    ("resolution", "became"), [(32, "64 × 0"), (1, "0 × 0"), (-64, "-128 × -64")]
+)
+def test_a_side_of_0_is_refused(resolution, became):
+    said = (
+        rf"300 × 200 px at resolution {resolution} would become {became} px.* above 32"
+    )
+    with pytest.raises(SuiteError, match=said):
+        fit(noise(200, 300, 3), resolution)
+
+
+def test_shrinking_takes_the_mean_of_an_area():
+    image = noise(256, 384, 3)
+
+    made = fit(image, 64)
+
+    means = image.reshape(64, 4, 96, 4, 3).mean(axis=(1, 3))
+    assert made.shape == (64, 128, 3)  # 96 px are 1.5 times 64: half goes to even
+    square = fit(image[:, :256], 64)
+    assert np.abs(square - means[:, :64]).max() <= 0.5
+    np.testing.assert_array_equal(made, resized(image, (128, 64), cv2.INTER_AREA))
+
+
+def test_enlarging_takes_lanczos():
+    image = noise(50, 60, 3)
+
+    made = fit(image, 128)
+
+    assert made.shape == (128, 128, 3)  # 153.6 px are 2.4 times 64
+    np.testing.assert_array_equal(made, resized(image, (128, 128), cv2.INTER_LANCZOS4))
+    for other in (cv2.INTER_AREA, cv2.INTER_LINEAR, cv2.INTER_CUBIC):
+        assert (made != resized(image, (128, 128), other)).any()
+
+
+def test_the_scale_decides_the_interpolation_and_not_the_rounded_sides():
+    image = noise(70, 100, 3)
+
+    up, same = fit(image, 71), fit(image, 70)
+
+    # Both are 64 high and 128 wide: smaller one way, larger the other.
+    assert up.shape == same.shape == (64, 128, 3)
+    np.testing.assert_array_equal(up, resized(image, (128, 64), cv2.INTER_LANCZOS4))
+    np.testing.assert_array_equal(same, resized(image, (128, 64), cv2.INTER_AREA))
+    assert (up != same).any()
+
+
+def test_a_picture_that_fits_is_not_touched():
+    image = noise(128, 192, 3)
+
+    np.testing.assert_array_equal(fit(image, 128), image)
+
+
+def resized(image, size, how):
+    return cv2.resize(image, size, interpolation=how)
+
+
+# Edges
+
+
+def edges_of(image, low, high):
+    """Canny written out: Sobel, thinned across the gradient, followed from strong ones.
+
+    Each pixel takes the channel of the largest ``|dx| + |dy|``, the first if several
+    are. Of two equal neighbours along a row or column, the first one stays.
+    """
+    height, width = image.shape[:2]
+
+    def at(padded, down, right):
+        return padded[1 + down : 1 + down + height, 1 + right : 1 + right + width]
+
+    padded = np.pad(image.astype(int), ((1, 1), (1, 1), (0, 0)), mode="edge")
+    weighed = ((-1, 1), (0, 2), (1, 1))
+    dx = sum(w * (at(padded, i, 1) - at(padded, i, -1)) for i, w in weighed)
+    dy = sum(w * (at(padded, 1, i) - at(padded, -1, i)) for i, w in weighed)
+    steepest = (abs(dx) + abs(dy)).argmax(axis=2)[..., np.newaxis]
+    dx, dy = (np.take_along_axis(d, steepest, axis=2)[..., 0] for d in (dx, dy))
+    slope = abs(dx) + abs(dy)
+    around = np.pad(slope, 1)
+
+    def tops(down, right, least_lead):
+        """Steeper than the pixel before, and than the one after by `least_lead`."""
+        before, after = at(around, -down, -right), at(around, down, right)
+        return (slope > before) & (slope - after >= least_lead)
+
+    angle = np.degrees(np.arctan2(abs(dy), abs(dx)))
+    alike = (dx < 0) == (dy < 0)
+    thin = np.where(alike, tops(1, 1, 1), tops(1, -1, 1))
+    thin = np.where(angle > 67.5, tops(1, 0, 0), thin)
+    thin = np.where(angle < 22.5, tops(0, 1, 0), thin)
+    weak, found = thin & (slope > low), thin & (slope > high)
+    while True:
+        near = np.pad(found, 1)
+        steps = [at(near, down, right) for down in (-1, 0, 1) for right in (-1, 0, 1)]
+        grown = weak & np.any(steps, axis=0)
+        if (grown == found).all():
+            return found
+        found = grown
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    size=st.tuples(st.integers(1, 40), st.integers(1, 40)),
+    seed=st.integers(0, 2**32 - 1),
+    blur=st.sampled_from((1, 3, 7)),
+    levels=st.sampled_from((256, 4)),
+    thresholds=st.tuples(st.integers(1, 255), st.integers(1, 255)).map(sorted),
+)
+def test_the_hint_is_canny_written_out(size, seed, blur, levels, thresholds):
+    image = cv2.blur(noise(*size, 3, seed=seed), (blur, blur))
+    image = image // (256 // levels) * (256 // levels)
+    low, high = thresholds
+
+    hint = canny_hint(image, low_threshold=low, high_threshold=high)
+
+    np.testing.assert_array_equal(hint[0], edges_of(image, low, high))
+
+
+def test_a_hint_is_0_and_1_in_three_equal_channels():
+    hint = canny_hint(noise(24, 40, 3), low_threshold=100, high_threshold=200)
+
+    assert form(hint) == ("float32", 3, 24, 40)
+    assert hint.flags.c_contiguous
+    assert np.unique(hint).tolist() == [0.0, 1.0]
+    np.testing.assert_array_equal(hint[0], hint[1])
+    np.testing.assert_array_equal(hint[0], hint[2])
+
+
+@pytest.mark.parametrize(("levels", "found"), [(50, 0), (51, 8)])
+def test_an_edge_is_steeper_than_the_high_threshold(levels, found):
+    # A straight step of n levels has a gradient of 4 n: 200, which is not above 200.
+    image = two_halves((0, 0, 0), (levels,) * 3)
+
+    hint = canny_hint(image, low_threshold=100, high_threshold=200)
+
+    assert hint[0].sum() == found
+    assert set(np.nonzero(hint[0])[1].tolist()) <= {3}
+
+
+def test_a_faint_edge_counts_where_it_continues_a_strong_one():
+    faint = two_halves((0, 0, 0), (30,) * 3, height=8)
+    strong = two_halves((0, 0, 0), (60,) * 3, height=8)
+
+    alone = canny_hint(faint, low_threshold=100, high_threshold=200)
+    joined = canny_hint(
+        np.concatenate([strong, faint]), low_threshold=100, high_threshold=200
+    )
+
+    assert not alone.any()
+    assert joined[0, 12:, 3].all()
+
+
+def test_colours_of_one_grey_have_an_edge():
+    image = two_halves(RED, (0, 130, 0))
+    grey = cv2.cvtColor(image, cv2.COLOR_RGB2GRAY)
+
+    hint = canny_hint(image, low_threshold=100, high_threshold=200)
+
+    assert set(grey.ravel().tolist()) == {76}
+    assert hint[0].sum() == 8
+
+
+@pytest.mark.parametrize(
+    ("low", "high"), [(0, 200), (-1, 200), (201, 200), (100, 256), (0, 0)]
+)
+def test_thresholds_out_of_order_are_refused(low, high):
+    with pytest.raises(SuiteError, match=f"<= 255, got {low} and {high}; 100 and 200"):
+        canny_hint(noise(8, 8, 3), low_threshold=low, high_threshold=high)
+
+
+# Residuals
+
+
+def test_every_residual_has_the_strength_outside_guess_mode():
+    assert residual_scales(0.7, 13, guess_mode=False) == (0.7,) * 13
+
+
+def test_guess_mode_falls_off_from_the_middle_to_the_input():
+    scales = residual_scales(1.0, 13, guess_mode=True)
+
+    assert len(scales) == 13
+    assert scales[12] == 1.0
+    assert scales[11] == pytest.approx(0.825)
+    assert scales[10] == pytest.approx(0.680625)
+    assert scales[0] == pytest.approx(float(Fraction(33, 40) ** 12), rel=1e-14)
+
+
+@given(strength=st.floats(0.01, 2.0), count=st.integers(1, 40))
+def test_each_residual_weighs_0_825_of_the_next(strength, count):
+    scales = residual_scales(strength, count, guess_mode=True)
+
+    assert scales[-1] == strength
+    for one, deeper in pairwise(scales):
+        assert one == pytest.approx(0.825 * deeper, rel=1e-12)
+
+
+@pytest.mark.parametrize("count", [0, -1])
+def test_no_residual_is_refused(count):
+    with pytest.raises(SpecError, match=f"one residual or more, got {count}"):
+        residual_scales(1.0, count, guess_mode=True)
+
+
+@pytest.mark.parametrize("strength", [float("nan"), float("inf")])
+def test_a_strength_that_is_no_number_is_refused(strength):
+    with pytest.raises(SpecError, match=f"must be finite, got {strength}"):
+        residual_scales(strength, 13, guess_mode=False)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        pytest.param(lambda image: fit(image, 512), id="fit"),
+        pytest.param(
+            lambda image: canny_hint(image, low_threshold=1, high_threshold=2),
+            id="canny_hint",
+        ),
+    ],
+)
+@pytest.mark.parametrize(
+    ("image", "said"),
+    [
+        (noise(4, 4), r"uint8 \[4, 4\]"),
+        (noise(4, 4, 1), r"uint8 \[4, 4, 1\]"),
+        (noise(4, 4, 4), r"uint8 \[4, 4, 4\]"),
+        (noise(4, 0, 3), r"uint8 \[4, 0, 3\]"),
+        (np.zeros((4, 4, 3), np.float32), r"float32 \[4, 4, 3\]"),
+    ],
+)
+def test_what_is_not_rgb_is_refused(use, image, said):
+    with pytest.raises(SpecError, match=f"got {said}; pass it through `three_channels"):
+        use(image)

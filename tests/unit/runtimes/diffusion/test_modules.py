@@ -1,0 +1,466 @@
+"""Who stands in for a network changes no bit of it."""
+
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import diffusers
+import numpy as np
+import pytest
+import torch
+from diffusers.pipelines.stable_diffusion import pipeline_stable_diffusion_img2img
+from transformers import CLIPTextModel, CLIPTokenizer
+
+from harness.core.case import Device, Source
+from harness.core.pipeline import KINDS, Control, Pipeline, Sampling
+from harness.recipes import describe
+from harness.runtimes.diffusion.draw import Cast, assemble, draw
+from harness.runtimes.diffusion.inputs import draw_inputs
+from harness.runtimes.diffusion.modules import (
+    ControlNetSeat,
+    StoredTokens,
+    TextSeat,
+    UNetSeat,
+    VaeSeat,
+)
+from harness.runtimes.diffusion.networks import Residents, TorchNetwork
+from harness.runtimes.diffusion.noise import stored_noise
+from harness.runtimes.diffusion.reference import torch_networks
+from tests.unit.nets import DIGITS, Overheard
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+SOURCE = Source(path=DIGITS)
+FULL_SCALE = np.float32(255)
+RESIDENTS = Residents()
+"""Shared by all tests: each network is loaded once."""
+
+
+def pipeline(kind="text2img", **about):
+    texts = {"prompts": ("a seven in red ink on white paper", "three")}
+    return Pipeline(
+        name=kind,
+        kind=kind,
+        source=SOURCE,
+        components=tuple(describe(seat, seat, SOURCE) for seat in KINDS[kind]),
+        height=64,
+        width=64,
+        steps=2,
+        guidance_scale=3.0,
+        image=None if kind == "text2img" else Path(DIGITS / "seven.png"),
+        control=Control(resolution=64, low_threshold=50, high_threshold=150),
+        **{**texts, **about},
+    )
+
+
+def cast(plan, **about):
+    networks = {
+        seat: Overheard(network)
+        for seat, network in torch_networks(plan, RESIDENTS, Device()).items()
+    }
+    return Cast(networks=networks, sampling=plan.sampling, **about)
+
+
+def drawn(plan, inputs, **about):
+    """Pictures, and who drew them."""
+    players = cast(plan, **about)
+    return draw(assemble(plan, inputs, players), plan, inputs), players.networks
+
+
+def real(cls=diffusers.StableDiffusionPipeline, sampling="DDIMScheduler", **parts):
+    """Diffusers' pipeline with diffusers' networks and transformers' tokenizer."""
+    loaded = diffusers.StableDiffusionPipeline.from_pretrained(
+        DIGITS, safety_checker=None, requires_safety_checker=False
+    )
+    parts = {**loaded.components, **parts}
+    parts["scheduler"] = getattr(diffusers, sampling).from_pretrained(
+        DIGITS / "scheduler"
+    )
+    made = cls(**parts, requires_safety_checker=False)
+    made.set_progress_bar_config(disable=True)
+    return made
+
+
+@pytest.fixture(scope="module")
+def controlnet():
+    return diffusers.ControlNetModel.from_pretrained(DIGITS / "controlnet").eval()
+
+
+def called(pipe, plan, **about):
+    """Pictures of a real pipeline, as the stand-ins' are asked for."""
+    with torch.no_grad():
+        made = pipe(
+            prompt=list(plan.texts),
+            negative_prompt=[plan.negative_prompt] * len(plan.texts),
+            num_inference_steps=plan.steps,
+            guidance_scale=plan.guidance_scale,
+            eta=plan.eta,
+            output_type="np",
+            return_dict=False,
+            **about,
+        )
+    return made[0] * FULL_SCALE
+
+
+def begun(inputs):
+    return {"latents": torch.from_numpy(inputs.noise[0].copy())}
+
+
+def hints(plan, inputs):
+    return torch.from_numpy(np.stack([inputs.image] * len(plan.texts)))
+
+
+# Whole pipelines
+
+
+@pytest.mark.parametrize(
+    "about",
+    [
+        pytest.param({}, id="plain"),
+        pytest.param({"negative_prompt": "blue ink", "samples": 2}, id="negative"),
+        pytest.param({"guidance_scale": 1.0}, id="unguided"),
+        pytest.param({"height": 96}, id="high"),
+    ],
+)
+def test_text_to_image_is_diffusers_own_to_the_bit(about):
+    plan = replace(pipeline(), **about)
+    inputs = draw_inputs(plan)
+
+    ours, _ = drawn(plan, inputs)
+    size = {"height": plan.height, "width": plan.width}
+    theirs = called(real(), plan, **size, **begun(inputs))
+
+    assert ours.shape == (2 * plan.samples, plan.height, 64, 3)
+    assert ours.dtype == np.float32
+    assert ours.std() > 5
+    np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.filterwarnings("ignore:__array__:DeprecationWarning")  # of its own tables
+def test_another_scheduler_is_diffusers_own_to_the_bit():
+    plan = replace(pipeline(), sampling=Sampling(scheduler="euler"))
+    inputs = draw_inputs(plan)
+
+    ours, _ = drawn(plan, inputs)
+    pipe = real(sampling="EulerDiscreteScheduler")
+    theirs = called(pipe, plan, height=64, width=64, **begun(inputs))
+
+    np.testing.assert_array_equal(ours, theirs)
+
+
+def test_noise_of_ddim_is_diffusers_own_to_the_bit():
+    plan = pipeline(eta=0.7)
+    inputs = draw_inputs(plan)
+
+    ours, _ = drawn(plan, inputs)
+    pipe = real()
+    with stored_noise(inputs.noise[1:], pipe.scheduler):
+        theirs = called(pipe, plan, height=64, width=64, **begun(inputs))
+    silent, _ = drawn(replace(plan, eta=0.0), inputs)
+
+    np.testing.assert_array_equal(ours, theirs)
+    assert (ours != silent).any()
+
+
+def test_image_to_image_is_diffusers_own_but_for_the_sample(monkeypatch):
+    """Diffusers draws from the encoder's distribution; the stand-in takes its mode."""
+    module = pipeline_stable_diffusion_img2img
+    mode = partial(module.retrieve_latents, sample_mode="argmax")
+    plan = pipeline("img2img", strength=1.0)
+    inputs = draw_inputs(plan)
+
+    ours, networks = drawn(plan, inputs)
+    monkeypatch.setattr(module, "retrieve_latents", mode)
+    pipe = real(diffusers.StableDiffusionImg2ImgPipeline)
+    with stored_noise(inputs.noise, pipe):
+        theirs = called(pipe, plan, image=hints(plan, inputs), strength=plan.strength)
+
+    np.testing.assert_array_equal(ours, theirs)
+    (asked,) = networks["vae_encoder"].asked
+    assert torch.equal(asked["sample"], 2 * hints(plan, inputs) - 1)
+
+
+@pytest.mark.parametrize("strength", [1.0, 0.6])
+def test_a_controlled_picture_is_diffusers_own_to_the_bit(controlnet, strength):
+    plan = pipeline("controlnet")
+    plan = replace(plan, control=replace(plan.control, strength=strength))
+    inputs = draw_inputs(plan)
+
+    ours, _ = drawn(plan, inputs)
+    pipe = real(diffusers.StableDiffusionControlNetPipeline, controlnet=controlnet)
+    theirs = called(
+        pipe,
+        plan,
+        image=hints(plan, inputs),
+        controlnet_conditioning_scale=strength,
+        **begun(inputs),
+    )
+
+    np.testing.assert_array_equal(ours, theirs)
+
+
+def test_a_hint_that_is_left_out_makes_another_picture():
+    plan = pipeline("controlnet", prompts=("three",))
+    inputs = draw_inputs(plan)
+
+    ours, _ = drawn(plan, inputs)
+    silent = replace(plan, control=replace(plan.control, strength=0.0))
+
+    assert np.abs(ours - drawn(silent, inputs)[0]).max() > 1
+
+
+# Guess mode
+
+
+@pytest.fixture(scope="module")
+def guess():
+    plan = pipeline("controlnet", prompts=("three",))
+    control = replace(plan.control, strength=0.9, guess_mode=True)
+    plan = replace(plan, control=control)
+    _, networks = drawn(plan, draw_inputs(plan))
+    return networks
+
+
+def residuals_given(asked):
+    kept = {"sample", "timestep", "encoder_hidden_states"}
+    return [value for name, value in asked.items() if name not in kept]
+
+
+def test_in_guess_mode_residuals_fall_off_towards_the_input(guess):
+    for answered, asked in zip(
+        guess["controlnet"].answered, guess["controlled_unet"].asked, strict=True
+    ):
+        given = residuals_given(asked)
+        assert len(given) == len(answered) == 13
+        for index, (made, used) in enumerate(
+            zip(answered.values(), given, strict=True)
+        ):
+            scale = 0.9 * 0.825 ** (12 - index)
+            assert made.abs().max() > 0
+            torch.testing.assert_close(used[1:], made * scale, rtol=1e-6, atol=0)
+
+
+def test_in_guess_mode_the_half_without_a_prompt_gets_no_residuals(guess):
+    assert len(guess["controlnet"].asked) == 2
+    for asked in guess["controlnet"].asked:
+        assert asked["sample"].shape == (1, 4, 16, 16)
+        assert asked["controlnet_cond"].shape == (1, 3, 64, 64)
+    for asked in guess["controlled_unet"].asked:
+        assert asked["sample"].shape == (2, 4, 16, 16)
+        for used in residuals_given(asked):
+            assert len(used) == 2
+            assert not used[0].any()
+            assert used[1].any()
+
+
+def test_guess_mode_sees_the_prompt_and_not_the_empty_one(guess):
+    words, nothing = (
+        made["last_hidden_state"] for made in guess["text_encoder"].answered
+    )
+
+    for asked in guess["controlnet"].asked:
+        assert torch.equal(asked["encoder_hidden_states"], words)
+    for asked in guess["controlled_unet"].asked:
+        states = torch.cat([nothing, words])
+        assert torch.equal(asked["encoder_hidden_states"], states)
+
+
+# One seat
+
+
+def network(seat):
+    return TorchNetwork(describe(seat, seat, SOURCE), RESIDENTS, Device())
+
+
+@pytest.fixture(scope="module")
+def sample():
+    rng = np.random.default_rng(0)
+    return torch.from_numpy(rng.standard_normal((2, 4, 16, 16), dtype=np.float32))
+
+
+@pytest.fixture(scope="module")
+def states():
+    rng = np.random.default_rng(1)
+    return torch.from_numpy(rng.standard_normal((2, 77, 64), dtype=np.float32))
+
+
+def test_a_text_encoder_answers_as_transformers_own():
+    ids = torch.randint(0, 596, (2, 77), generator=torch.Generator().manual_seed(0))
+    seat = TextSeat(network("text_encoder"), SOURCE, torch.float32)
+
+    made = seat(ids, attention_mask=None)
+
+    with torch.no_grad():
+        own = CLIPTextModel.from_pretrained(DIGITS / "text_encoder").eval()(ids)
+    assert torch.equal(made[0], own.last_hidden_state)
+    assert torch.equal(made[1], own.pooler_output)
+    assert seat.config.hidden_size == 64
+
+
+@pytest.mark.parametrize("timestep", [torch.tensor(981), torch.tensor(958.9)])
+def test_a_unet_answers_as_diffusers_own(sample, states, timestep):
+    seat = UNetSeat(network("unet"), SOURCE, torch.float32)
+
+    made = seat(sample, timestep, encoder_hidden_states=states, return_dict=False)[0]
+
+    own = diffusers.UNet2DConditionModel.from_pretrained(DIGITS / "unet").eval()
+    with torch.no_grad():
+        expected = own(sample, timestep, encoder_hidden_states=states).sample
+    assert torch.equal(made, expected)
+    assert dict(seat.config).items() >= {"in_channels": 4, "sample_size": 16}.items()
+
+
+def test_a_controlnet_answers_as_diffusers_own(sample, states, controlnet):
+    hint = (torch.arange(2 * 3 * 64 * 64).reshape(2, 3, 64, 64) % 7 == 0).float()
+    seat = ControlNetSeat(network("controlnet"), SOURCE, torch.float32)
+    asked = {
+        "encoder_hidden_states": states,
+        "controlnet_cond": hint,
+        "conditioning_scale": 0.7,
+        "return_dict": False,
+    }
+
+    down, middle = seat(sample, torch.tensor(501), **asked)
+
+    with torch.no_grad():
+        own_down, own_middle = controlnet(sample, torch.tensor(501), **asked)
+    assert isinstance(seat, diffusers.ControlNetModel)
+    assert len(down) == 12
+    assert all(map(torch.equal, down, own_down))
+    assert torch.equal(middle, own_middle)
+    assert list(seat.parameters()) == []
+
+
+def test_a_controlnet_answers_its_second_call_as_its_first(sample, states):
+    seat = ControlNetSeat(network("controlnet"), SOURCE, torch.float32)
+    hint = torch.ones(2, 3, 64, 64)
+    asked = {"encoder_hidden_states": states, "controlnet_cond": hint}
+
+    one, two = (seat(sample, torch.tensor(501), **asked) for _ in range(2))
+
+    assert len(one[0]) == len(two[0]) == 12
+    assert all(map(torch.equal, one[0], two[0]))
+
+
+@pytest.fixture(scope="module")
+def vae():
+    return diffusers.AutoencoderKL.from_pretrained(DIGITS / "vae").eval()
+
+
+def vae_seat(**factors):
+    return VaeSeat(
+        network("vae_encoder"), network("vae_decoder"), SOURCE, torch.float32, factors
+    )
+
+
+def test_an_autoencoder_answers_as_diffusers_own(sample, vae):
+    pictures = torch.linspace(-1, 1, 2 * 3 * 64 * 64).reshape(2, 3, 64, 64)
+    seat = vae_seat()
+
+    with torch.no_grad():
+        mode = vae.encode(pictures).latent_dist.mode()
+        decoded = vae.decode(sample).sample
+    assert torch.equal(seat.encode(pictures).latents, mode)
+    assert torch.equal(seat.decode(sample, return_dict=False)[0], decoded)
+    assert seat.config.scaling_factor == vae.config.scaling_factor == 0.63462
+    assert seat.config.block_out_channels == vae.config.block_out_channels
+
+
+def test_each_half_of_an_autoencoder_may_scale_otherwise(sample):
+    pictures = torch.linspace(-1, 1, 3 * 64 * 64).reshape(1, 3, 64, 64)
+    plain, other = vae_seat(), vae_seat(vae_encoder=0.63462 * 2)
+
+    torch.testing.assert_close(
+        other.encode(pictures).latents, plain.encode(pictures).latents * 2
+    )
+    assert torch.equal(other.decode(sample)[0], plain.decode(sample)[0])
+    halved = vae_seat(vae_decoder=0.63462 * 2).decode(sample)[0]
+    torch.testing.assert_close(halved, plain.decode(sample / 2)[0])
+
+
+def test_a_scaling_factor_of_the_app_is_what_its_pipeline_would_have():
+    plan = pipeline(prompts=("three",))
+    inputs = draw_inputs(plan)
+
+    ours, _ = drawn(plan, inputs, factors={"vae_decoder": 0.5})
+    vae = diffusers.AutoencoderKL.from_pretrained(DIGITS / "vae", scaling_factor=0.5)
+    theirs = called(real(vae=vae), plan, height=64, width=64, **begun(inputs))
+
+    # latents / 0.63462 / (0.5 / 0.63462) against latents / 0.5: roundings differ.
+    np.testing.assert_allclose(ours, theirs, rtol=0, atol=0.01)
+    assert np.abs(ours - drawn(plan, inputs)[0]).max() > 1
+
+
+def test_stored_tokens_are_the_tokenizers_own():
+    plan = pipeline(negative_prompt="blue ink", added_prompt="red ink")
+    own = CLIPTokenizer.from_pretrained(DIGITS / "tokenizer")
+    stored = StoredTokens(draw_inputs(plan).ids["text_encoder"])
+    settings = {"padding": "max_length", "truncation": True, "return_tensors": "pt"}
+
+    for texts in ([*plan.texts, "blue ink"], "blue ink"):
+        expected = own(texts, max_length=77, **settings).input_ids
+        made = stored(texts, max_length=77, **settings).input_ids
+        assert torch.equal(made, expected)
+    assert stored.model_max_length == own.model_max_length
+
+
+def test_a_text_that_was_not_stored_has_no_tokens():
+    with pytest.raises(KeyError):
+        StoredTokens(draw_inputs(pipeline()).ids["text_encoder"])(["nine"])
+
+
+# Drawing
+
+
+def test_latents_alone_are_not_decoded():
+    plan = pipeline(prompts=("three",))
+    inputs = draw_inputs(plan)
+    players = cast(plan)
+
+    made = draw(assemble(plan, inputs, players), plan, inputs, decode=False)
+
+    assert made.shape == (1, 4, 16, 16)
+    assert players.networks["vae_decoder"].asked == []
+
+
+def test_every_step_is_told_and_may_be_replaced():
+    plan = pipeline(prompts=("three",))
+    inputs = draw_inputs(plan)
+    told = []
+
+    def on_step(step, timestep, latents, scheduler):
+        told.append((step, timestep, type(scheduler).__name__))
+        return torch.zeros_like(latents)
+
+    made = draw(
+        assemble(plan, inputs, cast(plan)), plan, inputs, on_step=on_step, decode=False
+    )
+
+    assert told == [(0, 501.0, "DDIMScheduler"), (1, 1.0, "DDIMScheduler")]
+    assert not made.any()
+
+
+def test_double_precision_is_computed_outside_the_networks_too():
+    plan = pipeline(prompts=("three",))
+    inputs = draw_inputs(plan)
+    networks = torch_networks(plan, RESIDENTS, Device(), torch.float64)
+    players = Cast(networks=networks, sampling=plan.sampling, dtype=torch.float64)
+
+    pipe = assemble(plan, inputs, players)
+    exact = draw(pipe, plan, inputs, decode=False)
+    single = draw(assemble(plan, inputs, cast(plan)), plan, inputs, decode=False)
+
+    assert exact.dtype == np.float64
+    assert 0 < np.abs(exact - single).max() < 1e-4
+    assert (exact != exact.astype(np.float32)).any()
+
+
+def test_an_outdated_scheduler_is_mended_but_not_the_apps():
+    plan = pipeline(sampling=Sampling(options=(("steps_offset", 0),)))
+    inputs = draw_inputs(plan)
+
+    mended = assemble(plan, inputs, cast(plan))
+    own = assemble(plan, inputs, cast(plan, own_sampling=True))
+
+    assert mended.scheduler.config.steps_offset == 1
+    assert own.scheduler.config.steps_offset == 0

@@ -1,0 +1,151 @@
+"""The same bits for everybody, in order, and no more of them."""
+
+import sys
+
+import numpy as np
+import pytest
+import torch
+from diffusers import StableDiffusionPipeline
+from diffusers.schedulers import scheduling_ddim
+from diffusers.utils.torch_utils import randn_tensor
+
+from harness.core.case import Source
+from harness.core.errors import StageError
+from harness.core.outcome import Outcome
+from harness.core.pipeline import Sampling
+from harness.runtimes.diffusion.noise import stored_noise
+from harness.runtimes.diffusion.schedule import make_scheduler
+from tests.unit.nets import DIGITS
+
+SHAPE = (1, 4, 2, 2)
+NOISE = np.random.default_rng(0).standard_normal((3, *SHAPE), dtype=np.float32)
+
+
+@pytest.fixture
+def ddim():
+    scheduler = make_scheduler(Source(path=DIGITS), Sampling(scheduler="ddim"))
+    scheduler.set_timesteps(3)
+    return scheduler
+
+
+def drawn(**about):
+    return scheduling_ddim.randn_tensor(SHAPE, **about)
+
+
+def run(scheduler, noise, eta):
+    """Latents after every step, all predictions being alike."""
+    latents, made = torch.ones(SHAPE), []
+    with stored_noise(noise, scheduler):
+        for t in scheduler.timesteps:
+            prediction = torch.full(SHAPE, 0.5)
+            latents = scheduler.step(prediction, t, latents, eta=eta).prev_sample
+            made.append(latents)
+    return made
+
+
+def test_noise_is_drawn_in_the_order_in_which_it_is_stored(ddim):
+    with stored_noise(NOISE, ddim):
+        for expected in NOISE:
+            assert torch.equal(drawn(), torch.from_numpy(expected))
+
+
+def test_no_generator_and_no_seed_changes_it(ddim):
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        generator = torch.Generator().manual_seed(seed)
+        with stored_noise(NOISE, ddim):
+            first = drawn(generator=generator, device=torch.device("cpu"))
+        assert torch.equal(first, torch.from_numpy(NOISE[0]))
+
+
+def test_who_changes_what_was_drawn_changes_nothing_stored(ddim):
+    stored = NOISE.copy()
+    with stored_noise(stored, ddim):
+        drawn().zero_()
+
+    np.testing.assert_array_equal(stored, NOISE)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16])
+def test_another_dtype_is_cast_and_not_drawn_anew(ddim, dtype):
+    with stored_noise(NOISE, ddim):
+        made = drawn(dtype=dtype)
+
+    assert made.dtype == dtype
+    assert torch.equal(made, torch.from_numpy(NOISE[0]).to(dtype))
+
+
+def test_noise_runs_out_with_a_sentence(ddim):
+    with stored_noise(NOISE[:1], ddim):
+        drawn()
+        with pytest.raises(StageError, match=r"\(1, 4, 2, 2\), and none is left") as no:
+            drawn()
+
+    assert no.value.outcome is Outcome.RUN
+
+
+def test_noise_of_another_shape_is_refused(ddim):
+    said = r"draws noise of shape \(2, 4, 2, 2\), and stored is \(1, 4, 2, 2\)"
+    with stored_noise(NOISE, ddim), pytest.raises(StageError, match=said):
+        scheduling_ddim.randn_tensor((2, *SHAPE[1:]))
+
+
+def test_everybodys_module_draws_from_one_store(ddim):
+    pipe = StableDiffusionPipeline.__new__(StableDiffusionPipeline)
+    module = sys.modules[StableDiffusionPipeline.__module__]
+
+    with stored_noise(NOISE, pipe, ddim):
+        first = module.randn_tensor(SHAPE)
+        second = drawn()
+
+    assert torch.equal(first, torch.from_numpy(NOISE[0]))
+    assert torch.equal(second, torch.from_numpy(NOISE[1]))
+
+
+def test_modules_are_as_before_afterwards(ddim):
+    with stored_noise(NOISE, ddim):
+        assert scheduling_ddim.randn_tensor is not randn_tensor
+
+    assert scheduling_ddim.randn_tensor is randn_tensor
+
+
+def test_modules_are_as_before_after_an_exception(ddim):
+    with pytest.raises(StageError), stored_noise(NOISE[:0], ddim):
+        drawn()
+
+    assert scheduling_ddim.randn_tensor is randn_tensor
+
+
+def test_ddim_takes_its_noise_from_the_store_step_by_step(ddim):
+    one, again = run(ddim, NOISE, 0.7), run(ddim, NOISE, 0.7)
+    other = run(ddim, np.concatenate([NOISE[:2], -NOISE[2:]]), 0.7)
+
+    assert all(map(torch.equal, one, again))
+    assert [torch.equal(a, b) for a, b in zip(one, other, strict=True)] == [
+        True,
+        True,
+        False,
+    ]
+
+
+def test_ddims_share_of_noise_is_eta(ddim):
+    """With the noise of a step taken off, what is left is the step without."""
+    first, *_ = run(ddim, NOISE, 0.7)
+    timestep = int(ddim.timesteps[0])
+    sigma = 0.7 * ddim._get_variance(timestep, timestep - 333) ** 0.5
+    silent, *_ = run(ddim, np.zeros_like(NOISE), 0.7)
+
+    expected = silent + sigma * torch.from_numpy(NOISE[0])
+    torch.testing.assert_close(first, expected, rtol=0, atol=1e-6)
+    assert sigma > 0.1
+
+
+def test_without_eta_ddim_draws_nothing(ddim):
+    with_none_stored = run(ddim, NOISE[:0], 0.0)
+
+    assert len(with_none_stored) == 3
+
+
+def test_ddim_that_draws_more_than_is_stored_is_refused(ddim):
+    with pytest.raises(StageError, match="none is left"):
+        run(ddim, NOISE[:2], 0.7)

@@ -1,0 +1,199 @@
+"""Which of a foreign file's values is which of PyTorch's."""
+
+import warnings
+
+import onnx
+import pytest
+import torch
+from torch import nn
+
+from harness.core.case import Component, ExportSettings, Source, TensorSpec
+from harness.core.probes import Kind, Probe
+from harness.runtimes.foreign.lineup import (
+    NAMES,
+    OUTPUTS,
+    SCOPES,
+    WEIGHTS,
+    Network,
+    line_up,
+    paths_of_scopes,
+)
+from harness.runtimes.foreign.mnn import contracted
+from harness.runtimes.foreign.pairing import paired
+from tests.plugin import others
+from tests.unit.nets import DIGITS
+
+EXAMPLE = (torch.arange(8.0).reshape(2, 4) / 7,)
+COMPONENT = Component(
+    name="small",
+    recipe="small",
+    source=Source(path=DIGITS),
+    inputs=(TensorSpec(name="x", shape=(2, 4), draw="normal"),),
+    outputs=(TensorSpec(name="y", shape=(2, 3)),),
+)
+
+
+class Small(nn.Module):
+    """Two layers, and an activation that has no weights."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(4, 5)
+        self.act = nn.SiLU()
+        self.last = nn.Linear(5, 3)
+
+    def forward(self, x):
+        return self.last(self.act(self.first(x)))
+
+
+class Wrapped(nn.Module):
+    """The same behind somebody's wrapper."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x):
+        return self.inner(x)
+
+
+class Placed(nn.Module):
+    """A table of positions, whole, is broadcast over a batch."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(4, 5)
+        self.places = nn.Embedding(1, 5)
+        self.last = nn.Linear(5, 3)
+
+    def forward(self, x):
+        return self.last(self.first(x) + self.places(torch.arange(1)))
+
+
+@pytest.fixture(scope="module")
+def module():
+    torch.manual_seed(0)
+    return Small().eval().requires_grad_(requires_grad=False)
+
+
+def export(module, path, *, dynamo):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(
+            module,
+            EXAMPLE,
+            str(path),
+            dynamo=dynamo,
+            verbose=False,
+            input_names=["x"],
+            output_names=["y"],
+            opset_version=18,
+        )
+    return path
+
+
+def lined_up(path, module):
+    network = Network(
+        module=module,
+        copy=module,
+        component=COMPONENT,
+        settings=ExportSettings(dynamic=()),
+        example=EXAMPLE,
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return line_up(path, network, {"y": "y"})
+
+
+def carried(lineup):
+    return {p.name for p in lineup.probes if p.kind is Kind.COMPUTE and p.onnx}
+
+
+def test_what_dynamo_exported_is_lined_up_by_names(module, tmp_path):
+    found = lined_up(export(module, tmp_path / "a.onnx", dynamo=True), module)
+    assert (found.by, found.share) == (NAMES, 1.0)
+
+
+def test_a_wrapper_of_others_is_looked_through(module, tmp_path):
+    path = export(Wrapped(module), tmp_path / "a.onnx", dynamo=False)
+    found = lined_up(path, module)
+    assert (found.by, carried(found)) == (SCOPES, {"first", "act", "last"})
+
+
+def test_without_names_weights_say_which_module_it_is(module, tmp_path):
+    path = export(module, tmp_path / "a.onnx", dynamo=False)
+    found = lined_up(others.nameless(path, tmp_path / "b.onnx"), module)
+    assert (found.by, carried(found)) == (WEIGHTS, {"first", "last"})
+
+
+@pytest.mark.parametrize("batch", [2, 1])
+def test_a_sum_with_a_table_is_not_the_table(tmp_path, monkeypatch, batch):
+    """One is broadcast to the other; of a batch of one they have the same shape."""
+    monkeypatch.setattr(f"{__name__}.EXAMPLE", (EXAMPLE[0][:batch],))
+    torch.manual_seed(0)
+    placed = Placed().eval().requires_grad_(requires_grad=False)
+    path = export(placed, tmp_path / "a.onnx", dynamo=False)
+    found = lined_up(others.nameless(path, tmp_path / "b.onnx"), placed)
+
+    assert (found.by, carried(found)) == (WEIGHTS, {"first", "last"})
+    made = {probe.name: probe.parents for probe in found.probes}
+    assert set(made["last"]) == {"first", "places"}
+
+
+@pytest.mark.parametrize(
+    ("theirs", "fits"),
+    [([2, 5], True), ([5, 2], False), ([1, 5], False), ([5], False), (["n", 5], True)],
+)
+def test_a_value_of_another_shape_is_paired_with_nothing(theirs, fits):
+    probe = Probe(
+        name="a",
+        position=0,
+        kind=Kind.COMPUTE,
+        op="Linear",
+        module="a",
+        source="",
+        onnx="v",
+    )
+    (found,) = paired([probe], {"a": (2, 5)}, {"v": theirs})
+    assert bool(found.onnx) == fits
+
+
+def test_half_of_a_modules_weights_are_not_the_module(module, tmp_path):
+    """A bias that is another's: the product alone is not what the module returns."""
+    path = export(module, tmp_path / "a.onnx", dynamo=False)
+    bare = others.nameless(path, tmp_path / "b.onnx")
+    model = onnx.load(bare)
+    for tensor in model.graph.initializer:
+        if list(tensor.dims) == [5]:
+            value = onnx.numpy_helper.to_array(tensor) + 1
+            tensor.CopyFrom(onnx.numpy_helper.from_array(value, tensor.name))
+    onnx.save(model, bare)
+    assert carried(lined_up(bare, module)) == {"last"}
+
+
+def test_with_nothing_to_go_by_outputs_are_left(module, tmp_path):
+    path = export(module, tmp_path / "a.onnx", dynamo=False)
+    bare = others.nameless(path, tmp_path / "b.onnx")
+    found = lined_up(others.rounded(bare, tmp_path / "c.onnx"), module)
+    assert (found.by, found.share) == (OUTPUTS, 0.0)
+
+
+def test_prefixes_of_both_sides_are_looked_through():
+    ours = {"network/a": "network.a", "network/b/c": "network.b.c"}
+    assert paths_of_scopes(ours, {"unet/a", "unet/b/c", "unet/d"}) == {
+        "unet/a": "network.a",
+        "unet/b/c": "network.b.c",
+    }
+
+
+def test_what_mnns_converter_put_between_two_values_is_looked_through():
+    graph = {"/a/Conv": ["x"], "Reshape1": ["/a/Conv"], "/b/Mul": ["Reshape1", "k"]}
+    assert contracted(graph, ["/b/Mul"]) == {
+        "/a/Conv": ["x"],
+        "/b/Mul": ["/a/Conv", "k"],
+    }
+
+
+def test_a_graph_without_scopes_is_left_as_it_is():
+    graph = {"conv2d": ["x"], "silu": ["conv2d"]}
+    assert contracted(graph, ["silu"]) == graph

@@ -1,0 +1,155 @@
+"""What a graph says of an operator is held against the program, without a run."""
+
+from __future__ import annotations
+
+import onnx
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from harness.core.probes import load_probes
+from harness.engine.export_files import MODEL, PROBES
+from harness.runtimes.graph.attributes import differing_attributes
+from tests.unit import nets
+
+PICTURE = nets.component("picture", {"image": ("batch", 8, 6, 6)})
+
+
+class Operators(nn.Module):
+    """One of each operator that has a setting worth holding."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(8, 8, 3, padding=1, groups=2)
+        self.group_norm = nn.GroupNorm(4, 8, eps=1e-6)
+        self.layer_norm = nn.LayerNorm(6, eps=1e-4)
+
+    def forward(self, image):
+        x = self.layer_norm(self.group_norm(self.conv(image)))
+        x = functional.gelu(x)
+        x = functional.interpolate(x, scale_factor=2.0, mode="nearest")
+        return x.softmax(dim=-1)
+
+
+@pytest.fixture(scope="module", params=["dynamo-18", "dynamo-22"])
+def exported(request, tmp_path_factory):
+    exporter, _, opset = request.param.partition("-")
+    folder = tmp_path_factory.mktemp(request.param)
+    nets.export(Operators(), PICTURE, folder, exporter, int(opset))
+    return folder
+
+
+def differing(folder):
+    return differing_attributes(load_probes(folder / PROBES), folder / MODEL)
+
+
+def changed(folder, to, change):
+    """Write a copy of the graph with one change made."""
+    model = onnx.load(folder / MODEL)
+    change(model.graph)
+    to.mkdir(exist_ok=True)
+    onnx.save(model, to / MODEL)
+    (to / PROBES).write_text((folder / PROBES).read_text())
+    return differing(to)
+
+
+def says(kinds, name, value):
+    def change(graph):
+        node = next(node for node in graph.node if node.op_type in kinds)
+        kept = [entry for entry in node.attribute if entry.name != name]
+        del node.attribute[:]
+        node.attribute.extend([*kept, onnx.helper.make_attribute(name, value)])
+
+    return change
+
+
+LAYER_NORM = ("LayerNormalization",)
+NORMS = ("InstanceNormalization", "GroupNormalization")
+
+
+def test_a_sound_graph_says_what_the_program_says(exported):
+    assert differing(exported) == {}
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ((NORMS, "epsilon", 1e-5), "epsilon is 1e-05 in the graph, 1e-06 in PyTorch"),
+        ((LAYER_NORM, "epsilon", 1e-5), "epsilon is 1e-05 in the graph, 0.0001 in"),
+        ((LAYER_NORM, "axis", -2), "axis is -2 in the graph, -1 in PyTorch"),
+        ((["Conv"], "group", 4), "groups is 4 in the graph, 2 in PyTorch"),
+        ((["Conv"], "pads", [0, 0, 0, 0]), "padding is [0, 0] in the graph, [1, 1] in"),
+        ((["Conv"], "strides", [2, 2]), "strides is [2, 2] in the graph, [1, 1] in"),
+        ((["Softmax"], "axis", -2), "axis is -2 in the graph, -1 in PyTorch"),
+        ((["Resize"], "nearest_mode", "ceil"), "rounding is ceil in the graph, floor"),
+        (
+            (["Resize"], "coordinate_transformation_mode", "align_corners"),
+            "coordinates is align_corners in the graph, asymmetric in PyTorch",
+        ),
+    ],
+)
+def test_another_attribute_is_named_with_both_values(exported, tmp_path, change, words):
+    (said,) = changed(exported, tmp_path, says(*change)).values()
+
+    assert words in said
+
+
+def test_another_number_of_groups_is_found_in_the_shape_that_makes_them(tmp_path):
+    nets.export(Operators(), PICTURE, tmp_path, "dynamo", 18)
+
+    def regroup(graph):
+        read = next(n for n in graph.node if n.op_type == NORMS[0]).input[0]
+        reshape = next(n for n in graph.node if read in n.output)
+        tensor = next(t for t in graph.initializer if t.name == reshape.input[1])
+        shape = onnx.numpy_helper.to_array(tensor).copy()
+        shape[1] = 2
+        tensor.CopyFrom(onnx.numpy_helper.from_array(shape, tensor.name))
+
+    (said,) = changed(tmp_path, tmp_path / "changed", regroup).values()
+
+    assert said == "groups is 2 in the graph, 4 in PyTorch"
+
+
+def test_the_tanh_form_of_gelu_is_found_among_the_nodes(tmp_path):
+    class Tanh(nn.Module):
+        def forward(self, image):
+            return functional.gelu(image, approximate="tanh")
+
+    class Erf(nn.Module):
+        def forward(self, image):
+            return functional.gelu(image)
+
+    for name, module in (("tanh", Tanh()), ("erf", Erf())):
+        (tmp_path / name).mkdir()
+        nets.export(module, PICTURE, tmp_path / name, "dynamo", 18)
+    probes = load_probes(tmp_path / "erf" / PROBES)
+
+    found = differing_attributes(probes, tmp_path / "tanh" / MODEL)
+
+    assert list(found.values()) == ["GELU's form is tanh in the graph, none in PyTorch"]
+
+
+def test_the_scale_of_attention_is_the_product_of_its_constants(tmp_path):
+    class Attention(nn.Module):
+        def forward(self, image):
+            rows = image[:, None].flatten(3)
+            return functional.scaled_dot_product_attention(rows, rows, rows, scale=0.5)
+
+    nets.export(Attention(), PICTURE, tmp_path, "dynamo", 18)
+    assert differing(tmp_path) == {}
+
+    def rescale(graph):
+        scales = {n for node in graph.node if node.op_type == "Mul" for n in node.input}
+        for tensor in graph.initializer:
+            if tensor.name in scales:
+                half = torch.tensor(onnx.numpy_helper.to_array(tensor)).numpy() / 2
+                tensor.CopyFrom(onnx.numpy_helper.from_array(half, tensor.name))
+        for node in graph.node:
+            if node.op_type == "Constant" and node.output[0] in scales:
+                half = onnx.numpy_helper.to_array(node.attribute[0].t) / 2
+                node.attribute[0].t.CopyFrom(onnx.numpy_helper.from_array(half))
+
+    (said,) = changed(tmp_path, tmp_path / "changed", rescale).values()
+
+    assert "in the graph, 0.5 in PyTorch" in said

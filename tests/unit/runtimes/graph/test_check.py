@@ -1,0 +1,248 @@
+"""A graph's weights and attributes are compared with the module's, without a run."""
+
+import shutil
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from onnx import numpy_helper
+
+from harness.core.errors import StageError
+from harness.core.outcome import Outcome
+from harness.core.probes import load_probes
+from harness.core.record import CaseRecord
+from harness.engine.export_files import MODEL, PROBES, WEIGHTS
+from harness.judge.graph_check import graph_finding
+from harness.runtimes.graph.check import check_graph
+from tests.unit import nets
+
+CONV, QUERY, KEY = "conv_in.weight", "attention.to_q.weight", "attention.to_k.weight"
+FF = "ff.0.weight"
+
+
+@pytest.fixture(scope="module", params=["dynamo", "torchscript"])
+def exported(request, tmp_path_factory):
+    """A network and a folder with its export; biases are not 0, nor scales 1."""
+    module = nets.Blocks()
+    torch.manual_seed(1)
+    for parameter in module.parameters():
+        parameter.data += 0.1 * torch.randn_like(parameter)
+    folder = tmp_path_factory.mktemp(request.param)
+    opset = 18 if request.param == "dynamo" else 17
+    nets.export(module, nets.BLOCKS, folder, request.param, opset)
+    return module, folder
+
+
+def constant_of(model, module, name):
+    """The graph's constant with a parameter's bytes, and whether it is transposed."""
+    wanted = dict(module.named_parameters())[name].detach().numpy()
+    for tensor in model.graph.initializer:
+        held = numpy_helper.to_array(tensor)
+        for turned in (False, True):
+            one = wanted.T if turned else wanted
+            if np.array_equal(held.squeeze(), one.squeeze()):
+                return tensor, turned
+    raise KeyError(name)
+
+
+def changed(exported, folder, **changes):
+    """Check a copy of the graph with other weights."""
+    module, right = exported
+    model = onnx.load(right / MODEL)
+    found = [
+        (constant_of(model, module, name), change) for name, change in changes.items()
+    ]
+    for (tensor, turned), change in found:
+        value = numpy_helper.to_array(tensor)
+        new = np.asarray(change((value.T if turned else value).copy()), np.float32)
+        stored = np.ascontiguousarray(new.T if turned else new).reshape(value.shape)
+        tensor.CopyFrom(numpy_helper.from_array(stored, tensor.name))
+    onnx.save(model, folder / MODEL)
+    shutil.copy(right / PROBES, folder)
+    return check_graph(module, load_probes(folder / PROBES), folder / MODEL)
+
+
+def told(checked, *, taken=False, failing=False):
+    record = CaseRecord(
+        case="net/onnxruntime/fp32",
+        component="net",
+        backend="onnxruntime",
+        variant="fp32",
+        asked={},
+        graphs=(checked,),
+        taken={"by": "names"} if taken else None,
+    )
+    return graph_finding(record, failing=failing)
+
+
+def test_an_export_holds_every_weight(exported):
+    module, folder = exported
+
+    checked = check_graph(module, load_probes(folder / PROBES), folder / MODEL)
+
+    assert checked["equal"] == checked["tensors"] == 16
+    assert checked["attributes"] == []
+    assert told(checked) is None
+
+
+def zeroed(weight):
+    weight[3] = 0
+    return weight
+
+
+def one_scaled(weight):
+    weight[3] *= 1.25
+    return weight
+
+
+def in_bits(weight, most=127):
+    scale = np.abs(weight).max(axis=tuple(range(1, weight.ndim)), keepdims=True) / most
+    return np.round(weight / scale) * scale
+
+
+def to_bfloat16(weight):
+    return torch.tensor(weight).bfloat16().float().numpy()
+
+
+def one_off(weight):
+    weight.flat[7] += 1e-4
+    return weight
+
+
+def noisy(weight):
+    noise = np.random.default_rng(0).standard_normal(weight.shape)
+    return weight * (1 + 1e-3 * noise)
+
+
+@pytest.mark.parametrize("taken", [False, True])
+@pytest.mark.parametrize(
+    ("name", "change", "words"),
+    [
+        (CONV, lambda w: w.astype(np.float16), "PyTorch's, rounded to float16"),
+        (QUERY, lambda w: w.astype(np.float16), "PyTorch's, rounded to float16"),
+        (CONV, to_bfloat16, "PyTorch's, rounded to bfloat16"),
+        (CONV, in_bits, "rounded to 8 bits, one scale a channel"),
+        (CONV, zeroed, "output channel 3 of 8 is 0, the others agree"),
+        (CONV, one_scaled, "output channel 3 of 8 is 1.25 times PyTorch's"),
+        (FF, one_scaled, "output channel 3 of 16 is 1.25 times PyTorch's"),
+        (CONV, one_off, "1 of its 288 numbers differ, [0, 0, 2, 1] most"),
+        (CONV, noisy, "it differs by "),
+        (QUERY, noisy, "it differs by "),
+    ],
+)
+def test_a_weight_that_no_rewrite_makes_is_named(  # noqa: PLR0917  # fixtures
+    exported, tmp_path, name, change, words, taken
+):
+    outcome, said = told(changed(exported, tmp_path, **{name: change}), taken=taken)
+
+    assert outcome is Outcome.WEIGHTS
+    assert name in said
+    assert words in said
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "words"),
+    [
+        (CONV, lambda w: w * 1.01, "it is 1.01 times PyTorch's"),
+        (QUERY, np.transpose, "it is transposed"),
+        (FF, np.zeros_like, "it is 0 everywhere"),
+        (
+            "conv_in.bias",
+            lambda b: np.roll(b, 1),
+            "it is shifted by one along axis 0",
+        ),
+        (
+            CONV,
+            lambda w: w * np.linspace(1, 2, 8)[:, None, None, None],
+            "each output channel has its own factor, 1 to 2",
+        ),
+    ],
+)
+def test_what_algebra_may_do_counts_in_an_export_and_where_outputs_are_off(
+    exported, tmp_path, name, change, words
+):
+    checked = changed(exported, tmp_path, **{name: change})
+
+    for taken, failing in ((False, False), (True, True)):
+        _, said = told(checked, taken=taken, failing=failing)
+        assert f"weight {name} of the graph is not PyTorch's: {words}" in said
+
+
+@pytest.mark.parametrize("name", [QUERY, FF])
+def test_a_factor_that_moved_in_a_file_of_others_is_none(exported, tmp_path, name):
+    checked = changed(exported, tmp_path, **{name: lambda w: w * 0.5})
+
+    assert told(checked, taken=True) is None
+
+
+def test_last_bits_count_in_an_export_and_not_in_a_file_of_others(exported, tmp_path):
+    checked = changed(exported, tmp_path, **{CONV: lambda w: np.nextafter(w, 9)})
+
+    assert "its last bits differ" in told(checked)[1]
+    assert told(checked, taken=True, failing=True) is None
+
+
+def test_two_weights_in_each_others_place_are_named_together(exported, tmp_path):
+    module, _ = exported
+    of = dict(module.named_parameters())
+    checked = changed(
+        exported,
+        tmp_path,
+        **{
+            QUERY: lambda _: of[KEY].detach().numpy(),
+            KEY: lambda _: of[QUERY].detach().numpy(),
+        },
+    )
+
+    _, said = told(checked)
+
+    assert said == f"weights are exchanged in the graph: {KEY} and {QUERY}"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (noisy, "of another training step: 15 of 16 tensors differ, by"),
+        (
+            lambda w: np.random.default_rng(3).standard_normal(w.shape),
+            "of another checkpoint: 15 of 16 tensors differ, by",
+        ),
+    ],
+)
+@pytest.mark.parametrize("taken", [False, True])
+def test_another_checkpoint_is_one_sentence(exported, tmp_path, change, words, taken):
+    module, _ = exported
+    names = [name for name, _ in module.named_parameters() if name != "kinds.weight"]
+
+    checked = changed(exported, tmp_path, **dict.fromkeys(names, change))
+    _, said = told(checked, taken=taken, failing=taken)
+
+    assert words in said
+    assert "first conv_in.weight" in said
+
+
+def test_another_epsilon_is_a_finding_of_its_own(exported, tmp_path):
+    module, right = exported
+    model = onnx.load(right / MODEL)
+    kinds = ("InstanceNormalization", "GroupNormalization")
+    node = next(node for node in model.graph.node if node.op_type in kinds)
+    next(a for a in node.attribute if a.name == "epsilon").f = 1e-6
+    onnx.save(model, tmp_path / MODEL)
+
+    checked = check_graph(module, load_probes(right / PROBES), tmp_path / MODEL)
+
+    for taken in (False, True):
+        outcome, said = told(checked, taken=taken)
+        assert outcome is Outcome.ATTRIBUTES
+        assert said.startswith("epsilon is 1e-06 in the graph, 1e-05 in PyTorch, at")
+
+
+def test_weights_that_are_cut_short_are_refused_by_name(tmp_path):
+    module = nets.Blocks()
+    nets.export(module, nets.BLOCKS, tmp_path, external_data=True)
+    file = tmp_path / WEIGHTS
+    file.write_bytes(file.read_bytes()[:1000])
+
+    with pytest.raises(StageError, match=r"weight .* cannot be read .* cut short"):
+        check_graph(module, load_probes(tmp_path / PROBES), tmp_path / MODEL)

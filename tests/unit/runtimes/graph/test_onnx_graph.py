@@ -1,0 +1,62 @@
+"""`harness.runtimes.graph.onnx_graph`: what an exported graph says of its values."""
+
+import onnx
+import pytest
+
+from harness.runtimes.graph.onnx_graph import graph_values, module_scope, read_into
+
+NET = """
+<ir_version: 9, opset_import: ["" : 17]>
+net (float[N, 4] rows, int64[N] kinds) => (float[N, 4] out, float[N] numbers)
+{{
+    made = Mul (rows, rows)
+    passed = Cast <to = {kind}> (made)
+    rectified = Relu (passed)
+    sizes = Shape (made)
+    shaped = Reshape (rectified, sizes)
+    out = Add (shaped, passed)
+    numbers = Cast <to = 1> (kinds)
+}}
+"""
+
+
+SCOPES = {"made": "/block/Mul", "out": "/Add", "sizes": "/Shape", "numbers": "/Cast"}
+
+
+@pytest.fixture
+def saved(tmp_path):
+    def save(kind):
+        model = onnx.parser.parse_model(NET.format(kind=kind))
+        for node in model.graph.node:
+            node.name = SCOPES.get(node.output[0], f"/norm/{node.op_type}")
+        path = tmp_path / "model.onnx"
+        onnx.save(model, path)
+        return path
+
+    return save
+
+
+def values(path):
+    return {one.name: one for one in graph_values(path, module_scope)}
+
+
+def test_a_cast_to_what_it_is_belongs_to_whoever_made_the_value(saved):
+    found = values(saved(onnx.TensorProto.FLOAT))
+
+    assert found["passed"].repeats == "made"
+    assert found["passed"].origin == "block"
+
+
+def test_a_cast_to_another_kind_is_a_value_of_its_own(saved):
+    found = values(saved(onnx.TensorProto.FLOAT16))
+
+    assert (found["passed"].repeats, found["passed"].origin) == ("", "norm")
+    assert found["numbers"].repeats == ""
+
+
+def test_a_value_is_read_into_what_is_computed_from_it_and_not_into_its_sizes(saved):
+    found = read_into(saved(onnx.TensorProto.FLOAT))
+
+    assert found["made"] == ["passed"]
+    assert sorted(found["passed"]) == ["out", "rectified"]
+    assert "out" not in found

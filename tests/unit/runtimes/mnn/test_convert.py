@@ -1,0 +1,346 @@
+"""Judged by the file that is left, whatever the converter says."""
+
+import shutil
+import sys
+from dataclasses import replace
+from importlib.metadata import distributions
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import torch
+
+from harness.core.case import Device, TensorSpec
+from harness.core.errors import StageError
+from harness.core.outcome import Outcome
+from harness.core.probes import load_probes
+from harness.engine.artifacts import native_converter
+from harness.engine.export_files import MNN_MODEL as MODEL
+from harness.engine.export_files import MODEL as ONNX
+from harness.engine.export_files import PROBES
+from harness.runtimes.mnn import convert as converting
+from harness.runtimes.mnn.convert import FLAGS, WEIGHTS, convert_mnn
+from tests.unit import nets
+
+# Of the largest output, for weights of the order of a tenth.
+ALLOWED = {
+    "fp32": 1e-4,
+    "fp16-weights": 5e-3,
+    "int8-weights": 5e-2,
+    "int4-weights": 1.0,
+    "fused": 1.0,  # MNN 3.6.1's attention operator computes something else here
+    "deploy": 5e-3,
+}
+OTHER = TensorSpec(name="other", shape=())
+NATIVE = f"""#!{sys.executable}
+import sys, MNN, _tools
+print("the native one")
+_tools.mnnconvert(sys.argv)
+"""
+
+
+def convert(source, folder, kind="fp32", flags=(), native=None, **changes):
+    arguments = {
+        "component": nets.BLOCKS,
+        **changes,
+    }
+    if "probes" not in arguments:
+        arguments["probes"] = load_probes(source.parent / PROBES)
+    return convert_mnn(source, kind, flags, folder, native=native, **arguments)
+
+
+def run(path, feeds):
+    from harness.runtimes.mnn import session as mnn
+
+    with mnn.open_session(path, Device(threads=1), ["map", "pooled"]) as session:
+        return session.run(feeds)
+
+
+@pytest.fixture
+def job(native):
+    def call(function, *arguments, **keywords):
+        done = native.run(function, *arguments, timeout_s=60, label="test", **keywords)
+        return done.value
+
+    return call
+
+
+@pytest.fixture
+def source(blocks_files):
+    return blocks_files["dynamo"] / ONNX
+
+
+@pytest.fixture
+def program(tmp_path):
+    """A second converter: the wheel's own, as a program that can be found."""
+    path = tmp_path / "bin" / "MNNConvert"
+    path.parent.mkdir()
+    path.write_text(NATIVE, encoding="utf-8")
+    path.chmod(0o755)
+    return path
+
+
+def largest_error(job, folder):
+    feeds = nets.feeds(nets.BLOCKS)
+    with torch.no_grad():
+        expected = nets.Blocks()(*(torch.tensor(v) for v in feeds.values()))[0].numpy()
+    made = job(run, folder / MODEL, feeds)["map"]
+    return np.abs(made - expected).max() / np.abs(expected).max()
+
+
+@pytest.mark.parametrize("kind", FLAGS)
+def test_every_variant_converts_and_is_as_near_as_its_weights(
+    tmp_path, source, job, kind
+):
+    made = job(convert, source, tmp_path, kind)
+
+    assert {path.name for path in tmp_path.iterdir()} == {MODEL, WEIGHTS}
+    assert (tmp_path / WEIGHTS).stat().st_size > 0
+    assert made == {"arguments": list(FLAGS[kind]), "converter": "wheel"}
+    assert largest_error(job, tmp_path) < ALLOWED[kind]
+
+
+def test_variants_differ_where_they_should(tmp_path, source, job):
+    sizes, errors = {}, {}
+    for kind in ("fp32", "fp16-weights", "int8-weights"):
+        folder = tmp_path / kind
+        folder.mkdir()
+        job(convert, source, folder, kind)
+        sizes[kind] = sum(path.stat().st_size for path in folder.iterdir())
+        errors[kind] = largest_error(job, folder)
+
+    assert sizes["fp16-weights"] < sizes["fp32"]
+    assert errors["fp32"] < errors["fp16-weights"] < errors["int8-weights"]
+
+
+def test_a_flag_given_last_wins(tmp_path, source, job):
+    made = job(convert, source, tmp_path, "int8-weights", ("--weightQuantBits=4",))
+
+    assert made["arguments"][-2:] == ["--weightQuantBits=8", "--weightQuantBits=4"]
+    assert largest_error(job, tmp_path) > ALLOWED["int8-weights"]
+
+
+def test_only_deploy_lets_gelu_be_approximated():
+    assert {kind for kind, flags in FLAGS.items() if not flags} == {"deploy"}
+    assert all("--useGeluApproximation=0" in f for k, f in FLAGS.items() if f and k)
+
+
+def test_converting_installs_nothing(tmp_path, source, job):
+    def installed():
+        return sorted((d.metadata["Name"], d.version) for d in distributions())
+
+    before = installed()
+    job(convert, source, tmp_path)
+
+    assert installed() == before
+    assert "MNN.tools" not in sys.modules
+
+
+def failed(job, *arguments, **keywords) -> StageError:
+    with pytest.raises(StageError) as caught:
+        job(convert, *arguments, **keywords)
+    assert caught.value.outcome is Outcome.CONVERT
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("change", "side"),
+    [
+        ({"inputs": nets.BLOCKS.inputs[:1]}, "inputs"),
+        ({"outputs": (*nets.BLOCKS.outputs, OTHER)}, "outputs"),
+    ],
+)
+def test_other_inputs_or_outputs_than_promised_are_named(
+    tmp_path, source, job, change, side
+):
+    promised = replace(nets.BLOCKS, **change)
+    error = failed(job, source, tmp_path, component=promised)
+
+    assert f"the converted file has the {side}" in str(error)
+
+
+def test_a_source_that_is_no_model_leaves_no_file(tmp_path, source, job):
+    broken = tmp_path / "broken" / ONNX
+    broken.parent.mkdir()
+    shutil.copy(source.parent / PROBES, broken.parent)
+    broken.write_bytes(source.read_bytes()[:500])
+    folder = tmp_path / "out"
+    folder.mkdir()
+    error = failed(job, broken, folder)
+
+    assert str(error).startswith("blocks: ")
+    assert error.log
+
+
+def test_an_operator_that_mnn_lacks_is_named_with_its_module(tmp_path, source, job):
+    given = tmp_path / "given"
+    shutil.copytree(source.parent, given)
+    model = onnx.load(given / ONNX)
+    gelu = next(n for n in model.graph.node if n.op_type in {"Gelu", "Erf"})
+    gelu.op_type = "IsNaN"
+    del gelu.attribute[:]
+    onnx.save(model, given / ONNX)
+    folder = tmp_path / "out"
+    folder.mkdir()
+    error = failed(job, given / ONNX, folder)
+
+    assert "it has no operator IsNaN" in str(error)
+    assert "It comes from ff.1" in str(error)
+    assert 'attention = "eager" in [component.blocks]' in str(error)
+
+
+class Attention(torch.nn.Module):
+    def forward(self, x):
+        return torch.nn.functional.scaled_dot_product_attention(x, x, x)
+
+
+OLDER = "opset = 18 in [component.small]"
+LACKED = {
+    "Attention": (Attention(), OLDER, {"dynamo": True}),
+    "GroupNormalization": (torch.nn.GroupNorm(2, 4), OLDER, {"dynamo": True}),
+    "RMSNormalization": (torch.nn.RMSNorm(4), OLDER, {"dynamo": True}),
+    "Mish": (torch.nn.Mish(), 'exporter = "torchscript"', {"dynamo": False}),
+}
+"""Operator to what exports it, the way around that is named, and that way."""
+
+
+@pytest.mark.parametrize("operator", LACKED)
+# torch's own, of both exporters.
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+def test_the_way_around_an_operator_that_mnn_lacks_leads_around(
+    tmp_path, job, operator
+):
+    module, said, around = LACKED[operator]
+    shape = (2, 4, 3, 4)
+    small = replace(
+        nets.BLOCKS,
+        name="small",
+        inputs=(TensorSpec(name="x", shape=shape),),
+        outputs=(TensorSpec(name="y", shape=shape),),
+    )
+
+    def exported(name, **how):
+        (tmp_path / name).mkdir()
+        path = tmp_path / name / ONNX
+        names = {"input_names": ["x"], "output_names": ["y"], "verbose": False}
+        torch.onnx.export(module.eval(), (torch.ones(shape),), path, **names, **how)
+        return path
+
+    there = {"component": small, "probes": ()}
+    folder = tmp_path / "out"
+    folder.mkdir()
+    newest = exported("newest", dynamo=True, opset_version=23)
+    error = failed(job, newest, folder, **there)
+    assert f"it has no operator {operator}." in str(error)
+    assert said in str(error)
+
+    job(convert, exported("around", opset_version=18, **around), folder, **there)
+    assert (folder / MODEL).stat().st_size > 0
+
+
+def test_a_converter_on_the_path_is_found_and_used(
+    tmp_path, source, job, program, monkeypatch
+):
+    monkeypatch.setenv("PATH", str(program.parent))
+    found = native_converter(None)
+    folder = tmp_path / "out"
+    folder.mkdir()
+    made = job(convert, source, folder, native=found)
+
+    assert found == str(program)
+    assert made["converter"] == str(program)
+    assert largest_error(job, folder) < ALLOWED["fp32"]
+
+
+def test_two_converters_of_one_version_make_the_same_file(
+    tmp_path, source, job, program
+):
+    folders = {}
+    for native in (None, str(program)):
+        folders[native] = tmp_path / f"by-{native is None}"
+        folders[native].mkdir()
+        job(convert, source, folders[native], native=native)
+    one, two = folders.values()
+
+    assert (one / WEIGHTS).read_bytes() == (two / WEIGHTS).read_bytes()
+
+
+def test_a_converter_that_dies_is_a_sentence(tmp_path, source, job, program):
+    program.write_text("#!/bin/sh\necho before\nkill -SEGV $$\n", encoding="utf-8")
+    folder = tmp_path / "out"
+    folder.mkdir()
+    error = failed(job, source, folder, native=str(program))
+
+    assert "left no file" in str(error)
+    assert "SIGSEGV" in str(error)
+
+
+def test_a_converter_that_says_success_and_writes_rubbish_is_caught(
+    tmp_path, source, job, program
+):
+    program.write_text(
+        f"#!{sys.executable}\nimport sys, pathlib\n"
+        "target = sys.argv[sys.argv.index('--MNNModel') + 1]\n"
+        "pathlib.Path(target).write_text('x' * 99)\n"
+        "pathlib.Path(target + '.weight').write_text('x' * 99)\n"
+        "print('Converted Success!')\n",
+        encoding="utf-8",
+    )
+    folder = tmp_path / "out"
+    folder.mkdir()
+    error = failed(job, source, folder, native=str(program))
+
+    assert "does not load" in str(error)
+
+
+def test_no_converter_on_the_path_is_no_error(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    assert native_converter(None) is None
+
+
+@pytest.mark.parametrize("named", ["/nowhere/MNNConvert", "no-such-program"])
+def test_a_named_converter_that_is_not_there_is_an_error(named):
+    with pytest.raises(StageError, match="no program that can be run") as caught:
+        native_converter(named)
+    assert caught.value.outcome is Outcome.UNAVAILABLE
+
+
+def test_the_wheels_command_line_is_never_imported():
+    text = Path(converting.__file__).read_text(encoding="utf-8")
+
+    assert "MNN.tools" not in text
+
+
+def test_two_converters_at_once_write_what_one_alone_does(tmp_path, source, native):
+    # MNN's keeps weights in a file of a fixed name where it is started.
+    import concurrent.futures
+
+    folders = [tmp_path / str(index) for index in range(4)]
+    for folder in folders:
+        folder.mkdir()
+
+    def one(folder):
+        return native.run(
+            convert, source, folder, "fp16-weights", timeout_s=60, label="test"
+        )
+
+    with concurrent.futures.ThreadPoolExecutor(len(folders)) as threads:
+        list(threads.map(one, folders))
+
+    weights = [(folder / WEIGHTS).read_bytes() for folder in folders]
+    assert all(one == weights[0] for one in weights)
+
+
+def test_a_converter_leaves_nothing_where_the_harness_was_started(
+    tmp_path, source, job, monkeypatch
+):
+    started = tmp_path / "started"
+    (tmp_path / "made").mkdir()
+    started.mkdir()
+    monkeypatch.chdir(started)
+
+    job(convert, source, tmp_path / "made", "fp16-weights")
+
+    assert list(started.iterdir()) == []

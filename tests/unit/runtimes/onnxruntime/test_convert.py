@@ -1,0 +1,139 @@
+"""ONNX Runtime's variants keep the signature and can be loaded."""
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+
+from harness.core.errors import StageError
+from harness.core.outcome import Outcome
+from harness.engine.export_files import MODEL, WEIGHTS
+from harness.runtimes.onnxruntime import convert as transforming
+from harness.runtimes.onnxruntime.convert import KINDS, transform_onnx
+from tests.unit import nets
+
+EXPORTERS = ("dynamo", "torchscript")
+# Of the largest output; the model's numbers are of the order of one.
+ALLOWED = {"fp16": 1e-2, "int8-weights": 1e-1}
+
+
+def signature(path):
+    graph = onnx.load(path, load_external_data=False).graph
+    return [
+        (v.name, v.type.tensor_type.elem_type, len(v.type.tensor_type.shape.dim))
+        for v in (*graph.input, *graph.output)
+    ]
+
+
+def run(path):
+    session = ort.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    return session.run(None, nets.feeds(nets.BLOCKS))
+
+
+@pytest.fixture(params=EXPORTERS)
+def source(request, blocks_files):
+    return blocks_files[request.param] / MODEL
+
+
+def check(source, target, kind):
+    onnx.checker.check_model(str(target))
+    assert signature(target) == signature(source)
+    for one, two in zip(run(source), run(target), strict=True):
+        assert two.dtype == np.float32
+        assert 0 < np.abs(one - two).max() < ALLOWED[kind] * np.abs(one).max()
+
+
+def weight_types(folder):
+    graph = onnx.load(folder / MODEL).graph
+    return {t.data_type for t in graph.initializer if len(t.dims) > 1}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_variant_keeps_names_and_types_of_inputs_and_outputs(tmp_path, source, kind):
+    transform_onnx(source, kind, tmp_path)
+
+    assert {path.name for path in tmp_path.iterdir()} == {MODEL}
+    check(source, tmp_path / MODEL, kind)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("exporter", EXPORTERS)
+def test_what_one_message_cannot_hold_has_its_weights_beside_it(
+    tmp_path, monkeypatch, kind, exporter
+):
+    given, made = tmp_path / "given", tmp_path / "made"
+    given.mkdir()
+    made.mkdir()
+    nets.export(nets.Blocks(), nets.BLOCKS, given, exporter, external_data=True)
+    monkeypatch.setattr(transforming, "PROTO_LIMIT_BYTES", 1024)
+
+    transform_onnx(given / MODEL, kind, made)
+
+    files = {path.name for path in made.iterdir()}
+    graph = onnx.load(made / MODEL, load_external_data=False).graph
+    outside = [t for t in graph.initializer if t.data_location == t.EXTERNAL]
+    places = {e.value for t in outside for e in t.external_data if e.key == "location"}
+    assert len(files) == 2
+    assert places == files - {MODEL}
+    check(given / MODEL, made / MODEL, kind)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_weights_beside_a_small_graph_are_read(tmp_path, kind):
+    given, made = tmp_path / "given", tmp_path / "made"
+    given.mkdir()
+    made.mkdir()
+    nets.export(nets.Blocks(), nets.BLOCKS, given, external_data=True)
+    assert (given / WEIGHTS).is_file()
+
+    transform_onnx(given / MODEL, kind, made)
+
+    check(given / MODEL, made / MODEL, kind)
+
+
+def test_half_precision_is_in_the_file(tmp_path, source):
+    transform_onnx(source, "fp16", tmp_path)
+
+    assert weight_types(tmp_path) == {onnx.TensorProto.FLOAT16}
+
+
+def test_products_have_integer_weights_and_convolutions_do_not(tmp_path, source):
+    transform_onnx(source, "int8-weights", tmp_path)
+    graph = onnx.load(tmp_path / MODEL).graph
+    ops = [node.op_type for node in graph.node]
+
+    assert ops.count("MatMulInteger") >= 6
+    assert ops.count("Conv") == 2
+    assert onnx.TensorProto.INT8 in weight_types(tmp_path)
+
+
+def test_a_variant_that_is_no_model_is_refused(tmp_path, source, monkeypatch):
+    def spoil(_source, folder, _kept):
+        broken = onnx.ModelProto(ir_version=8)
+        broken.graph.node.add(op_type="Add", input=["nowhere"], output=["out"])
+        onnx.save(broken, folder / MODEL)
+
+    monkeypatch.setattr(transforming, "halve", spoil)
+
+    with pytest.raises(
+        StageError, match=r"fp16 variant of model\.onnx is no valid"
+    ) as e:
+        transform_onnx(source, "fp16", tmp_path)
+    assert e.value.outcome is Outcome.CONVERT
+
+
+def test_a_scale_for_each_channel_is_a_flag_of_integers_alone(tmp_path, blocks_files):
+    source = blocks_files["torchscript"] / MODEL
+    sizes = {}
+    for flags in ((), ("--per-channel",)):
+        folder = tmp_path / str(len(flags))
+        folder.mkdir()
+        transform_onnx(source, "int8-weights", folder, flags)
+        graph = onnx.load(folder / MODEL).graph
+        scales = [t for t in graph.initializer if t.name.endswith("_scale")]
+        sizes[flags] = max(int(np.prod(t.dims)) for t in scales)
+
+    assert sizes[()] == 1
+    assert sizes["--per-channel",] > 1
+    with pytest.raises(StageError, match="take no flag '--per-channel'"):
+        transform_onnx(source, "fp16", tmp_path, ("--per-channel",))

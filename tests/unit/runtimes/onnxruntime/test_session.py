@@ -1,0 +1,282 @@
+"""`harness.runtimes.onnxruntime.session`: outputs as deployed, layers as exported."""
+
+from functools import partial
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+
+from harness.core.case import Device
+from harness.core.errors import StageError
+from harness.core.outcome import Outcome
+from harness.engine.export_files import MODEL
+from harness.runtimes.onnxruntime import session as backend
+from harness.runtimes.onnxruntime.segments import plan_segments, segment_model
+from harness.runtimes.onnxruntime.session import open_session
+from harness.runtimes.session import load_backend
+from tests.unit import nets
+
+DEVICE = Device(threads=1)
+OUTPUTS = ["map", "pooled"]
+
+
+@pytest.fixture(scope="module", params=["dynamo", "external"])
+def model(request, blocks_files, tmp_path_factory):
+    if request.param != "external":
+        return blocks_files[request.param] / MODEL
+    folder = tmp_path_factory.mktemp("external")
+    nets.export(nets.Blocks(), nets.BLOCKS, folder, external_data=True)
+    return folder / MODEL
+
+
+@pytest.fixture
+def feeds():
+    return nets.feeds(nets.BLOCKS)
+
+
+def whole_graph(path, feeds):
+    """Every value of the graph, from one unoptimised session."""
+    proto = onnx.load(path)
+    given = {value.name for value in proto.graph.output}
+    made = [n for node in proto.graph.node for n in node.output if n]
+    proto.graph.output.extend(
+        onnx.ValueInfoProto(name=name) for name in made if name not in given
+    )
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads = 1
+    session = ort.InferenceSession(
+        proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+    names = [value.name for value in session.get_outputs()]
+    return dict(zip(names, session.run(names, dict(feeds)), strict=True))
+
+
+def equal(one, two):
+    return all(np.array_equal(one[name], two[name], equal_nan=True) for name in one)
+
+
+@pytest.mark.parametrize("limit_bytes", [1, 4000, 2**40])
+def test_segments_give_the_bits_of_the_whole_graph(
+    model, feeds, limit_bytes, monkeypatch
+):
+    expected = whole_graph(model, feeds)
+    sizes = {name: value.nbytes for name, value in expected.items()}
+    monkeypatch.setattr(
+        backend,
+        "plan_segments",
+        lambda graph, wanted, outputs: plan_segments(
+            graph, wanted, outputs, limit_bytes
+        ),
+    )
+    seen = {}
+
+    with open_session(model, DEVICE, OUTPUTS) as session:
+        made = session.watch(
+            feeds, sizes, lambda name, value: seen.update({name: value.copy()})
+        )
+
+    assert set(seen) == set(expected)
+    assert equal(seen, expected)
+    assert list(made) == OUTPUTS
+    assert equal(made, {name: expected[name] for name in OUTPUTS})
+
+
+def test_a_small_limit_makes_many_segments_and_a_large_one_makes_one(model, feeds):
+    graph = onnx.load(model, load_external_data=False).graph
+    sizes = {n: v.nbytes for n, v in whole_graph(model, feeds).items()}
+    many = plan_segments(graph, sizes, OUTPUTS, 4000)
+    (one,) = plan_segments(graph, sizes, OUTPUTS, 2**40)
+
+    assert len(many) > 4
+    assert [n.name for s in many for n in s.nodes] == [n.name for n in graph.node]
+    assert sorted(n for s in many for n in s.shows) == sorted(one.shows)
+    for segment in many:
+        held = [sizes[n] for node in segment.nodes for n in node.output if n in sizes]
+        assert sum(held) <= 4000 or len([size for size in held if size]) == 1
+
+
+def test_a_segment_carries_its_own_weights_only(model, feeds):
+    proto = onnx.load(model, load_external_data=False)
+    values = whole_graph(model, feeds) | feeds
+    sizes = {name: value.nbytes for name, value in values.items()}
+    segments = plan_segments(proto.graph, sizes, OUTPUTS, 4000)
+
+    held = [
+        {t.name for t in segment_model(proto, segment, values).graph.initializer}
+        for segment in segments
+    ]
+
+    assert max(map(len, held)) < len(proto.graph.initializer)
+    assert set().union(*held) == {t.name for t in proto.graph.initializer}
+
+
+def test_a_graph_with_subgraphs_is_left_whole():
+    make = onnx.helper.make_node
+    info = onnx.helper.make_tensor_value_info
+    branch = onnx.helper.make_graph(
+        [make("Neg", ["hidden"], ["flipped"])], "b", [], [info("flipped", 1, None)]
+    )
+    nodes = [
+        make("Abs", ["rows"], ["hidden"]),
+        make(
+            "Constant",
+            [],
+            ["truth"],
+            value=onnx.numpy_helper.from_array(np.array(True)),
+        ),
+        make("If", ["truth"], ["out"], then_branch=branch, else_branch=branch),
+    ]
+    graph = onnx.helper.make_graph(
+        nodes, "g", [info("rows", 1, [2])], [info("out", 1, [2])]
+    )
+
+    (segment,) = plan_segments(graph, {"hidden": 8, "out": 8}, ["out"], 1)
+
+    assert segment.reads == ("rows",)
+
+
+def test_deployed_and_watched_agree_and_can_be_repeated(model, feeds):
+    with open_session(model, DEVICE, OUTPUTS) as session:
+        first = session.run(feeds)
+        watched = session.watch(feeds, {}, lambda *_: None)
+        again = session.run(feeds)
+
+    assert equal(first, again)
+    for name in OUTPUTS:
+        np.testing.assert_allclose(watched[name], first[name], rtol=1e-4, atol=1e-5)
+
+
+def test_other_sizes_follow_one_another(model, feeds):
+    larger = nets.feeds(nets.BLOCKS, batch=3, height=9)
+    with open_session(model, DEVICE, OUTPUTS) as session:
+        first = session.run(feeds)
+        session.run(larger)
+        session.watch(larger, {}, lambda *_: None)
+        assert equal(session.run(feeds), first)
+
+
+def test_what_ran_is_said(model):
+    with open_session(model, Device(threads=1, tf32=True), OUTPUTS) as session:
+        ran = session.ran
+
+    assert (ran.backend, ran.version, ran.device) == (
+        "onnxruntime",
+        ort.__version__,
+        "cpu",
+    )
+    assert dict(ran.detail)["provider"] == "CPUExecutionProvider"
+
+
+def test_another_provider_than_asked_is_a_failure(model):
+    with pytest.raises(StageError, match="asked for CUDAExecutionProvider") as caught:
+        open_session(model, Device(device="cuda"), OUTPUTS).__enter__()
+
+    assert caught.value.outcome is Outcome.FELL_BACK
+    assert "runs on CPUExecutionProvider" in str(caught.value)
+    assert "parity doctor" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda feeds: feeds.pop("kind"), r"missing \['kind'\]"),
+        (lambda feeds: feeds.update(extra=feeds["kind"]), r"unknown \['extra'\]"),
+    ],
+    ids=["missing", "unknown"],
+)
+@pytest.mark.parametrize("watched", [False, True])
+def test_inputs_are_exactly_the_files(model, feeds, change, words, watched):
+    change(feeds)
+    with open_session(model, DEVICE, OUTPUTS) as session:
+        call = partial(session.watch, sizes={}, on_value=print)
+        with pytest.raises(StageError, match=words) as caught:
+            (call if watched else session.run)(feeds)
+    assert caught.value.outcome is Outcome.MISSING
+
+
+def test_an_output_that_is_not_there_is_named(model, feeds):
+    with (
+        open_session(model, DEVICE, ["map", "other"]) as session,
+        pytest.raises(StageError, match="promises") as caught,
+    ):
+        session.run(feeds)
+    assert caught.value.outcome is Outcome.MISSING
+
+
+def test_an_input_of_another_type_is_a_sentence(model, feeds):
+    feeds["image"] = feeds["image"].astype(np.float64)
+    with (
+        open_session(model, DEVICE, OUTPUTS) as session,
+        pytest.raises(StageError, match=r"cannot run model\.onnx") as caught,
+    ):
+        session.run(feeds)
+    assert caught.value.outcome is Outcome.RUN
+
+
+def test_a_file_that_cannot_be_loaded_is_a_sentence(tmp_path, blocks_files):
+    data = (blocks_files["dynamo"] / MODEL).read_bytes()
+    graph = onnx.load_from_string(data)
+    graph.graph.node[0].op_type = "NoSuchOperator"
+    onnx.save(graph, tmp_path / MODEL)
+
+    with pytest.raises(StageError, match=r"refuses model\.onnx") as caught:
+        open_session(tmp_path / MODEL, DEVICE, OUTPUTS).__enter__()
+    assert caught.value.outcome is Outcome.LOAD
+
+
+def test_a_backend_is_found_by_its_name(model):
+    opened = load_backend("onnxruntime").open_session(model, DEVICE, OUTPUTS)
+    with opened as session:
+        assert isinstance(session, backend.OrtSession)
+
+
+def isolated(path, feeds, given):
+    """What each operator makes of values that are given."""
+    seen = {}
+    with open_session(path, DEVICE, OUTPUTS) as session:
+        session.isolate(
+            feeds, given, lambda name, value: seen.update({name: value.copy()})
+        )
+    return seen
+
+
+@pytest.mark.parametrize("limit_bytes", [4000, 2**40])
+def test_given_its_own_values_each_operator_makes_them_again(
+    model, feeds, limit_bytes, monkeypatch
+):
+    own = whole_graph(model, feeds)
+    monkeypatch.setattr(
+        backend,
+        "plan_segments",
+        lambda graph, wanted, outputs: plan_segments(
+            graph, wanted, outputs, limit_bytes
+        ),
+    )
+
+    seen = isolated(model, feeds, own)
+
+    assert set(seen) == set(own)
+    assert equal(seen, own)
+
+
+def test_only_an_operator_that_is_wrong_differs_when_its_inputs_are_right(
+    blocks_files, feeds, tmp_path
+):
+    sound = blocks_files["dynamo"] / MODEL
+    right = whole_graph(sound, feeds)
+    proto = onnx.load(sound)
+    conv = next(node for node in proto.graph.node if node.op_type == "Conv")
+    weight = next(t for t in proto.graph.initializer if t.name == conv.input[1])
+    wrong = onnx.numpy_helper.to_array(weight) * np.float32(1.01)
+    weight.CopyFrom(onnx.numpy_helper.from_array(wrong, weight.name))
+    onnx.save(proto, tmp_path / MODEL)
+
+    cumulative = whole_graph(tmp_path / MODEL, feeds)
+    own = isolated(tmp_path / MODEL, feeds, right)
+
+    inherited = [n for n in right if not np.array_equal(cumulative[n], right[n])]
+    introduced = [n for n in right if not np.array_equal(own[n], right[n])]
+    assert introduced == list(conv.output)
+    assert len(inherited) > 20

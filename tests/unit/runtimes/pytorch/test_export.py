@@ -1,0 +1,350 @@
+"""A graph that is what was asked for, and has lost nothing."""
+
+import numpy as np
+import onnx
+import onnx_ir
+import onnxruntime as ort
+import pytest
+import torch
+from torch import nn
+
+from harness.core.errors import StageError
+from harness.core.outcome import Outcome
+from harness.core.probes import Kind, load_probes
+from harness.engine.export_files import MODEL, PROBES, WEIGHTS
+from harness.runtimes.pytorch import export as exporting
+from harness.runtimes.pytorch.weights import lost_weights, weights_due
+from tests.unit import nets
+
+EXPORTERS = ("dynamo", "torchscript")
+OPSETS = [
+    *(("torchscript", opset) for opset in (14, 17, 20, 23)),
+    *(("dynamo", opset) for opset in (18, 20, 25)),
+]
+PLAIN = nets.component("plain", {"rows": ("batch", 4)})
+ROWS = torch.rand(2, 4)
+
+
+def opset_of(folder):
+    model = onnx.load(folder / MODEL, load_external_data=False)
+    return next(entry.version for entry in model.opset_import if not entry.domain)
+
+
+def run(folder, feeds):
+    """Run with onnxruntime, optimisation off, and return outputs by name."""
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = ort.InferenceSession(
+        str(folder / MODEL), options, providers=["CPUExecutionProvider"]
+    )
+    names = [value.name for value in session.get_outputs()]
+    return dict(zip(names, session.run(names, dict(feeds)), strict=True))
+
+
+def check_outputs(module, folder, feeds):
+    with torch.no_grad():
+        expected = module(*(torch.tensor(value) for value in feeds.values()))
+    for one, two in zip(expected, run(folder, feeds).values(), strict=True):
+        np.testing.assert_allclose(two, one.numpy(), rtol=1e-4, atol=1e-5)
+
+
+def refused(module, component, folder, **settings) -> StageError:
+    folder.mkdir(exist_ok=True)
+    with pytest.raises(StageError) as caught:
+        nets.export(module, component, folder, **settings)
+    return caught.value
+
+
+@pytest.mark.parametrize(("exporter", "opset"), OPSETS)
+def test_an_export_has_the_opset_that_was_asked(tmp_path, exporter, opset):
+    nets.export(nets.Blocks(), nets.BLOCKS, tmp_path, exporter, opset)
+
+    assert opset_of(tmp_path) == opset
+    onnx.checker.check_model(str(tmp_path / MODEL), full_check=True)
+    if opset < 23:  # newer than this onnxruntime may know
+        check_outputs(nets.Blocks(), tmp_path, nets.feeds(nets.BLOCKS))
+
+
+@pytest.mark.parametrize(
+    ("exporter", "opset", "takes"),
+    [
+        ("torchscript", 24, "14 to 23"),
+        ("dynamo", 14, "18 to 25"),
+        ("dynamo", 26, "18 to 25"),
+    ],
+)
+def test_an_opset_that_cannot_be_written_is_refused(tmp_path, exporter, opset, takes):
+    error = refused(
+        nets.Blocks(), nets.BLOCKS, tmp_path, exporter=exporter, opset=opset
+    )
+
+    assert error.outcome is Outcome.EXPORT
+    assert f"cannot write opset {opset}" in str(error)
+    assert f"takes {takes}" in str(error)
+    assert "parity.toml" in str(error)
+
+
+@pytest.mark.parametrize("exporter", EXPORTERS)
+def test_inputs_and_outputs_have_the_promised_names(blocks_files, exporter):
+    graph = onnx.load(blocks_files[exporter] / MODEL).graph
+
+    assert [value.name for value in graph.input] == ["image", "kind"]
+    assert [value.name for value in graph.output] == ["map", "pooled"]
+
+
+@pytest.mark.parametrize("exporter", EXPORTERS)
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"batch": 1},
+        {"batch": 2},
+        {"batch": 3},
+        {"height": 5, "width": 14},
+        {"batch": 1, "height": 1, "width": 1},
+    ],
+    ids=str,
+)
+def test_open_axes_take_other_sizes(blocks_files, exporter, changes):
+    feeds = nets.feeds(nets.BLOCKS, **changes)
+
+    check_outputs(nets.Blocks(), blocks_files[exporter], feeds)
+
+
+@pytest.mark.parametrize("exporter", EXPORTERS)
+def test_axes_that_are_not_open_are_fixed(tmp_path, exporter):
+    nets.export(nets.Blocks(), nets.BLOCKS, tmp_path, exporter, dynamic=("batch",))
+    graph = onnx.load(tmp_path / MODEL).graph
+    image = graph.input[0].type.tensor_type.shape.dim
+
+    assert image[0].dim_param
+    assert [dim.dim_value for dim in image[1:]] == [4, 6, 10]
+    check_outputs(nets.Blocks(), tmp_path, nets.feeds(nets.BLOCKS, batch=3))
+    with pytest.raises(Exception, match=r"INVALID_ARGUMENT|Got invalid dimensions"):
+        run(tmp_path, nets.feeds(nets.BLOCKS, height=8))
+
+
+@pytest.mark.parametrize("exporter", EXPORTERS)
+def test_weights_lie_beside_the_graph_when_asked(tmp_path, exporter):
+    nets.export(nets.Blocks(), nets.BLOCKS, tmp_path, exporter, external_data=True)
+
+    assert {p.name for p in tmp_path.iterdir()} == {MODEL, PROBES, WEIGHTS}
+    check_external(tmp_path)
+    check_outputs(nets.Blocks(), tmp_path, nets.feeds(nets.BLOCKS))
+
+
+def check_external(folder):
+    graph = onnx.load(folder / MODEL, load_external_data=False).graph
+    outside = [t for t in graph.initializer if t.data_location == t.EXTERNAL]
+    places = {e.value for t in outside for e in t.external_data if e.key == "location"}
+
+    assert places == {WEIGHTS}
+    assert not any(len(t.raw_data) > 1024 for t in graph.initializer)
+
+
+@pytest.mark.parametrize("exporter", EXPORTERS)
+def test_weights_lie_beside_a_graph_that_one_message_cannot_hold(
+    tmp_path, exporter, monkeypatch
+):
+    monkeypatch.setattr(exporting, "PROTO_LIMIT_BYTES", 4096)
+    nets.export(nets.Blocks(), nets.BLOCKS, tmp_path, exporter)
+
+    assert {p.name for p in tmp_path.iterdir()} == {MODEL, PROBES, WEIGHTS}
+    check_external(tmp_path)
+    check_outputs(nets.Blocks(), tmp_path, nets.feeds(nets.BLOCKS))
+
+
+@pytest.mark.parametrize("exporter", EXPORTERS)
+def test_a_small_graph_is_one_file(blocks_files, exporter):
+    names = {path.name for path in blocks_files[exporter].iterdir()}
+
+    assert names == {MODEL, PROBES}
+
+
+@pytest.mark.parametrize("exporter", EXPORTERS)
+def test_what_computes_is_found_in_the_graph(blocks_files, exporter):
+    folder = blocks_files[exporter]
+    probes = load_probes(folder / PROBES)
+    names = {n for node in onnx.load(folder / MODEL).graph.node for n in node.output}
+    computing = [p for p in probes if p.kind is Kind.COMPUTE]
+
+    assert [p.name for p in computing if p.onnx not in names] == []
+    assert len(computing) > 8
+    assert {"conv_in", "attention.to_out", "ff.1"} <= {p.module for p in computing}
+
+
+class Spare(nn.Module):
+    """Has weights that no output hangs on, in three ways."""
+
+    def __init__(self):
+        super().__init__()
+        self.used = nn.Linear(4, 4)
+        self.never = nn.Linear(4, 5)
+        self.pooler = nn.Linear(4, 6)
+        self.normed = nn.utils.parametrizations.weight_norm(nn.Linear(4, 7))
+        self.eval()
+
+    def forward(self, rows):
+        rows = self.used(rows)
+        self.pooler(rows)
+        return self.normed(rows)
+
+
+class Normed(nn.Module):
+    """Both exporters multiply the normalisation into the convolution."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Conv2d(4, 4, 1)
+        self.conv = nn.Conv2d(4, 4, 3)
+        self.norm = nn.BatchNorm2d(4)
+        self.eval()
+
+    def forward(self, image):
+        return self.norm(self.conv(torch.relu(self.first(image))))
+
+
+@pytest.mark.parametrize("exporter", EXPORTERS)
+def test_weights_that_no_output_hangs_on_may_be_left_out(tmp_path, exporter):
+    nets.export(Spare(), PLAIN, tmp_path, exporter)
+
+    assert (tmp_path / MODEL).is_file()
+
+
+@pytest.mark.parametrize("exporter", EXPORTERS)
+def test_a_folded_batch_normalisation_is_no_loss(tmp_path, exporter):
+    image = nets.component("normed", {"image": ("batch", 4, "height", "width")})
+    nets.export(Normed(), image, tmp_path, exporter)
+
+    assert (tmp_path / MODEL).is_file()
+
+
+def test_the_weights_that_are_due_are_those_applied_on_the_way_to_an_output():
+    assert weights_due(Spare(), (ROWS,)) == {
+        "used.weight",
+        "used.bias",
+        "normed.bias",
+    }
+    assert weights_due(Normed(), (torch.rand(2, 4, 5, 5),)) == {
+        "first.weight",
+        "first.bias",
+    }
+
+
+def test_every_weight_of_a_network_with_all_its_parts_in_use_is_due():
+    module = nets.Blocks()
+    example = tuple(torch.tensor(v) for v in nets.feeds(nets.BLOCKS).values())
+
+    assert weights_due(module, example) == {n for n, _ in module.named_parameters()}
+
+
+class InPlace(nn.Module):
+    """Writes into a view, which is a way to an output too."""
+
+    def __init__(self):
+        super().__init__()
+        self.part = nn.Linear(4, 4)
+        self.scale = nn.Parameter(torch.rand(4))
+
+    def forward(self, rows):
+        out = torch.zeros_like(rows)
+        out[:, :2] = self.part(rows)[:, :2]
+        out += self.scale
+        return out
+
+
+def test_a_weight_written_in_place_is_due():
+    assert weights_due(InPlace(), (ROWS,)) == {"part.weight", "part.bias", "scale"}
+
+
+@pytest.mark.parametrize("exporter", EXPORTERS)
+@pytest.mark.parametrize("external", [False, True])
+def test_a_weight_that_differs_in_one_bit_is_found(
+    tmp_path, blocks_files, exporter, external
+):
+    example = tuple(torch.tensor(v) for v in nets.feeds(nets.BLOCKS).values())
+    folder = blocks_files[exporter]
+    if external:
+        nets.export(nets.Blocks(), nets.BLOCKS, tmp_path, exporter, external_data=True)
+        folder = tmp_path
+    model = onnx_ir.load(folder / MODEL)
+    module = nets.Blocks()
+
+    assert lost_weights(module, example, model) == []
+    with torch.no_grad():
+        weight = module.ff[0].weight
+        weight[3, 2] = torch.nextafter(weight[3, 2], torch.tensor(9.0))
+    assert lost_weights(module, example, model) == ["ff.0.weight"]
+
+
+def test_a_transposed_matrix_is_still_there(blocks_files):
+    """TorchScript transposes what Linear without bias holds."""
+    model = onnx_ir.load(blocks_files["torchscript"] / MODEL)
+    weight = nets.Blocks().attention.to_q.weight.numpy()
+    held = {v.const_value.tobytes() for v in model.graph.initializers.values()}
+
+    assert weight.tobytes() not in held
+    assert weight.T.tobytes() in held
+
+
+@pytest.mark.parametrize("exporter", EXPORTERS)
+def test_a_lost_weight_fails_the_export(tmp_path, exporter, monkeypatch):
+    monkeypatch.setattr(exporting, "lost_weights", lambda *_: ["used.weight", "b"])
+    error = refused(Spare(), PLAIN, tmp_path, exporter=exporter)
+
+    assert "2 weights of the module are not in the exported file" in str(error)
+    assert "used.weight" in str(error)
+
+
+class Deaf(nn.Module):
+    def forward(self, rows, ignored):  # noqa: ARG002  # on purpose
+        return rows * 2
+
+
+@pytest.mark.parametrize("exporter", EXPORTERS)
+def test_an_input_that_is_not_used_is_named(tmp_path, exporter):
+    component = nets.component("deaf", {"rows": ("batch", 4), "ignored": ("batch", 4)})
+    try:
+        nets.export(Deaf().eval(), component, tmp_path, exporter)
+    except StageError as error:
+        assert "'ignored'" in str(error)  # noqa: PT017  # both ways are right
+        assert "does not use" in str(error)  # noqa: PT017
+    else:
+        graph = onnx.load(tmp_path / MODEL).graph
+        assert [value.name for value in graph.input] == ["rows", "ignored"]
+
+
+class Unsupported(nn.Module):
+    def forward(self, rows):
+        return torch.linalg.eigvals(rows @ rows.T).real
+
+
+@pytest.mark.parametrize("exporter", EXPORTERS)
+def test_an_operator_without_a_translation_is_named_with_its_line(tmp_path, exporter):
+    error = refused(Unsupported().eval(), PLAIN, tmp_path, exporter=exporter)
+
+    assert "aten::linalg_eig" in str(error).replace("aten.", "aten::")
+    assert "opset" not in str(error)
+    assert "test_export.py:" in str(error)
+
+
+def test_a_starred_input_is_one_argument_of_several_tensors(tmp_path):
+    class Sum(nn.Module):
+        def forward(self, rows, *more):
+            return rows + sum(more)
+
+    component = nets.component(
+        "sum", dict.fromkeys(("rows", "one", "two"), ("batch", 4))
+    )
+    nets.export(Sum().eval(), component, tmp_path)
+    feeds = nets.feeds(component, batch=3)
+
+    assert np.allclose(run(tmp_path, feeds)["out"], sum(feeds.values()), atol=1e-6)
+
+
+@pytest.mark.parametrize("exporter", EXPORTERS)
+def test_warnings_of_the_exporters_stay_inside(tmp_path, exporter, recwarn, capfd):
+    nets.export(Spare(), PLAIN, tmp_path, exporter)
+
+    assert [str(warning.message) for warning in recwarn] == []
+    assert capfd.readouterr().err == ""

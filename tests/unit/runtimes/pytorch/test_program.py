@@ -1,0 +1,406 @@
+"""What each value of a PyTorch program is, and every value of it."""
+
+import inspect
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from harness.core.probes import Kind
+from harness.runtimes.pytorch.program import own_path, program_of_export
+from harness.runtimes.pytorch.submodules import program_of_module, scopes_of
+from tests.unit import nets
+
+
+class Kinds(nn.Module):
+    """One operator of every kind."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3, padding=1)
+        self.drop = nn.Dropout(0.5)
+        self.table = nn.Embedding(8, 4)
+        self.register_buffer("fine", torch.tensor(1 / 3, dtype=torch.float64))
+        self.finer = nn.Parameter(torch.tensor([1 / 7], dtype=torch.float64))
+        self.eval()
+
+    def forward(self, image):
+        hidden = self.drop(self.conv(image)) / 1.0
+        tokens = hidden.flatten(2).transpose(1, 2)
+        halves = torch.chunk(tokens, 2, dim=-1)
+        gate = torch.sigmoid(halves[0]) * halves[1]
+        places = self.table(torch.arange(4))
+        return (
+            gate,
+            torch.exp(hidden) + torch.exp(hidden),
+            places,
+            hidden * self.fine * self.finer,
+        )
+
+
+class Shared(nn.Module):
+    """A part that is called twice, one that returns what another made, a tuple."""
+
+    def __init__(self):
+        super().__init__()
+        self.twice = nn.Linear(4, 4)
+        self.chain = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Dropout())
+        self.single = Single()
+        self.eval()
+
+    def forward(self, rows):
+        rows = self.twice(self.twice(rows))
+        return self.single(self.chain(rows))[0]
+
+
+class Single(nn.Module):
+    """As diffusers' blocks do with return_dict=False."""
+
+    def forward(self, rows):
+        return (rows * 2,)
+
+
+def exported(module, *example):
+    return program_of_export(torch.export.export(module, example))
+
+
+@pytest.fixture(scope="module")
+def image():
+    return torch.from_numpy(
+        np.random.default_rng(0).normal(size=(2, 3, 4, 4)).astype(np.float32)
+    )
+
+
+@pytest.fixture(scope="module")
+def kinds(image):
+    torch.manual_seed(0)
+    module = Kinds()
+    return module, exported(module, image)
+
+
+def of(program, op):
+    found = [probe for probe in program.probes if probe.op.startswith(f"aten.{op}.")]
+    assert found, f"no {op} among {[probe.op for probe in program.probes]}"
+    return found
+
+
+@pytest.mark.parametrize(
+    ("op", "kind"),
+    [
+        ("conv2d", Kind.COMPUTE),
+        ("sigmoid", Kind.COMPUTE),
+        ("flatten", Kind.MOVE),
+        ("transpose", Kind.MOVE),
+        ("div", Kind.IDENTITY),
+        ("dropout", Kind.IDENTITY),
+        ("arange", Kind.CONSTANT),
+        ("embedding", Kind.CONSTANT),
+    ],
+)
+def test_a_value_is_what_its_operator_does(kinds, op, kind):
+    assert {probe.kind for probe in of(kinds[1], op)} == {kind}
+
+
+def test_the_same_operator_on_the_same_value_is_a_duplicate(kinds):
+    first, second = of(kinds[1], "exp")
+
+    assert first.kind is Kind.COMPUTE
+    assert second.kind is Kind.DUPLICATE
+    assert second.onnx == first.name
+
+
+def test_halves_of_a_chunk_are_moves(kinds):
+    halves = [probe for probe in kinds[1].probes if probe.op == "getitem"]
+
+    assert [probe.kind for probe in halves] == [Kind.MOVE, Kind.MOVE]
+
+
+@pytest.mark.parametrize("divisor", [1.0, 1])
+def test_a_division_by_one_changes_nothing_and_by_two_does(divisor):
+    class Scaled(nn.Module):
+        def forward(self, rows):
+            return torch.exp(rows) / divisor, torch.exp(rows) / 2.0
+
+    one, two = of(exported(Scaled(), torch.ones(2, 3)), "div")
+
+    assert (one.kind, two.kind) == (Kind.IDENTITY, Kind.COMPUTE)
+
+
+def test_a_cast_to_what_it_is_changes_nothing_and_another_does():
+    class Cast(nn.Module):
+        def forward(self, rows, like):
+            return torch.exp(rows).type_as(like), torch.exp(rows).type_as(like.int())
+
+    program = exported(Cast(), torch.ones(2), torch.ones(2))
+    same, other = of(program, "type_as")
+
+    assert (same.kind, other.kind) == (Kind.IDENTITY, Kind.COMPUTE)
+
+
+def test_a_cast_is_made_of_what_it_casts_and_not_of_its_pattern():
+    class Cast(nn.Module):
+        def forward(self, rows):
+            return torch.exp(rows).type_as(torch.sin(rows).int())
+
+    (cast,) = of(exported(Cast(), torch.ones(2)), "type_as")
+
+    assert cast.parents == ("exp",)
+
+
+@pytest.mark.parametrize(
+    ("equation", "kind"),
+    [
+        ("abc->cab", Kind.MOVE),
+        ("abc -> acb", Kind.MOVE),
+        ("abc->ac", Kind.COMPUTE),
+        ("aab->ab", Kind.COMPUTE),
+    ],
+)
+def test_an_einsum_that_only_permutes_is_a_move(equation, kind):
+    class Permuted(nn.Module):
+        def forward(self, rows):
+            return torch.einsum(equation, rows)
+
+    (einsum,) = of(exported(Permuted(), torch.ones(2, 2, 2)), "einsum")
+
+    assert einsum.kind is kind
+
+
+def test_what_repeats_its_parts_is_a_move():
+    class Repeated(nn.Module):
+        def forward(self, rows):
+            return rows.repeat_interleave(2, dim=1)
+
+    (repeated,) = of(exported(Repeated(), torch.ones(2, 2)), "repeat_interleave")
+
+    assert repeated.kind is Kind.MOVE
+
+
+def test_what_hangs_on_sizes_alone_is_constant():
+    class Positions(nn.Module):
+        def forward(self, rows):
+            return rows + torch.arange(rows.shape[1]).float().sin()
+
+    program = exported(Positions(), torch.ones(2, 3))
+
+    assert of(program, "sin")[0].kind is Kind.CONSTANT
+    assert of(program, "add")[0].kind is Kind.COMPUTE
+
+
+def test_parents_are_the_nearest_computed_values_behind_views(kinds):
+    (sigmoid,), (conv,) = of(kinds[1], "sigmoid"), of(kinds[1], "conv2d")
+    gate = next(p for p in of(kinds[1], "mul") if sigmoid.name in p.parents)
+
+    assert conv.parents == ()
+    assert sigmoid.parents == (conv.name,)
+    assert set(gate.parents) == {sigmoid.name, conv.name}
+
+
+def test_a_child_of_duplicates_has_the_twin_for_parent(kinds):
+    add = of(kinds[1], "add")[0]
+
+    assert add.parents == (of(kinds[1], "exp")[0].name,)
+
+
+def test_positions_are_the_order_of_execution(kinds):
+    assert [p.position for p in kinds[1].probes] == list(range(len(kinds[1].probes)))
+
+
+@pytest.mark.parametrize(
+    ("path", "own"),
+    [
+        ("network.down_blocks.0.conv", "down_blocks.0.conv"),
+        ("L['self'].network.conv", "conv"),
+        ("network", ""),
+        ("", ""),
+        ("networks.conv", "networks.conv"),
+        ("network.attn@1.to_q", "attn.to_q"),
+    ],
+)
+def test_a_module_has_the_name_that_the_checkpoint_gives_it(path, own):
+    assert own_path(path) == own
+
+
+def test_module_and_line_are_the_models_own():
+    class Wrapper(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.network = nets.Blocks()
+
+        def forward(self, image, kind):
+            return self.network(image, kind)
+
+    feeds = nets.feeds(nets.BLOCKS)
+    program = exported(Wrapper().eval(), *(torch.tensor(v) for v in feeds.values()))
+    lines, start = inspect.getsourcelines(nets.Attention.forward)
+    offset = next(i for i, line in enumerate(lines) if "self.to_out(" in line)
+
+    to_out = next(p for p in of(program, "linear") if p.module == "attention.to_out")
+
+    assert to_out.source.endswith(f"tests/unit/nets.py:{start + offset}")
+    assert {p.module for p in of(program, "conv2d")} == {"conv_in", "conv_out"}
+    assert not any("/torch/" in p.source for p in program.probes)
+
+
+@pytest.mark.parametrize("make", [program_of_module, lambda m, e: exported(m, *e)])
+def test_a_program_gives_what_the_module_gives(make):
+    module = nets.Blocks()
+    example = tuple(torch.tensor(v) for v in nets.feeds(nets.BLOCKS).values())
+    program = make(module, example)
+    seen = {}
+
+    outputs = program.run(example, lambda name, value: seen.update({name: value}))
+
+    assert all(map(torch.equal, outputs, module(*example)))
+    computed = {p.name for p in program.probes if p.kind is Kind.COMPUTE}
+    merged = {p.name for p in program.probes if p.kind is Kind.DUPLICATE}
+    assert computed <= set(seen)
+    assert not merged & set(seen)
+
+
+def test_a_graph_hands_over_the_values_that_hooks_see():
+    module = nets.Blocks()
+    example = tuple(torch.tensor(v) for v in nets.feeds(nets.BLOCKS).values())
+    by_graph, by_hook = {}, {}
+    program = exported(module, *example)
+    program.run(example, lambda name, value: by_graph.update({name: value.clone()}))
+    program_of_module(module, example).run(
+        example, lambda name, value: by_hook.update({name: value.clone()})
+    )
+
+    for probe in program.probes:
+        if probe.op.startswith(("aten.conv2d", "aten.linear", "aten.group_norm")):
+            assert torch.equal(by_graph[probe.name], by_hook[probe.module])
+
+
+def both(image):
+    module = Kinds()
+    return [
+        (module, exported(module, image)),
+        (module, program_of_module(module, (image,))),
+    ]
+
+
+def test_a_double_run_is_in_double(image):
+    for _, program in both(image):
+        kinds: set[torch.dtype] = set()
+        outputs = program.run(
+            (image,), lambda _, value, kinds=kinds: kinds.add(value.dtype), double=True
+        )
+
+        assert kinds - {torch.int64} == {torch.float64}  # positions are counted
+        assert {value.dtype for value in outputs} == {torch.float64}
+
+
+def test_a_double_run_leaves_every_weight_as_it_was(image):
+    for module, program in both(image):
+        before = {k: v.clone() for k, v in module.state_dict().items()}
+        first = program.run((image,), lambda *_: None)
+
+        program.run((image,), lambda *_: None, double=True)
+
+        after = module.state_dict()
+        assert all(torch.equal(before[k], after[k]) for k in before)
+        assert [v.dtype for v in after.values()] == [v.dtype for v in before.values()]
+        again = program.run((image,), lambda *_: None)
+        assert all(map(torch.equal, first, again))
+
+
+def test_a_graphs_weights_are_wide_one_at_a_time(image):
+    module = Kinds()
+    seen = set()
+
+    exported(module, image).run(
+        (image,), lambda *_: seen.add(module.conv.weight.dtype), double=True
+    )
+
+    assert seen == {torch.float32}
+
+
+def test_weights_are_restored_after_a_run_that_failed(image):
+    def fail(*_):
+        raise OSError
+
+    for module, program in both(image):
+        with pytest.raises(OSError):  # noqa: PT011  # ours, above
+            program.run((image,), fail, double=True)
+
+        assert module.conv.weight.dtype is torch.float32
+
+
+def test_a_dtype_that_the_graph_fixes_is_widened_too():
+    class Cast(nn.Module):
+        def forward(self, rows, ids):
+            return rows * ids.to(torch.float32) / 3
+
+    program = exported(Cast(), torch.rand(3), torch.tensor([1, 2, 3]))
+    outputs = program.run(
+        (torch.rand(3), torch.tensor([1, 2, 3])), lambda *_: None, double=True
+    )
+
+    assert outputs[0].dtype is torch.float64
+
+
+def test_a_module_is_seen_at_parts_that_are_called_once():
+    module, rows = Shared(), torch.rand(2, 4)
+    program = program_of_module(module, (rows,))
+
+    assert {p.name: p.kind for p in program.probes} == {
+        "chain.0": Kind.COMPUTE,
+        "chain.1": Kind.COMPUTE,
+        "chain.2": Kind.IDENTITY,  # dropout returns what it was given
+        "chain": Kind.IDENTITY,  # and so does what it is the end of
+        "single": Kind.COMPUTE,
+    }
+    assert [p.op for p in program.probes][:2] == ["Linear", "Tanh"]
+
+
+def test_an_activation_in_place_computes():
+    module = nn.Sequential(nn.Linear(4, 4), nn.ReLU(inplace=True), nn.Identity())
+    program = program_of_module(module.eval(), (torch.rand(2, 4),))
+
+    assert [p.kind for p in program.probes] == [
+        Kind.COMPUTE,
+        Kind.COMPUTE,
+        Kind.IDENTITY,
+    ]
+
+
+def test_scopes_are_the_modules_called_around_a_part():
+    called = {
+        "net": 1,
+        "net.ups.0": 1,
+        "net.ups.0.conv": 2,
+        "net.seq": 1,
+        "net.seq.1": 1,
+    }
+
+    assert scopes_of(called) == {
+        "net": "net",
+        "net/ups.0": "net.ups.0",
+        "net/ups.0/conv": "net.ups.0.conv",
+        "net/seq": "net.seq",
+        "net/seq/seq.1": "net.seq.1",
+    }
+
+
+def test_a_scope_that_two_parts_share_is_nobodys():
+    assert scopes_of({"one.act": 1, "two.act": 1, "act_1": 1}) == {"act_1": "act_1"}
+
+
+def test_a_tuple_of_one_tensor_is_that_tensor():
+    module, rows = Shared(), torch.rand(2, 4)
+    seen = {}
+    program = program_of_module(module, (rows,))
+    (out,) = program.run((rows,), lambda name, value: seen.update({name: value}))
+
+    assert torch.equal(seen["single"], out)
+
+
+def test_no_hook_stays_behind():
+    module, rows = Shared(), torch.rand(2, 4)
+    program = program_of_module(module, (rows,))
+    program.run((rows,), lambda *_: None)
+
+    assert not any(part._forward_hooks for part in module.modules())

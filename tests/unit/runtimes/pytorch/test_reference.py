@@ -1,0 +1,230 @@
+"""What may serve as a reference, and how noisy it is."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from harness.core.errors import StageError
+from harness.core.outcome import Outcome
+from harness.core.probes import Kind
+from harness.measure.compare import compare
+from harness.measure.trace import OUTPUT, open_trace
+from harness.runtimes.pytorch.floors import FEW, floor_of, other_convolutions
+from harness.runtimes.pytorch.prepare import refuse_not_finite
+from harness.runtimes.pytorch.program import program_of_export
+from harness.runtimes.pytorch.reference import check_reference, record_reference
+from harness.runtimes.pytorch.submodules import program_of_module
+from tests.unit import nets
+
+ROWS = nets.component("rows", {"rows": (2, 8)})
+INPUTS = {"rows": np.random.default_rng(0).normal(size=(2, 8)).astype(np.float32)}
+
+
+class Changing(nn.Module):
+    def forward(self, rows):
+        return rows.mul_(2)
+
+
+class Random(nn.Module):
+    def forward(self, rows):
+        return rows + torch.rand_like(rows)
+
+
+class Counting(nn.Module):
+    """Remembers how often it was called."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls = 0
+
+    def forward(self, rows):
+        self.calls += 1
+        return rows * self.calls
+
+
+class Two(nn.Module):
+    def forward(self, rows):
+        return rows, rows * 2
+
+
+class Softmax(nn.Module):
+    """Masks with the smallest float32, as transformers does."""
+
+    def forward(self, rows):
+        keep = torch.ones(8, 8, dtype=torch.bool).tril()[:2]
+        mask = torch.where(rows > 0, torch.finfo(torch.float32).min, 0.0)
+        return torch.softmax((rows + mask) * keep, -1)
+
+
+def refused(module) -> StageError:
+    with pytest.raises(StageError) as caught:
+        check_reference(module.eval(), ROWS, INPUTS)
+    assert caught.value.outcome is Outcome.REFERENCE
+    return caught.value
+
+
+def test_it_is_run_once_where_it_is_known_not_to_be_random():
+    class Called(nn.Module):
+        calls = 0
+
+        def forward(self, rows):
+            self.calls += 1
+            return rows * 2
+
+    once, again = Called().eval(), Called().eval()
+    check_reference(once, ROWS, INPUTS, twice=False)
+    check_reference(again, ROWS, INPUTS)
+
+    assert (once.calls, again.calls) == (1, 2)
+
+
+def test_a_module_that_changes_its_input_is_named():
+    assert "rows changes its input 'rows' in place" in str(refused(Changing()))
+
+
+@pytest.mark.parametrize("module", [Random(), Counting()])
+def test_a_module_that_answers_differently_is_named(module):
+    text = str(refused(module))
+
+    assert "rows is random" in text
+    assert "'out' by up to" in text
+
+
+def test_another_number_of_outputs_is_named():
+    assert "returns 2 tensors, its recipe promises 1: out" in str(refused(Two()))
+
+
+def test_train_mode_is_named_with_the_part_that_is_in_it():
+    module = nn.Sequential(nn.Linear(8, 8), nn.Dropout()).eval()
+    module[1].train()
+
+    with pytest.raises(StageError, match=r"train mode \(1 and 0 more\)"):
+        check_reference(module, ROWS, INPUTS)
+
+
+def test_a_sound_module_gives_its_outputs():
+    module = nn.Linear(8, 8).eval()
+
+    with torch.no_grad():
+        (out,) = check_reference(module, ROWS, INPUTS)
+
+        assert torch.equal(out, module(torch.from_numpy(INPUTS["rows"])))
+
+
+def recorded(module, component, inputs, folder, make, *, layers=True):
+    folder.mkdir()
+    example = tuple(torch.tensor(value) for value in inputs.values())
+    program = make(module, example)
+    seen = record_reference(
+        module, program, component, inputs, folder, device="cpu", layers=layers
+    )
+    return seen, open_trace(folder), program
+
+
+def by_graph(module, example):
+    return program_of_export(torch.export.export(module, example))
+
+
+@pytest.mark.parametrize("make", [by_graph, program_of_module])
+def test_every_computed_value_is_recorded_with_its_noise(tmp_path, make):
+    module, inputs = nets.Blocks(), nets.feeds(nets.BLOCKS)
+    seen, trace, program = recorded(
+        module, nets.BLOCKS, inputs, tmp_path / "trace", make
+    )
+    computed = [p.name for p in program.probes if p.kind is Kind.COMPUTE]
+    seen_outputs = [OUTPUT + "map", OUTPUT + "pooled"]
+
+    kept = [name for name in trace if name in {*computed, *seen_outputs}]
+    assert kept == [*seen_outputs, *computed]
+    assert seen == {"values": len(trace.places), "rewrite_max_abs": 0.0}
+    assert not any(place.is_mask for place in trace.places.values())
+
+
+def test_noise_is_of_the_size_of_float32(tmp_path):
+    module, inputs = nets.Blocks(), nets.feeds(nets.BLOCKS)
+    _, trace, program = recorded(
+        module, nets.BLOCKS, inputs, tmp_path / "trace", by_graph
+    )
+    for probe in (p for p in program.probes if p.kind is Kind.COMPUTE):
+        if probe.name in trace and trace[probe.name].dtype == np.float32:
+            rms = np.sqrt(np.mean(np.square(trace[probe.name], dtype=np.float64)))
+            floor = trace.floor_rms(probe.name)
+            # A lookup is exact; all that is computed is not.
+            exact = probe.op.startswith("aten.embedding")
+            few = trace[probe.name].size < FEW
+            assert floor == 0 if exact and not few else 1e-9 < floor / rms < 1e-5, probe
+
+
+def test_noise_is_the_error_against_the_same_network_in_double(tmp_path):
+    module = nn.Conv2d(4, 8, 3).eval()
+    component = nets.component("conv", {"image": (2, 4, 6, 6)})
+    image = np.random.default_rng(1).normal(size=(2, 4, 6, 6)).astype(np.float32)
+    _, trace, _ = recorded(
+        module, component, {"image": image}, tmp_path / "trace", by_graph
+    )
+    with torch.no_grad():
+        single = module(torch.from_numpy(image)).numpy()
+        with other_convolutions():
+            other = module(torch.from_numpy(image)).numpy()
+        double = module.double()(torch.from_numpy(image).double()).numpy()
+
+    squares = [compare(expected=double, actual=a).rms ** 2 for a in (single, other)]
+    floor = trace.floor_rms(OUTPUT + "out")
+    assert floor == pytest.approx(floor_of(squares, (), single.size), rel=1e-12)
+    assert np.array_equal(trace[OUTPUT + "out"], single)
+
+
+def test_masks_are_marked_and_do_not_drown_the_noise(tmp_path):
+    _, trace, program = recorded(
+        Softmax().eval(), ROWS, INPUTS, tmp_path / "trace", by_graph
+    )
+    masks = {name for name in trace if trace.places[name].is_mask}
+    ops = {p.op for p in program.probes if p.name in masks}
+
+    assert "aten.add.Tensor" in ops
+    assert "aten.softmax.int" not in ops
+    assert OUTPUT + "out" not in masks
+    for name in masks:
+        assert trace.floor_rms(name) < 1e-2
+
+
+def test_outputs_alone_are_recorded_when_layers_are_not_wanted(tmp_path):
+    module, inputs = nets.Blocks(), nets.feeds(nets.BLOCKS)
+    seen, trace, _ = recorded(
+        module, nets.BLOCKS, inputs, tmp_path / "trace", by_graph, layers=False
+    )
+
+    assert list(trace) == [OUTPUT + "map", OUTPUT + "pooled"]
+    assert seen["values"] == 2
+    assert trace.floor_rms(OUTPUT + "map") > 0
+
+
+def test_what_a_rewrite_changes_is_measured(tmp_path):
+    plain = nn.Linear(8, 8).eval()
+    rewritten = nn.Linear(8, 8).eval()
+    rewritten.load_state_dict(plain.state_dict())
+    with torch.no_grad():
+        rewritten.bias += 0.25
+    rows = (torch.from_numpy(INPUTS["rows"]),)
+    program = by_graph(rewritten, rows)
+
+    seen = record_reference(
+        plain, program, ROWS, INPUTS, tmp_path, device="cpu", layers=True
+    )
+
+    assert seen["rewrite_max_abs"] == pytest.approx(0.25, rel=1e-5)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_weight_that_is_no_number_is_named_before_anything_runs(value):
+    wrapper = nn.Module()
+    wrapper.network = nn.Sequential(nn.Linear(8, 4), nn.Linear(4, 2))
+    refuse_not_finite(ROWS, wrapper)
+    wrapper.network[1].weight.data[0, 1] = value
+
+    with pytest.raises(StageError, match=r"weight 1\.weight holds NaN or") as caught:
+        refuse_not_finite(ROWS, wrapper)
+
+    assert "(1 of 8 values). What PyTorch" in str(caught.value)
+    assert caught.value.outcome is Outcome.REFERENCE

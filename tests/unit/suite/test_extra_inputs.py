@@ -1,0 +1,121 @@
+"""Inputs that a tuning keeps: written beside the suite, and run by it."""
+
+from dataclasses import replace
+
+import pytest
+
+from harness.commands.tune.keep import kept, worst_inputs_text
+from harness.commands.tune.plan import Tried
+from harness.core.case import VARIED
+from harness.core.errors import SuiteError
+from harness.core.outcome import Outcome
+from harness.judge.known_gaps import Gap
+from harness.suite.extra_inputs import load_worst_inputs, unknown_cases
+from tests.unit.reports import CASE, output
+from tests.unit.tunings import case_of, sample, tuning_of
+
+OTHER = "unet/onnxruntime/fp32"
+
+
+def written(path, *cases, tried=()):
+    tuning = tuning_of(*cases, draws=3)
+    tuning = replace(tuning, tried={"unet": (*tuning.tried["unet"], *tried)})
+    path.write_text(worst_inputs_text(path, tuning, ()))
+    return tuning
+
+
+def test_what_is_kept_reads_back_as_the_sample_it_was(tmp_path):
+    found = sample("varied-s0-7", VARIED, knobs=(("x.scale", 0.1), ("x.step", 3)))
+    case = case_of(output(1.0), draws=3)
+    worst = replace(case.points[1], sample="varied-s0-7", usage=0.9)
+    case = replace(case, points=(*case.points, worst))
+    written(tmp_path / "w.toml", case, tried=[Tried(sample=found, why="searched")])
+
+    (back,) = load_worst_inputs(tmp_path / "w.toml", [CASE])[CASE]
+
+    assert back == replace(found, layers=True)
+
+
+def test_an_input_that_was_kept_stays_while_it_is_the_worst(tmp_path):
+    path = tmp_path / "w.toml"
+    case = case_of(output(1.0), draws=3, worst="kept-0")
+    again = replace(case.points[1], sample="kept-0", usage=0.9)
+    case = replace(case, points=(*case.points, again))
+    earlier = Tried(sample=sample("kept-0"), why="kept")
+
+    written(path, case, tried=[earlier])
+    written(path, case, tried=[earlier])
+
+    (back,) = load_worst_inputs(path, [CASE])[CASE]
+    assert back.label == "kept-0"
+
+
+def test_an_input_no_worse_than_the_suites_own_is_not_kept(tmp_path):
+    written(tmp_path / "w.toml", case_of(output(1.0), draws=3, usage=0.2))
+
+    assert (tmp_path / "w.toml").read_text() == ""
+
+
+def test_a_case_that_is_known_to_fail_keeps_nothing():
+    tuning = tuning_of(case_of(output(1.0), draws=3), draws=3)
+    gap = Gap(case="unet/mnn/*", outcome=Outcome.EXCEEDS, why="fused")
+
+    assert kept(tuning, ())
+    assert not kept(tuning, [gap])
+
+
+def test_cases_that_were_not_tuned_again_keep_theirs(tmp_path):
+    path = tmp_path / "w.toml"
+    written(path, case_of(output(1.0), draws=3))
+    written(path, case_of(output(1.0), draws=3, case=OTHER))
+
+    found = load_worst_inputs(path, [CASE, OTHER])
+
+    assert set(found) == {CASE, OTHER}
+    assert path.read_text().count("[[input]]") == 1
+
+
+ENTRY = """\
+[[input]]
+cases = ["unet/mnn/fp32"]
+label = "varied-1"
+profile = "varied"
+index = 0
+seed = 3
+shapes = { batch = 2 }
+knobs = { "x.scale" = 0.5 }
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        pytest.param('"varied"', '"vary"', "unknown profile", id="profile"),
+        pytest.param('"varied-1"', '"Varied 1"', "must be lower case", id="label"),
+        pytest.param("seed", "sead", "did you mean 'seed'", id="key"),
+        pytest.param("= 2", "= 'two'", "'batch' must be", id="size"),
+    ],
+)
+def test_a_wrong_entry_is_one_sentence_with_its_line(tmp_path, old, new, message):
+    path = tmp_path / "worst_inputs.toml"
+    path.write_text(ENTRY.replace(old, new))
+
+    with pytest.raises(SuiteError, match=rf"worst_inputs.toml:\d+: .*{message}"):
+        load_worst_inputs(path, [CASE])
+
+
+def test_a_case_that_left_the_suite_is_passed_over_and_found(tmp_path):
+    path = tmp_path / "worst_inputs.toml"
+    path.write_text(ENTRY)
+
+    assert load_worst_inputs(path, [OTHER]) == {}
+    assert unknown_cases(path, [OTHER]) == {CASE: f"{path}:2"}
+    assert unknown_cases(path, [CASE]) == {}
+
+
+def test_a_label_stands_for_one_input_of_a_case(tmp_path):
+    path = tmp_path / "worst_inputs.toml"
+    path.write_text(ENTRY + ENTRY)
+
+    with pytest.raises(SuiteError, match="already has an input labelled 'varied-1'"):
+        load_worst_inputs(path, [CASE])

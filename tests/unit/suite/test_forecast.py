@@ -1,0 +1,375 @@
+"""Memory is told, and refused, beforehand."""
+
+import json
+import shutil
+import struct
+import threading
+from dataclasses import replace
+from math import prod
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from harness.core.case import Sample, Source, Taken
+from harness.core.errors import StageError, SuiteError
+from harness.core.memory import GIB, Need, Room, available_bytes
+from harness.core.outcome import Outcome
+from harness.engine.engine import Engine
+from harness.engine.store import Store
+from harness.engine.worker_pool import Workshop
+from harness.recipes import describe
+from harness.runtimes.pytorch.prepare import weigh
+from harness.suite.forecast import (
+    COSTS,
+    extent_of,
+    file_weights,
+    need_of,
+    stored_weights,
+)
+from harness.suite.suite import load_suite
+from harness.suite.tables import Limits
+from tests.unit import nets
+from tests.unit.nets import DIGITS
+
+SD15 = DIGITS.parent / "sd15"
+FLUX = DIGITS.parent / "flux"
+UNET_WEIGHTS = 859_520_964 * 4
+SMALL = Sample(
+    profile="realistic",
+    index=0,
+    shapes=(("batch", 1), ("height", 32), ("width", 48)),
+)
+
+
+def component(suite, name):
+    return next(part for part in suite.components if part.name == name)
+
+
+@pytest.fixture(scope="module")
+def sd15():
+    return load_suite(SD15)
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return load_suite(DIGITS)
+
+
+def need(size_gib):
+    return Need(stage="doing it", size_bytes=int(size_gib * GIB), reason="weights")
+
+
+@pytest.mark.parametrize(
+    ("host", "took_gib"), [("convert-mnn", 7.1), ("mnn", 8.3), ("onnxruntime", 3.9)]
+)
+def test_the_forecast_of_a_full_unet_is_near_what_was_measured(sd15, host, took_gib):
+    unet = component(sd15, "unet")
+    forecast = need_of(unet, host, extent_of(unet, [SMALL], UNET_WEIGHTS))
+
+    assert took_gib <= forecast.size_bytes / GIB <= 1.4 * took_gib
+
+
+def test_a_copy_with_another_attention_is_a_second_network(sd15):
+    text = component(sd15, "text_encoder")
+    sample = replace(SMALL, shapes=(("batch", 2),))
+    extent = extent_of(text, [sample], int(0.458 * GIB))
+
+    took_gib = 2.26 - 0.46  # of mapped weights
+    forecast = need_of(text, "torch", extent, rewritten=True).size_bytes / GIB
+    assert took_gib <= forecast <= 1.3 * took_gib
+    assert need_of(text, "torch", extent).size_bytes / GIB < took_gib
+
+
+def test_more_positions_need_more(sd15):
+    unet = component(sd15, "unet")
+    large = replace(SMALL, shapes=(("batch", 2), ("height", 64), ("width", 64)))
+    small, both = (extent_of(unet, s, UNET_WEIGHTS) for s in ([SMALL], [SMALL, large]))
+
+    assert (
+        need_of(unet, "mnn", small).size_bytes < need_of(unet, "mnn", both).size_bytes
+    )
+
+
+def test_a_hint_of_many_pixels_is_no_attention_over_them(sd15):
+    net = component(sd15, "controlnet")
+
+    assert extent_of(net, [SMALL], 1).positions == 32 * 48
+
+
+@pytest.mark.parametrize(
+    ("suite", "name", "positions", "width"),
+    [
+        ("flux_width", "transformer", 384 + 512, 3072),
+        ("sd3_medium", "transformer", 16 * 24 + 333, 1536),
+        ("pixart_xl", "transformer", 16 * 24, 1152),
+        ("sdxl_unet", "unet", 32 * 48, 320),
+        ("sdxl_base", "text_encoder_2", 77, 1280),
+    ],
+)
+def test_positions_are_those_that_attention_sees(suite, name, positions, width):
+    loaded = load_suite(DIGITS.parent / "full_size" / suite)
+    case = next(case for case in loaded.cases if case.subject == name)
+    sizes = dict(case.samples[0].shapes)
+    sample = replace(SMALL, shapes=tuple({**sizes, "batch": 1}.items()))
+
+    extent = extent_of(component(loaded, name), [sample], 1)
+
+    assert extent.items == 1
+    assert extent.positions == pytest.approx(positions, abs=5)  # a timestep counts one
+    assert extent.width == width
+
+
+def test_weights_are_counted_from_headers_alone(digits):
+    unet = component(digits, "unet")
+
+    stored = stored_weights(unet)
+    assert stored == weigh(unet)
+    file = DIGITS / "unet" / "diffusion_pytorch_model.safetensors"
+    assert stored == pytest.approx(file.stat().st_size, rel=0.01)
+
+
+def test_copies_beside_the_weights_are_not_counted(tmp_path):
+    shutil.copytree(DIGITS / "vae", tmp_path / "vae")
+    vae = describe("vae_decoder", "vae_decoder", Source(path=tmp_path))
+    alone = stored_weights(vae)
+    for variant in ("fp16", "non_ema"):
+        name = f"diffusion_pytorch_model.{variant}.safetensors"
+        write_weights(tmp_path / "vae" / name, 500)
+
+    assert stored_weights(vae) == alone
+
+
+def write_weights(file, *shape):
+    count = 4 * prod(shape)
+    header = {"w": {"dtype": "F32", "shape": shape, "data_offsets": [0, count]}}
+    text = json.dumps(header).encode()
+    file.write_bytes(struct.pack("<Q", len(text)) + text + bytes(count))
+
+
+def test_a_t5_is_counted_in_its_folder_and_by_its_index(tmp_path):
+    root = tmp_path / "flux"
+    shutil.copytree(FLUX, root, ignore=shutil.ignore_patterns("*.toml"))
+    write_weights(root / "flux1-dev.safetensors", 500)
+    shards = {f"w{n}": f"model-0000{n}-of-00002.safetensors" for n in (1, 2)}
+    for shard in shards.values():
+        write_weights(root / "text_encoder_2" / shard, 7, 3)
+    index = root / "text_encoder_2" / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": shards}), encoding="utf-8")
+    t5 = describe("t5_encoder", "t5_encoder", Source(path=root))
+    config = json.loads((root / "text_encoder_2" / "config.json").read_text())
+
+    assert stored_weights(t5) == 2 * 7 * 3 * 4
+    sample = replace(SMALL, shapes=(("batch", 2), ("tokens", 512)))
+    extent = extent_of(t5, [sample], 1)
+    assert (extent.width, extent.heads) == (config["d_model"], config["num_heads"])
+    assert (extent.positions, extent.attended) == (512, 512)
+
+
+def test_a_network_that_attends_to_halved_pictures_fits_where_it_does():
+    unet = component(load_suite(DIGITS.parent / "full_size" / "sdxl_unet"), "unet")
+    picture = replace(SMALL, shapes=(("batch", 2), ("height", 128), ("width", 128)))
+    extent = extent_of(unet, [picture], 2_567_463_684 * 4)
+
+    assert extent.attended == 64 * 64, "its first block has no attention"
+    assert extent.heads == 10
+    assert need_of(unet, "mnn", extent).size_bytes / GIB < 32
+
+
+def test_weights_that_are_drawn_are_counted_without_drawing_them(sd15):
+    unet = component(sd15, "unet")
+
+    assert stored_weights(unet) is None
+    assert weigh(unet) == UNET_WEIGHTS
+
+
+def test_a_merged_lora_adds_no_weight():
+    plain = component(load_suite(DIGITS.parent / "channels"), "unet_wide")
+    unet = component(load_suite(DIGITS.parent / "lora"), "unet")
+
+    assert unet.source.lora is not None
+    assert weigh(unet) == weigh(plain)
+
+
+def test_a_network_that_cannot_be_built_is_not_counted_as_none(tmp_path):
+    folder = nets.small_checkpoint(tmp_path / "small")
+    unet = describe("unet", "unet", Source(path=folder, seed=0))
+    path = folder / "unet" / "config.json"
+    config = json.loads(path.read_text()) | {"norm_num_groups": 7}
+    path.write_text(json.dumps(config))
+
+    with pytest.raises(ValueError, match="divisible"):
+        weigh(unet)
+
+
+def test_every_host_that_runs_a_component_has_a_cost():
+    assert {key.partition(" ")[0] for key in COSTS} == {
+        "torch",
+        "convert-mnn",
+        "convert-onnxruntime",
+        "mnn",
+        "onnxruntime",
+    }
+
+
+@pytest.mark.parametrize(
+    ("host", "kind", "took_gib"),
+    [
+        ("torch", "dynamo", 2.3),
+        ("convert-mnn", "fp16-weights", 3.5),
+        ("convert-onnxruntime", "int8-weights", 7.0),
+        ("onnxruntime", "fp32", 2.1),
+        ("onnxruntime", "fp16", 3.4),
+        ("onnxruntime", "int8-weights", 3.2),
+        ("mnn", "int8-weights", 2.6),
+    ],
+)
+def test_the_forecast_of_a_controlnet_is_near_what_was_measured(
+    sd15, host, kind, took_gib
+):
+    net = component(sd15, "controlnet")
+    small = replace(SMALL, shapes=(("batch", 3), ("height", 40), ("width", 32)))
+    extent = extent_of(net, [small], 361_279_120 * 4)
+
+    forecast = need_of(net, host, extent, kind=kind).size_bytes / GIB
+    assert took_gib <= forecast <= 2.1 * took_gib
+
+
+def test_what_cannot_fit_is_refused_with_stage_need_and_a_way_out():
+    with pytest.raises(StageError) as caught, Room(2.0).taken(need(3.5)):
+        pytest.fail("it was let in")
+
+    assert caught.value.outcome is Outcome.MEMORY
+    said = str(caught.value)
+    assert "doing it is forecast to need 3.5 GiB" in said
+    assert "2.0 GiB are allowed" in said
+    assert "--jobs 1" in said
+    assert "memory_gib" in said
+
+
+def test_no_process_is_started_for_what_cannot_fit():
+    workshop = Workshop(10.0, memory_gib=1.0)
+    with pytest.raises(StageError, match=r"forecast to need 2\.0 GiB"):
+        workshop.job(
+            "no such host",
+            "builtins:print",
+            subject="s",
+            label="l",
+            failure=Outcome.RUN,
+            need=need(2.0),
+        )
+    workshop.close()
+
+
+def test_anything_is_let_in_where_the_suite_says_so():
+    with Room(0).taken(need(1e6)):
+        pass
+
+
+def in_turn(room, one, two):
+    """Who was done first, where the second asks for room while the first has its."""
+    order = []
+
+    def second():
+        with room.taken(two):
+            order.append("second")
+
+    with room.taken(one):
+        other = threading.Thread(target=second)
+        other.start()
+        other.join(0.2)
+        order.append("first")
+    other.join(10.0)
+    return order
+
+
+def test_what_fits_alone_waits_for_what_runs():
+    assert in_turn(Room(4.0), need(2.0), need(3.0)) == ["first", "second"]
+
+
+def test_what_fits_beside_another_does_not_wait():
+    room = Room(4.0)
+    with room.taken(need(2.0)), room.taken(need(2.0)):
+        pass
+
+
+def test_what_takes_more_where_there_is_room_has_it_to_itself():
+    growing = replace(need(1.0), most_bytes=10 * GIB)
+
+    assert in_turn(Room(4.0), growing, need(1.0)) == ["first", "second"]
+
+
+def half(folder, *, external):
+    """Return a file of 5000 numbers in 16 bits and 3000 in 32."""
+    helper = onnx.helper
+    weights = [np.ones(5000, np.float16), np.ones(3000, np.float32)]
+    graph = helper.make_graph(
+        [helper.make_node("Identity", ["x"], ["y"])],
+        "half",
+        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["n", 4])],
+        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, ["n", 4])],
+        [onnx.numpy_helper.from_array(w, f"w{i}") for i, w in enumerate(weights)],
+    )
+    path = folder / "half.onnx"
+    onnx.save_model(
+        helper.make_model(graph),
+        path,
+        save_as_external_data=external,
+        location="half.bin",
+        size_threshold=0,
+    )
+    return path
+
+
+@pytest.mark.parametrize("external", [False, True], ids=["within", "beside"])
+def test_a_file_without_pytorch_is_counted_as_it_is_loaded(tmp_path, external):
+    path = half(tmp_path, external=external)
+    given = replace(
+        describe("half", "given", Source(path=path)), taken=Taken(onnx=path)
+    )
+
+    assert stored_weights(given) is None
+    assert file_weights(given) == pytest.approx(4 * 8000, rel=0.05)
+
+
+def test_an_mnn_file_is_counted_with_the_weights_beside_it():
+    folder = DIGITS.parent / "exported"
+    unet = describe("unet", "unet", Source(path=folder / "sd", seed=0))
+    taken = replace(unet, taken=Taken(mnn=folder / "mnn_scripts" / "unet.mnn"))
+
+    assert file_weights(unet) == 0
+    assert file_weights(taken) == 116_784 + 206_608
+
+
+def test_a_file_without_pytorch_that_cannot_fit_is_refused_before_it_is_loaded(
+    tmp_path,
+):
+    half(tmp_path, external=True)
+    (tmp_path / "parity.toml").write_text(
+        '[[shapes]]\nn = 2\n[inputs]\nprofiles = ["realistic"]\n'
+        '[backend.onnxruntime]\n[component.half]\nonnx = "half.onnx"\n'
+    )
+    (case,) = load_suite(tmp_path).cases
+
+    with Engine(Store(root=tmp_path / "store"), Limits(memory_gib=0.1)) as engine:
+        record = engine.run(case)
+
+    assert record.failure is not None
+    assert record.failure.outcome is Outcome.MEMORY
+    assert record.failure.message.startswith("running half in ONNX Runtime is forecast")
+
+
+def test_what_is_available_is_some_of_what_there_is():
+    assert 0 < available_bytes() < 2**50
+
+
+def test_a_limit_that_is_no_number_of_gib_is_refused_with_its_line(tmp_path):
+    text = (DIGITS / "parity.toml").read_text(encoding="utf-8")
+    text = text.replace('checkpoint = "."', f'checkpoint = "{DIGITS.as_posix()}"')
+    text = text.partition("[pipeline.text2img]")[0] + "[limits]\nmemory_gib = -1.0\n"
+    path = Path(tmp_path) / "parity.toml"
+    path.write_text(text, encoding="utf-8")
+
+    with pytest.raises(SuiteError, match=r"parity\.toml:\d+.*memory_gib"):
+        load_suite(path)

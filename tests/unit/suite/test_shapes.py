@@ -1,0 +1,136 @@
+"""Open axes are run at more sizes, which the network can take."""
+
+from math import prod
+
+import pytest
+
+from harness.core.errors import SuiteError
+from harness.suite.suite import load_suite
+from tests.unit.nets import DIGITS
+
+BERT = DIGITS.parent / "text_tasks" / "bert"
+SUITE = f"""
+components = ["text_encoder", "unet", "vae_decoder"]
+[source]
+checkpoint = "{DIGITS.as_posix()}"
+[export]
+dynamic_axes = ["batch"]
+[[shapes]]
+batch = 2
+height = 16
+width = 24
+[inputs]
+profiles = ["realistic"]
+realistic = 1
+[backend.mnn]
+"""
+EVERY = 'dynamic_axes = ["batch", "height", "width"]'
+
+
+@pytest.fixture
+def the_case(tmp_path):
+    """Loads the one case of a component."""
+
+    def load(component, old="", new=""):
+        path = tmp_path / "parity.toml"
+        path.write_text(SUITE.replace(old, new) if old else SUITE, encoding="utf-8")
+        (case,) = (c for c in load_suite(path).cases if c.component.name == component)
+        return case
+
+    return load
+
+
+@pytest.fixture
+def sizes(the_case):
+    """The sizes that a component is run at besides the suite's own."""
+
+    def load(*asked):
+        case = the_case(*asked)
+        assert [s.layers for s in case.samples[1:]] == [False] * len(case.samples[1:])
+        assert len({s.id for s in case.samples}) == len(case.samples)
+        return [dict(sample.shapes) for sample in case.samples[1:]]
+
+    return load
+
+
+def test_an_open_batch_is_run_at_one_to_five(sizes):
+    assert sizes("text_encoder") == [{"batch": batch} for batch in (1, 3, 4, 5)]
+
+
+def test_what_is_baked_in_keeps_its_size(sizes):
+    assert sizes("unet") == [
+        {"batch": batch, "height": 16, "width": 24} for batch in (1, 3, 4, 5)
+    ]
+
+
+def test_a_unet_is_run_at_sizes_that_it_can_halve(sizes):
+    found = sizes("unet", 'dynamic_axes = ["batch"]', EVERY)
+
+    assert len(found) == 4
+    for one in found:
+        assert one["height"] % 8 == one["width"] % 8 == 0
+        assert (one["height"], one["width"]) != (16, 24)
+
+
+def test_each_open_side_is_run_just_above_the_suites_own_and_at_twice_of_it(sizes):
+    found = sizes("vae_decoder", 'dynamic_axes = ["batch"]', EVERY)
+
+    assert {17, 32} <= {one["height"] for one in found}
+    assert {25, 48} <= {one["width"] for one in found}
+    # One axis at a time, and with the fewest items.
+    assert max(prod(one.values()) for one in found) <= 4 * 2 * 16 * 24
+
+
+def test_what_does_not_fit_into_memory_is_left_out_and_listed(the_case, monkeypatch):
+    asked = ("vae_decoder", 'dynamic_axes = ["batch"]', EVERY)
+    assert the_case(*asked).too_large == ()
+    monkeypatch.setattr("harness.suite.shapes.installed_bytes", lambda: 0)
+
+    case = the_case(*asked)
+    found = [dict(sample.shapes) for sample in case.samples if sample.label]
+
+    assert found
+    assert max(prod(one.values()) for one in found) <= 2 * 16 * 24
+    assert {"batch3", "batch4", "batch5"} <= set(case.too_large)
+
+
+def test_a_text_is_no_longer_than_the_table_of_positions(tmp_path):
+    text = (BERT / "parity.toml").read_text(encoding="utf-8")
+    path = tmp_path / "parity.toml"
+    path.write_text(text.replace('checkpoint = "."', f'checkpoint = "{BERT}"'))
+    case = load_suite(path).cases[0]
+
+    added = [dict(s.shapes) for s in case.samples if s.label]
+    assert added == [{"batch": 4, "tokens": 128}, {"batch": 5, "tokens": 66}]
+
+
+def test_a_vae_is_run_at_odd_sizes(sizes):
+    found = sizes("vae_decoder", 'dynamic_axes = ["batch"]', EVERY)
+
+    assert any(one["height"] % 2 for one in found)
+    assert any(one["width"] % 2 for one in found)
+
+
+def test_neighbouring_axes_never_have_the_same_size(sizes):
+    text = SUITE.replace("width = 24", "width = 16")
+    for one in sizes("vae_decoder", SUITE, text.replace('["batch"]', EVERY[15:])):
+        assert one["height"] != one["width"]
+
+
+def test_nothing_is_added_where_every_size_is_baked_in(sizes):
+    assert sizes("unet", '["batch"]', "[]") == []
+
+
+def test_a_suite_may_keep_to_its_own_sizes(sizes):
+    assert sizes("unet", "realistic = 1", "realistic = 1\nmore_sizes = false") == []
+
+
+def test_a_size_that_a_network_cannot_halve_is_refused_with_those_it_can(sizes):
+    text = SUITE.replace('dynamic_axes = ["batch"]', EVERY)
+    with pytest.raises(SuiteError) as caught:
+        sizes("unet", SUITE, text.replace("height = 16", "height = 18"))
+
+    said = str(caught.value)
+    assert "unet: height = 18" in said
+    assert "take 16 or 24" in said
+    assert "out of dynamic_axes" in said

@@ -1,0 +1,546 @@
+"""What parity.toml means, and what is refused."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import huggingface_hub
+import pytest
+
+from harness.core.errors import SuiteError
+from harness.suite.suite import load_suite
+
+ROOT = Path(__file__).parents[3]
+DIGITS = ROOT / "fixtures" / "digits"
+
+SUITE = f"""\
+components = ["text_encoder", "unet"]
+[source]
+checkpoint = {json.dumps(str(DIGITS))}
+[export]
+opset = 18
+dynamic_axes = ["batch"]
+[[shapes]]
+batch = 1
+height = 16
+width = 16
+[[shapes]]
+batch = 2
+height = 32
+width = 16
+layers = false
+[inputs]
+profiles = ["realistic", "boundary"]
+realistic = 3
+[backend.onnxruntime]
+variants = ["fp32", "fp16"]
+[backend.mnn]
+variants = ["fp32", "int8-weights"]
+[variant.mnn.int8-weights]
+profiles = ["realistic"]
+[component.text_encoder]
+attention = "eager"
+[limits]
+jobs = 1
+"""
+
+
+@pytest.fixture
+def load(tmp_path):
+    def load(text):
+        path = tmp_path / "parity.toml"
+        path.write_text(text, encoding="utf-8")
+        return load_suite(path)
+
+    return load
+
+
+def changed(old, new):
+    assert SUITE.count(old) == 1, old
+    return SUITE.replace(old, new)
+
+
+def case(suite, name):
+    (found,) = [case for case in suite.cases if case.id == name]
+    return found
+
+
+def test_cases_stand_in_file_order(load):
+    assert [case.id for case in load(SUITE).cases] == [
+        "text_encoder/onnxruntime/fp32",
+        "text_encoder/onnxruntime/fp16",
+        "text_encoder/mnn/fp32",
+        "text_encoder/mnn/int8-weights",
+        "unet/onnxruntime/fp32",
+        "unet/onnxruntime/fp16",
+        "unet/mnn/fp32",
+        "unet/mnn/int8-weights",
+    ]
+
+
+def plain(text):
+    """A suite that keeps to its own sizes."""
+    return text.replace("realistic = 3", "realistic = 3\nmore_sizes = false")
+
+
+def test_realistic_samples_go_round_the_shapes(load):
+    samples = case(load(plain(SUITE)), "unet/mnn/int8-weights").samples
+
+    assert [(sample.id, dict(sample.shapes)["height"]) for sample in samples] == [
+        ("realistic-0", 16),
+        ("realistic-1", 32),
+        ("realistic-2", 16),
+    ]
+    assert [sample.layers for sample in samples] == [True, False, True]
+
+
+def test_other_profiles_take_the_widest_batch_whose_layers_are_compared(load):
+    suite = load(plain(SUITE))
+    full = load(plain(changed("layers = false", "layers = true")))
+
+    for loaded, batch in ((suite, 1), (full, 2)):
+        *_, boundary = case(loaded, "unet/mnn/fp32").samples
+        assert boundary.id == "boundary-0"
+        assert dict(boundary.shapes)["batch"] == batch
+
+
+def test_a_component_is_bound_by_its_own_symbols_only(load):
+    suite = load(plain(changed('["batch"]', '["batch", "height"]')))
+    text_encoder = case(suite, "text_encoder/mnn/fp32")
+
+    assert {sample.shapes for sample in text_encoder.samples} == {
+        (("batch", 1),),
+        (("batch", 2),),
+    }
+    assert text_encoder.export.dynamic == ("batch",)
+    assert case(suite, "unet/mnn/fp32").export.dynamic == ("batch", "height")
+
+
+def test_shapes_that_differ_in_a_foreign_symbol_are_one(load):
+    suite = load(plain(changed("batch = 2\n", "batch = 1\n")))
+
+    shapes = {s.shapes for s in case(suite, "text_encoder/mnn/fp32").samples}
+    assert shapes == {(("batch", 1),)}
+
+
+def test_all_components_are_tested_when_none_is_listed(load):
+    suite = load(changed('components = ["text_encoder", "unet"]\n', ""))
+
+    assert [component.name for component in suite.components] == [
+        "text_encoder",
+        "unet",
+        "controlnet",
+        "controlled_unet",
+        "vae_encoder",
+        "vae_decoder",
+    ]
+
+
+def test_settings_of_a_component_are_its_own(load):
+    text = """[component.text_encoder]
+exporter = "torchscript"
+dynamic_axes = []
+penultimate = true
+variants = ["fp32"]
+shapes = [{ batch = 3 }]
+"""
+    suite = load(changed("[component.text_encoder]\n", text))
+    chosen = case(suite, "text_encoder/mnn/fp32")
+
+    assert chosen.export.exporter == "torchscript"
+    assert chosen.export.dynamic == ()
+    assert chosen.export.attention == "eager"
+    assert chosen.component.options == (("penultimate", True),)
+    assert [spec.name for spec in chosen.component.outputs][-1] == (
+        "penultimate_hidden_state"
+    )
+    assert {sample.shapes for sample in chosen.samples} == {(("batch", 3),)}
+    assert len([c for c in suite.cases if c.component.name == "text_encoder"]) == 2
+    assert case(suite, "unet/mnn/fp32").export.exporter == "dynamo"
+
+
+def test_a_variant_of_ones_own_runs_because_it_is_written(load):
+    text = '[variant.mnn.int4-hqq]\nfrom = "int4-weights"\nflags = ["--hqq"]\n'
+    variant = case(load(SUITE + text), "unet/mnn/int4-hqq").variant
+
+    assert (variant.kind, variant.flags) == ("int4-weights", ("--hqq",))
+
+
+def test_a_recipe_may_be_used_under_another_name(load):
+    text = '[component.other]\nrecipe = "vae_decoder"\n'
+    suite = load(changed('"unet"]', '"other"]') + text)
+
+    assert case(suite, "other/mnn/fp32").component.recipe == "vae_decoder"
+
+
+def test_devices_are_read(load):
+    text = '[backend.mnn]\nprecision = "low"\nthreads = 4\nhints = { b = 1, a = 2 }\n'
+    device = case(load(changed("[backend.mnn]\n", text)), "unet/mnn/fp32").device
+
+    assert (device.precision, device.threads) == ("low", 4)
+    assert device.hints == (("a", 2), ("b", 1))
+
+
+def test_files_lie_beside_the_suite_unless_named(load, tmp_path):
+    assert load(SUITE).tolerances_path == tmp_path / "tolerances.toml"
+    (tmp_path / "other.toml").touch()
+    named = load(SUITE + '[files]\ntolerances = "other.toml"\n')
+    assert named.tolerances_path == tmp_path / "other.toml"
+    assert named.gaps_path == tmp_path / "known_gaps.toml"
+
+
+def test_the_checkpoint_is_looked_up_from_the_file(load, tmp_path):
+    (tmp_path / "here").symlink_to(DIGITS)
+
+    suite = load(changed(json.dumps(str(DIGITS)), '"here"'))
+
+    assert suite.source.path == DIGITS
+    assert suite.name == tmp_path.name
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "said"),
+    [
+        pytest.param("[inputs]", "[input]", 16, "did you mean 'inputs'", id="table"),
+        pytest.param("opset = 18", "opsett = 18", 5, "'opset'", id="key"),
+        pytest.param(
+            "realistic = 3", "realist = 3", 18, "'realistic'", id="inputs-key"
+        ),
+        pytest.param("jobs = 1", "job = 1", 28, "'jobs'", id="limits-key"),
+        pytest.param("opset = 18", "opset = 11", 5, "opset 14 or newer", id="opset"),
+        pytest.param("opset = 18", 'exporter = "dinamo"', 5, "'dynamo'", id="exporter"),
+        pytest.param(
+            'components = ["text_encoder", "unet"]',
+            'components = [\n"text_encoder",\n"unnet"]',
+            3,
+            "did you mean 'unet'",
+            id="component",
+        ),
+        pytest.param('"unet"]', '"text_encoder"]', 1, "twice", id="component-twice"),
+        pytest.param(
+            'components = ["text_encoder", "unet"]',
+            "components = []",
+            1,
+            "nothing to test",
+            id="no-component",
+        ),
+        pytest.param(
+            "[component.text_encoder]",
+            "[component.text_encodr]",
+            25,
+            "did you mean 'text_encoder'",
+            id="component-table",
+        ),
+        pytest.param(
+            "[component.text_encoder]",
+            "[component.vae_encoder]",
+            25,
+            "list it in `components`",
+            id="component-not-listed",
+        ),
+        pytest.param(
+            'attention = "eager"', 'atention = "eager"', 26, "'attention'", id="setting"
+        ),
+        pytest.param(
+            'attention = "eager"',
+            "penultimat = true",
+            26,
+            "did you mean 'penultimate'",
+            id="recipe-option",
+        ),
+        pytest.param(
+            'attention = "eager"', 'attention = "eagre"', 26, "'eager'", id="attention"
+        ),
+        pytest.param(
+            'attention = "eager"',
+            'recipe = "no.such.net"',
+            26,
+            "no recipe 'no.such.net'",
+            id="recipe",
+        ),
+        pytest.param(
+            'attention = "eager"', "penultimate = 0.5", 26, "must be text", id="option"
+        ),
+        pytest.param(
+            'attention = "eager"',
+            'variants = ["fp23"]',
+            26,
+            "'fp32'",
+            id="own-variants",
+        ),
+        pytest.param("[backend.mnn]", "[backend.mmn]", 21, "'mnn'", id="backend"),
+        pytest.param(
+            '"int8-weights"]', '"int8-weight"]', 22, "'int8-weights'", id="variant"
+        ),
+        pytest.param('"fp16"]', '"fp32"]', 20, "twice", id="variant-twice"),
+        pytest.param('["fp32", "fp16"]', "[]", 20, "nothing to test", id="no-variant"),
+        pytest.param(
+            "[variant.mnn.int8-weights]",
+            "[variant.mnn.int8-weigths]",
+            23,
+            "did you mean 'int8-weights'",
+            id="variant-table",
+        ),
+        pytest.param(
+            "[variant.mnn.int8-weights]",
+            "[variant.mnn.deploy]",
+            23,
+            "not among the `variants`",
+            id="variant-not-listed",
+        ),
+        pytest.param(
+            "[variant.mnn.int8-weights]",
+            '[variant.mnn.int8-weights]\nflags = ["--x"]',
+            23,
+            "a name of its own",
+            id="flags-of-a-built-in",
+        ),
+        pytest.param(
+            "[variant.mnn.int8-weights]",
+            '[variant.mnn.mine]\nfrom = "int8"',
+            24,
+            "'int8-weights'",
+            id="from",
+        ),
+        pytest.param('"boundary"]', '"bondary"]', 17, "'boundary'", id="profile"),
+        pytest.param('"boundary"]', '"realistic"]', 17, "twice", id="profile-twice"),
+        pytest.param("realistic = 3", "realistic = 0", 18, "1 or more", id="realistic"),
+        pytest.param(
+            "realistic = 3",
+            "realistic = 1",
+            11,
+            "set realistic to 2",
+            id="unused-shapes",
+        ),
+        pytest.param("height = 32", "heigth = 32", 13, "'height'", id="symbol"),
+        pytest.param("height = 32\n", "", 11, "'height', which 'unet'", id="no-symbol"),
+        pytest.param("height = 32", "height = 0", 13, "1 or more", id="size"),
+        pytest.param(
+            "batch = 2\nheight = 32", "batch = 1\nheight = 16", 11, "twice", id="same"
+        ),
+        pytest.param('["batch"]', '["bach"]', 6, "did you mean 'batch'", id="axis"),
+        pytest.param(
+            "[backend.mnn]", '[backend.mnn]\ndevice = "gpu"', 22, "'cpu'", id="device"
+        ),
+        pytest.param(
+            "[backend.mnn]", "[backend.mnn]\ntf32 = true", 22, "'tf32'", id="misplaced"
+        ),
+        pytest.param(
+            "[backend.mnn]", "[backend.mnn]\nthreads = 0", 22, "1 or more", id="threads"
+        ),
+        pytest.param(
+            json.dumps(str(DIGITS)), '"nowhere"', 3, "no checkpoint at", id="checkpoint"
+        ),
+        pytest.param(
+            json.dumps(str(DIGITS)), '"."', 3, "model_index.json", id="no-index"
+        ),
+        pytest.param(
+            "checkpoint =", 'hub = "a/b"\ncheckpoint =', 2, "has both", id="two-sources"
+        ),
+        pytest.param(
+            f"checkpoint = {json.dumps(str(DIGITS))}",
+            "",
+            2,
+            "has neither",
+            id="no-source",
+        ),
+        pytest.param("jobs = 1", "coverage = 95", 28, "from 0 to 1", id="coverage"),
+        pytest.param("jobs = 1", "timeout_s = 0", 28, "more than 0", id="timeout"),
+        pytest.param(
+            "[limits]",
+            '[files]\ntolerances = "no.toml"\n[limits]',
+            28,
+            "no.toml",
+            id="file",
+        ),
+    ],
+)
+def test_a_mistake_is_named_with_its_line_and_the_right_word(
+    load, old, new, line, said
+):
+    with pytest.raises(SuiteError) as caught:
+        load(changed(old, new))
+
+    message = str(caught.value)
+    where = re.match(r".*parity\.toml:(\d+): ", message)
+    assert where, message
+    assert int(where[1]) == line, message
+    assert said in message
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize("table", ["shapes", "backend"])
+def test_an_empty_matrix_is_refused(load, table):
+    lines = SUITE.splitlines()
+    first = next(i for i, text in enumerate(lines) if re.match(rf"\[+{table}\b", text))
+    kept = lines[:first]
+    skipping = True
+    for text in lines[first:]:
+        if text.startswith("["):
+            skipping = bool(re.match(rf"\[+({table}|variant)\b", text))
+        kept += [] if skipping else [text]
+
+    with pytest.raises(
+        SuiteError, match=r"parity\.toml:1: no (\[\[shapes\]\]|backend)"
+    ):
+        load("\n".join(kept))
+
+
+def test_a_component_without_its_folder_is_named(load, tmp_path):
+    (tmp_path / "unet").mkdir()
+    (tmp_path / "unet" / "config.json").write_text("{}")
+    (tmp_path / "model_index.json").write_text("{}")
+    text = changed(json.dumps(str(DIGITS)), '"."').replace('"unet"]', '"controlnet"]')
+
+    with pytest.raises(SuiteError, match=r"text_encoder.*missing.*it has unet"):
+        load(text)
+
+
+def test_a_missing_suite_says_how_to_get_one(tmp_path):
+    with pytest.raises(SuiteError, match=r"parity\.toml; `parity init` writes one"):
+        load_suite(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "ids"),
+    [
+        ("unet", ["unet/mnn/fp32", "unet/onnxruntime/fp32"]),
+        ("UNet/mnn", ["unet/mnn/fp32"]),
+        ("controlled_unet/mnn/fp32", ["controlled_unet/mnn/fp32"]),
+        ("*unet/mnn/*", ["controlled_unet/mnn/fp32", "unet/mnn/fp32"]),
+        ("onnx", ["controlled_unet/onnxruntime/fp32", "unet/onnxruntime/fp32"]),
+    ],
+)
+def test_a_pattern_selects_whole_parts_before_substrings(load, pattern, ids):
+    text = (
+        SUITE.replace('"text_encoder", "unet"', '"unet", "controlled_unet"')
+        .replace('[component.text_encoder]\nattention = "eager"\n', "")
+        .replace('[variant.mnn.int8-weights]\nprofiles = ["realistic"]\n', "")
+        .replace(', "int8-weights"', "")
+        .replace(', "fp16"', "")
+    )
+
+    assert sorted(case.id for case in load(text).select([pattern])) == sorted(ids)
+
+
+def test_selection_keeps_the_order_and_nothing_selects_all(load):
+    suite = load(SUITE)
+
+    assert suite.select([]) == suite.cases
+    chosen = suite.select(["unet/mnn/fp32", "text_encoder/mnn/fp32"])
+    assert [case.id for case in chosen] == ["text_encoder/mnn/fp32", "unet/mnn/fp32"]
+
+
+def test_a_pattern_that_matches_nothing_names_the_nearest(load):
+    with pytest.raises(SuiteError, match=r"'unet/mnn/fp23'.*unet/mnn/fp32"):
+        load(SUITE).select(["unet/mnn/fp23"])
+
+
+def test_checks_have_ids_and_leave_out_layers_nobody_compares(load):
+    every = [check.id for check in load(SUITE).checks()]
+    text = changed("width = 16\n[[shapes]]", "width = 16\nlayers = false\n[[shapes]]")
+    outputs = [check.id for check in load(text).checks()]
+
+    assert every[:2] == [
+        "text_encoder/onnxruntime/fp32/layers",
+        "text_encoder/onnxruntime/fp32/outputs",
+    ]
+    assert len(every) == 16
+    assert len(outputs) == 8
+    assert all(name.endswith("/outputs") for name in outputs)
+
+
+def test_loading_imports_neither_numpy_nor_a_framework():
+    code = (
+        "import sys, pathlib; from harness.suite.suite import load_suite;"
+        f"load_suite(pathlib.Path({str(DIGITS)!r}));"
+        "heavy = {'numpy', 'torch', 'diffusers', 'huggingface_hub', 'pytest'};"
+        "sys.exit(str(heavy & set(sys.modules)) if heavy & set(sys.modules) else 0)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+
+
+class TestHub:
+    """A `hub` id instead of a folder; nothing here reaches the network."""
+
+    @pytest.fixture
+    def asked(self, monkeypatch):
+        asked = []
+
+        def snapshot_download(
+            hub, *, local_files_only, allow_patterns, ignore_patterns
+        ):
+            del ignore_patterns
+            asked.append((hub, local_files_only, "*/*.safetensors" in allow_patterns))
+            if hub == "org/cached" or (hub == "org/online" and not local_files_only):
+                return str(DIGITS)
+            msg = "No connection.\nMany more lines."
+            raise OSError(msg)
+
+        monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
+        return asked
+
+    @pytest.fixture
+    def load_hub(self, load):
+        return lambda hub, more="": load(
+            changed(f"checkpoint = {json.dumps(str(DIGITS))}", f'hub = "{hub}"\n{more}')
+        )
+
+    def test_the_cache_is_enough(self, asked, load_hub):
+        assert load_hub("org/cached").source.path == DIGITS
+        assert asked == [("org/cached", True, True)]
+
+    def test_it_is_downloaded_else(self, asked, load_hub):
+        assert load_hub("org/online").source.path == DIGITS
+        assert [local for _, local, _ in asked] == [True, False]
+
+    def test_weights_that_are_drawn_are_not_downloaded(self, asked, load_hub):
+        assert load_hub("org/cached", "seed = 0").source.seed == 0
+        assert asked == [("org/cached", True, False)]
+
+    def test_no_network_is_one_sentence_with_a_way_out(self, asked, load_hub):
+        with pytest.raises(SuiteError) as caught:
+            load_hub("org/gone")
+
+        assert len(asked) == 2
+        message = str(caught.value)
+        assert "parity.toml:3: 'org/gone' is not in the Hugging Face cache" in message
+        assert "(No connection)" in message
+        assert "HF_HUB_OFFLINE" in message
+        assert "\n" not in message
+
+    def test_a_misshapen_id_is_refused_before_asking(self, asked, load_hub):
+        with pytest.raises(SuiteError, match="organisation/name"):
+            load_hub("stable-diffusion")
+
+        assert asked == []
+
+
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [
+        ("digits", 54),
+        ("sd15", 10),
+        ("sdxl", 14),
+        ("full_size/sdxl_base", 8),
+        ("full_size/sdxl_unet", 1),
+        ("channels", 12),
+        ("lora", 2),
+    ],
+)
+def test_the_fixtures_load(name, count):
+    suite = load_suite(ROOT / "fixtures" / name)
+
+    assert suite.name == Path(name).name
+    ids = [case.id for case in suite.cases]
+    assert len(set(ids)) == len(ids) == count
