@@ -2,8 +2,9 @@
 
     base + answers kept + weights * copies of its networks + values of the one that runs
 
-A pipeline lets go of networks when memory runs short (`e2e.networks`). Its largest
-network alone must fit; all of them stay where there is room.
+A pipeline lets go of networks when memory runs short
+(`runtimes.diffusion.networks`). Its largest network alone must fit; all of them stay
+where there is room.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ _WITHIN: Final = 1.0
 """Copies more where ONNX Runtime reads weights out of the graph's own file."""
 
 REMEMBERED_BYTES: Final = 1 << 30
-"""Of answers, what is kept of one network at most (`e2e.networks.Remembered`)."""
+"""How many bytes of answers are kept of one network at most; the class that keeps them
+is `runtimes.diffusion.networks.Remembered`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

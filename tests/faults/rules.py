@@ -64,8 +64,8 @@ def break_rule(host: Host, fault: Fault) -> RuleTrial:
 
 def tests_of(module: str) -> Path:
     """Return the file that has a module's tests."""
-    name = module.removeprefix("harness/").removesuffix(".py").replace("/", "_")
-    return ROOT / "tests" / "unit" / f"test_{name}.py"
+    path = Path(module).relative_to("harness")
+    return ROOT / "tests" / "unit" / path.with_name(f"test_{path.name}")
 
 
 def failed_with(plant: InRule) -> str:

@@ -25,7 +25,7 @@ def tested_versions() -> dict[str, str]:
 
     They are those of ``constraints.txt``, which a wheel carries inside the package.
     """
-    here = Path(__file__).parents[1]
+    here = Path(__file__).parents[2]
     places = (here / "constraints.txt", here.parent / "constraints.txt")
     path = next(place for place in places if place.is_file())
     lines = path.read_text(encoding="utf-8").splitlines()

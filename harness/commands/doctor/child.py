@@ -34,7 +34,7 @@ class Answer:
 Ask: TypeAlias = Callable[..., Answer]
 """Puts a question, with arguments, to a process that may die of it."""
 
-_ROOT = Path(__file__).parents[2]
+_ROOT = Path(__file__).parents[3]
 # The folder is appended, not put first, lest a package there hide a standard one.
 _CHILD = """
 import sys

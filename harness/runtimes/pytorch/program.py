@@ -44,7 +44,7 @@ _CASTS = frozenset({"_to_copy", "to", "type_as", "convert_element_type"})
 _NEUTRAL = {"div": 1, "mul": 1, "add": 0, "sub": 0}
 """Second operand with which an operator changes nothing."""
 
-_HOME = Path(__file__).parents[1].as_posix()
+_HOME = Path(__file__).parents[3].as_posix()
 _STACK_LINE = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 
