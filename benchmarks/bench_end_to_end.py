@@ -28,7 +28,7 @@ from harness.engine.artifacts import Makers, native_converter
 from harness.engine.engine import Engine
 from harness.engine.host import Host
 from harness.engine.store import Store
-from harness.engine.tasks import PRELOAD
+from harness.engine.tasks import preload
 from harness.engine.worker_pool import Workshop
 from harness.suite.suite import load_suite
 from harness.suite.tables import Limits
@@ -74,7 +74,7 @@ def staged(store: Store, chain: Chain) -> ChainRun:
 def bare(given: ChainRun, *, all_of_them: bool) -> float:
     """Return seconds of the drawings alone, a child process included."""
     start = time.perf_counter()
-    with Host("bare", PRELOAD["pipeline"]) as host:
+    with Host("bare", preload("pipeline")) as host:
         host.run(
             bare_drawings,
             given,

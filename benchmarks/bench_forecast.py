@@ -91,7 +91,7 @@ def taken(case: Case, root: Path) -> list[tuple[Need, int]]:
         deployed.append(file)
     workshop.job(
         case.backend,
-        tasks.run_candidate,
+        tasks.RUN_CANDIDATE,
         case.id,
         case.component,
         case.device,

@@ -24,12 +24,12 @@ from bare import bare_mnn, bare_onnxruntime, bare_pytorch
 from harness.core.case import Case
 from harness.core.groups import sample_groups
 from harness.core.record import LAYERS
+from harness.core.runtime import runtime
 from harness.engine import export_files, keys
 from harness.engine.engine import Engine
-from harness.engine.export_files import MNN_MODEL
 from harness.engine.host import Host
 from harness.engine.store import Store
-from harness.engine.tasks import PRELOAD
+from harness.engine.tasks import preload
 from harness.suite.suite import load_suite
 from harness.suite.tables import Limits
 
@@ -54,12 +54,12 @@ def bare(store: Store, case: Case) -> dict[str, tuple[float, int]]:
             bare_onnxruntime,
             (onnx.file(export_files.MODEL), component, inputs),
         ),
-        "mnn": ("mnn", bare_mnn, (mnn.file(MNN_MODEL), component, inputs)),
+        "mnn": ("mnn", bare_mnn, (mnn.file(runtime("mnn").model), component, inputs)),
     }
     measured = {}
-    for name, (preload, function, arguments) in jobs.items():
+    for name, (host_name, function, arguments) in jobs.items():
         start = time.perf_counter()
-        with Host(preload, PRELOAD[preload]) as host:
+        with Host(host_name, preload(host_name)) as host:
             result = host.run(function, *arguments, timeout_s=TIMEOUT_S, label=name)
         measured[name] = (time.perf_counter() - start, result.peak_bytes)
     return measured

@@ -6,17 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-from harness.core.case import BACKENDS
 from harness.core.errors import SuiteError
 from harness.core.outcome import Outcome
 from harness.core.record import LAYERS, OUTPUTS
+from harness.core.runtime import runtimes
 from harness.core.text import number_of_floors
 from harness.judge.case import CaseVerdict, max_floors
 
 BEGIN = "<!-- families:begin -->"
 END = "<!-- families:end -->"
-
-_HEADINGS = {"onnxruntime": "ONNX Runtime", "mnn": "MNN"}
 
 
 Reasons = dict[str, dict[str, None]]
@@ -66,16 +64,18 @@ class Ran:
 def family_table(networks: Mapping[Network, Sequence[Ran]]) -> str:
     """Return the table, and below it each reason that a cell refers to."""
     reasons: Reasons = {}
-    heads = ["Family", "Network", "Exporter", *(_HEADINGS[name] for name in BACKENDS)]
+    there = {run.backend for found in networks.values() for run in found}
+    ran = [one for one in runtimes().values() if one.name in there]
+    heads = ["Family", "Network", "Exporter", *(one.title for one in ran)]
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     for network in sorted(networks, key=lambda one: one.place):
         cells = [
             " · ".join(
-                _cell(ran, reasons)
-                for ran in networks[network]
-                if ran.backend == backend
+                _cell(one, reasons)
+                for one in networks[network]
+                if one.backend == backend
             )
-            for backend in BACKENDS
+            for backend in (one.name for one in ran)
         ]
         head = (
             f"{network.family} (`{network.suite}`)",

@@ -16,10 +16,10 @@ from typing import TextIO, cast
 import pytest
 
 from harness.commands.progress import ProgressLines, moves
-from harness.core.case import BACKENDS
 from harness.core.errors import ParityError, SpecError
 from harness.core.pipeline import MIXED
 from harness.core.record import WHATS, Key
+from harness.core.runtime import runtimes
 from harness.core.settings import Settings
 from harness.core.text import Line, case_line, wrapped
 from harness.core.toml_file import did_you_mean
@@ -278,8 +278,8 @@ def settings_of(config: pytest.Config) -> Settings:
     require = tuple(name for name in option("parity_require").split(",") if name)
     tier = option("parity_tier")
     for given, kind, names, there in (
-        ("backend", "backend", backends, (*BACKENDS, MIXED)),
-        ("require", "backend", require, BACKENDS),
+        ("backend", "backend", backends, (*runtimes(), MIXED)),
+        ("require", "backend", require, tuple(runtimes())),
         ("tier", "tier", (tier,) if tier else (), TIER_NAMES),
     ):
         for name in names:

@@ -75,7 +75,7 @@ def run(  # one option each
     **words: Any,  # noqa: ANN401  # the settings that are plain text
 ) -> int:
     """Run CASES of a suite, all when left out: unet, mnn/int8, "unet/*/fp32"."""
-    from harness.core.case import BACKENDS
+    from harness.core.runtime import runtimes
     from harness.core.settings import Settings
     from harness.core.toml_file import did_you_mean
     from harness.report.runs.baseline import find_baseline
@@ -102,8 +102,8 @@ def run(  # one option each
         return 0
     required = tuple(name for name in require.split(",") if name)
     for name in required:
-        if name not in BACKENDS:
-            msg = f"there is no backend {name!r}; {did_you_mean(name, BACKENDS)}"
+        if name not in runtimes():
+            msg = f"there is no backend {name!r}; {did_you_mean(name, runtimes())}"
             raise click.BadParameter(msg, param_hint="--require")
     if words["baseline"]:
         # Now, and not when everything has run.

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness.core.errors import SpecError
+from harness.core.runtime import ONNX, runtimes
 
 DTYPES = ("float32", "float16", "float64", "int32", "int64", "bool")
 EXPORTERS = ("dynamo", "torchscript")
-BACKENDS = ("onnxruntime", "mnn")
 REFERENCE = "pytorch"
 """The backend that every other is held against."""
 
@@ -147,15 +147,25 @@ class Taken:
 
     Attributes:
         onnx: An ONNX file; its external data lies where it says.
-        mnn: An ``.mnn`` file.
+        converted: Pairs of a runtime's own format and a file of it.
         names: Pairs of the recipe's name of an input or output and the file's; empty
             text says that the file does without that input.
 
     """
 
     onnx: Path | None = None
-    mnn: Path | None = None
+    converted: tuple[tuple[str, Path], ...] = ()
     names: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def files(self) -> tuple[tuple[str, Path], ...]:
+        """Pairs of a format and a file of it, the ONNX file first."""
+        onnx = ((ONNX, self.onnx),) if self.onnx else ()
+        return (*onnx, *self.converted)
+
+    def of(self, kind: str) -> Path | None:
+        """Return the file of a format, or None where none is taken."""
+        return dict(self.files).get(kind)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -252,8 +262,8 @@ class Variant:
 
     def __post_init__(self) -> None:
         check_name("variant", self.name)
-        if self.backend not in BACKENDS:
-            msg = f"backend must be one of {BACKENDS}, got {self.backend!r}."
+        if self.backend not in runtimes():
+            msg = f"backend must be one of {tuple(runtimes())}, got {self.backend!r}."
             raise SpecError(msg)
 
 

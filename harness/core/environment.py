@@ -1,7 +1,7 @@
 """What a result was measured on: machine, versions, commit. Looks; changes nothing.
 
-Standard library only, and no framework is imported: a version is read from the
-package's metadata. `parity doctor` is the one that tries things out.
+No framework is imported: a version is read from the package's metadata. `parity doctor`
+is the one that tries things out.
 """
 
 from __future__ import annotations
@@ -18,22 +18,19 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-PACKAGES = (
-    "torch",
-    "onnx",
-    "onnxscript",
-    "onnxruntime",
-    "onnxruntime-gpu",
-    "MNN",
-    "diffusers",
-    "transformers",
-    "numpy",
-    "numba",
-    "safetensors",
-    "protobuf",
-    "pytest",
+from harness.core.runtime import runtimes
+
+_TOOLS = (
+    *("torch", "onnx", "onnxscript", "diffusers", "transformers", "numpy", "numba"),
+    *("safetensors", "protobuf", "pytest"),
 )
-"""Packages that can move a number or a timing."""
+
+
+def packages() -> tuple[str, ...]:
+    """Return the packages that can move a number or a timing."""
+    ours = (name for one in runtimes().values() for name in one.distributions)
+    return (*_TOOLS[:3], *ours, *_TOOLS[3:])
+
 
 _GIB = 2**30
 
@@ -52,7 +49,7 @@ class Environment:
         gpus: Names of the NVIDIA GPUs the driver shows.
         host: Digest of what tells this machine from another of its kind: its machine id
             and host name, of which neither can be read back; empty if not known.
-        packages: Installed version of each of `PACKAGES` that is there.
+        packages: Installed version of each of `packages` that is there.
         commit: Git commit of the working directory, or empty.
         dirty: Whether tracked files differ from `commit`.
 
@@ -109,7 +106,7 @@ def environment() -> Environment:
         memory_bytes=_memory_bytes(),
         gpus=_gpus(),
         host=_host(),
-        packages=installed(PACKAGES),
+        packages=installed(packages()),
         commit=commit,
         dirty=dirty,
     )

@@ -10,8 +10,8 @@ from harness.core.errors import StageError, SuiteError
 from harness.core.onnx_header import read_header
 from harness.core.onnx_weights import lacking_onnx
 from harness.core.outcome import Outcome
+from harness.core.runtime import ONNX, OwnFormat, formats, resolve
 
-_MNN_WEIGHT = ".weight"
 _FICLONE = 0x40049409
 """Linux' request to let one file share another's blocks until either is written."""
 
@@ -23,11 +23,11 @@ def weight_files(path: Path, kind: str) -> tuple[str, ...]:
         SuiteError: `path` or one of them is not there, or is no file of that kind.
 
     """
-    if kind == "mnn":
+    if own := _own_format(kind):
         if not path.is_file():
-            msg = f"there is no MNN file at {path}."
+            msg = f"there is no {own.title} at {path}."
             raise SuiteError(msg)
-        beside = f"{path.name}{_MNN_WEIGHT}"
+        beside = f"{path.name}{own.weights}"
         return (beside,) if (path.parent / beside).is_file() else ()
     files = read_header(path).files
     for name in files:
@@ -53,7 +53,7 @@ def check_whole(path: Path, kind: str, subject: str) -> None:
 
     Args:
         path: Of the model.
-        kind: ``onnx`` or ``mnn``.
+        kind: ``onnx``, or the name of a runtime's own format.
         subject: Begins the message.
 
     Raises:
@@ -67,12 +67,11 @@ def check_whole(path: Path, kind: str, subject: str) -> None:
 
 def lacking(path: Path, kind: str) -> str:
     """Return in one sentence what the files of a model do not hold; empty if all."""
-    # A suite is read without flatbuffers, which loads numpy.
-    from harness.core.mnn_file import lacking_mnn
-
     try:
-        if kind == "mnn":
-            return lacking_mnn(path, path.with_name(f"{path.name}{_MNN_WEIGHT}"))
+        if own := _own_format(kind):
+            beside = path.with_name(f"{path.name}{own.weights}")
+            # Imported now, for it may load numpy, and a suite is read without that.
+            return str(resolve(own.lacking)(path, beside))
         return lacking_onnx(path)
     except (SuiteError, ValueError) as error:
         return str(error)
@@ -86,12 +85,18 @@ def bring(path: Path, kind: str, folder: Path, name: str) -> None:
     file of their own, which costs no room where the file system shares blocks: onnx
     takes weights with two names for an attack, and would refuse its owner's too.
     """
-    put = _link if kind == "mnn" else _clone
+    own = _own_format(kind)
+    put = _link if own else _clone
     for beside in weight_files(path, kind):
-        # An .mnn finds its weights by its own name, an ONNX file by what it says.
-        called = f"{name}{_MNN_WEIGHT}" if kind == "mnn" else beside
+        # A runtime's file finds its weights by its own name, an ONNX file by what it
+        # says.
+        called = f"{name}{own.weights}" if own else beside
         put(path.parent / beside, folder / called)
     _link(path, folder / name)
+
+
+def _own_format(kind: str) -> OwnFormat | None:
+    return None if kind == ONNX else formats()[kind].own_format
 
 
 def _link(source: Path, target: Path) -> None:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Final
 
 from harness.core.case import (
-    BACKENDS,
     REFERENCE,
     Case,
     Component,
@@ -20,6 +19,7 @@ from harness.core.case import (
     check_name,
 )
 from harness.core.entry import Entry
+from harness.core.runtime import runtimes
 
 SCHEDULE: Final = "schedule"
 LATENTS: Final = "latents"
@@ -257,7 +257,7 @@ class Chain:
     def runtimes(self) -> tuple[str, ...]:
         """Runtimes that it needs, each once."""
         sat = {case.backend for _, case in self.seats if case is not None}
-        return tuple(name for name in BACKENDS if name in sat)
+        return tuple(name for name in runtimes() if name in sat)
 
     @property
     def asked(self) -> dict[str, str]:

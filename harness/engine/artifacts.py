@@ -18,16 +18,28 @@ from harness.core.groups import Group, sample_groups, smallest
 from harness.core.memory import Need
 from harness.core.outcome import Outcome
 from harness.core.pipeline import Pipeline
+from harness.core.runtime import (
+    EXACT,
+    formats,
+    onnx_runtime,
+    runs_exported,
+    runtime,
+)
 from harness.engine import export_files, keys, tasks
 from harness.engine.deployed import Reading
 from harness.engine.excerpt import Spot
-from harness.engine.export_files import MNN_MODEL
 from harness.engine.needs import drawing_need
 from harness.engine.store import Store
 from harness.engine.worker import JobResult
 from harness.engine.worker_pool import Workshop
 from harness.recipes import RECIPES
-from harness.suite.forecast import extent_of, file_weights, need_of, stored_weights
+from harness.suite.forecast import (
+    CONVERT,
+    extent_of,
+    file_weights,
+    need_of,
+    stored_weights,
+)
 
 
 class Makers:
@@ -84,21 +96,23 @@ class Makers:
         )
 
     def _take(self, case: Case) -> None:
-        """Have the store hold the ``.mnn`` file that a component takes, if it does."""
-        if case.component.taken is None or case.component.taken.mnn is None:
-            return
-        key = keys.mnn_key(case.component)
-        with self.workshop.one_at_a_time(digest_value(key)):
-            if self.store.find("mnn", key) is None:
-                self.workshop.job(
-                    "convert-mnn",
-                    tasks.TAKE_MNN,
-                    self.store.root,
-                    case.component,
-                    subject=case.component.name,
-                    label=f"{case.id}: its MNN file",
-                    failure=Outcome.LOAD,
-                )
+        """Have the store hold the converted files that a component takes."""
+        converted = case.component.taken.converted if case.component.taken else ()
+        for kind, _ in converted:
+            owner = formats()[kind]
+            own = owner.own_format
+            key = keys.converted_key(case.component, kind)
+            with self.workshop.one_at_a_time(digest_value(key)):
+                if own and self.store.find(kind, key) is None:
+                    self.workshop.job(
+                        f"{CONVERT}{owner.name}",
+                        own.take,
+                        self.store.root,
+                        case.component,
+                        subject=case.component.name,
+                        label=f"{case.id}: its {own.title}",
+                        failure=Outcome.LOAD,
+                    )
 
     def _readings(
         self, case: Case, groups: tuple[Group, ...]
@@ -190,16 +204,18 @@ class Makers:
         """Return the deployed file, making it if it is missing."""
         variant = case.variant
         if not is_made(case):
-            if variant.backend == "onnxruntime":
+            declared = runtime(variant.backend)
+            if declared.own_format is None:
                 return onnx, export_files.MODEL
-            return self.found("mnn", keys.mnn_key(case.component)), MNN_MODEL
+            key = keys.converted_key(case.component, declared.reads)
+            return self.found(declared.reads, key), declared.model
         key = keys.variant_key(onnx, variant, self._native)
-        model = MNN_MODEL if variant.backend == "mnn" else export_files.MODEL
+        model = runtime(variant.backend).model
         with self.workshop.one_at_a_time(digest_value(key)):
             found = self.store.find(variant.backend, key)
             if found is None:
                 result = self.workshop.job(
-                    f"convert-{variant.backend}",
+                    f"{CONVERT}{variant.backend}",
                     tasks.DEPLOY,
                     self.store.root,
                     case.component,
@@ -209,7 +225,7 @@ class Makers:
                     subject=case.component.name,
                     label=f"{case.id}: conversion",
                     failure=Outcome.CONVERT,
-                    need=self.need(case, f"convert-{variant.backend}", case.samples),
+                    need=self.need(case, f"{CONVERT}{variant.backend}", case.samples),
                 )
                 if took is not None:
                     took["convert"] = cast("float", result.value)
@@ -222,7 +238,7 @@ class Makers:
         with self.workshop.one_at_a_time(digest_value(key)):
             if self.store.find("excerpt", key) is None:
                 self.workshop.job(
-                    f"convert-{case.backend}",
+                    f"{CONVERT}{case.backend}",
                     tasks.CUT_EXCERPT,
                     self.store.root,
                     case.component,
@@ -340,25 +356,25 @@ def _lost(what: str) -> StageError:
 def is_made(case: Case) -> bool:
     """Whether a case's file is made from the exported one, or is there already."""
     variant = case.variant
-    as_exported = variant.backend == "onnxruntime" and variant.kind == "fp32"
+    as_exported = runs_exported(variant.backend, variant.kind)
     return not as_exported and variant.kind != GIVEN
 
 
 def exact(case: Case) -> bool:
     """Whether a case's file is to hold PyTorch's own weights, in float32."""
-    return case.variant.kind in {"fp32", GIVEN}
+    return case.variant.kind in {EXACT, GIVEN}
 
 
 def reference_host(case: Case) -> str:
     """Return who records a case's reference: ONNX Runtime for a file held to itself."""
-    return "onnxruntime" if case.component.recipe == GIVEN else "torch"
+    return onnx_runtime().name if case.component.recipe == GIVEN else "torch"
 
 
 def _kind(case: Case, host: str) -> str:
     """Return which of a host's costs a case has."""
     if host == "torch":
         return case.export.exporter
-    beside = case.export.external_data or not host.startswith("convert")
+    beside = case.export.external_data or not host.startswith(CONVERT)
     return case.variant.kind if beside else ""
 
 

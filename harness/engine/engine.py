@@ -22,7 +22,7 @@ from harness.core.groups import sample_groups, samples_of
 from harness.core.outcome import Outcome
 from harness.core.pipeline import Chain, ChainRun, Seated
 from harness.core.record import CaseRecord, Failure, Row
-from harness.core.runtime import fallback
+from harness.core.runtime import runtime
 from harness.engine import export_files, keys, tasks
 from harness.engine.artifacts import Makers, exact, export_id, native_converter
 from harness.engine.deployed import Deployed, Reading
@@ -390,7 +390,7 @@ def check_words(case: str, backend: str, device: Device, log: str) -> None:
         StageError: It does.
 
     """
-    if words := fallback(backend, device.precision, log):
+    if words := runtime(backend).fallback(device.precision, log):
         asked = f"{device.device} in {device.precision} precision"
         msg = (
             f"{case}: asked for {asked}, and the runtime says: {words!r}. "

@@ -6,7 +6,6 @@ MODEL = "model.onnx"
 WEIGHTS = "weights.pb"
 PROBES = "probes.json"
 GRAPH = "graph.onnx"
-"""What an `.mnn` file of others is made of, without weights."""
+"""What a converted file of others is made of, without weights."""
 PROTO_LIMIT_BYTES = 2**31 - 2**24
 """A protobuf message ends at 2 GiB; a margin is left for the graph itself."""
-MNN_MODEL = "model.mnn"

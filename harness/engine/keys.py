@@ -26,13 +26,14 @@ from harness.core.digest import digest_file, digest_tree, digest_value
 from harness.core.entry import Entry
 from harness.core.foreign_files import weight_files
 from harness.core.pipeline import Pipeline
+from harness.core.runtime import ONNX, Runtime, formats, runtime
 from harness.engine.deployed import Reading
 from harness.engine.excerpt import Spot
 from harness.recipes import RECIPES, weight_folders
 from harness.recipes.checkpoint import read_index
 from harness.recipes.lora import files_of
 
-HOME = Path(__file__).parents[1]
+HOME = Path(__file__).parents[1].resolve()
 """The folder of the harness's own code."""
 
 _CHECKPOINT_SUFFIXES = (".json", ".safetensors", ".txt", ".model")
@@ -147,34 +148,35 @@ def weights_key(component: Component) -> dict[str, object]:
 
 def variant_key(onnx: Entry, variant: Variant, native: str | None) -> dict[str, object]:
     """Key of a deployed file."""
-    mnn = variant.backend == "mnn"
+    declared = runtime(variant.backend)
     return {
         "onnx": contents(onnx),
         "kind": variant.kind,
         "flags": list(variant.flags),
         "converter": digest_file(Path(native)) if native else "wheel",
-        "code": code_digest((f"runtimes/{variant.backend}", "runtimes/graph")),
-        "tools": versions(("MNN",) if mnn else ("onnxruntime-gpu", "onnxruntime")),
+        "code": [code_digest(("runtimes/graph",)), _runtime_code(declared)],
+        "tools": versions((*declared.distributions, *declared.tools)),
     }
 
 
-def mnn_key(component: Component) -> dict[str, object]:
-    """Key of an ``.mnn`` file of others, as a component takes it."""
+def converted_key(component: Component, kind: str) -> dict[str, object]:
+    """Key of a file of others in a runtime's own format, as a component takes it."""
     taken = component.taken or Taken()
+    owner = formats()[kind]
     return {
-        "file": _digest_of(taken.mnn, "mnn"),
+        "file": _digest_of(taken.of(kind), kind),
         "names": dict(taken.names),
         "inputs": [asdict(spec) for spec in component.inputs],
         "outputs": [asdict(spec) for spec in component.outputs],
-        "code": code_digest(_FOREIGN),
-        "tools": versions(("MNN",)),
+        "code": [code_digest(_FOREIGN), _runtime_code(owner)],
+        "tools": versions(owner.distributions),
     }
 
 
 def _taken(taken: Taken) -> str:
     """Return a digest of the file that values are lined up with."""
-    kind = "onnx" if taken.onnx else "mnn"
-    return _digest_of(taken.onnx or taken.mnn, kind)
+    kind, path = taken.files[0]
+    return _digest_of(path, kind)
 
 
 def _digest_of(path: Path | None, kind: str) -> str:
@@ -289,7 +291,7 @@ def contents(entry: Entry) -> str:
 def checkpoint_digest(source: Source, folders: Sequence[str]) -> str:
     """Return a digest of a checkpoint's folders; read once a process."""
     if source.path.is_file():
-        return _digest_of(source.path, "onnx")
+        return _digest_of(source.path, ONNX)
     trees = [
         digest_tree(source.path / folder, _CHECKPOINT_SUFFIXES) for folder in folders
     ]
@@ -306,6 +308,14 @@ def code_digest(folders: tuple[str, ...]) -> str:
     Read once a process. A folder's own folders count too.
     """
     return digest_value([digest_tree(HOME / folder, (".py",)) for folder in folders])
+
+
+def _runtime_code(declared: Runtime) -> str:
+    """Return a digest of the folder of a runtime, which may be somebody else's."""
+    home = declared.home
+    if home.is_relative_to(HOME):
+        return code_digest((home.relative_to(HOME).as_posix(),))
+    return digest_tree(home, (".py",))
 
 
 @functools.cache

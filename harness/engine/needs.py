@@ -17,8 +17,9 @@ from typing import Final
 from harness.core.case import Case, Component, Sample
 from harness.core.memory import GIB, Need
 from harness.core.pipeline import DENOISING, Chain, Pipeline
+from harness.core.runtime import runtime
 from harness.recipes.checkpoint import read_config
-from harness.suite.forecast import FLOAT32_BYTES, Extent, cost_of, extent_of
+from harness.suite.forecast import FLOAT32_BYTES, Extent, cost_of, extent_of, values_of
 from harness.suite.pipelines import seat_sizes, vae_factor
 
 Weigh = Callable[[Component], int]
@@ -96,9 +97,9 @@ def _pytorch(extent: Extent, dtype: str) -> _Part:
 
 def _session(case: Case, extent: Extent) -> _Part:
     cost = cost_of(case.backend, case.variant.kind)
-    within = case.backend == "onnxruntime" and not case.export.external_data
+    within = runtime(case.backend).inline_twice and not case.export.external_data
     copies = cost.copies + (_WITHIN if within else 0.0)
-    return _Part(weights=copies * extent.weights, values=cost.values(extent))
+    return _Part(weights=copies * extent.weights, values=values_of(cost, extent))
 
 
 def _extents(pipeline: Pipeline, weigh: Weigh) -> Mapping[str, Extent]:

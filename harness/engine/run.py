@@ -15,7 +15,7 @@ from harness.core.errors import ParityError
 from harness.core.outcome import Outcome
 from harness.core.pipeline import Chain
 from harness.core.record import LAYERS, CaseRecord, Failure
-from harness.core.runtime import DISTRIBUTIONS, missing
+from harness.core.runtime import runtime
 from harness.core.settings import Settings, near
 from harness.core.text import count
 from harness.engine.engine import Engine
@@ -115,9 +115,14 @@ class Run(Closes):
         return [self.judge.check(record, what) for what in case.whats]
 
 
+def missing(case: Tested) -> tuple[str, ...]:
+    """Return the runtimes of a case that are not installed here."""
+    return tuple(name for name in case.runtimes if not runtime(name).is_installed)
+
+
 def _unavailable(case: Tested) -> CaseRecord:
     name = missing(case)[0]
-    packages = " or ".join(DISTRIBUTIONS[name])
+    packages = " or ".join(runtime(name).distributions)
     message = f"{name} is not installed (pip install {packages})"
     return CaseRecord(
         case=case.id,

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from harness.core.runtime import runtime
+from harness.suite.forecast import CONVERT
+
 PREPARE: Final = "harness.runtimes.pytorch.prepare:prepare"
 """Draws, exports and records what is missing for one component (`torch`)."""
 
@@ -22,9 +25,6 @@ WEIGH: Final = "harness.runtimes.pytorch.prepare:weigh"
 
 DEPLOY: Final = "harness.runtimes.graph.deploy:deploy"
 """Makes one variant's deployed file and returns the seconds taken (`convert-*`)."""
-
-TAKE_MNN: Final = "harness.runtimes.foreign.mnn:take_mnn"
-"""Takes an ``.mnn`` file that others converted (`convert-mnn`)."""
 
 CUT_EXCERPT: Final = "harness.runtimes.graph.excerpt:cut_excerpt"
 """Cuts the operators around one value out of an exported graph (`convert-*`)."""
@@ -53,45 +53,26 @@ CLOCK_TURN: Final = "harness.commands.bench.worker:clock_turn"
 TIME_DRAWING: Final = "harness.commands.bench.pipeline_worker:time_drawing"
 """Times a whole pipeline once (`pipeline`)."""
 
-PRELOAD: Final = {
-    "torch": (
-        "diffusers",
-        "transformers",
-        "harness.runtimes.pytorch.prepare",
-        "harness.measure.precompile",
-    ),
-    "convert-mnn": (
-        "MNN",
-        "onnx",
-        "harness.runtimes.graph.deploy",
-        "harness.runtimes.graph.excerpt",
-    ),
-    "convert-onnxruntime": (
-        "harness.runtimes.graph.deploy",
-        "harness.runtimes.graph.excerpt",
-        "harness.runtimes.onnxruntime.convert",
-    ),
-    "onnxruntime": (
-        "harness.runtimes.onnxruntime.session",
-        "harness.runtimes.candidate.candidate",
-        "harness.measure.precompile",
-    ),
-    "mnn": (
-        "harness.runtimes.mnn.session",
-        "harness.runtimes.candidate.candidate",
-        "harness.measure.precompile",
-    ),
-    "tune": (
-        "diffusers",
-        "transformers",
-        "harness.commands.tune.worker",
-        "harness.measure.precompile",
-    ),
-    "pipeline": (
-        "diffusers",
-        "transformers",
-        "harness.runtimes.diffusion.worker",
-        "harness.measure.precompile",
-    ),
+_PRELOAD: Final = {
+    "torch": ("diffusers", "transformers", "harness.runtimes.pytorch.prepare"),
+    "tune": ("diffusers", "transformers", "harness.commands.tune.worker"),
+    "pipeline": ("diffusers", "transformers", "harness.runtimes.diffusion.worker"),
 }
-"""Host to what its jobs need; imported once, forked for each job."""
+_CONVERTS: Final = ("harness.runtimes.graph.deploy", "harness.runtimes.graph.excerpt")
+_COMPARES: Final = "harness.measure.precompile"
+
+
+def preload(host: str) -> tuple[str, ...]:
+    """Return what a host imports once, before it forks a process for each job.
+
+    Args:
+        host: ``torch``, ``tune``, ``pipeline``, a runtime's name, or that after
+            ``convert-``.
+
+    """
+    if host in _PRELOAD:
+        return (*_PRELOAD[host], _COMPARES)
+    if host.startswith(CONVERT):
+        return (*_CONVERTS, *runtime(host.removeprefix(CONVERT)).preload)
+    session = f"{runtime(host).package}.session"
+    return (session, "harness.runtimes.candidate.candidate", _COMPARES)

@@ -100,7 +100,7 @@ class Workshop:
         """Run a stage in a child process of an idle host, or of a new one.
 
         Args:
-            host_name: One of `tasks.PRELOAD`.
+            host_name: One that `tasks.preload` knows.
             function: One of `tasks`.
             *arguments: Of that function.
             subject: What it works on, for progress.
@@ -131,7 +131,7 @@ class Workshop:
                 raise StageError(msg, outcome=Outcome.RUN)
             host = idle.pop() if idle else None
             if host is None:
-                host = Host(host_name, tasks.PRELOAD[host_name])
+                host = Host(host_name, tasks.preload(host_name))
                 self._all.append(host)
         try:
             return host.run(

@@ -8,6 +8,7 @@ from typing import Any
 from harness.core.contract import DEAD, FAINT
 from harness.core.outcome import Outcome
 from harness.core.record import CaseRecord
+from harness.core.runtime import runs_exported
 from harness.core.text import few
 
 _STEADY = ("cpu",)
@@ -124,7 +125,7 @@ def _said_dead(record: CaseRecord, dead: list[Mapping[str, Any]]) -> str:
             "recipe's inputs"
         )
     moved = f"the reference's outputs move by {effect:.1e} of their size"
-    own = record.backend == "onnxruntime" and record.variant == "fp32"
+    own = runs_exported(record.backend, record.variant)
     if own or set(names) <= _unread(record):
         return (
             f"input {listed} has no effect in the deployed file, where {moved}: it was "

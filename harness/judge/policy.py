@@ -40,7 +40,6 @@ from harness.core.toml_file import TomlFile, did_you_mean, dotted
 from harness.judge.scope import FLAGS, Case, Rule, Scope, read_scopes
 from harness.judge.tolerance import (
     BOUNDS,
-    FIRST_TIERS,
     GROUPS,
     OF_PICTURES,
     TIER_NAMES,
@@ -48,6 +47,7 @@ from harness.judge.tolerance import (
     Tolerance,
     check_word,
     first_tier,
+    first_tiers,
 )
 
 
@@ -126,7 +126,7 @@ class Policy:
         Args:
             case: Which.
             group: Of `GROUPS`.
-            made: The built-in variants that it is made of, as `FIRST_TIERS` names
+            made: The built-in variants that it is made of, as `first_tiers` names
                 them; their tier is proposed.
 
         Raises:
@@ -229,7 +229,7 @@ def _unknown(
 
 def _is_spare(scope: Scope, variants_by_backend: Mapping[str, object]) -> bool:
     component, backend, variant = scope.case
-    built_in = f"{backend}.{variant}" in FIRST_TIERS
+    built_in = f"{backend}.{variant}" in first_tiers()
     return not component and built_in and backend in variants_by_backend
 
 

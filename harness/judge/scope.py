@@ -8,14 +8,13 @@ from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import Final
 
-from harness.core.case import BACKENDS
 from harness.core.errors import SpecError, SuiteError
 from harness.core.pipeline import MIXED
+from harness.core.runtime import runtimes
 from harness.core.toml_file import Table, did_you_mean, dotted
 from harness.judge.tolerance import BOUNDS, GROUPS, TIER_NAMES, TIERS, Tolerance
 
 FLAGS: Final = ("allow_nonfinite", "allow_constant", "allow_misread")
-_SIDES = (*BACKENDS, MIXED)
 
 Case = tuple[str, str, str]
 """Component, backend and variant."""
@@ -98,12 +97,12 @@ def read_scopes(root: Table) -> Iterator[Scope]:
 
     """
     for name, table in root.children():
-        if name in _SIDES:
+        if name in (*runtimes(), MIXED):
             for variant, inner in table.children():
                 yield _scope(inner, ("", name, variant))
             continue
         for backend, variants in table.children():
-            if backend not in _SIDES:
+            if backend not in (*runtimes(), MIXED):
                 raise _unknown_backend(table, name, backend)
             for variant, inner in variants.children():
                 # Taken first: `_scope` refuses what is left in the table.
@@ -119,10 +118,10 @@ def read_scopes(root: Table) -> Iterator[Scope]:
 
 def _unknown_backend(table: Table, name: str, backend: str) -> SuiteError:
     # [onnxruntim.fp32] reads as component "onnxruntim" on backend "fp32".
-    if close := get_close_matches(name, BACKENDS, n=1):
+    if close := get_close_matches(name, runtimes(), n=1):
         text = f"unknown backend {name!r}; did you mean {close[0]!r}?"
     else:
-        text = f"unknown backend {backend!r}; {did_you_mean(backend, BACKENDS)}"
+        text = f"unknown backend {backend!r}; {did_you_mean(backend, runtimes())}"
     return table.error(text, backend)
 
 

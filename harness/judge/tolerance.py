@@ -5,14 +5,17 @@ Bounds only: `judge` holds a comparison against them, `policy` chooses among the
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
+from harness.core.case import GIVEN
 from harness.core.errors import SpecError
 from harness.core.ladder import RTOL_LADDER
+from harness.core.runtime import EXACT, ONNX, runtimes
 from harness.core.toml_file import did_you_mean
 
 SHARES: Final = (1.0, 0.999, 0.99)
@@ -230,34 +233,34 @@ TIERS: Final[Mapping[str, Tier]] = MappingProxyType({t.name: t for t in _TIERS})
 
 TIER_NAMES: Final = tuple(TIERS)
 
-FIRST_TIERS: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "onnxruntime.fp32": "standard",
-        "onnxruntime.given": "standard",
-        "onnxruntime.fp16": "relaxed",
-        "onnxruntime.int8-weights": "quantized",
-        "mnn.fp32": "standard",
-        "mnn.given": "relaxed",
-        "mnn.fp16-weights": "relaxed",
-        "mnn.int8-weights": "quantized",
-        "mnn.int4-weights": "quantized",
-        "mnn.fused": "standard",
-        "mnn.deploy": "relaxed",
-    }
-)
-"""Tier that each built-in variant begins with, and those made from it."""
+
+@functools.cache
+def first_tiers() -> Mapping[str, str]:
+    """Return the tier that each built-in variant begins with, and those made from it.
+
+    A file of others is as exact as what its runtime reads: an ONNX file begins as full
+    precision does, a converted file may hold anything.
+    """
+    tiers: dict[str, str] = {}
+    for one in runtimes().values():
+        own = {name: built.tier for name, built in one.variants.items()}
+        given = "relaxed" if one.own_format else own[EXACT]
+        if one.own_format or one.reads == ONNX:
+            own[GIVEN] = given
+        tiers |= {f"{one.name}.{name}": tier for name, tier in own.items()}
+    return MappingProxyType(tiers)
 
 
 def first_tier(made: Collection[str]) -> str:
     """Return the tier to begin with of what is made of built-in variants.
 
     Args:
-        made: Each as `FIRST_TIERS` names it; of several, the loosest tier decides.
+        made: Each as `first_tiers` names it; of several, the loosest tier decides.
 
     >>> first_tier(["mnn.fp32", "onnxruntime.fp16"]), first_tier([])
     ('relaxed', 'standard')
     """
-    tiers = {FIRST_TIERS.get(name, "standard") for name in made} or {"standard"}
+    tiers = {first_tiers().get(name, "standard") for name in made} or {"standard"}
     return max(tiers, key=TIER_NAMES.index)
 
 

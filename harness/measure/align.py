@@ -13,7 +13,7 @@ never by resemblance; what no rule matches is counted as unmatched.
                     by one, carries the value before it.
 ``made``            An operator of MNN's that has one value's name makes another: it
                     computes a ReLU as well, or a change of layout was moved behind
-                    it. Its file says which (`core.mnn_file.values_made`).
+                    it. Its file says which (`runtimes.mnn.file.values_made`).
 ``matmul``          MNN made a 1x1 convolution of a product with constant
                     weights: ``NAME__matmul_converted``, ``[rows, n, 1, 1]``.
                     What is computed from it element by element may keep that form.

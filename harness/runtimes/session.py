@@ -1,7 +1,7 @@
-"""Runtimes that a deployed file is run in; one module each, imported when used.
+"""Sessions of deployed files, whatever runtime they run in.
 
-A backend module has ``open_session(artifact, device, outputs)``, a context manager
-that gives a `Session`. Their words for having run elsewhere than asked are in `words`.
+The module ``session`` in a runtime's folder has ``open_session(artifact, device,
+outputs)``, a context manager that gives a `Session`.
 """
 
 from __future__ import annotations
@@ -16,17 +16,12 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from harness.core.case import Device
 from harness.core.errors import StageError
 from harness.core.outcome import Outcome
-from harness.core.runtime import DISTRIBUTIONS
+from harness.core.runtime import runtime
 from harness.measure.name_map import Names
 from harness.runtimes.renamed import fed, read
 
 if TYPE_CHECKING:
     import numpy as np
-
-MODULES = {
-    "onnxruntime": "harness.runtimes.onnxruntime.session",
-    "mnn": "harness.runtimes.mnn.session",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,10 +145,10 @@ def load_backend(name: str) -> Backend:
 
     """
     try:
-        module: Any = importlib.import_module(MODULES[name])
+        module: Any = importlib.import_module(f"{runtime(name).package}.session")
         return _Opener(cast("Backend", module))
     except ModuleNotFoundError as error:
-        packages = " or ".join(DISTRIBUTIONS[name])
+        packages = " or ".join(runtime(name).distributions)
         msg = (
             f"Backend {name!r} needs the package {packages}, which is not installed "
             f"({error.name} is missing)."

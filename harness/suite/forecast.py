@@ -19,6 +19,7 @@ from harness.core.errors import SuiteError
 from harness.core.foreign_files import weight_files
 from harness.core.memory import GIB, Need
 from harness.core.onnx_header import read_header
+from harness.core.runtime import ONNX, Cost, runtime
 from harness.recipes import RECIPES, weight_folders
 from harness.recipes.checkpoint import (
     check_weights,
@@ -31,30 +32,6 @@ FLOAT32_BYTES: Final = 4
 _MIB: Final = 2**20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cost:
-    """What a stage takes.
-
-    Attributes:
-        words: What it does, for ``{component}``.
-        base: MiB of a process that has imported what the stage needs.
-        copies: Of all weights, in float32.
-        live: Values as wide as the network's first block that are held at once.
-        scores: Matrices of attention's scores held at once.
-
-    """
-
-    words: str
-    base: int
-    copies: float
-    live: float = 0.0
-    scores: float = 0.0
-
-    def values(self, extent: Extent) -> float:
-        """Return the bytes of values in flight."""
-        return self.live * extent.value + self.scores * extent.scores
-
-
 _TORCH: Final = Cost(
     words="exporting {component} and recording its reference in float64",
     base=700,
@@ -63,39 +40,17 @@ _TORCH: Final = Cost(
     live=24,
     scores=1.2,
 )
-_ONNXRUNTIME: Final = Cost(
-    words="running {component} in ONNX Runtime",
-    base=350,
-    copies=1.3,
-    live=16,
-    scores=4,
-)
+# All weights in float64 at once, and all of the graph in one message.
+_TORCHSCRIPT: Final = replace(_TORCH, copies=3.2)
 
-COSTS: Final[Mapping[str, Cost]] = {
-    "torch": _TORCH,
-    # All weights in float64 at once, and all of the graph in one message.
-    "torch torchscript": replace(_TORCH, copies=3.2),
-    "convert-mnn": Cost(words="converting {component} to MNN", base=300, copies=2.4),
-    "convert-onnxruntime": Cost(
-        words="rewriting {component} for ONNX Runtime", base=400, copies=5.0
-    ),
-    # One weight at a time, if they lie beside the graph.
-    "convert-onnxruntime fp16": Cost(
-        words="halving {component}'s weights for ONNX Runtime", base=400, copies=0.3
-    ),
-    "onnxruntime": _ONNXRUNTIME,
-    # The processor computes in float32: halves are widened beside themselves.
-    "onnxruntime fp16": replace(_ONNXRUNTIME, copies=2.2),
-    "onnxruntime int8-weights": replace(_ONNXRUNTIME, copies=2.1),
-    "mnn": Cost(
-        words="running {component} in MNN", base=300, copies=2.6, live=16, scores=4
-    ),
-}
-"""By host, or by host and exporter or variant where that is another matter. Measured on
-SD 1.5's ControlNet, 1.35 GiB of weights, and its UNet, 3.2: `bench_forecast` prints
-each stage. A base holds the process that stages are forked from, which the peak of a
-single stage does not show; pages of files that are merely mapped are not counted, as
-they make room for others."""
+CONVERT: Final = "convert-"
+"""Begins the name of the host that converts for a runtime."""
+
+# What a base, copies and values are, for these as for what each runtime declares.
+# Measured on SD 1.5's ControlNet, 1.35 GiB of weights, and its UNet, 3.2:
+# `bench_forecast` prints each stage. A base holds the process that stages are forked
+# from, which the peak of a single stage does not show. Pages of files that are merely
+# mapped are not counted, as they make room for others.
 
 REWRITTEN: Final = 1.5
 """Copies more in PyTorch, where another attention makes the exported copy a second
@@ -146,7 +101,7 @@ def need_of(
 
     Args:
         component: What is worked on.
-        host: A key of `COSTS`.
+        host: ``torch``, a runtime's name, or that after `CONVERT`.
         extent: How large it is.
         kind: The exporter, or the kind of variant.
         rewritten: Whether a copy with another attention is exported.
@@ -155,7 +110,7 @@ def need_of(
     cost = cost_of(host, kind)
     copies = cost.copies + (REWRITTEN if host == "torch" and rewritten else 0.0)
     weights = copies * extent.weights
-    values = cost.values(extent)
+    values = values_of(cost, extent)
     reason = f"weights {weights / GIB:.1f}, values {values / GIB:.1f}, the rest code"
     return Need(
         stage=cost.words.format(component=component.name),
@@ -166,7 +121,16 @@ def need_of(
 
 def cost_of(host: str, kind: str = "") -> Cost:
     """Return what a host takes, for an exporter or a kind of variant."""
-    return COSTS.get(f"{host} {kind}", COSTS[host])
+    if host == "torch":
+        return _TORCHSCRIPT if kind == "torchscript" else _TORCH
+    if host.startswith(CONVERT):
+        return runtime(host.removeprefix(CONVERT)).cost_of_making(kind)
+    return runtime(host).cost(kind)
+
+
+def values_of(cost: Cost, extent: Extent) -> float:
+    """Return the bytes of values in flight."""
+    return cost.live * extent.value + cost.scores * extent.scores
 
 
 def extent_of(component: Component, samples: Iterable[Sample], weights: int) -> Extent:
@@ -177,7 +141,7 @@ def extent_of(component: Component, samples: Iterable[Sample], weights: int) -> 
 
 def values_bytes(component: Component, samples: Iterable[Sample]) -> int:
     """Return the bytes of values that PyTorch holds on the largest of some samples."""
-    return round(COSTS["torch"].values(extent_of(component, samples, 0)))
+    return round(values_of(_TORCH, extent_of(component, samples, 0)))
 
 
 def _extent(component: Component, sizes: Mapping[str, int], weights: int) -> Extent:
@@ -287,11 +251,11 @@ def file_weights(component: Component) -> int:
 
     """
     taken = component.taken
-    if taken is not None and taken.onnx is not None:
-        return read_header(taken.onnx).half_bytes + _stored(taken.onnx, "onnx")
-    if taken is not None and taken.mnn is not None:
-        return _stored(taken.mnn, "mnn")
-    return 0
+    if taken is None:
+        return 0
+    kind, path = taken.files[0]
+    halves = read_header(path).half_bytes if kind == ONNX else 0
+    return halves + _stored(path, kind)
 
 
 def _stored(path: Path, kind: str) -> int:

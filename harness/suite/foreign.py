@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
 
 from harness.core.case import (
     GIVEN,
@@ -29,12 +28,16 @@ from harness.core.case import (
 from harness.core.errors import SuiteError
 from harness.core.foreign_files import weight_files
 from harness.core.onnx_header import Port, read_header
+from harness.core.runtime import EXACT, ONNX, formats, runtime
 from harness.core.toml_file import Table
 from harness.measure.name_map import Names, match
 from harness.recipes import describe, discover
 from harness.suite.tables import Binding, Planned
 
-TAKEN_KEYS: Final = ("onnx", "mnn", "names")
+
+def taken_keys() -> tuple[str, ...]:
+    """Return the keys of ``[component.NAME]`` that name files of others."""
+    return (ONNX, *formats(), "names")
 
 
 def read_taken(table: Table) -> Taken | None:
@@ -44,15 +47,18 @@ def read_taken(table: Table) -> Taken | None:
         SuiteError: One is not there, or is no such file.
 
     """
-    paths = {kind: _file(table, kind) for kind in ("onnx", "mnn")}
+    onnx = _file(table, ONNX)
+    found = [(kind, _file(table, kind)) for kind in formats()]
+    converted = tuple((kind, path) for kind, path in found if path)
     names = table.table("names")
     pairs = tuple(sorted((name, names.take(name, str)) for name in names.data))
-    if not any(paths.values()):
+    if not onnx and not converted:
         if pairs:
-            text = "there are names, and no `onnx` or `mnn` file that has them."
+            kinds = " or ".join(f"`{kind}`" for kind in (ONNX, *formats()))
+            text = f"there are names, and no {kinds} file that has them."
             raise names.error(text)
         return None
-    return Taken(onnx=paths["onnx"], mnn=paths["mnn"], names=pairs)
+    return Taken(onnx=onnx, converted=converted, names=pairs)
 
 
 def are_given(components: Table) -> bool:
@@ -109,10 +115,13 @@ def taken_plans(
     plans: dict[tuple[str, str], Planned] = {}
     for plan in planned:
         backend, kind = plan.variant.backend, plan.variant.kind
-        if backend == "onnxruntime" and taken.onnx is None:
+        declared = runtime(backend)
+        theirs = taken.of(declared.reads)
+        if theirs is None and taken.onnx is None:
             continue
-        as_is = kind in {"fp32", GIVEN} or backend == "mnn"
-        if as_is and (taken.onnx if backend == "onnxruntime" else taken.mnn):
+        # What it is made from is not given with a converted file.
+        as_is = kind in {EXACT, GIVEN} or declared.own_format is not None
+        if as_is and theirs:
             variant = Variant(name=GIVEN, backend=backend, kind=GIVEN)
             plan = replace(written.get(backend, plan), variant=variant)  # noqa: PLW2901  # the same plan
         elif kind == GIVEN:
@@ -120,11 +129,21 @@ def taken_plans(
         plans.setdefault((backend, plan.variant.name), plan)
     if not plans:
         text = (
-            f"[component.{component.name}] takes an MNN file, and the suite asks for "
-            "no [backend.mnn] to run it."
+            f"[component.{component.name}] takes an {_title(taken)}, and the suite "
+            f"asks for no [backend.{_reader(taken)}] to run it."
         )
         raise table.error(text)
     return tuple(plans.values())
+
+
+def _reader(taken: Taken) -> str:
+    (kind, _), *_ = taken.converted
+    return formats()[kind].name
+
+
+def _title(taken: Taken) -> str:
+    own = runtime(_reader(taken)).own_format
+    return own.title if own else ""
 
 
 def made_alone(planned: Sequence[Planned]) -> tuple[Planned, ...]:

@@ -39,12 +39,12 @@ from harness.suite.extra_inputs import FILE as WORST_INPUTS
 from harness.suite.extra_inputs import with_worst
 from harness.suite.families import kinds_of
 from harness.suite.foreign import (
-    TAKEN_KEYS,
     as_taken,
     check_given,
     made_alone,
     read_taken,
     source_of_file,
+    taken_keys,
     taken_plans,
 )
 from harness.suite.pipelines import read_chains
@@ -79,7 +79,12 @@ FILE: Final = "parity.toml"
 Tested = Case | Chain
 """What has an id and a record: a component's case, or a pipeline's chain."""
 
-_COMPONENT_KEYS = ("recipe", "variants", "shapes", *EXPORT_KEYS, *TAKEN_KEYS)
+
+def _component_keys() -> tuple[str, ...]:
+    """Return the keys of ``[component.NAME]`` that are not its recipe's options."""
+    return ("recipe", "variants", "shapes", *EXPORT_KEYS, *taken_keys())
+
+
 _GLOB = re.compile(r"[*?\[]")
 
 
@@ -351,7 +356,7 @@ def _described(name: str, table: Table, source: Source | None) -> Component:
     except ParityError as error:
         # Only the recipe knows its options; blame the one that it complains about.
         wrong = next((key for key in options if repr(key) in str(error)), "")
-        close = difflib.get_close_matches(wrong, _COMPONENT_KEYS, n=1, cutoff=0.8)
+        close = difflib.get_close_matches(wrong, _component_keys(), n=1, cutoff=0.8)
         text = f"{error}"
         if close:
             text = f"unknown option {wrong!r}; did you mean {close[0]!r}?"
@@ -366,7 +371,7 @@ def _options(table: Table) -> dict[str, str | int | bool]:
     """Return what is no setting of ours, and so belongs to the recipe."""
     options: dict[str, str | int | bool] = {}
     for key, value in table.data.items():
-        if key in _COMPONENT_KEYS:
+        if key in _component_keys():
             continue
         if not isinstance(value, str | int):  # a bool is an int
             text = f"recipe option {key!r} must be text, a whole number, true or false."

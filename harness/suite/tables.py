@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from harness.core.case import (
-    BACKENDS,
     GIVEN,
     PROFILES,
     REFERENCE,
@@ -19,28 +18,10 @@ from harness.core.case import (
     Sample,
     Variant,
 )
+from harness.core.runtime import runtime, runtimes
 from harness.core.toml_file import Table, did_you_mean
 
-PRECISIONS: Final = ("high", "normal", "low")
-
-VARIANTS: Final[Mapping[str, tuple[str, ...]]] = {
-    "onnxruntime": ("fp32", "fp16", "int8-weights"),
-    "mnn": (
-        "fp32",
-        "fp16-weights",
-        "int8-weights",
-        "int4-weights",
-        "fused",
-        "deploy",
-    ),
-}
-"""Built-in variants of each backend; a suite may start its own from them."""
-
-DEVICES: Final[Mapping[str, tuple[str, ...]]] = {
-    REFERENCE: ("cpu", "cuda"),
-    "onnxruntime": ("cpu", "cuda"),
-    "mnn": ("cpu", "opencl", "vulkan", "cuda", "metal"),
-}
+_REFERENCE_DEVICES: Final = ("cpu", "cuda")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -301,13 +282,14 @@ def read_variants(
     """
     for parent in (backends, variants):
         for name in parent.data:
-            if name not in BACKENDS and (name, parent) != (REFERENCE, backends):
-                hint = did_you_mean(name, BACKENDS)
+            if name not in runtimes() and (name, parent) != (REFERENCE, backends):
+                hint = did_you_mean(name, runtimes())
                 text = f"unknown backend {name!r}; {hint}"
                 raise parent.error(text, name)
     candidates = [name for name in backends.data if name != REFERENCE]
     if not candidates:
-        text = f"no backend is asked for; add [backend.{BACKENDS[0]}] or another."
+        first, *_ = runtimes()
+        text = f"no backend is asked for; add [backend.{first}] or another."
         raise backends.error(text)
     for name in variants.data:
         if name not in backends.data:
@@ -330,7 +312,7 @@ def read_reference(backends: Table) -> Device:
 def _of_backend(
     backend: str, table: Table, named: Table, drawing: Drawing
 ) -> list[Planned]:
-    built_in = VARIANTS[backend]
+    built_in = tuple(runtime(backend).variants)
     own = [name for name in named.data if name not in built_in and name != GIVEN]
     listed = read_words(table, "variants", (*built_in, *own), ("fp32",))
     device = _device(table, backend)
@@ -345,17 +327,20 @@ def _of_backend(
 
 
 def _device(table: Table, backend: str) -> Device:
+    declared = runtimes().get(backend)
+    has_tf32 = declared is None or declared.tf32
+    devices = declared.devices if declared else _REFERENCE_DEVICES
     device = Device(
-        device=table.choice("device", DEVICES[backend], "cpu"),
+        device=table.choice("device", devices, devices[0]),
         threads=read_count(table, "threads", 2),
-        # Each runtime has knobs of its own; those of the other are misplaced.
+        # Each runtime has settings of its own; those of another are misplaced.
         precision=(
-            table.choice("precision", PRECISIONS, "high")
-            if backend == "mnn"
-            else "high"
+            table.choice("precision", declared.precisions, declared.precision)
+            if declared and declared.precisions
+            else Device().precision
         ),
-        tf32=(table.take("tf32", bool, default=False) if backend != "mnn" else False),
-        hints=_hints(table.table("hints")) if backend in BACKENDS else (),
+        tf32=table.take("tf32", bool, default=False) if has_tf32 else False,
+        hints=_hints(table.table("hints")) if declared else (),
     )
     table.done()
     return device
@@ -374,12 +359,12 @@ def _planned(
         if "from" in table or "flags" in table:
             text = f"{name!r} is a file as it is; it takes `profiles` alone."
             raise named.error(text, name)
-    elif name not in VARIANTS[backend]:
+    elif name not in runtime(backend).variants:
         if "from" not in table:
-            hint = did_you_mean(name, VARIANTS[backend])
+            hint = did_you_mean(name, runtime(backend).variants)
             text = f"unknown variant {name!r}; {hint} One of your own needs `from`."
             raise named.error(text, name)
-        kind = table.choice("from", VARIANTS[backend])
+        kind = table.choice("from", tuple(runtime(backend).variants))
     elif "from" in table or "flags" in table:
         text = f"{name!r} is built in; give a variant with flags a name of its own."
         raise named.error(text, name)

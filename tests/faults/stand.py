@@ -133,7 +133,7 @@ class Stand:
     ) -> CaseRecord:
         result = self._job(
             case,
-            inside.run_wrapped if wrap else tasks.run_candidate,
+            inside.run_wrapped if wrap else tasks.RUN_CANDIDATE,
             case.id,
             case.component,
             case.device,
@@ -168,7 +168,7 @@ class Stand:
         try:
             result = self._job(
                 case,
-                tasks.run_isolated,
+                tasks.RUN_ISOLATED,
                 case.id,
                 case.component,
                 case.device,

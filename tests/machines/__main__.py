@@ -146,7 +146,7 @@ class Field:
         )
         result = self._workshop.job(
             case.backend,
-            tasks.run_candidate,
+            tasks.RUN_CANDIDATE,
             case.id,
             case.component,
             case.device,

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from harness.core.runtime import runtimes
+
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "harness"
 MAX_LINES = 600
@@ -24,9 +26,8 @@ ABOVE = ("plugin", "__main__")
 # Who may import what is heavy, at the top of the file or in a function.
 HOMES = {
     "numpy": (
-        *("measure.*", "recipes", "recipes.*", "runtimes.*"),
+        *("measure.*", "recipes", "recipes.*", "runtimes.*", "core.doctor"),
         *("commands.explain.*", "commands.tune.*", "commands.bench.*"),
-        "commands.doctor.child",
     ),
     "hypothesis": ("commands.tune.strategies", "commands.tune.search"),
     "numba": ("measure.kernel", "commands.doctor.child"),
@@ -37,18 +38,18 @@ HOMES = {
     ),
     "onnx": (
         *("runtimes.pytorch.export", "runtimes.graph.*", "runtimes.foreign.*"),
-        *("runtimes.onnxruntime.*", "runtimes.mnn.convert", "commands.doctor.child"),
+        *("runtimes.onnxruntime.*", "runtimes.mnn.*", "commands.doctor.child"),
     ),
     "onnx_ir": ("runtimes.pytorch.*", "runtimes.graph.constants", "runtimes.foreign.*"),
     "onnxscript": (),  # torch.onnx imports it, and nobody else need
-    "onnxruntime": ("runtimes.onnxruntime.*", "commands.doctor.child"),
-    "MNN": ("runtimes.mnn.*", "runtimes.foreign.mnn", "commands.doctor.child"),
+    "onnxruntime": ("runtimes.onnxruntime.*",),
+    "MNN": ("runtimes.mnn.*",),
     "cv2": ("runtimes.diffusion.hints", "measure.pictures"),
     "skimage": ("measure.pictures",),
     "jinja2": ("report.html.*",),
     "plotly": ("report.html.*",),
     "flip_evaluator": ("measure.pictures",),
-    "_tools": ("commands.doctor.child",),
+    "_tools": ("runtimes.mnn.doctor",),
     "diffusers": ("recipes.*", "runtimes.diffusion.*"),
     "transformers": ("recipes.*",),
 }
@@ -196,6 +197,18 @@ def test_a_module_can_be_read_in_one_sitting(module):
     lines = len(MODULES[module].read_text(encoding="utf-8").splitlines())
 
     assert lines <= MAX_LINES
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_a_runtime_is_named_in_its_own_folder_alone(module):
+    own = [name for name in runtimes() if module.startswith(f"runtimes.{name}")]
+    named = {
+        node.value
+        for node in ast.walk(read(module))
+        if isinstance(node, ast.Constant) and node.value in set(runtimes())
+    }
+
+    assert named <= set(own)
 
 
 def test_the_plugin_is_cheap_to_import():

@@ -20,9 +20,8 @@ from harness.commands.bench.record import keep
 from harness.commands.bench.rounds import Bench
 from harness.commands.bench.timing import COMPILE, Plan, Subject, Timing
 from harness.core.case import REFERENCE
-from harness.core.runtime import missing
 from harness.core.text import count
-from harness.engine.run import open_store, path_of
+from harness.engine.run import missing, open_store, path_of
 
 if TYPE_CHECKING:
     from harness.core.settings import Settings

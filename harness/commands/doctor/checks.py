@@ -8,14 +8,12 @@ import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from harness.commands.doctor.child import Answer, Ask
-from harness.commands.doctor.finding import Finding, Status
-from harness.core.environment import PACKAGES, core_count, environment
+from harness.core.doctor import Ask, Finding, Status
+from harness.core.environment import core_count, environment, packages
+from harness.core.runtime import runtimes
 
 MNN_TELEMETRY = "aliyun-log-python-sdk"
 _GIB = 2**30
-_ONNXRUNTIMES = frozenset({"onnxruntime", "onnxruntime-gpu"})
-_MNN_BACKENDS = ("CPU", "OPENCL", "VULKAN", "CUDA", "METAL")
 _FULL_SIZE_BYTES = 12 * _GIB
 _SCANT_BYTES = 2 * _GIB
 
@@ -49,9 +47,13 @@ def check_packages(
     have: Mapping[str, str], tested: Mapping[str, str]
 ) -> Iterator[Finding]:
     """Look for packages that are missing or of another version than tested."""
-    missing = [name for name in PACKAGES if name not in {*have, *_ONNXRUNTIMES}]
-    if not _ONNXRUNTIMES & set(have):
-        missing.append("onnxruntime")
+    first = [one for one in runtimes().values() if one.is_first]
+    # Any one package of several brings a runtime.
+    brought = {name for one in runtimes().values() for name in one.distributions}
+    missing = [name for name in packages() if name not in {*have, *brought}]
+    missing += [
+        one.distributions[-1] for one in first if not {*one.distributions} & {*have}
+    ]
     others = {
         name: version
         for name, version in have.items()
@@ -82,19 +84,6 @@ def check_packages(
             check="packages",
             status=Status.OK,
             says=f"{len(have)} that matter, each at its tested version",
-        )
-
-
-def check_shadowing(have: Mapping[str, str]) -> Iterator[Finding]:
-    """Look for two packages that claim the folder of ONNX Runtime."""
-    if set(have) >= _ONNXRUNTIMES:
-        yield Finding(
-            check="onnxruntime",
-            status=Status.FAIL,
-            says="onnxruntime and onnxruntime-gpu are both installed and share one "
-            "folder: which one runs is left to chance",
-            mend="pip uninstall -y onnxruntime onnxruntime-gpu && "
-            f"pip install onnxruntime-gpu=={have['onnxruntime-gpu']}",
         )
 
 
@@ -157,118 +146,6 @@ def check_numba(ask: Ask) -> Iterator[Finding]:
         yield Finding(check="numba", status=Status.OK, says="compiles, and caches")
 
 
-def check_onnxruntime(ask: Ask, have: Mapping[str, str]) -> Iterator[Finding]:
-    """Try each provider that ONNX Runtime lists."""
-    listed = ask("onnxruntime")
-    if listed.ended:
-        yield Finding(
-            check="onnxruntime",
-            status=Status.FAIL,
-            says=f"import onnxruntime {listed.ended}",
-        )
-        return
-    version = next((have[name] for name in _ONNXRUNTIMES if name in have), "")
-    driver = ask("driver").facts.get("cuda", "")
-    torch_cuda = ask("torch").facts.get("cuda", "") if driver else ""
-    # CPU first: the rest falls back to it.
-    for provider in reversed(listed.facts["providers"]):
-        answer = ask("provider", provider)
-        check = f"onnxruntime {provider.removesuffix('ExecutionProvider')}"
-        if not answer.ended and answer.facts["got"] == provider:
-            yield _ran(check, version, answer)
-            continue
-        wanted = provider == "CPUExecutionProvider"
-        usable = provider == "CUDAExecutionProvider" and bool(driver)
-        status = Status.FAIL if wanted else Status.WARN if usable else Status.ABSENT
-        mend = (
-            cuda_fit(driver=driver, torch=torch_cuda, onnxruntime=listed.facts["cuda"])
-            if usable
-            else ""
-        )
-        says = f"offered, and {answer.ended}"
-        if not answer.ended:
-            says = f"falls back to the CPU: {_refusal(answer.words)}"
-        yield Finding(check=check, status=status, says=says, mend=mend)
-
-
-def cuda_fit(*, driver: str, torch: str, onnxruntime: str) -> str:
-    """Say in one sentence why CUDA fits or does not; versions as ``13.0``.
-
-    Args:
-        driver: The newest CUDA the driver runs.
-        torch: The CUDA that PyTorch was built with; empty for a CPU build.
-        onnxruntime: The CUDA that onnxruntime-gpu was built with.
-
-    """
-    if not onnxruntime:
-        return "This build of ONNX Runtime has no CUDA: install onnxruntime-gpu."
-    major = onnxruntime.partition(".")[0]
-    if int(driver.partition(".")[0]) < int(major):
-        return (
-            f"The driver runs CUDA up to {driver} and onnxruntime-gpu needs {major}.x: "
-            "update the driver, or install an onnxruntime-gpu built for an older CUDA."
-        )
-    install = 'pip install "onnxruntime-gpu[cuda,cudnn]"'
-    if not torch:
-        return f"{install}   (PyTorch is a CPU build and brings no CUDA)"
-    if torch.partition(".")[0] != major:
-        return f"{install}   (PyTorch brings CUDA {torch}, {major}.x is needed)"
-    return install
-
-
-def check_mnn(ask: Ask, have: Mapping[str, str]) -> Iterator[Finding]:
-    """Try each backend, and whether low precision changes a number."""
-    for backend in _MNN_BACKENDS:
-        answer = ask("mnn", backend, "high")
-        check = f"mnn {backend}"
-        wanted = backend == "CPU"
-        if answer.ended:
-            status = Status.FAIL if wanted else Status.WARN
-            says = f"a model of one operator {answer.ended}"
-            yield Finding(check=check, status=status, says=says)
-        elif "Can't Find type=" in answer.words:
-            says = "not in this build, would run on the CPU"
-            yield Finding(check=check, status=Status.ABSENT, says=says)
-        else:
-            yield _ran(check, have.get("MNN", ""), answer)
-        if wanted and not answer.ended:
-            yield _low_precision(ask("mnn", backend, "low"))
-
-
-def _low_precision(answer: Answer) -> Finding:
-    check = "mnn precision"
-    if answer.ended:
-        return Finding(
-            check=check, status=Status.WARN, says=f"low: the model {answer.ended}"
-        )
-    if answer.facts["right"]:
-        says = "low computes in float32 here: it says nothing about a phone"
-        return Finding(check=check, status=Status.ABSENT, says=says)
-    return Finding(check=check, status=Status.OK, says="low computes in float16 here")
-
-
-def check_converter(ask: Ask) -> Iterator[Finding]:
-    """Convert one operator to MNN, and look for the native converter."""
-    answer = ask("converter")
-    if answer.ended or not answer.facts["made"]:
-        yield Finding(
-            check="converter",
-            status=Status.FAIL,
-            says=f"ONNX to MNN {answer.ended or 'left no file'}",
-            mend="pip install --force-reinstall --no-deps MNN",
-        )
-    else:
-        yield Finding(
-            check="converter", status=Status.OK, says="MNN's wheel converts ONNX"
-        )
-    native = shutil.which("MNNConvert")
-    if native:
-        yield Finding(check="MNNConvert", status=Status.OK, says=native)
-    else:
-        says = "not on PATH; the wheel's converter is used"
-        yield Finding(check="MNNConvert", status=Status.ABSENT, says=says)
-
-
 def check_store(store: Path) -> Iterator[Finding]:
     """Look for room where artifacts are kept."""
     place = store.absolute()
@@ -287,22 +164,6 @@ def check_store(store: Path) -> Iterator[Finding]:
         yield Finding(check="store", status=Status.OK, says=says)
     else:
         yield Finding(check="store", status=Status.OK, says=says)
-
-
-def _ran(check: str, version: str, answer: Answer) -> Finding:
-    if answer.facts["right"]:
-        return Finding(check=check, status=Status.OK, says=f"{version} runs")
-    says = f"runs, and 2 × {answer.facts['fed']} came out as {answer.facts['value']}"
-    return Finding(check=check, status=Status.FAIL, says=says)
-
-
-def _refusal(words: str) -> str:
-    """Return why ONNX Runtime refused a provider, in its own words."""
-    plain = re.sub(r"\x1b\[[0-9;]*m", "", words)
-    cause = re.search(r"with error: (.+)", plain) or re.search(r"EP Error (.+)", plain)
-    if not cause:
-        return "it gives no reason"
-    return cause[1].strip().removesuffix(": No such file or directory")
 
 
 def canonical(name: str) -> str:

@@ -4,44 +4,15 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from enum import StrEnum
 from itertools import groupby
+
+from harness.core.doctor import Finding, Status
+from harness.core.runtime import runtimes
 
 _LABEL_WIDTH = 21
 
 
-class Status(StrEnum):
-    """What a finding means for someone who wants to measure parity."""
-
-    OK = "ok"
-    WARN = "warn"
-    """Works, and can mislead."""
-    FAIL = "fail"
-    """Parity cannot be measured until it is mended."""
-    ABSENT = "absent"
-    """Not here, and not needed."""
-
-
 _MARKS = {Status.OK: "✓", Status.WARN: "!", Status.FAIL: "✗", Status.ABSENT: "·"}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """One thing looked at.
-
-    Attributes:
-        check: What was looked at; the first word is the topic it belongs to.
-        status: What it means.
-        says: What was seen, with the runtime's own words where it has some.
-        mend: What mends it, best a command; empty where there is nothing to mend.
-
-    """
-
-    check: str
-    status: Status
-    says: str
-    mend: str = ""
 
 
 def exit_code(findings: Iterable[Finding]) -> int:
@@ -106,11 +77,11 @@ def _verdict(findings: Iterable[Finding], *, has_suite: bool) -> Iterator[str]:
         yield f"Not ready: mend {things} (✗) first."
         yield "next   parity doctor"
         return
-    runtimes = [
+    here = [
         each.check
         for each in findings
-        if each.status is Status.OK and each.check.startswith(("onnxruntime ", "mnn "))
+        if each.status is Status.OK and each.check.split(" ")[0] in runtimes()
     ]
-    yield f"Ready: parity can be measured on {', '.join(runtimes)}."
+    yield f"Ready: parity can be measured on {', '.join(here)}."
     command = "pytest -m parity" if has_suite else "parity init path/to/checkpoint"
     yield f"next   {command}"

@@ -23,10 +23,11 @@ from harness.commands.explain.knobs import (
     plain_variant,
 )
 from harness.commands.explain.losses import losses_of
-from harness.core.case import BACKENDS, Case
+from harness.core.case import Case
 from harness.core.errors import OnlyInGraphError, ParityError, SuiteError
 from harness.core.outcome import Outcome
 from harness.core.record import LAYERS, OUTPUTS, CaseRecord, Row
+from harness.core.runtime import runtime, runtimes
 from harness.core.text import in_floors
 from harness.engine.engine import Engine
 from harness.engine.excerpt import Excerpt, Spot
@@ -254,9 +255,10 @@ class _Tries:
         """Run the exported graph in the other runtime, in full precision."""
         case = self._case
         taken = case.component.taken
-        if taken and taken.mnn and not taken.onnx:
+        if taken and taken.converted and not taken.onnx:
             return "not known: nobody gave the ONNX file that it was converted from"
-        other = next(name for name in BACKENDS if name != case.backend)
+        others = (one for one in runtimes().values() if one.name != case.backend)
+        other = next(one.name for one in others if one.is_installed)
         bare = replace(case.device, hints=())
         twin = replace(case, variant=plain_variant(case, other), device=bare)
         trial = self._whole(None, twin)
@@ -267,7 +269,8 @@ class _Tries:
         words = f"{other} runs the same graph at {in_floors(trial.floors)}"
         if not trial.mended:
             return f"export, or both runtimes alike: {words}"
-        side = "runtime" if case.backend == "onnxruntime" else "converter or runtime"
+        own = runtime(case.backend).as_exported
+        side = "runtime" if own else "converter or runtime"
         return f"{side}: {words}"
 
     def slower(self, knob: Knob | None) -> float:

@@ -1,8 +1,7 @@
 """What can be turned to change a case's numbers, one setting at a time. Data.
 
-A knob makes another case of a case; `explain` runs it. What MNN's converter and its
-sessions offer is documented by ``MNNConvert --help`` and ``Interpreter.hpp``; ONNX
-Runtime's rewrites are those that its session options can leave out.
+A knob makes another case of a case; `explain` runs it. What a runtime has is in its
+declaration (`harness.core.runtime.Setting`).
 """
 
 from __future__ import annotations
@@ -12,9 +11,8 @@ from dataclasses import dataclass, replace
 from itertools import combinations, product
 
 from harness.core.case import EXPORTERS, GIVEN, Case, Variant
-from harness.core.runtime import OPTIMISERS
+from harness.core.runtime import EXACT, Runtime, Setting, runtime
 
-EXACT = "fp32"
 _KEPT = 32
 """Values that one --keep names at most."""
 
@@ -31,7 +29,7 @@ class Knob:
         cause: What is behind a divergence that it removes.
         turn: Returns the case with it turned.
         exports: It makes another graph, so that nothing cut out of this one shows it.
-        converts: It is a flag of MNN's converter.
+        converts: It is a flag of the runtime's converter.
         wide: It acts on more of the graph than what is cut around one value.
         gives_up: It leaves the variant for another; the last thing to propose.
         finer: Knobs that undo a part of what it undoes; tried where it helps.
@@ -48,64 +46,6 @@ class Knob:
     finer: tuple[Knob, ...] = ()
 
 
-_CONVERTER = (
-    (
-        "--useGeluApproximation=0",
-        "the converter puts an approximation in the place of GELU",
-        ("deploy",),
-    ),
-    (
-        "--convertMatmulToConv=0",
-        "a matrix product runs as a convolution",
-        (EXACT, "fused", "deploy"),
-    ),
-    ("--optimizeLevel=0", "the converter rewrites the graph", (EXACT, "deploy")),
-    ("--optimizeLevel=2", "the converter holds back a rewrite", (EXACT, "deploy")),
-    ("--optimizePrefer=2", "a rewrite that prefers size", (EXACT, "deploy")),
-    ("--keepInputFormat=0", "the layout of the inputs", (EXACT, "deploy")),
-    ("--groupConvNative", "how grouped convolutions are split", (EXACT, "deploy")),
-    (
-        "--alignDenormalizedValue=0",
-        "denormal weights are set to zero",
-        (EXACT, "deploy"),
-    ),
-    (
-        "--weightQuantBlock=32",
-        "one scale serves a whole channel of weights",
-        ("int8-weights", "int4-weights"),
-    ),
-    (
-        "--weightQuantAsymmetric=1",
-        "weights are rounded symmetrically about zero",
-        ("int8-weights", "int4-weights"),
-    ),
-    ("--hqq", "weights are rounded one by one", ("int8-weights", "int4-weights")),
-)
-"""MNN's converter flags, what they undo, and the kinds in which they mean something."""
-
-_SESSION = (
-    (
-        "winograd_memory_level",
-        0,
-        "MNN convolves by Winograd's method with large tiles, which rounds more",
-    ),
-    ("geometry_compute_mask", 0, "MNN merges moves of memory"),
-    ("dynamic_quant_options", 0, "MNN quantizes activations as it goes"),
-    ("attention_option", 0, "how MNN's fused attention holds keys and values"),
-)
-"""MNN's session hints that touch arithmetic, and what the value undoes."""
-
-_KINDS = {
-    "fused": "the fused operators of --transformerFuse",
-    "deploy": "the converter's default rewrites",
-    "fp16": "arithmetic in float16",
-    "fp16-weights": "weights in float16",
-    "int8-weights": "weights in int8",
-    "int4-weights": "weights in int4",
-}
-"""Variant that a full-precision one is held against, and what that blames."""
-
-
 def knobs_of(
     case: Case, blamed: Sequence[str], lost: Sequence[str] = ()
 ) -> Iterator[Knob]:
@@ -117,14 +57,12 @@ def knobs_of(
         lost: Values that float16 would lose, as `parity ranges` names them.
 
     """
+    declared = runtime(case.backend)
     if lost and in_float16(case):
-        flag = f"--keep={','.join(lost)}"
+        flag = f"{declared.keep}{','.join(lost)}"
         cause = "float16 does not hold these values, or what they are computed from"
         yield Knob(name=flag, cause=cause, turn=_flag(flag), wide=True)
-    if case.backend == "mnn":
-        yield from _mnn_session(case)
-    else:
-        yield from _ort_session(case)
+    yield from _session(case, declared)
     if case.device.tf32:
         turn = _device(tf32=False)
         yield Knob(name="tf32 = false", cause="products in TensorFloat-32", turn=turn)
@@ -137,7 +75,9 @@ def knobs_of(
 
 def in_float16(case: Case) -> bool:
     """Whether a case computes in float16 and may keep single values from that."""
-    return case.backend == "onnxruntime" and case.variant.kind == "fp16"
+    declared = runtime(case.backend)
+    built_in = declared.variants.get(case.variant.kind)
+    return bool(declared.keep and built_in and built_in.half)
 
 
 def together(one: Knob, two: Knob) -> Knob:
@@ -168,60 +108,60 @@ def pairs_of(case: Case, helping: Sequence[Knob]) -> Iterator[Knob]:
 
 
 def again(case: Case) -> Iterator[Case]:
-    """Yield an MNN case converted again, by flags that differ in a name's length.
+    """Yield a case converted again, by flags that differ in a name's length.
 
     Nothing that it computes depends on the name; where things lie in the converter's
     memory does.
     """
-    for length in _LENGTHS:
-        yield _flag(f"--bizCode={'again'.ljust(length, '-')}")(case)
+    rename = runtime(case.backend).rename
+    for length in _LENGTHS if rename else ():
+        yield _flag(f"{rename}{'again'.ljust(length, '-')}")(case)
 
 
-def _mnn_session(case: Case) -> Iterator[Knob]:
-    for name, value, cause in _SESSION:
-        if dict(case.device.hints).get(name) != value:
-            yield Knob(name=f"{name} = {value}", cause=cause, turn=_hint({name: value}))
-    if case.device.precision != "high":
+def _session(case: Case, declared: Runtime) -> Iterator[Knob]:
+    given = dict(case.device.hints)
+    for setting in declared.settings:
+        # A case that says how far to rewrite has been turned already.
+        turned = setting.name in given if setting.finer else False
+        if setting.value is None or turned or given.get(setting.name) == setting.value:
+            continue
+        yield _hinted(setting)
+    if case.device.precision != declared.precision:
         yield Knob(
-            name='precision = "high"',
+            name=f'precision = "{declared.precision}"',
             cause=f"precision {case.device.precision}",
-            turn=_device(precision="high"),
+            turn=_device(precision=declared.precision),
         )
 
 
-def _ort_session(case: Case) -> Iterator[Knob]:
-    if "optimization" in dict(case.device.hints):
-        return
-    yield Knob(
-        name="optimization = 0",
-        cause="a rewrite of ONNX Runtime's optimiser",
-        turn=_hint({"optimization": 0}),
-        finer=tuple(
-            Knob(
-                name=f"{name} = 0",
-                cause=f"ONNX Runtime's rewrite {name}",
-                turn=_hint({name: 0}),
-            )
-            for name in OPTIMISERS
-        ),
+def _hinted(setting: Setting) -> Knob:
+    value = setting.value or 0
+    return Knob(
+        name=f"{setting.name} = {value}",
+        cause=setting.cause,
+        turn=_hint({setting.name: value}),
+        finer=tuple(map(_hinted, setting.finer)),
     )
 
 
 def _variant_knobs(case: Case, blamed: Sequence[str]) -> Iterator[Knob]:
-    kind = case.variant.kind
-    if case.backend == "mnn":
-        for flag, cause, kinds in _CONVERTER:
-            if kind in kinds and flag not in case.variant.flags:
-                yield Knob(name=flag, cause=cause, turn=_flag(flag), converts=True)
-    if kind not in _KINDS:
+    kind, declared = case.variant.kind, runtime(case.backend)
+    for setting in declared.settings:
+        flag = setting.name
+        fits = setting.value is None and kind in setting.kinds
+        if fits and flag not in case.variant.flags:
+            turn = _flag(flag)
+            yield Knob(name=flag, cause=setting.cause, turn=turn, converts=True)
+    built_in = declared.variants.get(kind)
+    if built_in is None or not built_in.blames:
         return
     finer: tuple[Knob, ...] = ()
-    if case.backend == "onnxruntime" and blamed:
-        flag = f"--keep={','.join(blamed[:_KEPT])}"
-        finer = (Knob(name=flag, cause=_KINDS[kind], turn=_flag(flag)),)
+    if declared.keep and blamed:
+        flag = f"{declared.keep}{','.join(blamed[:_KEPT])}"
+        finer = (Knob(name=flag, cause=built_in.blames, turn=_flag(flag)),)
     yield Knob(
         name=f"{EXACT} for {kind}",
-        cause=_KINDS[kind],
+        cause=built_in.blames,
         turn=_exact,
         gives_up=True,
         finer=finer,
@@ -302,7 +242,7 @@ def plain_variant(case: Case, backend: str) -> Variant:
     A file of others is run as it is, under the name that tolerances know it by.
     """
     taken = case.component.taken
-    theirs = taken and (taken.onnx if backend == "onnxruntime" else taken.mnn)
+    theirs = taken and taken.of(runtime(backend).reads)
     name = GIVEN if theirs else EXACT
     return Variant(name=name, backend=backend, kind=name)
 

@@ -5,6 +5,7 @@ The script needs numpy and the one runtime, and ends with 1 while the two differ
 
 from __future__ import annotations
 
+import importlib
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,21 +18,18 @@ from harness.commands.explain.around import Around, smallest_excerpt
 from harness.core.case import Case
 from harness.core.errors import SuiteError
 from harness.core.record import LAYERS, OUTPUTS, CaseRecord
-from harness.core.runtime import HINTS
+from harness.core.runtime import runtime
 from harness.core.text import in_floors, operator
 from harness.engine import export_files
 from harness.engine.engine import Engine
 from harness.engine.excerpt import Spot
-from harness.engine.export_files import MNN_MODEL
-from harness.runtimes.mnn.convert import FLAGS
 from harness.suite.judge import Judge
 
 EXPORTED = "exported.onnx"
 NOISE = 32.0
 """Floors within which the script calls two values equal."""
 
-_PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
-_SCRIPTS = Path(__file__).parent / "repro_scripts"
+_END = Path(__file__).with_name("repro_end.txt")
 
 
 def write_repro(
@@ -127,10 +125,10 @@ def _fill(folder: Path, engine: Engine, around: Around) -> None:
     deployed = engine.deploy_excerpt(excerpt)
     exported = entry.file(export_files.MODEL)
     shutil.copyfile(deployed, folder / deployed.name)
-    for weights in (f"{MNN_MODEL}.weight", export_files.WEIGHTS):
+    for weights in (*runtime(case.backend).weights, export_files.WEIGHTS):
         if (deployed.parent / weights).is_file():
             shutil.copyfile(deployed.parent / weights, folder / weights)
-    if deployed != exported and case.backend == "mnn":
+    if deployed != exported and not runtime(case.backend).as_exported:
         shutil.copyfile(exported, folder / EXPORTED)
     (output,) = case.component.outputs
     trace = open_trace(entry.path)
@@ -145,12 +143,15 @@ def _script(around: Around) -> str:
     layer = next(row for row in rows if row.what == LAYERS)
     output = next(row for row in rows if row.what == OUTPUTS)
     ran = cast("dict[str, Any]", around.record.ran or {})
-    kind, hints = case.variant.kind, dict(case.device.hints)
+    declared, kind = runtime(case.backend), case.variant.kind
+    built_in = declared.variants.get(kind)
+    flags = built_in.flags if built_in and built_in.flags else (kind,)
     floor = layer.comparison.floor_rms or 0.0
     multiple = layer.comparison.floor_multiple or 0.0
     # What is out of a tighter tolerance than noise must not end well.
     allowed = min(NOISE, multiple / 2) if around.shows else NOISE
     as_deployed = (output.comparison.floor_multiple or 0.0) > multiple / 2
+    script: Any = importlib.import_module(f"{declared.package}.repro")
     words = {
         "case": case.id,
         "place": layer.module or layer.probe,
@@ -159,18 +160,15 @@ def _script(around: Around) -> str:
         "floors": in_floors(multiple),
         "version": ran.get("version", "?"),
         "device": case.device.device,
-        "provider": _PROVIDERS.get(case.device.device, ""),
         "asked": case.device.device.upper(),
         "precision": case.device.precision,
         "threads": case.device.threads,
-        "hints": {HINTS.index(n): v for n, v in hints.items() if n in HINTS},
-        "level": hints.pop("optimization", 99 if as_deployed else 0),
-        "left_out": [name for name in hints if name not in HINTS],
+        **script.words(case.device, as_deployed=as_deployed),
         "output": output.probe,
         "floor": f"{floor:.6e}",
         "allowed": f"{allowed * floor:.6e}",
-        "flags": " ".join((*FLAGS.get(kind, (kind,)), *case.variant.flags)),
+        "flags": " ".join((*flags, *case.variant.flags)),
     }
-    parts = (f"{case.backend}.txt", "end.txt")
-    text = "".join((_SCRIPTS / part).read_text(encoding="utf-8") for part in parts)
+    parts = (declared.home / "repro.txt", _END)
+    text = "".join(part.read_text(encoding="utf-8") for part in parts)
     return Template(text).substitute(words)

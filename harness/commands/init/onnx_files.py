@@ -13,9 +13,11 @@ from itertools import chain
 from pathlib import Path
 
 from harness.commands.init.text import noted, path_from
+from harness.commands.init.variants import first_runtimes
 from harness.core.case import GIVEN, Component, Source
 from harness.core.errors import SuiteError
 from harness.core.foreign_files import lacking
+from harness.core.runtime import EXACT, ONNX, Runtime, formats, onnx_runtime
 from harness.recipes import describe
 from harness.recipes.checkpoint import WEIGHTS
 from harness.suite.tables import symbols_of
@@ -33,8 +35,8 @@ allow_nonfinite = true
 why = "no float64 run, so no noise floor; masks may be of minus infinity"
 """
 _CONVERTED = """\
-# Of a file that MNN's converter made already, perhaps with rounded weights.
-[mnn.given]
+# Of a file that {title}'s converter made already, perhaps with rounded weights.
+[{variant}]
 outputs = "relaxed"
 layers = "relaxed"
 """
@@ -64,10 +66,16 @@ def files_of_others(folder: Path) -> list[Path]:
     return _found(folder, ("*.onnx",))
 
 
-def mnn_alone(folder: Path) -> bool:
-    """Whether a folder has MNN files, and nothing that they could be held against."""
+def converted_alone(folder: Path) -> Runtime | None:
+    """Return whose converted files a folder has, if nothing else is there.
+
+    There is nothing that such a file could be compared with.
+    """
     beside = _found(folder, (*_WEIGHTS, "*.onnx", "config.json", "model_index.json"))
-    return bool(_found(folder, ("*.mnn",))) and not beside
+    if beside:
+        return None
+    found = (one for one in formats().values() if _found(folder, (f"*.{one.reads}",)))
+    return next(found, None)
 
 
 def suite_of_files(root: Path, files: Sequence[Path], folder: Path) -> str:
@@ -98,13 +106,7 @@ def suite_of_files(root: Path, files: Sequence[Path], folder: Path) -> str:
         noted("realistic = 2", "drawn by kind and name"),
         "seed = 0",
         "",
-        "[backend.onnxruntime]",
-        noted('variants = ["fp32"]', "the files as they are"),
-        "threads = 2",
-        "",
-        "[backend.mnn]",
-        noted('variants = ["fp32"]', 'or "fp16-weights", "int8-weights", ...'),
-        "threads = 2",
+        *chain.from_iterable(_backend(one) for one in first_runtimes()),
         *tables,
         "",
         "[limits]",
@@ -113,14 +115,27 @@ def suite_of_files(root: Path, files: Sequence[Path], folder: Path) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _backend(one: Runtime) -> list[str]:
+    listed = [f'"{name}"' for name, made in one.variants.items() if name != EXACT]
+    others = f"or {', '.join(listed[:2])}, ..."
+    words = others if one.own_format else "the files as they are"
+    variants = noted(f'variants = ["{EXACT}"]', words)
+    return [f"[backend.{one.name}]", variants, "threads = 2", ""]
+
+
 def tolerances_of_files(files: Sequence[Path]) -> str:
     """Return tolerances.toml with a table for each variant that the files have."""
-    converted = [_converted(path).is_file() for path in files]
-    tables = [_HEAD + _AS_EXPORTED.format(variant="onnxruntime.given")]
-    if not all(converted):
-        tables.append(_AS_EXPORTED.format(variant="mnn.fp32"))
-    if any(converted):
-        tables.append(_CONVERTED)
+    tables = [_HEAD + _AS_EXPORTED.format(variant=f"{onnx_runtime().name}.{GIVEN}")]
+    for one in first_runtimes():
+        if one.own_format is None:
+            continue
+        converted = [_converted(path, one).is_file() for path in files]
+        if not all(converted):
+            tables.append(_AS_EXPORTED.format(variant=f"{one.name}.{EXACT}"))
+        if any(converted):
+            tables.append(
+                _CONVERTED.format(title=one.title, variant=f"{one.name}.{GIVEN}")
+            )
     return "\n".join(tables)
 
 
@@ -148,9 +163,10 @@ def _named(root: Path, files: Sequence[Path]) -> dict[str, Path]:
 
 def _refuse_short(path: Path) -> None:
     """Refuse a model of which files beside it do not hold all weights."""
-    words = lacking(path, "onnx")
-    if not words and _converted(path).is_file():
-        words = lacking(_converted(path), "mnn")
+    words = lacking(path, ONNX)
+    for kind, one in formats().items():
+        if not words and _converted(path, one).is_file():
+            words = lacking(_converted(path, one), kind)
     if words:
         msg = f"{path.parent}: {words} Or move the model elsewhere to test the others."
         raise SuiteError(msg)
@@ -166,14 +182,15 @@ def _described(name: str, path: Path) -> Component:
 
 def _table(name: str, path: Path, folder: Path) -> list[str]:
     lines = [f"[component.{json.dumps(name)}]", f"onnx = {_quoted(folder, path)}"]
-    if (converted := _converted(path)).is_file():
-        lines.append(f"mnn = {_quoted(folder, converted)}")
+    for kind, one in formats().items():
+        if (converted := _converted(path, one)).is_file():
+            lines.append(f"{kind} = {_quoted(folder, converted)}")
     return lines
 
 
-def _converted(path: Path) -> Path:
-    """Return where MNN's file of an ONNX file lies, if there is one."""
-    return path.with_suffix(".mnn")
+def _converted(path: Path, one: Runtime) -> Path:
+    """Return where a runtime's own file of an ONNX file lies, if there is one."""
+    return path.with_suffix(f".{one.reads}")
 
 
 def _quoted(folder: Path, path: Path) -> str:

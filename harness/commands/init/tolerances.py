@@ -5,17 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 
-from harness.core.case import BACKENDS, GIVEN
-from harness.judge.tolerance import FIRST_TIERS, GROUPS, TIERS
+from harness.commands.init.variants import first_runtimes
+from harness.core.case import GIVEN
+from harness.judge.tolerance import GROUPS, TIERS, first_tiers
 
-_OF_T5 = "\n".join(
-    f"""\
+_OF_T5 = """\
 [t5_encoder.{backend}."*".probes."*SelfAttention"]
 allow_nonfinite = true
 why = "T5 takes the logarithm of a distance of 0, and then uses another value there"
 """
-    for backend in BACKENDS
-)
 
 
 _OF_GROUPNORM = """\
@@ -47,9 +45,9 @@ def _groupnorm(values: int) -> list[str]:
         lines = [f"outputs = {loose}", f"layers = {loose}"]
         why += "; Stable Diffusion 1.5 has 71 dB"
     return [
-        (_OF_GROUPNORM.format(values=values) if backend == BACKENDS[0] else "")
-        + "\n".join([f"[vae_encoder.{backend}.fp32]", *lines, f'why = "{why}"', ""])
-        for backend in BACKENDS
+        ("" if number else _OF_GROUPNORM.format(values=values))
+        + "\n".join([f"[vae_encoder.{one.name}.fp32]", *lines, f'why = "{why}"', ""])
+        for number, one in enumerate(first_runtimes())
     ]
 
 
@@ -71,10 +69,12 @@ def tolerances_text(names: Collection[str], group: int = 0) -> str:
 #   layers = { tier = "standard", floors = 64.0 }
 #   why = "..."
 """
+    asked = [one.name for one in first_runtimes()]
+    t5 = [_OF_T5.format(backend=name) for name in asked]
     tables = [
         f"[{key}]\n" + "".join(f'{group} = "{tier}"\n' for group in GROUPS)
-        for key, tier in FIRST_TIERS.items()
-        if not key.endswith(f".{GIVEN}")
+        for key, tier in first_tiers().items()
+        if not key.endswith(f".{GIVEN}") and key.partition(".")[0] in asked
     ]
     tables += _groupnorm(group) if "vae_encoder" in names else []
-    return "\n".join([head, *tables, *([_OF_T5] if "t5_encoder" in names else [])])
+    return "\n".join([head, *tables, *(t5 if "t5_encoder" in names else [])])

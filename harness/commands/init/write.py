@@ -15,8 +15,8 @@ from typing import Final
 from harness.commands.init.files import refuse_written, write_files
 from harness.commands.init.found import sort_components, without_weights
 from harness.commands.init.onnx_files import (
+    converted_alone,
     files_of_others,
-    mnn_alone,
     suite_of_files,
     tolerances_of_files,
 )
@@ -75,11 +75,12 @@ def write_suite(
     if files := files_of_others(checkpoint):
         suite = suite_of_files(checkpoint, files, folder)
         tolerances = tolerances_of_files(files)
-    elif mnn_alone(checkpoint):
+    elif owner := converted_alone(checkpoint):
         msg = (
-            f"{checkpoint} has MNN files alone, and nothing to hold them against: put "
-            "the ONNX file that each was made from beside it, under the same name, or "
-            'give the checkpoint and write `mnn = "path"` under its [component.*].'
+            f"{checkpoint} has {owner.title} files alone, and nothing to hold them "
+            "against: put the ONNX file that each was made from beside it, under the "
+            f'same name, or give the checkpoint and write `{owner.reads} = "path"` '
+            "under its [component.*]."
         )
         raise SuiteError(msg)
     else:

@@ -20,11 +20,10 @@ from harness.core.groups import sample_groups, samples_of
 from harness.core.memory import available_bytes
 from harness.core.outcome import Outcome
 from harness.core.record import OUTPUTS, CaseRecord
-from harness.core.runtime import missing
 from harness.engine import export_files, tasks
 from harness.engine.artifacts import Makers, native_converter
 from harness.engine.deployed import Deployed
-from harness.engine.run import open_store, path_of
+from harness.engine.run import missing, open_store, path_of
 from harness.engine.worker_pool import Progress, Workshop
 from harness.judge.policy import Policy
 from harness.suite.suite import Suite

@@ -7,7 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
+from harness.core.case import REFERENCE
 from harness.core.pipeline import MIXED
+from harness.core.runtime import runtimes
 from harness.report.html.charts import LAYOUT, LEAST, PALETTE, plain
 from harness.report.html.ways import Way, stairs
 
@@ -16,7 +18,6 @@ _BUBBLE = 44.0
 
 _SMALL = 9.0
 _GREY = PALETTE[10]
-_RUNTIMES: Final = ("pytorch", "onnxruntime", "mnn", MIXED)
 _NAME_WIDE, _NAME_HIGH = 0.17, 0.06
 """Parts of a chart that a name takes."""
 
@@ -45,7 +46,11 @@ def pareto_views(
     drawn = [
         way for way in ways if way.floors is not None and math.isfinite(way.floors)
     ]
-    groups = {name: own for name in _RUNTIMES if (own := _of(drawn, name))}
+    groups = {
+        name: own
+        for name in (REFERENCE, *runtimes(), MIXED)
+        if (own := _of(drawn, name))
+    }
     views = {name: _view(list(groups.values()), name) for name in _COSTS}
     first = views["time"]
     largest = max((way.size_mb or 0.0 for way in drawn), default=0.0) or 1.0
@@ -149,7 +154,7 @@ def times_figure(ways: Sequence[Way]) -> dict[str, Any]:
     from plotly import graph_objects as go
 
     figure = go.Figure()
-    for runtime in _RUNTIMES:
+    for runtime in (REFERENCE, *runtimes(), MIXED):
         own = _of(ways, runtime)
         if not own:
             continue
@@ -190,7 +195,7 @@ def _of(ways: Sequence[Way], runtime: str) -> list[Way]:
 
 
 def _colour(runtime: str) -> str:
-    return PALETTE[_RUNTIMES.index(runtime)]
+    return PALETTE[(REFERENCE, *runtimes(), MIXED).index(runtime)]
 
 
 def _across(way: Way, largest: float) -> float:

@@ -21,6 +21,7 @@ from harness.core.errors import StageError
 from harness.core.memory import GIB, available_bytes
 from harness.core.outcome import Outcome
 from harness.core.pipeline import Seated
+from harness.core.runtime import runtime
 from harness.core.spans import beyond
 from harness.engine.needs import REMEMBERED_BYTES
 from harness.recipes import recipe_module, weight_folders
@@ -32,10 +33,6 @@ Tensors = dict[str, torch.Tensor]
 
 _WORK_BYTES = 2 << 30
 """Left free beside a network's weights, for the values it computes."""
-
-_TIMES_FILE = {"onnxruntime": 1.5, "mnn": 2.6}
-"""Memory of a loaded session over the size of its file: of Stable Diffusion's UNet,
-3.4 GB, ONNX Runtime held 3.9 GiB and MNN 8.3."""
 
 
 class Network(Protocol):
@@ -165,7 +162,7 @@ class SessionNetwork:
     def __call__(self, feeds: Mapping[str, torch.Tensor]) -> Tensors:
         """Run as deployed."""
         file, component = self._seated, self._seated.component
-        need = int(file.artifact.size_bytes * _TIMES_FILE[file.backend])
+        need = int(file.artifact.size_bytes * runtime(file.backend).session_times)
         session: Session = self._residents.use(id(self), need, self._load)
         made = session.run(
             {

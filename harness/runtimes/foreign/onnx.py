@@ -45,8 +45,8 @@ def take_onnx(path: Path, network: Network, folder: Path) -> Exported:
     return _lined_up(folder / MODEL, names, network, folder)
 
 
-def line_up_mnn(taken: Path, network: Network, folder: Path) -> Exported:
-    """Line up an ``.mnn`` file with the network; `folder` gets no model.
+def line_up_converted(taken: Path, network: Network, folder: Path) -> Exported:
+    """Line up a converted file with the network; `folder` gets no model.
 
     Args:
         taken: Folder of the store that holds the file, its names and its graph.

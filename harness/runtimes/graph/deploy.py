@@ -5,24 +5,23 @@ Runs in a child process.
 
 from __future__ import annotations
 
+import importlib
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from harness.core.case import Component, Variant
-from harness.core.contract import breach
 from harness.core.entry import Entry
 from harness.core.errors import StageError
 from harness.core.foreign_files import check_whole
-from harness.core.outcome import Outcome
 from harness.core.probes import load_probes
+from harness.core.runtime import ONNX, runtime
 from harness.engine import export_files
 from harness.engine.host import report_progress
 from harness.engine.keys import variant_key
 from harness.engine.store import Store
 from harness.measure.name_map import Names, as_named
-from harness.runtimes.mnn.convert import convert_mnn
 
 
 def deploy(
@@ -45,34 +44,26 @@ def deploy(
             "converting", component.name, f"{variant.backend} {variant.name}"
         )
         source = onnx.file(export_files.MODEL)
-        check_whole(source, "onnx", component.name)
+        check_whole(source, ONNX, component.name)
         names = Names.load(onnx.path)
         promises = component
         if names:
             names.save(folder)
             promises = as_named(component, names)
-        if variant.backend == "mnn":
-            try:
-                return convert_mnn(
-                    source,
-                    variant.kind,
-                    variant.flags,
-                    folder,
-                    component=promises,
-                    probes=load_probes(onnx.file(export_files.PROBES)),
-                    native=native,
-                )
-            except StageError as error:
-                raise _with_unread(error, onnx, names) from error
-        from harness.runtimes.graph.onnx_graph import sides_of
-        from harness.runtimes.onnxruntime.convert import transform_onnx
-
-        transform_onnx(source, variant.kind, folder, variant.flags)
-        sides = sides_of(folder / export_files.MODEL)
-        where = f"the graph made {variant.kind}"
-        if words := breach(promises, None, sides, where=where):
-            raise StageError(words, outcome=Outcome.CONVERT)
-        return {}
+        package = runtime(variant.backend).package
+        converter: Any = importlib.import_module(f"{package}.convert")
+        try:
+            made: Mapping[str, object] = converter.convert(
+                source,
+                variant,
+                folder,
+                component=promises,
+                probes=load_probes(onnx.file(export_files.PROBES)),
+                native=native,
+            )
+        except StageError as error:
+            raise _with_unread(error, onnx, names) from error
+        return made
 
     start = time.perf_counter()
     Store(root=root).make(variant.backend, variant_key(onnx, variant, native), build)

@@ -17,26 +17,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.core.case import Component, TensorSpec
+from harness.core.case import Component, TensorSpec, Variant
 from harness.core.contract import Found, Sides, breach
 from harness.core.errors import StageError
 from harness.core.outcome import Outcome
 from harness.core.probes import Probe
-from harness.engine.export_files import MNN_MODEL
 from harness.runtimes.graph.origin import origin_of
-
-WEIGHTS = "model.mnn.weight"
-
-_EXACT = ("--useGeluApproximation=0",)
-FLAGS: dict[str, tuple[str, ...]] = {
-    "fp32": _EXACT,
-    "fp16-weights": (*_EXACT, "--fp16"),
-    "int8-weights": (*_EXACT, "--weightQuantBits=8"),
-    "int4-weights": (*_EXACT, "--weightQuantBits=4"),
-    "fused": (*_EXACT, "--transformerFuse"),
-    "deploy": (),
-}
-"""Converter flags of each built-in variant; ``deploy`` is the converter's defaults."""
+from harness.runtimes.mnn import MODEL, RUNTIME, WEIGHTS
 
 _UNSUPPORTED = re.compile(r"These Op Not Support: (?P<ops>.+)")
 _OLDER_OPSET = (
@@ -59,6 +46,27 @@ _WAY_OUT = {
 }
 """Operator that MNN 3.6 lacks to what exports without it; each was tried."""
 _TAIL_LINES = 8
+
+
+def convert(
+    source: Path,
+    variant: Variant,
+    folder: Path,
+    *,
+    component: Component,
+    probes: Sequence[Probe],
+    native: str | None,
+) -> dict[str, object]:
+    """Convert the graph at `source` to a variant; see `convert_mnn`."""
+    return convert_mnn(
+        source,
+        variant.kind,
+        variant.flags,
+        folder,
+        component=component,
+        probes=probes,
+        native=native,
+    )
 
 
 def convert_mnn(  # one conversion's whole circumstances
@@ -89,14 +97,14 @@ def convert_mnn(  # one conversion's whole circumstances
         StageError: No loadable file with these inputs and outputs came out.
 
     """
-    target = folder / MNN_MODEL
+    target = folder / MODEL
     arguments = [
         "-f", "ONNX",
         "--modelFile", str(source.absolute()),
         "--MNNModel", str(target.absolute()),
         "--bizCode", "parity",
         "--saveExternalData=1",
-        *FLAGS[kind],
+        *RUNTIME.variants[kind].flags,
         *flags,
     ]  # fmt: skip
     log = _run_converter(arguments, native)
@@ -108,12 +116,13 @@ def convert_mnn(  # one conversion's whole circumstances
             log,
         )
     if not (folder / WEIGHTS).is_file():  # empty, where there are no weights
-        msg = (
-            f"{component.name}: the MNN converter left no {WEIGHTS} by its {MNN_MODEL}."
-        )
+        msg = f"{component.name}: the MNN converter left no {WEIGHTS} by its {MODEL}."
         _fail(msg, log)
     _check_loads(target, component, log)
-    return {"arguments": [*FLAGS[kind], *flags], "converter": native or "wheel"}
+    return {
+        "arguments": [*RUNTIME.variants[kind].flags, *flags],
+        "converter": native or "wheel",
+    }
 
 
 def _run_converter(arguments: Sequence[str], native: str | None) -> str:

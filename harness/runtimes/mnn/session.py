@@ -16,11 +16,11 @@ import numpy as np
 
 from harness.core.case import Device
 from harness.core.errors import StageError
-from harness.core.mnn_file import operators, values_made
 from harness.core.outcome import Outcome
-from harness.core.runtime import HINTS
 from harness.measure.align import source_value
 from harness.runtimes.graph.cuts import grouped
+from harness.runtimes.mnn import HINTS
+from harness.runtimes.mnn.file import operators, values_made
 from harness.runtimes.session import Ran, Spent, check_feeds
 
 _BACKENDS_INFO = 2  # Interpreter::SessionInfoCode::BACKENDS

@@ -10,12 +10,14 @@ from pathlib import Path
 import onnx
 from onnxruntime.quantization import QuantType, quantize_dynamic
 
+from harness.core.case import Component, Variant
+from harness.core.contract import breach
 from harness.core.errors import StageError, first_line
 from harness.core.outcome import Outcome
+from harness.core.probes import Probe
 from harness.engine.export_files import MODEL, PROTO_LIMIT_BYTES
+from harness.runtimes.graph.onnx_graph import sides_of
 from harness.runtimes.onnxruntime.float16 import halve
-
-KINDS = ("fp16", "int8-weights")
 
 _QUANTIZED = ["MatMul", "Gemm"]
 """Convolutions are left alone: ONNX Runtime's CPU provider has no integer
@@ -23,6 +25,29 @@ convolution for signed weights, and deployments keep them in floating point."""
 
 _KEEP = "--keep="
 _PER_CHANNEL = "--per-channel"
+
+
+def convert(
+    source: Path,
+    variant: Variant,
+    folder: Path,
+    *,
+    component: Component,
+    probes: Sequence[Probe],  # noqa: ARG001  # another runtime's messages name modules by them
+    native: str | None,  # noqa: ARG001  # there is no other converter
+) -> dict[str, object]:
+    """Write the variant of the model at `source` to `folder`.
+
+    Raises:
+        StageError: As `transform_onnx`, or the variant has other inputs or outputs
+            than the component promises.
+
+    """
+    transform_onnx(source, variant.kind, folder, variant.flags)
+    where = f"the graph made {variant.kind}"
+    if words := breach(component, None, sides_of(folder / MODEL), where=where):
+        raise StageError(words, outcome=Outcome.CONVERT)
+    return {}
 
 
 def transform_onnx(

@@ -22,9 +22,9 @@ from harness.core.case import Device
 from harness.core.errors import StageError, first_line
 from harness.core.outcome import Outcome
 from harness.core.probes import load_probes
-from harness.core.runtime import OPTIMISERS
 from harness.engine.export_files import PROBES
 from harness.measure.name_map import Names
+from harness.runtimes.onnxruntime import OPTIMISERS
 from harness.runtimes.onnxruntime.load_errors import why_refused
 from harness.runtimes.onnxruntime.profile import OPTIMISED, keep_profile, read_profile
 from harness.runtimes.onnxruntime.segments import (

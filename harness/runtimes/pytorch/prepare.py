@@ -22,13 +22,14 @@ from harness.core.errors import StageError
 from harness.core.groups import Group, smallest
 from harness.core.outcome import Outcome
 from harness.core.probes import load_probes
+from harness.core.runtime import ONNX
 from harness.engine.export_files import MODEL, PROBES
 from harness.engine.host import report_progress
 from harness.engine.keys import (
     asked_key,
     checked_key,
+    converted_key,
     inputs_key,
-    mnn_key,
     onnx_key,
     reference_key,
 )
@@ -39,7 +40,7 @@ from harness.measure.trace import load_inputs, save_inputs
 from harness.recipes import recipe_module
 from harness.recipes.inputs import draw
 from harness.runtimes.foreign.lineup import Network
-from harness.runtimes.foreign.onnx import line_up_mnn, take_onnx
+from harness.runtimes.foreign.onnx import line_up_converted, take_onnx
 from harness.runtimes.foreign.translated import translate_once
 from harness.runtimes.graph.check import check_graph
 from harness.runtimes.graph.onnx_graph import unread_inputs
@@ -264,7 +265,8 @@ class Work:
         )
         taken = self.component.taken
         if taken:
-            self._say("lining up", str(taken.onnx or taken.mnn))
+            kind, path = taken.files[0]
+            self._say("lining up", str(path))
             network = Network(
                 module=module,
                 copy=copy,
@@ -273,13 +275,13 @@ class Work:
                 example=example,
                 translated=partial(translate_once, self.store),
             )
-            if taken.onnx:
-                return take_onnx(taken.onnx, network, folder)
-            graph = self.store.find("mnn", mnn_key(self.component))
+            if kind == ONNX:
+                return take_onnx(path, network, folder)
+            graph = self.store.find(kind, converted_key(self.component, kind))
             if graph is None:
-                msg = f"{self.component.name}: the store lost its MNN file."
+                msg = f"{self.component.name}: the store lost its file {path.name}."
                 raise StageError(msg, outcome=Outcome.LOAD)
-            return line_up_mnn(graph.path, network, folder)
+            return line_up_converted(graph.path, network, folder)
         how = f"opset {self.settings.opset}, {self.settings.exporter}"
         self._say("exporting", how)
         return export_onnx(

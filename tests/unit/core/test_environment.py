@@ -118,7 +118,7 @@ def test_the_packages_of_record_are_dependencies():
     wanted = " ".join(project["project"]["dependencies"]).lower()
 
     # protobuf comes with onnx; it is recorded because another version breaks it.
-    missing = {name.lower() for name in subject.PACKAGES} - {"protobuf"}
+    missing = {name.lower() for name in subject.packages()} - {"protobuf"}
     assert [name for name in sorted(missing) if name not in wanted] == []
 
 

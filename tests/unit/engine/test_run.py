@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from harness.core.outcome import Outcome
-from harness.core.runtime import missing
-from harness.engine.run import asked_of, header
+from harness.engine.run import asked_of, header, missing
 from harness.engine.store import Store
 from harness.report.finish import exit_code
 

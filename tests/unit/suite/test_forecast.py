@@ -12,17 +12,19 @@ import numpy as np
 import onnx
 import pytest
 
-from harness.core.case import Sample, Source, Taken
+from harness.core.case import GIVEN, Sample, Source, Taken
 from harness.core.errors import StageError, SuiteError
 from harness.core.memory import GIB, Need, Room, available_bytes
 from harness.core.outcome import Outcome
+from harness.core.runtime import runtimes
 from harness.engine.engine import Engine
 from harness.engine.store import Store
 from harness.engine.worker_pool import Workshop
 from harness.recipes import describe
 from harness.runtimes.pytorch.prepare import weigh
 from harness.suite.forecast import (
-    COSTS,
+    CONVERT,
+    cost_of,
     extent_of,
     file_weights,
     need_of,
@@ -203,14 +205,11 @@ def test_a_network_that_cannot_be_built_is_not_counted_as_none(tmp_path):
         weigh(unet)
 
 
-def test_every_host_that_runs_a_component_has_a_cost():
-    assert {key.partition(" ")[0] for key in COSTS} == {
-        "torch",
-        "convert-mnn",
-        "convert-onnxruntime",
-        "mnn",
-        "onnxruntime",
-    }
+def test_every_runtime_has_a_cost_of_each_of_its_variants():
+    for name, declared in runtimes().items():
+        for kind in (*declared.variants, GIVEN):
+            assert cost_of(name, kind).copies > 0
+            assert cost_of(f"{CONVERT}{name}", kind).copies > 0
 
 
 @pytest.mark.parametrize(
@@ -336,7 +335,9 @@ def test_a_file_without_pytorch_is_counted_as_it_is_loaded(tmp_path, external):
 def test_an_mnn_file_is_counted_with_the_weights_beside_it():
     folder = DIGITS.parent / "exported"
     unet = describe("unet", "unet", Source(path=folder / "sd", seed=0))
-    taken = replace(unet, taken=Taken(mnn=folder / "mnn_scripts" / "unet.mnn"))
+    taken = replace(
+        unet, taken=Taken(converted=(("mnn", folder / "mnn_scripts" / "unet.mnn"),))
+    )
 
     assert file_weights(unet) == 0
     assert file_weights(taken) == 116_784 + 206_608

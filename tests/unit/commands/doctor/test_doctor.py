@@ -14,8 +14,12 @@ import pytest
 from packaging.requirements import Requirement
 
 from harness.commands.doctor import Finding, Status, checks, examine, exit_code, render
-from harness.commands.doctor.child import Answer, ask_child
-from harness.core.environment import PACKAGES
+from harness.commands.doctor.child import ask_child
+from harness.core.doctor import Answer
+from harness.core.environment import packages
+from harness.runtimes.mnn import doctor as mnn
+from harness.runtimes.onnxruntime import doctor as onnxruntime
+from harness.runtimes.onnxruntime.doctor import cuda_fit as fit
 
 ROOT = Path(__file__).parents[4]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -23,7 +27,7 @@ OK, WARN, FAIL, ABSENT = Status.OK, Status.WARN, Status.FAIL, Status.ABSENT
 
 TESTED = checks.tested_versions()
 HAVE = {
-    name: TESTED[checks.canonical(name)] for name in PACKAGES if name != "onnxruntime"
+    name: TESTED[checks.canonical(name)] for name in packages() if name != "onnxruntime"
 }
 RAN = {"value": 2.0, "fed": 1.0, "right": True}
 FELL_BACK = Answer(
@@ -39,6 +43,7 @@ def answering(**answers):
     """Answer questions from a table; `mnn_CUDA` goes before `mnn`."""
 
     def ask(question, *arguments):
+        question = question.rpartition(":")[2]
         for name in ("_".join((question, *arguments)), question):
             if name in answers:
                 return answers[name]
@@ -97,8 +102,8 @@ def test_a_missing_package_fails(missing, named):
 def test_two_onnxruntimes_fail_and_one_does_not():
     both = {**HAVE, "onnxruntime": "1.20.0"}
 
-    assert only(checks.check_shadowing(both)).status is FAIL
-    assert list(checks.check_shadowing(HAVE)) == []
+    assert only(onnxruntime.check_shadowing(both)).status is FAIL
+    assert list(onnxruntime.check_shadowing(HAVE)) == []
 
 
 # Imports
@@ -145,7 +150,7 @@ def test_numba_must_compile_and_should_cache(answer, status):
 
 def providers(cuda, *, driver=""):
     return answering(
-        onnxruntime=Answer(
+        providers=Answer(
             facts={
                 "providers": ["CUDAExecutionProvider", "CPUExecutionProvider"],
                 "cuda": "13.0",
@@ -159,7 +164,7 @@ def providers(cuda, *, driver=""):
 
 
 def test_a_listed_provider_that_falls_back_is_absent_in_its_own_words():
-    cpu, cuda = checks.check_onnxruntime(providers(FELL_BACK), HAVE)
+    cpu, cuda = onnxruntime.check_onnxruntime(providers(FELL_BACK), HAVE)
 
     assert (cpu.check, cpu.status) == ("onnxruntime CPU", OK)
     assert (cuda.check, cuda.status) == ("onnxruntime CUDA", ABSENT)
@@ -169,7 +174,7 @@ def test_a_listed_provider_that_falls_back_is_absent_in_its_own_words():
 
 
 def test_the_same_beside_a_gpu_is_a_warning_with_a_way_out():
-    _, cuda = checks.check_onnxruntime(providers(FELL_BACK, driver="13.1"), HAVE)
+    _, cuda = onnxruntime.check_onnxruntime(providers(FELL_BACK, driver="13.1"), HAVE)
 
     assert cuda.status is WARN
     assert cuda.mend.startswith('pip install "onnxruntime-gpu[cuda,cudnn]"')
@@ -190,7 +195,7 @@ def test_the_same_beside_a_gpu_is_a_warning_with_a_way_out():
     ],
 )
 def test_a_provider_is_believed_after_it_ran(answer, status):
-    _, cuda = checks.check_onnxruntime(providers(answer, driver="13.1"), HAVE)
+    _, cuda = onnxruntime.check_onnxruntime(providers(answer, driver="13.1"), HAVE)
 
     assert cuda.status is status
 
@@ -207,7 +212,7 @@ def test_a_provider_is_believed_after_it_ran(answer, status):
     ],
 )
 def test_a_sentence_says_why_cuda_does_not_fit(driver, torch, onnxruntime, says):
-    told = checks.cuda_fit(driver=driver, torch=torch, onnxruntime=onnxruntime)
+    told = fit(driver=driver, torch=torch, onnxruntime=onnxruntime)
 
     assert says in told
 
@@ -217,7 +222,7 @@ def test_a_backend_that_mnn_replaces_is_absent():
         mnn=NO_BACKEND, mnn_CPU_high=Answer(facts=RAN), mnn_CPU_low=NO_BACKEND
     )
 
-    assert seen(checks.check_mnn(ask, HAVE)) == {
+    assert seen(mnn.check_mnn(ask, HAVE)) == {
         "mnn CPU": OK,
         "mnn precision": ABSENT,
         **dict.fromkeys(("mnn OPENCL", "mnn VULKAN", "mnn CUDA", "mnn METAL"), ABSENT),
@@ -231,13 +236,13 @@ def test_low_precision_that_changes_a_number_is_effective():
         mnn_CPU_low=Answer(facts={**RAN, "right": False}),
     )
 
-    assert seen(checks.check_mnn(ask, HAVE))["mnn precision"] is OK
+    assert seen(mnn.check_mnn(ask, HAVE))["mnn precision"] is OK
 
 
 def test_a_crash_on_the_cpu_fails_and_elsewhere_warns():
     ask = answering(mnn=Answer(facts={}, ended="crashed with SIGSEGV"))
 
-    found = seen(checks.check_mnn(ask, HAVE))
+    found = seen(mnn.check_mnn(ask, HAVE))
 
     assert found["mnn CPU"] is FAIL
     assert found["mnn CUDA"] is WARN
@@ -253,7 +258,7 @@ def test_a_crash_on_the_cpu_fails_and_elsewhere_warns():
     ],
 )
 def test_the_converter_is_judged_by_its_file(answer, status):
-    found = checks.check_converter(answering(converter=answer))
+    found = mnn.check_converter(answering(converter=answer))
 
     assert seen(found)["converter"] is status
 
@@ -403,7 +408,7 @@ def test_a_long_sentence_wraps_and_a_command_does_not():
 
 
 def test_each_package_of_record_has_a_tested_version():
-    assert [name for name in PACKAGES if checks.canonical(name) not in TESTED] == []
+    assert [name for name in packages() if checks.canonical(name) not in TESTED] == []
 
 
 def declared(*groups):

@@ -9,17 +9,17 @@ from pathlib import Path
 import pytest
 import torch
 
+from harness.commands.init.variants import first_runtimes
 from harness.commands.init.write import write_suite
-from harness.core.case import BACKENDS
 from harness.core.errors import SuiteError
+from harness.core.runtime import runtimes
 from harness.core.settings import Settings
 from harness.judge.policy import Policy
-from harness.judge.tolerance import FIRST_TIERS
+from harness.judge.tolerance import first_tiers
 from harness.recipes import recipe_module
 from harness.recipes.inputs import draw
 from harness.suite.judge import Judge
 from harness.suite.suite import load_suite
-from harness.suite.tables import VARIANTS
 from tests.unit.encoders import write_encoder
 
 ROOT = Path(__file__).parents[4]
@@ -79,9 +79,10 @@ def test_every_case_has_a_tolerance(checkpoint, tmp_path):
 
 
 def test_every_built_in_variant_has_a_tier_to_begin_with():
-    names = {f"{b}.{v}" for b, built_in in VARIANTS.items() for v in built_in}
-    assert set(FIRST_TIERS) - names == {f"{b}.given" for b in BACKENDS}
-    assert names < set(FIRST_TIERS)
+    names = {f"{one.name}.{v}" for one in runtimes().values() for v in one.variants}
+    takes = {one.name for one in runtimes().values() if one.reads in {"onnx", "mnn"}}
+    assert set(first_tiers()) - names == {f"{name}.given" for name in takes}
+    assert names < set(first_tiers())
 
 
 def test_only_what_a_healthy_checkpoint_passes_runs_at_first(checkpoint, tmp_path):
@@ -89,8 +90,8 @@ def test_only_what_a_healthy_checkpoint_passes_runs_at_first(checkpoint, tmp_pat
     text = parity.read_text()
 
     assert {case.variant.kind for case in load_suite(tmp_path).cases} == {"fp32"}
-    for names in VARIANTS.values():
-        for name in names[1:]:
+    for one in first_runtimes():
+        for name in [*one.variants][1:]:
             assert re.search(rf'^  # "{name}", +# \S.+', text, re.MULTILINE), name
 
 
@@ -102,7 +103,9 @@ def test_a_variant_is_one_line_away_with_its_tolerance_ready(checkpoint, tmp_pat
     judge = Judge.of(suite, Settings())
 
     listed = {f"{case.backend}.{case.variant.name}" for case in suite.cases}
-    assert listed == {f"{b}.{v}" for b, names in VARIANTS.items() for v in names}
+    assert listed == {
+        f"{one.name}.{v}" for one in first_runtimes() for v in one.variants
+    }
     judge.require((case, what) for case in suite.cases for what in case.whats)
 
 
@@ -127,7 +130,7 @@ def test_an_encoders_layers_may_be_off_by_what_its_groupnorms_sum(
 ):
     write_suite(FAMILIES / family, tmp_path)
     policy = Policy.load(tmp_path / "tolerances.toml")
-    for backend in BACKENDS:
+    for backend in (one.name for one in first_runtimes()):
         rule = policy.for_probe(
             component="vae_encoder",
             backend=backend,
@@ -369,7 +372,7 @@ def test_files_side_by_side_are_named_by_themselves(tmp_path):
     components = load_suite(tmp_path).components
 
     assert [c.name for c in components] == ["default", "pooling", "text-classification"]
-    converted = [c.name for c in components if c.taken and c.taken.mnn]
+    converted = [c.name for c in components if c.taken and c.taken.converted]
     assert converted == ["pooling"]
 
 

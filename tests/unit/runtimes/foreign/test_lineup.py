@@ -18,8 +18,8 @@ from harness.runtimes.foreign.lineup import (
     line_up,
     paths_of_scopes,
 )
-from harness.runtimes.foreign.mnn import contracted
 from harness.runtimes.foreign.pairing import paired
+from harness.runtimes.mnn.given import contracted
 from tests.plugin import others
 from tests.unit.nets import DIGITS
 

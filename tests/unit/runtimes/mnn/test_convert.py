@@ -16,11 +16,11 @@ from harness.core.errors import StageError
 from harness.core.outcome import Outcome
 from harness.core.probes import load_probes
 from harness.engine.artifacts import native_converter
-from harness.engine.export_files import MNN_MODEL as MODEL
 from harness.engine.export_files import MODEL as ONNX
 from harness.engine.export_files import PROBES
+from harness.runtimes.mnn import MODEL, RUNTIME, WEIGHTS
 from harness.runtimes.mnn import convert as converting
-from harness.runtimes.mnn.convert import FLAGS, WEIGHTS, convert_mnn
+from harness.runtimes.mnn.convert import convert_mnn
 from tests.unit import nets
 
 # Of the largest output, for weights of the order of a tenth.
@@ -38,6 +38,8 @@ import sys, MNN, _tools
 print("the native one")
 _tools.mnnconvert(sys.argv)
 """
+
+FLAGS = {kind: built_in.flags for kind, built_in in RUNTIME.variants.items()}
 
 
 def convert(source, folder, kind="fp32", flags=(), native=None, **changes):

@@ -8,13 +8,16 @@ import pytest
 from harness.core.errors import StageError
 from harness.core.outcome import Outcome
 from harness.engine.export_files import MODEL, WEIGHTS
+from harness.runtimes.onnxruntime import RUNTIME
 from harness.runtimes.onnxruntime import convert as transforming
-from harness.runtimes.onnxruntime.convert import KINDS, transform_onnx
+from harness.runtimes.onnxruntime.convert import transform_onnx
 from tests.unit import nets
 
 EXPORTERS = ("dynamo", "torchscript")
 # Of the largest output; the model's numbers are of the order of one.
 ALLOWED = {"fp16": 1e-2, "int8-weights": 1e-1}
+
+KINDS = [kind for kind in RUNTIME.variants if kind not in RUNTIME.as_exported]
 
 
 def signature(path):

@@ -1,4 +1,4 @@
-"""`harness.core.mnn_file`: what MNN fused is known by the file's own names."""
+"""`harness.runtimes.mnn.file`: what MNN fused is known by the file's own names."""
 
 import json
 import subprocess
@@ -11,11 +11,12 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 from harness.core.case import Component, Device, Source, TensorSpec
-from harness.core.mnn_file import Operator, lacking_mnn, operators, values_made
 from harness.measure.align import source_value
-from harness.runtimes.mnn.convert import FLAGS, convert_mnn
+from harness.runtimes.mnn import RUNTIME
+from harness.runtimes.mnn.convert import convert_mnn
+from harness.runtimes.mnn.file import Operator, lacking_mnn, operators, values_made
 
-EXPORTED = Path(__file__).parents[3] / "fixtures" / "exported" / "mnn_scripts"
+EXPORTED = Path(__file__).parents[4] / "fixtures" / "exported" / "mnn_scripts"
 IMAGE = ("batch", 4, 6, 6)
 NET = """
 <ir_version: 9, opset_import: ["" : 17]>
@@ -42,6 +43,8 @@ NAMED = (
     *("conv", "rectified", "sum", "rectified_sum", "plain"),
     *("linear", "rectified_linear", "linear_2", "silu"),
 )
+
+FLAGS = {kind: built_in.flags for kind, built_in in RUNTIME.variants.items()}
 
 
 def net():

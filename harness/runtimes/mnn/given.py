@@ -18,10 +18,11 @@ from harness.core.errors import StageError, SuiteError
 from harness.core.foreign_files import bring, check_whole
 from harness.core.onnx_header import Port
 from harness.core.outcome import Outcome
-from harness.engine.export_files import GRAPH, MNN_MODEL
-from harness.engine.keys import mnn_key
+from harness.engine.export_files import GRAPH
+from harness.engine.keys import converted_key
 from harness.engine.store import Store
 from harness.measure.name_map import Names, match
+from harness.runtimes.mnn import MODEL, RUNTIME
 from harness.suite.foreign import whose_file
 
 _DATA, _CONSTANT = "Input", "Const"
@@ -36,19 +37,20 @@ def take_mnn(root: Path, component: Component) -> None:
         SuiteError: Its names are not the recipe's.
 
     """
-    if component.taken is None or component.taken.mnn is None:
+    path = component.taken.of(RUNTIME.reads) if component.taken else None
+    if path is None:
         return
-    path = component.taken.mnn
 
     def build(folder: Path) -> Mapping[str, object]:
-        check_whole(path, "mnn", component.name)
-        bring(path, "mnn", folder, MNN_MODEL)
-        names = _names(component, path, folder / MNN_MODEL)
+        check_whole(path, RUNTIME.reads, component.name)
+        bring(path, RUNTIME.reads, folder, MODEL)
+        names = _names(component, path, folder / MODEL)
         names.save(folder)
-        onnx.save(_graph(folder / MNN_MODEL, names), folder / GRAPH)
+        onnx.save(_graph(folder / MODEL, names), folder / GRAPH)
         return {}
 
-    Store(root=root).make("mnn", mnn_key(component), build)
+    key = converted_key(component, RUNTIME.reads)
+    Store(root=root).make(RUNTIME.reads, key, build)
 
 
 def _names(component: Component, path: Path, model: Path) -> Names:

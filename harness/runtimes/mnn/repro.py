@@ -1,0 +1,19 @@
+"""What fills in the script that shows a divergence with MNN alone."""
+
+from __future__ import annotations
+
+from harness.core.case import Device
+from harness.runtimes.mnn import HINTS
+
+
+def words(device: Device, *, as_deployed: bool) -> dict[str, object]:
+    """Return the words of ``repro.txt`` that only MNN has.
+
+    Args:
+        device: As the case has it.
+        as_deployed: Whether outputs, as deployed, show the divergence; MNN runs one
+            file for both.
+
+    """
+    del as_deployed
+    return {"hints": {HINTS.index(name): value for name, value in device.hints}}

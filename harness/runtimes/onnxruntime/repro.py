@@ -1,0 +1,25 @@
+"""What fills in the script that shows a divergence with ONNX Runtime alone."""
+
+from __future__ import annotations
+
+from harness.core.case import Device
+
+_PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
+
+
+def words(device: Device, *, as_deployed: bool) -> dict[str, object]:
+    """Return the words of ``repro.txt`` that only ONNX Runtime has.
+
+    Args:
+        device: As the case has it.
+        as_deployed: Whether outputs, as deployed, show the divergence; layers come
+            from the graph with optimisation off.
+
+    """
+    hints = dict(device.hints)
+    level = hints.pop("optimization", 99 if as_deployed else 0)
+    return {
+        "provider": _PROVIDERS.get(device.device, ""),
+        "level": level,
+        "left_out": list(hints),
+    }
