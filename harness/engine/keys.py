@@ -312,10 +312,10 @@ def code_digest(folders: tuple[str, ...]) -> str:
 
 def _runtime_code(declared: Runtime) -> str:
     """Return a digest of the folder of a runtime, which may be somebody else's."""
-    home = declared.home
-    if home.is_relative_to(HOME):
-        return code_digest((home.relative_to(HOME).as_posix(),))
-    return digest_tree(home, (".py",))
+    top, _, inside = declared.package.partition(".")
+    if top == HOME.name:
+        return code_digest((inside.replace(".", "/"),))
+    return digest_tree(declared.home, (".py",))
 
 
 @functools.cache

@@ -16,6 +16,7 @@ from harness.core.case import (
 )
 from harness.core.digest import digest_value
 from harness.core.entry import Entry
+from harness.core.runtime import runtimes
 from harness.engine import keys
 from harness.engine.deployed import Reading
 from harness.engine.excerpt import Spot
@@ -146,7 +147,7 @@ def test_a_deployed_file_hangs_on_contents_kind_flags_and_converter(entry, tmp_p
 
 FOLDERS = (
     *("measure", "recipes", "runtimes/diffusion", "runtimes/foreign", "runtimes/graph"),
-    *("runtimes/mnn", "runtimes/onnxruntime", "runtimes/pytorch"),
+    *("runtimes/mnn", "runtimes/onnxruntime", "runtimes/openvino", "runtimes/pytorch"),
 )
 REMADE = {
     "inputs": {"recipes"},
@@ -159,6 +160,7 @@ REMADE = {
     "weights": {"recipes", "runtimes/pytorch"},
     "mnn": {"runtimes/graph", "runtimes/mnn"},
     "onnxruntime": {"runtimes/graph", "runtimes/onnxruntime"},
+    "openvino": {"runtimes/graph", "runtimes/openvino"},
     "foreign mnn": {*FOLDERS[:2], *FOLDERS[3:6], "runtimes/pytorch"},
     "excerpt": {"measure", "runtimes/graph"},
     "drawing inputs": {*FOLDERS[:3], "runtimes/pytorch"},
@@ -172,7 +174,6 @@ def keys_of(component, entry, pipeline):
     for cached in (keys.code_digest, keys._recipe_code):
         cached.cache_clear()
     taken = replace(component, taken=Taken(onnx=ONNX))
-    ours = replace(VARIANT, backend="onnxruntime")
     reading = Reading(sample="s", inputs=entry, reference=entry, layers=True)
     return {
         "inputs": keys.inputs_key(component, SAMPLE),
@@ -183,8 +184,10 @@ def keys_of(component, entry, pipeline):
         "input sensitivity": keys.asked_key(component, SHAPES, HERE),
         "graph check": keys.checked_key(component, entry),
         "weights": keys.weights_key(component),
-        "mnn": keys.variant_key(entry, VARIANT, None),
-        "onnxruntime": keys.variant_key(entry, ours, None),
+        **{
+            name: keys.variant_key(entry, replace(VARIANT, backend=name), None)
+            for name in runtimes()
+        },
         "foreign mnn": keys.converted_key(component, "mnn"),
         "excerpt": keys.excerpt_key(entry, reading, Spot(probe="v", shown=())),
         "drawing inputs": keys.drawing_inputs_key(pipeline),

@@ -1,0 +1,18 @@
+"""What fills in the script that shows a divergence with OpenVINO alone."""
+
+from __future__ import annotations
+
+from harness.core.case import Device
+
+
+def words(device: Device, *, as_deployed: bool) -> dict[str, object]:
+    """Return the words of ``repro.txt`` that only OpenVINO has: none.
+
+    Args:
+        device: As the case has it.
+        as_deployed: Whether outputs, as deployed, show the divergence; one file has
+            both.
+
+    """
+    del device, as_deployed
+    return {}
