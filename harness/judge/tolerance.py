@@ -43,6 +43,8 @@ class Tolerance:
         atol: Absolute part, in the unit of the value.
         floors: Most the error's RMS may be, in noise floors.
         sqnr_db: Least ratio of signal to error, in decibels.
+        cosine_distance: Most that 1 - cosine of actual and expected may be, from 0 to
+            2. It bounds the direction alone: a value that is twice too large has none.
         psnr_db: Least ratio of a picture's peak, 255, to the error, in decibels.
         ssim: Least structural similarity of a picture, at most 1.
         share: Share of elements that must lie within; one of `SHARES`.
@@ -54,6 +56,7 @@ class Tolerance:
     atol: float | None = None
     floors: float | None = None
     sqnr_db: float | None = None
+    cosine_distance: float | None = None
     psnr_db: float | None = None
     ssim: float | None = None
     share: float = 1.0

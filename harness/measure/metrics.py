@@ -22,6 +22,9 @@ _DECIBELS_A_FACTOR = 20.0
 _LARGEST_POWER = 300.0
 """Decimal exponents beyond this are cut, so that a hopeless value does not overflow."""
 
+_OTHER_SIZE = 10.0
+"""Norms that are so many times apart are of values of another size."""
+
 
 class Scale(StrEnum):
     """How a metric follows the size of an error."""
@@ -91,16 +94,19 @@ def _cosine_distance(sums: Sums) -> float:
     A float32 error of 1e-7 turns a vector by so little that 1 - cosine is 5e-15, of
     which float64 would keep one digit. With the error's power d and its part p along
     the expected values, both relative to the signal, the distance is
-    ``(d - p^2) / (c * (c + 1 + p))``, where c is the ratio of the two norms.
+    ``(d - p^2) / (c * (c + 1 + p))``, where c is the ratio of the two norms; 1 + p
+    is the product over the signal.
     """
-    signal = sums.expected_squared
-    if signal == 0.0 or sums.actual_squared == 0.0 or not sums.product > 0.0:
+    signal, candidate = sums.expected_squared, sums.actual_squared
+    norms = math.sqrt(ratio(candidate, signal, both_zero=math.nan))
+    # Of values of another size, and of wide angles, the sums below would cancel, and
+    # there the subtraction loses little.
+    if not 1.0 / _OTHER_SIZE < norms < _OTHER_SIZE or not sums.product > 0.0:
         return 1.0 - cosine(sums)
     power, along = sums.error_squared / signal, sums.along / signal
-    norms = math.sqrt(sums.actual_squared / signal)
     turned = power - along * along
     # By Cauchy and Schwarz it is not negative, but its rounding may be.
-    return 0.0 if turned < 0.0 else turned / (norms * (norms + 1.0 + along))
+    return 0.0 if turned < 0.0 else turned / (norms * (norms + sums.product / signal))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,6 +183,10 @@ class Metric:
         if isinstance(value, tuple):
             return value[RTOL_LADDER.index(rtol)]
         return value
+
+    def said(self, comparison: Comparison) -> str:
+        """Return a comparison's number with its unit, in a few digits."""
+        return self.brief.format(self.of(comparison))
 
     def error(self, comparison: Comparison, rtol: float = 0.0) -> float | None:
         """Return a comparison's number, no error being none in any unit.
@@ -335,6 +345,22 @@ METRICS: Final = (
         hint="signal to error, decibels",
         is_bound=True,
         measure=_sqnr_db,
+    ),
+    Metric(
+        name="cosine_distance",
+        field="cosine_distance",
+        scale=Scale.ERROR,
+        phrase="cosine distance {}",
+        spec=".3e",
+        brief="cosine distance {:.1e}",
+        title="cos dist",
+        hint="1 - cosine of actual and expected: 0 is the same direction",
+        is_bound=True,
+        most=2.0,
+        # An error across the values turns them by an angle, and 1 - cosine is half
+        # the square of that.
+        power=2,
+        measure=_cosine_distance,
     ),
     Metric(
         name="psnr_db",

@@ -10,7 +10,7 @@ from harness.core.outcome import Outcome
 from harness.core.runtime import missing
 from harness.engine.run import asked_of, header
 from harness.engine.store import Store
-from harness.report.finish import exit_code
+from harness.judge.run import exit_code
 
 
 def verdict(outcome, case="unet/mnn/fp32", found=None):
