@@ -67,8 +67,8 @@ from multiprocessing import connection
 kind = getattr(connection, "PipeConnection", connection.Connection)
 channel = kind(int(sys.argv[1]))
 sys.path[:] = channel.recv()
-from harness import job
-job.serve(channel)
+from harness.engine import worker
+worker.serve(channel)
 """
 
 

@@ -6,13 +6,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from harness import runtimes
 from harness.core.case import Component, Device
 from harness.engine.deployed import Deployed
 from harness.measure.trace import OUTPUT, load_inputs, open_trace
 from harness.runtimes.candidate import candidate
 from harness.runtimes.candidate.candidate import run_candidate
-from harness.runtimes.session import Backend, Session
+from harness.runtimes.session import Backend, Session, load_backend
 from tests.faults.peers import PEERS, tells
 
 Wrap = Callable[[Session], Session]
@@ -43,7 +42,7 @@ def run_wrapped(  # noqa: PLR0917  # what `run_candidate` gets, and `wrap`
 ) -> dict[str, object]:
     """Do what `run_candidate` does, with something between it and the runtime."""
     # This process is forked for this job alone.
-    candidate.load_backend = lambda name: Between(runtimes.load_backend(name), wrap)
+    candidate.load_backend = lambda name: Between(load_backend(name), wrap)
     return run_candidate(case, component, device, backend, deployed)
 
 
@@ -58,7 +57,7 @@ def run_peers(
     told = {}
     outputs = [spec.name for spec in component.outputs]
     path = file.artifact.path / file.model
-    opened = runtimes.load_backend(backend).open_session(path, device, outputs)
+    opened = load_backend(backend).open_session(path, device, outputs)
     with opened as bare:
         session = wrap(bare) if wrap else bare
         for reading in file.readings:

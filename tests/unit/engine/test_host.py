@@ -218,7 +218,7 @@ def test_a_segmentation_fault_is_an_outcome_and_the_host_serves_on(host):
         "unet/mnn: the process died with SIGSEGV (signal 11); "
         "last words: Can't Find type=3 backend."
     )
-    assert "test_isolate.py" in error.log  # the Python stack
+    assert "test_host.py" in error.log  # the Python stack
     assert run(host, add, 1).value == 1
 
 

@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[3]
 FLOOR = 1e-7
 GAP = "…"
 RULES = (
-    *("signatures", "activations", "patterns"),
+    *("error_patterns", "activations", "patterns"),
     *("forms", "attention_forms", "weighted_forms"),
 )
 RNG = np.random.default_rng(0)
@@ -235,7 +235,7 @@ def test_nothing_is_said_of_an_error_like_nothing_known():
 
 def sentences():
     """Yield how each thing that the rules say begins, a gap where a figure stands."""
-    files = (ROOT / "harness" / f"{name}.py" for name in RULES)
+    files = (ROOT / "harness" / "measure" / f"{name}.py" for name in RULES)
     trees = (ast.parse(file.read_text(encoding="utf-8")) for file in files)
     for node in chain.from_iterable(map(ast.walk, trees)):
         match node:

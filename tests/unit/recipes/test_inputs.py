@@ -119,7 +119,8 @@ def test_an_unknown_way_to_draw_names_the_right_one():
 def test_the_same_bits_come_in_every_process():
     names = ("text_encoder", "controlnet", "vae_encoder")
     code = (
-        "import sys; sys.path.insert(0, 'tests/unit'); import test_inputs as t, json;"
+        "import json, sys; sys.path.insert(0, 'tests/unit/recipes');"
+        "import test_inputs as t;"
         f"print(json.dumps([t.digest(t.draw(t.component(n), t.sample(p)))"
         f" for n in {names} for p in t.SYNTHETIC]))"
     )
@@ -138,7 +139,7 @@ def test_the_same_bits_come_in_every_process():
 
 def test_synthetic_inputs_load_no_framework():
     code = (
-        "import sys; sys.path.insert(0, 'tests/unit'); import test_inputs as t;"
+        "import sys; sys.path.insert(0, 'tests/unit/recipes'); import test_inputs as t;"
         "t.draw(t.component('controlnet'), t.sample('unit-normal'));"
         "sys.exit('torch' in sys.modules)"
     )

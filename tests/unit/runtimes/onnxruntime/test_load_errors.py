@@ -75,19 +75,19 @@ NETS = {
         Net(torch.float64),
         18,
         ("CPUExecutionProvider has no kernel for Conv of float64.", "2 places"),
-        ("inner.0 (aten.conv1d.default", "test_ort_refusal.py:"),
+        ("inner.0 (aten.conv1d.default", "test_load_errors.py:"),
     ),
     "written-out": (
         Written(),
         20,
         ("CPUExecutionProvider has no kernel for Erf of float64.",),
-        ("(aten.gelu.default", "test_ort_refusal.py:"),
+        ("(aten.gelu.default", "test_load_errors.py:"),
     ),
     "type": (
         Whole(),
         18,
         ("opset 18 has no MatMul of int16.",),
-        ("(aten.matmul.default", "test_ort_refusal.py:"),
+        ("(aten.matmul.default", "test_load_errors.py:"),
     ),
 }
 
