@@ -15,7 +15,6 @@ from harness.commands.bench.command import bench
 from harness.commands.explain.command import explain, repro
 from harness.commands.families import families
 from harness.commands.nodes import nodes
-from harness.commands.options import CANNOT_TELL
 from harness.commands.ranges import ranges
 from harness.commands.release.command import baseline, diff, gate, history
 from harness.commands.report import report
@@ -25,6 +24,7 @@ from harness.commands.show import show
 from harness.commands.store import store
 from harness.commands.tune.command import tune
 from harness.core.errors import ParityError
+from harness.core.outcome import CANNOT_TELL
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from harness.commands.options import CANNOT_TELL, RUNS
+from harness.commands.options import RUNS
+from harness.core.outcome import CANNOT_TELL
 
 
 @click.command()

@@ -14,7 +14,6 @@ from click.core import ParameterSource
 
 from harness.core.text import Line
 
-CANNOT_TELL = 2
 _COLOURS = {"good": "green", "bad": "red", "quiet": "bright_black"}
 SUITE = click.option(
     "--suite",

@@ -17,6 +17,7 @@ import pytest
 
 from harness.commands.progress import ProgressLines, moves
 from harness.core.errors import ParityError, SpecError
+from harness.core.outcome import CANNOT_TELL
 from harness.core.pipeline import MIXED
 from harness.core.record import WHATS, Key
 from harness.core.runtime import runtimes
@@ -26,13 +27,13 @@ from harness.core.toml_file import did_you_mean
 from harness.engine.run import Asked, Run, header, path_of
 from harness.engine.run_folder import RunFolder
 from harness.judge.case import CaseVerdict, skipped
+from harness.judge.run import pytest_status
 from harness.judge.tolerance import TIER_NAMES, parse_changes
 from harness.report.finish import conclude
 from harness.report.runs.baseline import find_baseline
 from harness.report.runs.held import baselines_beside
 from harness.suite.suite import Check, Suite, load_suite
 
-CANNOT_TELL = 2
 _TONES = {"good": {"green": True}, "bad": {"red": True}, "quiet": {"light": True}}
 _PASSED = ("within", "gap")
 
@@ -178,14 +179,10 @@ class ParitySession:
         except ParityError as error:
             self._lines = list(wrapped(f"✗ {error}", indent=" ", tone="bad"))
             code = CANNOT_TELL
-        # pytest's 1 says that a test failed. Where only parity tests failed, and none
-        # of them because numbers differ, the run could not tell, which is 2.
         elsewhere = failed_elsewhere or self._failed_elsewhere
-        if code == 1 and session.exitstatus == 0:
-            # Every test passed, and yet something is worse than in the baseline.
-            session.exitstatus = 1
-        if code == CANNOT_TELL and session.exitstatus in {0, 1} and not elsewhere:
-            session.exitstatus = CANNOT_TELL
+        session.exitstatus = pytest_status(
+            code, session.exitstatus, elsewhere=elsewhere
+        )
 
     def _suite(self, path: str) -> Suite:
         run = self._runs.get(path)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from harness.commands.options import (
-    CANNOT_TELL,
     RUNS,
     SET,
     STORE,
@@ -120,6 +119,7 @@ def _run(suite: Suite, chosen: Sequence[Tested], settings: Settings) -> int:
     from harness.core.text import case_line
     from harness.engine.run import Run, asked_of, header
     from harness.engine.run_folder import RunFolder
+    from harness.judge.run import of_part
     from harness.report.finish import conclude
 
     def folder() -> RunFolder:
@@ -157,4 +157,4 @@ def _run(suite: Suite, chosen: Sequence[Tested], settings: Settings) -> int:
     lines, code = conclude(running.folder, [suite], settings, asked=asked, argv=argv)
     click.echo()
     print_lines(lines)
-    return code if len(ended) == len(chosen) else CANNOT_TELL
+    return of_part(code, ended=len(ended) == len(chosen))

@@ -51,7 +51,7 @@ def show(  # one option each
     from harness.core.record import labels
     from harness.core.settings import Settings
     from harness.engine.run_folder import load_report
-    from harness.report.finish import exit_code
+    from harness.judge.run import exit_code
     from harness.report.layers import layer_lines, samples_of
     from harness.report.modules import module_lines
     from harness.report.rejudge import rejudge

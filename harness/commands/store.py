@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from harness.commands.options import CANNOT_TELL, STORE
+from harness.commands.options import STORE
+from harness.core.outcome import CANNOT_TELL
 from harness.core.text import count
 
 if TYPE_CHECKING:

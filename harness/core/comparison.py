@@ -87,6 +87,9 @@ class Comparison:
         bias: Mean error, with its sign.
         cosine: Of the angle between the two as vectors; 1 if both are zero, 0 if
             exactly one is.
+        cosine_distance: 1 - cosine, without the digits that this subtraction loses
+            where the two are nearly parallel; 0 for the same direction, 2 for the
+            opposite one.
         norm_ratio: Euclidean norm of actual over that of expected; 1 if both are zero.
         sqnr_db: Signal (expected) to error power, in decibels; inf without error.
         expected_rms: Root mean square of the expected values.
@@ -125,6 +128,7 @@ class Comparison:
     p999: float = math.nan
     bias: float = math.nan
     cosine: float = math.nan
+    cosine_distance: float = math.nan
     norm_ratio: float = math.nan
     sqnr_db: float = math.nan
     expected_rms: float = math.nan

@@ -123,6 +123,9 @@ class Outcome(StrEnum):
         return self in _MEASURED
 
 
+PARITY, NO_PARITY, CANNOT_TELL = 0, 1, 2
+"""Exit codes; `harness.judge.run` says which one a run has."""
+
 _PASSED = frozenset({Outcome.WITHIN, Outcome.ANOTHER, Outcome.GAP})
 _MEASURED = frozenset(
     {

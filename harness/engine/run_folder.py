@@ -18,7 +18,7 @@ from filelock import FileLock
 from harness.core.errors import SuiteError
 from harness.core.record import CaseRecord, Key, load_record, save_record
 
-SCHEMA = 2
+SCHEMA = 3
 REPORT = "report.json"
 SUMMARY = "summary.md"
 PAGE = "report.html"

@@ -44,6 +44,7 @@ from harness.judge.pipeline import picture_words
 from harness.judge.policy import Policy
 from harness.judge.tolerance import Tolerance
 from harness.judge.value import Verdict, judge
+from harness.measure.metrics import TUNED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -252,7 +253,8 @@ def _as_another(judged: JudgedRow, others: Others) -> JudgedRow:
 
 def _without_floors(tolerance: Tolerance) -> Tolerance:
     """Return a tolerance's other bounds; one of floors alone cannot be met."""
-    if tolerance.atol is None and tolerance.sqnr_db is None:
+    others = (metric for metric in TUNED if metric.name != "floors")
+    if all(tolerance.limit(metric) is None for metric in others):
         return tolerance
     return replace(tolerance, floors=None)
 

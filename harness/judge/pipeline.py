@@ -10,6 +10,7 @@ from harness.core.pipeline import IMAGE
 from harness.core.record import CaseRecord, Row
 from harness.core.text import Line, in_floors
 from harness.measure.attribution import Attribution
+from harness.measure.metrics import METRIC
 
 CURVES = ("teacher-forced", "free-running")
 """Errors of single steps, and errors that feed back."""
@@ -127,7 +128,7 @@ def _picture_line(row: Row) -> Line:
         return Line(text=f"  {row.probe}: not measured as a picture", tone="bad")
     words = (
         f"  {row.probe:<11} max {c.max_abs:.3g} mean {picture.mean_abs:.3g} of 255, "
-        f"PSNR {picture.psnr_db:.1f} dB, SSIM {picture.ssim:.4f}, "
+        f"{METRIC['psnr_db'].said(c)}, {METRIC['ssim'].said(c)}, "
     )
     if picture.perceptual is None:
         words += f"perceptual: {picture.perceptual_by}"

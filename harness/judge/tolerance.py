@@ -17,16 +17,14 @@ from harness.core.errors import SpecError
 from harness.core.ladder import RTOL_LADDER
 from harness.core.runtime import EXACT, ONNX, runtimes
 from harness.core.toml_file import did_you_mean
+from harness.measure.metrics import BOUNDED, METRIC, Metric
 
 SHARES: Final = (1.0, 0.999, 0.99)
-BOUNDS: Final = (
-    *("rtol", "atol", "floors", "sqnr_db", "psnr_db", "ssim", "share", "cap"),
-)
-OF_PICTURES: Final = ("psnr_db", "ssim")
+BOUNDS: Final = ("rtol", *(metric.name for metric in BOUNDED), "share", "cap")
+OF_PICTURES: Final = tuple(metric.name for metric in BOUNDED if metric.of_pictures)
 """Bounds that only a picture can be held to."""
 
 GROUPS: Final = ("outputs", "layers", "latents", "image")
-_MORE_IS_TIGHTER: Final = ("sqnr_db", "psnr_db", "ssim", "share")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +46,8 @@ class Tolerance:
         atol: Absolute part, in the unit of the value.
         floors: Most the error's RMS may be, in noise floors.
         sqnr_db: Least ratio of signal to error, in decibels.
+        cosine_distance: Most that 1 - cosine of actual and expected may be, from 0 to
+            2. It bounds the direction alone: a value that is twice too large has none.
         psnr_db: Least ratio of a picture's peak, 255, to the error, in decibels.
         ssim: Least structural similarity of a picture, at most 1.
         share: Share of elements that must lie within; one of `SHARES`.
@@ -59,17 +59,16 @@ class Tolerance:
     atol: float | None = None
     floors: float | None = None
     sqnr_db: float | None = None
+    cosine_distance: float | None = None
     psnr_db: float | None = None
     ssim: float | None = None
     share: float = 1.0
     cap: float | None = None
 
     def __post_init__(self) -> None:
-        for name in ("atol", "floors", "sqnr_db", "psnr_db", "cap"):
-            bound = getattr(self, name)
-            if bound is not None and not 0.0 <= bound < math.inf:
-                msg = f"{name} must be finite and not negative, got {bound}."
-                raise SpecError(msg)
+        for metric in BOUNDED:
+            _check_range(metric.name, self.limit(metric), metric.least, metric.most)
+        _check_range("cap", self.cap, 0.0, math.inf)
         if (self.rtol is None) != (self.atol is None):
             msg = (
                 "rtol and atol go together, state both or neither; "
@@ -79,14 +78,11 @@ class Tolerance:
         if self.rtol is not None and self.rtol not in RTOL_LADDER:
             msg = f"rtol must be one of {RTOL_LADDER}, got {self.rtol}."
             raise SpecError(msg)
-        if self.ssim is not None and not -1.0 <= self.ssim <= 1.0:
-            msg = f"ssim must be from -1 to 1, got {self.ssim}."
-            raise SpecError(msg)
-        enough = (self.atol, self.floors, self.sqnr_db, self.psnr_db, self.ssim)
-        if all(bound is None for bound in enough):
+        if all(self.limit(metric) is None for metric in BOUNDED):
+            plain = ", ".join(name for name in BOUNDS[1:-2] if name not in OF_PICTURES)
             msg = (
-                "A tolerance must state rtol and atol, floors, sqnr_db, or of a "
-                "picture psnr_db or ssim."
+                f"A tolerance must state rtol and {plain}, or of a picture "
+                f"{' or '.join(OF_PICTURES)}."
             )
             raise SpecError(msg)
         self._check_share()
@@ -108,6 +104,11 @@ class Tolerance:
             if self.cap < self.atol:
                 msg = f"cap must be at least atol, got {self.cap} and {self.atol}."
                 raise SpecError(msg)
+
+    def limit(self, metric: Metric) -> float | None:
+        """Return the bound of a metric, None where none is stated."""
+        bound: float | None = getattr(self, metric.name)
+        return bound
 
     @property
     def is_exact(self) -> bool:
@@ -134,8 +135,7 @@ class Tolerance:
                 # And where all lie within atol, a cap has nothing left to bound.
                 if not (stated_only or self.is_exact or name == "cap"):
                     looser.append(f"no {name}")
-            # More decibels, and a larger share, are tighter; less of the others is.
-            elif here < there if name in _MORE_IS_TIGHTER else here > there:
+            elif _is_looser(name, here, there):
                 looser.append(f"{name} {here:g} for {there:g}")
         return tuple(looser)
 
@@ -149,6 +149,25 @@ class Tolerance:
         False
         """
         return bool(self.looser_bounds(other))
+
+
+def _check_range(name: str, bound: float | None, least: float, most: float) -> None:
+    if bound is None:
+        return
+    if math.isinf(most):
+        if not least <= bound < most:
+            msg = f"{name} must be finite and not negative, got {bound}."
+            raise SpecError(msg)
+    elif not least <= bound <= most:
+        msg = f"{name} must be from {least:g} to {most:g}, got {bound}."
+        raise SpecError(msg)
+
+
+def _is_looser(name: str, here: float, there: float) -> bool:
+    if metric := METRIC.get(name):
+        return metric.is_looser(here, there)
+    # A larger share of the elements is tighter; less of rtol and cap is.
+    return here < there if name == "share" else here > there
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

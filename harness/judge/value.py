@@ -14,11 +14,15 @@ from typing import TYPE_CHECKING
 from harness.core.ladder import RTOL_LADDER
 from harness.core.outcome import Outcome
 from harness.judge.tolerance import Tolerance
+from harness.measure.metrics import BOUNDED
 
 if TYPE_CHECKING:
     from harness.core.comparison import Comparison, Picture
+    from harness.measure.metrics import Metric
 
 _ALL_DIGITS = 17
+_ATOL = "atol"
+"""This bound is stated with rtol, a share and a cap, so it has its own check."""
 _LEVEL = 1.0
 """Of a picture's 255: what differs by less is one colour on a screen."""
 
@@ -208,26 +212,23 @@ def _checks(comparison: Comparison, tolerance: Tolerance) -> Iterator[_Check]:
     """Yield a check for each bound the tolerance states."""
     if tolerance.rtol is not None and tolerance.atol is not None:
         yield from _elements(comparison, tolerance, tolerance.rtol, tolerance.atol)
-    # No error is no error in any unit: equal integers, or a layer of zeros, have
-    # neither a noise floor nor a signal to divide by, and meet every bound.
-    equal = comparison.max_abs == 0.0
-    if tolerance.floors is not None:
-        multiple = 0.0 if equal else comparison.floor_multiple
-        truths = _dtype_kind(comparison.expected_dtype) == "boolean"
-        yield (
-            _truths(comparison)
-            if truths and multiple is None
-            else _floors(multiple, tolerance.floors)
-        )
-    if tolerance.sqnr_db is not None:
-        sqnr = math.inf if equal else comparison.sqnr_db
-        yield _decibels("SQNR", sqnr, tolerance.sqnr_db)
-    picture = comparison.picture
-    if tolerance.psnr_db is not None:
-        psnr = math.nan if picture is None else picture.psnr_db
-        yield _decibels("PSNR", psnr, tolerance.psnr_db)
-    if tolerance.ssim is not None:
-        yield _ssim(math.nan if picture is None else picture.ssim, tolerance.ssim)
+    for metric in BOUNDED:
+        limit = tolerance.limit(metric)
+        if limit is None or metric.name == _ATOL:
+            continue
+        value = metric.error(comparison)
+        if value is not None:
+            yield _within(metric, value, limit)
+        elif _dtype_kind(comparison.expected_dtype) == "boolean":
+            yield _truths(comparison)
+        else:
+            # Passing what was not measured is how harnesses lie.
+            yield _Check(
+                holds=False,
+                usage=math.inf,
+                reason=f"no noise floor was measured, so {limit:g} {metric.name} "
+                "cannot be checked",
+            )
 
 
 def _elements(
@@ -256,34 +257,14 @@ def _truths(comparison: Comparison) -> _Check:
     return _upper(wrong, 0.0, reason, ".0f")
 
 
-def _floors(multiple: float | None, limit: float) -> _Check:
-    if multiple is None:
-        # Passing what was not measured is how harnesses lie.
-        reason = f"no noise floor was measured, so {limit:g} floors cannot be checked"
-        return _Check(holds=False, usage=math.inf, reason=reason)
-    return _upper(multiple, limit, "{} floors, allowed {}", ".4g")
-
-
-def _decibels(name: str, value: float, limit: float) -> _Check:
-    # As a ratio of error amplitudes, which is what the other usages are too; the cut
-    # keeps a hopeless value from overflowing.
-    ratio = math.pow(10.0, min((limit - value) / 20.0, 300.0))
-    shown, least = _apart(value, limit, ".1f")
+def _within(metric: Metric, value: float, limit: float) -> _Check:
+    shown, bound = _apart(value, limit, metric.spec)
+    asked = f"at least {bound} asked" if metric.more_is_tighter else f"allowed {bound}"
     return _check(
-        holds=value >= limit,
-        usage=ratio,
-        reason=f"{name} {shown} dB, at least {least} asked",
-    )
-
-
-def _ssim(value: float, limit: float) -> _Check:
-    shown, least = _apart(value, limit, ".4f")
-    # What is missing to equality is an error, and can be held against its limit.
-    beyond = 0.0 if value == 1.0 else math.inf
-    return _check(
-        holds=value >= limit,
-        usage=(1.0 - value) / (1.0 - limit) if limit < 1.0 else beyond,
-        reason=f"SSIM {shown}, at least {least} asked",
+        holds=metric.is_met(value, limit),
+        # A ratio of error amplitudes, so that one bound's usage is like another's.
+        usage=metric.times(value, limit),
+        reason=f"{metric.phrase.format(shown)}, {asked}",
     )
 
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from harness.core.comparison import Comparison
 from harness.core.errors import SpecError
 from harness.core.ladder import RTOL_LADDER
+from harness.measure.metrics import METRICS, Sums, cosine, ratio
 
 Array = NDArray[Any]
 
@@ -108,20 +109,27 @@ def _measure(expected: Array, actual: Array, floor_rms: float | None) -> dict[st
     if finite_count == 0:
         return measured
 
-    bias, error, signal, candidate, product, p99, p999 = sums.tolist()
     atols = tuple(required.tolist())
-    rms = math.sqrt(error / finite_count)
+    bias, error, signal, candidate, product, along, p99, p999 = sums.tolist()
+    total = Sums(
+        count=finite_count,
+        error_squared=error,
+        expected_squared=signal,
+        actual_squared=candidate,
+        product=product,
+        along=along,
+    )
+    from_sums = {one.field: one.measure(total) for one in METRICS if one.measure}
     expected_rms = math.sqrt(signal / finite_count)
     worst = _worst_index(expected, actual, counts[kernel.WORST])
     return measured | {
         "max_abs": atols[0],
-        "rms": rms,
+        **from_sums,
         "p99": p99,
         "p999": p999,
         "bias": bias / finite_count,
-        "cosine": _cosine(signal, candidate, product),
-        "norm_ratio": math.sqrt(_ratio(candidate, signal, both_zero=1.0)),
-        "sqnr_db": _decibels(_ratio(signal, error, both_zero=math.inf)),
+        "cosine": cosine(total),
+        "norm_ratio": math.sqrt(ratio(candidate, signal, both_zero=1.0)),
         "expected_rms": expected_rms,
         "worst_index": worst,
         # The sign makes an int of a boolean.
@@ -131,7 +139,11 @@ def _measure(expected: Array, actual: Array, floor_rms: float | None) -> dict[st
         "required_atol": atols,
         "floor_multiple": None
         if floor_rms is None
-        else _ratio(rms, max(floor_rms, UNIT_ROUNDOFF * expected_rms), both_zero=0.0),
+        else ratio(
+            from_sums["rms"],
+            max(floor_rms, UNIT_ROUNDOFF * expected_rms),
+            both_zero=0.0,
+        ),
     }
 
 
@@ -239,22 +251,3 @@ def _worst_rms(
     mean = np.where(finite > 0, squared / np.maximum(finite, 1), -1.0)
     index = int(mean.argmax())
     return index, math.sqrt(mean[index])
-
-
-def _ratio(above: float, below: float, *, both_zero: float) -> float:
-    """Divide two numbers that are not negative, zero included."""
-    if below == 0.0:
-        return both_zero if above == 0.0 else math.inf
-    return above / below
-
-
-def _decibels(power_ratio: float) -> float:
-    return 10.0 * math.log10(power_ratio) if power_ratio else -math.inf
-
-
-def _cosine(signal: float, candidate: float, product: float) -> float:
-    if signal == 0.0 or candidate == 0.0:
-        return 1.0 if signal == candidate else 0.0
-    cosine = product / (math.sqrt(signal) * math.sqrt(candidate))
-    # Rounding may step over the edge; a NaN, from sums that overflowed, stays one.
-    return math.copysign(1.0, cosine) if abs(cosine) > 1.0 else cosine

@@ -29,8 +29,9 @@ BIN_COUNT = 1 << 15
 """Bins of the error histogram: 11 bits of exponent and 4 of mantissa."""
 
 # Slots of the result vectors; numba freezes them into the machine code.
-BIAS, SQUARED_ERROR, SQUARED_EXPECTED, SQUARED_ACTUAL, PRODUCT, P99, P999 = range(7)
-SUM_COUNT = 7
+BIAS, SQUARED_ERROR, SQUARED_EXPECTED, SQUARED_ACTUAL, PRODUCT, ALONG = range(6)
+P99, P999 = 6, 7
+SUM_COUNT = 8
 BAD_EXPECTED, BAD_ACTUAL, BAD_MISMATCHED, EXCLUDED, SAMPLED, WORST = range(6)
 TALLY_COUNT = 6
 
@@ -61,7 +62,7 @@ def _compiled(*, reorder: bool = False) -> Callable[[Callable[..., Any]], Any]:
 @_compiled(reorder=True)
 def _sum_pair(expected, actual):
     """Sum a float32 block in float64, without a copy of it."""
-    bias = squared = squared_expected = squared_actual = product = 0.0
+    bias = squared = squared_expected = squared_actual = product = along = 0.0
     for i in range(expected.size):
         left = np.float64(expected[i])
         right = np.float64(actual[i])
@@ -71,20 +72,23 @@ def _sum_pair(expected, actual):
         squared_expected += left * left
         squared_actual += right * right
         product += left * right
-    return bias, squared, squared_expected, squared_actual, product
+        # Not product - squared_expected, which loses the digits of a small error.
+        along += error * left
+    return bias, squared, squared_expected, squared_actual, product, along
 
 
 @_compiled(reorder=True)
 def _sum_triple(expected, actual, error):
     """Sum a float64 block whose error was taken beforehand."""
-    bias = squared = squared_expected = squared_actual = product = 0.0
+    bias = squared = squared_expected = squared_actual = product = along = 0.0
     for i in range(expected.size):
         bias += error[i]
         squared += error[i] * error[i]
         squared_expected += expected[i] * expected[i]
         squared_actual += actual[i] * actual[i]
         product += expected[i] * actual[i]
-    return bias, squared, squared_expected, squared_actual, product
+        along += error[i] * expected[i]
+    return bias, squared, squared_expected, squared_actual, product, along
 
 
 @_compiled()

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 from harness.core.environment import environment
 from harness.core.errors import ParityError
-from harness.core.record import CaseRecord
 from harness.core.settings import Settings, near
 from harness.core.text import Line, wrapped
 from harness.engine.run import Asked, asked_of, path_of
 from harness.engine.run_folder import PAGE, SUMMARY, RunFolder
-from harness.judge.case import CaseVerdict, skipped
-from harness.judge.known_gaps import unmatched
+from harness.judge.case import CaseVerdict
+from harness.judge.run import beside_baseline, complaints, exit_code
 from harness.report.html.found import Found
 from harness.report.html.since import Changed, Since
 from harness.report.html.write import write_page
@@ -78,8 +77,9 @@ def conclude(
         complaint
         for suite in whole
         for complaint in complaints(
-            suite,
-            judges[path_of(suite)],
+            {(case, what) for _, case, what in asked_of(suite)},
+            judges[path_of(suite)].policy,
+            judges[path_of(suite)].gaps,
             [one for one in records.values() if one.suite == path_of(suite)],
         )
     ]
@@ -104,7 +104,9 @@ def conclude(
         held = None
         if settings.baseline:
             held = held_against(settings.baseline, written, judges, whole=everything)
-            if code != (code := code_with(held, code)):
+            with_baseline = beside_baseline(code, worse=bool(held.blocking))
+            if with_baseline != code:
+                code = with_baseline
                 folder.finish(about | {"exit_code": code}, told, cases)
         found = Found(
             run=folder.id,
@@ -138,12 +140,6 @@ def conclude(
         msg = f"{folder.path} cannot be written to ({error.strerror}): no report."
         raise ParityError(msg) from error
     return [*lines, *tell_ci(text)], code
-
-
-def code_with(held: Diff | None, code: int) -> int:
-    """Return a run's exit code, considering the baseline that it was held against."""
-    # What is worse within its tolerance is no lack of parity, and yet is 1.
-    return 1 if code == 0 and held is not None and held.blocking else code
 
 
 def since_of(held: Diff) -> Since:
@@ -183,38 +179,6 @@ def tell_ci(text: str) -> Iterator[Line]:
         except OSError as error:
             said = f"{STEP_SUMMARY}, {step}, cannot be written to ({error.strerror})."
             yield from wrapped(said, indent=" ", tone="quiet")
-
-
-def complaints(
-    suite: Suite, judge: Judge, records: Iterable[CaseRecord]
-) -> Iterator[str]:
-    """Complain about what a run of a whole suite, its records, found no use for."""
-    ids = [f"{case}/{what}" for _, case, what in asked_of(suite)]
-    for gap in unmatched(judge.gaps, ids):
-        yield (
-            f"{gap.source}: the gap {gap.case!r} matches no check; remove it, or have "
-            "`parity tune --prune` do so."
-        )
-    for record in records:
-        if record.failure is None:
-            names = {row.probe for row in record.rows}
-            names |= {row.module for row in record.rows}
-            case = (record.component, record.backend, record.variant)
-            yield from judge.policy.unmatched_patterns(case, names)
-
-
-def exit_code(
-    verdicts: Iterable[CaseVerdict],
-    stale: Sequence[str] = (),
-    required: Collection[str] = (),
-) -> int:
-    """Return 0 for parity, 1 for no parity, 2 when it could not be told."""
-    told = [verdict for verdict in verdicts if not skipped(verdict, required)]
-    bad = [verdict for verdict in told if not verdict.outcome.passed]
-    if any(verdict.outcome.measured for verdict in bad):
-        return 1
-    # A run that compared nothing, or whose own files are wrong, tells nothing.
-    return 2 if bad or stale or not told else 0
 
 
 def files_of(suite: Suite) -> dict[str, str]:

@@ -22,9 +22,12 @@ from harness.judge.case import CaseVerdict, JudgedRow
 from harness.judge.contract import contract_lines
 from harness.judge.graph_check import graph_notes
 from harness.judge.pipeline import chain_lines
+from harness.measure.metrics import TUNED, Metric
 
 _PLOT = " ▁▂▃▄▅▆▇█"
 _CURVE = 72
+_ALWAYS = ("atol", "floors", "sqnr_db")
+"""Bounds with a column in every listing; that of atol is the largest error."""
 _LEAST_TOP = 16.0
 """Floors at the top of the plot, unless an error is larger."""
 
@@ -80,11 +83,14 @@ def layer_lines(
         for row in record.rows
         if row.what == ISOLATED and row.comparison.floor_multiple is not None
     }
+    more = further_metrics(ordered)
     head = f"{'floors':>9} " + (f"{'own':>9} " if own else "")
-    yield Line(text=f"{head}{'max abs':>9} {'SQNR dB':>8}   where", tone="quiet")
+    head += f"{'max abs':>9} {'SQNR dB':>8} "
+    head += "".join(f"{metric.title:>9} " for metric in more)
+    yield Line(text=f"{head}  where", tone="quiet")
     for judged in ordered:
         shown = f"{own.get(judged.row.probe, '-'):>9} " if own else ""
-        yield _line(judged, top, shown)
+        yield _line(judged, top, shown, more)
 
 
 def samples_of(verdicts: Sequence[CaseVerdict]) -> tuple[str, ...]:
@@ -115,14 +121,26 @@ def worst_rows(verdicts: Sequence[CaseVerdict], sample: str = "") -> list[Judged
     return sorted(worst.values(), key=lambda j: (j.row.what == OUTPUTS, j.row.position))
 
 
-def _line(judged: JudgedRow, top: float, own: str) -> Line:
+def further_metrics(rows: Sequence[JudgedRow]) -> list[Metric]:
+    """Return the metrics that some tolerance bounds and that have no column anyway."""
+    return [
+        metric
+        for metric in TUNED
+        if metric.name not in _ALWAYS
+        and any(judged.verdict.tolerance.limit(metric) is not None for judged in rows)
+    ]
+
+
+def _line(judged: JudgedRow, top: float, own: str, more: Sequence[Metric] = ()) -> Line:
     c, row = judged.row.comparison, judged.row
     floors = "-" if c.floor_multiple is None else number_of_floors(c.floor_multiple)
     mark = " " if judged.verdict.passed else "✗"
     other = how_another(judged)
     mark = "≠" if other else mark
     bar = "▪" * _height(judged.floors, top)
-    head = f"{floors:>9} {own}{c.max_abs:>9.2e} {c.sqnr_db:>8.1f} {mark} {bar:<8} "
+    head = f"{floors:>9} {own}{c.max_abs:>9.2e} {c.sqnr_db:>8.1f} "
+    head += "".join(f"{metric.of(c):>9.2e} " for metric in more)
+    head += f"{mark} {bar:<8} "
     op = operator(row.op) + (f", {other}" if other else "")
     place = cut(row.module or row.probe, WIDTH - len(head) - len(op) - 2)
     return Line(

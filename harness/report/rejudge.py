@@ -12,13 +12,8 @@ from harness.core.text import Line, few, wrapped
 from harness.engine.run import asked_of
 from harness.engine.run_folder import PAGE, Report
 from harness.judge.case import CaseVerdict
-from harness.report.finish import (
-    code_with,
-    complaints,
-    exit_code,
-    files_of,
-    since_of,
-)
+from harness.judge.run import beside_baseline, complaints, exit_code
+from harness.report.finish import files_of, since_of
 from harness.report.html.found import Found
 from harness.report.html.write import write_page
 from harness.report.runs.held import held_against
@@ -77,8 +72,9 @@ def rejudge(
         complaint
         for path, suite in whole.items()
         for complaint in complaints(
-            suite,
-            judges[path],
+            _checks(suite),
+            judges[path].policy,
+            judges[path].gaps,
             [one for (of, _), one in report.records.items() if of == path],
         )
     )
@@ -128,7 +124,9 @@ def page_again(
         run=report.id,
         records=list(report.records.values()),
         verdicts=again.verdicts,
-        exit_code=code_with(held, again.code),
+        exit_code=beside_baseline(
+            again.code, worse=held is not None and bool(held.blocking)
+        ),
         about={
             **report.about,
             "tier": settings.tier or report.about.get("tier"),

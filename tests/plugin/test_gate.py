@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from harness.engine.run_folder import SCHEMA
 from tests.plugin.project import CASES, write_project
 
 APP = "vae_decoder/mnn/app"
@@ -195,7 +196,7 @@ def test_what_is_not_there_is_a_sentence_and_2(branch, args, words):
 def test_a_report_that_is_damaged_is_a_sentence_and_2(branch):
     folder = branch.path / "reports" / "runs" / "2026-01-01T00-00-00"
     folder.mkdir(parents=True)
-    (folder / "report.json").write_text(json.dumps({"schema": 2, "cases": 3}))
+    (folder / "report.json").write_text(json.dumps({"schema": SCHEMA, "cases": 3}))
 
     ended = branch.parity("gate", "--baseline", "app")
 

@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 
+from harness.engine.run_folder import SCHEMA
 from harness.report.run_diff import diff_lines
 from harness.report.runs.diff import diff
 from harness.report.runs.snapshot import snapshot
@@ -31,7 +32,7 @@ def report(*records, verdicts=(), id_="2026-11-20T10-00-00", **about):
         for what in dict.fromkeys(row.what for row in made.rows):
             told.setdefault(f"{made.case}/{what}", verdict(f"{made.case}/{what}"))
     data = {
-        "schema": 2,
+        "schema": SCHEMA,
         "id": id_,
         "suites": [{"path": SUITE, "files": {"parity.toml": "f00d"}}],
         "environment": MACHINE,

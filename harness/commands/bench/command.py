@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from harness.commands.options import CANNOT_TELL, RUNS, STORE, SUITE, print_lines
+from harness.commands.options import RUNS, STORE, SUITE, print_lines
 from harness.core.errors import ParityError
+from harness.core.outcome import CANNOT_TELL
 from harness.core.text import wrapped
 
 if TYPE_CHECKING:

@@ -12,15 +12,16 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 
-from harness.core.outcome import Outcome
+from harness.core.outcome import CANNOT_TELL, NO_PARITY, PARITY, Outcome
 from harness.core.record import Key
 from harness.judge.case import CaseVerdict, skipped
 from harness.judge.known_gaps import Gap, find
+from harness.judge.run import gate_code
 from harness.report.runs.baseline import Baseline
 from harness.report.runs.diff import Diff, Finding
 
-SHIP, DO_NOT_SHIP, CANNOT_SAY = 0, 1, 2
-"""Exit codes."""
+SHIP, DO_NOT_SHIP, CANNOT_SAY = PARITY, NO_PARITY, CANNOT_TELL
+"""What the exit codes of a run mean of a release."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,9 +82,7 @@ class Decision:
     @property
     def code(self) -> int:
         """Ship, do not, or cannot say: as an exit code."""
-        if not self.diff.tells:
-            return CANNOT_SAY
-        return DO_NOT_SHIP if self.reasons else SHIP
+        return gate_code(compared=self.diff.tells, reasons=bool(self.reasons))
 
 
 def decide(

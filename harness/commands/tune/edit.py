@@ -21,6 +21,7 @@ from harness.core.errors import SuiteError
 from harness.judge.policy import Policy
 from harness.judge.scope import Scope
 from harness.judge.tolerance import TIERS
+from harness.measure.metrics import METRIC
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,9 +135,10 @@ def provenance(
 
 def figures(part: Proposal) -> str:
     """Return what was measured of the bounds that a proposal states."""
-    words = {"floors": "{:.3g} floors", "sqnr_db": "{:.1f} dB", "atol": "atol {:.2e}"}
     found = needed(part.extent, part.tolerance)
-    return ", ".join(words[bound].format(value) for bound, value in found.items())
+    return ", ".join(
+        METRIC[bound].brief.format(value) for bound, value in found.items()
+    )
 
 
 def _path(proposal: Proposal) -> tuple[str, ...]:

@@ -8,12 +8,17 @@ on the strict side.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
-from harness.core.comparison import Comparison, Picture
+from harness.core.comparison import Comparison
 from harness.core.errors import SpecError
-from harness.core.ladder import RTOL_LADDER
 from harness.judge.tolerance import Tolerance
+from harness.measure.metrics import METRICS, TUNED, Metric
+
+Numbers = float | tuple[float, ...] | None
+"""What a field of a comparison holds of a metric."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,8 +58,12 @@ def worse(one: Comparison, two: Comparison) -> Comparison:
     What says where (indices, worst values) is that of the one with more floors.
     """
     base = max(one, two, key=_loudness)
-    floors = (one.floor_multiple, two.floor_multiple)
-    return replace(
+    worst: dict[str, Any] = {
+        metric.field: _worse_of(metric, one, two)
+        for metric in METRICS
+        if not metric.of_pictures
+    }
+    merged = replace(
         base,
         count=one.count + two.count,
         finite_count=one.finite_count + two.finite_count,
@@ -64,48 +73,68 @@ def worse(one: Comparison, two: Comparison) -> Comparison:
         # Both sides constant is the input's doing; one of them alone is an error's.
         expected_constant=False,
         actual_constant=_alone(one) or _alone(two),
-        max_abs=_most(one.max_abs, two.max_abs),
-        rms=_most(one.rms, two.rms),
-        p99=_most(one.p99, two.p99),
-        p999=_most(one.p999, two.p999),
-        sqnr_db=-_most(-one.sqnr_db, -two.sqnr_db),
-        required_atol=tuple(
-            _most(left, right)
-            for left, right in zip(one.required_atol, two.required_atol, strict=True)
-        ),
-        # An unmeasured floor beside an error is one that cannot be checked.
-        floor_multiple=None
-        if any(
-            floor is None and side.max_abs != 0.0
-            for floor, side in zip(floors, (one, two), strict=True)
-        )
-        else max(floor or 0.0 for floor in floors),
+        **worst,
     )
+    if one.picture is None or two.picture is None:
+        # A bound of pictures holds of neither what has no picture nor of the two.
+        return replace(merged, picture=None)
+    return _with_picture(
+        merged,
+        lambda metric, _: metric.worst(
+            *(metric.of(side) or 0.0 for side in (one, two))
+        ),
+    )
+
+
+def _worse_of(metric: Metric, one: Comparison, two: Comparison) -> Numbers:
+    numbers: tuple[Numbers, ...] = (
+        getattr(one, metric.field),
+        getattr(two, metric.field),
+    )
+    left, right = numbers
+    if isinstance(left, tuple) and isinstance(right, tuple):
+        return tuple(map(metric.worst, left, right))
+    found = metric.without_error
+    for side, number in zip((one, two), numbers, strict=True):
+        if isinstance(number, float | int):
+            found = metric.worst(found, number)
+        elif side.max_abs != 0.0:
+            # An unmeasured floor beside an error is one that cannot be checked.
+            return None
+    return found
 
 
 def strained(comparison: Comparison, headroom: Headroom) -> Comparison:
     """Return a comparison whose every error is larger by the headroom."""
-    floors, picture = comparison.floor_multiple, comparison.picture
-    by = headroom.factor
-    return replace(
-        comparison,
-        max_abs=comparison.max_abs * by,
-        rms=comparison.rms * by,
-        p99=comparison.p99 * by,
-        p999=comparison.p999 * by,
-        sqnr_db=comparison.sqnr_db - headroom.decibels,
-        required_atol=tuple(atol * by for atol in comparison.required_atol),
-        floor_multiple=None if floors is None else floors * by,
-        picture=None if picture is None else _strained_picture(picture, headroom),
-    )
+
+    def grown(metric: Metric, number: float) -> float:
+        return metric.strained(number, headroom.factor, headroom.decibels)
+
+    changes: dict[str, Any] = {}
+    for metric in METRICS:
+        if metric.of_pictures:
+            continue
+        number: Numbers = getattr(comparison, metric.field)
+        if isinstance(number, tuple):
+            changes[metric.field] = tuple(grown(metric, one) for one in number)
+        elif number is not None:
+            changes[metric.field] = grown(metric, number)
+    return _with_picture(replace(comparison, **changes), grown)
 
 
-def _strained_picture(picture: Picture, headroom: Headroom) -> Picture:
-    return replace(
-        picture,
-        psnr_db=picture.psnr_db - headroom.decibels,
-        ssim=1.0 - (1.0 - picture.ssim) * headroom.factor,
-    )
+def _with_picture(
+    comparison: Comparison, change: Callable[[Metric, float], float]
+) -> Comparison:
+    """Return a comparison with other numbers of its picture, if it has one."""
+    picture = comparison.picture
+    if picture is None:
+        return comparison
+    for metric in METRICS:
+        if metric.of_pictures:
+            name = metric.field.rpartition(".")[2]
+            changed: dict[str, Any] = {name: change(metric, getattr(picture, name))}
+            picture = replace(picture, **changed)
+    return replace(comparison, picture=picture)
 
 
 def is_sound(comparison: Comparison) -> bool:
@@ -121,15 +150,10 @@ def is_sound(comparison: Comparison) -> bool:
 def needed(comparison: Comparison, tolerance: Tolerance) -> dict[str, float]:
     """Return what each bound that a tolerance states would have to be, exactly."""
     found = {}
-    equal = comparison.max_abs == 0.0
-    if tolerance.atol is not None and tolerance.rtol is not None:
-        rung = RTOL_LADDER.index(tolerance.rtol)
-        found["atol"] = comparison.required_atol[rung]
-    if tolerance.floors is not None:
-        floors = 0.0 if equal else comparison.floor_multiple
-        found["floors"] = math.inf if floors is None else floors
-    if tolerance.sqnr_db is not None:
-        found["sqnr_db"] = math.inf if equal else comparison.sqnr_db
+    for metric in TUNED:
+        if tolerance.limit(metric) is not None:
+            value = metric.error(comparison, tolerance.rtol or 0.0)
+            found[metric.name] = math.inf if value is None else value
     return found
 
 
@@ -140,8 +164,3 @@ def _loudness(comparison: Comparison) -> float:
 
 def _alone(comparison: Comparison) -> bool:
     return comparison.actual_constant and not comparison.expected_constant
-
-
-def _most(one: float, two: float) -> float:
-    """Return the larger; a number that could not be measured counts as none larger."""
-    return math.nan if math.isnan(one) or math.isnan(two) else max(one, two)

@@ -20,6 +20,7 @@ from harness.judge.policy import Policy
 from harness.judge.scope import Case, Rule, Scope
 from harness.judge.tolerance import TIER_NAMES, TIERS, Tolerance
 from harness.judge.value import judge as held
+from harness.measure.metrics import METRIC, TUNED
 from harness.suite.judge import Judge
 
 CONFIDENCE: Final = 0.95
@@ -39,8 +40,6 @@ LEAST: Final = 20
 """Fewer independent draws than this tighten nothing: they make sure of too little."""
 
 NONE: Final = Headroom(factor=1.0, decibels=0.0)
-
-_DECIBELS: Final = ("sqnr_db",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -274,9 +273,12 @@ def _in_tier(name: str, group: str, now: Tolerance) -> Tolerance:
     """
     tier = TIERS[name].for_group(group)
     kept: dict[str, float] = {
-        bound: value
-        for bound in ("floors", "sqnr_db")
-        if getattr(tier, bound) is None and (value := getattr(now, bound)) is not None
+        metric.name: value
+        for metric in TUNED
+        # An atol goes together with its rtol, below.
+        if metric.name != "atol"
+        and tier.limit(metric) is None
+        and (value := now.limit(metric)) is not None
     }
     if now.rtol is not None and now.atol is not None:
         if tier.rtol is None:
@@ -292,19 +294,14 @@ def rounded(bound: str, value: float) -> float:
     >>> rounded("floors", 5.43), rounded("atol", 1.01e-5), rounded("sqnr_db", 52.4)
     (5.5, 1.1e-05, 52.0)
     """
-    if not math.isfinite(value) or value == 0.0:
-        return value
-    if bound in _DECIBELS:
-        return math.floor(2.0 * value) / 2.0
-    digits = 1 - math.floor(math.log10(abs(value)))
-    return math.ceil(round(value * 10.0**digits, 9)) / 10.0**digits
+    return METRIC[bound].rounded(value)
 
 
 def _beside(tier: str, group: str, tolerance: Tolerance) -> dict[str, float]:
     """Return the bounds in which a tolerance is not its tier's."""
     base = TIERS[tier].for_group(group) if tier else None
     found = {}
-    for bound in ("rtol", "atol", "floors", "sqnr_db"):
+    for bound in ("rtol", *(metric.name for metric in TUNED)):
         value = getattr(tolerance, bound)
         if value is not None and (base is None or value != getattr(base, bound)):
             found[bound] = value
@@ -320,13 +317,7 @@ def _fits(asked: Comparison, tolerance: Tolerance) -> bool:
 
 def _ratio(bound: str, one: float, two: float) -> float:
     """Return how many times looser one bound is than another."""
-    if bound in _DECIBELS:
-        if math.isinf(one) or math.isinf(two):
-            return 1.0 if one == two else (0.0 if math.isinf(one) else math.inf)
-        return math.pow(10.0, min((two - one) / 20.0, 300.0))
-    if two == 0.0:
-        return 1.0 if one == 0.0 else math.inf
-    return one / two
+    return METRIC[bound].times(one, two)
 
 
 def _usage(row: Row, tolerance: Tolerance, headroom: Headroom = NONE) -> float:

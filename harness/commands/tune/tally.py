@@ -13,6 +13,7 @@ from harness.core.comparison import Comparison
 from harness.core.record import OUTPUTS, Row
 from harness.judge.tolerance import Tolerance
 from harness.judge.value import judge
+from harness.measure.metrics import METRIC, TUNED
 from harness.runtimes.session import Ran
 
 
@@ -96,9 +97,12 @@ class Tally:
 
     def _size(self, comparison: Comparison) -> float:
         """Return the error in the unit that the case is held to."""
-        if self._limit.floors is None and self._limit.sqnr_db is not None:
-            return -comparison.sqnr_db
-        return comparison.floor_multiple or 0.0
+        # An atol has the unit of one value, which does not compare with another's.
+        units = [metric for metric in TUNED if metric.name != "atol"]
+        stated = [metric for metric in units if self._limit.limit(metric) is not None]
+        metric = (stated or [METRIC["floors"]])[0]
+        value = metric.of(comparison) or 0.0
+        return -value if metric.more_is_tighter else value
 
     def _merge(self, rows: Iterable[Row]) -> None:
         for row in rows:

@@ -11,6 +11,7 @@ from harness.core.pipeline import IMAGE, LATENTS
 from harness.core.record import CaseRecord, Row
 from harness.judge.pipeline import CLEAN_DB, CURVES, attribution_of
 from harness.measure.attribution import Attribution
+from harness.measure.metrics import METRIC
 from harness.report.html.charts import (
     INTERACTION,
     PALETTE,
@@ -222,7 +223,8 @@ def _drawing(record: CaseRecord, row: Row, path: str) -> Drawing:
     words = ""
     if picture is not None:
         words = (
-            f"PSNR {picture.psnr_db:.1f} dB, SSIM {picture.ssim:.4f}, off by at most "
+            f"{METRIC['psnr_db'].said(row.comparison)}, "
+            f"{METRIC['ssim'].said(row.comparison)}, off by at most "
             f"{row.comparison.max_abs:.3g} of 255"
         )
         if picture.expected_read:

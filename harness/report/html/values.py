@@ -5,15 +5,17 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from harness.core.record import ISOLATED, OUTPUTS, CaseRecord
 from harness.core.text import count, operator
 from harness.judge.case import JudgedRow
+from harness.measure.metrics import METRIC
 from harness.report.html.charts import PALETTE, Curve
 from harness.report.html.found import BAD, Found
 from harness.report.html.table import Column, Table, Words, short
-from harness.report.layers import worst_rows
+from harness.report.layers import further_metrics, worst_rows
 
 Values = dict[str, list[JudgedRow]]
 """Name of a case to its values, each the worst of all samples."""
@@ -39,6 +41,7 @@ def values_table(
     places, outcomes, cases = Words(), Words(), Words()
     samples, checks = Words(), Words()
     own = _own(records)
+    more = further_metrics([one for ordered in values.values() for one in ordered])
     rows: list[list[Any]] = []
     for case, ordered in values.items():
         for judged in ordered:
@@ -58,20 +61,15 @@ def values_table(
             ]
             if own:
                 cells.append(short(own.get((case, row.probe))))
+            cells += [short(metric.of(c)) for metric in more]
             rows.append(cells)
     columns = [
         Column(title="", kind="mark", hint="within its tolerance?", words=outcomes.all),
         Column(title="where", kind="place", words=places.all),
-        Column(
-            title="floors",
-            kind="number",
-            hint="error in noise floors: what float32 alone costs PyTorch is 1",
-        ),
+        _column("floors", "number"),
         Column(title="of limit", kind="percent", hint="how much of its bound is used"),
-        Column(title="max abs", kind="sci", hint="largest absolute error", minor=True),
-        Column(
-            title="SQNR dB", kind="number", hint="signal to error, decibels", minor=True
-        ),
+        replace(_column("max_abs", "sci"), minor=True),
+        replace(_column("sqnr_db", "number"), minor=True),
         Column(title="case", words=cases.all),
         Column(title="check", words=checks.all, minor=True),
         Column(title="sample", words=samples.all, minor=True),
@@ -79,6 +77,7 @@ def values_table(
     if own:
         hint = "floors that the operator adds by itself, on PyTorch's own inputs"
         columns.append(Column(title="own", kind="number", hint=hint))
+    columns += [_column(metric.name, "sci") for metric in more]
     return Table(
         id=ident,
         caption=caption,
@@ -87,6 +86,11 @@ def values_table(
         sort=OF_LIMIT,
         unit="value",
     )
+
+
+def _column(name: str, kind: str) -> Column:
+    """Return a column of a metric."""
+    return Column(title=METRIC[name].title, kind=kind, hint=METRIC[name].hint)
 
 
 def _own(records: Iterable[CaseRecord]) -> dict[tuple[str, str], float | None]:

@@ -10,6 +10,7 @@ from harness.core.ladder import RTOL_LADDER
 from harness.core.pipeline import IMAGE
 from harness.core.record import LAYERS
 from harness.core.text import count, in_floors
+from harness.measure.metrics import METRIC, METRICS, Metric
 from harness.report.runs import thresholds
 from harness.report.runs.snapshot import KeptCase, KeptRow, psnr_db
 from harness.report.runs.thresholds import Change
@@ -125,32 +126,42 @@ def _row(was: KeptRow, is_: KeptRow, step: int) -> Compared:
             factor=math.inf,
         )
     floor = max(was.floor, is_.floor) if was.floor and is_.floor else None
-    rms = thresholds.of_rms(was.rms, is_.rms, floor)
-    peak = thresholds.of_peak(was.atol[step], is_.atol[step], floor)
-    if rms is Change.SAME and peak is Change.SAME:
+    changes, words, factors = [], [], [1.0]
+    for metric in METRICS:
+        if metric.name not in thresholds.MOVES:
+            continue
+        one, two = (_number(row, metric, step) for row in (was, is_))
+        change = thresholds.of_metric(metric.name, one, two, floor)
+        if change is not Change.SAME:
+            changes.append(change)
+            words.append(_moved(metric, was, is_, step))
+            factors.append(_apart(one, two))
+    if not changes:
         return Compared(change=Change.SAME)
-    words, factor = [], 1.0
-    if rms is not Change.SAME:
-        if is_.what == IMAGE:
-            one, two = psnr_db(was.rms), psnr_db(is_.rms)
-            words.append(f"PSNR {one:.1f} → {two:.1f} dB")
-        elif was.floors is not None and is_.floors is not None:
-            words.append(f"{in_floors(was.floors)} → {in_floors(is_.floors)}")
-        else:
-            words.append(f"rms error {was.rms:.3e} → {is_.rms:.3e}")
-        factor = _apart(was.rms, is_.rms)
-    if peak is not Change.SAME:
-        rtol = f"at rtol {RTOL_LADDER[step]:.0e}" if step else "at rtol 0"
-        words.append(
-            f"required atol {was.atol[step]:.3e} → {is_.atol[step]:.3e} {rtol}"
-        )
-        factor = max(factor, _apart(was.atol[step], is_.atol[step]))
-    worse = Change.WORSE in {rms, peak}
     return Compared(
-        change=Change.WORSE if worse else Change.BETTER,
+        change=Change.WORSE if Change.WORSE in changes else Change.BETTER,
         words=", ".join(words),
-        factor=factor,
+        factor=max(factors),
     )
+
+
+def _number(row: KeptRow, metric: Metric, step: int) -> float:
+    number: float | tuple[float, ...] = getattr(row, metric.name)
+    return number[step] if isinstance(number, tuple) else number
+
+
+def _moved(metric: Metric, was: KeptRow, is_: KeptRow, step: int) -> str:
+    """Say from where to where a number of a row went."""
+    one, two = (_number(row, metric, step) for row in (was, is_))
+    after = ""
+    if metric.name == "rms" and is_.what == IMAGE:
+        # A picture's rms is said as every reader of pictures says it.
+        metric, one, two = METRIC["psnr_db"], psnr_db(one), psnr_db(two)
+    elif metric.name == "rms" and was.floors is not None and is_.floors is not None:
+        return f"{in_floors(was.floors)} → {in_floors(is_.floors)}"
+    elif metric.name == "atol":
+        after = f" at rtol {RTOL_LADDER[step]:.0e}" if step else " at rtol 0"
+    return metric.phrase.format(f"{one:{metric.spec}} → {two:{metric.spec}}") + after
 
 
 def _apart(before: float, after: float) -> float:

@@ -55,18 +55,20 @@ class Change(StrEnum):
     INCOMPARABLE = "incomparable"
 
 
-def of_rms(before: float, after: float, floor: float | None) -> Change:
-    """Hold an error's rms against another's.
+MOVES = {"rms": (RMS_FLOORS, RMS_GROWTH), "atol": (PEAK_FLOORS, PEAK_GROWTH)}
+"""Metric to how many noise floors, and which growth, two runs may be apart in it."""
 
-    >>> of_rms(1.0, 6.5, 1.0), of_rms(1.0, 7.5, 1.0), of_rms(1e4, 1.05e4, 1.0)
-    (<Change.SAME: 'same'>, <Change.WORSE: 'worse'>, <Change.SAME: 'same'>)
+
+def of_metric(name: str, before: float, after: float, floor: float | None) -> Change:
+    """Compare a metric of `MOVES` with that of an earlier run.
+
+    >>> of_metric("rms", 1.0, 6.5, 1.0), of_metric("rms", 1.0, 7.5, 1.0)
+    (<Change.SAME: 'same'>, <Change.WORSE: 'worse'>)
+    >>> of_metric("rms", 1e4, 1.05e4, 1.0)
+    <Change.SAME: 'same'>
     """
-    return _moved(before, after, (floor or 0.0) * RMS_FLOORS, RMS_GROWTH)
-
-
-def of_peak(before: float, after: float, floor: float | None) -> Change:
-    """Hold a required atol against another at the same rtol."""
-    return _moved(before, after, (floor or 0.0) * PEAK_FLOORS, PEAK_GROWTH)
+    floors, growth = MOVES[name]
+    return _moved(before, after, (floor or 0.0) * floors, growth)
 
 
 def of_size(before: int, after: int) -> Change:

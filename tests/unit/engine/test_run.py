@@ -1,47 +1,11 @@
-"""What a run asks for, what it says first, and what its exit code is."""
+"""What a run asks for, and what it says first."""
 
 import sys
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
-
-from harness.core.outcome import Outcome
 from harness.engine.run import asked_of, header, missing
 from harness.engine.store import Store
-from harness.report.finish import exit_code
-
-
-def verdict(outcome, case="unet/mnn/fp32", found=None):
-    return SimpleNamespace(outcome=outcome, found=found or outcome, case=case)
-
-
-@pytest.mark.parametrize(
-    ("outcomes", "code"),
-    [
-        pytest.param(["within", "gap"], 0, id="agree"),
-        pytest.param(["within", "exceeds"], 1, id="differ"),
-        pytest.param(["within", "crashed"], 2, id="could-not-tell"),
-        pytest.param(["crashed", "exceeds"], 1, id="a-known-difference-outweighs"),
-        pytest.param(["within", "coverage"], 2, id="too-little-compared"),
-        pytest.param(["within", "unavailable"], 0, id="one-skipped"),
-        pytest.param(["unavailable"], 2, id="all-skipped"),
-        pytest.param([], 2, id="nothing-ran"),
-    ],
-)
-def test_exit_codes(outcomes, code):
-    assert exit_code([verdict(Outcome(outcome)) for outcome in outcomes]) == code
-
-
-def test_what_is_required_is_no_skip():
-    verdicts = [verdict(Outcome.WITHIN), verdict(Outcome.UNAVAILABLE)]
-
-    assert exit_code(verdicts, required=["onnxruntime"]) == 0
-    assert exit_code(verdicts, required=["mnn"]) == 2
-
-
-def test_stale_words_are_could_not_tell():
-    assert exit_code([verdict(Outcome.WITHIN)], ["a gap matches nothing"]) == 2
 
 
 def case(name, *layers) -> Any:

@@ -35,6 +35,14 @@ PICTURE = Tolerance(psnr_db=50.0, ssim=0.99)
         pytest.param({"psnr_db": -1.0}, "psnr_db must be", id="psnr-negative"),
         pytest.param({"psnr_db": float("nan")}, "psnr_db must be", id="psnr-nan"),
         pytest.param({"psnr_db": float("inf")}, "psnr_db must be", id="psnr-inf"),
+        pytest.param(
+            {"cosine_distance": 2.01},
+            "cosine_distance must be from 0 to 2, got 2.01",
+            id="cosine-distance-above-2",
+        ),
+        pytest.param(
+            {"cosine_distance": float("nan")}, "from 0 to 2", id="cosine-distance-nan"
+        ),
         pytest.param({"ssim": 1.01}, "ssim must be from -1 to 1", id="ssim-above-1"),
         pytest.param({"ssim": -1.01}, "ssim must be from", id="ssim-below-minus-1"),
         pytest.param({"ssim": float("nan")}, "ssim must be from", id="ssim-nan"),
@@ -88,6 +96,12 @@ def test_each_rung_of_the_ladder_can_be_stated(rtol):
         ),
         pytest.param(SHARED, {"share": 0.99}, "share 0.99 for 0.999", id="less-share"),
         pytest.param(SHARED, {"cap": 1.0}, "cap 1 for 0.01", id="cap"),
+        pytest.param(
+            replace(BASE, cosine_distance=1e-4),
+            {"cosine_distance": 1e-3},
+            "cosine_distance 0.001 for 0.0001",
+            id="cosine-distance",
+        ),
         pytest.param(PICTURE, {"psnr_db": 49.0}, "psnr_db 49 for 50", id="less-psnr"),
         pytest.param(PICTURE, {"ssim": 0.98}, "ssim 0.98 for 0.99", id="less-ssim"),
         pytest.param(PICTURE, {"psnr_db": None}, "no psnr_db", id="psnr-dropped"),

@@ -24,6 +24,7 @@ ATOL = Tolerance(rtol=1e-4, atol=1e-2)
 SHARED = Tolerance(rtol=1e-4, atol=1e-2, share=0.999, cap=1.0)
 FLOORS = Tolerance(floors=16.0)
 SQNR = Tolerance(sqnr_db=30.0)
+COSINE = Tolerance(cosine_distance=1e-4)
 ALL = Tolerance(rtol=1e-4, atol=1e-2, floors=16.0, sqnr_db=30.0)
 
 
@@ -243,6 +244,7 @@ def test_declared_nonfinite_values_must_be_at_the_same_places():
         pytest.param(FLOORS, {"floor_multiple": NAN}, id="floors"),
         pytest.param(FLOORS, {"floor_multiple": NAN, "max_abs": NAN}, id="max_abs"),
         pytest.param(SQNR, {"sqnr_db": NAN}, id="sqnr"),
+        pytest.param(COSINE, {"cosine_distance": NAN}, id="cosine-distance"),
         pytest.param(ALL, {"sqnr_db": NAN}, id="one-of-several"),
         pytest.param(ATOL, {"required_atol": at_each_rtol(INF)}, id="infinite-atol"),
         pytest.param(SQNR, {"sqnr_db": -INF}, id="infinite-noise"),
@@ -267,6 +269,9 @@ def test_a_metric_that_is_no_number_never_passes(tolerance, changes):
         pytest.param(SQNR, {"sqnr_db": 10.0}, 10.0, id="sqnr-twenty-short"),
         pytest.param(SQNR, {"sqnr_db": 30.0}, 1.0, id="sqnr-at-limit"),
         pytest.param(SQNR, {"sqnr_db": INF}, 0.0, id="sqnr-infinite"),
+        pytest.param(COSINE, {"cosine_distance": 1e-6}, 0.1, id="cosine-to-spare"),
+        pytest.param(COSINE, {"cosine_distance": 1e-2}, 10.0, id="cosine-too-wide"),
+        pytest.param(COSINE, {"cosine_distance": 1e-4}, 1.0, id="cosine-at-limit"),
         pytest.param(ALL, {"floor_multiple": 15.0}, 15 / 16, id="largest-of-all"),
         pytest.param(
             Tolerance(rtol=0.0, atol=0.0),

@@ -279,6 +279,35 @@ def test_layers_come_in_order_with_a_plot_and_a_mark(judged):
     assert ["✗" in line for line in values] == [False] * 3 + [True] * 3
 
 
+def test_a_bounded_cosine_distance_has_a_column_and_a_reason(tmp_path):
+    path = tmp_path / "tolerances.toml"
+    path.write_text(
+        "[mnn.fp32]\noutputs = { cosine_distance = 1e-4 }\n"
+        'layers = { cosine_distance = 1e-4 }\nwhy = "angles alone matter"\n'
+    )
+    policy = Policy.load(path)
+    noise = np.random.default_rng(0).standard_normal((2, 500)).astype(np.float32)
+    off = noise + 0.1 * np.random.default_rng(1).standard_normal((2, 500))
+    turned = replace(row("v1", 1), comparison=compare(expected=noise, actual=off))
+    made = record(row("v0", 0), turned, output(0))
+    verdicts = [
+        judge_case(made, what, policy, (), min_coverage=0.9, today=date.today())  # noqa: DTZ011  # any day
+        for what in (LAYERS, OUTPUTS)
+    ]
+
+    lines = [line.text for line in layer_lines(made, verdicts)]
+
+    distance = turned.comparison.cosine_distance
+    assert distance == pytest.approx(0.005, rel=0.2)
+    assert lines[3].split() == [
+        *("floors", "max", "abs", "SQNR", "dB", "cos", "dist", "where")
+    ]
+    assert f"{distance:.2e} ✗" in next(line for line in lines if "net.v1" in line)
+    assert verdicts[0].outcome is Outcome.EXCEEDS
+    assert f"cosine distance {distance:.3e}, allowed 1.000e-04" in verdicts[0].reason
+    assert verdicts[1].outcome is Outcome.WITHIN
+
+
 def test_layers_of_one_sample_are_only_its_own(judged):
     made = record(*chain(1, 2, sample="s-0"), *chain(5, 6, sample="s-1"))
     lines = [

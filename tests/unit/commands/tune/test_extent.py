@@ -36,6 +36,7 @@ TOLERANCES = st.builds(
     atol=st.sampled_from([0.0, 1e-6, 1e-3, 0.5]),
     floors=st.none() | st.floats(0.1, 1e4),
     sqnr_db=st.none() | st.floats(0.0, 120.0),
+    cosine_distance=st.none() | st.sampled_from([0.0, 1e-14, 1e-9, 1e-3, 1.0]),
 )
 
 

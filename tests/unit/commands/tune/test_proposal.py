@@ -116,6 +116,18 @@ def test_a_bound_that_the_tier_does_not_state_stays():
     assert not tolerance.looser_bounds(now.tolerance)
 
 
+def test_a_cosine_distance_is_tightened_by_the_square_of_the_headroom():
+    now = Rule(tolerance=Tolerance(cosine_distance=1.0), tier="")
+    extent = layers(1.0)
+    needs = extent.cosine_distance * HEADROOM.factor**2
+
+    _, tolerance, beyond = tightest(extent, "layers", now, HEADROOM)
+
+    assert tolerance.cosine_distance is not None
+    assert needs <= tolerance.cosine_distance <= 1.1 * needs
+    assert beyond == {}
+
+
 def test_no_error_at_all_is_no_reason_for_a_bound_of_nothing():
     tier, tolerance, _ = tightest(layers(0.0), "layers", rule("standard"), HEADROOM)
 
