@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
 
 from harness.core.case import (
     GIVEN,
@@ -32,32 +31,24 @@ from harness.core.onnx_header import Port, read_header
 from harness.core.toml_file import Table
 from harness.measure.name_map import Names, match
 from harness.recipes import describe, discover
+from harness.suite import schema
 from harness.suite.tables import Binding, Planned
 
-TAKEN_KEYS: Final = ("onnx", "mnn", "names")
 
-
-def read_taken(table: Table) -> Taken | None:
+def read_taken(table: Table, said: schema.Component) -> Taken | None:
     """Read the files that ``[component.NAME]`` takes; None where it takes none.
 
     Raises:
         SuiteError: One is not there, or is no such file.
 
     """
-    paths = {kind: _file(table, kind) for kind in ("onnx", "mnn")}
-    names = table.table("names")
-    pairs = tuple(sorted((name, names.take(name, str)) for name in names.data))
-    if not any(paths.values()):
-        if pairs:
-            text = "there are names, and no `onnx` or `mnn` file that has them."
-            raise names.error(text)
-        return None
-    return Taken(onnx=paths["onnx"], mnn=paths["mnn"], names=pairs)
-
-
-def are_given(components: Table) -> bool:
-    """Whether there are files to test that need no checkpoint to be held against."""
-    return any("onnx" in components.table(name) for name in components.data)
+    onnx, mnn = _file(table, "onnx", said.onnx), _file(table, "mnn", said.mnn)
+    if onnx or mnn:
+        return Taken(onnx=onnx, mnn=mnn, names=tuple(sorted(said.names.items())))
+    if said.names:
+        text = "there are names, and no `onnx` or `mnn` file that has them."
+        raise table.table("names").error(text)
+    return None
 
 
 def source_of_file(table: Table, taken: Taken | None) -> Source:
@@ -76,8 +67,7 @@ def source_of_file(table: Table, taken: Taken | None) -> Source:
     return Source(path=taken.onnx)
 
 
-def _file(table: Table, kind: str) -> Path | None:
-    given = table.take(kind, str, "")
+def _file(table: Table, kind: str, given: str) -> Path | None:
     if not given:
         return None
     path = (table.file.path.parent / Path(given).expanduser()).resolve()
