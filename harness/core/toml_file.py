@@ -113,10 +113,6 @@ class Table:
     def __contains__(self, key: str) -> bool:
         return key in self.data
 
-    def holds(self, key: str, kind: type) -> bool:
-        """Whether the value of `key` is there and exactly of this kind."""
-        return type(self.data.get(key)) is kind
-
     @property
     def name(self) -> str:
         """As a header: ``[unet.mnn.fp32]``; the empty string for the whole file."""

@@ -28,7 +28,8 @@ from msgspec import Meta, inspect
 from harness.core.toml_file import KINDS, Table, did_you_mean, shown
 
 REFERENCE: Final = "#/$defs/{name}"
-DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
+DIALECT: Final = "http://json-schema.org/draft-07/schema#"
+"""What a language server of TOML knows; a schema here has nothing of later drafts."""
 
 Count = Annotated[int, Meta(ge=1)]
 """A whole number of 1 or more."""
@@ -117,8 +118,9 @@ def _check(
     if fitting is None:
         what = f"item {index[0] + 1} of {key!r}" if index else repr(key)
         words = " or ".join(KINDS[_PYTHON[type(_marks(one)[1])]] for one in kinds)
-        said = marks.get("sentence") or f"{what} must be {words}"
-        text = f"{said}, got {shown(value)}."
+        # With a single type, an own sentence is about the bounds and not the type.
+        said = marks.get("sentence") if len(kinds) > 1 else ""
+        text = f"{said or f'{what} must be {words}'}, got {shown(value)}."
         raise table.error(text, key, *index)
     inner, kind = _marks(fitting)
     marks = {**marks, **inner}
@@ -215,7 +217,7 @@ def json_schema(kind: type[Keys], *more: type[Keys]) -> dict[str, Any]:
         for struct in _structs(_info(one)):
             _describe(defs[struct.cls.__name__], struct)
     found = {"$schema": DIALECT, **root, "$defs": defs}
-    return cast("dict[str, Any]", _without_null(found))
+    return cast("dict[str, Any]", _as_toml(found))
 
 
 def _structs(kind: inspect.Type) -> Iterator[inspect.StructType]:
@@ -250,16 +252,19 @@ def _describe(schema: dict[str, Any], struct: inspect.StructType) -> None:
         schema["additionalProperties"] = msgspec.json.schema(_others(struct))
 
 
-def _without_null(node: object) -> object:
-    """Return a schema without the null of keys that may be left out: TOML has none."""
+def _as_toml(node: object) -> object:
+    """Return a schema without the null of keys that may be left out: TOML has none.
+
+    A default that is empty, or a table, would be written out by an editor.
+    """
     if isinstance(node, list):
-        return [_without_null(one) for one in node if one != {"type": "null"}]
+        return [_as_toml(one) for one in node if one != {"type": "null"}]
     if not isinstance(node, dict):
         return node
     kept: dict[str, Any] = {
-        key: _without_null(one)
+        key: _as_toml(one)
         for key, one in node.items()
-        if (key, one) != ("default", None)
+        if key != "default" or not (isinstance(one, dict) or one in (None, "", [], ()))
     }
     if len(kept.get("anyOf", ())) == 1:
         (only,) = kept.pop("anyOf")
