@@ -16,7 +16,7 @@ import itertools
 import json
 import re
 import tomllib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
@@ -30,7 +30,7 @@ D = TypeVar("D")
 
 _REQUIRED: Final[Any] = object()
 _ABSENT: Final = object()
-_KINDS: Final[Mapping[type, str]] = {
+KINDS: Final[Mapping[type, str]] = {
     str: "text in quotes",
     int: "a whole number",
     float: "a number",
@@ -113,10 +113,6 @@ class Table:
     def __contains__(self, key: str) -> bool:
         return key in self.data
 
-    def holds(self, key: str, kind: type) -> bool:
-        """Whether the value of `key` is there and exactly of this kind."""
-        return type(self.data.get(key)) is kind
-
     @property
     def name(self) -> str:
         """As a header: ``[unet.mnn.fp32]``; the empty string for the whole file."""
@@ -161,7 +157,7 @@ class Table:
             return default
         word = self._typed(key, value, str)
         if word not in options:
-            text = f"unknown {key} {_shown(word)}; {did_you_mean(word, options)}"
+            text = f"unknown {key} {shown(word)}; {did_you_mean(word, options)}"
             raise self.error(text, key)
         return word
 
@@ -195,10 +191,22 @@ class Table:
             SuiteError: A key was never taken.
 
         """
+        self.check_keys(self._asked)
+
+    def check_keys(self, known: Collection[str], required: Iterable[str] = ()) -> None:
+        """Refuse a table that lacks a required key, or has one that is not known.
+
+        Raises:
+            SuiteError: It does.
+
+        """
+        for key in required:
+            if key not in self.data:
+                raise self.missing(key, known)
         for key in self.data:
-            if key not in self._asked:
+            if key not in known:
                 place = f" in {self.name}" if self.at else ""
-                hint = did_you_mean(key, self._asked)
+                hint = did_you_mean(key, known)
                 text = f"unknown key {key!r}{place}; {hint}"
                 raise self.error(text, key)
 
@@ -217,18 +225,22 @@ class Table:
         """Return a complaint about the table, or a key in it, ready to raise."""
         return SuiteError(f"{self.where(*keys)}: {text}")
 
+    def missing(self, key: str, known: Collection[str]) -> SuiteError:
+        """Return the complaint that a required key is not there, ready to raise."""
+        place = self.name or "the file"
+        # A near miss is likelier than an omission, and its line is the one to mend.
+        spare = [name for name in self.data if name not in known]
+        if close := difflib.get_close_matches(key, spare, n=1):
+            text = f"unknown key {close[0]!r} in {place}; did you mean {key!r}?"
+            return self.error(text, close[0])
+        text = f"{place} has no {key!r}, which it must have."
+        return self.error(text)
+
     def _ask(self, key: str, default: object) -> object:
         self._asked[key] = None
         if key in self.data or default is not _REQUIRED:
             return self.data.get(key, _ABSENT)
-        place = self.name or "the file"
-        # A near miss is likelier than an omission, and its line is the one to mend.
-        spare = [name for name in self.data if name not in self._asked]
-        if close := difflib.get_close_matches(key, spare, n=1):
-            text = f"unknown key {close[0]!r} in {place}; did you mean {key!r}?"
-            raise self.error(text, close[0])
-        text = f"{place} has no {key!r}, which it must have."
-        raise self.error(text)
+        raise self.missing(key, self._asked)
 
     def _typed(self, key: str, value: object, kind: type[T], *index: int) -> T:
         if kind is float and type(value) is int and abs(value) < 2**53:
@@ -236,7 +248,7 @@ class Table:
         # Exactly this type: to Python a bool is an int and a datetime is a date.
         if type(value) is not kind:
             what = f"item {index[0] + 1} of {key!r}" if index else repr(key)
-            text = f"{what} must be {_KINDS[kind]}, got {_shown(value)}."
+            text = f"{what} must be {KINDS[kind]}, got {shown(value)}."
             raise self.error(text, key, *index)
         return value
 
@@ -251,9 +263,10 @@ def dotted(path: KeyPath) -> str:
     return ".".join(key if _BARE.fullmatch(key) else json.dumps(key) for key in keys)
 
 
-def _shown(value: object) -> str:
+def shown(value: object) -> str:
+    """Return a value as a complaint quotes it: as TOML writes it, if it is short."""
     if type(value) in {list, dict}:
-        return _KINDS[type(value)]
+        return KINDS[type(value)]
     if isinstance(value, str | bool):
         return json.dumps(value, ensure_ascii=False)
     return str(value)

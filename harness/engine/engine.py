@@ -32,7 +32,7 @@ from harness.engine.store import Store
 from harness.engine.worker_pool import Progress, Workshop
 from harness.recipes.stand_ins import stand_ins
 from harness.suite.families import drawn_with
-from harness.suite.tables import Limits
+from harness.suite.schema import Limits
 
 LOG_CHARACTERS = 4096
 """Of a runtime's native output, what a record keeps."""

@@ -17,7 +17,7 @@ from harness.core.outcome import Outcome
 from harness.engine import tasks
 from harness.engine.host import Host
 from harness.engine.worker import JobResult
-from harness.suite.tables import Limits
+from harness.suite.schema import Limits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,9 +19,13 @@ from dataclasses import dataclass
 from datetime import date
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Annotated
+
+from msgspec import Meta
 
 from harness.core.outcome import Outcome
-from harness.core.toml_file import Table, TomlFile
+from harness.core.toml_file import TomlFile
+from harness.core.toml_schema import Keys, one_of, read
 
 # Success is no gap; and a runtime that is not installed is no failure of the case.
 _EXPECTABLE = tuple(
@@ -29,6 +33,44 @@ _EXPECTABLE = tuple(
     for outcome in Outcome
     if not outcome.passed and outcome not in {Outcome.STALE_GAP, Outcome.UNAVAILABLE}
 )
+
+
+_Text = Annotated[str, Meta(min_length=1)]
+
+
+class GapEntry(Keys, frozen=True, kw_only=True):
+    """One failure that is known.
+
+    Attributes:
+        case: Shell pattern over ids such as unet/mnn/fp32/outputs; ``*`` also crosses
+            slashes.
+        outcome: How it fails; failing in any other way is still a failure.
+        why: The reason.
+        issue: Where it is being worked on, a text or a number.
+        until: The last day on which it is accepted; left out, always.
+        who: Who accepted it.
+        sometimes: Whether it may also pass, because what is at fault works by chance.
+
+    """
+
+    case: _Text
+    outcome: Annotated[str, one_of(_EXPECTABLE)]
+    why: _Text
+    issue: str | int = ""
+    until: date | None = None
+    who: str = ""
+    sometimes: bool = False
+
+
+class GapsFile(Keys, frozen=True, kw_only=True):
+    """Known gaps: failures that are expected, each with its reason.
+
+    Attributes:
+        gap: The gaps; of two that match an id the first speaks.
+
+    """
+
+    gap: tuple[GapEntry, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,41 +132,24 @@ def load_gaps(path: Path) -> tuple[Gap, ...]:
 
     """
     root = TomlFile.load(path).root
-    entries = root.tables("gap")
-    root.done()
     gaps: dict[str, Gap] = {}
-    for entry in entries:
-        gap = _gap(entry)
+    entries = read(root, GapsFile).gap
+    for table, entry in zip(root.tables("gap"), entries, strict=True):
+        gap = Gap(
+            case=entry.case,
+            outcome=Outcome(entry.outcome),
+            why=entry.why.strip(),
+            issue=str(entry.issue),
+            until=entry.until,
+            who=entry.who.strip(),
+            sometimes=entry.sometimes,
+            source=table.where(),
+        )
         if gap.case in gaps:
             text = f"gap {gap.case!r} is already at {gaps[gap.case].source}."
-            raise entry.error(text, "case")
+            raise table.error(text, "case")
         gaps[gap.case] = gap
     return tuple(gaps.values())
-
-
-def _gap(entry: Table) -> Gap:
-    case = entry.take("case", str)
-    outcome = Outcome(entry.choice("outcome", _EXPECTABLE))
-    why = entry.take("why", str).strip()
-    issue = entry.take("issue", int if entry.holds("issue", int) else str, "")
-    until = entry.take("until", date, None)
-    who = entry.take("who", str, "").strip()
-    sometimes = entry.take("sometimes", bool, default=False)
-    entry.done()
-    for key, text in (("case", case), ("why", why)):
-        if not text:
-            complaint = f"{key!r} is empty."
-            raise entry.error(complaint, key)
-    return Gap(
-        case=case,
-        outcome=outcome,
-        why=why,
-        issue=str(issue),
-        until=until,
-        who=who,
-        sometimes=sometimes,
-        source=entry.where(),
-    )
 
 
 def apply(gaps: Iterable[Gap], id_: str, outcome: Outcome, today: date) -> Applied:

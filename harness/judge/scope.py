@@ -6,18 +6,108 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
-from typing import Final
+from typing import Annotated, Any, Final
+
+from msgspec import field
+from msgspec.structs import asdict
 
 from harness.core.errors import SpecError, SuiteError
 from harness.core.pipeline import MIXED
 from harness.core.runtime import runtimes
 from harness.core.toml_file import Table, did_you_mean, dotted
-from harness.judge.tolerance import BOUNDS, GROUPS, TIER_NAMES, TIERS, Tolerance
+from harness.core.toml_schema import Keys, json_schema, one_of, read
+from harness.judge.tolerance import GROUPS, TIER_NAMES, TIERS, Tolerance
 
 FLAGS: Final = ("allow_nonfinite", "allow_constant", "allow_misread")
 
 Case = tuple[str, str, str]
 """Component, backend and variant."""
+
+Tier = Annotated[str, one_of(TIER_NAMES)]
+
+
+class Bounds(Keys, frozen=True, kw_only=True):
+    """A tier with some bounds changed, or bounds that stand alone.
+
+    Attributes:
+        tier: The tier that the bounds change.
+        rtol: Relative part, one of the rtol grid. It goes with `atol`.
+        atol: Absolute part, in the unit of the value.
+        floors: Most that the error's RMS may be, in noise floors.
+        sqnr_db: Least ratio of signal to error, in decibels.
+        psnr_db: Least ratio of a picture's peak to the error, in decibels.
+        ssim: Least structural similarity of a picture.
+        share: Share of elements that must lie within.
+        cap: What `atol` is for the elements outside the share.
+
+    """
+
+    tier: Tier | None = None
+    rtol: float | None = None
+    atol: float | None = None
+    floors: float | None = None
+    sqnr_db: float | None = None
+    psnr_db: float | None = None
+    ssim: float | None = None
+    share: float | None = None
+    cap: float | None = None
+
+
+class Stated(Keys, frozen=True, kw_only=True):
+    """How far values may be from their reference; wider tables decide the rest.
+
+    Attributes:
+        outputs: Tolerance of a component's outputs.
+        layers: Tolerance of the values within a component.
+        latents: Tolerance of a pipeline's latents at every step.
+        image: Tolerance of a pipeline's pictures.
+        allow_nonfinite: NaN and infinities may be there, at the same places.
+        allow_constant: One value everywhere is not suspicious.
+        allow_misread: A reader may see something else in a picture.
+        why: The reason of what is looser than the tier, or than a wider table.
+
+    """
+
+    outputs: Tier | Bounds | None = None
+    layers: Tier | Bounds | None = None
+    latents: Tier | Bounds | None = None
+    image: Tier | Bounds | None = None
+    allow_nonfinite: bool | None = None
+    allow_constant: bool | None = None
+    allow_misread: bool | None = None
+    why: str = ""
+
+
+class StatedOfComponent(Stated, frozen=True, kw_only=True):
+    """How far the values of one component may be from their reference.
+
+    Attributes:
+        probes: Narrower tables by a shell pattern over probe names and module paths.
+
+    """
+
+    probes: dict[str, Stated] = field(default_factory=dict)
+
+
+def tolerances_schema() -> dict[str, Any]:
+    """Return the JSON Schema of tolerances.toml.
+
+    Its first names are backends or components, which no schema can tell apart.
+    """
+    schema = json_schema(Stated, StatedOfComponent)
+    wide, narrow = (
+        {"$ref": f"#/$defs/{kind.__name__}"} for kind in (Stated, StatedOfComponent)
+    )
+    narrower = {"type": "object", "additionalProperties": narrow}
+    tables = {"type": "object", "additionalProperties": {"anyOf": [wide, narrower]}}
+    del schema["$ref"]
+    return {
+        **schema,
+        "description": "Tolerances: tables [backend.variant], and narrower ones "
+        "[component.backend.variant].",
+        "type": "object",
+        "additionalProperties": tables,
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,21 +189,20 @@ def read_scopes(root: Table) -> Iterator[Scope]:
     for name, table in root.children():
         if name in (*runtimes(), MIXED):
             for variant, inner in table.children():
-                yield _scope(inner, ("", name, variant))
+                yield _scope(inner, read(inner, Stated), ("", name, variant))
             continue
         for backend, variants in table.children():
             if backend not in (*runtimes(), MIXED):
                 raise _unknown_backend(table, name, backend)
             for variant, inner in variants.children():
-                # Taken first: `_scope` refuses what is left in the table.
-                probes = inner.table("probes").children()
+                stated = read(inner, StatedOfComponent)
                 case = (name, backend, variant)
-                yield _scope(inner, case, is_parent=bool(probes))
-                for pattern, narrow in probes:
+                yield _scope(inner, stated, case, is_parent=bool(stated.probes))
+                for pattern, narrow in inner.table("probes").children():
                     if not pattern:
                         text = 'a probe pattern is empty; "*" matches every probe.'
                         raise narrow.error(text)
-                    yield _scope(narrow, case, pattern)
+                    yield _scope(narrow, stated.probes[pattern], case, pattern)
 
 
 def _unknown_backend(table: Table, name: str, backend: str) -> SuiteError:
@@ -127,46 +216,38 @@ def _unknown_backend(table: Table, name: str, backend: str) -> SuiteError:
 
 def _scope(
     table: Table,
+    stated: Stated,
     case: Case,
     pattern: str = "",
     *,
     is_parent: bool = False,
 ) -> Scope:
-    found = {group: _rule(table, group) for group in GROUPS}
+    found = {group: _rule(table, group, getattr(stated, group)) for group in GROUPS}
+    flags = {flag: getattr(stated, flag) for flag in FLAGS}
     scope = Scope(
         case=case,
         pattern=pattern,
         rules={group: rule for group, rule in found.items() if rule},
-        allow_nonfinite=table.take("allow_nonfinite", bool, None),
-        allow_constant=table.take("allow_constant", bool, None),
-        allow_misread=table.take("allow_misread", bool, None),
-        why=table.take("why", str, "").strip(),
+        **flags,
+        why=stated.why.strip(),
         source=table.where(),
     )
-    table.done()
-    flags = [getattr(scope, flag) for flag in FLAGS]
-    if not scope.rules and flags == [None] * len(flags) and not is_parent:
+    if not scope.rules and set(flags.values()) == {None} and not is_parent:
         text = f'{scope.header} states nothing; give it {GROUPS[0]} = "standard".'
         raise table.error(text)
     return scope
 
 
-def _rule(table: Table, group: str) -> Rule | None:
-    if not table.holds(group, dict):
-        tier = table.choice(group, TIER_NAMES, "")
-        if not tier:
-            return None
-        tolerance = TIERS[tier].for_group(group)
-        return Rule(tolerance=tolerance, tier=tier, source=table.where(group))
-    inner = table.table(group)
-    tier = inner.choice("tier", TIER_NAMES, "")
-    taken = ((name, inner.take(name, float, None)) for name in BOUNDS)
-    bounds = {name: bound for name, bound in taken if bound is not None}
-    inner.done()
+def _rule(table: Table, group: str, stated: str | Bounds | None) -> Rule | None:
+    if stated is None:
+        return None
+    bounds = asdict(stated) if isinstance(stated, Bounds) else {}
+    tier = bounds.pop("tier", None) or "" if bounds else str(stated)
+    changes = {name: bound for name, bound in bounds.items() if bound is not None}
     try:
         base = TIERS[tier].for_group(group) if tier else None
-        tolerance = replace(base, **bounds) if base else Tolerance(**bounds)
+        tolerance = replace(base, **changes) if base else Tolerance(**changes)
     except SpecError as error:
         text = str(error)
-        raise inner.error(text) from None
-    return Rule(tolerance=tolerance, tier=tier, source=inner.where())
+        raise table.error(text, group) from None
+    return Rule(tolerance=tolerance, tier=tier, source=table.where(group))

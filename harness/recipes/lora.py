@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     import torch
 
     from harness.core.case import Source
-    from harness.core.toml_file import Table
 
 _METADATA = "lora_adapter_metadata"
 """Where diffusers keeps, in a file's header, what peft was told."""
@@ -44,23 +43,6 @@ HOW_TO_MERGE = (
     "pipe.save_pretrained(); or give the plain checkpoint, and the file as `lora` "
     "under [source]."
 )
-
-
-def read_lora(table: Table) -> dict[str, Any]:
-    """Take `lora` and `lora_scale` from ``[source]``, as arguments of a `Source`.
-
-    Raises:
-        SuiteError: There is no such file.
-
-    """
-    name, scale = table.take("lora", str, ""), table.take("lora_scale", float, 1.0)
-    if not name:
-        return {}
-    path = (table.file.path.parent / Path(name).expanduser()).resolve()
-    if not path.is_file():
-        text = f"there is no file {path}."
-        raise table.error(text, "lora")
-    return {"lora": path, "lora_scale": scale}
 
 
 def adapter_of(names: Iterable[str]) -> str:

@@ -3,25 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Final
 
-from harness.core.case import EXPORTERS, ExportSettings
+from harness.core.case import ExportSettings
 from harness.core.toml_file import Table
+from harness.suite.schema import Export
 from harness.suite.tables import read_words
-
-OLDEST_OPSET: Final = 14
-ATTENTIONS: Final = ("eager", "sdpa")
-EXPORT_KEYS: Final = (
-    "exporter",
-    "opset",
-    "dynamic_axes",
-    "external_data",
-    "attention",
-)
 
 
 def read_export(
-    table: Table, base: ExportSettings, symbols: Collection[str]
+    table: Table, said: Export, base: ExportSettings, symbols: Collection[str]
 ) -> ExportSettings:
     """Read export settings where `base` fills in, open sizes kept to `symbols`.
 
@@ -30,17 +20,14 @@ def read_export(
 
     """
     kept = tuple(symbol for symbol in base.dynamic if symbol in symbols)
-    exporter = table.choice("exporter", EXPORTERS, base.exporter)
+    exporter = said.exporter or base.exporter
     # What is left out goes with the exporter: dynamo writes no opset as old as 14.
     usual = base.opset if exporter == base.exporter else ExportSettings().opset
-    opset = table.take("opset", int, usual)
-    if opset < OLDEST_OPSET:
-        text = f"opset {OLDEST_OPSET} or newer is needed, got {opset}."
-        raise table.error(text, "opset")
+    external = said.external_data
     return ExportSettings(
         exporter=exporter,
-        opset=opset,
+        opset=said.opset or usual,
         dynamic=read_words(table, "dynamic_axes", symbols, kept, may_be_empty=True),
-        external_data=table.take("external_data", bool, base.external_data),
-        attention=table.choice("attention", ATTENTIONS, base.attention),
+        external_data=base.external_data if external is None else external,
+        attention=said.attention or base.attention,
     )

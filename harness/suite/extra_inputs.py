@@ -16,13 +16,52 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
+
+from msgspec import field
 
 from harness.core.case import PROFILES, VARIED, Case, Sample, check_name
 from harness.core.errors import SpecError
 from harness.core.toml_file import Table, TomlFile
+from harness.core.toml_schema import Keys, one_of, read
 
 FILE: Final = "worst_inputs.toml"
+
+
+class WorstInput(Keys, frozen=True, kw_only=True):
+    """One input that is run beside a case's own.
+
+    Attributes:
+        cases: The cases that run it.
+        label: Its sample id.
+        profile: How it is drawn.
+        index: Which of the profile's draws it is.
+        seed: Seed of the draw.
+        shapes: Sizes by symbol.
+        knobs: Where each knob of a varied input stands.
+        why: The reason to keep it.
+
+    """
+
+    cases: tuple[str, ...]
+    label: str
+    profile: Annotated[str, one_of((*PROFILES, VARIED))]
+    index: int
+    seed: int
+    shapes: dict[str, int] = field(default_factory=dict)
+    knobs: dict[str, float] = field(default_factory=dict)
+    why: str = ""
+
+
+class WorstInputs(Keys, frozen=True, kw_only=True):
+    """Inputs that a tuning found to be worst.
+
+    Attributes:
+        input: The inputs.
+
+    """
+
+    input: tuple[WorstInput, ...] = ()
 
 
 def load_worst_inputs(
@@ -65,34 +104,21 @@ def unknown_cases(path: Path, cases: Collection[str]) -> dict[str, str]:
 
 def _entries(path: Path) -> Iterator[tuple[Table, tuple[str, ...], Sample]]:
     root = TomlFile.load(path).root
-    entries = root.tables("input")
-    root.done()
-    for entry in entries:
-        yield (entry, *_entry(entry))
-
-
-def _entry(entry: Table) -> tuple[tuple[str, ...], Sample]:
-    names = entry.take_list("cases", str)
-    label = entry.take("label", str)
-    profile = entry.choice("profile", (*PROFILES, VARIED))
-    index, seed = entry.take("index", int), entry.take("seed", int)
-    shapes, knobs = entry.table("shapes"), entry.table("knobs")
-    entry.take("why", str, "")
-    entry.done()
-    try:
-        check_name("label", label)
+    entries = read(root, WorstInputs).input
+    for table, entry in zip(root.tables("input"), entries, strict=True):
+        try:
+            check_name("label", entry.label)
+        except SpecError as error:
+            raise table.error(str(error)) from None
         sample = Sample(
-            profile=profile,
-            index=index,
-            seed=seed,
-            shapes=tuple(sorted((s, shapes.take(s, int)) for s in shapes.data)),
-            knobs=tuple((name, knobs.take(name, float)) for name in knobs.data),
-            label=label,
+            profile=entry.profile,
+            index=entry.index,
+            seed=entry.seed,
+            shapes=tuple(sorted(entry.shapes.items())),
+            knobs=tuple(entry.knobs.items()),
+            label=entry.label,
         )
-    except SpecError as error:
-        text = str(error)
-        raise entry.error(text) from None
-    return names, sample
+        yield table, entry.cases, sample
 
 
 def with_worst(cases: Sequence[Case], path: Path) -> list[Case]:

@@ -32,38 +32,30 @@ from harness.core.runtime import EXACT, ONNX, formats, runtime
 from harness.core.toml_file import Table
 from harness.measure.name_map import Names, match
 from harness.recipes import describe, discover
+from harness.suite import schema
 from harness.suite.tables import Binding, Planned
 
 
-def taken_keys() -> tuple[str, ...]:
-    """Return the keys of ``[component.NAME]`` that name files of others."""
-    return (ONNX, *formats(), "names")
-
-
-def read_taken(table: Table) -> Taken | None:
+def read_taken(table: Table, said: schema.Component) -> Taken | None:
     """Read the files that ``[component.NAME]`` takes; None where it takes none.
 
     Raises:
         SuiteError: One is not there, or is no such file.
 
     """
-    onnx = _file(table, ONNX)
-    found = [(kind, _file(table, kind)) for kind in formats()]
+    onnx = _file(table, ONNX, said.onnx)
+    found = [
+        (kind, _file(table, kind, table.take(kind, str, ""))) for kind in formats()
+    ]
     converted = tuple((kind, path) for kind, path in found if path)
-    names = table.table("names")
-    pairs = tuple(sorted((name, names.take(name, str)) for name in names.data))
-    if not onnx and not converted:
-        if pairs:
-            kinds = " or ".join(f"`{kind}`" for kind in (ONNX, *formats()))
-            text = f"there are names, and no {kinds} file that has them."
-            raise names.error(text)
-        return None
-    return Taken(onnx=onnx, converted=converted, names=pairs)
-
-
-def are_given(components: Table) -> bool:
-    """Whether there are files to test that need no checkpoint to be held against."""
-    return any("onnx" in components.table(name) for name in components.data)
+    if onnx or converted:
+        names = tuple(sorted(said.names.items()))
+        return Taken(onnx=onnx, converted=converted, names=names)
+    if said.names:
+        kinds = " or ".join(f"`{kind}`" for kind in (ONNX, *formats()))
+        text = f"there are names, and no {kinds} file that has them."
+        raise table.table("names").error(text)
+    return None
 
 
 def source_of_file(table: Table, taken: Taken | None) -> Source:
@@ -82,8 +74,7 @@ def source_of_file(table: Table, taken: Taken | None) -> Source:
     return Source(path=taken.onnx)
 
 
-def _file(table: Table, kind: str) -> Path | None:
-    given = table.take(kind, str, "")
+def _file(table: Table, kind: str, given: str) -> Path | None:
     if not given:
         return None
     path = (table.file.path.parent / Path(given).expanduser()).resolve()

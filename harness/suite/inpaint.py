@@ -14,14 +14,13 @@ _BLENDED, _TOLD = 4, 9
 one that is told mask and picture: the two that the pipeline knows."""
 
 
-def read_picture(table: Table, key: str) -> Path | None:
+def picture_at(table: Table, key: str, named: str) -> Path | None:
     """Return the path of a picture that a suite names, or None where it names none.
 
     Raises:
         SuiteError: There is no such file.
 
     """
-    named = table.take(key, str, "")
     path = (table.file.path.parent / named).resolve() if named else None
     if path is not None and not path.is_file():
         text = f"there is no picture {path}."

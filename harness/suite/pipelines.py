@@ -27,12 +27,10 @@ from harness.core.errors import SpecError, SuiteError
 from harness.core.pipeline import (
     DENOISING,
     FAMILIES,
-    INPAINT,
     KINDS,
     MIXED,
     SCHEDULERS,
     SD3,
-    T5_TOKENS,
     App,
     Chain,
     Control,
@@ -40,15 +38,17 @@ from harness.core.pipeline import (
     Sampling,
 )
 from harness.core.toml_file import Table
+from harness.core.toml_schema import read
 from harness.recipes import RECIPES
 from harness.recipes.checkpoint import read_config
 from harness.recipes.diffusion.transformer_sd3 import CLIP_TOKENS
 from harness.recipes.diffusion.vae import factor as pixels_per_latent
+from harness.suite import schema
 from harness.suite.families import class_of, family_of, fitted_size, kinds_of
-from harness.suite.inpaint import check_channels, read_picture
+from harness.suite.inpaint import check_channels, picture_at
 from harness.suite.mixtures import mixture_name, mixtures
-from harness.suite.sampling import check_flow, read_sampling, scheduler_of
-from harness.suite.tables import Planned, read_count, read_words
+from harness.suite.sampling import check_flow, sampling_of, scheduler_of
+from harness.suite.tables import Planned, read_words
 
 Kin = Callable[[str], Case]
 """A case of the component that takes a seat, which shares its exported graph."""
@@ -108,7 +108,9 @@ def _chains(
         cases = {seat: kin(seat) for seat in family[kind]}
     except SuiteError as error:
         raise table.error(str(error)) from None
-    pipeline = _pipeline(name, kind, table, source, cases)
+    is_sd3 = family_of(source) == SD3
+    said = read(table, schema.TextToImageT5 if is_sd3 else schema.PIPELINES[kind])
+    pipeline = _pipeline(name, table, said, source, cases)
     names = tuple(dict.fromkeys(plan.variant.name for plan in planned))
     wanted = read_words(table, "variants", names, names)
     by_name = {f"{p.variant.backend}/{p.variant.name}": p for p in planned}
@@ -116,7 +118,6 @@ def _chains(
     if len(words) == 1:
         text = f"'mixed' takes two or more, got {words[0]!r} alone."
         raise table.error(text, "mixed")
-    table.done()
     chain = partial(Chain, device=next(iter(cases.values())).reference)
     for plan in planned:
         if plan.variant.name in wanted:
@@ -181,61 +182,67 @@ def vae_factor(source: Source) -> int:
 
 
 def _pipeline(
-    name: str, kind: str, table: Table, source: Source, cases: Mapping[str, Case]
+    name: str,
+    table: Table,
+    said: schema.Pipeline,
+    source: Source,
+    cases: Mapping[str, Case],
 ) -> Pipeline:
-    check_channels(table, kind, source)
-    path = read_picture(table, "image")
-    mask = read_picture(table, "mask") if kind == INPAINT else None
-    control = _control(table) if kind == "controlnet" else Control()
-    family = family_of(source)
-    sampling = read_sampling(table, Sampling())
+    check_channels(table, said.kind, source)
+    path = picture_at(table, "image", said.image)
+    mask, strength, t5_tokens = None, 0.8, 0  # as diffusers has the strength
+    control = Control()
+    sampling = sampling_of(said, Sampling())
     check_flow(table, sampling, source)
-    height, width = _size(table, kind, path, control, source)
-    tiled = table.take("vae_tiling", bool, default=False)
-    if tiled:
-        _check_tiles(table, kind, cases)
-    t5_tokens = read_count(table, "t5_tokens", T5_TOKENS) if family == SD3 else 0
-    steps = read_count(table, "steps", 20)
-    eta = _number(table, "eta", 0.0, 0.0, 1.0)
-    if eta and scheduler_of(sampling, source) != SCHEDULERS["ddim"]:
+    if isinstance(said, schema.ControlNet):
+        control = _control(table, said)
+        height, width = hint_size(table, path, said.resolution)
+    else:
+        height, width = _size(table, said, source)
+    if said.vae_tiling:
+        _check_tiles(table, said.kind, cases)
+    if said.eta and scheduler_of(sampling, source) != SCHEDULERS["ddim"]:
         text = "'eta' is DDIM's; with another scheduler it would change nothing."
         raise table.error(text, "eta")
-    strength = 1.0 if kind == INPAINT else 0.8  # as diffusers has them
-    if kind in {"img2img", INPAINT}:
-        strength = _number(table, "strength", strength, 0.0, 1.0)
-        if not int(steps * strength):
-            text = f"strength {strength:g} leaves none of {steps} steps; give more."
+    if isinstance(said, schema.ImageToImage):
+        strength = said.strength
+        if not int(said.steps * strength):
+            text = (
+                f"strength {strength:g} leaves none of {said.steps} steps; give more."
+            )
             raise table.error(text, "strength")
-    made = partial(
-        Pipeline,
-        name=name,
-        kind=kind,
-        source=source,
-        components=tuple(case.component for case in cases.values()),
-        prompts=_prompts(table),
-        added_prompt=table.take("added_prompt", str, ""),
-        negative_prompt=table.take("negative_prompt", str, ""),
-        samples=read_count(table, "samples", 1),
-        steps=steps,
-        guidance_scale=_number(table, "guidance_scale", 7.5, 0.0, 100.0),
-        sampling=sampling,
-        eta=eta,
-        seed=table.take("seed", int, 0),
-        height=height,
-        width=width,
-        image=path,
-        mask=mask,
-        strength=strength,
-        control=control,
-        family=family,
-        t5_tokens=t5_tokens,
-        vae_tiling=tiled,
-        reader=_reader(table),
-        app=_app(table.table("app"), sampling),
-        attribution=table.take("attribution", bool, default=True),
-    )
+    if isinstance(said, schema.Inpaint):
+        mask = picture_at(table, "mask", said.mask)
+    if isinstance(said, schema.TextToImageT5):
+        t5_tokens = said.t5_tokens
     try:
-        return made()
+        return Pipeline(
+            name=name,
+            kind=said.kind,
+            source=source,
+            components=tuple(case.component for case in cases.values()),
+            prompts=_prompts(table, said),
+            added_prompt=said.added_prompt,
+            negative_prompt=said.negative_prompt,
+            samples=said.samples,
+            steps=said.steps,
+            guidance_scale=said.guidance_scale,
+            sampling=sampling,
+            eta=said.eta,
+            seed=said.seed,
+            height=height,
+            width=width,
+            image=path,
+            mask=mask,
+            strength=strength,
+            control=control,
+            family=family_of(source),
+            t5_tokens=t5_tokens,
+            vae_tiling=said.vae_tiling,
+            reader=_reader(table, said.reader),
+            app=_app(said.app, sampling),
+            attribution=said.attribution,
+        )
     except SpecError as error:
         raise table.error(str(error)) from None
 
@@ -255,14 +262,14 @@ def _check_tiles(table: Table, kind: str, cases: Mapping[str, Case]) -> None:
         raise table.error(text, "vae_tiling")
 
 
-def _prompts(table: Table) -> tuple[str, ...]:
-    """Read prompts from the list, or from a file that has one on each line."""
-    if named := table.take("prompts_file", str, ""):
-        path = table.file.path.parent / named
+def _prompts(table: Table, said: schema.Pipeline) -> tuple[str, ...]:
+    """Return the prompts listed, or those of a file that has one on each line."""
+    if said.prompts_file:
+        path = table.file.path.parent / said.prompts_file
         if not path.is_file():
             text = f"there is no file {path}."
             raise table.error(text, "prompts_file")
-        if "prompts" in table:
+        if said.prompts is not None:
             text = "give `prompts` or `prompts_file`, not both."
             raise table.error(text, "prompts")
         lines = path.read_text(encoding="utf-8").splitlines()
@@ -271,29 +278,21 @@ def _prompts(table: Table) -> tuple[str, ...]:
             text = f"{path} has no prompt, so there would be nothing to draw."
             raise table.error(text, "prompts_file")
         return listed
-    if table.holds("prompts", str):
-        return (table.take("prompts", str),)
-    prompts = table.take_list("prompts", str)
-    if not prompts:
+    table.check_keys(said.__struct_fields__, required=["prompts"])
+    if isinstance(said.prompts, str):
+        return (said.prompts,)
+    if not said.prompts:
         text = "'prompts' is empty, so there would be nothing to draw."
         raise table.error(text, "prompts")
-    return prompts
+    return said.prompts
 
 
-def _size(
-    table: Table,
-    kind: str,
-    image: Path | None,
-    control: Control,
-    source: Source,
-) -> tuple[int, int]:
-    """Return height and width of the pictures; a hint decides its own."""
-    if kind == "controlnet":
-        return hint_size(table, image, control.resolution)
+def _size(table: Table, said: schema.Pipeline, source: Source) -> tuple[int, int]:
+    """Return height and width of the pictures."""
     factor = vae_factor(source) * _stride(source)
     sizes = []
     for key in ("height", "width"):
-        size = read_count(table, key)
+        size = int(getattr(said, key))
         if size % factor:
             text = f"{key!r} must be a multiple of {factor}, got {size}."
             raise table.error(text, key)
@@ -332,37 +331,21 @@ def _stride(source: Source) -> int:
     return int(2 ** (len(read_config(source, "unet")["block_out_channels"]) - 1))
 
 
-def _number(table: Table, key: str, default: float, least: float, most: float) -> float:
-    value = table.take(key, float, default)
-    if not least <= value <= most:
-        text = f"{key!r} must be from {least:g} to {most:g}, got {value:g}."
-        raise table.error(text, key)
-    return value
-
-
-def _control(table: Table) -> Control:
-    default = Control()
-    low, high = (
-        read_count(table, key, value)
-        for key, value in (
-            ("low_threshold", default.low_threshold),
-            ("high_threshold", default.high_threshold),
-        )
-    )
+def _control(table: Table, said: schema.ControlNet) -> Control:
+    low, high = said.low_threshold, said.high_threshold
     if not low <= high <= 255:  # noqa: PLR2004  # grey levels
         text = f"thresholds go low <= high <= 255, got {low} and {high}."
         raise table.error(text, "high_threshold")
     return Control(
-        resolution=read_count(table, "resolution", default.resolution),
+        resolution=said.resolution,
         low_threshold=low,
         high_threshold=high,
-        strength=_number(table, "strength", default.strength, 0.0, 2.0),
-        guess_mode=table.take("guess_mode", bool, default=default.guess_mode),
+        strength=said.strength,
+        guess_mode=said.guess_mode,
     )
 
 
-def _reader(table: Table) -> str:
-    reader = table.take("reader", str, "")
+def _reader(table: Table, reader: str) -> str:
     place, colon, name = reader.rpartition(":")
     if reader and not (colon and name.isidentifier()):
         text = f"reader is written 'file.py:function', got {reader!r}."
@@ -376,21 +359,11 @@ def _reader(table: Table) -> str:
     return reader
 
 
-def _app(table: Table, base: Sampling) -> App:
-    """Read what the app does otherwise; nothing, when there is no such table."""
-    has_schedule = "scheduler" in table or "scheduler_options" in table
-    factor = table.take("scaling_factor", float, None)
-    guidance = table.take("guidance_scale", float, None)
-    sampling = read_sampling(table, base)
-    table.done()
-    if factor is not None and not factor > 0.0:
-        text = f"'scaling_factor' must be more than 0, got {factor:g}."
-        raise table.error(text, "scaling_factor")
-    if guidance is not None and not guidance > 1.0:
-        text = f"an app's 'guidance_scale' must be more than 1, got {guidance:g}."
-        raise table.error(text, "guidance_scale")
+def _app(said: schema.App, base: Sampling) -> App:
+    """Return what the app does otherwise; nothing, when there is no such table."""
+    stated = said.scheduler is not None or said.scheduler_options is not None
     return App(
-        sampling=sampling if has_schedule else None,
-        scaling_factor=factor,
-        guidance_scale=guidance,
+        sampling=sampling_of(said, base) if stated else None,
+        scaling_factor=said.scaling_factor,
+        guidance_scale=said.guidance_scale,
     )

@@ -5,25 +5,18 @@ from __future__ import annotations
 import json
 
 from harness.core.case import Source
-from harness.core.pipeline import SCHEDULERS, SD3, Options, Sampling
+from harness.core.pipeline import SCHEDULERS, SD3, Sampling
 from harness.core.toml_file import Table
 from harness.suite.families import family_of
+from harness.suite.schema import Scheduled
 
 
-def read_sampling(table: Table, base: Sampling) -> Sampling:
-    """Read `scheduler` and `scheduler_options`, where `base` fills in."""
-    name = table.choice("scheduler", tuple(SCHEDULERS), base.scheduler)
-    options = table.table("scheduler_options")
-    taken: Options = tuple(
-        (key, value)
-        for key, value in options.data.items()
-        if isinstance(value, str | int | float | bool)
-    )
-    if len(taken) < len(options.data):
-        text = "scheduler_options are texts, numbers, true or false."
-        raise options.error(text)
+def sampling_of(said: Scheduled, base: Sampling) -> Sampling:
+    """Return the scheduler that a table states, where `base` fills in."""
+    name = said.scheduler or base.scheduler
     kept = dict(base.options) if name == base.scheduler else {}
-    return Sampling(scheduler=name, options=tuple({**kept, **dict(taken)}.items()))
+    options = {**kept, **(said.scheduler_options or {})}
+    return Sampling(scheduler=name, options=tuple(options.items()))
 
 
 def scheduler_of(sampling: Sampling, source: Source) -> str:

@@ -20,7 +20,8 @@ from harness.recipes.checkpoint import read_config
 from harness.recipes.diffusion.transformer import FOLDER as TRANSFORMER
 from harness.recipes.text.encoder import is_encoder, longest
 from harness.suite.forecast import values_bytes
-from harness.suite.tables import Binding, Drawing, symbols_of
+from harness.suite.schema import Inputs
+from harness.suite.tables import Binding, symbols_of
 
 FEWEST = 3
 """Sizes of each open axis that are no larger than the largest of the suite."""
@@ -38,7 +39,7 @@ _PICTURE = 4
 _LARGEST_STEP = 64
 
 
-def with_more_sizes(cases: Sequence[Case], drawing: Drawing) -> list[Case]:
+def with_more_sizes(cases: Sequence[Case], inputs: Inputs) -> list[Case]:
     """Add samples that bring every open axis to more sizes than the suite's own.
 
     What a larger one is forecast to take in values must be no more than the suite's own
@@ -49,7 +50,7 @@ def with_more_sizes(cases: Sequence[Case], drawing: Drawing) -> list[Case]:
         SuiteError: The suite gives an open size that the network cannot take open.
 
     """
-    return [_with_more(case, drawing) for case in cases]
+    return [_with_more(case, inputs) for case in cases]
 
 
 def check_fit(component: Component, bindings: Sequence[Binding]) -> None:
@@ -69,8 +70,8 @@ def check_fit(component: Component, bindings: Sequence[Binding]) -> None:
             raise binding.table.error(text, symbol)
 
 
-def _with_more(case: Case, drawing: Drawing) -> Case:
-    more = list(_more(case, drawing))
+def _with_more(case: Case, inputs: Inputs) -> Case:
+    more = list(_more(case, inputs))
     return replace(
         case,
         samples=(*case.samples, *(sample for sample, fits in more if fits)),
@@ -78,7 +79,7 @@ def _with_more(case: Case, drawing: Drawing) -> Case:
     )
 
 
-def _more(case: Case, drawing: Drawing) -> Iterator[tuple[Sample, bool]]:
+def _more(case: Case, inputs: Inputs) -> Iterator[tuple[Sample, bool]]:
     """Yield samples and whether there is the memory for each.
 
     Open sizes change together, so that there are few. What is not open keeps the size
@@ -92,7 +93,7 @@ def _more(case: Case, drawing: Drawing) -> Iterator[tuple[Sample, bool]]:
     known = _multiples(case.component)
     steps = {symbol: _step(symbol, given[symbol], known) for symbol in symbols}
     _check(case.component, given, steps)
-    if not drawing.sizes or _is_silent(case.component):
+    if not inputs.more_sizes or _is_silent(case.component):
         return
     smallest = min(bound, key=lambda sizes: prod(sizes.values()))
     sides = [symbol for symbol in symbols if not _is_batch(symbol)]
@@ -116,7 +117,7 @@ def _more(case: Case, drawing: Drawing) -> Iterator[tuple[Sample, bool]]:
     for changed in changes:
         _set_apart(changed, smallest, steps)
         for part in _parts(case, changed, smallest, room):
-            sample = _sample(case, drawing, at, smallest, part)
+            sample = _sample(case, inputs, at, smallest, part)
             yield sample, values_bytes(case.component, [sample]) <= room
             at += 1
 
@@ -171,7 +172,7 @@ def _is_silent(component: Component) -> bool:
 
 def _sample(
     case: Case,
-    drawing: Drawing,
+    inputs: Inputs,
     at: int,
     smallest: Mapping[str, int],
     changed: Mapping[str, int],
@@ -179,12 +180,12 @@ def _sample(
     profiles = [sample.profile for sample in case.samples]
     profile = "realistic" if "realistic" in profiles else profiles[0]
     # Realistic draws go on counting: another timestep, other noise.
-    index = drawing.realistic + at if profile == "realistic" else at + 1
+    index = inputs.realistic + at if profile == "realistic" else at + 1
     return Sample(
         profile=profile,
         index=index,
         shapes=tuple(sorted({**smallest, **changed}.items())),
-        seed=drawing.seed,
+        seed=inputs.seed,
         layers=False,
         label="-".join(f"{symbol}{size}" for symbol, size in changed.items()),
     )

@@ -12,10 +12,9 @@ from harness.core.toml_file import Table
 from harness.recipes import RECIPES, weight_folders
 from harness.recipes.checkpoint import shapes_of
 from harness.recipes.hub import installed, snapshot
-from harness.recipes.lora import read_lora
 from harness.recipes.lora_names import layers_of, network_of, networks_of
 from harness.recipes.named import check_named
-from harness.suite.foreign import are_given
+from harness.suite.schema import SuiteFile
 
 NAMED: Final = ("checkpoint", "hub", "package")
 """Ways to name a checkpoint; one of them, or none where files of others are tested."""
@@ -26,35 +25,41 @@ def names_checkpoint(table: Table) -> bool:
     return any(key in table for key in NAMED)
 
 
-def read_source(table: Table, components: Table) -> Source:
+def read_source(table: Table, file: SuiteFile) -> Source:
     """Read ``[source]``.
 
     Args:
         table: The table itself.
-        components: ``[component]``, whose files of others may need no checkpoint.
+        file: The whole suite, whose files of others may need no checkpoint.
 
     Raises:
         SuiteError: There is no checkpoint, or more than one, or it cannot be had.
 
     """
-    given = {key: table.take(key, str, "") for key in NAMED}
-    seed, lora = table.take("seed", int, None), read_lora(table)
-    table.done()
-    if not any(given.values()) and are_given(components):
-        return Source(path=table.file.path.parent)
-    if (count := sum(map(bool, given.values()))) != 1:
-        got = "has both" if count > 1 else "has neither"
+    said, folder = file.source, table.file.path.parent
+    given = [name for name in NAMED if getattr(said, name)]
+    lora = (folder / Path(said.lora).expanduser()).resolve() if said.lora else None
+    if lora is not None and not lora.is_file():
+        text = f"there is no file {lora}."
+        raise table.error(text, "lora")
+    if not given and any(one.onnx for one in file.component.values()):
+        return Source(path=folder)
+    if len(given) != 1:
+        got = "has both" if given else "has neither"
         text = (
             "[source] takes a `checkpoint` folder or a `hub` id, or a Python `package` "
             f"that ships one; it {got}."
         )
         raise table.error(text)
-    if given["package"]:
-        return Source(path=installed(table, given["package"]), seed=seed, **lora)
-    if given["hub"]:
-        return Source(path=snapshot(table, given["hub"], seed), seed=seed, **lora)
-    path = table.file.path.parent / Path(given["checkpoint"]).expanduser()
-    return Source(path=path.resolve(), seed=seed, **lora)
+    if said.package:
+        path = installed(table, said.package)
+    elif said.hub:
+        path = snapshot(table, said.hub, said.seed)
+    else:
+        path = (folder / Path(said.checkpoint).expanduser()).resolve()
+    # The scale of no LoRA would make two sources of one.
+    scale = said.lora_scale if lora else 1.0
+    return Source(path=path, seed=said.seed, lora=lora, lora_scale=scale)
 
 
 def check_whole(

@@ -27,14 +27,17 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from harness.core.case import GIVEN, Case, Component, ExportSettings, Source
 from harness.core.errors import ParityError, SuiteError
 from harness.core.pipeline import Chain
+from harness.core.runtime import formats
 from harness.core.toml_file import Table, TomlFile, did_you_mean
+from harness.core.toml_schema import read
 from harness.recipes import RECIPES, deployed_as, describe, discover
-from harness.suite.export_table import EXPORT_KEYS, read_export
+from harness.suite import schema
+from harness.suite.export_table import read_export
 from harness.suite.extra_inputs import FILE as WORST_INPUTS
 from harness.suite.extra_inputs import with_worst
 from harness.suite.families import kinds_of
@@ -44,7 +47,6 @@ from harness.suite.foreign import (
     made_alone,
     read_taken,
     source_of_file,
-    taken_keys,
     taken_plans,
 )
 from harness.suite.pipelines import read_chains
@@ -57,14 +59,11 @@ from harness.suite.source import (
     read_source,
 )
 from harness.suite.tables import (
-    Limits,
     Planned,
     check_symbols,
     check_used,
     narrow,
     read_bindings,
-    read_drawing,
-    read_limits,
     read_reference,
     read_variants,
     read_words,
@@ -82,7 +81,7 @@ Tested = Case | Chain
 
 def _component_keys() -> tuple[str, ...]:
     """Return the keys of ``[component.NAME]`` that are not its recipe's options."""
-    return ("recipe", "variants", "shapes", *EXPORT_KEYS, *taken_keys())
+    return (*schema.Component.__struct_fields__, *formats())
 
 
 _GLOB = re.compile(r"[*?\[]")
@@ -113,7 +112,7 @@ class Suite:
     chains: tuple[Chain, ...] = field(repr=False)
     tolerances_path: Path
     gaps_path: Path
-    limits: Limits
+    limits: schema.Limits
 
     @property
     def components(self) -> tuple[Component, ...]:
@@ -204,42 +203,37 @@ def load_suite(path: Path) -> Suite:
         msg = f"there is no suite at {path}; `parity init` writes one."
         raise SuiteError(msg)
     root = TomlFile.load(path).root
-    # Everything is asked for before anything is read: that a table is misspelt is
-    # better to know than what is therefore missing.
-    source_table, export_table, inputs, limits_table, files = map(
-        root.table, ("source", "export", "inputs", "limits", "files")
+    # All keys are checked before any is looked up: that a table is misspelt is better
+    # to know than what is therefore missing.
+    file = read(root, schema.SuiteFile)
+    source_table, options, backends, variants, pipelines = map(
+        root.table, ("source", "component", "backend", "variant", "pipeline")
     )
-    options, backends, variants, pipelines = map(
-        root.table, ("component", "backend", "variant", "pipeline")
-    )
-    root.take_list("components", str, ())
-    root.tables("shapes")
-    root.done()
-
-    source = read_source(source_table, options)
+    source = read_source(source_table, file)
     seats = _seats(pipelines, source)
     components = _components(root, options, source, source_table, seats)
     # Where a suite does not list them, it tests all that the checkpoint has.
     check_whole(source_table, source, components, seats, listed="components" in root)
     check_lora(source_table, source, components, seats)
-    export = read_export(export_table, deployed_as(source), symbols_of(*components))
-    export_table.done()
+    usual, symbols = deployed_as(source), symbols_of(*components)
+    export = read_export(root.table("export"), file.export, usual, symbols)
     bindings = read_bindings(root)
-    check_symbols(bindings, symbols_of(*components))
+    check_symbols(bindings, symbols)
     if not bindings:
-        text = f"no [[shapes]] gives sizes to {', '.join(symbols_of(*components))}."
+        text = f"no [[shapes]] gives sizes to {', '.join(symbols)}."
         raise root.error(text)
-    drawing = read_drawing(inputs)
     reference = read_reference(backends)
-    planned = read_variants(backends, variants, drawing)
+    planned = read_variants(backends, variants, file.inputs)
     cases: list[Case] = []
+    realistic = root.table("inputs").where("realistic")
     for component in components:
         table = options.table(component.name)
         own = read_bindings(table)
         check_symbols(own, symbols_of(component))
         own = narrow(own or bindings, component)
         check_fit(component, own)
-        settings = read_export(table, export, symbols_of(component))
+        said = file.component.get(component.name, schema.Component())
+        settings = read_export(table, said, export, symbols_of(component))
         settings = as_taken(component, settings, own)
         chosen = [
             Case(
@@ -247,17 +241,18 @@ def load_suite(path: Path) -> Suite:
                 export=settings,
                 variant=plan.variant,
                 device=plan.device,
-                samples=samples(plan.profiles, own, drawing),
+                samples=samples(plan.profiles, own, file.inputs),
                 reference=reference,
             )
             for plan in _chosen(table, taken_plans(table, component, planned))
         ]
         drawn = [sample for case in chosen for sample in case.samples]
-        check_used(component.name, own, drawn, drawing)
+        check_used(component.name, own, drawn, realistic)
         cases += chosen
     check_given(variants, planned, cases)
     planned = made_alone(planned)
-    cases = with_worst(with_more_sizes(cases, drawing), path.parent / WORST_INPUTS)
+    cases = with_more_sizes(cases, file.inputs)
+    cases = with_worst(cases, path.parent / WORST_INPUTS)
     of = {case.component.recipe: case for case in reversed(cases)}
 
     def kin(seat: str) -> Case:
@@ -265,10 +260,15 @@ def load_suite(path: Path) -> Suite:
         if seat in of:
             return of[seat]
         component = describe(seat, seat, source)
-        settings = read_export(options.table(seat), export, symbols_of(component))
+        settings = read_export(
+            options.table(seat),
+            file.component.get(seat, schema.Component()),
+            export,
+            symbols_of(component),
+        )
         return replace(cases[0], component=component, export=settings, samples=())
 
-    tolerances, gaps = _files(files, path.parent)
+    tolerances, gaps = _files(root.table("files"), file.files)
     return Suite(
         path=path,
         name=path.resolve().parent.name,
@@ -280,7 +280,7 @@ def load_suite(path: Path) -> Suite:
         ),
         tolerances_path=tolerances,
         gaps_path=gaps,
-        limits=read_limits(limits_table),
+        limits=file.limits,
     )
 
 
@@ -323,7 +323,8 @@ def _components(
     names = read_words(root, "components", known, tuple(dict.fromkeys((*found, *own))))
     for name in tables.data:
         # One that only sits in a pipeline is exported all the same.
-        seated = name in seats and set(tables.table(name).data) <= set(EXPORT_KEYS)
+        stated = set(tables.table(name).data)
+        seated = name in seats and stated <= set(schema.Export.__struct_fields__)
         if name not in names and not seated:
             hint = did_you_mean(name, names)
             if name in known:
@@ -346,9 +347,14 @@ def _components(
 
 
 def _described(name: str, table: Table, source: Source | None) -> Component:
-    recipe = table.take("recipe", str, name)
-    options = _options(table)
-    taken = read_taken(table)
+    said = read(table, schema.Component)
+    recipe = said.recipe or name
+    # What is no setting of the harness belongs to the recipe; the schema has its types.
+    options = cast(
+        "dict[str, str | int | bool]",
+        {key: one for key, one in table.data.items() if key not in _component_keys()},
+    )
+    taken = read_taken(table, said)
     if source is None:
         recipe, source = GIVEN, source_of_file(table, taken)
     try:
@@ -367,19 +373,6 @@ def _described(name: str, table: Table, source: Source | None) -> Component:
         raise SuiteError(text) from None
 
 
-def _options(table: Table) -> dict[str, str | int | bool]:
-    """Return what is no setting of ours, and so belongs to the recipe."""
-    options: dict[str, str | int | bool] = {}
-    for key, value in table.data.items():
-        if key in _component_keys():
-            continue
-        if not isinstance(value, str | int):  # a bool is an int
-            text = f"recipe option {key!r} must be text, a whole number, true or false."
-            raise table.error(text, key)
-        options[key] = value
-    return options
-
-
 def _chosen(table: Table, planned: tuple[Planned, ...]) -> list[Planned]:
     """Return what a component runs: the variants it lists, or all."""
     names = tuple(dict.fromkeys(plan.variant.name for plan in planned))
@@ -387,13 +380,12 @@ def _chosen(table: Table, planned: tuple[Planned, ...]) -> list[Planned]:
     return [plan for plan in planned if plan.variant.name in wanted]
 
 
-def _files(table: Table, folder: Path) -> tuple[Path, Path]:
+def _files(table: Table, files: schema.Files) -> tuple[Path, Path]:
     """Return the paths of tolerances and gaps; one that is named must be there."""
-    paths = []
-    for key in ("tolerances", "known_gaps"):
-        paths.append(folder / table.take(key, str, f"{key}.toml"))
-        if key in table and not paths[-1].is_file():
-            text = f"there is no file {paths[-1]}."
+    folder = table.file.path.parent
+    for key in table.data:
+        path = folder / getattr(files, key)
+        if not path.is_file():
+            text = f"there is no file {path}."
             raise table.error(text, key)
-    table.done()
-    return paths[0], paths[1]
+    return folder / files.tolerances, folder / files.known_gaps

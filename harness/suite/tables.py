@@ -20,47 +20,9 @@ from harness.core.case import (
 )
 from harness.core.runtime import runtime, runtimes
 from harness.core.toml_file import Table, did_you_mean
+from harness.suite.schema import Inputs
 
 _REFERENCE_DEVICES: Final = ("cpu", "cuda")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """What a run may use, and how much it must see.
-
-    Attributes:
-        timeout_s: Longest that one stage of one case may take.
-        coverage: Least share of the reference's computing operators to compare.
-        jobs: Cases in progress at once, each in processes of its own.
-        memory_gib: What stages may take together; None for what there is, 0 for
-            anything.
-
-    """
-
-    timeout_s: float = 900.0
-    coverage: float = 0.95
-    jobs: int = 2
-    memory_gib: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Drawing:
-    """What ``[inputs]`` says.
-
-    Attributes:
-        profiles: Of the variants that name none of their own.
-        realistic: How many samples the realistic profile has.
-        seed: Of every draw.
-        where: ``path:line`` of `realistic`.
-        sizes: Whether open sizes are run at more than the suite's own.
-
-    """
-
-    profiles: tuple[str, ...]
-    realistic: int
-    seed: int
-    where: str
-    sizes: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +56,7 @@ def read_words(
     *,
     may_be_empty: bool = False,
 ) -> tuple[str, ...]:
-    """Return a list of words, each once and, unless None, one of `options`.
+    """Return a list of words, each one of `options` unless that is None.
 
     Raises:
         SuiteError: Naming the word's line.
@@ -104,9 +66,6 @@ def read_words(
     for index, word in enumerate(words):
         if options is not None and word not in options:
             text = f"unknown {word!r} in {key!r}; {did_you_mean(word, options)}"
-            raise table.error(text, key, index)
-        if word in words[:index]:
-            text = f"{word!r} stands in {key!r} twice."
             raise table.error(text, key, index)
     if not words and not may_be_empty:
         text = f"{key!r} is empty, so there would be nothing to test."
@@ -129,41 +88,6 @@ def read_count(table: Table, key: str, default: int | None = None) -> int:
     return count
 
 
-def read_limits(table: Table) -> Limits:
-    """Read ``[limits]``."""
-    default = Limits()
-    limits = Limits(
-        timeout_s=table.take("timeout_s", float, default.timeout_s),
-        coverage=table.take("coverage", float, default.coverage),
-        jobs=read_count(table, "jobs", default.jobs),
-        memory_gib=table.take("memory_gib", float, None),
-    )
-    table.done()
-    if not 0.0 < limits.timeout_s < float("inf"):
-        text = f"timeout_s must be more than 0 seconds, got {limits.timeout_s}."
-        raise table.error(text, "timeout_s")
-    if limits.memory_gib is not None and not 0.0 <= limits.memory_gib < float("inf"):
-        text = f"memory_gib is a number of GiB from 0, got {limits.memory_gib}."
-        raise table.error(text, "memory_gib")
-    if not 0.0 <= limits.coverage <= 1.0:
-        text = f"coverage is a share from 0 to 1, got {limits.coverage}."
-        raise table.error(text, "coverage")
-    return limits
-
-
-def read_drawing(table: Table) -> Drawing:
-    """Read ``[inputs]``."""
-    drawing = Drawing(
-        profiles=read_words(table, "profiles", PROFILES, PROFILES),
-        realistic=read_count(table, "realistic", 4),
-        seed=table.take("seed", int, 0),
-        where=table.where("realistic"),
-        sizes=table.take("more_sizes", bool, default=True),
-    )
-    table.done()
-    return drawing
-
-
 def symbols_of(*components: Component) -> tuple[str, ...]:
     """Return the symbols in the shapes of inputs and outputs, each once, in order."""
     specs = [spec for part in components for spec in (*part.inputs, *part.outputs)]
@@ -175,7 +99,7 @@ def read_bindings(parent: Table) -> tuple[Binding, ...]:
     bindings: list[Binding] = []
     for table in parent.tables("shapes"):
         layers = table.take("layers", bool, default=True)
-        sizes = {key: read_count(table, key) for key in table.data if key != "layers"}
+        sizes = {key: table.take(key, int) for key in table.data if key != "layers"}
         if any(sizes == earlier.sizes for earlier in bindings):
             text = "the same sizes stand in [[shapes]] twice."
             raise table.error(text)
@@ -222,7 +146,7 @@ def narrow(bindings: tuple[Binding, ...], component: Component) -> tuple[Binding
 
 
 def samples(
-    profiles: tuple[str, ...], bindings: tuple[Binding, ...], drawing: Drawing
+    profiles: tuple[str, ...], bindings: tuple[Binding, ...], inputs: Inputs
 ) -> tuple[Sample, ...]:
     """Realistic samples go round the bindings; other profiles take the widest batch."""
     # Widest where layers are compared: those profiles are there to find the layer.
@@ -230,7 +154,7 @@ def samples(
     drawn: list[tuple[str, int, Binding]] = []
     for profile in profiles:
         if profile == "realistic":
-            indices = range(drawing.realistic)
+            indices = range(inputs.realistic)
             drawn += [(profile, i, bindings[i % len(bindings)]) for i in indices]
         else:
             drawn.append((profile, 0, widest))
@@ -239,7 +163,7 @@ def samples(
             profile=profile,
             index=index,
             shapes=binding.shapes,
-            seed=drawing.seed,
+            seed=inputs.seed,
             layers=binding.layers,
         )
         for profile, index, binding in drawn
@@ -250,7 +174,7 @@ def check_used(
     name: str,
     bindings: tuple[Binding, ...],
     drawn: Collection[Sample],
-    drawing: Drawing,
+    where: str,
 ) -> None:
     """Refuse shapes that nothing runs with: they would look tested.
 
@@ -264,13 +188,13 @@ def check_used(
             text = (
                 f"no sample of {name!r} has these shapes; list the profile "
                 f"'realistic', and set realistic to {len(bindings)} or more "
-                f"({drawing.where})."
+                f"({where})."
             )
             raise binding.table.error(text)
 
 
 def read_variants(
-    backends: Table, variants: Table, drawing: Drawing
+    backends: Table, variants: Table, inputs: Inputs
 ) -> tuple[Planned, ...]:
     """Read ``[backend.*]`` and ``[variant.*.*]``, in the order of the backends.
 
@@ -299,7 +223,7 @@ def read_variants(
         planned
         for backend in candidates
         for planned in _of_backend(
-            backend, backends.table(backend), variants.table(backend), drawing
+            backend, backends.table(backend), variants.table(backend), inputs
         )
     )
 
@@ -310,7 +234,7 @@ def read_reference(backends: Table) -> Device:
 
 
 def _of_backend(
-    backend: str, table: Table, named: Table, drawing: Drawing
+    backend: str, table: Table, named: Table, inputs: Inputs
 ) -> list[Planned]:
     built_in = tuple(runtime(backend).variants)
     own = [name for name in named.data if name not in built_in and name != GIVEN]
@@ -321,7 +245,7 @@ def _of_backend(
             text = f"{name!r} is not among the `variants` of [backend.{backend}]."
             raise named.error(text, name)
     return [
-        _planned(named, name, backend, device, drawing)
+        _planned(named, name, backend, device, inputs)
         for name in dict.fromkeys((*listed, *own, *(GIVEN,) * (GIVEN in named)))
     ]
 
@@ -351,7 +275,7 @@ def _hints(table: Table) -> tuple[tuple[str, int], ...]:
 
 
 def _planned(
-    named: Table, name: str, backend: str, device: Device, drawing: Drawing
+    named: Table, name: str, backend: str, device: Device, inputs: Inputs
 ) -> Planned:
     table = named.table(name)
     kind = name
@@ -369,7 +293,7 @@ def _planned(
         text = f"{name!r} is built in; give a variant with flags a name of its own."
         raise named.error(text, name)
     flags = table.take_list("flags", str, ())
-    profiles = read_words(table, "profiles", PROFILES, drawing.profiles)
+    profiles = read_words(table, "profiles", PROFILES, inputs.profiles)
     table.done()
     variant = Variant(name=name, backend=backend, kind=kind, flags=flags)
     return Planned(variant=variant, device=device, profiles=profiles)

@@ -13,7 +13,7 @@ from harness.engine.engine import Engine
 from harness.measure.float16 import scan
 from harness.measure.trace import open_trace
 from harness.suite.judge import Judge
-from harness.suite.tables import Limits
+from harness.suite.schema import Limits
 
 
 @pytest.fixture(scope="module")

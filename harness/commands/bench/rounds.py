@@ -32,7 +32,7 @@ from harness.engine.engine import check_words
 from harness.engine.store import Store
 from harness.engine.worker import JobResult
 from harness.engine.worker_pool import Progress, Workshop
-from harness.suite.tables import Limits
+from harness.suite.schema import Limits
 
 _HOSTS = {REFERENCE: "torch"}
 """Child process of a runtime, where it is not called as the runtime is."""

@@ -8,8 +8,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from harness.core.errors import SuiteError
+from harness.suite.schema import schemas
 
-_FILES = ("parity.toml", "tolerances.toml", "test_parity.py")
+_SCHEMA = "parity.schema.json"
+_FILES = ("parity.toml", "tolerances.toml", _SCHEMA, "test_parity.py")
+
+# A language server of TOML reads this line. The schema lies beside the suite, so that
+# the line is right on every machine, without a network, and for this version.
+_HEAD = f"#:schema ./{_SCHEMA}\n"
 
 _TEST = '''\
 """Parity of the deployed models with PyTorch: `pytest -m parity`."""
@@ -52,16 +58,15 @@ def refuse_written(folder: Path, *, force: bool) -> None:
 
 
 def write_files(folder: Path, suite: str, tolerances: str) -> list[Path]:
-    """Write a suite, its tolerances and a pytest file; return their paths.
+    """Write a suite with its schema, tolerances and a pytest file; return their paths.
 
     Raises:
         SuiteError: The folder cannot be written to.
 
     """
     try:
-        return _write_all(
-            folder, dict(zip(_FILES, (suite, tolerances, _TEST), strict=True))
-        )
+        texts = (_HEAD + suite, tolerances, schemas()[_SCHEMA], _TEST)
+        return _write_all(folder, dict(zip(_FILES, texts, strict=True)))
     except OSError as error:
         msg = f"{folder} cannot be written to: {error.strerror}."
         raise SuiteError(msg) from error

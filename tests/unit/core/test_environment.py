@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tomllib
 from importlib import metadata
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -115,7 +116,9 @@ def test_a_missing_command_says_nothing():
 
 def test_the_packages_of_record_are_dependencies():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    wanted = " ".join(project["project"]["dependencies"]).lower()
+    extras = project["project"]["optional-dependencies"].values()
+    every = [*project["project"]["dependencies"], *chain.from_iterable(extras)]
+    wanted = " ".join(every).lower()
 
     # protobuf comes with onnx; it is recorded because another version breaks it.
     missing = {name.lower() for name in subject.packages()} - {"protobuf"}

@@ -15,7 +15,7 @@ from harness.core.record import LAYERS, OUTPUTS, load_record, save_record
 from harness.engine.engine import Engine
 from harness.engine.store import Store
 from harness.recipes import describe
-from harness.suite.tables import Limits
+from harness.suite.schema import Limits
 from tests.unit import nets
 
 SHAPES = (("batch", 2), ("height", 8), ("width", 12))

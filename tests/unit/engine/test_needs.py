@@ -10,8 +10,8 @@ from harness.core.outcome import Outcome
 from harness.engine.engine import Engine
 from harness.engine.needs import chain_need, drawing_need
 from harness.engine.store import Store
+from harness.suite.schema import Limits
 from harness.suite.suite import load_suite
-from harness.suite.tables import Limits
 from tests.unit.nets import DIGITS
 
 SD15_BYTES = {

@@ -30,8 +30,8 @@ from harness.suite.forecast import (
     need_of,
     stored_weights,
 )
+from harness.suite.schema import Limits
 from harness.suite.suite import load_suite
-from harness.suite.tables import Limits
 from tests.unit import nets
 from tests.unit.nets import DIGITS
 

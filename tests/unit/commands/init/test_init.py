@@ -4,8 +4,10 @@ import ast
 import json
 import re
 import shutil
+import tomllib
 from pathlib import Path
 
+import jsonschema
 import pytest
 import torch
 
@@ -47,6 +49,7 @@ def test_what_it_writes_loads(checkpoint, tmp_path):
     assert [path.name for path in written] == [
         "parity.toml",
         "tolerances.toml",
+        "parity.schema.json",
         "test_parity.py",
     ]
     assert suite.source.path == checkpoint
@@ -57,7 +60,7 @@ def test_what_it_writes_loads(checkpoint, tmp_path):
 
 
 def test_a_checkpoint_far_away_is_named_in_full(tmp_path):
-    parity, _, _ = write_suite(DIGITS, tmp_path)
+    parity, *_ = write_suite(DIGITS, tmp_path)
 
     assert f'checkpoint = "{DIGITS}"' in parity.read_text(encoding="utf-8")
 
@@ -260,9 +263,24 @@ def test_the_test_file_is_python_and_ten_lines(checkpoint, tmp_path):
     assert len([line for line in text.splitlines() if line]) <= 10
 
 
+def test_an_editor_finds_the_schema_of_what_it_writes(checkpoint, tmp_path):
+    written = write_suite(checkpoint, tmp_path / "parity")
+    text = written[0].read_text(encoding="utf-8")
+
+    directive, _, where = text.partition("\n")[0].partition(" ")
+    assert directive == "#:schema"
+    # As a language server joins it: relative to the suite, wherever that is moved.
+    schema = json.loads((tmp_path / "parity" / where).read_text(encoding="utf-8"))
+    jsonschema.Draft7Validator(schema).validate(tomllib.loads(text))
+    spoilt = tomllib.loads(text.replace("[limits]", "[limit]"))
+    with pytest.raises(jsonschema.ValidationError, match="'limit'"):
+        jsonschema.Draft7Validator(schema).validate(spoilt)
+
+
 def test_lines_fit_a_screen(checkpoint, tmp_path):
     for path in write_suite(checkpoint, tmp_path):
-        assert max(map(len, path.read_text().splitlines())) <= 88
+        if path.suffix != ".json":  # nobody edits the schema
+            assert max(map(len, path.read_text().splitlines())) <= 88
 
 
 def test_files_that_are_there_are_named_and_kept(checkpoint, tmp_path):

@@ -1,0 +1,157 @@
+"""The JSON Schema of the TOML files: as declared, and what the files here are."""
+
+import json
+import tomllib
+from datetime import date
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from harness.core.case import REFERENCE
+from harness.core.errors import SuiteError
+from harness.core.runtime import runtimes
+from harness.suite.schema import Backend, schemas
+from harness.suite.suite import load_suite
+
+ROOT = Path(__file__).parents[3]
+SCHEMAS = {name: json.loads(text) for name, text in schemas().items()}
+FILES = sorted(
+    path
+    for name in SCHEMAS
+    for path in (ROOT / "fixtures").rglob(name.replace(".schema.json", ".toml"))
+)
+
+
+def errors_of(name, text):
+    """What a schema says of a TOML text; a date is a text to JSON."""
+    data = json.loads(json.dumps(tomllib.loads(text), default=date.isoformat))
+    found = jsonschema.Draft7Validator(SCHEMAS[name]).iter_errors(data)
+    return [f"{error.json_path}: {error.message[:200]}" for error in found]
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_the_file_in_the_documentation_is_as_declared(name):
+    written = (ROOT / "docs" / name).read_text(encoding="utf-8")
+
+    assert written == schemas()[name], "run: python -m harness.suite.schema docs"
+
+
+BACKEND = {
+    "variants": '["fp32"]',
+    "device": '"cpu"',
+    "threads": "1",
+    "precision": '"low"',
+    "tf32": "true",
+    "hints": "{ optimization = 1 }",
+}
+
+
+def loads(path, backend, setting):
+    """Whether a suite may give this setting to a backend."""
+    path.write_text(
+        f"""\
+components = ["unet"]
+[source]
+checkpoint = {json.dumps(str(ROOT / "fixtures" / "digits"))}
+[[shapes]]
+batch = 1
+height = 16
+width = 16
+[backend.onnxruntime]
+[backend.mnn]
+[backend.{REFERENCE}]
+""".replace(f"[backend.{backend}]\n", f"[backend.{backend}]\n{setting}\n"),
+        encoding="utf-8",
+    )
+    try:
+        load_suite(path)
+    except SuiteError as error:
+        assert "unknown key" in str(error)  # noqa: PT017
+        return False
+    return True
+
+
+@pytest.mark.parametrize("key", Backend.__struct_fields__)
+def test_a_key_that_backends_are_declared_to_have_is_read_by_one(key, tmp_path):
+    path, setting = tmp_path / "parity.toml", f"{key} = {BACKEND[key]}"
+
+    assert any(loads(path, name, setting) for name in (*runtimes(), REFERENCE))
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_a_schema_is_one_and_describes_every_key(name):
+    jsonschema.Draft7Validator.check_schema(SCHEMAS[name])
+
+    for kind in SCHEMAS[name]["$defs"].values():
+        assert kind["description"], kind["title"]
+        assert all(key["description"] for key in kind["properties"].values())
+
+
+@pytest.mark.parametrize(
+    "path", FILES, ids=[str(path.relative_to(ROOT / "fixtures")) for path in FILES]
+)
+def test_a_file_here_is_what_its_schema_says(path):
+    name = path.with_suffix(".schema.json").name
+
+    assert errors_of(name, path.read_text(encoding="utf-8")) == []
+
+
+def test_there_are_files_for_every_schema():
+    assert {path.with_suffix(".schema.json").name for path in FILES} == set(SCHEMAS)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        pytest.param("parity", "opset = 18", "'opset' was unexpected", id="root-key"),
+        pytest.param("parity", "[limits]\njob = 1", "'job' was", id="key"),
+        pytest.param("parity", "[limits]\njobs = 0", "minimum of 1", id="bound"),
+        pytest.param("parity", "[export]\nopset = 13", "minimum of 14", id="opset"),
+        pytest.param(
+            "parity", '[export]\nexporter = "dinamo"', "'dynamo'", id="choice"
+        ),
+        pytest.param("parity", "[backend.any]\nthreads = true", "'integer'", id="type"),
+        pytest.param("parity", "[[shapes]]\nbatch = 0", "minimum of 1", id="size"),
+        pytest.param("parity", '[inputs]\nprofiles = ["x"]', "'x' is not", id="item"),
+        pytest.param("parity", "components = []", "non-empty", id="empty"),
+        pytest.param(
+            "parity", 'components = ["a", "a"]', "non-unique", id="word-twice"
+        ),
+        pytest.param("parity", "[component.net]\nwidth = 0.5", "0.5", id="option"),
+        pytest.param(
+            "parity",
+            "[pipeline.text2img]\nheight = 8\nwidth = 8\nguess_mode = true",
+            "not valid under any",
+            id="key-of-another-kind",
+        ),
+        pytest.param(
+            "tolerances", '[any.fp32]\noutput = "strict"', "not valid", id="group"
+        ),
+        pytest.param(
+            "tolerances", '[any.fp32]\noutputs = "strikt"', "not valid", id="tier"
+        ),
+        pytest.param(
+            "tolerances",
+            '[net.any.fp32.probes."*"]\nlayers = { tier = "strict", sqnr = 3 }',
+            "not valid",
+            id="bound-of-a-probe",
+        ),
+        pytest.param(
+            "known_gaps",
+            '[[gap]]\ncase = "x"\noutcome = "run"',
+            "'why' is a required",
+            id="required",
+        ),
+        pytest.param(
+            "known_gaps",
+            '[[gap]]\ncase = "x"\noutcome = "within"\nwhy = "x"',
+            "'within' is not one of",
+            id="outcome",
+        ),
+    ],
+)
+def test_a_mistake_is_one_by_the_schema_too(name, text, said):
+    (error,) = errors_of(f"{name}.schema.json", text)
+
+    assert said in error
