@@ -10,7 +10,7 @@ import torch
 from torch._dynamo.utils import counters
 
 from harness.commands.bench.timing import COMPILE, Turn
-from harness.core.case import REFERENCE
+from harness.core.case import REFERENCE, Component
 from harness.core.errors import StageError, first_line
 from harness.core.outcome import Outcome
 from harness.recipes import recipe_module
@@ -28,10 +28,12 @@ _COMPILERS = "TORCHINDUCTOR_COMPILE_THREADS"
 class TorchLoaded:
     """A module on its device, called as a deployed file is."""
 
-    def __init__(self, turn: Turn, module: torch.nn.Module) -> None:
+    def __init__(
+        self, turn: Turn, component: Component, module: torch.nn.Module
+    ) -> None:
         self._turn = turn
         self._device = turn.device.device
-        self._outputs = [spec.name for spec in turn.component.outputs]
+        self._outputs = [spec.name for spec in component.outputs]
         self._call = module
         if turn.how == COMPILE:
             # Its cache is the run's own: nothing is left at home, nothing found there.
@@ -82,11 +84,11 @@ class TorchLoaded:
         return dict(zip(self._outputs, arrays, strict=True))
 
 
-def load(turn: Turn) -> tuple[TorchLoaded, int]:
+def load(turn: Turn, component: Component) -> tuple[TorchLoaded, int]:
     """Build a turn's module on its device; return it with the size of its weights."""
     ask_device(turn.device)
-    module = recipe_module(turn.component.recipe).build(turn.component)
+    module = recipe_module(component.recipe).build(component)
     module = module.to(turn.device.device)
     weights = (*module.parameters(), *module.buffers())
     size_bytes = sum(one.numel() * one.element_size() for one in weights)
-    return TorchLoaded(turn, module), size_bytes
+    return TorchLoaded(turn, component, module), size_bytes

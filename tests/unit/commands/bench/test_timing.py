@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from harness.commands.bench.pytest_session import Played
 from harness.commands.bench.record import (
     DETAIL,
     TABLE,
@@ -14,8 +13,14 @@ from harness.commands.bench.record import (
     merged,
     write_tables,
 )
-from harness.commands.bench.subjects import device_of, subjects_of, timed_cases
-from harness.commands.bench.timing import Plan, Round, Timing
+from harness.commands.bench.timing import (
+    Plan,
+    Round,
+    Timing,
+    device_of,
+    subjects_of,
+    timed_cases,
+)
 from harness.core.case import Case
 from harness.core.errors import SpecError
 from harness.suite.suite import load_suite
@@ -194,13 +199,3 @@ def test_times_of_other_threads_have_a_name_of_their_own():
 def test_a_plan_without_a_round_is_refused():
     with pytest.raises(SpecError, match="a round and a run at least, got 0"):
         Plan(rounds=0)
-
-
-def test_the_clock_shows_the_measured_runs_and_nothing_else():
-    clock = Played([0.25, 0.5])
-    seen = [clock()]
-    for _ in range(2):
-        clock.run()
-        seen += [clock(), clock()]
-
-    assert seen == [0.0, 0.25, 0.25, 0.75, 0.75]
