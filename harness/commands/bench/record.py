@@ -74,19 +74,10 @@ def keep(
 def keep_where(
     suite: Suite, runs: Path, name: str, found: Sequence[dict[str, Any]]
 ) -> tuple[Path | None, str]:
-    """Write where time goes into a run of the same suite on the same machine.
-
-    Args:
-        suite: The suite whose cases were watched.
-        runs: Folder of reports.
-        name: The run to add to; empty for the newest, if it fits.
-        found: One a case.
+    """Write where time goes into the run that `keep` would add to.
 
     Returns:
-        The folder, or why no run's report has it now.
-
-    Raises:
-        SuiteError: The named run is of another suite or machine, or cannot be written.
+        The folder, or None and why there is no such run.
 
     """
     report, data, why = _fitting(suite, runs, name)
@@ -184,7 +175,7 @@ def write_tables(
         "plan": asdict(plan),
         "timings": [
             *(one for one in earlier if one["subject"] not in new),
-            *(timing.to_json() for timing in timings),
+            *(asdict(timing) for timing in timings),
         ],
     }
     _write(detail, told)

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import cast
+from typing import TYPE_CHECKING, Any, cast
 
-from harness.commands.bench.by_module import Clocked
+from harness.commands.bench.by_module import found_where
 from harness.commands.bench.timing import (
     TIMING,
     Plan,
@@ -25,7 +25,7 @@ from harness.core.errors import ParityError
 from harness.core.groups import sample_groups
 from harness.core.outcome import Outcome
 from harness.core.pipeline import Chain, Pipeline, Seated
-from harness.core.probes import Probe, load_probes
+from harness.core.probes import load_probes
 from harness.engine import export_files, tasks
 from harness.engine.artifacts import Makers, native_converter
 from harness.engine.engine import check_words
@@ -33,6 +33,9 @@ from harness.engine.store import Store
 from harness.engine.worker import JobResult
 from harness.engine.worker_pool import Progress, Workshop
 from harness.suite.tables import Limits
+
+if TYPE_CHECKING:
+    from harness.runtimes.session import Spent
 
 
 class Bench(Closes):
@@ -151,8 +154,8 @@ class Bench(Closes):
             model=model,
         )
 
-    def where(self, case: Case, plan: Plan) -> tuple[Clocked, tuple[Probe, ...]]:
-        """Return what each operator takes, and the probes that say where it is from.
+    def where(self, case: Case, plan: Plan) -> dict[str, Any]:
+        """Return what the modules of a case take, as a run's report keeps it.
 
         Raises:
             ParityError: A stage ended without an answer.
@@ -160,9 +163,10 @@ class Bench(Closes):
         """
         turn = self.turn(Subject.of(case), plan)
         result = self._job(tasks.CLOCK_TURN, turn, case.component)
+        spent, whole_s = cast("tuple[tuple[Spent, ...], float]", result.value)
         (group,) = sample_groups(case, (timed_sample(case),))
         probes = self._makers.graph(case, group).file(export_files.PROBES)
-        return cast("Clocked", result.value), load_probes(probes)
+        return found_where(case.id, spent, whole_s, load_probes(probes))
 
     def time(self, turn: Turn) -> Round:
         """Time one turn in a new process.

@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
-from harness.commands.bench.by_module import found_where, where_lines
-from harness.commands.bench.ratio import Pace, ratio_of
+from harness.commands.bench.by_module import where_lines
+from harness.commands.bench.ratio import Pace, Ratio, ratio_of
 from harness.commands.bench.record import TABLE, keep, keep_where
 from harness.commands.bench.rounds import Bench
-from harness.commands.bench.screen import (
-    COMPILING,
-    against_lines,
-    component_lines,
-    machine_lines,
-    plan_lines,
-)
 from harness.commands.bench.timing import (
     COMPILE,
     Plan,
@@ -33,12 +26,27 @@ from harness.commands.bench.timing import (
 from harness.commands.options import CANNOT_TELL, print_lines
 from harness.commands.progress import ProgressLines, moves
 from harness.core.case import Case
+from harness.core.environment import environment
 from harness.core.errors import ParityError
 from harness.core.settings import near
-from harness.core.text import wrapped
+from harness.core.text import Line, count, cut, joined, wrapped
 from harness.engine.run import open_store
 from harness.engine.worker_pool import Progress
+from harness.report.runs.cpu_load import at_work_words
 from harness.suite.suite import Suite, load_suite
+
+_COMPILING = (
+    "torch.compile works in the first round of each component, which takes minutes; "
+    "--no-compile leaves it out"
+)
+_NAME = 27
+_MEBI = 2**20
+_MARKS = {
+    Pace.SLOWER: ("✗", "bad"),
+    Pace.FASTER: ("✓", "good"),
+    Pace.SAME: ("–", ""),
+    Pace.UNKNOWN: ("?", ""),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,14 +76,14 @@ def time_files(given: Given, *, compiled: bool) -> int:
     chosen = timed_cases(given.suite, given.names)
     timings: list[Timing] = []
     with _bench(given) as bench:
-        print_lines(plan_lines(given.plan))
+        print_lines(_plan_lines(given.plan))
         if compiled and any(isinstance(case, Case) for case in chosen):
-            print_lines(wrapped(COMPILING, indent="", tone="quiet"))
+            print_lines(wrapped(_COMPILING, indent="", tone="quiet"))
         try:
             for subjects in subjects_of(chosen).values():
                 wanted = [one for one in subjects if compiled or one.how != COMPILE]
                 made = bench.times(wanted, given.plan)
-                print_lines(component_lines(made, inputs_words(subjects[0].case)))
+                print_lines(_component_lines(made, inputs_words(subjects[0].case)))
                 timings += made
         finally:
             # When somebody stops it, the times until then are kept.
@@ -102,10 +110,10 @@ def time_against(given: Given, against: str) -> int:
     pairs = _pairs(given, against)
     code = 0
     with _bench(given) as bench:
-        print_lines(plan_lines(given.plan))
+        print_lines(_plan_lines(given.plan))
         for pair in pairs:
             before, after = bench.times(pair, given.plan)
-            print_lines(against_lines(before, after))
+            print_lines(_against_lines(before, after))
             if not (before.rounds and after.rounds):
                 code = CANNOT_TELL
                 continue
@@ -158,7 +166,7 @@ def show_where(given: Given) -> int:
     with _bench(given) as bench:
         for case in chosen:
             try:
-                found.append(found_where(case.id, *bench.where(case, given.plan)))
+                found.append(bench.where(case, given.plan))
             except ParityError as error:
                 print_lines(wrapped(f"? {case.id}: {error}", indent="", tone="bad"))
             else:
@@ -180,7 +188,7 @@ def _bench(given: Given) -> Iterator[Bench]:
         _progress() as tell,
         Bench(store, limits=given.suite.limits, on_progress=tell) as bench,
     ):
-        print_lines(machine_lines(near(given.suite.path)))
+        print_lines(_machine_lines(near(given.suite.path)))
         yield bench
 
 
@@ -199,3 +207,86 @@ def _progress() -> Iterator[Callable[[Progress], None]]:
         yield tell
     finally:
         lines.close()
+
+
+def _machine_lines(suite: str) -> Iterator[Line]:
+    """Yield the machine that every figure below is from."""
+    about = environment()
+    cores, system = count(about.core_count, "core"), f"{about.system} {about.arch}"
+    gpus = ", ".join(about.gpus)
+    yield from joined((f"bench: {suite}", about.cpu, cores, gpus, system), indent="")
+
+
+def _plan_lines(plan: Plan) -> Iterator[Line]:
+    """Yield how it was measured."""
+    yield from joined(
+        (
+            f"{count(plan.rounds, 'round')}, a new process each",
+            f"{plan.warmups} warm-up and {plan.least_runs} to {plan.most_runs} runs",
+            f"{plan.of_pipelines.least_runs} of a pipeline at least",
+            "host memory to host memory",
+            "ONNX Runtime's threads do not spin",
+        ),
+        indent="",
+        tone="quiet",
+    )
+
+
+def _component_lines(timings: Sequence[Timing], inputs: str) -> Iterator[Line]:
+    """Yield a component's or pipeline's table, PyTorch eager first if it ran."""
+    threads = " or ".join(map(str, sorted({timing.threads for timing in timings})))
+    yield Line(text="")
+    yield Line(text=f"{timings[0].component}   {inputs}, {threads} threads")
+    head = f" {'':{_NAME}} {'median ms':>9} {'middle half':>15} {'× eager':>15}"
+    head += f" {'load s':>7} {'first s':>7} {'+MB':>6} {'file MB':>7} {'cores':>5}"
+    yield Line(text=head, tone="quiet")
+    eager = timings[0] if timings[0].rounds else None
+    for timing in timings:
+        name = timing.subject.removeprefix(f"{timing.component}/")
+        if not timing.rounds:
+            yield Line(text=f" {name}", tone="bad")
+            yield from wrapped(timing.failure, tone="bad")
+            continue
+        low, high = timing.quartiles_s
+        beside = "-" if eager is None else "1"
+        if eager is not None and timing is not eager:
+            beside = _ratio_words(ratio_of(timing.medians_s, eager.medians_s))
+        # PyTorch's own pipeline has no file.
+        size = timing.rounds[0].size_bytes
+        yield Line(
+            text=f" {cut(name, _NAME):{_NAME}} {_ms(timing.median_s):>9} "
+            f"{f'{_ms(low)}–{_ms(high)}':>15} {beside:>15} "
+            f"{timing.load_s:>7.2f} {timing.first_s:>7.2f} "
+            f"{timing.memory_bytes / _MEBI:>6.0f} "
+            f"{f'{size / _MEBI:.1f}' if size else '-':>7} {timing.at_work.cores:>5.2f}"
+        )
+    if words := at_work_words(timing.at_work for timing in timings if timing.rounds):
+        yield from wrapped(words, tone="quiet")
+
+
+def _against_lines(before: Timing, after: Timing) -> Iterator[Line]:
+    """Yield one comparison of two builds that took turns."""
+    for timing in (before, after):
+        if not timing.rounds:
+            yield Line(text=f" ? {timing.subject}", tone="bad")
+            yield from wrapped(timing.failure, tone="bad")
+            return
+    ratio = ratio_of(after.medians_s, before.medians_s)
+    mark, tone = _MARKS[ratio.pace]
+    yield Line(
+        text=f" {mark} {after.subject}: {_ratio_words(ratio)} of {before.subject}",
+        tone=tone,
+    )
+    pair = f"{_ms(before.median_s)} ms, then {_ms(after.median_s)} ms"
+    yield from joined((str(ratio.pace), pair, count(ratio.rounds, "round")))
+
+
+def _ratio_words(ratio: Ratio) -> str:
+    """Return a ratio with its spread, if there are rounds enough for one."""
+    if ratio.low == 0.0:
+        return f"{ratio.value:.2f}"
+    return f"{ratio.value:.2f} ({ratio.low:.2f}–{ratio.high:.2f})"
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1e3:.3g}" if seconds < 1 else f"{seconds * 1e3:.0f}"

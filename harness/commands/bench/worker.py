@@ -15,7 +15,6 @@ from multiprocessing.connection import Client
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from harness.commands.bench.by_module import Clocked
 from harness.commands.bench.timing import (
     COMPILE,
     TIMING,
@@ -32,7 +31,7 @@ from harness.core.pipeline import Pipeline, Seated
 from harness.engine.host import report_progress
 from harness.measure.trace import load_inputs
 from harness.runtimes.candidate.candidate import check_artifact
-from harness.runtimes.session import Ran, Session, load_backend
+from harness.runtimes.session import Ran, Session, Spent, load_backend
 
 if TYPE_CHECKING:
     import numpy as np
@@ -213,8 +212,10 @@ def _serve(run: Callable[[], object], caller: Caller, runs: int) -> None:
             channel.send(True)
 
 
-def clock_turn(turn: Turn, component: Component) -> Clocked:
-    """Return what each operator of a deployed file takes, and a run without watching.
+def clock_turn(turn: Turn, component: Component) -> tuple[tuple[Spent, ...], float]:
+    """Return what each operator of a deployed file takes, in order of execution.
+
+    The other number is the median of a run as deployed, which nothing watches.
 
     Raises:
         StageError: As `time_turn`.
@@ -230,7 +231,7 @@ def clock_turn(turn: Turn, component: Component) -> Clocked:
         exactly = Plan(least_runs=CLOCKED_RUNS, most_runs=CLOCKED_RUNS)
         whole_s = statistics.median(_counted(lambda: session.run(feeds), exactly))
         spent = session.clock(feeds, CLOCKED_RUNS)
-    return Clocked(spent=tuple(spent), whole_s=whole_s)
+    return tuple(spent), whole_s
 
 
 @contextmanager
@@ -241,8 +242,7 @@ def _opened(
     if not turn.deployed:
         from harness.commands.bench import torch_module
 
-        module, size_bytes = torch_module.load(turn, component)
-        yield Loaded(lambda: module.run(feeds), size_bytes, lambda: module.ran)
+        yield torch_module.load(turn, component, feeds)
         return
     with _session(turn.deployed[0]) as session:
         yield Loaded(lambda: session.run(feeds), turn.size_bytes, lambda: session.ran)

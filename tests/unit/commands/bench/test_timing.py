@@ -138,6 +138,16 @@ def test_what_was_timed_without_pytorch_is_a_share_of_nothing():
     assert entry["over_pytorch"] == []
 
 
+def test_what_was_timed_alone_is_no_share_of_pytorch_timed_later():
+    eager = timing(turn(0.1, withheld=0.4), subject="vae/pytorch/eager", alone=True)
+    eager = replace(eager, runtime="pytorch", how="eager")
+
+    own, _ = benchmarks([timing(turn(0.2, withheld=0.01), alone=True), eager])
+
+    assert own["over_pytorch"] == []
+    assert own["withheld"] == 0.01
+
+
 def test_a_time_is_as_disturbed_as_pytorch_beside_it():
     eager = timing(turn(0.1, withheld=0.4), subject="vae/pytorch/eager")
     eager = replace(eager, runtime="pytorch", how="eager")
