@@ -35,6 +35,7 @@ class Bounds(Keys, frozen=True, kw_only=True):
         atol: Absolute part, in the unit of the value.
         floors: Most that the error's RMS may be, in noise floors.
         sqnr_db: Least ratio of signal to error, in decibels.
+        cosine_distance: Most that one minus the cosine may be, from 0 to 2.
         psnr_db: Least ratio of a picture's peak to the error, in decibels.
         ssim: Least structural similarity of a picture.
         share: Share of elements that must lie within.
@@ -47,6 +48,7 @@ class Bounds(Keys, frozen=True, kw_only=True):
     atol: float | None = None
     floors: float | None = None
     sqnr_db: float | None = None
+    cosine_distance: float | None = None
     psnr_db: float | None = None
     ssim: float | None = None
     share: float | None = None

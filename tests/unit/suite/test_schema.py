@@ -11,6 +11,8 @@ import pytest
 from harness.core.case import REFERENCE
 from harness.core.errors import SuiteError
 from harness.core.runtime import runtimes
+from harness.judge.scope import Bounds
+from harness.judge.tolerance import BOUNDS
 from harness.suite.schema import Backend, schemas
 from harness.suite.suite import load_suite
 
@@ -155,3 +157,7 @@ def test_a_mistake_is_one_by_the_schema_too(name, text, said):
     (error,) = errors_of(f"{name}.schema.json", text)
 
     assert said in error
+
+
+def test_every_bound_of_a_tolerance_can_be_written():
+    assert set(Bounds.__struct_fields__) == {"tier", *BOUNDS}

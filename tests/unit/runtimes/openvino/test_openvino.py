@@ -1,0 +1,217 @@
+"""OpenVINO beside PyTorch's export: outputs as deployed, layers as added outputs."""
+
+import numpy as np
+import onnx
+import pytest
+
+from harness.core.case import Device, Variant
+from harness.core.errors import StageError
+from harness.core.outcome import Outcome
+from harness.engine.export_files import MODEL as EXPORTED
+from harness.runtimes.onnxruntime.session import open_session as open_onnxruntime
+from harness.runtimes.openvino import MODEL, RUNTIME, WEIGHTS
+from harness.runtimes.openvino import session as module
+from harness.runtimes.openvino.convert import convert
+from harness.runtimes.openvino.session import open_session
+from tests.unit import nets
+
+DEVICE = Device(threads=1, precision="f32")
+OUTPUTS = ["map", "pooled"]
+# Of the largest output, for weights of the order of a tenth.
+ALLOWED = {"fp32": 1e-5, "fp16": 5e-3, "int8-weights": 5e-2}
+
+
+@pytest.fixture(scope="module")
+def source(blocks_files):
+    return blocks_files["dynamo"] / EXPORTED
+
+
+@pytest.fixture(scope="module")
+def feeds():
+    return nets.feeds(nets.BLOCKS)
+
+
+def converted(source, folder, kind="fp32", flags=()):
+    variant = Variant(name=kind, backend="openvino", kind=kind, flags=flags)
+    convert(source, variant, folder, component=nets.BLOCKS, probes=(), native=None)
+    return folder / MODEL
+
+
+@pytest.fixture(scope="module")
+def model(source, tmp_path_factory):
+    return converted(source, tmp_path_factory.mktemp("openvino"))
+
+
+@pytest.fixture(scope="module")
+def expected(source, feeds):
+    """Every value of the exported graph, as ONNX Runtime computes it unoptimised."""
+    graph = onnx.load(source).graph
+    names = [name for node in graph.node for name in node.output if name]
+    seen = {}
+    with open_onnxruntime(source, Device(threads=1), OUTPUTS) as session:
+        sizes = dict.fromkeys(names, 1)
+        session.watch(feeds, sizes, lambda name, value: seen.update({name: +value}))
+    return seen
+
+
+def largest_error(one, two):
+    return np.abs(one - two).max() / np.abs(two).max()
+
+
+@pytest.mark.parametrize("kind", RUNTIME.variants)
+def test_a_variant_is_as_near_as_its_weights(kind, source, feeds, expected, tmp_path):
+    path = converted(source, tmp_path, kind)
+
+    assert {file.name for file in tmp_path.iterdir()} == {MODEL, WEIGHTS}
+    with open_session(path, DEVICE, OUTPUTS) as session:
+        made = session.run(feeds)
+    assert list(made) == OUTPUTS
+    for name, value in made.items():
+        assert value.dtype == np.float32
+        assert largest_error(value, expected[name]) < ALLOWED[kind]
+
+
+def test_variants_are_smaller_by_what_their_weights_lost(source, tmp_path):
+    sizes = []
+    for kind in RUNTIME.variants:
+        (folder := tmp_path / kind).mkdir()
+        converted(source, folder, kind)
+        sizes.append((folder / WEIGHTS).stat().st_size)
+
+    assert sizes == sorted(sizes, reverse=True)
+    assert len(set(sizes)) == len(sizes)
+
+
+@pytest.mark.parametrize("at_once", [1, 2**28])
+def test_layers_are_those_of_the_exported_graph(
+    model, feeds, expected, at_once, monkeypatch
+):
+    monkeypatch.setattr(module, "_AT_ONCE_BYTES", at_once)
+    sizes = {name: value.nbytes for name, value in expected.items()}
+    seen = {}
+
+    with open_session(model, DEVICE, OUTPUTS) as session:
+        bare = session.run(feeds)
+        made = session.watch(
+            feeds, sizes, lambda name, value: seen.update({name: value.copy()})
+        )
+
+    real = [name for name in seen if expected[name].dtype == np.float32]
+    assert len(real) > len(expected) / 2
+    for name in real:
+        assert seen[name].shape == expected[name].shape
+        np.testing.assert_allclose(seen[name], expected[name], rtol=1e-3, atol=1e-5)
+    for name in OUTPUTS:
+        np.testing.assert_allclose(made[name], bare[name], rtol=1e-4, atol=1e-5)
+
+
+def test_an_operator_alone_reads_the_values_that_are_given(model, feeds, expected):
+    seen = {}
+    given = {
+        name: value for name, value in expected.items() if value.dtype == np.float32
+    }
+
+    with open_session(model, DEVICE, OUTPUTS) as session:
+        session.isolate(
+            feeds, given, lambda name, value: seen.update({name: value.copy()})
+        )
+
+    assert len(seen) > len(given) / 2
+    for name, value in seen.items():
+        np.testing.assert_allclose(value, expected[name], rtol=1e-3, atol=1e-5)
+
+
+def test_a_wrong_given_value_reaches_its_readers_alone(source, model, feeds, expected):
+    readers = {
+        node.input[0]: node.output[0]
+        for node in onnx.load(source).graph.node
+        if node.op_type in {"Relu", "Sigmoid", "Tanh", "Erf", "Softmax"}
+    }
+    value, reader = next(pair for pair in readers.items() if pair[0] in expected)
+    given = {
+        name: np.zeros_like(one) if name == value else one
+        for name, one in expected.items()
+        if one.dtype == np.float32
+    }
+    seen = {}
+
+    with open_session(model, DEVICE, OUTPUTS) as session:
+        session.isolate(feeds, given, lambda name, one: seen.update({name: one.copy()}))
+
+    wrong = {
+        name
+        for name, one in seen.items()
+        if not np.allclose(one, expected[name], rtol=1e-2, atol=1e-4)
+    }
+    assert reader in wrong
+    assert value not in wrong
+
+
+def test_each_operator_takes_some_time(model, feeds, expected):
+    with open_session(model, DEVICE, OUTPUTS) as session:
+        spent = session.clock(feeds, 3)
+
+    assert sum(each.took_s for each in spent) > 0
+    # Operators that OpenVINO joins have the name of one of them.
+    assert {value for each in spent for value in each.values} & set(expected)
+
+
+def test_what_really_ran_is_said(model):
+    with open_session(model, DEVICE, OUTPUTS) as session:
+        ran = session.ran
+
+    assert (ran.backend, ran.device, ran.precision) == ("openvino", "cpu", "f32")
+
+
+@pytest.mark.parametrize("size", [0, 100])
+def test_a_truncated_file_is_refused(model, tmp_path, size):
+    path = tmp_path / MODEL
+    path.write_bytes(model.read_bytes()[:size])
+
+    with (
+        pytest.raises(StageError, match="truncated") as caught,
+        open_session(path, DEVICE, OUTPUTS),
+    ):
+        pass
+    assert caught.value.outcome is Outcome.LOAD
+
+
+def test_an_output_that_is_not_there_is_named(model):
+    with (
+        pytest.raises(StageError, match="absent") as caught,
+        open_session(model, DEVICE, [*OUTPUTS, "absent"]),
+    ):
+        pass
+    assert caught.value.outcome is Outcome.MISSING
+
+
+def test_a_device_that_is_not_there_is_a_failure(model):
+    with (
+        pytest.raises(StageError, match="asked for npu") as caught,
+        open_session(model, Device(device="npu", precision="f32"), OUTPUTS),
+    ):
+        pass
+    assert caught.value.outcome is Outcome.FELL_BACK
+
+
+def test_inputs_are_exactly_the_files(model):
+    with (
+        open_session(model, DEVICE, OUTPUTS) as session,
+        pytest.raises(StageError, match="missing"),
+    ):
+        session.run({})
+
+
+def test_a_flag_is_refused(source, tmp_path):
+    with pytest.raises(StageError, match="take no flags") as caught:
+        converted(source, tmp_path, "fp16", ("--fp16",))
+    assert caught.value.outcome is Outcome.CONVERT
+
+
+def test_a_source_that_is_no_model_leaves_no_file(tmp_path):
+    (source := tmp_path / "model.onnx").write_bytes(b"no model")
+    (folder := tmp_path / "made").mkdir()
+
+    with pytest.raises(StageError, match="refuses the graph"):
+        converted(source, folder)
+    assert list(folder.iterdir()) == []
