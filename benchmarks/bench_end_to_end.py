@@ -30,8 +30,8 @@ from harness.engine.host import Host
 from harness.engine.store import Store
 from harness.engine.tasks import preload
 from harness.engine.worker_pool import Workshop
+from harness.suite.schema import Limits
 from harness.suite.suite import load_suite
-from harness.suite.tables import Limits
 
 TIMEOUT_S = 3600.0
 DIGITS = Path(__file__).parents[1] / "fixtures" / "digits"

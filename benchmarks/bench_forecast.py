@@ -35,8 +35,8 @@ from harness.engine.needs import chain_need
 from harness.engine.store import Store
 from harness.engine.worker import JobResult
 from harness.engine.worker_pool import Workshop
+from harness.suite.schema import Limits
 from harness.suite.suite import Suite, load_suite
-from harness.suite.tables import Limits
 
 DIGITS = Path(__file__).parents[1] / "fixtures" / "digits"
 LIMIT_S = 3600.0

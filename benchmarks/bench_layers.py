@@ -23,8 +23,8 @@ from harness.core.case import Case
 from harness.engine.engine import Engine
 from harness.engine.host import Host
 from harness.engine.store import Store
+from harness.suite.schema import Limits
 from harness.suite.suite import load_suite
-from harness.suite.tables import Limits
 
 ROUNDS = 3
 TIMEOUT_S = 3600.0

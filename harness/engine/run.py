@@ -10,6 +10,8 @@ from concurrent.futures import Future
 from dataclasses import asdict, replace
 from pathlib import Path
 
+from msgspec import structs
+
 from harness.core.closes import Closes
 from harness.core.errors import ParityError
 from harness.core.outcome import Outcome
@@ -48,7 +50,7 @@ class Run(Closes):
         self.folder = folder()
         self._engine = Engine(
             self.store,
-            replace(suite.limits, jobs=settings.jobs or suite.limits.jobs),
+            structs.replace(suite.limits, jobs=settings.jobs or suite.limits.jobs),
             mnn_convert=settings.mnn_convert or None,
             pictures=self.folder.path / PICTURES,
             on_progress=on_progress,

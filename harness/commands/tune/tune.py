@@ -9,6 +9,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import cast
 
+from msgspec import structs
+
 from harness.commands.tune.inputs import Shapes, baked, is_wide, shapes_of
 from harness.commands.tune.kept import last_kept
 from harness.commands.tune.plan import Candidate, Effort, Findings, Plan
@@ -75,7 +77,7 @@ def tune(
     effort = asked.effort
     inputs = 2 * (effort.samples + effort.searched) + 4 * effort.layers
     times = max(1, inputs / _INPUTS_A_LIMIT)
-    limits = replace(suite.limits, timeout_s=suite.limits.timeout_s * times)
+    limits = structs.replace(suite.limits, timeout_s=suite.limits.timeout_s * times)
     store = open_store(asked.store)
     workshop = Workshop.of(limits, on_progress)
     makers = Makers(store, workshop, native_converter(asked.mnn_convert or None))
