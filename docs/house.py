@@ -1,0 +1,136 @@
+"""Print the figures of the house: how large it is, and how its modules hang together.
+
+    python -m tox run -e house
+
+Lines of code are lines that are neither empty nor a comment nor part of a docstring.
+"""
+
+import ast
+import io
+import sys
+import tokenize
+from collections import Counter
+from functools import cache
+from pathlib import Path
+
+from harness.core.runtime import runtimes
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "harness"
+
+
+def modules():
+    """Return each module's dotted name and its tree."""
+    found = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        name = ".".join(part for part in parts if part != "__init__")
+        found[name] = ast.parse(path.read_text(encoding="utf-8"))
+    return found
+
+
+def top(tree):
+    """Yield the nodes that run when a module is imported."""
+    for node in tree.body:
+        typed = isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
+        if not typed and not isinstance(node, ast.FunctionDef | ast.ClassDef):
+            yield from ast.walk(node)
+
+
+def imports(tree, known):
+    """Return the modules of the harness that a tree imports when it is imported."""
+    names = set()
+    for node in top(tree):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+    found = set()
+    for name in names:
+        while name and name not in known:
+            name = name.rpartition(".")[0]  # noqa: PLW2901  # the module of a name
+        if name:
+            found.add(name)
+    return found - {"harness"}
+
+
+def longest_chain(trees):
+    """Return how many modules stand in the longest chain of imports."""
+    below = {name: imports(tree, set(trees)) - {name} for name, tree in trees.items()}
+
+    @cache
+    def depth(name):
+        return 1 + max(map(depth, below[name]), default=0)
+
+    return max(map(depth, trees))
+
+
+def code_lines(path):
+    """Return how many lines of a file are code."""
+    text = path.read_text(encoding="utf-8")
+    skipped = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.ENDMARKER}
+    skipped |= {tokenize.INDENT, tokenize.DEDENT}
+    lines = set()
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type not in skipped:
+            lines.update(range(token.start[0], token.end[0] + 1))
+    for node in ast.walk(ast.parse(text)):
+        texts = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        if texts and isinstance(node.value.value, str):
+            lines -= set(range(node.lineno, node.end_lineno + 1))
+    return len(lines)
+
+
+def lines_of(folder):
+    """Return the lines of all Python files under a folder."""
+    texts = (path.read_text(encoding="utf-8") for path in folder.rglob("*.py"))
+    return sum(len(text.splitlines()) for text in texts)
+
+
+def strangers(trees):
+    """Return the modules outside a runtime's own folder that hold its name."""
+    names = set(runtimes())
+    found = []
+    for module, tree in trees.items():
+        own = {name for name in names if module.startswith(f"harness.runtimes.{name}")}
+        held = {n.value for n in ast.walk(tree) if isinstance(n, ast.Constant)}
+        if held & names - own:
+            found.append(module)
+    return found
+
+
+def doubled(trees):
+    """Return the class names that more than one module has, but for private ones."""
+    names = Counter(
+        node.name
+        for tree in trees.values()
+        for node in tree.body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    )
+    return sorted(name for name, count in names.items() if count > 1)
+
+
+def main():
+    """Print each figure beside what the plan allows at most."""
+    trees = modules()
+    paths = sorted(PACKAGE.rglob("*.py"))
+    twice = doubled(trees)
+    rows = [
+        ("modules directly in harness/", len(list(PACKAGE.glob("*.py"))), "4"),
+        ("lines of harness/", lines_of(PACKAGE), "31,000"),
+        ("lines of code of harness/", sum(map(code_lines, paths)), "21,500"),
+        ("lines of tests/", lines_of(ROOT / "tests"), "26,000"),
+        ("longest chain of imports", longest_chain(trees), "16"),
+        ("modules outside its folder that name a runtime", len(strangers(trees)), "0"),
+        ("class names that mean two things", len(twice), "0"),
+    ]
+    print("| | here | at most |\n|---|--:|--:|")
+    for name, number, most in rows:
+        print(f"| {name} | {number:,} | {most} |")
+    if twice:
+        print(f"\nThese class names stand in two modules: {', '.join(twice)}.")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
