@@ -529,7 +529,7 @@ class TestHub:
 @pytest.mark.parametrize(
     ("name", "count"),
     [
-        ("digits", 54),
+        ("digits", 60),
         ("sd15", 10),
         ("sdxl", 14),
         ("full_size/sdxl_base", 8),

@@ -196,7 +196,7 @@ def test_chains_of_several_runtimes_are_timed_only_where_a_name_says_so():
     named = timed_cases(DIGITS, ["text2img"])
     mixed = timed_cases(DIGITS, ["text2img/mixed"])
 
-    assert {case.backend for case in named} == {"onnxruntime", "mnn"}
+    assert {case.backend for case in named} == {"onnxruntime", "mnn", "openvino"}
     assert {case.backend for case in mixed} == {"mixed"}
 
 
