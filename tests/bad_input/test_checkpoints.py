@@ -36,7 +36,7 @@ NETWORKS = {
     ),
 }
 RECIPE = """\
-from harness.recipes import vae_decoder
+from harness.recipes.diffusion import vae_decoder
 from harness.recipes.checkpoint import load_network
 from harness.recipes.diffusion.vae import network
 

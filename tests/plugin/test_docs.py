@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from harness.commands.cli import cli
+from harness.core.runtime import runtimes
 from harness.plugin import _OPTIONS
-from harness.runtimes.mnn.convert import FLAGS
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -63,7 +63,12 @@ def unknown(text):
         "--parity-set",
         *(f"--parity-{name}" for name, *_ in _OPTIONS),
     }
-    flags = {flag.partition("=")[0] for flags in FLAGS.values() for flag in flags}
+    flags = {
+        flag.partition("=")[0]
+        for one in runtimes().values()
+        for built_in in one.variants.values()
+        for flag in built_in.flags
+    }
     named = set(re.findall(r"(?<![\w-])--[a-zA-Z][\w-]*", text))
     return named - ours - flags - {"--keep", "--junitxml"}  # of a variant; of pytest
 
