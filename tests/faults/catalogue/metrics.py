@@ -6,6 +6,7 @@ from tests.faults.catalogue.fault import Fault, InRule
 
 COMPARE, JUDGE = "harness/measure/compare.py", "harness/judge/value.py"
 ALIGN, JUDGED = "harness/measure/align.py", "harness/judge/case.py"
+METRICS = "harness/measure/metrics.py"
 CANDIDATE = "harness/runtimes/candidate/candidate.py"
 
 
@@ -87,16 +88,16 @@ FAULTS = (
     _rule(
         "unmeasured-floor-passes",
         JUDGE,
-        "_Check(holds=False, usage=math.inf, reason=reason)",
-        "_Check(holds=True, usage=0.0, reason=reason)",
+        "holds=False,\n                usage=math.inf,",
+        "holds=True,\n                usage=0.0,",
         "floor",
     ),
     _rule(
         "decibels-the-other-way",
-        JUDGE,
-        "holds=value >= limit,\n        usage=ratio,",
-        "holds=value <= limit,\n        usage=ratio,",
-        "tolerance",
+        METRICS,
+        "return value >= limit if self.more_is_tighter else value <= limit",
+        "return value <= limit",
+        "direction",
     ),
     _rule("black-picture-passes", JUDGE, "if peak < _LEVEL", "if peak < 0", "black"),
     _rule(
@@ -108,7 +109,7 @@ FAULTS = (
     ),
     _rule(
         "cosine-blind-to-zero",
-        COMPARE,
+        METRICS,
         "return 1.0 if signal == candidate else 0.0",
         "return 1.0",
         "cosine",
@@ -116,9 +117,9 @@ FAULTS = (
     ),
     _rule(
         "signal-and-error-swapped",
-        COMPARE,
-        "_decibels(_ratio(signal, error, both_zero=math.inf))",
-        "_decibels(_ratio(error, signal, both_zero=math.inf))",
+        METRICS,
+        "ratio(sums.expected_squared, sums.error_squared, both_zero=math.inf)",
+        "ratio(sums.error_squared, sums.expected_squared, both_zero=math.inf)",
         "sqnr",
         "numpy",
         "decibel",

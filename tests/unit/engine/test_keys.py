@@ -169,10 +169,20 @@ REMADE = {
 """Each kind of entry, to the folders whose code decides it."""
 
 
+@pytest.fixture
+def forget():
+    """Digests of code are read once a process; a test of them must leave none."""
+
+    def clear():
+        keys.code_digest.cache_clear()
+        keys._recipe_code.cache_clear()
+
+    yield clear
+    clear()
+
+
 def keys_of(component, entry, pipeline):
     """Return the key of one entry of every kind."""
-    for cached in (keys.code_digest, keys._recipe_code):
-        cached.cache_clear()
     taken = replace(component, taken=Taken(onnx=ONNX))
     reading = Reading(sample="s", inputs=entry, reference=entry, layers=True)
     return {
@@ -197,17 +207,19 @@ def keys_of(component, entry, pipeline):
 
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_a_changed_line_of_code_remakes_what_it_decides_and_nothing_else(
-    folder, unet, entry, tmp_path, monkeypatch
+    folder, unet, entry, monkeypatch, forget
 ):
     pipeline = load_suite(nets.DIGITS).chains[0].pipeline
-    home = tmp_path / "harness"
+    home = entry.path.parent / "copy" / "harness"
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(keys.HOME, home, ignore=ignored)
     monkeypatch.setattr(keys, "HOME", home)
+    forget()
     before = keys_of(unet, entry, pipeline)
 
     changed = next((home / folder).rglob("[a-z]*.py"))
     changed.write_text(f"{changed.read_text(encoding='utf-8')}\n# A line.\n")
+    forget()
     after = keys_of(unet, entry, pipeline)
 
     remade = {name for name in before if before[name] != after[name]}
