@@ -16,7 +16,8 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from harness.commands.bench.pytest_items import BenchSession, Timed
+    from harness.commands.bench.pytest_items import Timed
+    from harness.commands.bench.pytest_session import BenchSession
     from harness.commands.pytest_session import ParitySession
     from harness.suite.suite import Check
 
@@ -144,7 +145,7 @@ def parity(request: pytest.FixtureRequest) -> ParityCheck:
 @pytest.fixture
 def parity_bench(request: pytest.FixtureRequest) -> Callable[[Timed], None]:
     """Time something: ``parity_bench(timed)``, through pytest-benchmark."""
-    from harness.commands.bench.pytest_items import BenchSession
+    from harness.commands.bench.pytest_session import BenchSession
     from harness.commands.pytest_session import settings_of
 
     config = request.config

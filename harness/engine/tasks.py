@@ -45,10 +45,13 @@ TUNE: Final = "harness.commands.tune.worker:measure_component"
 """Measures a component on many inputs (`tune`); see `harness.commands.tune.plan`."""
 
 TIME_TURN: Final = "harness.commands.bench.worker:time_turn"
-"""Times a component (its runtime's host) or a pipeline (`pipeline`) once."""
+"""Times one subject once; see `harness.commands.bench.timing`."""
 
 CLOCK_TURN: Final = "harness.commands.bench.worker:clock_turn"
 """Times each operator of a subject (its runtime's host)."""
+
+TIME_DRAWING: Final = "harness.commands.bench.pipeline_worker:time_drawing"
+"""Times a whole pipeline once (`pipeline`)."""
 
 _PRELOAD: Final = {
     "torch": ("diffusers", "transformers", "harness.runtimes.pytorch.prepare"),

@@ -18,6 +18,20 @@ NOWHERE = "(not in any module)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Clocked:
+    """What a child process found out.
+
+    Attributes:
+        spent: Each operator, in order of execution.
+        whole_s: Median of a run as deployed, nothing watching.
+
+    """
+
+    spent: tuple[Spent, ...]
+    whole_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
     """One module's part.
 
@@ -87,22 +101,12 @@ def _shortened(module: str, depth: int) -> str:
     return ".".join(parts[:depth])
 
 
-def found_where(
-    case: str, spent: Sequence[Spent], whole_s: float, probes: Iterable[Probe]
-) -> dict[str, Any]:
-    """Return where a case's time goes, as a run's report keeps it.
-
-    Args:
-        case: Its id.
-        spent: Each operator, in order of execution.
-        whole_s: Median of a run as deployed, which nothing watches.
-        probes: Say which module a value comes from.
-
-    """
-    places, guessed = rolled_up(spent, probes)
+def found_where(case: str, clocked: Clocked, probes: Iterable[Probe]) -> dict[str, Any]:
+    """Return where a case's time goes, as a run's report keeps it."""
+    places, guessed = rolled_up(clocked.spent, probes)
     return {
         "case": case,
-        "whole_ms": _short(whole_s * 1e3),
+        "whole_ms": _short(clocked.whole_s * 1e3),
         "guessed": _short(guessed),
         "places": [
             {

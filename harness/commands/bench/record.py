@@ -1,11 +1,10 @@
-"""Times on disk: beside a run's report, and in it."""
+"""What was timed, on disk: beside a run's report, and in it."""
 
 from __future__ import annotations
 
 import csv
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
@@ -42,10 +41,10 @@ def keep(
     """Write the timings; into a run of the same files on the same machine, if any.
 
     Args:
-        suite: The suite that was timed.
+        suite: That was timed.
         runs: Folder of reports.
-        name: The run to add to; empty for the newest, if it fits.
-        timings: One a subject.
+        name: Of the run to add to; empty for the newest, if it fits.
+        timings: Of every subject.
         plan: How they were made.
 
     Returns:
@@ -63,21 +62,33 @@ def keep(
         folder = RunFolder.create(runs, datetime.now().astimezone()).path
     else:
         folder = report.parent
-    with _said_if_unwritable(folder, "; give another --runs"):
+    try:
         write_tables(folder, suite, timings, plan)
         if report is not None:
             data["benchmarks"] = merged(data.get("benchmarks", ()), timings)
             _write(report, data)
+    except OSError as error:
+        msg = f"{folder} cannot be written to ({error.strerror}); give another --runs."
+        raise SuiteError(msg) from error
     return folder, why
 
 
 def keep_where(
     suite: Suite, runs: Path, name: str, found: Sequence[dict[str, Any]]
 ) -> tuple[Path | None, str]:
-    """Write where time goes into the run that `keep` would add to.
+    """Write where time goes into a run of the same suite on the same machine.
+
+    Args:
+        suite: Whose cases were watched.
+        runs: Folder of reports.
+        name: Of the run to add to; empty for the newest, if it fits.
+        found: Of each case.
 
     Returns:
-        The folder, or None and why there is no such run.
+        The folder, or why no run's report has it now.
+
+    Raises:
+        SuiteError: The named run is of another suite or machine, or cannot be written.
 
     """
     report, data, why = _fitting(suite, runs, name)
@@ -86,24 +97,18 @@ def keep_where(
     new = {one["case"] for one in found}
     kept = [one for one in data.get("where", ()) if one["case"] not in new]
     data["where"] = [*kept, *found]
-    with _said_if_unwritable(report):
-        _write(report, data)
-    return report.parent, ""
-
-
-@contextmanager
-def _said_if_unwritable(path: Path, advice: str = "") -> Iterator[None]:
     try:
-        yield
+        _write(report, data)
     except OSError as error:
-        msg = f"{path} cannot be written to ({error.strerror}){advice}."
+        msg = f"{report} cannot be written to ({error.strerror})."
         raise SuiteError(msg) from error
+    return report.parent, ""
 
 
 def merged(there: Sequence[Any], timings: Sequence[Timing]) -> list[dict[str, Any]]:
     """Return a report's benchmarks with new ones in the place of their like.
 
-    What was timed and failed has no row, an earlier one neither.
+    Of what was timed and failed there is no row, an earlier one neither.
     """
     again = {(timing.subject, _metric(timing)) for timing in timings}
     kept = [one for one in there if (one["case"], one["metric"]) not in again]
@@ -111,34 +116,33 @@ def merged(there: Sequence[Any], timings: Sequence[Timing]) -> list[dict[str, An
 
 
 def benchmarks(timings: Sequence[Timing]) -> Iterator[dict[str, Any]]:
-    """Yield what `parity gate` compares with another run's: less is better."""
+    """Yield what `parity gate` holds against another run's: less is better."""
     eager = {timing.component: timing for timing in timings if timing.is_eager}
     for timing in timings:
-        if not timing.rounds:
-            continue
-        beside = None if timing.alone else eager.get(timing.component)
-        others = beside.medians_s if beside and beside.rounds else ()
-        yield {
-            "case": timing.subject,
-            "metric": _metric(timing),
-            "runs": [round(run * 1e3, 6) for run in timing.runs_s],
-            "over_pytorch": [
-                round(own / other, 6)
-                for own, other in zip(timing.medians_s, others, strict=False)
-            ],
-            "threads": timing.threads,
-            "load_ms": round(timing.load_s * 1e3, 6),
-            "first_run_ms": round(timing.first_s * 1e3, 6),
-            "size_bytes": timing.rounds[0].size_bytes,
-            "memory_bytes": timing.memory_bytes,
-            "cores": round(timing.at_work.cores, 3),
-            "withheld": _withheld(timing, beside),
-        }
+        if timing.rounds:
+            beside = eager.get(timing.component)
+            others = beside.medians_s if beside else ()
+            yield {
+                "case": timing.subject,
+                "metric": _metric(timing),
+                "runs": [round(run * 1e3, 6) for run in timing.runs_s],
+                "over_pytorch": [
+                    round(own / other, 6)
+                    for own, other in zip(timing.medians_s, others, strict=False)
+                ],
+                "threads": timing.threads,
+                "load_ms": round(timing.load_s * 1e3, 6),
+                "first_run_ms": round(timing.first_s * 1e3, 6),
+                "size_bytes": timing.size_bytes,
+                "memory_bytes": timing.memory_bytes,
+                "cores": round(timing.cores, 3),
+                "withheld": _withheld(timing, beside),
+            }
 
 
 def _withheld(timing: Timing, beside: Timing | None) -> float | None:
     # A share of PyTorch's time is as good as either.
-    both = [one.at_work.withheld for one in (timing, beside) if one and one.rounds]
+    both = [one.withheld for one in (timing, beside) if one is not None]
     known = [share for share in both if share is not None]
     return round(max(known), 4) if known else None
 
@@ -157,28 +161,38 @@ def write_tables(
     Lines of other subjects that lie there stay: a component may be timed after another.
     """
     new = {timing.subject for timing in timings}
-    table, detail = folder / TABLE, folder / DETAIL
-    rows: list[dict[str, Any]] = []
-    if table.is_file():
-        with table.open(newline="", encoding="utf-8") as file:
-            rows += [row for row in csv.DictReader(file) if row["subject"] not in new]
-    with table.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, _COLUMNS, extrasaction="ignore")
+    kept = [row for row in _rows(folder / TABLE) if row["subject"] not in new]
+    with (folder / TABLE).open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, _COLUMNS)
         writer.writeheader()
-        writer.writerows([*rows, *map(_row, timings)])
-    earlier: list[dict[str, Any]] = []
-    if detail.is_file():
-        earlier = json.loads(detail.read_text(encoding="utf-8"))["timings"]
-    told = {
+        writer.writerows([*kept, *map(_row, timings)])
+    detail = {
         "suite": suite.name,
         "environment": environment().to_json(),
         "plan": asdict(plan),
         "timings": [
-            *(one for one in earlier if one["subject"] not in new),
-            *(asdict(timing) for timing in timings),
+            *(one for one in _timings(folder / DETAIL) if one["subject"] not in new),
+            *(timing.to_json() for timing in timings),
         ],
     }
-    _write(detail, told)
+    _write(folder / DETAIL, detail)
+
+
+def _timings(detail: Path) -> list[dict[str, Any]]:
+    """Return the timings that an earlier call wrote."""
+    if not detail.is_file():
+        return []
+    data: dict[str, Any] = json.loads(detail.read_text(encoding="utf-8"))
+    return list(data["timings"])
+
+
+def _rows(table: Path) -> list[dict[str, str]]:
+    """Return the lines of an earlier table of the same columns."""
+    if not table.is_file():
+        return []
+    with table.open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    return [row for row in rows if row.keys() == set(_COLUMNS)]
 
 
 def _row(timing: Timing) -> dict[str, object]:
@@ -190,32 +204,27 @@ def _row(timing: Timing) -> dict[str, object]:
     if not timing.rounds:
         return about
     low, high = timing.quartiles_s
-    seconds = {
-        "median_ms": timing.median_s,
-        "quartile1_ms": low,
-        "quartile3_ms": high,
-        "load_ms": timing.load_s,
-        "first_run_ms": timing.first_s,
-    }
-    at_work, ran = timing.at_work, timing.rounds[0].ran
-    return {
-        **about,
-        **{name: f"{value * 1e3:.6g}" for name, value in seconds.items()},
+    return about | {
+        "median_ms": f"{timing.median_s * 1e3:.6g}",
+        "quartile1_ms": f"{low * 1e3:.6g}",
+        "quartile3_ms": f"{high * 1e3:.6g}",
         "runs": len(timing.runs_s),
+        "load_ms": f"{timing.load_s * 1e3:.6g}",
+        "first_run_ms": f"{timing.first_s * 1e3:.6g}",
         "memory_bytes": timing.memory_bytes,
         "peak_bytes": timing.peak_bytes,
-        "size_bytes": timing.rounds[0].size_bytes,
-        "cores": f"{at_work.cores:.3g}",
-        "withheld": "" if at_work.withheld is None else f"{at_work.withheld:.3g}",
-        "device": ran["device"],
-        "version": ran["version"],
+        "size_bytes": timing.size_bytes,
+        "cores": f"{timing.cores:.3g}",
+        "withheld": "" if timing.withheld is None else f"{timing.withheld:.3g}",
+        "device": timing.ran["device"],
+        "version": timing.ran["version"],
     }
 
 
 def _fitting(
     suite: Suite, runs: Path, name: str
 ) -> tuple[Path | None, dict[str, Any], str]:
-    """Return the report to add to, and its data; or none, and why not the newest.
+    """Return the report to add to, and what it says; or none, and why not the newest.
 
     Raises:
         SuiteError: The run that was named is not it.

@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, cast
+from typing import cast
 
-from harness.commands.bench.by_module import found_where
+from harness.commands.bench.by_module import Clocked
+from harness.commands.bench.subjects import device_of, timed_sample
 from harness.commands.bench.timing import (
     TIMING,
+    Drawing,
     Plan,
     Round,
     Subject,
     Timing,
     Turn,
-    device_of,
-    timed_sample,
 )
-from harness.core.case import REFERENCE, Case, Component
+from harness.core.case import REFERENCE, Case
 from harness.core.closes import Closes
 from harness.core.errors import ParityError
 from harness.core.groups import sample_groups
 from harness.core.outcome import Outcome
-from harness.core.pipeline import Chain, Pipeline, Seated
-from harness.core.probes import load_probes
+from harness.core.pipeline import Chain, Seated
+from harness.core.probes import Probe, load_probes
 from harness.engine import export_files, tasks
 from harness.engine.artifacts import Makers, native_converter
 from harness.engine.engine import check_words
@@ -34,8 +34,8 @@ from harness.engine.worker import JobResult
 from harness.engine.worker_pool import Progress, Workshop
 from harness.suite.schema import Limits
 
-if TYPE_CHECKING:
-    from harness.runtimes.session import Spent
+_HOSTS = {REFERENCE: "torch"}
+"""Child process of a runtime, where it is not called as the runtime is."""
 
 
 class Bench(Closes):
@@ -75,12 +75,12 @@ class Bench(Closes):
 
         Every second round goes backwards, so that nobody always follows the same one.
         """
-        turns: dict[str, Turn] = {}
+        turns: dict[str, Turn | Drawing] = {}
         failures: dict[str, str] = {}
         rounds: dict[str, list[Round]] = {subject.id: [] for subject in subjects}
         for subject in subjects:
             try:
-                turns[subject.id] = self.turn(subject, plan)
+                turns[subject.id] = self._needed(subject, plan)
             except ParityError as error:
                 failures[subject.id] = str(error)
         for number in range(plan.rounds):
@@ -88,15 +88,19 @@ class Bench(Closes):
             order = [subject for subject in subjects if subject.id not in failures]
             for subject in order[:: -1 if number % 2 else 1]:
                 try:
-                    rounds[subject.id].append(self.time(turns[subject.id]))
+                    rounds[subject.id].append(self._time(turns[subject.id]))
                 except ParityError as error:
                     failures[subject.id] = str(error)
         return [
-            timing_of(
-                subject,
-                plan,
+            Timing(
+                subject=subject.id,
+                component=subject.case.subject,
+                runtime=subject.runtime,
+                how=subject.how,
+                threads=device_of(subject, plan).threads,
+                asked=device_of(subject, plan) == device_of(subject, Plan()),
                 files=turns[subject.id].files if subject.id in turns else {},
-                rounds=rounds[subject.id],
+                rounds=() if subject.id in failures else tuple(rounds[subject.id]),
                 failure=failures.get(subject.id, ""),
             )
             for subject in subjects
@@ -108,118 +112,98 @@ class Bench(Closes):
             detail = self._round if progress.stage == TIMING else progress.detail
             self._on_progress(replace(progress, detail=detail))
 
-    def turn(self, subject: Subject, plan: Plan) -> Turn:
-        """Return what a worker process needs, making what the store lacks.
+    def _needed(self, subject: Subject, plan: Plan) -> Turn | Drawing:
+        if isinstance(subject.case, Chain):
+            return self._drawing(subject, subject.case, plan)
+        return self.turn(subject, subject.case, plan)
 
-        Raises:
-            ParityError: It cannot be made.
-
-        """
-        case = subject.case
-        deployed: list[Seated] = []
-        what: Component | Pipeline
-        if isinstance(case, Chain):
-            what, plan_of = case.pipeline, plan.of_pipelines
-            inputs, _ = self._makers.draw(case.pipeline, case.device, {})
-            for seat, own in case.seats:
-                if own is not None and not subject.is_eager:
-                    deployed.append(self._file(own, seat, plan))
-        else:
-            case = replace(case, samples=(timed_sample(case),))
-            what, plan_of = case.component, plan
-            (reading,) = self._makers.prepare(case, case.samples).values()
-            inputs = reading.inputs
-            if subject.runtime != REFERENCE:
-                deployed.append(self._file(case, subject.runtime, plan))
-        return Turn(
+    def _drawing(self, subject: Subject, chain: Chain, plan: Plan) -> Drawing:
+        """Return what a child needs to draw, making what the store lacks."""
+        inputs, _ = self._makers.draw(chain.pipeline, chain.device, {})
+        seated = []
+        for seat, case in chain.seats:
+            if case is None or subject.is_eager:
+                continue
+            artifact, model = self._makers.deploy(case, self._makers.export(case))
+            device = replace(case.device, threads=plan.threads or case.device.threads)
+            seated.append(
+                Seated(
+                    seat=seat,
+                    component=case.component,
+                    backend=case.backend,
+                    device=device,
+                    artifact=artifact,
+                    model=model,
+                )
+            )
+        return Drawing(
             id=subject.id,
-            what=what,
-            how=subject.how,
-            deployed=tuple(deployed),
+            pipeline=chain.pipeline,
+            seated=tuple(seated),
             inputs=inputs,
             device=device_of(subject, plan),
-            plan=plan_of,
-            scratch=Path(self._scratch.name),
+            plan=plan.of_pipelines,
         )
 
-    def _file(self, case: Case, name: str, plan: Plan) -> Seated:
-        """Return a case's deployed file, under the name that a report gives it."""
-        artifact, model = self._makers.deploy(case, self._makers.export(case))
-        return Seated(
-            seat=name,
-            component=case.component,
-            backend=case.backend,
-            device=replace(case.device, threads=plan.threads or case.device.threads),
-            artifact=artifact,
-            model=model,
-        )
-
-    def where(self, case: Case, plan: Plan) -> dict[str, Any]:
-        """Return what the modules of a case take, as a run's report keeps it.
+    def where(self, case: Case, plan: Plan) -> tuple[Clocked, tuple[Probe, ...]]:
+        """Return what each operator takes, and the probes that say where it is from.
 
         Raises:
             ParityError: A stage ended without an answer.
 
         """
-        turn = self.turn(Subject.of(case), plan)
-        result = self._job(tasks.CLOCK_TURN, turn, case.component)
-        spent, whole_s = cast("tuple[tuple[Spent, ...], float]", result.value)
+        subject = Subject(case=case, runtime=case.backend, how=case.how)
+        turn = self.turn(subject, case, plan)
+        result = self._job(tasks.CLOCK_TURN, turn)
         (group,) = sample_groups(case, (timed_sample(case),))
         probes = self._makers.graph(case, group).file(export_files.PROBES)
-        return found_where(case.id, spent, whole_s, load_probes(probes))
+        return cast("Clocked", result.value), load_probes(probes)
 
-    def time(self, turn: Turn) -> Round:
-        """Time one turn in a new process.
+    def turn(self, subject: Subject, case: Case, plan: Plan) -> Turn:
+        """Return what a child needs, making what the store lacks.
 
         Raises:
-            ParityError: It ended without a time.
+            ParityError: It cannot be made.
 
         """
-        result = self._job(tasks.TIME_TURN, turn)
+        case = replace(case, samples=(timed_sample(case),))
+        (reading,) = self._makers.prepare(case, case.samples).values()
+        path = artifact = None
+        if subject.runtime != REFERENCE:
+            (group,) = sample_groups(case, case.samples)
+            graph = self._makers.graph(case, group)
+            artifact, model = self._makers.deploy(case, graph)
+            path = artifact.file(model)
+        return Turn(
+            id=subject.id,
+            component=case.component,
+            device=device_of(subject, plan),
+            runtime=subject.runtime,
+            how=subject.how,
+            path=path,
+            artifact=artifact,
+            inputs=reading.inputs,
+            plan=plan,
+            scratch=Path(self._scratch.name),
+        )
+
+    def _time(self, turn: Turn | Drawing) -> Round:
+        drawing = isinstance(turn, Drawing)
+        result = self._job(tasks.TIME_DRAWING if drawing else tasks.TIME_TURN, turn)
         return replace(cast("Round", result.value), peak_bytes=result.peak_bytes)
 
-    def _job(self, stage: str, turn: Turn, *more: object) -> JobResult:
+    def _job(self, stage: str, turn: Turn | Drawing) -> JobResult:
         """Run a stage in its host; refuse a runtime that says it ran elsewhere."""
-        used = {(file.backend, file.device) for file in turn.deployed}
-        if isinstance(turn.what, Pipeline):
+        if isinstance(turn, Drawing):
             host = "pipeline"
+            asked = {(file.backend, file.device) for file in turn.seated}
         else:
-            host = turn.deployed[0].backend if turn.deployed else "torch"
+            host = _HOSTS.get(turn.runtime, turn.runtime)
+            asked = {(turn.runtime, turn.device)} - {(REFERENCE, turn.device)}
         result = self._workshop.job(
-            host,
-            stage,
-            turn,
-            *more,
-            subject=turn.id,
-            label=turn.id,
-            failure=Outcome.RUN,
+            host, stage, turn, subject=turn.id, label=turn.id, failure=Outcome.RUN
         )
         said = f"{result.import_log}\n{result.log}"
-        for runtime, device in used:
+        for runtime, device in asked:
             check_words(turn.id, runtime, device, said)
         return result
-
-
-def timing_of(
-    subject: Subject,
-    plan: Plan,
-    *,
-    files: Mapping[str, str],
-    rounds: Sequence[Round],
-    failure: str = "",
-    alone: bool = False,
-) -> Timing:
-    """Return what became of a subject; what failed once has no rounds."""
-    device = device_of(subject, plan)
-    return Timing(
-        subject=subject.id,
-        component=subject.case.subject,
-        runtime=subject.runtime,
-        how=subject.how,
-        threads=device.threads,
-        asked=device == device_of(subject, Plan()),
-        alone=alone,
-        files=files,
-        rounds=() if failure else tuple(rounds),
-        failure=failure,
-    )

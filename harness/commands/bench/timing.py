@@ -1,27 +1,25 @@
-"""Plain data: what is timed, how it is timed, and the times."""
+"""What is timed, how, and what came of it: plain data."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
-from harness.core.case import REFERENCE, Case, Component, Device, Sample
+from harness.core.case import REFERENCE, Case, Component, Device
 from harness.core.entry import Entry
 from harness.core.errors import SpecError
-from harness.core.pipeline import MIXED, Chain, Pipeline, Seated
-from harness.core.text import count
+from harness.core.pipeline import Chain, Pipeline, Seated
 from harness.report.runs.cpu_load import AtWork
-from harness.suite.suite import Suite, Tested
 
 EAGER = "eager"
 COMPILE = "compile"
 """PyTorch as it is, and through ``torch.compile``."""
 
 TIMING = "timing"
-"""The name of the stage, for progress."""
+"""How a turn calls itself while it is timed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,8 +27,9 @@ class Subject:
     """One thing to time: a deployed file, or PyTorch's own module.
 
     Attributes:
-        case: The case of the file. PyTorch takes component and sizes from any case.
-        runtime: The runtime that runs it.
+        case: Of the deployed file or pipeline; of PyTorch, whichever case says
+            component and sizes.
+        runtime: ``pytorch``, ``onnxruntime`` or ``mnn``.
         how: ``eager``, ``compile``, or the variant.
         build: Tells the same case of two suites apart; empty for the first.
 
@@ -41,11 +40,6 @@ class Subject:
     how: str
     build: str = ""
 
-    @classmethod
-    def of(cls, case: Case | Chain, build: str = "") -> Self:
-        """Return a case's deployed file as a subject."""
-        return cls(case=case, runtime=case.backend, how=case.how, build=build)
-
     @property
     def id(self) -> str:
         """``component/runtime/how``, with its build before it."""
@@ -54,53 +48,8 @@ class Subject:
 
     @property
     def is_eager(self) -> bool:
-        """Whether the other subjects of its component are compared with this one."""
+        """Whether it is what the others of its component are held against."""
         return self.runtime == REFERENCE and self.how == EAGER
-
-
-def timed_cases(suite: Suite, names: Collection[str]) -> list[Tested]:
-    """Return the cases of a suite that are timed.
-
-    Mixed-runtime pipelines are timed only if a name says so: they exist to tell which
-    component brings an error, and nobody deploys two dozen of them.
-    """
-    chosen = suite.select(tuple(names))
-    if any(MIXED in name for name in names):
-        return list(chosen)
-    return [case for case in chosen if case.backend != MIXED]
-
-
-def subjects_of(cases: Iterable[Case | Chain]) -> dict[str, list[Subject]]:
-    """Return the subjects of each component and pipeline, PyTorch first.
-
-    A pipeline is not timed compiled: each of its networks would be compiled anew.
-    """
-    found: dict[str, list[Subject]] = {}
-    for case in cases:
-        own = found.setdefault(case.subject, [])
-        if not own:
-            own += [
-                Subject(case=case, runtime=REFERENCE, how=how)
-                for how in ((EAGER,) if isinstance(case, Chain) else (EAGER, COMPILE))
-            ]
-        own.append(Subject.of(case))
-    return found
-
-
-def timed_sample(case: Case) -> Sample:
-    """Return the sample that is timed: the first."""
-    return case.samples[0]
-
-
-def inputs_words(case: Case | Chain) -> str:
-    """Return a sentence part about the inputs that a case is timed on."""
-    if isinstance(case, Chain):
-        pipeline = case.pipeline
-        pictures = count(len(pipeline.texts), "picture")
-        size = f"{pipeline.width} × {pipeline.height}"
-        return f"{pictures} of {size}, {count(pipeline.steps, 'step')}"
-    sample = timed_sample(case)
-    return " ".join((sample.id, *(f"{name} {size}" for name, size in sample.shapes)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,12 +57,12 @@ class Plan:
     """How much is measured.
 
     Attributes:
-        rounds: Turns of every subject, each in a new process.
+        rounds: Times that every subject has its turn, in a new process.
         warmups: Runs after the first that are not counted.
         least_runs: Counted runs of a turn, however long they take.
         most_runs: Counted runs of a turn, however short they are.
         budget_s: No counted run begins later in a turn.
-        threads: For every runtime; 0 for the number of each case.
+        threads: For every runtime; 0 for what each case says.
 
     """
 
@@ -138,73 +87,82 @@ class Plan:
         return replace(self, warmups=0, least_runs=1)
 
 
-def device_of(subject: Subject, plan: Plan) -> Device:
-    """Return where a subject runs; PyTorch has as many threads as the files beside."""
-    case = subject.case
-    if isinstance(case, Chain):
-        used = [one.device.threads for _, one in case.seats if one is not None]
-        return replace(case.device, threads=plan.threads or max(used))
-    device = case.device
-    if subject.runtime == REFERENCE:
-        device = replace(case.reference, threads=case.device.threads)
-    return replace(device, threads=plan.threads or device.threads)
-
-
-class Caller(NamedTuple):
-    """Another process that calls for each counted run, and times it.
-
-    Attributes:
-        address: Where it listens.
-        key: Proves that a connection comes from its own worker process.
-
-    """
-
-    address: Any
-    key: bytes
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
-    """What a worker process needs to time one subject once.
+class Drawing:
+    """What a child process needs to time a whole pipeline once.
 
     Attributes:
-        id: The subject's.
-        what: The component or pipeline that runs.
-        how: Tells PyTorch's ``eager`` from ``compile``.
-        deployed: The deployed file of a component, those of a pipeline; PyTorch runs
-            what has none.
-        inputs: The stored inputs.
-        device: Where it runs; of a pipeline, where PyTorch runs.
-        plan: How much is measured.
-        scratch: Where PyTorch's compiler may write.
-        caller: Times the runs; None for the worker itself.
+        id: Of the subject.
+        pipeline: What is drawn.
+        seated: Deployed files in its seats; PyTorch has the others.
+        inputs: The pipeline's stored inputs.
+        device: Where PyTorch runs.
+        plan: How often.
 
     """
 
     id: str
-    what: Component | Pipeline
-    how: str
-    deployed: tuple[Seated, ...]
+    pipeline: Pipeline
+    seated: tuple[Seated, ...]
     inputs: Entry
     device: Device
     plan: Plan
-    scratch: Path
-    caller: Caller | None = None
 
     @property
     def files(self) -> dict[str, str]:
-        """Digests of the files by the names that a run's report gives them."""
-        return {one.seat: one.artifact.key_digest for one in self.deployed}
+        """Seat to the digest of its file, as a run's report names it."""
+        return {one.seat: one.artifact.key_digest for one in self.seated}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """What a child process needs to time one subject once.
+
+    Attributes:
+        id: Of the subject.
+        component: What is run.
+        device: Where.
+        runtime: Which runtime.
+        how: Of PyTorch, ``eager`` or ``compile``.
+        path: The deployed file; None for PyTorch.
+        artifact: What holds it; None for PyTorch.
+        inputs: The stored sample.
+        plan: How often.
+        scratch: Where PyTorch's compiler may write.
+
+    """
+
+    id: str
+    component: Component
+    device: Device
+    runtime: str
+    how: str
+    path: Path | None
+    artifact: Entry | None
+    inputs: Entry
+    plan: Plan
+    scratch: Path
 
     @property
-    def entries(self) -> tuple[Entry, ...]:
-        """Everything that is read from the store."""
-        return (self.inputs, *(one.artifact for one in self.deployed))
+    def files(self) -> dict[str, str]:
+        """Runtime to the digest of its file, as a run's report names it."""
+        return {self.runtime: self.artifact.key_digest} if self.artifact else {}
 
-    @property
-    def size_bytes(self) -> int:
-        """Size of all deployed files."""
-        return sum(one.artifact.size_bytes for one in self.deployed)
+
+class Runs(NamedTuple):
+    """The counted runs of one turn.
+
+    Attributes:
+        runs_s: Each run, host memory to host memory.
+        cores: Processor time over time while they ran.
+        withheld: Share of the processor time asked for that went to others; None where
+            the system does not say, or threads outnumber cores.
+
+    """
+
+    runs_s: tuple[float, ...]
+    cores: float
+    withheld: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,13 +172,12 @@ class Round:
     Attributes:
         load_s: From nothing to a loaded model, its runtime imported before.
         first_s: The first run; compilation and shape inference fall into it.
-        runs_s: Each counted run, from host memory to host memory.
-        cores: Processor time over time while they ran.
-        withheld: Share of the processor time asked for that went to others; None where
-            the system does not say, or threads outnumber cores.
+        runs_s: As of `Runs`.
+        cores: As of `Runs`.
+        withheld: As of `Runs`.
         base_bytes: Resident set before loading.
         peak_bytes: Largest resident set of the process, at its end.
-        size_bytes: Size of the deployed file, or of PyTorch's weights.
+        size_bytes: Of the deployed file, or of PyTorch's weights.
         ran: What really ran, as the session reports it.
 
     """
@@ -242,13 +199,12 @@ class Timing:
 
     Attributes:
         subject: Its id.
-        component: The component or pipeline.
-        runtime: The runtime that ran it.
-        how: The variant, or ``eager`` or ``compile``.
-        threads: The number that the runtime was given.
-        asked: Whether that is the number of the suite.
-        alone: Whether no other subject had its turns in the same rounds.
-        files: Digests of the deployed files, by runtime or pipeline component.
+        component: What was run.
+        runtime: In which runtime.
+        how: Made or called how.
+        threads: As asked of the runtime.
+        asked: Whether they are what the suite says.
+        files: Digests of the deployed files, by runtime or seat; PyTorch has none.
         rounds: In order; empty after a failure.
         failure: Why there are none.
 
@@ -260,7 +216,6 @@ class Timing:
     how: str
     threads: int
     asked: bool = True
-    alone: bool = False
     files: Mapping[str, str] = field(default_factory=dict)
     rounds: tuple[Round, ...] = field(default=(), repr=False)
     failure: str = ""
@@ -272,12 +227,12 @@ class Timing:
 
     @property
     def is_eager(self) -> bool:
-        """Whether the other subjects of its component are compared with this one."""
+        """Whether it is of PyTorch as it is, which others are held against."""
         return self.runtime == REFERENCE and self.how == EAGER
 
     @property
     def medians_s(self) -> tuple[float, ...]:
-        """The median of each round, to compare with another's of the same round."""
+        """The median of each round, to hold against another's of the same round."""
         return tuple(statistics.median(one.runs_s) for one in self.rounds)
 
     @property
@@ -304,14 +259,20 @@ class Timing:
         return max(one.first_s for one in self.rounds)
 
     @property
+    def cores(self) -> float:
+        """Median of the rounds."""
+        return statistics.median(one.cores for one in self.rounds)
+
+    @property
+    def withheld(self) -> float | None:
+        """Median of the rounds; None where the system does not say."""
+        known = [one.withheld for one in self.rounds if one.withheld is not None]
+        return statistics.median(known) if known else None
+
+    @property
     def at_work(self) -> AtWork:
-        """What the processor did meanwhile: medians of the rounds."""
-        shares = [one.withheld for one in self.rounds if one.withheld is not None]
-        return AtWork(
-            threads=self.threads,
-            cores=statistics.median(one.cores for one in self.rounds),
-            withheld=statistics.median(shares) if shares else None,
-        )
+        """What the processor did meanwhile."""
+        return AtWork(threads=self.threads, cores=self.cores, withheld=self.withheld)
 
     @property
     def memory_bytes(self) -> int:
@@ -322,3 +283,17 @@ class Timing:
     def peak_bytes(self) -> int:
         """Largest resident set of any round's process."""
         return max(one.peak_bytes for one in self.rounds)
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the deployed file, or of PyTorch's weights."""
+        return self.rounds[0].size_bytes
+
+    @property
+    def ran(self) -> Mapping[str, Any]:
+        """What really ran."""
+        return self.rounds[0].ran
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        return asdict(self)

@@ -15,18 +15,15 @@ from harness.core.record import OUTPUTS, CaseRecord
 from harness.core.text import count
 from harness.report.html.charts import Chart
 from harness.report.html.found import Found, Section
-from harness.report.html.speed_charts import (
-    Way,
-    error_views,
-    front,
-    times_figure,
-)
+from harness.report.html.speed_charts import pareto_views, times_figure
 from harness.report.html.table import Column, Table, Words, short
+from harness.report.html.ways import Way, front
 from harness.report.runs.cpu_load import AtWork, at_work_words
 
 _METRIC = re.compile(r"latency(?:_at_(\d+)_threads)?_ms")
 _MEBI = 2**20
 _EAGER = "pytorch/eager"
+_COMPILED = "pytorch/compile"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,29 +99,33 @@ def _speed(
 ) -> Speed:
     best = front(ways)
     names = [way.name for way in best]
-    figure, views = error_views(ways)
-    threads = sorted({entry["threads"] for entry in entries if "threads" in entry})
+    figure, views = pareto_views(ways, best)
+    timed = [entry for entry in entries if "threads" in entry]
     at_work = [
         AtWork(
             threads=entry["threads"],
             cores=entry["cores"],
             withheld=entry.get("withheld"),
         )
-        for entry in entries
-        if "threads" in entry and "cores" in entry
+        for entry in timed
+        if "cores" in entry
     ]
     return Speed(
         id=ident,
         title=f"{subject}: error and speed",
         gist=_gist(ways, best),
-        threads=" or ".join(count(number, "thread") for number in threads),
+        threads=" or ".join(
+            count(threads, "thread")
+            for threads in sorted({entry["threads"] for entry in timed})
+        ),
         at_work=at_work_words(at_work),
         chart=Chart(
             id=f"{ident}-chart",
             figure=figure,
             views=views,
-            alt=f"Error of {subject} against its median latency. Nothing beats these "
-            f"in error, time, size and memory: {', '.join(names)}.",
+            alt=f"Error of {subject} against its median latency, as large as the "
+            f"file. Nothing beats these in error, time, size and memory: "
+            f"{', '.join(names)}.",
         ),
         times=Chart(
             id=f"{ident}-times",
@@ -149,41 +150,48 @@ def _gist(ways: Sequence[Way], best: Sequence[Way]) -> str:
     return " · ".join(words)
 
 
-_NUMBERS: tuple[tuple[str, str, bool], ...] = (
-    ("floors", "worst output or picture", False),
-    ("ms", "median run", False),
-    ("× eager", "median beside PyTorch's", False),
-    ("file MB", "of PyTorch, its weights", False),
-    ("memory MB", "added to the process", False),
-    ("load ms", "from nothing to a loaded model", True),
-    ("first ms", "the first run, in which compilers work", True),
-    ("cores", "really at work", True),
-)
-"""Heading and hint of each column of numbers; those at the end are minor."""
-
-
 def _table(ident: str, subject: str, ways: Sequence[Way], best: Sequence[Way]) -> Table:
     eager = next((way.latency_ms for way in ways if way.name == _EAGER), None)
     names, marks = Words(), Words()
-    rows = []
-    for way in ways:
-        beside = way.latency_ms / eager if eager else None
-        numbers = (
-            *(way.floors, way.latency_ms, beside, way.size_mb, way.memory_mb),
-            *(way.load_ms, way.first_ms, way.cores),
-        )
-        mark = "front" if way in best else _why_not(way)
-        rows.append([names.at(way.name), *map(short, numbers), marks.at(mark)])
+    rows = [
+        [
+            names.at(way.name),
+            short(way.floors),
+            short(way.latency_ms),
+            short(way.latency_ms / eager if eager else None),
+            short(way.size_mb),
+            short(way.memory_mb),
+            short(way.load_ms),
+            short(way.first_ms),
+            short(way.cores),
+            marks.at("front" if way in best else _why_not(way)),
+        ]
+        for way in ways
+    ]
     return Table(
         id=ident,
         caption=f"Ways to run {subject}",
         unit="way",
         columns=(
             Column(title="way", words=names.all),
-            *(
-                Column(title=title, kind="number", hint=hint, minor=minor)
-                for title, hint, minor in _NUMBERS
+            Column(title="floors", kind="number", hint="worst output or picture"),
+            Column(title="ms", kind="number", hint="median run"),
+            Column(title="× eager", kind="number", hint="median beside PyTorch's"),
+            Column(title="file MB", kind="number", hint="of PyTorch, its weights"),
+            Column(title="memory MB", kind="number", hint="added to the process"),
+            Column(
+                title="load ms",
+                kind="number",
+                hint="from nothing to a loaded model",
+                minor=True,
             ),
+            Column(
+                title="first ms",
+                kind="number",
+                hint="the first run, in which compilers work",
+                minor=True,
+            ),
+            Column(title="cores", kind="number", hint="really at work", minor=True),
             Column(title="front", words=marks.all, hint="nothing beats it in all"),
         ),
         rows=rows,

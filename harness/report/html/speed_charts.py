@@ -1,57 +1,25 @@
-"""Ways to run a component or pipeline, and their charts: error against each cost."""
+"""Charts of what was timed: error against each cost, and how long runs take."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
 
+from harness.core.case import REFERENCE
+from harness.core.pipeline import MIXED
+from harness.core.runtime import runtimes
 from harness.report.html.charts import LAYOUT, LEAST, PALETTE, plain
+from harness.report.html.ways import Way, stairs
 
+_BUBBLE = 44.0
+"""Pixels across of the largest file."""
+
+_SMALL = 9.0
 _GREY = PALETTE[10]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Way:
-    """One way to run a component or pipeline.
-
-    Attributes:
-        name: Runtime and variant.
-        floors: Largest error of its outputs; 0 of the reference, None if not compared.
-        latency_ms: Median run.
-        quartiles_ms: Between which the middle half of the runs lies.
-        size_mb: Size of its file; None where there is none.
-        memory_mb: What loading and running it adds to a process.
-        load_ms: From nothing to a loaded model; None if not known.
-        first_ms: The first run; None if not known.
-        cores: How many were at work; None if not known.
-
-    """
-
-    name: str
-    floors: float | None
-    latency_ms: float
-    quartiles_ms: tuple[float, float]
-    size_mb: float | None
-    memory_mb: float
-    load_ms: float | None = None
-    first_ms: float | None = None
-    cores: float | None = None
-
-    @property
-    def runtime(self) -> str:
-        """The first part of its name."""
-        return self.name.partition("/")[0]
-
-    @property
-    def costs(self) -> tuple[float, float, float, float]:
-        """What one wants little of; what is not known counts as much."""
-        error = math.inf if self.floors is None else self.floors
-        size = math.inf if self.size_mb is None else self.size_mb
-        return error, self.latency_ms, size, self.memory_mb
-
+_NAME_WIDE, _NAME_HIGH = 0.17, 0.06
+"""Parts of a chart that a name takes."""
 
 _COSTS: Final[Mapping[str, tuple[str, Callable[[Way], float | None]]]] = (
     MappingProxyType(
@@ -65,111 +33,151 @@ _COSTS: Final[Mapping[str, tuple[str, Callable[[Way], float | None]]]] = (
 """What error is drawn against: the axis, and a way's place on it."""
 
 
-def front(ways: Sequence[Way]) -> list[Way]:
-    """Return the ways that no other equals in everything and beats in something.
-
-    A way whose error is not known or not finite is none of them, however fast.
-    """
-    return [
-        one
-        for one in ways
-        if one.floors is not None
-        and math.isfinite(one.floors)
-        and not any(
-            other.costs != one.costs
-            and all(b <= a for a, b in zip(one.costs, other.costs, strict=True))
-            for other in ways
-        )
-    ]
-
-
-def stairs(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Return the points that none beats in both numbers, from left to right.
-
-    >>> stairs([(3.0, 1.0), (1.0, 9.0), (2.0, 9.5), (2.0, 4.0)])
-    [(1.0, 9.0), (2.0, 4.0), (3.0, 1.0)]
-    """
-    kept: list[tuple[float, float]] = []
-    for x, y in sorted(points):
-        if not kept or y < kept[-1][1]:
-            kept.append((x, y))
-    return kept
-
-
-def error_views(ways: Sequence[Way]) -> tuple[dict[str, Any], dict[str, Any]]:
+def pareto_views(
+    ways: Sequence[Way], best: Sequence[Way]
+) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
     """Return a figure of errors against times, and what changes for the other costs.
 
-    A point is a way, and hovering says which. The line joins what nothing beats in the
-    error and the one cost that is drawn.
+    A bubble is a way, as large as its file; those of the front have their full colour.
+    The line joins what nothing beats in the error and the one cost that is drawn.
     """
     from plotly import graph_objects as go
 
     drawn = [
         way for way in ways if way.floors is not None and math.isfinite(way.floors)
     ]
-    groups, colours = _by_runtime(drawn), _colours(ways)
+    groups = {
+        name: own
+        for name in (REFERENCE, *runtimes(), MIXED)
+        if (own := _of(drawn, name))
+    }
     views = {name: _view(list(groups.values()), name) for name in _COSTS}
     first = views["time"]
+    largest = max((way.size_mb or 0.0 for way in drawn), default=0.0) or 1.0
     figure = go.Figure()
-    figure.add_scatter(
-        x=first["x"][0],
-        y=first["y"][0],
-        mode="lines",
-        line={"shape": "hv", "width": 1.5, "dash": "dot", "color": _GREY},
-        name="front",
-        hoverinfo="skip",
+    figure.add_trace(
+        go.Scatter(
+            x=first["x"][0],
+            y=first["y"][0],
+            mode="lines",
+            line={"shape": "hv", "width": 1.5, "dash": "dot", "color": _GREY},
+            name="front",
+            hoverinfo="skip",
+        )
     )
     for at, (runtime, own) in enumerate(groups.items(), 1):
-        figure.add_scatter(
-            x=first["x"][at],
-            y=first["y"][at],
-            mode="markers",
-            name=runtime,
-            marker={"size": 11, "color": colours[runtime]},
-            hovertext=[_said(way) for way in own],
-            hovertemplate="%{hovertext}<extra></extra>",
+        full = [way in best for way in own]
+        colour = _colour(runtime)
+        figure.add_trace(
+            go.Scatter(
+                x=first["x"][at],
+                y=first["y"][at],
+                text=first["text"][at],
+                mode="markers+text",
+                textposition="top center",
+                textfont={"size": 11},
+                cliponaxis=False,
+                name=runtime,
+                marker={
+                    "size": [_across(way, largest) for way in own],
+                    "color": colour,
+                    "opacity": [0.75 if one else 0.25 for one in full],
+                    "line": {
+                        "width": [2 if one else 0 for one in full],
+                        "color": colour,
+                    },
+                },
+                hovertext=[_said(way) for way in own],
+                hovertemplate="%{hovertext}<extra></extra>",
+            )
         )
     figure.update_layout(**LAYOUT)
+    # A legend's bubble would be as large as the first of its kind.
+    figure.update_layout(legend={"itemsizing": "constant"})
     figure.update_xaxes(title=first["title"], type="log")
     figure.update_yaxes(title="error, floors", type="log")
     return plain(figure), views
 
 
 def _view(groups: Sequence[Sequence[Way]], name: str) -> dict[str, Any]:
-    """Return the line's and the points' places on one axis."""
+    """Return the line's and the bubbles' places on one axis, and who is named there."""
     title, cost = _COSTS[name]
     places = [[(_log(cost(way)), _error(way)) for way in own] for own in groups]
-    line = stairs([(x, y) for own in places for x, y in own if x is not None])
+    known = [(x, y) for own in places for x, y in own if x is not None]
+    line = stairs(known)
+    room = _Room(known)
+    # What the line joins has its name first, whatever stands beside it.
+    named = {place: room.take(*place) for place in line}
+    text = [
+        [
+            way.name if x and (named.pop((x, y), False) or room.take(x, y)) else ""
+            for way, (x, y) in zip(group, own, strict=True)
+        ]
+        for group, own in zip(groups, places, strict=True)
+    ]
     return {
         "title": title,
         "x": [[x for x, _ in line], *([x for x, _ in own] for own in places)],
         "y": [[y for _, y in line], *([y for _, y in own] for own in places)],
+        "text": [None, *text],
     }
+
+
+class _Room:
+    """Where names can still stand on a chart of log axes without hiding each other."""
+
+    def __init__(self, places: Sequence[tuple[float, float]]) -> None:
+        self._x, self._y = (
+            [math.log10(place[axis]) for place in places] for axis in (0, 1)
+        )
+        self._taken: list[tuple[float, float]] = []
+
+    def take(self, x: float, y: float) -> bool:
+        """Return whether there is room, and take it."""
+        at = _share(math.log10(x), self._x), _share(math.log10(y), self._y)
+        free = all(
+            abs(at[0] - other[0]) > _NAME_WIDE or abs(at[1] - other[1]) > _NAME_HIGH
+            for other in self._taken
+        )
+        if free:
+            self._taken.append(at)
+        return free
+
+
+def _share(value: float, values: Sequence[float]) -> float:
+    low, high = min(values), max(values)
+    return (value - low) / (high - low) if high > low else 0.0
 
 
 def times_figure(ways: Sequence[Way]) -> dict[str, Any]:
     """Return the median of each way's runs with their middle half, a bar a way."""
     from plotly import graph_objects as go
 
-    figure, colours = go.Figure(), _colours(ways)
-    for runtime, own in _by_runtime(ways).items():
-        spreads = [(way.latency_ms, *way.quartiles_ms) for way in own]
-        figure.add_bar(
-            y=[way.name for way in own],
-            x=[_short(middle) for middle, _, _ in spreads],
-            error_x={
-                "type": "data",
-                "symmetric": False,
-                "array": [_short(high - middle) for middle, _, high in spreads],
-                "arrayminus": [_short(middle - low) for middle, low, _ in spreads],
-                "color": _GREY,
-                "thickness": 1.5,
-                "width": 4,
-            },
-            orientation="h",
-            name=runtime,
-            marker={"color": colours[runtime]},
-            hovertemplate="%{y}: %{x} ms<extra></extra>",
+    figure = go.Figure()
+    for runtime in (REFERENCE, *runtimes(), MIXED):
+        own = _of(ways, runtime)
+        if not own:
+            continue
+        figure.add_trace(
+            go.Bar(
+                y=[way.name for way in own],
+                x=[_short(way.latency_ms) for way in own],
+                error_x={
+                    "type": "data",
+                    "symmetric": False,
+                    "array": [_short(w.quartiles_ms[1] - w.latency_ms) for w in own],
+                    "arrayminus": [
+                        _short(w.latency_ms - w.quartiles_ms[0]) for w in own
+                    ],
+                    "color": _GREY,
+                    "thickness": 1.5,
+                    "width": 4,
+                },
+                orientation="h",
+                name=runtime,
+                marker={"color": _colour(runtime)},
+                hovertemplate="%{y}: %{x} ms<extra></extra>",
+            )
         )
     figure.update_layout(**LAYOUT, barmode="overlay", bargap=0.35)
     figure.update_xaxes(title="a run, ms", rangemode="tozero")
@@ -182,16 +190,16 @@ def times_figure(ways: Sequence[Way]) -> dict[str, Any]:
     return plain(figure)
 
 
-def _by_runtime(ways: Sequence[Way]) -> dict[str, list[Way]]:
-    groups: dict[str, list[Way]] = {}
-    for way in ways:
-        groups.setdefault(way.runtime, []).append(way)
-    return groups
+def _of(ways: Sequence[Way], runtime: str) -> list[Way]:
+    return [way for way in ways if way.name.partition("/")[0] == runtime]
 
 
-def _colours(ways: Sequence[Way]) -> dict[str, str]:
-    """Return a colour for each runtime, the same in both charts."""
-    return dict(zip(_by_runtime(ways), PALETTE, strict=False))
+def _colour(runtime: str) -> str:
+    return PALETTE[(REFERENCE, *runtimes(), MIXED).index(runtime)]
+
+
+def _across(way: Way, largest: float) -> float:
+    return max(_SMALL, _BUBBLE * math.sqrt((way.size_mb or 0.0) / largest))
 
 
 def _said(way: Way) -> str:

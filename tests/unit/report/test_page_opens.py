@@ -200,7 +200,7 @@ def test_hovering_names_module_operator_shape_and_source_line(browser, large):
         assert "floors" in text
 
 
-def test_error_against_speed_is_drawn_with_a_point_for_each_way(browser, tmp_path):
+def test_error_against_speed_is_drawn_with_a_bubble_for_each_way(browser, tmp_path):
     cases = ("unet/mnn/fp32", "unet/mnn/int8", "unet/onnxruntime/fp32")
     times = [
         {"case": case, "metric": "latency_ms", "runs": [1.0 + at], "size_bytes": 2**at}
@@ -216,8 +216,8 @@ def test_error_against_speed_is_drawn_with_a_point_for_each_way(browser, tmp_pat
         seen.page.locator("#speed-0-chart").scroll_into_view_if_needed()
         seen.page.wait_for_selector("#speed-0-chart .scatterlayer .point")
 
-        points = seen.page.locator("#speed-0-chart .scatterlayer .point").count()
-        assert points == len(times)
+        bubbles = seen.page.locator("#speed-0-chart .scatterlayer .point").count()
+        assert bubbles == len(times)
 
         against = seen.page.locator("select[data-views=speed-0-chart]")
         against.select_option("size")

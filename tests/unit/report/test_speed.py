@@ -10,7 +10,7 @@ import pytest
 from harness.measure.compare import compare
 from harness.report.html.page import page_of
 from harness.report.html.speed import Speed, speeds
-from harness.report.html.speed_charts import Way, front, stairs
+from harness.report.html.ways import Way, front, stairs
 from tests.unit.found import found_in
 from tests.unit.reports import output, record
 
@@ -165,47 +165,26 @@ def test_stairs_go_down_from_left_to_right():
     assert places == [(1.0, 5.0), (2.0, 2.0), (3.0, 1.0)]
 
 
-def test_every_way_is_a_point_that_is_named_when_hovered(tmp_path):
+def test_names_in_one_place_do_not_hide_each_other(tmp_path):
     found = found_with(
         tmp_path,
         timed("unet/pytorch/eager", 6.0),
         timed("unet/mnn/fp32", 4.0),
         timed("unet/mnn/int8", 2.0),
     )
-
-    (section,) = speeds(found)
-
-    line, *groups = section.chart.figure["data"]
-    assert line["name"] == "front"
-    named = [
-        (text.partition("</b>")[0], x, y)
-        for one in groups
-        for text, x, y in zip(one["hovertext"], one["x"], one["y"], strict=True)
-    ]
-    assert [(name, x) for name, x, _ in named] == [
-        ("<b>pytorch/eager", 6.0),
-        ("<b>mnn/fp32", 4.0),
-        ("<b>mnn/int8", 2.0),
-    ]
-    errors = [y for _, _, y in named]
-    assert errors == [pytest.approx(value, rel=0.1) for value in (0.1, 2.0, 50.0)]
-
-
-def test_a_runtime_has_one_colour_in_both_charts(tmp_path):
-    found = found_with(
-        tmp_path,
-        timed("unet/onnxruntime/fp32", 5.0),
-        timed("unet/mnn/fp32", 4.0),
-        timed("unet/mnn/int8", 2.0),
+    twin = record(output(2.0), case="unet/mnn/deploy")
+    times = [*found.about["benchmarks"], timed("unet/mnn/deploy", 4.0)]
+    found = replace(
+        found,
+        records=[*found.records, twin],
+        about={**found.about, "benchmarks": times},
     )
 
     (section,) = speeds(found)
 
-    # ONNX Runtime's file was not compared, so that it has no point.
-    (_, points), bars = section.chart.figure["data"], section.times.figure["data"]
-    colours = {one["name"]: one["marker"]["color"] for one in bars}
-    assert len(set(colours.values())) == 2
-    assert points["marker"]["color"] == colours["mnn"]
+    view = (section.chart.views or {})["time"]
+    names = [name for own in view["text"][1:] for name in own]
+    assert sorted(filter(None, names)) == ["mnn/fp32", "mnn/int8", "pytorch/eager"]
 
 
 def test_a_pipeline_is_drawn_by_the_error_of_its_pictures(tmp_path):

@@ -77,8 +77,8 @@ function measure(host, name) {
 
 // The same points, held against something else.
 function view(host, name) {
-  const { x, y, title } = data.charts[host.id].views[name];
-  Plotly.update(host, { x, y }, { "xaxis.title.text": title, "xaxis.autorange": true, "yaxis.autorange": true });
+  const { x, y, text, title } = data.charts[host.id].views[name];
+  Plotly.update(host, { x, y, text }, { "xaxis.title.text": title, "xaxis.autorange": true, "yaxis.autorange": true });
 }
 
 for (const choice of document.querySelectorAll("select[data-views]"))

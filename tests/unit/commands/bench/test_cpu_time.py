@@ -5,8 +5,9 @@ import time
 
 import pytest
 
+from harness.commands.bench.cpu_time import Clocks
 from harness.commands.bench.timing import Plan
-from harness.commands.bench.worker import Clocks, timed_runs
+from harness.commands.bench.worker import timed_runs
 from harness.core.environment import core_count
 from harness.report.runs.cpu_load import is_disturbed
 from tests.busy import busy_neighbours

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.commands.bench.pytest_session import Played
 from harness.commands.bench.record import (
     DETAIL,
     TABLE,
@@ -13,14 +14,8 @@ from harness.commands.bench.record import (
     merged,
     write_tables,
 )
-from harness.commands.bench.timing import (
-    Plan,
-    Round,
-    Timing,
-    device_of,
-    subjects_of,
-    timed_cases,
-)
+from harness.commands.bench.subjects import device_of, subjects_of, timed_cases
+from harness.commands.bench.timing import Plan, Round, Timing
 from harness.core.case import Case
 from harness.core.errors import SpecError
 from harness.suite.suite import load_suite
@@ -138,16 +133,6 @@ def test_what_was_timed_without_pytorch_is_a_share_of_nothing():
     assert entry["over_pytorch"] == []
 
 
-def test_what_was_timed_alone_is_no_share_of_pytorch_timed_later():
-    eager = timing(turn(0.1, withheld=0.4), subject="vae/pytorch/eager", alone=True)
-    eager = replace(eager, runtime="pytorch", how="eager")
-
-    own, _ = benchmarks([timing(turn(0.2, withheld=0.01), alone=True), eager])
-
-    assert own["over_pytorch"] == []
-    assert own["withheld"] == 0.01
-
-
 def test_a_time_is_as_disturbed_as_pytorch_beside_it():
     eager = timing(turn(0.1, withheld=0.4), subject="vae/pytorch/eager")
     eager = replace(eager, runtime="pytorch", how="eager")
@@ -209,3 +194,13 @@ def test_times_of_other_threads_have_a_name_of_their_own():
 def test_a_plan_without_a_round_is_refused():
     with pytest.raises(SpecError, match="a round and a run at least, got 0"):
         Plan(rounds=0)
+
+
+def test_the_clock_shows_the_measured_runs_and_nothing_else():
+    clock = Played([0.25, 0.5])
+    seen = [clock()]
+    for _ in range(2):
+        clock.run()
+        seen += [clock(), clock()]
+
+    assert seen == [0.0, 0.25, 0.25, 0.75, 0.75]
