@@ -79,20 +79,20 @@ def test_a_build_that_is_timed_again_ships(branch):
     assert page.has(f"measurements: {same} same"), page.text
 
 
-def test_a_session_that_optimises_nothing_is_slower_than_its_baseline(branch):
+def test_a_session_that_optimises_nothing_is_red_for_its_setting(branch):
     branch.change(
         "parity.toml",
         "[backend.onnxruntime]",
         "[backend.onnxruntime.hints]\noptimization = 0\n\n[backend.onnxruntime]",
     )
 
-    page = gated(branch, lambda page: page.has(SLOWER))
+    page = gated(branch, lambda page: page.code == 1)
 
+    # Whether it is slower by more than times jump hangs on the CPU: on one machine it
+    # was called the same three times. `tests/unit/report/runs/test_times.py` has what
+    # the gate says of times that are given.
     assert page.code == 1, page.text
-    # Of the two times, what disturbs PyTorch's counts for the case's own as well. So
-    # where any time has no verdict, the case's own is among them.
-    slower = page.has(SLOWER) and page.has("of PyTorch's beside it")
-    assert slower or undecided(page), page.text
+    assert page.has(SLOWER) or page.has(" same") or undecided(page), page.text
     assert page.has("settings incomparable hints none → optimization = 0")
 
 
