@@ -137,7 +137,6 @@ class Runtime:
         weights: Names of files that may lie beside it.
         devices: Where it can run, the usual one first.
         precisions: Values of ``precision``, the exact one first; empty for no choice.
-        float16_precision: The one of them that may compute in float16.
         tf32: Whether ``tf32`` can be set.
         variants: Built-in variants by name; `EXACT` comes first.
         as_exported: Variants that run the exported graph itself.
@@ -176,7 +175,6 @@ class Runtime:
     order: int = 100
     weights: tuple[str, ...] = ()
     precisions: tuple[str, ...] = ()
-    float16_precision: str = ""
     tf32: bool = False
     as_exported: tuple[str, ...] = ()
     inline_twice: bool = False

@@ -43,7 +43,6 @@ RUNTIME = Runtime(
     weights=(WEIGHTS,),
     devices=("cpu", "opencl", "vulkan", "cuda", "metal"),
     precisions=("high", "normal", "low"),
-    float16_precision="low",
     precision_note='"low" computes in fp16 where it can',
     variants={
         EXACT: BuiltIn(tier="standard", flags=(_GELU,)),

@@ -20,7 +20,6 @@ RUNTIME = Runtime(
     devices=("cpu", "gpu"),
     # A processor with bfloat16 computes in that by default, and nothing says so.
     precisions=("f32", "bf16", "f16"),
-    float16_precision="f16",
     precision_note="OpenVINO's own default may be bfloat16",
     variants={
         EXACT: BuiltIn(tier="standard"),
