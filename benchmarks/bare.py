@@ -8,7 +8,7 @@ from pathlib import Path
 
 from harness.core.case import Component, ExportSettings, Sample
 from harness.core.entry import Entry
-from harness.core.pipeline import ChainRun
+from harness.core.pipeline import PipelineRun
 
 _OFF = 1e-4
 """A value that differs by more was not rounded."""
@@ -77,12 +77,12 @@ def verify(
     return time.perf_counter() - start, len(found)
 
 
-def bare_drawings(given: ChainRun, *, all_of_them: bool) -> None:
+def bare_drawings(given: PipelineRun, *, all_of_them: bool) -> None:
     """Draw what an end-to-end case draws, or the two pictures alone; keep nothing."""
     import torch
 
     from harness.core.pipeline import DENOISING
-    from harness.runtimes.diffusion.draw import Cast, assemble, draw
+    from harness.runtimes.diffusion.draw import PipelineParts, assemble, draw
     from harness.runtimes.diffusion.inputs import load_inputs
     from harness.runtimes.diffusion.networks import Residents, SessionNetwork
     from harness.runtimes.diffusion.reference import (
@@ -96,7 +96,7 @@ def bare_drawings(given: ChainRun, *, all_of_them: bool) -> None:
     inputs = load_inputs(given.inputs.path, given.inputs.meta["texts"])
     reference = load_reference(given.reference.path, given.reference.meta)
     candidates = {
-        file.seat: SessionNetwork(
+        file.role: SessionNetwork(
             file.component,
             residents,
             backend=file.backend,
@@ -104,12 +104,12 @@ def bare_drawings(given: ChainRun, *, all_of_them: bool) -> None:
             artifact=file.artifact,
             model=file.model,
         )
-        for file in given.seated
+        for file in given.role_files
     }
     singles = torch_networks(pipeline, residents, given.device)
 
     def drawn(networks, dtype=torch.float32, *, forced=False):
-        cast = Cast(networks=networks, sampling=pipeline.sampling, dtype=dtype)
+        cast = PipelineParts(networks=networks, sampling=pipeline.sampling, dtype=dtype)
         pipe = assemble(pipeline, inputs, cast)
         forcing = Forcing(reference.latents, reference.states)
         on_step = forcing.told if forced else None
@@ -121,11 +121,11 @@ def bare_drawings(given: ChainRun, *, all_of_them: bool) -> None:
         doubles = torch_networks(pipeline, residents, given.device, torch.float64)
         drawn(doubles, torch.float64)
         drawn(doubles, torch.float64, forced=True)
-        steps = {seat: candidates[seat] for seat in pipeline.seats if seat in DENOISING}
+        steps = {role: candidates[role] for role in pipeline.roles if role in DENOISING}
         drawn({**singles, **steps}, forced=True)
-        for seat in pipeline.seats:
-            drawn({**singles, seat: candidates[seat]})
-            drawn({**candidates, seat: singles[seat]})
+        for role in pipeline.roles:
+            drawn({**singles, role: candidates[role]})
+            drawn({**candidates, role: singles[role]})
 
 
 def verify_planted(

@@ -5,7 +5,7 @@
 *Harness* is one case from a cold start, PyTorch's drawing included, in child processes.
 *Bare* draws the same pipelines in one process, with nobody looking: PyTorch in float32
 and twice in float64, the candidate free-running and teacher-forced, and every exchange
-of seats. The same sessions sit in the same seats; nothing is recorded, remembered or
+of roles. The same sessions sit in the same roles; nothing is recorded, remembered or
 compared. To reach: harness at most 1.15 times bare, interleaved in one run.
 
 The third figure is what drawing only with PyTorch and with the candidate takes: what
@@ -23,13 +23,13 @@ from pathlib import Path
 
 from bare import bare_drawings
 
-from harness.core.pipeline import Chain, ChainRun, Seated
-from harness.engine.artifacts import Makers, native_converter
+from harness.core.pipeline import PipelineCase, PipelineRun, RoleFile
+from harness.engine.artifacts import Artifacts, native_converter
 from harness.engine.engine import Engine
 from harness.engine.host import Host
 from harness.engine.store import Store
 from harness.engine.tasks import preload
-from harness.engine.worker_pool import Workshop
+from harness.engine.worker_pool import WorkerPool
 from harness.suite.schema import Limits
 from harness.suite.suite import load_suite
 
@@ -38,19 +38,19 @@ DIGITS = Path(__file__).parents[1] / "fixtures" / "digits"
 BACKENDS = ("onnxruntime", "mnn")
 
 
-def staged(store: Store, chain: Chain) -> ChainRun:
+def staged(store: Store, chain: PipelineCase) -> PipelineRun:
     """Return what a bare drawing needs, making what is missing."""
-    workshop = Workshop(TIMEOUT_S)
+    worker_pool = WorkerPool(TIMEOUT_S)
     try:
-        makers = Makers(store, workshop, native_converter(None))
-        inputs, reference = makers.draw(chain.pipeline, chain.device, {})
-        seated = []
-        for seat, case in chain.seats:
+        artifacts = Artifacts(store, worker_pool, native_converter(None))
+        inputs, reference = artifacts.draw(chain.pipeline, chain.device, {})
+        role_files = []
+        for role, case in chain.roles:
             assert case is not None
-            artifact, model = makers.deploy(case, makers.export(case))
-            seated.append(
-                Seated(
-                    seat=seat,
+            artifact, model = artifacts.deploy(case, artifacts.export(case))
+            role_files.append(
+                RoleFile(
+                    role=role,
                     component=case.component,
                     backend=case.backend,
                     device=case.device,
@@ -59,11 +59,11 @@ def staged(store: Store, chain: Chain) -> ChainRun:
                 )
             )
     finally:
-        workshop.close()
-    return ChainRun(
+        worker_pool.close()
+    return PipelineRun(
         case=chain.id,
         pipeline=chain.pipeline,
-        seated=tuple(seated),
+        role_files=tuple(role_files),
         inputs=inputs,
         reference=reference,
         device=chain.device,
@@ -71,7 +71,7 @@ def staged(store: Store, chain: Chain) -> ChainRun:
     )
 
 
-def bare(given: ChainRun, *, all_of_them: bool) -> float:
+def bare(given: PipelineRun, *, all_of_them: bool) -> float:
     """Return seconds of the drawings alone, a child process included."""
     start = time.perf_counter()
     with Host("bare", preload("pipeline")) as host:
@@ -85,7 +85,9 @@ def bare(given: ChainRun, *, all_of_them: bool) -> float:
     return time.perf_counter() - start
 
 
-def harness(store: Store, chain: Chain, given: ChainRun, folder: Path) -> float:
+def harness(
+    store: Store, chain: PipelineCase, given: PipelineRun, folder: Path
+) -> float:
     """Return seconds of the case, PyTorch's drawing not in the store."""
     store.remove(given.reference)
     start = time.perf_counter()
@@ -109,7 +111,7 @@ def main() -> None:
         store = Store(root=arguments.store or Path(scratch))
         for backend in BACKENDS:
             (chain,) = suite.select([f"text2img/{backend}/fp32"])
-            assert isinstance(chain, Chain)
+            assert isinstance(chain, PipelineCase)
             pipeline = replace(chain.pipeline, steps=arguments.steps)
             chain = replace(chain, pipeline=pipeline)
             rounds = []

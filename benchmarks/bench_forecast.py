@@ -21,20 +21,19 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from harness.core.case import Case
-from harness.core.groups import sample_groups
+from harness.core.case import Case, sample_groups
 from harness.core.memory import GIB, Need
 from harness.core.outcome import Outcome
-from harness.core.pipeline import Chain
+from harness.core.pipeline import PipelineCase
 from harness.engine import tasks
-from harness.engine.artifacts import Makers
+from harness.engine.artifacts import Artifacts
 from harness.engine.deployed import Deployed
 from harness.engine.engine import Engine
 from harness.engine.export_files import PROBES
-from harness.engine.needs import chain_need
+from harness.engine.needs import pipeline_need
 from harness.engine.store import Store
 from harness.engine.worker import JobResult
-from harness.engine.worker_pool import Workshop
+from harness.engine.worker_pool import WorkerPool
 from harness.suite.schema import Limits
 from harness.suite.suite import Suite, load_suite
 
@@ -42,8 +41,8 @@ DIGITS = Path(__file__).parents[1] / "fixtures" / "digits"
 LIMIT_S = 3600.0
 
 
-class Watched(Workshop):
-    """A workshop that keeps what each stage was forecast to take, and took."""
+class Watched(WorkerPool):
+    """A worker pool that keeps what each stage was forecast to take, and took."""
 
     def __init__(self, *arguments: Any, **words: Any) -> None:
         super().__init__(*arguments, **words)
@@ -68,20 +67,20 @@ def measured(suite: Suite, only: set[str]) -> Iterator[tuple[str, Need, int]]:
             continue
         with TemporaryDirectory() as folder:
             for case in (case for case in cases if case.subject == name):
-                of = drawn if isinstance(case, Chain) else taken
+                of = drawn if isinstance(case, PipelineCase) else taken
                 for need, took in of(case, Path(folder)):
                     yield case.id, need, took
 
 
 def taken(case: Case, root: Path) -> list[tuple[Need, int]]:
     """Take a case through the stages whose artifacts are not there yet."""
-    workshop = Watched(LIMIT_S, memory_gib=0)
-    makers = Makers(Store(root=root), workshop, None)
-    prepared = makers.prepare(case, case.samples)
+    worker_pool = Watched(LIMIT_S, memory_gib=0)
+    artifacts = Artifacts(Store(root=root), worker_pool, None)
+    prepared = artifacts.prepare(case, case.samples)
     deployed = []
     for group in sample_groups(case, case.samples):
-        graph = makers.graph(case, group)
-        artifact, model = makers.deploy(case, graph)
+        graph = artifacts.graph(case, group)
+        artifact, model = artifacts.deploy(case, graph)
         file = Deployed(
             artifact=artifact,
             model=model,
@@ -89,7 +88,7 @@ def taken(case: Case, root: Path) -> list[tuple[Need, int]]:
             readings=tuple(prepared[sample] for sample in group.samples),
         )
         deployed.append(file)
-    workshop.job(
+    worker_pool.job(
         case.backend,
         tasks.RUN_CANDIDATE,
         case.id,
@@ -100,25 +99,25 @@ def taken(case: Case, root: Path) -> list[tuple[Need, int]]:
         subject=case.id,
         label=case.id,
         failure=Outcome.RUN,
-        need=makers.need(case, case.backend, case.samples),
+        need=artifacts.need(case, case.backend, case.samples),
     )
-    workshop.close()
-    return workshop.seen
+    worker_pool.close()
+    return worker_pool.seen
 
 
-def drawn(chain: Chain, root: Path) -> list[tuple[Need, int]]:
+def drawn(chain: PipelineCase, root: Path) -> list[tuple[Need, int]]:
     """Take an end-to-end case through the stages whose artifacts are not there yet.
 
-    What takes its seats is made unwatched: components of their own show that.
+    What takes its roles is made unwatched: components of their own show that.
     """
-    workshop = Watched(LIMIT_S, memory_gib=0)
-    makers = Makers(Store(root=root), workshop, None)
-    makers.draw(chain.pipeline, chain.device, {})
-    with Engine(makers.store, Limits(timeout_s=LIMIT_S, memory_gib=0)) as engine:
+    worker_pool = Watched(LIMIT_S, memory_gib=0)
+    artifacts = Artifacts(Store(root=root), worker_pool, None)
+    artifacts.draw(chain.pipeline, chain.device, {})
+    with Engine(artifacts.store, Limits(timeout_s=LIMIT_S, memory_gib=0)) as engine:
         record = engine.run(chain)
-    need = chain_need(chain, makers.weights)
-    workshop.close()
-    return [*workshop.seen, (need, record.peak_bytes)] if need else workshop.seen
+    need = pipeline_need(chain, artifacts.weights)
+    worker_pool.close()
+    return [*worker_pool.seen, (need, record.peak_bytes)] if need else worker_pool.seen
 
 
 def main() -> None:

@@ -26,11 +26,11 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from bare import verify_planted
 
-from harness.core.case import TensorSpec
+from harness.core.case import TensorSpec, Variant
 from harness.engine import export_files
 from harness.engine.host import Host
 from harness.measure.trace import load_inputs
-from harness.runtimes.mnn.convert import MODEL, convert_mnn
+from harness.runtimes.mnn.convert import MODEL, convert
 from tests.faults.catalogue import FAULTS
 from tests.faults.planting import plant
 from tests.faults.stand import Stand
@@ -97,10 +97,9 @@ def bisected(root: Path) -> tuple[float, str, int]:
             onnx.save(extractor.extract_model(names, [value]), folder / "cut.onnx")
             session = ort.InferenceSession(str(folder / "cut.onnx"))
             (expected,) = session.run([value], feeds)
-            convert_mnn(
+            convert(
                 folder / "cut.onnx",
-                FUSED,
-                (),
+                Variant(name=FUSED, backend="mnn", kind=FUSED),
                 folder,
                 component=replace(
                     case.component, outputs=(TensorSpec(name=value, shape=()),)

@@ -18,7 +18,8 @@ from pathlib import Path
 
 import numpy as np
 
-from harness.report.runs.snapshot import KeptRow, Snapshot, load_snapshot
+from harness.core.comparison import Comparison
+from harness.engine.run_folder import Report, load_report
 from harness.report.runs.thresholds import PEAK_FLOORS, RMS_FLOORS
 
 DIGITS = Path(__file__).parents[1] / "fixtures" / "digits"
@@ -34,18 +35,20 @@ def run(store: str, runs: Path) -> Path:
     return next(runs.glob("*/report.json"))
 
 
-def pairs(of: Snapshot) -> dict[str, list[tuple[KeptRow, KeptRow]]]:
+def pairs(of: Report) -> dict[str, list[tuple[Comparison, Comparison]]]:
     """Return each value as both runtimes have it, by what kind of value it is."""
-    found: dict[str, list[tuple[KeptRow, KeptRow]]] = defaultdict(list)
-    for name, case in of.cases.items():
+    found: dict[str, list[tuple[Comparison, Comparison]]] = defaultdict(list)
+    records = {record.case: record for record in of.records.values()}
+    for name, record in records.items():
         subject, runtime, variant = name.split("/")
-        other = of.cases.get(f"{subject}/{RUNTIMES[1]}/{variant}")
+        other = records.get(f"{subject}/{RUNTIMES[1]}/{variant}")
         if variant != "fp32" or runtime != RUNTIMES[0] or other is None:
             continue
-        theirs = {row.key: row for row in other.rows}
-        for row in case.rows:
-            if row.key in theirs and row.floor and theirs[row.key].floor:
-                found[row.what].append((row, theirs[row.key]))
+        theirs = {(row.what, row.sample, row.probe): row for row in other.rows}
+        for row in record.rows:
+            match = theirs.get((row.what, row.sample, row.probe))
+            if match and row.comparison.floor and match.comparison.floor:
+                found[row.what].append((row.comparison, match.comparison))
     return found
 
 
@@ -55,13 +58,15 @@ def main() -> None:
     parser.add_argument("--run", type=Path, help="a report that is there already")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        of = load_snapshot(given.run or run(given.store, Path(folder)))
+        path = given.run or run(given.store, Path(folder))
+        of = load_report(Path(folder), str(path))
     print(f"limits: rms {RMS_FLOORS:g} floors, largest error {PEAK_FLOORS:g} floors")
     print(f"{'':<10}{'values':>8}  {'':<8}" + "".join(f"{s:>9.0%}" for s in SHARES))
     for what, both in pairs(of).items():
+        peaks = [(a.required_atol[0], b.required_atol[0], a.floor) for a, b in both]
         for name, apart in (
             ("rms", [abs(a.rms - b.rms) / a.floor for a, b in both]),
-            ("largest", [abs(a.atol[0] - b.atol[0]) / a.floor for a, b in both]),
+            ("largest", [abs(one - two) / floor for one, two, floor in peaks]),
         ):
             shares = "".join(f"{value:>9.3g}" for value in np.quantile(apart, SHARES))
             print(f"{what:<10}{len(both):>8,}  {name:<8}{shares}")

@@ -1,7 +1,7 @@
-"""The pytest plugin: options, marker, fixture, exit code and summary; no numerics.
+"""The pytest plugin: options, marker, fixtures, exit code and summary; no numerics.
 
-It is imported in every pytest run of the environment it is installed in, so what it
-needs is imported when a parity test runs.
+Every pytest run of the environment imports this module. So it imports the rest of the
+harness only when a parity test runs.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from harness.commands.bench.pytest_items import Timed
-    from harness.commands.bench.pytest_session import BenchSession
+    from harness.commands.bench.pytest_items import BenchSession, Timed
     from harness.commands.pytest_session import ParitySession
     from harness.suite.suite import Check
 
@@ -34,13 +33,13 @@ _OPTIONS = (
     ("variant", "NAME,...", "only these variants"),
     ("require", "NAME,...", "runtimes whose absence is a failure and not a skip"),
     ("jobs", "N", "cases in progress at once, instead of the suite's number"),
-    ("baseline", "NAME", "hold the run against this reviewed baseline too"),
+    ("baseline", "NAME", "compare the run with this reviewed baseline too"),
     ("mnn-convert", "PROGRAM", "native MNNConvert to use instead of the wheel's"),
 )
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the options, all in one group, all plain text: xdist must carry them."""
+    """Add the options in one group; all are plain text, so that xdist can send them."""
     group = parser.getgroup("parity", "numerical parity")
     for name, metavar, text in _OPTIONS:
         group.addoption(f"--parity-{name}", metavar=metavar, default="", help=text)
@@ -56,7 +55,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the markers, and refuse options that make no sense before anything."""
+    """Register the markers, and refuse invalid options before anything runs."""
     for marker in (
         "parity: compares a deployed model with PyTorch; runs real runtimes",
         "bench: measures time; run it on a quiet machine",
@@ -72,11 +71,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 _CHECKED = ("tier", "backend", "require", "jobs", "set", "baseline")
-"""Options whose words can be checked before a suite is known."""
+"""Options whose values can be checked before a suite is known."""
 
 
 def _session(config: pytest.Config) -> ParitySession:
-    """Return this process's session, made when first needed."""
+    """Return this process's session; the first call makes it."""
     if _SESSION not in config.stash:
         from harness.commands.pytest_session import ParitySession
 
@@ -88,7 +87,7 @@ def _session(config: pytest.Config) -> ParitySession:
 def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> None:
-    """Leave out what --parity-component, -backend and -variant do not name."""
+    """Deselect tests that --parity-component, -backend and -variant do not name."""
     chosen = {
         part: {name for name in config.getoption(f"parity_{part}").split(",") if name}
         for part in ("component", "backend", "variant")
@@ -101,7 +100,7 @@ def pytest_collection_modifyitems(
         except pytest.UsageError as error:
             if not hasattr(config, "workeroutput"):
                 raise
-            # A worker of xdist has no way to refuse but through its controller.
+            # An xdist worker can refuse only through its controller.
             config.workeroutput[_REFUSED] = str(error)
             items.clear()
 
@@ -110,7 +109,7 @@ def pytest_collection_modifyitems(
 def pytest_make_collect_report() -> Generator[
     None, pytest.CollectReport, pytest.CollectReport
 ]:
-    """Have a suite that cannot be read said in a sentence, not in a traceback."""
+    """Report a suite that cannot be read by a sentence, not by a traceback."""
     report = yield
     error = getattr(getattr(report, "call", None), "excinfo", None)
     if error is not None:
@@ -123,9 +122,9 @@ def pytest_make_collect_report() -> Generator[
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session: pytest.Session) -> None:
-    """Before the first test, make what the store lacks, where people can watch.
+    """Before the first test, make what the store lacks, with visible progress.
 
-    Workers of xdist do not: they share cases out as tests ask for them.
+    xdist workers skip this step: they make each case when a test first needs it.
     """
     config = session.config
     if config.option.collectonly or session.testsfailed:
@@ -138,14 +137,14 @@ def pytest_runtestloop(session: pytest.Session) -> None:
 
 @pytest.fixture
 def parity(request: pytest.FixtureRequest) -> ParityCheck:
-    """Require parity: ``parity.require(check)`` fails where the models part."""
+    """Require parity: ``parity.require(check)`` fails where the models diverge."""
     return ParityCheck(request)
 
 
 @pytest.fixture
 def parity_bench(request: pytest.FixtureRequest) -> Callable[[Timed], None]:
-    """Time something: ``parity_bench(timed)``, through pytest-benchmark."""
-    from harness.commands.bench.pytest_session import BenchSession
+    """Time a subject with pytest-benchmark: ``parity_bench(timed)``."""
+    from harness.commands.bench.pytest_items import BenchSession
     from harness.commands.pytest_session import settings_of
 
     config = request.config
@@ -161,7 +160,7 @@ def parity_bench(request: pytest.FixtureRequest) -> Callable[[Timed], None]:
 
 
 class ParityCheck:
-    """What the ``parity`` fixture gives to one test."""
+    """The value of the ``parity`` fixture in one test."""
 
     def __init__(self, request: pytest.FixtureRequest) -> None:
         self._request = request
@@ -169,8 +168,8 @@ class ParityCheck:
     def require(self, check: Check) -> None:
         """Run one check, record its verdict, and fail the test unless it passed.
 
-        The failure is one sentence: a traceback into the harness would say nothing
-        about the models.
+        The failure is one sentence, because a traceback into the harness would say
+        nothing about the models.
         """
         __tracebackhide__ = True
         failure = _session(self._request.config).require(check, self._request.node)
@@ -179,7 +178,7 @@ class ParityCheck:
 
 
 class _Reports:
-    """Hands what tests said to the session, in the process that sees every report."""
+    """Pass test reports to the session, in the process that sees every report."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
@@ -187,16 +186,16 @@ class _Reports:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Note the verdict of a parity test, and whether another test failed."""
         told = told_by(report)
-        if told or _SESSION in self._config.stash:
-            _session(self._config).note(report, told)
-        elif report.failed:
+        if told:
+            _session(self._config).note(told)
+        if report.failed and told.get("parity.outcome", "within") in _PASSED:
             self._config.stash[_FAILED] = True
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_report_teststatus(
         self, report: pytest.TestReport
     ) -> tuple[str, str, str] | None:
-        """Print no letter for a case that has a line of its own."""
+        """Print no letter for a parity test, because its case has a line of its own."""
         if self._config.get_verbosity() or not told_by(report):
             return None
         if hasattr(report, "wasxfail"):
@@ -206,11 +205,13 @@ class _Reports:
 
 _NAME = pytest.StashKey[str]()
 _FAILED = pytest.StashKey[bool]()
+"""Whether a test failed for another reason than parity."""
+_PASSED = ("within", "gap")
 _WHY = pytest.StashKey[str]()
 
 
 def told_by(report: pytest.TestReport | pytest.CollectReport) -> dict[str, str]:
-    """Return what a parity test said about its check; nothing for other reports."""
+    """Return a parity test's properties of its check; empty for other reports."""
     if getattr(report, "when", "") != "call":
         return {}
     properties = getattr(report, "user_properties", ())
@@ -227,36 +228,29 @@ def pytest_configure_node(node: object) -> None:
     config: pytest.Config = node.config  # type: ignore[attr-defined]  # xdist's own
     if _NAME not in config.stash:
         now = datetime.now().astimezone()
-        # The folder is made by whoever first has something to put there, so that a
-        # run without parity tests leaves none; the process id keeps it apart.
+        # The first process that has something to write makes the folder, so a run
+        # without parity tests leaves none. The process id makes the name unique.
         config.stash[_NAME] = f"{now:%Y-%m-%dT%H-%M-%S}-{os.getpid()}"
     node.workerinput[_RUN_NAME] = config.stash[_NAME]  # type: ignore[attr-defined]  # idem
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: object) -> None:
-    """Take note of what an xdist worker refused to do."""
+    """Keep the reason why an xdist worker refused to run."""
     output = getattr(node, "workeroutput", None) or {}
     if _REFUSED in output:
         node.config.stash[_WHY] = output[_REFUSED]  # type: ignore[attr-defined]  # xdist's
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Close child processes, write the report, and say 2 when parity is unknown."""
+    """End child processes, write the report, and exit with 2 if parity is unknown."""
     if _WHY in session.config.stash:
         session.exitstatus = pytest.ExitCode.USAGE_ERROR
     parity_session = session.config.stash.get(_SESSION, None)
     if parity_session is not None:
-        elsewhere = session.config.stash.get(_FAILED, False)
-        parity_session.finish(session, failed_elsewhere=elsewhere)
-    if _BENCH in session.config.stash:
-        from harness.core.errors import ParityError
-
-        try:
-            session.config.stash[_BENCH].keep()
-        except ParityError as error:
-            session.config.stash[_WHY] = str(error)
-            session.exitstatus = error.exit_code
+        parity_session.finish(
+            session, elsewhere=session.config.stash.get(_FAILED, False)
+        )
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

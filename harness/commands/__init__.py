@@ -1,1 +1,1 @@
-"""The subcommands of `parity`, a file each."""
+"""The subcommands of `parity`; each has its own module or folder."""

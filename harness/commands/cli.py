@@ -1,6 +1,6 @@
 """The `parity` command: the same engine and the same ids as the pytest plugin.
 
-Exit codes: 0 parity, 1 no parity, 2 could not tell (bad input, a stage that failed).
+Exit codes: 0 parity, 1 no parity, 2 could not tell (bad input or a failed stage).
 """
 
 from __future__ import annotations
@@ -12,15 +12,13 @@ import click
 
 from harness import __version__
 from harness.commands.bench.command import bench
+from harness.commands.diff import diff
 from harness.commands.explain.command import explain, repro
-from harness.commands.families import families
-from harness.commands.nodes import nodes
 from harness.commands.ranges import ranges
-from harness.commands.release.command import baseline, diff, gate, history
-from harness.commands.report import report
+from harness.commands.release.command import baseline, gate
 from harness.commands.run import run
 from harness.commands.setup import doctor, init
-from harness.commands.show import show
+from harness.commands.show import nodes, report, show
 from harness.commands.store import store
 from harness.commands.tune.command import tune
 from harness.core.errors import ParityError
@@ -30,22 +28,22 @@ from harness.core.outcome import CANNOT_TELL
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="parity")
 def cli() -> None:
-    """Hold deployed models against PyTorch, and say where they first part.
+    """Compare deployed models with PyTorch, and show where they first diverge.
 
     Exit codes: 0 parity, 1 no parity, 2 could not tell.
     """
 
 
 for _command in (
-    *(run, show, report, nodes, explain, repro, ranges, tune, bench, families),
-    *(diff, baseline, gate, history),
+    *(run, show, report, nodes, explain, repro, ranges, tune, bench),
+    *(diff, baseline, gate),
     *(doctor, init, store),
 ):
     cli.add_command(_command)
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the command and return its exit code; deliberate errors are one sentence."""
+    """Run the command and return its exit code; print expected errors as a sentence."""
     call: Callable[..., Any] = cli.main
     try:
         code = call(args=argv, prog_name="parity", standalone_mode=False)

@@ -1,4 +1,4 @@
-"""What subcommands share: options, lines on a screen, and a name that is not there."""
+"""Code that subcommands share: options, printed lines, and errors about names."""
 
 from __future__ import annotations
 
@@ -40,19 +40,19 @@ SET = click.option(
 
 
 def print_lines(lines: Iterable[Line]) -> None:
-    """Print lines, coloured where colours are welcome."""
+    """Print lines, in colour where colour is allowed."""
     for line in lines:
         click.echo(styled(line))
 
 
 def styled(line: Line) -> str:
-    """Return a line with its colour, on a terminal that has not asked for none."""
+    """Return a line, with its colour unless the user has turned colours off."""
     plain = not sys.stdout.isatty() or os.environ.get("NO_COLOR")
     return line.text if plain else click.style(line.text, fg=_COLOURS.get(line.tone))
 
 
 def given_again(*names: str) -> str:
-    """Return arguments that the running command was given, each after a space."""
+    """Return the given options and arguments of the command, each after a space."""
     context = click.get_current_context()
     words: list[str] = []
     for one in context.command.params:
@@ -68,7 +68,7 @@ def given_again(*names: str) -> str:
 
 
 def no_such(kind: str, name: str, run: str, there: Iterable[str]) -> str:
-    """Return a sentence about a name that a run lacks, with the nearest ones."""
+    """Return a sentence about a name that a run lacks, with similar names."""
     there = list(there)
     close = get_close_matches(name, there, n=3, cutoff=0.3) or there[:3]
     nearest = ", ".join(close)

@@ -1,7 +1,8 @@
-"""One pytest process's part in a parity run: the plugin's other half.
+"""The parity session of one pytest process, which does the work of the plugin.
 
-Imported when the first parity test runs. Under pytest-xdist each worker has one, all
-on the same run folder, and the controller has one that judges and reports at the end.
+The plugin imports this module when the first parity test runs. Under pytest-xdist each
+worker has a session, all on the same run folder. The controller has one that judges
+and reports at the end.
 """
 
 from __future__ import annotations
@@ -31,15 +32,14 @@ from harness.judge.run import pytest_status
 from harness.judge.tolerance import TIER_NAMES, parse_changes
 from harness.report.finish import conclude
 from harness.report.runs.baseline import find_baseline
-from harness.report.runs.held import baselines_beside
+from harness.report.runs.selection import baselines_beside
 from harness.suite.suite import Check, Suite, load_suite
 
 _TONES = {"good": {"green": True}, "bad": {"red": True}, "quiet": {"light": True}}
-_PASSED = ("within", "gap")
 
 
 class ParitySession:
-    """Suites, runs and verdicts of one pytest process."""
+    """The suites, runs and verdicts of one pytest process."""
 
     def __init__(self, config: pytest.Config, run_name: str) -> None:
         self._config = config
@@ -51,16 +51,15 @@ class ParitySession:
         self._runs: dict[str, Run] = {}
         self._asked: dict[Asked, None] = {}
         self._untold: dict[Key, dict[str, Mapping[str, str]]] = {}
-        self._failed_elsewhere = False
         self._lines: list[Line] = []
         self._writer = config.get_terminal_writer()
         self._stream, live = self._terminal()
         self._progress = ProgressLines(self._stream, live=live, room=self._room)
-        # While tests run, lines are theirs.
+        # While tests run, only pytest prints lasting lines.
         self._progress.lasting = False
 
     def _terminal(self) -> tuple[TextIO, bool]:
-        """Return a way to the terminal that stays while pytest captures output."""
+        """Return a terminal stream that works while pytest captures output."""
         if self._worker is None and not self._distributed and moves(sys.stdout):
             self._writer.flush()
             stream = os.fdopen(
@@ -73,7 +72,7 @@ class ParitySession:
         return self._writer.fullwidth - self._writer.width_of_current_line
 
     def _open_folder(self) -> RunFolder:
-        """Return the run's folder, made when first needed."""
+        """Return the run's folder; the first call makes it."""
         if self._folder is None:
             runs = Path(self._settings.runs)
             if self._name:
@@ -83,7 +82,7 @@ class ParitySession:
         return self._folder
 
     def make(self, items: Sequence[pytest.Item]) -> None:
-        """Make what the store lacks, showing progress, and start every case."""
+        """Make what the store lacks, with visible progress, and start every case."""
         checks = [check for item in items if (check := check_of(item))]
         self._progress.lasting = True
         for suite in {path_of(check.suite): check.suite for check in checks}.values():
@@ -101,7 +100,7 @@ class ParitySession:
         self._progress.lasting = False
 
     def require(self, check: object, node: pytest.Item) -> str:
-        """Run one check, note its verdict on the test; return how it fails, if so."""
+        """Run one check and record its verdict on the test; return the failure."""
         __tracebackhide__ = True
         if not isinstance(check, Check):
             msg = "parity.require takes a Check, one of suite.checks()."
@@ -121,26 +120,23 @@ class ParitySession:
             pytest.skip(verdict.reason)
         return "" if verdict.outcome.passed else verdict.sentence
 
-    def note(self, report: pytest.TestReport, told: Mapping[str, str]) -> None:
-        """Take note of a test's report, in the process that sees them all."""
-        outcome = told.get("parity.outcome", "")
-        if report.failed and (not told or outcome in _PASSED):
-            self._failed_elsewhere = True
-        if told:
-            case, _, what = told["parity.check"].rpartition("/")
-            suite = told["parity.suite"]
-            self._asked[suite, case, what] = None
-            for other in list(self._untold):
-                # Workers of xdist take turns; alone, another case ends this one.
-                if other != (suite, case) and not self._distributed:
-                    self._tell(other)
-            checks = self._untold.setdefault((suite, case), {})
-            checks[what] = told
-            if len(checks) == len(WHATS):
-                self._tell((suite, case))
+    def note(self, told: Mapping[str, str]) -> None:
+        """Record a check's verdict, in the process that sees all verdicts."""
+        case, _, what = told["parity.check"].rpartition("/")
+        suite = told["parity.suite"]
+        self._asked[suite, case, what] = None
+        for other in list(self._untold):
+            # In one process, a report of another case means that this case has
+            # ended. Reports of several xdist workers are mixed.
+            if other != (suite, case) and not self._distributed:
+                self._tell(other)
+        checks = self._untold.setdefault((suite, case), {})
+        checks[what] = told
+        if len(checks) == len(WHATS):
+            self._tell((suite, case))
 
     def _tell(self, key: Key) -> None:
-        """Print a case's line, in place of letters for its tests."""
+        """Print a line for a case, in place of letters for its tests."""
         checks = self._untold.pop(key)
         if self._config.get_verbosity() == 0:
             self._progress.clear()
@@ -157,8 +153,14 @@ class ParitySession:
             )
         return self._runs[path]
 
-    def finish(self, session: pytest.Session, *, failed_elsewhere: bool) -> None:
-        """Judge and report, in the process that sees the whole run."""
+    def finish(self, session: pytest.Session, *, elsewhere: bool) -> None:
+        """Judge and report, in the process that sees the whole run.
+
+        Args:
+            session: The pytest session, whose exit status is set.
+            elsewhere: Whether a test failed for another reason than parity.
+
+        """
         self.close()
         if self._worker is not None:
             return
@@ -179,7 +181,6 @@ class ParitySession:
         except ParityError as error:
             self._lines = list(wrapped(f"✗ {error}", indent=" ", tone="bad"))
             code = CANNOT_TELL
-        elsewhere = failed_elsewhere or self._failed_elsewhere
         session.exitstatus = pytest_status(
             code, session.exitstatus, elsewhere=elsewhere
         )
@@ -203,7 +204,7 @@ class ParitySession:
 
 
 def properties_of(verdict: CaseVerdict) -> list[tuple[str, str]]:
-    """Return a verdict as a JUnit file's properties."""
+    """Return a verdict as properties for a JUnit file."""
     found = [
         ("parity.outcome", verdict.outcome.value),
         ("parity.reason", verdict.reason),
@@ -224,7 +225,7 @@ def properties_of(verdict: CaseVerdict) -> list[tuple[str, str]]:
 
 
 def check_of(item: pytest.Item) -> Check | None:
-    """Return the check that a test was parametrised with, if it was."""
+    """Return the check that a test is parametrised with; None if there is none."""
     callspec = getattr(item, "callspec", None)
     values = callspec.params.values() if callspec else ()
     return next((value for value in values if isinstance(value, Check)), None)
@@ -264,10 +265,10 @@ _PARTS = {"component": 0, "backend": 1, "variant": 2}
 
 
 def settings_of(config: pytest.Config) -> Settings:
-    """Read every option once.
+    """Read every option.
 
     Raises:
-        pytest.UsageError: One of them makes no sense whatever the suite is.
+        pytest.UsageError: An option is invalid for every suite.
 
     """
     option = config.getoption
@@ -318,11 +319,15 @@ def _unknown(option: str, kind: str, name: str, there: Sequence[str]) -> Excepti
 
 
 def _folder(config: pytest.Config, name: str) -> str:
-    """Return a folder in full; an option's is from here, a file's from the file's."""
+    """Return a folder as an absolute path.
+
+    An option's path is relative to the current folder, and a configuration file's path
+    to that file.
+    """
     if given := config.getoption(f"parity_{name}"):
         return str(Path(given).expanduser().absolute())
     if written := config.getini(f"parity_{name}"):
-        # Without a file pytest guesses a root, from what it takes for paths of tests.
+        # Without a file pytest guesses a root from arguments that look like test paths.
         home = config.rootpath if config.inipath else config.invocation_params.dir
         return str(home / Path(written).expanduser())
     return ""

@@ -1,4 +1,4 @@
-"""`parity ranges`: what float16 would lose, before it is run."""
+"""`parity ranges`: find what float16 would lose, without a float16 run."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from harness.core.text import Line, count, operator
 
 if TYPE_CHECKING:
     from harness.core.case import Case
+    from harness.engine.engine import Engine
     from harness.measure.float16 import Loss
 
 _SHOWN = 20
@@ -23,11 +24,11 @@ _SHOWN = 20
 @SUITE
 @STORE
 def ranges(*, components: tuple[str, ...], suite: Path, store: str) -> int:
-    """Say what float16 would lose of COMPONENTS, all when left out, and a block list.
+    """Show what float16 would lose in COMPONENTS, and a block list. Default: all.
 
-    Reads the float32 reference; no float16 is run. Exit code 1 if anything overflows.
+    The command reads the float32 reference and runs no float16. The exit code is 1 if
+    a value overflows.
     """
-    from harness.commands.explain.losses import losses_of
     from harness.core.case import Case
     from harness.engine.engine import Engine
     from harness.engine.run import open_store
@@ -49,6 +50,25 @@ def ranges(*, components: tuple[str, ...], suite: Path, store: str) -> int:
     return int(overflows)
 
 
+def losses_of(engine: Engine, case: Case) -> list[Loss]:
+    """Return each value that float16 would lose once, in order of execution.
+
+    Raises:
+        ParityError: A stage ended without an answer.
+
+    """
+    from harness.core.probes import load_probes
+    from harness.measure.float16 import scan
+    from harness.measure.trace import open_trace
+
+    losses: dict[str, Loss] = {}
+    for probes, readings in engine.references(case):
+        traces = (open_trace(r.reference.path) for r in readings if r.layers)
+        for loss in scan(load_probes(probes), traces):
+            losses.setdefault(loss.probe.name, loss)
+    return list(losses.values())
+
+
 def _lines(name: str, samples: int, losses: Sequence[Loss]) -> Iterator[Line]:
     if not losses:
         text = f" ✓ {name}   float16 holds every value of {count(samples, 'sample')}"
@@ -68,6 +88,6 @@ def _lines(name: str, samples: int, losses: Sequence[Loss]) -> Iterator[Line]:
     from harness.measure.float16 import kept_values
 
     names = ",".join(kept_values(losses))
-    yield Line(text="     parity.toml   [variant.onnxruntime.fp16-mended]")
+    yield Line(text="     parity.toml   [variant.onnxruntime.fp16-fixed]")
     yield Line(text='                   from = "fp16"')
     yield Line(text=f'                   flags = ["--keep={names}"]')

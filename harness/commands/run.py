@@ -1,4 +1,4 @@
-"""`parity run`: the cases of a suite, a line each, and a report."""
+"""`parity run`: run the cases of a suite, print a line for each, and report."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ from harness.commands.options import (
 from harness.core.errors import ParityError
 
 if TYPE_CHECKING:
+    from harness.core.memory import Need
     from harness.core.settings import Settings
+    from harness.engine.artifacts import Artifacts
     from harness.suite.suite import Suite, Tested
 
 _ADD_PIPELINE = "add [pipeline.text2img]."
@@ -52,7 +54,7 @@ _ADD_PIPELINE = "add [pipeline.text2img]."
     "--baseline",
     default="",
     metavar="NAME",
-    help="Hold the run against this reviewed baseline too.",
+    help="Compare the run with this reviewed baseline too.",
 )
 @click.option(
     "--isolate",
@@ -73,20 +75,20 @@ def run(  # one option each
     jobs: int | None,
     **words: Any,  # noqa: ANN401  # the settings that are plain text
 ) -> int:
-    """Run CASES of a suite, all when left out: unet, mnn/int8, "unet/*/fp32"."""
+    """Run CASES of a suite, such as unet, mnn/int8 or "unet/*/fp32". Default: all."""
     from harness.core.runtime import runtimes
     from harness.core.settings import Settings
     from harness.core.toml_file import did_you_mean
     from harness.report.runs.baseline import find_baseline
-    from harness.report.runs.held import baselines_beside
+    from harness.report.runs.selection import baselines_beside
     from harness.suite.suite import load_suite
 
     loaded = load_suite(suite)
     chosen = loaded.select(cases)
     if e2e:
-        chosen = tuple(case for case in chosen if case in loaded.chains)
+        chosen = tuple(case for case in chosen if case in loaded.pipeline_cases)
         if not chosen:
-            ids = ", ".join(chain.id for chain in loaded.chains)
+            ids = ", ".join(pipeline_case.id for pipeline_case in loaded.pipeline_cases)
             hint = f" of that name; there are {ids}." if ids else "; " + _ADD_PIPELINE
             msg = f"{suite} has no end-to-end case{hint}"
             raise ParityError(msg)
@@ -95,8 +97,6 @@ def run(  # one option each
             click.echo(case.id)
         return 0
     if forecast:
-        from harness.commands.forecast import print_forecast
-
         print_forecast(loaded, chosen, words["store"])
         return 0
     required = tuple(name for name in require.split(",") if name)
@@ -105,7 +105,7 @@ def run(  # one option each
             msg = f"there is no backend {name!r}; {did_you_mean(name, runtimes())}"
             raise click.BadParameter(msg, param_hint="--require")
     if words["baseline"]:
-        # Now, and not when everything has run.
+        # A missing baseline is an error before the run, not after it.
         folder = baselines_beside(Path(words["runs"]))
         find_baseline(folder, words["baseline"])
     settings = Settings(require=required, jobs=jobs or 0, **words)
@@ -158,3 +158,63 @@ def _run(suite: Suite, chosen: Sequence[Tested], settings: Settings) -> int:
     click.echo()
     print_lines(lines)
     return of_part(code, ended=len(ended) == len(chosen))
+
+
+def print_forecast(suite: Suite, chosen: Sequence[Tested], store: str) -> None:
+    """Print the memory of each case's largest stage, for an empty store."""
+    from harness.core.memory import GIB, budget_bytes
+    from harness.engine.artifacts import Artifacts
+    from harness.engine.run import open_store
+    from harness.engine.worker_pool import WorkerPool
+
+    worker_pool = WorkerPool.of(suite.limits)
+    artifacts = Artifacts(open_store(store), worker_pool, None)
+    limit = suite.limits.memory_gib
+    there = budget_bytes(limit)
+    whose = "available" if limit is None else "allowed"
+    click.echo(f"{there / GIB:.1f} GiB {whose}; the largest stage of each case needs")
+    try:
+        for case in chosen:
+            line = _line(_needs(artifacts, case), there)
+            click.echo(f"{case.id:<42} {line}")
+    finally:
+        worker_pool.close()
+
+
+def _needs(artifacts: Artifacts, case: Tested) -> list[Need | None]:
+    """Return the memory that each stage needs; None for an unknown amount."""
+    from harness.core.pipeline import PipelineCase
+    from harness.engine.artifacts import is_made, reference_host
+    from harness.engine.needs import drawing_need, pipeline_need
+    from harness.suite.forecast import CONVERT
+
+    if isinstance(case, PipelineCase):
+        cases = [role_case for _, role_case in case.roles if role_case is not None]
+        needs = [
+            drawing_need(case.pipeline, artifacts.weights),
+            pipeline_need(case, artifacts.weights),
+        ]
+    else:
+        cases, needs = [case], [artifacts.need(case, case.backend, case.samples)]
+    for one in cases:
+        needs.append(artifacts.need(one, reference_host(one), one.samples))
+        if is_made(one):
+            host = f"{CONVERT}{one.backend}"
+            needs.append(artifacts.need(one, host, one.samples))
+    return needs
+
+
+def _line(needs: Sequence[Need | None], there: int) -> str:
+    from harness.core.memory import GIB
+
+    known = [need for need in needs if need is not None]
+    if len(known) < len(needs):
+        return "not known: the recipe's weights cannot be counted ahead"
+    largest = max(known, key=lambda need: need.size_bytes)
+    line = f"{largest.size_bytes / GIB:5.1f} GiB, {largest.stage}"
+    most = max(need.most_bytes for need in known)
+    if largest.size_bytes > there:
+        line += "; does not fit"
+    elif most > largest.size_bytes:
+        line += f"; up to {most / GIB:.1f} where there is room"
+    return line

@@ -1,4 +1,4 @@
-"""`parity doctor` and `parity init`: what comes before the first run."""
+"""`parity doctor` and `parity init`: the steps before the first run."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from harness.commands.options import STORE
 @click.command()
 @STORE
 def doctor(store: str) -> int:
-    """Say what is installed, what really works here, and what mends the rest."""
-    from harness.commands.doctor import examine, exit_code, render
+    """Show what is installed, what really works, and how to fix the rest."""
+    from harness.commands.doctor.examine import examine, exit_code, render
     from harness.engine.store import default_root
     from harness.suite.suite import FILE
 
     findings = examine(store=Path(store) if store else default_root())
     here = Path()
-    # pytest also collects a suite that stands in a folder below.
+    # pytest also collects a suite in a folder below this one.
     has_suite = any(any(here.glob(f"{below}{FILE}")) for below in ("", "*/", "*/*/"))
     for line in render(findings, has_suite=has_suite):
         click.echo(line)
@@ -39,7 +39,8 @@ def doctor(store: str) -> int:
 def init(checkpoint: Path, into: Path, *, force: bool) -> int:
     """Write a commented suite for CHECKPOINT.
 
-    A diffusers folder, a text model of transformers, or ONNX files of others.
+    CHECKPOINT is a diffusers folder, a text model of transformers, or a folder of
+    foreign ONNX files.
     """
     from harness.commands.init.write import write_suite
 

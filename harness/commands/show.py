@@ -1,23 +1,31 @@
-"""`parity show`: a run that is there, judged again."""
+"""`parity show`, `report` and `nodes`: judge an existing run again, and show it."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from harness.commands.options import RUNS, SET, TIER, no_such, print_lines
 from harness.core.errors import ParityError
 
+if TYPE_CHECKING:
+    from harness.core.record import Key
+    from harness.engine.run_folder import Report
 
-@click.command()
-@click.argument("run_name", metavar="[RUN]", default="last")
-@click.argument("case", required=False)
-@click.option(
+_JUDGED_BY = click.option(
     "--suite",
     type=click.Path(path_type=Path),
     help="The suite to judge by; the run's own when left out.",
 )
+
+
+@click.command()
+@click.argument("run_name", metavar="[RUN]", default="last")
+@click.argument("case", required=False)
+@_JUDGED_BY
 @RUNS
 @TIER
 @SET
@@ -44,50 +52,134 @@ def show(  # one option each
     modules: bool,
     depth: int,
 ) -> int:
-    """Judge RUN again, under other tolerances if asked; nothing is run.
+    """Judge RUN again, with other tolerances if given. No case is run.
 
     With a CASE, list its values in order of execution.
     """
-    from harness.core.record import labels
     from harness.core.settings import Settings
     from harness.engine.run_folder import load_report
     from harness.judge.run import exit_code
     from harness.report.layers import layer_lines, samples_of
     from harness.report.modules import module_lines
-    from harness.report.rejudge import rejudge
+    from harness.report.rejudge import facts_of, rejudge
     from harness.report.summary import summary
     from harness.suite.suite import load_suite
 
     report = load_report(Path(runs).expanduser(), run_name)
     settings = Settings(runs=runs, tier=tier, changes=changes)
-    moved = load_suite(suite) if suite else None
-    again = rejudge(report, settings, moved)
-    names = labels(report.records.values())
+    again = rejudge(report, settings, load_suite(suite) if suite else None)
     if case is None:
         click.echo(f"run {report.id}")
         print_lines(again.notes)
         print_lines(
             summary(
-                list(report.records.values()),
-                again.verdicts,
-                stale=again.stale,
-                required=report.required,
+                facts_of(report, again),
                 next_steps=settings.next_steps(report.id, suite),
             )
         )
         return again.code
-    keys = [key for key, name in names.items() if case in {name, key[1]}]
-    if len(keys) != 1:
-        meant = [names[key] for key in keys] or names.values()
-        raise ParityError(no_such("case", case, report.id, meant))
-    own = [verdict for verdict in again.verdicts if verdict.key == keys[0]]
+    key = _key_of(report, case)
+    own = [verdict for verdict in again.verdicts if verdict.key == key]
     if sample and sample not in samples_of(own):
         raise ParityError(no_such("sample", sample, report.id, samples_of(own)))
     print_lines(again.notes)
-    record = report.records[keys[0]]
+    record = report.records[key]
     print_lines(
         module_lines(record, own, depth)
         if modules
         else layer_lines(record, own, sample=sample)
     )
     return exit_code(own, required=report.required)
+
+
+@click.command()
+@click.argument("run_name", metavar="[RUN]", default="last")
+@_JUDGED_BY
+@RUNS
+@TIER
+@SET
+@click.option(
+    "--baseline",
+    default="",
+    metavar="NAME",
+    help="Show what is different in this reviewed baseline, too.",
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    help="Where to write it; beside the run's report.json when left out.",
+)
+def report(  # one option each
+    *,
+    run_name: str,
+    suite: Path | None,
+    runs: str,
+    out: Path | None,
+    **words: Any,  # noqa: ANN401  # the settings that are plain text
+) -> int:
+    """Write the page of RUN again, judged by other tolerances if given."""
+    from harness.core.settings import Settings, near
+    from harness.engine.run_folder import load_report
+    from harness.report.rejudge import page_again
+    from harness.suite.suite import load_suite
+
+    found = load_report(Path(runs).expanduser(), run_name)
+    moved = load_suite(suite) if suite else None
+    click.echo(near(page_again(found, Settings(runs=runs, **words), moved, out)))
+    return 0
+
+
+@click.command()
+@click.argument("run_name", metavar="RUN")
+@click.argument("case")
+@_JUDGED_BY
+@RUNS
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    help="Where to write it; a file named for the case, in this folder, when left out.",
+)
+def nodes(
+    *, run_name: str, case: str, suite: Path | None, runs: str, out: Path | None
+) -> int:
+    """Write the errors of a CASE of RUN as node data for Model Explorer.
+
+    In Model Explorer, open the exported program or the ONNX file of the dynamo
+    exporter. Then open this file under "view node data".
+    """
+    from harness.core.settings import Settings, near
+    from harness.engine.run_folder import load_report
+    from harness.report.layers import node_data
+    from harness.report.rejudge import rejudge
+    from harness.suite.suite import load_suite
+
+    found = load_report(Path(runs).expanduser(), run_name)
+    key = _key_of(found, case)
+    moved = load_suite(suite) if suite else None
+    verdicts = rejudge(found, Settings(runs=runs), moved).verdicts
+    data = node_data([verdict for verdict in verdicts if verdict.key == key])
+    path = out or Path(f"{key[1].replace('/', '+')}.nodes.json")
+    try:
+        path.write_text(json.dumps(data, allow_nan=False), encoding="utf-8")
+    except OSError as error:
+        msg = f"{path} cannot be written ({error.strerror}); give another with --out."
+        raise ParityError(msg) from error
+    click.echo(near(path))
+    return 0
+
+
+def _key_of(found: Report, case: str) -> Key:
+    """Return the one case of a run that a name means.
+
+    Raises:
+        ParityError: The name means no case, or several.
+
+    """
+    from harness.core.record import labels
+
+    names = labels(found.records.values())
+    keys = [key for key, name in names.items() if case in {name, key[1]}]
+    if len(keys) != 1:
+        meant = [names[key] for key in keys] or names.values()
+        raise ParityError(no_such("case", case, found.id, meant))
+    return keys[0]

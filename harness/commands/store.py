@@ -1,4 +1,4 @@
-"""`parity store`: list, verify and clear what was made."""
+"""`parity store`: list, verify and clear the artifact store."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 @click.group()
 def store() -> None:
-    """Look at the artifact store, hold it against its digests, make room in it."""
+    """List the artifact store, verify it by its digests, or clear it."""
 
 
 @store.command("list")
 @STORE
 def store_list(store: str) -> int:
-    """List what is in the store, newest use last."""
+    """List the entries of the store, the last used one last."""
     opened = _open_store(store)
     total = 0
     for entry in sorted(opened.entries(), key=lambda entry: entry.used_s):
@@ -38,7 +38,7 @@ def store_list(store: str) -> int:
     return 0
 
 
-def _about(key: Any) -> str:  # noqa: ANN401  # any kind's key
+def _about(key: Any) -> str:  # noqa: ANN401  # the key of any kind
     component = key.get("component", "")
     if isinstance(component, dict):
         component = component["recipe"]["name"]
@@ -48,7 +48,7 @@ def _about(key: Any) -> str:  # noqa: ANN401  # any kind's key
 @store.command("verify")
 @STORE
 def store_verify(store: str) -> int:
-    """Read every file; take out what is damaged."""
+    """Read every file of the store, and remove damaged entries."""
     opened = _open_store(store)
     findings = list(opened.verify())
     for finding in findings:
@@ -69,7 +69,7 @@ def store_verify(store: str) -> int:
 def store_clear(
     store: str, days: float | None, max_gb: float | None, *, yes: bool
 ) -> int:
-    """Remove entries by age or size, least recently used first; all without either."""
+    """Remove entries by age or size, least recently used first. Without either, all."""
     opened = _open_store(store)
     if days is None and max_gb is None and not yes:
         click.echo(f"Everything in {opened.root} would go; --yes says that it may.")

@@ -1,1 +1,1 @@
-"""The nouns that every other package uses, and the reading of small files."""
+"""The data types that every other package uses, and readers of small files."""

@@ -1,23 +1,30 @@
 """What is tested: sources, components, variants, samples and cases.
 
-Plain data; building a module, drawing an input and running a session happen
-elsewhere.
+This module holds plain data. Other modules build networks, draw inputs and run
+sessions.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from pathlib import Path
 
 from harness.core.errors import SpecError
-from harness.core.runtime import ONNX, runtimes
 
 DTYPES = ("float32", "float16", "float64", "int32", "int64", "bool")
+"""Dtypes of inputs and outputs, as NumPy names them."""
+
 EXPORTERS = ("dynamo", "torchscript")
+"""PyTorch's two ONNX exporters."""
+
+ONNX = "onnx"
+"""The format name of exported graphs."""
+
 REFERENCE = "pytorch"
-"""The backend that every other is held against."""
+"""The backend that every other backend is compared with."""
 
 PROFILES = (
     "realistic",
@@ -26,25 +33,27 @@ PROFILES = (
     "large-mean",
     "boundary",
 )
+"""Ways to draw a sample's inputs."""
+
 GIVEN = "given"
-"""Variant of a file that others made, as it is; and the recipe of an ONNX file that is
-its own reference."""
+"""The name of a foreign model's variant when the file is used as it is. It is also the
+recipe name of an ONNX file that is its own reference."""
 
 ITSELF = "itself"
-"""How a file without a PyTorch model is lined up: it is its own reference."""
+"""The alignment of an ONNX file without a PyTorch model: it is its own reference."""
 
 VARIED = "varied"
-"""Profile of samples that are drawn by their own `Sample.knobs`; `parity tune` makes
-them, and the worst that it finds are kept beside the suite."""
+"""The profile of samples that are drawn from their own `Sample.knobs`. `parity tune`
+makes them. The worst that it finds are kept beside the suite."""
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*")
 
 
 def check_name(kind: str, name: str) -> None:
-    """Refuse a name that cannot stand in a test id.
+    """Refuse a name that cannot be part of a test id.
 
     Raises:
-        SpecError: It has other characters.
+        SpecError: The name has other characters than a test id may have.
 
     """
     if not _NAME.fullmatch(name):
@@ -57,17 +66,18 @@ def check_name(kind: str, name: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorSpec:
-    """One input or output by name.
+    """The name, shape and dtype of one input or output.
 
     Attributes:
-        name: As deployed, for example ``encoder_hidden_states``.
-        shape: Sizes; a symbol such as ``batch`` is bound by a sample's shapes. A
-            symbol may carry a factor, ``8*height`` or ``height/4`` (rounded up, as
-            a strided convolution with padding does).
+        name: Name in the deployed file, for example ``encoder_hidden_states``.
+        shape: Size of each axis. A symbol such as ``batch`` gets its size from a
+            sample. It may have a factor: ``8*height``, or ``height/4``. A quotient is
+            rounded up, as in a strided convolution with padding.
         dtype: One of `DTYPES`.
-        draw: How profiles draw it: ``tokens``, ``mask``, ``segments``, ``timestep``,
-            ``normal``, ``image``, ``hint``, ``sizes`` (in pixels), ``pipeline`` (as
-            the recipe does, whatever the profile); empty for outputs.
+        draw: How profiles draw values: ``tokens``, ``mask``, ``segments``,
+            ``timestep``, ``normal``, ``image``, ``hint``, ``sizes`` (in pixels), or
+            ``pipeline`` (the recipe draws them, whatever the profile). Empty for
+            outputs.
 
     """
 
@@ -83,7 +93,7 @@ class TensorSpec:
 
     @property
     def symbols(self) -> tuple[str, ...]:
-        """The symbols in `shape`, without factors, in order."""
+        """Symbols in `shape`, without factors, in order."""
         sizes = (size for size in self.shape if isinstance(size, str))
         return tuple(_split(size)[0] for size in sizes)
 
@@ -110,12 +120,12 @@ class TensorSpec:
 
 
 def symbol_of(size: str) -> str:
-    """Return ``height`` of ``8*height`` or ``height/4``."""
+    """Return the symbol, such as ``height``, of ``8*height`` or ``height/4``."""
     return _split(size)[0]
 
 
 def _split(size: str) -> tuple[str, int, int]:
-    """Return symbol, multiplier and divisor of ``8*height`` or ``height/4``."""
+    """Return the symbol, multiplier and divisor of ``8*height`` or ``height/4``."""
     times, _, rest = size.rpartition("*")
     symbol, _, over = rest.partition("/")
     return symbol, int(times or 1), int(over or 1)
@@ -123,15 +133,15 @@ def _split(size: str) -> tuple[str, int, int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """Where weights and configuration come from.
+    """The weights and the configuration of a network.
 
     Attributes:
-        path: A diffusers folder with ``model_index.json``, a folder of one network of
+        path: A diffusers folder with ``model_index.json``, a folder of one network from
             transformers, or an ONNX file.
-        seed: None when the folder holds the weights; else they are drawn at random
-            from this seed, zero-convolutions included.
-        lora: A file of low-rank weights that is merged into networks; None for none.
-        lora_scale: How much of it.
+        seed: None if the folder holds the weights. Otherwise the seed from which all
+            weights are drawn at random, zero-convolutions included.
+        lora: A file of low-rank weights (LoRA) that is merged into networks, or None.
+        lora_scale: Factor of the difference that the LoRA adds to the weights.
 
     """
 
@@ -142,14 +152,14 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Taken:
-    """Deployed files that others made, taken instead of exporting and converting.
+class ForeignModel:
+    """Deployed files from elsewhere: the harness does not export or convert them.
 
     Attributes:
-        onnx: An ONNX file; its external data lies where it says.
-        converted: Pairs of a runtime's own format and a file of it.
-        names: Pairs of the recipe's name of an input or output and the file's; empty
-            text says that the file does without that input.
+        onnx: An ONNX file. External data lies where this file says.
+        converted: Pairs of a runtime's own format and a file in that format.
+        names: Pairs of an input's or output's name in the recipe and in the file. An
+            empty name in the file means that the file lacks that input.
 
     """
 
@@ -159,27 +169,28 @@ class Taken:
 
     @property
     def files(self) -> tuple[tuple[str, Path], ...]:
-        """Pairs of a format and a file of it, the ONNX file first."""
+        """Pairs of a format and a file in that format, the ONNX file first."""
         onnx = ((ONNX, self.onnx),) if self.onnx else ()
         return (*onnx, *self.converted)
 
     def of(self, kind: str) -> Path | None:
-        """Return the file of a format, or None where none is taken."""
+        """Return the file of a format, or None if there is none."""
         return dict(self.files).get(kind)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Component:
-    """One network that is exported on its own, with a tensor-only signature.
+    """One network that is exported alone, with tensors as inputs and outputs.
 
     Attributes:
-        name: Stands first in every test id: ``unet``.
-        recipe: Which recipe under `harness.recipes` builds it.
+        name: First part of every test id, for example ``unet``.
+        recipe: Name of the recipe under `harness.recipes` that builds the network.
         source: Weights and configuration.
-        inputs: In the order of the wrapped module's ``forward``.
-        outputs: In the order it returns them.
-        options: Recipe options, for example ``{"attention": "eager"}``; sorted pairs.
-        taken: Files of others that are tested; None where the harness makes them.
+        inputs: Inputs, in the order of the wrapped module's ``forward``.
+        outputs: Outputs, in the order in which ``forward`` returns them.
+        options: Recipe options as sorted pairs, for example
+            ``(("attention", "eager"),)``.
+        foreign: Foreign model that is tested, or None if the harness makes the files.
 
     """
 
@@ -189,13 +200,13 @@ class Component:
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     options: tuple[tuple[str, str | int | bool], ...] = ()
-    taken: Taken | None = None
+    foreign: ForeignModel | None = None
 
     def sizes(self, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
         """Return the size of each symbol that stands alone in an input's shape.
 
         Args:
-            shapes: Of the inputs, by name.
+            shapes: Shape of each input, by name.
 
         """
         return {
@@ -208,7 +219,8 @@ class Component:
     def __post_init__(self) -> None:
         check_name("component", self.name)
         names = [spec.name for spec in (*self.inputs, *self.outputs)]
-        # An autoencoder's input and output may share a name, one side's may not.
+        # An input and an output may share a name, as in an autoencoder. Two inputs
+        # may not, nor two outputs.
         for side in (self.inputs, self.outputs):
             listed = [spec.name for spec in side]
             if len(set(listed)) != len(listed) or not listed:
@@ -218,16 +230,17 @@ class Component:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportSettings:
-    """How a component becomes ONNX.
+    """How a component is exported to ONNX.
 
     Attributes:
         exporter: ``dynamo`` or ``torchscript``.
-        opset: ONNX operator set.
-        dynamic: Symbols left open in the graph; every other size is baked in, and
-            each of its values makes an artifact of its own.
-        external_data: Weights in ``weights.pb`` even below 2 GB.
-        attention: Attention implementation of the *exported* copy
-            (``eager``, ``sdpa``); empty keeps the model's own.
+        opset: Version of the ONNX operator set.
+        dynamic: Symbols of the axes that stay open in the graph. Every other size is
+            fixed in the graph, so each of its values needs an artifact of its own.
+        external_data: Whether weights are in ``weights.pb`` even if they are below 2
+            GB.
+        attention: Attention implementation of the *exported* copy (``eager``,
+            ``sdpa``). Empty keeps the model's own.
 
     """
 
@@ -245,13 +258,13 @@ class ExportSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
-    """How the deployed file is made from the exported one.
+    """How the deployed file is made from the exported graph.
 
     Attributes:
-        name: ``fp32``, ``int8-weights``, …; stands third in every test id.
-        backend: The runtime it is for.
-        kind: The built-in variant it starts from.
-        flags: Extra converter flags, as the converter takes them.
+        name: Third part of every test id: ``fp32``, ``int8-weights``, ….
+        backend: Runtime of the deployed file.
+        kind: Built-in variant that this one starts from.
+        flags: Extra flags, written as the converter expects them.
 
     """
 
@@ -262,22 +275,19 @@ class Variant:
 
     def __post_init__(self) -> None:
         check_name("variant", self.name)
-        if self.backend not in runtimes():
-            msg = f"backend must be one of {tuple(runtimes())}, got {self.backend!r}."
-            raise SpecError(msg)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """Where and how a runtime is asked to run.
+    """Where a runtime runs, and with which settings.
 
     Attributes:
-        device: ``cpu``, ``cuda``; for MNN also ``opencl``, ``vulkan``, ``metal``.
-        threads: Intra-operator threads.
-        precision: MNN's precision hint, ``high``, ``normal`` or ``low``.
-        tf32: Let CUDA round float32 products to TensorFloat-32.
-        hints: Sorted ``(name, value)`` pairs: MNN's session hints; ONNX Runtime's
-            ``optimization`` level, or 0 for a rewrite to leave out.
+        device: ``cpu`` or ``cuda``; for MNN also ``opencl``, ``vulkan``, ``metal``.
+        threads: Number of threads within one operator.
+        precision: MNN's precision hint: ``high``, ``normal`` or ``low``.
+        tf32: Whether CUDA may round float32 products to TensorFloat-32.
+        hints: Sorted ``(name, value)`` pairs: session hints for MNN. For ONNX Runtime,
+            its ``optimization`` level, or a graph rewrite to disable, with the value 0.
 
     """
 
@@ -294,13 +304,14 @@ class Sample:
 
     Attributes:
         profile: One of `PROFILES`, or `VARIED`.
-        index: Which of the profile's draws; realistic steps through timesteps.
+        index: Number of the draw within the profile. In ``realistic`` it steps through
+            the timesteps.
         shapes: Sorted ``(symbol, size)`` pairs.
-        seed: Seed of the draw; the drawn arrays are stored, not redrawn.
-        layers: Whether intermediate values are compared, or outputs alone.
-        knobs: Of a varied sample: sorted pairs of a knob's name, as `varied` reads
-            it, and where it stands.
-        label: Its id, where index and profile do not tell it from another's.
+        seed: Seed of the draw. The drawn arrays are stored and not drawn again.
+        layers: Whether intermediate values are compared, or only outputs.
+        knobs: Settings of a varied sample: sorted pairs of a setting's name, as
+            `harness.recipes.varied` reads it, and its value.
+        label: Id of the sample, if profile and index do not make it unique.
 
     """
 
@@ -325,17 +336,20 @@ class Sample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One component, in one runtime, made one way, on a few samples.
+    """One component in one runtime, made in one way, compared on a few samples.
 
     Attributes:
-        component: What is compared.
-        export: How it becomes ONNX.
-        variant: How the deployed file is made from that, and for which runtime.
-        device: Where the candidate is asked to run.
-        samples: Inputs.
-        reference: Where PyTorch is asked to run.
-        too_large: Labels of samples that are left out, for their values need more
-            memory than a machine like this one has room for.
+        component: Network that is compared.
+        export: How the network is exported to ONNX.
+        variant: How the deployed file is made from the graph, and for which runtime.
+        device: Device of the candidate.
+        samples: Inputs that are compared.
+        reference: Device of PyTorch.
+        too_large: Labels of samples that are left out, because their values need more
+            memory than this machine has.
+        calibration: Inputs on which the conversion measures value ranges. They are
+            drawn with another seed than `samples`. So no tested input was used to make
+            the tested file.
 
     """
 
@@ -346,34 +360,101 @@ class Case:
     samples: tuple[Sample, ...] = field(repr=False)
     reference: Device = Device()
     too_large: tuple[str, ...] = ()
+    calibration: tuple[Sample, ...] = field(default=(), repr=False)
 
     @property
     def subject(self) -> str:
-        """What is tested, first in the id."""
+        """The component's name, which is the first part of the id."""
         return self.component.name
 
     @property
     def backend(self) -> str:
-        """The runtime, second in the id."""
+        """The runtime's name, which is the second part of the id."""
         return self.variant.backend
 
     @property
     def how(self) -> str:
-        """How it was made, third in the id."""
+        """The variant's name, which is the third part of the id."""
         return self.variant.name
 
     @property
     def whats(self) -> tuple[str, ...]:
-        """What is checked of it; no layers where no sample compares them."""
+        """The checks of the case; no ``layers`` if no sample compares them."""
         layers = any(sample.layers for sample in self.samples)
         return ("layers", "outputs") if layers else ("outputs",)
 
     @property
     def runtimes(self) -> tuple[str, ...]:
-        """Runtimes that it needs."""
+        """The runtimes that the case needs."""
         return (self.backend,)
 
     @property
     def id(self) -> str:
-        """``component/backend/variant``, the interface that ``-k`` selects on."""
+        """``component/backend/variant``. ``-k`` selects cases by it."""
         return f"{self.component.name}/{self.backend}/{self.variant.name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """Samples that run on the same exported graph.
+
+    Attributes:
+        shapes: Sizes for tracing. A size that is not open is fixed in the graph.
+        samples: Samples, in file order.
+
+    """
+
+    shapes: tuple[tuple[str, int], ...]
+    samples: tuple[Sample, ...]
+
+
+def sample_groups(case: Case, samples: Sequence[Sample]) -> tuple[Group, ...]:
+    """Group samples by the sizes that the case's exported graph fixes."""
+    groups: dict[tuple[tuple[str, int], ...], list[Sample]] = {}
+    for sample in samples:
+        baked = tuple(
+            (symbol, size)
+            for symbol, size in sample.shapes
+            if symbol not in case.export.dynamic
+        )
+        groups.setdefault(baked, []).append(sample)
+    return tuple(
+        Group(
+            shapes=example_shapes(together[0].shapes, case.export),
+            samples=tuple(together),
+        )
+        for together in groups.values()
+    )
+
+
+def samples_of(cases: Iterable[Case]) -> tuple[Sample, ...]:
+    """Return every sample of the cases once, in order."""
+    return tuple(dict.fromkeys(sample for case in cases for sample in case.samples))
+
+
+def smallest(group: Group) -> tuple[tuple[str, int], ...]:
+    """Return the sizes of a group's smallest sample."""
+    every = (sample.shapes for sample in group.samples)
+    return min(every, key=lambda shapes: (prod(dict(shapes).values()), shapes))
+
+
+def example_shapes(
+    shapes: tuple[tuple[str, int], ...], settings: ExportSettings
+) -> tuple[tuple[str, int], ...]:
+    """Return sizes for tracing a network.
+
+    An open axis must not have size 1, because exporters fix such an axis. It must not
+    have the same size as another open axis, because exporters take both for the same
+    axis.
+    """
+    sizes = dict(shapes)
+    used: set[int] = set()
+    for symbol in sorted(settings.dynamic):
+        if symbol not in sizes:
+            continue
+        size = max(2, sizes[symbol])
+        while size in used:
+            size += 8
+        used.add(size)
+        sizes[symbol] = size
+    return tuple(sorted(sizes.items()))

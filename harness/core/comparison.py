@@ -1,41 +1,53 @@
-"""What a comparison measured: nouns, and their JSON. `compare` makes them."""
+"""The result of a comparison, and its JSON form.
+
+`harness.measure.compare` makes the measurements.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from harness.core.errors import SpecError
-from harness.core.ladder import RTOL_LADDER
+import msgspec
 
-_UNMEASURED = (math.nan,) * len(RTOL_LADDER)
-_PICTURE_WORDS = ("perceptual_by", "expected_read", "actual_read")
+from harness.core.errors import SpecError
+
+RTOL_GRID: tuple[float, ...] = (0.0, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
+"""The relative tolerances at which every comparison is measured: ascending, unitless.
+
+A recorded comparison can be judged again under any rtol of this grid, without the
+arrays. At rtol 0 the required atol is the largest error."""
+
+_UNMEASURED = (math.nan,) * len(RTOL_GRID)
 _NONFINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Picture:
-    """What a comparison of two pictures has beside its numbers.
+    """Measurements that only a comparison of two pictures has.
 
     Levels go from 0 to 255 and are not rounded.
 
     Attributes:
-        expected_peak: Largest finite level of the reference's; NaN if none is.
-        actual_peak: Of the candidate's.
-        expected_spread: Largest difference of two finite levels of one channel in
-            the reference's; below 1 it is of one colour.
-        actual_spread: In the candidate's.
-        mean_abs: Mean absolute difference, in levels; NaN where one is not finite.
-        psnr_db: Peak signal to noise, the peak being 255; infinite where they are
-            equal, NaN where a level is not finite.
-        ssim: Structural similarity (Wang et al. 2004), 1 where they are equal; NaN
-            where it could not be measured.
-        perceptual: Mean perceptual difference from 0 to 1, None without a package.
-        perceptual_by: The package that measured it, or why none did.
-        expected_read: What a suite's reader sees in the reference's; empty without.
-        actual_read: What it sees in the candidate's.
+        expected_peak: Largest finite level of the reference's picture; NaN if no level
+            is finite.
+        actual_peak: Largest finite level of the candidate's picture.
+        expected_spread: Largest difference of two finite levels of one channel in the
+            reference's picture. Below 1 the picture has a single colour.
+        actual_spread: The same in the candidate's picture.
+        mean_abs: Mean absolute difference, in levels; NaN if a level is not finite.
+        psnr_db: Peak signal-to-noise ratio in decibels, with a peak of 255; infinite if
+            the pictures are equal, NaN if a level is not finite.
+        ssim: Structural similarity (Wang et al. 2004); 1 if the pictures are equal, NaN
+            if it could not be measured.
+        perceptual: Mean perceptual difference from 0 to 1; None if no package measured
+            it.
+        perceptual_by: Package that measured `perceptual`, or the reason why none did.
+        expected_read: What a suite's reader reads in the reference's picture; empty
+            without a reader.
+        actual_read: What it reads in the candidate's picture.
 
     """
 
@@ -54,67 +66,75 @@ class Picture:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """How far a candidate's values lie from the reference's.
+    """How far a candidate's values are from the reference's.
 
-    The error is actual - expected, in float64. Pairs that are not finite on both
-    sides are counted and left out of every other number. A number that could not be
-    measured is NaN, an index None: nothing is measured where the shapes differ, where
-    there is no element, or where no pair is finite. float64 inputs beyond 1e154, whose
-    squares overflow, give infinite or NaN sums.
+    The error is actual - expected, in float64. Pairs that are not finite on both sides
+    are counted, and left out of every other number. A number that could not be measured
+    is NaN, and an index is None. Nothing is measured if the shapes differ, if there is
+    no element, or if no pair is finite. The squares of float64 inputs beyond 1e154
+    overflow, so their sums are infinite or NaN. A baseline keeps only `BRIEF_FIELDS`;
+    the other fields then have their defaults.
 
     Attributes:
-        expected_shape: Of the reference's array.
-        actual_shape: Of the candidate's; if it differs, nothing below the dtypes is
-            measured and `count` is 0.
-        expected_dtype: As numpy names it, ``float32``.
-        actual_dtype: Likewise.
-        count: Pairs held against each other, non-finite ones included.
-        finite_count: Pairs that are finite on both sides.
-        nonfinite_expected: NaN and infinities among the expected values.
-        nonfinite_actual: NaN and infinities among the actual values.
-        nonfinite_mismatched: Positions where the two differ in class: finite, NaN,
-            +inf, -inf.
-        expected_constant: More than one element, and one value everywhere.
-        actual_constant: Likewise.
+        expected_shape: Shape of the reference's array.
+        actual_shape: Shape of the candidate's array. If it differs, only the dtypes are
+            recorded and `count` is 0.
+        expected_dtype: Dtype of the reference's array, as NumPy names it: ``float32``.
+        actual_dtype: Dtype of the candidate's array.
+        count: Number of compared pairs, non-finite ones included.
+        finite_count: Number of pairs that are finite on both sides.
+        nonfinite_expected: Number of NaN and infinities among the expected values.
+        nonfinite_actual: Number of NaN and infinities among the actual values.
+        nonfinite_mismatched: Number of positions where the two values differ in class:
+            finite, NaN, +inf, -inf.
+        expected_constant: Whether the reference's array has more than one element and
+            the same value everywhere.
+        actual_constant: Whether this is so for the candidate's array.
         max_abs: Largest absolute error.
-        rms: Root of the mean squared error.
-        p99: At least 99 % of the absolute errors are no larger. It is the upper edge
-            of a histogram bin, at most 1/16 above the quantile and never above
-            `max_abs`. Beyond `EXACT_QUANTILES` elements the histogram holds every
-            n-th error for a prime n, at least 2^18 of them: then the share is an
+        rms: Root mean square of the error.
+        p99: Bound that at least 99 % of the absolute errors do not exceed. It is the
+            upper edge of a histogram bin: at most 1/16 above the quantile, and never
+            above `max_abs`. Beyond `EXACT_QUANTILES` elements the histogram holds every
+            n-th error for a prime n, and at least 2^18 errors. The share is then an
             estimate.
-        p999: The same for 99.9 %.
+        p999: The same bound for 99.9 %.
         bias: Mean error, with its sign.
-        cosine: Of the angle between the two as vectors; 1 if both are zero, 0 if
-            exactly one is.
-        cosine_distance: 1 - cosine, without the digits that this subtraction loses
-            where the two are nearly parallel; 0 for the same direction, 2 for the
-            opposite one.
-        norm_ratio: Euclidean norm of actual over that of expected; 1 if both are zero.
-        sqnr_db: Signal (expected) to error power, in decibels; inf without error.
+        cosine: Cosine of the angle between the two arrays as vectors; 1 if both are
+            zero, 0 if exactly one is.
+        cosine_distance: 1 - cosine, computed without the digits that this subtraction
+            loses if the vectors are nearly parallel; 0 for the same direction, 2 for
+            the opposite one.
+        norm_ratio: Euclidean norm of actual divided by that of expected; 1 if both are
+            zero.
+        sqnr_db: Ratio of signal power (expected) to error power, in decibels; infinite
+            without an error.
         expected_rms: Root mean square of the expected values.
-        worst_index: Where the absolute error is largest; the first of equals.
-        worst_expected: The expected value there; an int for integers and booleans.
-        worst_actual: The actual value there.
-        worst_item: Index along axis 0 with the largest rms; None for a scalar.
-        worst_item_rms: The error's rms in that item.
-        worst_channel: Index along axis 1 with the largest rms over all items; None
-            with fewer than three axes.
-        worst_channel_rms: The error's rms in that channel, None without one.
-        required_atol: For each rtol of `RTOL_LADDER` the smallest atol with
+        worst_index: Index of the largest absolute error, the first one if several are
+            equal.
+        worst_expected: Expected value at `worst_index`; an int for integers and
+            booleans.
+        worst_actual: Actual value at `worst_index`.
+        worst_item: Index along axis 0 of the item whose error has the largest rms; None
+            for a scalar.
+        worst_item_rms: Rms of the error in that item.
+        worst_channel: Index along axis 1 of the channel whose error has the largest rms
+            over all items; None with fewer than three axes.
+        worst_channel_rms: Rms of the error in that channel; None if there is none.
+        required_atol: For each rtol of `RTOL_GRID`, the smallest atol with
             ``|error| <= atol + rtol * |expected|`` everywhere.
-        floor_rms: Noise floor given by the caller: the rms of the reference's own
-            float32 error; None if it is not known.
-        floor_multiple: `rms` in noise floors, the floor being at least the unit
-            roundoff times `expected_rms`; 0 without error, None if `floor_rms` is.
-        picture: What else was measured of a picture; None for what is none.
+        floor_rms: Noise floor from the caller: the rms of the reference's own float32
+            error; None if it is not known.
+        floor_multiple: `rms` divided by the noise floor. The floor is at least the unit
+            roundoff times `expected_rms`. The number is 0 without an error, and None if
+            `floor_rms` is None.
+        picture: Further measurements of a picture; None for any other value.
 
     """
 
     expected_shape: tuple[int, ...]
-    actual_shape: tuple[int, ...]
-    expected_dtype: str
-    actual_dtype: str
+    actual_shape: tuple[int, ...] = ()
+    expected_dtype: str = ""
+    actual_dtype: str = ""
     count: int = 0
     finite_count: int = 0
     nonfinite_expected: int = 0
@@ -145,44 +165,72 @@ class Comparison:
     picture: Picture | None = None
 
     def __post_init__(self) -> None:
-        if len(self.required_atol) != len(RTOL_LADDER):
+        if len(self.required_atol) != len(RTOL_GRID):
             msg = (
-                f"required_atol needs one number for each rtol of {RTOL_LADDER}, got "
+                f"required_atol needs one number for each rtol of {RTOL_GRID}, got "
                 f"{self.required_atol}."
             )
             raise SpecError(msg)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return a dict that strict JSON can hold, with nothing lost.
-
-        Tuples become lists, None stays null, and the floats that JSON has no word for
-        become the strings ``"nan"``, ``"inf"`` and ``"-inf"``.
-        """
-        return {
-            field.name: _jsonable(getattr(self, field.name)) for field in fields(self)
-        }
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Comparison:
-        """Read what `to_json` wrote.
-
-        Raises:
-            SpecError: A field is missing or unknown.
-
-        """
-        _check_fields("comparison", {field.name for field in fields(cls)}, data)
-        values = {name: _from_jsonable(value) for name, value in data.items()}
-        if values["picture"] is not None:
-            names = {field.name for field in fields(Picture)}
-            _check_fields("picture", names, data["picture"])
-            words = {name: data["picture"][name] for name in _PICTURE_WORDS}
-            values["picture"] = Picture(**{**values["picture"], **words})
-        return cls(**values)
+    @property
+    def floor(self) -> float | None:
+        """The noise floor that `floor_multiple` is a multiple of, or None."""
+        multiple = self.floor_multiple
+        if multiple and math.isfinite(multiple):
+            # The floor is at least the unit roundoff of the values, so it can be
+            # larger than `floor_rms`.
+            return self.rms / multiple
+        return self.floor_rms
 
 
-def _check_fields(noun: str, names: set[str], data: Mapping[str, Any]) -> None:
-    if names != data.keys():
-        missing, unknown = sorted(names - data.keys()), sorted(data.keys() - names)
+FIELDS = tuple(field.name for field in fields(Comparison))
+BRIEF_FIELDS = (
+    *("expected_shape", "nonfinite_mismatched", "expected_rms"),
+    *("rms", "required_atol", "floor_rms"),
+)
+"""The fields that a baseline keeps. The rows of another run are compared by them."""
+
+
+def to_columns(
+    comparisons: Sequence[Comparison], names: Sequence[str] = FIELDS
+) -> dict[str, list[Any]]:
+    """Return fields of comparisons as columns of strict JSON, without any loss."""
+    return {name: [strict(getattr(one, name)) for one in comparisons] for name in names}
+
+
+def from_columns(
+    columns: Mapping[str, Sequence[Any]], names: Sequence[str] = FIELDS
+) -> list[Comparison]:
+    """Return the comparisons that `to_columns` wrote.
+
+    Raises:
+        SpecError: A field is missing or unknown.
+        ValueError: A field has a value that is not allowed, or columns differ in
+            length.
+
+    """
+    check_fields("comparison", names, columns)
+    for picture in filter(None, columns.get("picture", ())):
+        check_fields("picture", Picture.__slots__, picture)
+    rows = [
+        dict(zip(columns, row, strict=True))
+        for row in zip(*columns.values(), strict=True)
+    ]
+    # msgspec reads "nan" as a number where a field is declared as a number, and as
+    # text elsewhere.
+    return msgspec.convert(rows, list[Comparison], strict=False)
+
+
+def check_fields(noun: str, names: Iterable[str], data: Mapping[str, Any]) -> None:
+    """Refuse JSON whose fields differ from the expected ones.
+
+    Raises:
+        SpecError: A field is missing or unknown.
+
+    """
+    wanted = set(names)
+    if wanted != data.keys():
+        missing, unknown = sorted(wanted - data.keys()), sorted(data.keys() - wanted)
         msg = (
             f"A {noun} has other fields: missing {missing}, unknown {unknown}. "
             "Record the run again."
@@ -190,19 +238,25 @@ def _check_fields(noun: str, names: set[str], data: Mapping[str, Any]) -> None:
         raise SpecError(msg)
 
 
-def _jsonable(value: object) -> object:
-    if isinstance(value, Picture):
-        return {name: _jsonable(entry) for name, entry in asdict(value).items()}
-    if isinstance(value, tuple):
-        return [_jsonable(entry) for entry in value]
+def strict(value: object) -> Any:  # noqa: ANN401  # what JSON holds
+    """Return a value as strict JSON: text stands for ``nan`` and ``inf``."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
+    if isinstance(value, Picture):
+        value = asdict(value)
+    if isinstance(value, Mapping):
+        return {str(name): strict(entry) for name, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [strict(entry) for entry in value]
     return value
 
 
-def _from_jsonable(value: Any) -> Any:  # noqa: ANN401  # what JSON holds
-    if isinstance(value, list):
-        return tuple(_from_jsonable(entry) for entry in value)
+def numbers(value: Any) -> Any:  # noqa: ANN401  # what JSON holds
+    """Return what `strict` wrote, with text for ``nan`` and ``inf`` as numbers."""
+    if isinstance(value, str):
+        return _NONFINITE.get(value, value)
     if isinstance(value, dict):
-        return {name: _from_jsonable(entry) for name, entry in value.items()}
-    return _NONFINITE.get(value, value) if isinstance(value, str) else value
+        return {name: numbers(entry) for name, entry in value.items()}
+    if isinstance(value, list):
+        return [numbers(entry) for entry in value]
+    return value

@@ -1,33 +1,55 @@
-"""What a component promises of its files, and how a file may break it.
+"""The contract of a component's files, and the ways in which a file can break it.
 
-One rule for every hop: the exported graph, a transformed one, a converted one. Inputs
-and outputs are held by name, count, order, dtype, number of axes, and by the axes that
-are to stay open.
+One rule is used for every file: the exported graph, a transformed graph and a converted
+file. Inputs and outputs are compared by name, count, order, dtype, number of axes, and
+by the axes that must stay open.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
 
 from harness.core.case import Component, ExportSettings, TensorSpec, symbol_of
 
 FAINT = 1e-4
-"""Of an output's size: an input that moves PyTorch's outputs by less is not judged, for
-half precision rounds such a change away."""
+"""Smallest effect of an input that is judged, as a share of an output's size. If an
+input changes PyTorch's outputs by less, it is not judged, because half precision rounds
+such a change away."""
 
 DEAD = 1e-3
-"""Of its effect in PyTorch: an input that has less in a file has none."""
+"""Smallest effect of an input in a file, as a share of its effect in PyTorch. An input
+with a smaller effect counts as unused."""
+
+
+VALUE_RANGES: Final[Mapping[str, tuple[float, float]]] = MappingProxyType(
+    {
+        "tokens": (0.0, math.inf),
+        "segments": (0.0, math.inf),
+        "mask": (0.0, 1.0),
+        "image": (-1.0, 1.0),  # the range of diffusers' input of a VAE
+        "hint": (0.0, 1.0),
+    }
+)
+"""The smallest and the largest value of each kind of input. A kind that is not listed
+has no limits."""
+
+_SLACK: Final = 1e-3
+"""Rounding error that is allowed, for example after a picture was resized."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    """One input or output as a file has it.
+class TensorFound:
+    """One input or output, as a file declares it.
 
     Attributes:
-        name: As the file calls it.
-        dtype: As numpy calls it; empty where the file does not say.
-        shape: Sizes, None for an open one; None where the file does not say.
+        name: Name in the file.
+        dtype: Dtype as NumPy names it; empty if the file does not declare it.
+        shape: Size of each axis, None for an open axis; None if the file does not
+            declare a shape.
 
     """
 
@@ -38,10 +60,16 @@ class Found:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sides:
-    """What a file takes and gives, in its order."""
+    """The inputs and outputs of a file, in the file's order.
 
-    inputs: tuple[Found, ...]
-    outputs: tuple[Found, ...]
+    Attributes:
+        inputs: Inputs, in the file's order.
+        outputs: Outputs, in the file's order.
+
+    """
+
+    inputs: tuple[TensorFound, ...]
+    outputs: tuple[TensorFound, ...]
 
 
 def breach(
@@ -53,15 +81,16 @@ def breach(
     ordered: bool = True,
     effects: Mapping[str, float] | None = None,
 ) -> str:
-    """Return the first promise that a file breaks, in a sentence; empty if none.
+    """Return a message about the first promise that a file breaks, or "".
 
     Args:
-        component: Who promises.
-        settings: Which sizes were to stay open; None where a file does not say it.
-        sides: What the file has.
-        where: The file, as it is called in the sentence.
-        ordered: Whether the file keeps an order.
-        effects: How much each input matters to PyTorch, if that is known.
+        component: The component whose contract it is.
+        settings: Settings that say which sizes must stay open; None if the file does
+            not declare open sizes.
+        sides: Inputs and outputs of the file.
+        where: Name of the file in the message.
+        ordered: Whether the file keeps an order of inputs and outputs.
+        effects: Effect of each input on PyTorch's outputs, if that is known.
 
     """
     for side, promised, found in (
@@ -85,7 +114,7 @@ def _names(  # noqa: PLR0917  # one sentence's whole circumstances
     component: Component,
     side: str,
     promised: Sequence[TensorSpec],
-    found: Sequence[Found],
+    found: Sequence[TensorFound],
     where: str,
     ordered: bool,  # noqa: FBT001
     effects: Mapping[str, float],
@@ -108,7 +137,7 @@ def _names(  # noqa: PLR0917  # one sentence's whole circumstances
 
 
 def _lost(name: str, effects: Mapping[str, float]) -> str:
-    """Say why an input may have gone."""
+    """Return a sentence that says why an input may be missing."""
     if name not in effects:
         return (
             f"{name!r} was dropped: the network does not use it, or it became a "
@@ -126,8 +155,11 @@ def _lost(name: str, effects: Mapping[str, float]) -> str:
     )
 
 
-def _kind(spec: TensorSpec, value: Found, side: str) -> str:
-    """Say that a dtype is another one; outputs are held against the reference's."""
+def _kind(spec: TensorSpec, value: TensorFound, side: str) -> str:
+    """Return a message if an input's dtype differs, or an empty text.
+
+    The dtypes of outputs are checked when they are compared with the reference.
+    """
     if side == "outputs" or not value.dtype or value.dtype == spec.dtype:
         return ""
     return (
@@ -140,7 +172,7 @@ def _kind(spec: TensorSpec, value: Found, side: str) -> str:
 def _axes(
     component: Component,
     spec: TensorSpec,
-    value: Found,
+    value: TensorFound,
     side: str,
     settings: ExportSettings | None,
 ) -> str:
@@ -171,9 +203,9 @@ def _axes(
 
 
 def unfreeze(component: Component, symbols: Collection[str]) -> str:
-    """Return what to do about sizes that a file of a component has fixed."""
+    """Return advice about sizes that a file of a component has fixed."""
     listed = ", ".join(repr(symbol) for symbol in symbols)
-    if component.taken is not None:
+    if component.foreign is not None:
         return (
             "that file was made by others: have them leave the axis open, or test this "
             f"size alone, with one [[component.{component.name}.shapes]] and "
@@ -184,3 +216,26 @@ def unfreeze(component: Component, symbols: Collection[str]) -> str:
         "constant: use x.shape in tensor operations only, try the other exporter, or "
         f"leave {listed} out of dynamic_axes, so that each size gets a file of its own."
     )
+
+
+def beyond(spec: TensorSpec, low: float, high: float) -> str:
+    """Return a message if values leave an input's range, or an empty text.
+
+    >>> hint = TensorSpec(name="controlnet_cond", shape=("batch",), draw="hint")
+    >>> beyond(hint, 0.0, 255.0)
+    "'controlnet_cond' holds values from 0 to 1, and is given 0 to 255"
+    >>> beyond(hint, 0.0, 1.0)
+    ''
+
+    Args:
+        spec: Input whose `draw` decides the range.
+        low: Smallest of the values.
+        high: Largest of the values.
+
+    """
+    least, most = VALUE_RANGES.get(spec.draw, (-math.inf, math.inf))
+    # NaN passes here: both comparisons are false. It is judged in the outputs.
+    if not (low < least - _SLACK or high > most + _SLACK):
+        return ""
+    span = f"from {least:g}" if math.isinf(most) else f"from {least:g} to {most:g}"
+    return f"{spec.name!r} holds values {span}, and is given {low:g} to {high:g}"

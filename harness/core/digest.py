@@ -16,8 +16,8 @@ from harness.core.errors import SpecError, StoreError
 def digest_file(path: Path) -> str:
     """Return the xxh3-128 digest of a file's bytes.
 
-    Read, not memory-mapped: a map is twice as fast on a cached file, but a file
-    that shrinks under it kills the process.
+    The file is read, not memory-mapped. A map is twice as fast on a cached file, but a
+    file that shrinks while it is mapped kills the process.
     """
     with path.open("rb", buffering=0) as file:
         return hashlib.file_digest(file, xxhash.xxh3_128).hexdigest()
@@ -26,11 +26,12 @@ def digest_file(path: Path) -> str:
 def digest_tree(path: Path, suffixes: Collection[str]) -> str:
     """Return one digest for the files under a folder that end in `suffixes`.
 
-    It covers each file's relative name and contents, and neither where the folder
-    lies nor when it was written: a moved or copied checkpoint keeps its digest.
+    The digest covers each file's relative name and contents. It does not depend on the
+    folder's place or on the files' times: a moved or copied checkpoint keeps its
+    digest.
 
     Raises:
-        StoreError: No file matches, so there is nothing to tell folders apart by.
+        StoreError: No file matches, so nothing distinguishes this folder from another.
 
     """
     files = sorted(
@@ -63,7 +64,7 @@ def canonical_json(value: object) -> str:
     '{"a":null,"b":[1,2.5]}'
 
     Raises:
-        SpecError: A value in it has no exact JSON form; the text says where.
+        SpecError: A value in it has no exact JSON form. The message says where.
 
     """
     return json.dumps(_plain(value, ""), sort_keys=True, separators=(",", ":"))
@@ -77,7 +78,8 @@ def _plain(value: object, where: str) -> object:
             return value
         case list() | tuple():
             return [_plain(item, f"{where}[{at}]") for at, item in enumerate(value)]
-        # json.dumps would write the keys 1 and "1" as the same text.
+        # Only text is allowed as a key: json.dumps writes the keys 1 and "1" as the
+        # same text.
         case Mapping() if all(isinstance(name, str) for name in value):
             return {
                 name: _plain(item, f"{where}.{name}" if where else name)

@@ -1,7 +1,6 @@
-"""One entry of the store: a folder that says what it holds, and can be held to it.
+"""One entry of the store: a folder whose record says what it must hold.
 
-Makes, reads and checks an entry; where entries lie and who may make them is
-`store`'s business.
+This module makes, reads and checks an entry. The store decides where entries lie.
 """
 
 from __future__ import annotations
@@ -28,7 +27,13 @@ _REMEDY = "Run `parity store verify` to drop damaged entries; the next run makes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileRecord:
-    """What a file was when its entry was made."""
+    """Size and digest of a file at the time when its entry was made.
+
+    Attributes:
+        size_bytes: Size in bytes.
+        digest: Digest of the contents, xxh3-128.
+
+    """
 
     size_bytes: int
     digest: str
@@ -36,18 +41,18 @@ class FileRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One thing a stage made.
+    """One product of a stage, as a folder in the store.
 
     Attributes:
-        kind: Which stage's product: ``onnx``, ``mnn``, ``trace``.
-        key_digest: Digest of `kind` and `key`; the folder's name.
-        path: The folder.
-        key: All that decides the contents, tool versions included.
-        meta: What the maker had to say about it.
-        files: Relative POSIX name to what was written.
-        made_by: Tool to version, of the process that made it.
+        kind: Kind of the product: ``onnx``, ``mnn``, ``trace``.
+        key_digest: Digest of `kind` and `key`. It names the folder.
+        path: Path of the folder.
+        key: Everything that decides the contents, tool versions included.
+        meta: Notes of the stage that made it.
+        files: Size and digest of each file, by its relative POSIX name.
+        made_by: Version of each tool in the process that made it.
         created: UTC time, ISO 8601.
-        used_s: When it had last been found, in seconds since 1970.
+        used_s: Time when it was last found, in seconds since 1970.
 
     """
 
@@ -63,19 +68,19 @@ class Entry:
 
     @property
     def id(self) -> str:
-        """Kind and digest: ``onnx.df93…``; also the name of its lock."""
+        """Kind and digest, ``onnx.df93…``; its lock has the same name."""
         return f"{self.kind}.{self.key_digest}"
 
     @property
     def size_bytes(self) -> int:
-        """The files' sizes together."""
+        """The total size of the files."""
         return sum(record.size_bytes for record in self.files.values())
 
     def file(self, name: str) -> Path:
-        """Return the path of one of its files.
+        """Return the path of one of the files.
 
         Raises:
-            StoreError: It has no file of that name.
+            StoreError: The entry has no file of that name.
 
         """
         if name not in self.files:
@@ -84,7 +89,7 @@ class Entry:
         return self.path / name
 
     def check(self) -> None:
-        """Hold every file against the size and the digest it was made with.
+        """Compare every file with its recorded size and digest.
 
         Raises:
             StoreError: A file is missing, truncated or changed.
@@ -101,7 +106,7 @@ class Entry:
                 raise StoreError(msg)
 
     def check_sizes(self) -> None:
-        """Hold every file against its size only: no byte is read.
+        """Compare every file with its recorded size, without reading it.
 
         Raises:
             StoreError: A file is missing or has another size.
@@ -127,7 +132,7 @@ def key_digest_of(kind: str, key: Mapping[str, object]) -> str:
     """Return the digest that names an entry's folder.
 
     Raises:
-        SpecError: The kind is not a name, or the key has no exact JSON form.
+        SpecError: The kind is not a valid name, or the key has no exact JSON form.
 
     """
     if not _KIND.fullmatch(kind):
@@ -141,7 +146,7 @@ def key_digest_of(kind: str, key: Mapping[str, object]) -> str:
 
 
 def id_of(folder: Path) -> str:
-    """Return the `Entry.id` of the entry that lies, or would lie, in a folder."""
+    """Return the `Entry.id` of an entry in a folder, even before it is made."""
     return f"{folder.parent.parent.name}.{folder.name}"
 
 
@@ -152,11 +157,17 @@ def seal(
     key: Mapping[str, object],
     meta: Mapping[str, object],
 ) -> None:
-    """Make a folder an entry: record every file, and have the disk hold all of it.
+    """Make a folder an entry: record every file, and write all of it to the disk.
+
+    Args:
+        folder: Folder with the files of the product.
+        kind: Kind of the product.
+        key: Everything that decides the contents.
+        meta: Notes of the stage that made it.
 
     Raises:
         SpecError: The meta has no exact JSON form.
-        StoreError: There is something in the folder that is no plain file.
+        StoreError: The folder has something in it that is no plain file.
 
     """
     files = {}
@@ -196,10 +207,11 @@ def seal(
 
 
 def read_entry(folder: Path) -> Entry:
-    """Return the entry in a folder, with the sizes of its files checked.
+    """Return the entry in a folder, after a check of the sizes of its files.
 
     Raises:
-        StoreError: There is none, its record is damaged, or a file has another size.
+        StoreError: There is no entry, its record is damaged, or a file has another
+            size.
 
     """
     path = folder / _RECORD
@@ -229,22 +241,23 @@ def read_entry(folder: Path) -> Entry:
 
 
 def touch(entry: Entry) -> None:
-    """Note that the entry was found just now."""
-    # The record's own time is the mark: one file less that can be damaged. A store
-    # that others own may be read-only; then it does not age.
+    """Record that the entry was found just now."""
+    # The record file's own time is used, so no further file can be damaged. Another
+    # person's store may be read-only; the time then stays as it is.
     with suppress(OSError):
         os.utime(entry.path / _RECORD)
 
 
 def _sync(path: Path) -> None:
-    # Opened for writing, as Windows wants it, unless it is somebody's who forbids that.
+    # Windows needs a file that is open for writing. A file that may not be written is
+    # opened for reading.
     mode = "rb+" if os.access(path, os.W_OK) else "rb"
     with path.open(mode, buffering=0) as file:
         os.fsync(file.fileno())
 
 
 def sync_folder(path: Path) -> None:
-    """Have the disk hold a folder's list of names."""
+    """Write a folder's list of names to the disk."""
     if os.name == "nt":  # folders cannot be opened there
         return
     descriptor = os.open(path, os.O_RDONLY)

@@ -1,7 +1,7 @@
-"""What a result was measured on: machine, versions, commit. Looks; changes nothing.
+"""The environment of a result: machine, versions, commit. It is only read.
 
-No framework is imported: a version is read from the package's metadata. `parity doctor`
-is the one that tries things out.
+No framework is imported: each version is read from the package's metadata.
+`parity doctor` is the command that imports and tries frameworks.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from harness.core.runtime import runtimes
 
 _TOOLS = (
@@ -27,7 +29,7 @@ _TOOLS = (
 
 
 def packages() -> tuple[str, ...]:
-    """Return the packages that can move a number or a timing."""
+    """Return the packages that can change a number or a timing."""
     ours = (name for one in runtimes().values() for name in one.distributions)
     return (*_TOOLS[:3], *ours, *_TOOLS[3:])
 
@@ -37,20 +39,21 @@ _GIB = 2**30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:
-    """The machine and the software that a report's rows come from.
+    """The machine and the software that made a report's rows.
 
     Attributes:
         python: Version of the interpreter, ``3.11.2``.
         system: Operating system and its release.
         arch: Instruction set, ``x86_64``.
         cpu: Model name of the processor.
-        core_count: Cores this process may use.
-        memory_bytes: Physical memory; 0 where it cannot be read.
-        gpus: Names of the NVIDIA GPUs the driver shows.
-        host: Digest of what tells this machine from another of its kind: its machine id
-            and host name, of which neither can be read back; empty if not known.
-        packages: Installed version of each of `packages` that is there.
-        commit: Git commit of the working directory, or empty.
+        core_count: Number of cores that this process may use.
+        memory_bytes: Physical memory.
+        gpus: Names of the NVIDIA GPUs that the driver shows.
+        host: Digest that distinguishes this machine from others of the same model. It
+            is made from its machine id and host name, and neither can be read back.
+            Empty if it is not known.
+        packages: Version of each of `packages` that is installed.
+        commit: Git commit of the working directory; empty if it is not known.
         dirty: Whether tracked files differ from `commit`.
 
     """
@@ -69,12 +72,12 @@ class Environment:
 
     @property
     def id(self) -> str:
-        """Eight hex digits that two timings must share to be held together.
+        """Eight hex digits that two timings must share to be compared.
 
-        The machine and the minor version of Python count. Package versions and
-        the commit do not: a timing that moves with them is what a diff must show.
+        The machine and the minor version of Python count. Package versions and the
+        commit do not count, because a diff must show a timing that changes with them.
         """
-        # Virtual machines lose or gain a few MiB at each boot.
+        # A virtual machine's memory changes by a few MiB at each boot.
         memory_gib = round(self.memory_bytes / _GIB)
         machine = (
             self.system.partition(" ")[0],
@@ -89,13 +92,13 @@ class Environment:
         return hashlib.sha256("\n".join(machine).encode()).hexdigest()[:8]
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values for a JSON file, `id` among them."""
+        """Return plain values for a JSON file, including `id`."""
         return {**asdict(self), "gpus": list(self.gpus), "id": self.id}
 
 
 @cache
 def environment() -> Environment:
-    """Describe this machine and this working directory, once a process."""
+    """Describe this machine and this working directory, once in a process."""
     commit, dirty = _git_state(Path.cwd())
     return Environment(
         python=platform.python_version(),
@@ -103,7 +106,7 @@ def environment() -> Environment:
         arch=platform.machine(),
         cpu=_cpu(),
         core_count=core_count(),
-        memory_bytes=_memory_bytes(),
+        memory_bytes=psutil.virtual_memory().total,
         gpus=_gpus(),
         host=_host(),
         packages=installed(packages()),
@@ -113,7 +116,7 @@ def environment() -> Environment:
 
 
 def installed(names: tuple[str, ...]) -> dict[str, str]:
-    """Return the version of each package that is installed, by the name given."""
+    """Return the version of each of these packages that is installed."""
     versions = {}
     for name in names:
         with contextlib.suppress(metadata.PackageNotFoundError):
@@ -122,7 +125,7 @@ def installed(names: tuple[str, ...]) -> dict[str, str]:
 
 
 def core_count() -> int:
-    """Count the cores this process may use, which a container can limit."""
+    """Return the number of cores this process may use; a container may limit it."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -130,7 +133,7 @@ def core_count() -> int:
 
 def _host() -> str:
     named = platform.node()
-    with contextlib.suppress(OSError):  # only Linux has it; a container may not
+    with contextlib.suppress(OSError):  # only Linux has it, not each container
         named += Path("/etc/machine-id").read_text(encoding="ascii").strip()
     return hashlib.sha256(named.encode()).hexdigest()[:8] if named else ""
 
@@ -147,21 +150,14 @@ def _cpu() -> str:
     if not name:
         return platform.processor() or platform.machine()
     if "cpu family" in facts:
-        # A virtual machine's name for its processor is often the same for all.
+        # Virtual machines often give the same name to different processors.
         name += f" (family {facts['cpu family']}, model {facts.get('model', '?')})"
     return name
 
 
-def _memory_bytes() -> int:
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):  # Windows has no sysconf
-        return 0
-
-
 def _gpus() -> tuple[str, ...]:
     names = []
-    # The driver's own files: no library to load, no context to create.
+    # These are the driver's own files: no library is loaded, no context is created.
     for path in sorted(Path("/proc/driver/nvidia/gpus").glob("*/information")):
         with contextlib.suppress(OSError):
             for line in path.read_text(encoding="utf-8").splitlines():
@@ -183,7 +179,7 @@ def _git_state(folder: Path) -> tuple[str, bool]:
 
 
 def _said(*command: str) -> str:
-    """Return what a command printed, or nothing where it is missing or fails."""
+    """Return what a command prints, or nothing if it is missing or fails."""
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=10, check=False

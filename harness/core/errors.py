@@ -1,12 +1,12 @@
-"""Every error the harness raises on purpose, and the exit code it ends in.
+"""Every error that the harness raises on purpose, and its exit code.
 
     ParityError                 one sentence for the user; exit code 2
     ├── SuiteError              parity.toml, tolerances.toml or known_gaps.toml is wrong
-    ├── SpecError               a noun was given nonsense
+    ├── SpecError               a value was made from arguments that cannot be right
     ├── StoreError              the artifact store cannot be used
     └── StageError              one stage of one case ended without an answer
 
-A message says what, where, how much, and what to do next.
+A message says what is wrong, where, and by how much, and what to do next.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from harness.core.outcome import Outcome
 
 
 class ParityError(Exception):
-    """Base of every deliberate error; its text is meant for the user."""
+    """Base class of every deliberate error; its message is for the user."""
 
     exit_code = 2
 
 
 class SuiteError(ParityError):
-    """A file that describes the suite is wrong; the text names file and line."""
+    """A file that describes the suite is wrong; the message names file and line."""
 
 
 class SpecError(ParityError):
-    """A noun was constructed from values that cannot be right."""
+    """A value was constructed from arguments that cannot be right."""
 
 
 class StoreError(ParityError):
@@ -33,15 +33,18 @@ class StoreError(ParityError):
 
 
 class OnlyInGraphError(SuiteError):
-    """A graph is not PyTorch's, and no layer is out of tolerance: nothing to try."""
+    """A graph differs from PyTorch's, but no layer exceeds its tolerance.
+
+    `parity explain` then has no setting to try.
+    """
 
 
 class StageError(ParityError):
     """A stage of one case ended without an answer.
 
     Attributes:
-        outcome: Which way it ended; it becomes the case's row in the report.
-        log: Native output of the stage, or an empty string.
+        outcome: How the stage ended. It becomes the case's row in the report.
+        log: Native output of the stage; may be empty.
 
     """
 
@@ -51,7 +54,7 @@ class StageError(ParityError):
         self.log = log
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Cross a process boundary with the keyword arguments intact."""
+        """Pickle the error with its keyword arguments, for another process."""
         return (_stage_error, (str(self), self.outcome, self.log))
 
 
@@ -60,13 +63,13 @@ def _stage_error(message: str, outcome: Outcome, log: str) -> StageError:
 
 
 _LONGEST = 200
-"""Characters that are quoted of a second line, which may list a network's weights."""
+"""Number of quoted characters of a second line, which may list a network's weights."""
 
 
 def first_line(error: BaseException) -> str:
-    """Return an exception's first line without its full stop, or else its class.
+    """Return an exception's first line without its full stop, or its class name.
 
-    One that ends in a colon says nothing without the line that follows it.
+    A first line that ends in a colon needs the next line, so both are returned.
 
     >>> first_line(ValueError("it is not so.")), first_line(OSError())
     ('it is not so', 'OSError')

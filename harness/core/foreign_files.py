@@ -1,4 +1,4 @@
-"""The files of a model that others made: what there is, how the store has them."""
+"""The files of a foreign model: which there are, and how the store takes them in."""
 
 from __future__ import annotations
 
@@ -6,21 +6,23 @@ import os
 import shutil
 from pathlib import Path
 
+from harness.core.case import ONNX
 from harness.core.errors import StageError, SuiteError
-from harness.core.onnx_header import read_header
-from harness.core.onnx_weights import lacking_onnx
+from harness.core.onnx_header import lacking_onnx, read_header
 from harness.core.outcome import Outcome
-from harness.core.runtime import ONNX, OwnFormat, formats, resolve
+from harness.core.runtime import OwnFormat, formats, resolve
 
 _FICLONE = 0x40049409
-"""Linux' request to let one file share another's blocks until either is written."""
+"""Linux request number that lets a file share another file's disk blocks until one of
+the two is written."""
 
 
 def weight_files(path: Path, kind: str) -> tuple[str, ...]:
     """Return the names of the files beside `path` that hold its weights.
 
     Raises:
-        SuiteError: `path` or one of them is not there, or is no file of that kind.
+        SuiteError: `path` or one of these files is not there, or is no file of that
+            kind.
 
     """
     if own := _own_format(kind):
@@ -47,17 +49,19 @@ def weight_files(path: Path, kind: str) -> tuple[str, ...]:
 
 
 def check_whole(path: Path, kind: str, subject: str) -> None:
-    """Refuse a model file whose weights another file does not hold whole.
+    """Refuse a model file if another file does not hold all of its weights.
 
-    To be called before a converter or a runtime reads it: some read past the end.
+    Call this before a converter or a runtime reads the file: some of them read past the
+    end of the weights.
 
     Args:
-        path: Of the model.
+        path: The model file.
         kind: ``onnx``, or the name of a runtime's own format.
-        subject: Begins the message.
+        subject: Begin of the message.
 
     Raises:
-        StageError: With the outcome ``load``, naming file, tensor and bytes.
+        StageError: Weights are missing. The outcome is ``load``; the message names
+            file, tensor and bytes.
 
     """
     if words := lacking(path, kind):
@@ -66,11 +70,12 @@ def check_whole(path: Path, kind: str, subject: str) -> None:
 
 
 def lacking(path: Path, kind: str) -> str:
-    """Return in one sentence what the files of a model do not hold; empty if all."""
+    """Return a message about data that a model's files lack, or an empty text."""
     try:
         if own := _own_format(kind):
             beside = path.with_name(f"{path.name}{own.weights}")
-            # Imported now, for it may load numpy, and a suite is read without that.
+            # It is imported now, because it may load NumPy, and a suite is read
+            # without NumPy.
             return str(resolve(own.lacking)(path, beside))
         return lacking_onnx(path)
     except (SuiteError, ValueError) as error:
@@ -78,18 +83,19 @@ def lacking(path: Path, kind: str) -> str:
 
 
 def bring(path: Path, kind: str, folder: Path, name: str) -> None:
-    """Have `folder` hold the file at `path` as `name`, and its weights beside it.
+    """Put the file at `path` into `folder` as `name`, with its weights beside it.
 
-    The disk is asked for a second name of the same bytes, and where it cannot, as
-    between two file systems, they are copied. Weights of an ONNX file are always a
-    file of their own, which costs no room where the file system shares blocks: onnx
-    takes weights with two names for an attack, and would refuse its owner's too.
+    The file is linked: the disk gives a second name to the same bytes. Where that is
+    not possible, as between two file systems, the bytes are copied. Weights of an ONNX
+    file always become a file of their own, because onnx regards weights with two names
+    as an attack. onnx would then refuse the user's own file too. Such a file costs no
+    space where the file system can share blocks.
     """
     own = _own_format(kind)
     put = _link if own else _clone
     for beside in weight_files(path, kind):
-        # A runtime's file finds its weights by its own name, an ONNX file by what it
-        # says.
+        # A runtime's own file finds its weights by its own file name. An ONNX file
+        # holds the name of its weights file.
         called = f"{name}{own.weights}" if own else beside
         put(path.parent / beside, folder / called)
     _link(path, folder / name)

@@ -1,4 +1,4 @@
-"""Memory: what there is, and where stages ask for theirs before they start."""
+"""Memory: how much there is, and a budget that stages reserve from."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ import psutil
 from harness.core.errors import StageError
 from harness.core.outcome import Outcome
 
+MIB = 2**20
 GIB = 2**30
 _CGROUPS = (
-    # Version 2, then version 1.
+    # Version 2 of cgroups comes first, then version 1.
     ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
     (
         "/sys/fs/cgroup/memory/memory.limit_in_bytes",
@@ -30,14 +31,31 @@ _WAY_OUT = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Need:
-    """What a stage is forecast to take.
+class Extent:
+    """The bytes that a component needs on its largest sample.
 
     Attributes:
-        stage: In words: ``converting unet to MNN``.
-        size_bytes: Largest resident set; the least that is possible.
-        reason: What that is made of, in words.
-        most_bytes: What it takes where there is room, if that is more.
+        weights: Bytes of all weights in float32.
+        value: Bytes of one value as wide as the first block.
+        scores: Bytes of attention's scores in the block where they are largest; 0
+            without attention.
+
+    """
+
+    weights: int
+    value: int
+    scores: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Need:
+    """The memory that a stage is forecast to need.
+
+    Attributes:
+        stage: What the stage does: ``converting unet to MNN``.
+        size_bytes: Largest resident set, at its smallest possible value.
+        reason: A phrase that lists the parts of `size_bytes`.
+        most_bytes: Bytes that it uses if there is enough memory, if that is more.
 
     """
 
@@ -48,31 +66,35 @@ class Need:
 
 
 def installed_bytes() -> int:
-    """Return what there is of memory, taken or not, a container's limit included."""
-    most = int(psutil.virtual_memory().total)
-    for limit, _ in _CGROUPS:
-        with suppress(OSError, ValueError):  # no such file, or "max"
-            most = min(most, int(Path(limit).read_text()))
-    return most
+    """Return the total memory, in use or free; a container's limit counts."""
+    limits = [limit for limit, _ in _cgroups()]
+    return min([int(psutil.virtual_memory().total), *limits])
 
 
 def available_bytes() -> int:
-    """Return what can still be taken without swapping, a container's limit included."""
-    free = int(psutil.virtual_memory().available)
+    """Return the bytes that are free without swapping; a container's limit counts."""
+    rests = [max(limit - used, 0) for limit, used in _cgroups()]
+    return min([int(psutil.virtual_memory().available), *rests])
+
+
+def _cgroups() -> Iterator[tuple[int, int]]:
+    """Yield the limit and the use of each control group of this process."""
     for limit, used in _CGROUPS:
-        try:
-            rest = int(Path(limit).read_text()) - int(Path(used).read_text())
-        except (OSError, ValueError):  # no such file, or "max"
-            continue
-        free = min(free, max(rest, 0))
-    return free
+        with suppress(OSError, ValueError):  # no such file, or "max"
+            yield int(Path(limit).read_text()), int(Path(used).read_text())
 
 
-class Room:
-    """Lets stages in while their forecasts fit together; usable from several threads.
+def budget_bytes(limit_gib: float | None) -> int:
+    """Return the bytes that stages may use: a limit, or all that is available."""
+    return available_bytes() if limit_gib is None else int(limit_gib * GIB)
+
+
+class MemoryBudget:
+    """Starts stages while their forecasts fit together; it is thread-safe.
 
     Args:
-        limit_gib: What may be taken: None for what is available, 0 to let all in.
+        limit_gib: Memory that may be used, in GiB. None means what is available; 0
+            means that there is no limit.
 
     """
 
@@ -83,13 +105,13 @@ class Room:
         self._changed = threading.Condition()
 
     @contextmanager
-    def taken(self, need: Need | None) -> Iterator[None]:
-        """Wait until a stage fits beside the others, and hold its part meanwhile.
+    def reserve(self, need: Need | None) -> Iterator[None]:
+        """Wait until a stage fits beside the others, and reserve its memory.
 
-        One that would take more where there is room has all of it to itself.
+        A stage whose `Need.most_bytes` exceeds the budget reserves the whole budget.
 
         Raises:
-            StageError: It would not fit if it were alone.
+            StageError: The stage would not fit even if it were alone.
 
         """
         if need is None or self._limit_gib == 0:
@@ -98,7 +120,7 @@ class Room:
         with self._changed:
             while True:
                 if not self._held:
-                    self._budget = self._available()
+                    self._budget = budget_bytes(self._limit_gib)
                     self._refuse(need)
                 part = max(need.size_bytes, min(need.most_bytes, self._budget))
                 if self._held + part <= self._budget:
@@ -111,11 +133,6 @@ class Room:
             with self._changed:
                 self._held -= part
                 self._changed.notify_all()
-
-    def _available(self) -> int:
-        if self._limit_gib is None:
-            return available_bytes()
-        return int(self._limit_gib * GIB)
 
     def _refuse(self, need: Need) -> None:
         if need.size_bytes <= self._budget:

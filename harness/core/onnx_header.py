@@ -1,18 +1,23 @@
-"""Read what an ONNX file takes and gives, without onnx and without its weights.
+"""Read the inputs and outputs of an ONNX file, and where its weights are.
 
-A suite is read at every pytest collection, where no framework may load; this walks the
-protobuf message itself.
+pytest reads a suite at every collection, and no framework may load there. So onnx is
+imported only when a suite names an ONNX file, and each file is parsed once in a
+process. Weights in other files are not read.
 """
 
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from math import prod
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING
 
 from harness.core.errors import SuiteError
-from harness.core.protobuf import fields, text_of
+
+if TYPE_CHECKING:
+    import onnx
 
 DTYPES = {
     1: "float32",
@@ -28,16 +33,27 @@ DTYPES = {
     11: "float64",
     16: "bfloat16",
 }
-"""TensorProto.DataType, as far as an input can be fed from numpy, and its name."""
+"""NumPy name of each ``TensorProto.DataType`` that an input can have."""
 
-GRAPH, INITIALIZER, TENSOR_NAME = 7, 5, 8
-"""Fields of a model, of its graph, and of a weight in that."""
-_INPUT, _OUTPUT = 11, 12
-_TENSOR_DTYPE, _TENSOR_RAW, _TENSOR_EXTERNAL = 2, 9, 13
-_HALVES = ("float16", "bfloat16")
-UNREADABLE = (OSError, ValueError, EOFError)
-_FIRST, _SECOND = 1, 2
-"""Of the small messages: a name and a type, a type and a shape, a key and a value."""
+_HALVES = (10, 16)
+_BITS = {
+    **dict.fromkeys((1, 6, 12), 32),
+    **dict.fromkeys((2, 3, 9, 17, 18, 19, 20, 24), 8),
+    **dict.fromkeys((4, 5, 10, 16), 16),
+    **dict.fromkeys((7, 11, 13, 14), 64),
+    15: 128,
+    **dict.fromkeys((21, 22, 23), 4),
+    **dict.fromkeys((25, 26), 2),
+}
+"""Bits of one element for each ``TensorProto.DataType``. Text is not listed: it is
+never in another file."""
+
+_SAME_NUMBERS = frozenset(
+    ("Cast", "Flatten", "Identity", "Reshape", "Slice", "Squeeze", "Unsqueeze")
+)
+_SAME_ROWS = frozenset(("Cast", "DequantizeLinear", "Identity"))
+"""Operators that keep ids as ids, or a table as a table. The first input is the one
+that they keep."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,10 +61,10 @@ class Port:
     """One input or output of a file.
 
     Attributes:
-        name: In the file.
-        dtype: As numpy calls it; empty where the file does not say.
-        shape: Sizes; text for an axis left open, empty text for one without a name.
-            None where the file says nothing of the shape.
+        name: Name in the file.
+        dtype: Dtype as NumPy names it; empty if the file does not declare it.
+        shape: Size of each axis. Text stands for an open axis, and it is empty if that
+            axis has no name. None if the file declares no shape.
 
     """
 
@@ -57,7 +73,7 @@ class Port:
     shape: tuple[int | str, ...] | None
 
     def __str__(self) -> str:
-        """``int64 [batch, 77]``, as messages say it."""
+        """Dtype and shape for messages: ``int64 [batch, 77]``."""
         sizes = (
             "?" if self.shape is None else ", ".join(str(s or "?") for s in self.shape)
         )
@@ -65,14 +81,40 @@ class Port:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Header:
-    """What a file takes and gives, and how it keeps its weights.
+class ExternalTensor:
+    """A tensor whose values are in another file.
 
     Attributes:
-        inputs: Those that are fed.
-        outputs: In the file's order.
-        files: Beside it, with weights.
-        half_bytes: Of weights in 16 bits, wherever they are kept.
+        name: Name of the tensor.
+        dims: Shape of the tensor.
+        location: Path of the file that holds it, relative to the ONNX file.
+        offset: Position of its first byte in that file.
+        length: Number of bytes that it has there, according to the ONNX file.
+        due_bytes: Number of bytes that its shape and dtype need.
+
+    """
+
+    name: str
+    dims: tuple[int, ...]
+    location: str
+    offset: int
+    length: int
+    due_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Header:
+    """The inputs and outputs of a file, and how it keeps its weights.
+
+    Attributes:
+        inputs: Inputs that a caller gives; weights are not among them.
+        outputs: Outputs, in the file's order.
+        files: Names of the files beside it that hold weights.
+        half_bytes: Bytes of 16-bit weights, in this file or beside it.
+        rows: Number of rows of the shortest table that each input looks up. Inputs
+            without a table are absent. A drawn token id must be below this number: ONNX
+            Runtime refuses a larger one, and other runtimes read from any address.
+        external: Every tensor that is in another file, wherever it is in the graph.
 
     """
 
@@ -80,13 +122,15 @@ class Header:
     outputs: tuple[Port, ...]
     files: tuple[str, ...]
     half_bytes: int
+    rows: Mapping[str, int] = field(repr=False)
+    external: tuple[ExternalTensor, ...] = field(repr=False)
 
 
 def read_header(path: Path) -> Header:
-    """Return the inputs, outputs and external files of the ONNX file at `path`.
+    """Return the inputs and outputs of the ONNX file at `path`.
 
     Raises:
-        SuiteError: It is not there, or is no ONNX file.
+        SuiteError: The file is not there, or is no ONNX file.
 
     """
     try:
@@ -98,107 +142,146 @@ def read_header(path: Path) -> Header:
 
 
 @functools.cache
-def _read(path: Path, size: int, _changed: int) -> Header:
+def _read(path: Path, _size: int, _changed: int) -> Header:
+    import onnx
+    from google.protobuf.message import DecodeError
+
     try:
-        with path.open("rb") as file:
-            return _header(file, size)
-    except UNREADABLE as error:
-        raise no_onnx(path, error) from None
+        model = onnx.load(path, format="protobuf", load_external_data=False)
+    except (OSError, DecodeError) as error:
+        msg = f"{path} is no ONNX file, or is cut short ({error})."
+        raise SuiteError(msg) from None
+    if not model.graph.output:
+        what = "graph" if not model.HasField("graph") else "output in its graph"
+        msg = f"{path} is no ONNX file, or is cut short (it holds no {what})."
+        raise SuiteError(msg)
+    return _header(model)
 
 
-def no_onnx(path: Path, error: Exception) -> SuiteError:
-    """Return what to raise of a file in which walking met one of `UNREADABLE`."""
-    return SuiteError(f"{path} is no ONNX file, or is cut short ({error}).")
-
-
-def _header(file: BinaryIO, size: int) -> Header:
-    graphs = [
-        (begin, end) for number, begin, end in fields(file, 0, size) if number == GRAPH
-    ]
-    if not graphs:
-        msg = "it holds no graph"
-        raise ValueError(msg)
-    inputs: list[Port] = []
-    outputs: list[Port] = []
-    weights: set[str] = set()
-    half_bytes = 0
-    files: dict[str, None] = {}
-    for number, begin, end in list(fields(file, *graphs[0])):
-        if number == _INPUT:
-            inputs.append(_port(file, begin, end))
-        elif number == _OUTPUT:
-            outputs.append(_port(file, begin, end))
-        elif number == INITIALIZER:
-            name, location, halves = _tensor(file, begin, end)
-            weights.add(name)
-            half_bytes += halves
-            if location:
-                files[location] = None
-    if not outputs:
-        msg = "its graph has no output"
-        raise ValueError(msg)
-    # Older files list their weights among the inputs.
+def _header(model: onnx.ModelProto) -> Header:
+    graph = model.graph
+    # Older files list weights among the inputs.
+    weights = {tensor.name for tensor in graph.initializer}
+    inputs = tuple(_port(value) for value in graph.input if value.name not in weights)
+    tensors = [*_tensors(graph)]
+    for function in model.functions:
+        tensors += _in_nodes(function.node)
+    files = (_external_data(tensor).get("location", "") for tensor in graph.initializer)
     return Header(
-        inputs=tuple(port for port in inputs if port.name not in weights),
-        outputs=tuple(outputs),
-        files=tuple(files),
-        half_bytes=half_bytes,
+        inputs=inputs,
+        outputs=tuple(map(_port, graph.output)),
+        files=tuple(filter(None, dict.fromkeys(files))),
+        half_bytes=sum(
+            2 * prod(tensor.dims)
+            for tensor in graph.initializer
+            if tensor.data_type in _HALVES
+        ),
+        rows=_rows_looked_up(graph, [port.name for port in inputs]),
+        external=tuple(_external(tensor) for tensor in tensors if tensor.external_data),
     )
 
 
-def _port(file: BinaryIO, begin: int, end: int) -> Port:
-    name, dtype, shape = "", "", None
-    for number, at, stop in fields(file, begin, end):
-        if number == _FIRST:
-            name = text_of(file, at, stop)
-        elif number == _SECOND:  # TypeProto
-            for kind, first, last in list(fields(file, at, stop)):
-                if kind == _FIRST:  # tensor_type
-                    dtype, shape = _tensor_type(file, first, last)
-    return Port(name=name, dtype=dtype, shape=shape)
+def _port(value: onnx.ValueInfoProto) -> Port:
+    tensor = value.type.tensor_type
+    dims = tensor.shape.dim if tensor.HasField("shape") else None
+    return Port(
+        name=value.name,
+        dtype=DTYPES.get(tensor.elem_type, ""),
+        shape=None
+        if dims is None
+        else tuple(d.dim_value if d.dim_value > 0 else d.dim_param for d in dims),
+    )
 
 
-def _tensor_type(
-    file: BinaryIO, begin: int, end: int
-) -> tuple[str, tuple[int | str, ...] | None]:
-    dtype, shape = "", None
-    for number, at, stop in fields(file, begin, end):
-        if number == _FIRST:
-            dtype = DTYPES.get(at, "")
-        elif number == _SECOND:
-            dims = [(a, b) for n, a, b in list(fields(file, at, stop)) if n == _FIRST]
-            shape = tuple(_size(file, first, last) for first, last in dims)
-    return dtype, shape
+def _rows_looked_up(graph: onnx.GraphProto, inputs: Iterable[str]) -> dict[str, int]:
+    tables = {one.name: one.dims[0] for one in graph.initializer if one.dims}
+    ids = {name: name for name in inputs}
+    found: dict[str, int] = {}
+    for node in graph.node:
+        first, second = [*map(str, node.input), "", ""][:2]
+        if node.op_type in _SAME_NUMBERS and first in ids:
+            ids[node.output[0]] = ids[first]
+        elif node.op_type in _SAME_ROWS and first in tables:
+            tables[node.output[0]] = tables[first]
+        elif node.op_type == "Gather" and first in tables and second in ids:
+            name = ids[second]
+            found[name] = min(tables[first], found.get(name, tables[first]))
+    return found
 
 
-def _size(file: BinaryIO, begin: int, end: int) -> int | str:
-    for number, at, stop in fields(file, begin, end):
-        if number == _FIRST and at > 0:
-            return at
-        if number == _SECOND:
-            return text_of(file, at, stop)
+def _tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
+    """Yield the tensors of a graph, of its attributes and of its subgraphs."""
+    yield from graph.initializer
+    for sparse in graph.sparse_initializer:
+        yield from (sparse.values, sparse.indices)
+    yield from _in_nodes(graph.node)
+
+
+def _in_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.TensorProto]:
+    for node in nodes:
+        for attribute in node.attribute:
+            yield from (attribute.t, *attribute.tensors)
+            graphs = (attribute.g,) if attribute.HasField("g") else attribute.graphs
+            for graph in graphs:
+                yield from _tensors(graph)
+
+
+def _external_data(tensor: onnx.TensorProto) -> dict[str, str]:
+    return {entry.key: entry.value for entry in tensor.external_data}
+
+
+def _external(tensor: onnx.TensorProto) -> ExternalTensor:
+    about = _external_data(tensor)
+    due = -(-prod(tensor.dims) * _BITS.get(tensor.data_type, 0) // 8)
+    return ExternalTensor(
+        name=tensor.name,
+        dims=tuple(tensor.dims),
+        location=about.get("location", ""),
+        offset=int(about.get("offset") or 0),
+        length=int(about.get("length") or due),
+        due_bytes=due,
+    )
+
+
+def lacking_onnx(path: Path) -> str:
+    """Return a message about a tensor that another file lacks, or "".
+
+    The text is empty if each file beside the ONNX file at `path` holds all that it must
+    hold. Only the sizes of these files are read. MNN's converter reads past the end of
+    a file that is too short, and uses those bytes as weights.
+
+    Raises:
+        SuiteError: There is no ONNX file at `path`, or it is cut short.
+
+    """
+    sizes: dict[str, int] = {}
+    for tensor in read_header(path).external:
+        beside = path.parent / tensor.location
+        if tensor.location not in sizes:
+            present = beside.stat().st_size if beside.is_file() else 0
+            sizes[tensor.location] = present
+        if lack := _lack(tensor, path, sizes[tensor.location]):
+            return lack
     return ""
 
 
-def _tensor(file: BinaryIO, begin: int, end: int) -> tuple[str, str, int]:
-    """Return a weight's name, the file that holds it, if another does, and its bytes.
-
-    The bytes are 0 unless it is in 16 bits.
-    """
-    name, location, dtype, size_bytes = "", "", "", 0
-    for number, at, stop in fields(file, begin, end):
-        if number == TENSOR_NAME:
-            name = text_of(file, at, stop)
-        elif number == _TENSOR_DTYPE:
-            dtype = DTYPES.get(at, "")
-        elif number == _TENSOR_RAW:
-            size_bytes = stop - at
-        elif number == _TENSOR_EXTERNAL:
-            pair = dict.fromkeys((_FIRST, _SECOND), "")
-            for part, first, last in list(fields(file, at, stop)):
-                pair[part] = text_of(file, first, last)
-            if pair[_FIRST] == "location":
-                location = pair[_SECOND]
-            elif pair[_FIRST] == "length":
-                size_bytes = int(pair[_SECOND])
-    return name, location, size_bytes if dtype in _HALVES else 0
+def _lack(tensor: ExternalTensor, path: Path, present: int) -> str:
+    where, needed = tensor.location, tensor.offset + tensor.length
+    what = f"{path.name} keeps {tensor.name!r} in {where}"
+    way_out = f"fetch or copy {where} again, or export the model again."
+    if min(tensor.offset, tensor.length) < 0:
+        return (
+            f"{what} from byte {tensor.offset:,}, {tensor.length:,} bytes long, which "
+            "no file can have; export the model again."
+        )
+    if needed > present:
+        return (
+            f"{what} up to byte {needed:,}, and that file has {present:,} bytes, so "
+            f"{needed - present:,} of them are missing; {way_out}"
+        )
+    if tensor.length < tensor.due_bytes:
+        return (
+            f"{what} in {tensor.length:,} bytes, and its shape {list(tensor.dims)} "
+            f"needs {tensor.due_bytes:,}; export the model again."
+        )
+    return ""

@@ -1,4 +1,4 @@
-"""Every way a probe, or a whole case, can end. Nothing ends without one."""
+"""Every way in which a probe, or a whole case, can end."""
 
 from __future__ import annotations
 
@@ -8,123 +8,128 @@ from enum import StrEnum
 class Outcome(StrEnum):
     """How a probe or a stage ended.
 
-    Numbers come from holding two arrays against each other; stages end before
-    there are arrays to hold. Only `WITHIN`, `ANOTHER`
-    and `GAP` pass.
+    Some outcomes come from a comparison of two arrays. A stage may also end before
+    there are arrays to compare. Only `WITHIN`, `ANOTHER` and `GAP` pass.
     """
 
     WITHIN = "within"
-    """Inside its tolerance."""
+    """The error is inside its tolerance."""
 
     ANOTHER = "another"
-    """Another value than the reference's of this name, in a file that others made; all
-    that reads it agrees, and so do the outputs."""
+    """In a foreign model, a name stands for another value than in the reference. All
+    values computed from it agree, and so do the outputs."""
 
     EXCEEDS = "exceeds"
-    """Finite, same shape, and further apart than the tolerance allows."""
+    """The values are finite, have the same shape, and differ by more than the
+    tolerance."""
 
     NONFINITE = "nonfinite"
-    """NaN or infinity on either side, where the probe does not declare it."""
+    """A NaN or infinity is on either side, and the probe does not declare it."""
 
     CONSTANT = "constant"
-    """One value everywhere: it would agree with anything broken the same way."""
+    """All values are equal, so a network that is broken in the same way would agree."""
 
     BLACK = "black"
-    """A picture that is black all over, which is what NaN becomes on a screen."""
+    """A picture is completely black, which is how NaN looks on a screen."""
 
     MISREAD = "misread"
-    """What is read from an output is another: a digit in a picture, a ranking."""
+    """The result read from an output differs, such as a digit in a picture, or a
+    ranking."""
 
     SCHEDULE = "schedule"
     """Timesteps or sigmas differ, before any network has run."""
 
     SHAPE = "shape"
-    """Shapes differ; nothing is broadcast."""
+    """The shapes differ; nothing is broadcast."""
 
     DTYPE = "dtype"
-    """Kinds of number differ (integer, floating point, boolean)."""
+    """The kinds of number differ: integer, floating point or boolean."""
 
     EMPTY = "empty"
-    """No element to compare."""
+    """There is no element to compare."""
 
     MISSING = "missing"
-    """A value the contract promises is not there."""
+    """A value that the contract promises is not there."""
 
     COVERAGE = "coverage"
-    """Too few of the reference's computing operators could be compared."""
+    """Too few of the reference's computing operators were compared."""
 
     FELL_BACK = "fell-back"
-    """It ran, but on another device, provider or precision than asked."""
+    """The file ran on another device, provider or precision than the suite requests."""
 
     REFERENCE = "reference"
-    """The reference is unsound: random, in train mode, or it changes its inputs."""
+    """The reference is not sound: it is random, in train mode, or changes its
+    inputs."""
 
     DEAD_INPUT = "dead-input"
-    """An input that matters to PyTorch has no effect in the deployed file."""
+    """An input that matters in PyTorch has no effect in the deployed file."""
 
     EXCHANGED = "exchanged"
-    """The deployed file takes two inputs for one another."""
+    """The deployed file exchanges two inputs."""
 
     UNSTEADY = "unsteady"
-    """The same inputs give another answer when the file is asked again."""
+    """A second run on the same inputs gives another result."""
 
     WEIGHTS = "weights"
-    """The graph holds other weights than PyTorch's module, whatever they do."""
+    """The graph's weights differ from those of PyTorch's module, whatever their
+    effect."""
 
     ATTRIBUTES = "attributes"
-    """The graph tells an operator otherwise than PyTorch's program, likewise."""
+    """The graph gives an operator another setting than PyTorch's program does, whatever
+    its effect."""
 
     FROZEN = "frozen"
-    """A size that is to stay open is fixed in the deployed file."""
+    """A size that must stay open is fixed in the deployed file."""
 
     EXPORT = "export"
-    """PyTorch to ONNX failed."""
+    """The export from PyTorch to ONNX failed."""
 
     CONVERT = "convert"
-    """ONNX to the deployed file failed."""
+    """The conversion from ONNX to the deployed file failed."""
 
     LOAD = "load"
-    """The runtime refused the artifact, or the artifact is damaged."""
+    """The runtime refused the file, or the file is damaged."""
 
     RUN = "run"
-    """The runtime loaded the artifact and failed to run it."""
+    """The runtime loaded the file and failed to run it."""
 
     MEMORY = "memory"
-    """A stage is forecast to need more memory than there is; it was not started."""
+    """A stage was not started, because it is forecast to need more memory than there
+    is."""
 
     CRASHED = "crashed"
-    """The child process died (segmentation fault, killed, out of memory)."""
+    """The worker process died: segmentation fault, killed, or out of memory."""
 
     TIMED_OUT = "timed-out"
-    """The child process was still running at its time limit."""
+    """The worker process was still running at its time limit."""
 
     UNAVAILABLE = "unavailable"
-    """The runtime is not installed here."""
+    """The runtime is not installed on this machine."""
 
     GAP = "gap"
-    """Failed exactly as a known gap says it does."""
+    """The case failed exactly as a known gap says."""
 
     STALE_GAP = "stale-gap"
-    """A known gap says this fails, and it passes or fails in another way."""
+    """A known gap says that the case fails, but it passes or fails in another way."""
 
     @property
     def passed(self) -> bool:
-        """Whether the case counts as agreeing."""
+        """Whether the outcome counts as agreement."""
         return self in _PASSED
 
     @property
     def of_graph(self) -> bool:
-        """Whether the graph itself shows it, whatever a run of it makes."""
+        """Whether the graph itself shows it, whatever a run of the graph computes."""
         return self in {Outcome.WEIGHTS, Outcome.ATTRIBUTES}
 
     @property
     def measured(self) -> bool:
-        """Whether both sides were compared, so that parity is known either way."""
+        """Whether both sides were compared, so that agreement or its lack is known."""
         return self in _MEASURED
 
 
 PARITY, NO_PARITY, CANNOT_TELL = 0, 1, 2
-"""Exit codes; `harness.judge.run` says which one a run has."""
+"""Exit codes. `harness.judge.run` decides which one a run has."""
 
 _PASSED = frozenset({Outcome.WITHIN, Outcome.ANOTHER, Outcome.GAP})
 _MEASURED = frozenset(

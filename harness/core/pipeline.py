@@ -1,14 +1,15 @@
-"""What an end-to-end case is: a pipeline, and who sits in each of its seats.
+"""What an end-to-end case is: a pipeline, with a file or PyTorch in each role.
 
-Plain data; drawing inputs, running networks and comparing pictures happen elsewhere.
+This module holds plain data. Other modules draw inputs, run networks and compare
+pictures.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from harness.core.case import (
     REFERENCE,
@@ -25,10 +26,10 @@ SCHEDULE: Final = "schedule"
 LATENTS: Final = "latents"
 IMAGE: Final = "image"
 WHATS: Final = (LATENTS, IMAGE)
-"""What is checked of an end-to-end case: latents at every step, and the pictures."""
+"""The checks of an end-to-end case: the latents at every step, and the pictures."""
 
 MIXED: Final = "mixed"
-"""Stands for the backend of a case whose seats are taken from several."""
+"""The backend name of a case whose roles run in several runtimes."""
 
 INPAINT: Final = "inpaint"
 
@@ -38,23 +39,24 @@ KINDS: Final[Mapping[str, tuple[str, ...]]] = {
     "controlnet": ("text_encoder", "controlnet", "controlled_unet", "vae_decoder"),
     INPAINT: ("text_encoder", "vae_encoder", "unet", "vae_decoder"),
 }
-"""Kind of pipeline to its seats, in the order in which they first work. A seat is
-named for the recipe of the component that takes it."""
+"""The roles of each kind of pipeline, in the order in which they first run. A role has
+the name of the recipe of its component."""
 
 SD, SDXL, SD3 = "StableDiffusion", "StableDiffusionXL", "StableDiffusion3"
 FAMILIES: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
     SD: KINDS,
     SDXL: {"text2img": ("text_encoder", "text_encoder_2", "unet", "vae_decoder")},
-    # Without T5, which diffusers allows: zeros stand for its states.
+    # T5 has no role here: diffusers allows that, and uses zeros as its states.
     SD3: {"text2img": ("text_encoder", "text_encoder_2", "transformer", "vae_decoder")},
 }
-"""Begin of the name of diffusers' pipeline class, to the kinds drawn with it."""
+"""The kinds of pipeline of each family. A family is the beginning of the name of
+diffusers' pipeline class."""
 
 DENOISING: Final = ("controlnet", "controlled_unet", "unet", "transformer")
-"""Seats that work at every step."""
+"""Roles that run at every step."""
 
 T5_TOKENS: Final = 256
-"""How many tokens the pipeline of Stable Diffusion 3 gives T5."""
+"""Number of tokens that the pipeline of Stable Diffusion 3 gives to T5."""
 
 SCHEDULERS: Final[Mapping[str, str]] = {
     "ddim": "DDIMScheduler",
@@ -66,22 +68,29 @@ SCHEDULERS: Final[Mapping[str, str]] = {
     "lms": "LMSDiscreteScheduler",
     "unipc": "UniPCMultistepScheduler",
 }
-"""Short names of diffusers' schedulers; each is made from the checkpoint's own
-configuration."""
+"""Short names of diffusers' schedulers. Each scheduler is made from the checkpoint's
+own configuration."""
 
 STEP: Final = 64
-"""Sides are multiples of it, in pixels: eight of the autoencoder, eight of the UNet."""
+"""Width and height of a picture are multiples of this number of pixels: a factor of 8
+from the autoencoder, times 8 from the UNet."""
+
+DECIDES: Final = 0.9
+"""Share of the error that must disappear without an app's setting, so that the setting
+counts as the cause."""
+
+_CLOSE: Final = 1e-6
 
 Options = tuple[tuple[str, str | int | float | bool], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
-    """How a scheduler is made.
+    """The scheduler of a pipeline, and its settings.
 
     Attributes:
-        scheduler: One of `SCHEDULERS`; empty for the checkpoint's own.
-        options: What its configuration says otherwise than the checkpoint's.
+        scheduler: One of `SCHEDULERS`; empty for the checkpoint's own scheduler.
+        options: Settings that differ from the checkpoint's configuration.
 
     """
 
@@ -91,12 +100,13 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class App:
-    """What the app around the deployed files does; None is what PyTorch's does.
+    """Settings of the app around the deployed files; None means PyTorch's value.
 
     Attributes:
         sampling: The app's scheduler.
-        scaling_factor: What its VAE divides latents by.
-        guidance_scale: Of its classifier-free guidance.
+        scaling_factor: Number by which the app divides latents before its VAE decodes
+            them.
+        guidance_scale: Scale of the app's classifier-free guidance.
 
     """
 
@@ -110,12 +120,12 @@ class Control:
     """A Canny hint, as the classic ControlNet app makes and uses it.
 
     Attributes:
-        resolution: What the shorter side of the picture is brought to, in pixels.
-        low_threshold: Of Canny, 1 to 255.
-        high_threshold: Of Canny, 1 to 255.
-        strength: Factor of every residual.
-        guess_mode: Residuals fall off towards the input as ``0.825 ** (12 - i)``, and
-            the unconditional branch gets none.
+        resolution: Length of the picture's shorter side after resizing, in pixels.
+        low_threshold: Canny's low threshold, 1 to 255.
+        high_threshold: Canny's high threshold, 1 to 255.
+        strength: Factor of every residual of the ControlNet.
+        guess_mode: Whether residuals decrease towards the input as
+            ``0.825 ** (12 - i)``, and the unconditional branch gets none.
 
     """
 
@@ -128,36 +138,40 @@ class Control:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pipeline:
-    """One way to draw pictures, with all that decides which.
+    """A diffusion pipeline with everything that decides its pictures.
 
     Attributes:
-        name: Stands first in every id: ``text2img``.
-        kind: One of `KINDS`.
-        source: The checkpoint.
-        components: Who takes each of its seats, in their order.
-        prompts: One picture each, times `samples`.
-        added_prompt: Put after every prompt, behind a comma.
-        negative_prompt: Of every picture.
-        samples: Pictures of each prompt.
-        steps: Denoising steps asked for.
-        guidance_scale: Of classifier-free guidance; 1 or less is none.
-        sampling: The scheduler.
-        eta: Share of DDIM's noise, 0 to 1.
-        seed: Of initial and scheduler noise, which are then stored.
-        height: Of the picture, in pixels.
-        width: Of the picture, in pixels.
-        image: Picture to begin with, or to take the hint from; None draws one.
-        mask: Picture of what to draw anew, white; None draws one.
-        strength: Share of the noise that is added to the picture, 0 to 1.
-        control: Of a ControlNet pipeline.
-        family: One of `FAMILIES`.
-        t5_tokens: Of Stable Diffusion 3's text, those that T5 has.
-        vae_tiling: Whether the autoencoder decodes tiles and blends them.
+        name: First part of every id: ``text2img``.
+        kind: Kind of pipeline, one of `KINDS`.
+        source: Checkpoint of the pipeline.
+        components: Component of each role, in the order of the roles.
+        prompts: Prompts. Each one gives `samples` pictures.
+        added_prompt: Text that is added to every prompt, after a comma.
+        negative_prompt: Negative prompt of every picture.
+        samples: Number of pictures of each prompt.
+        steps: Number of denoising steps.
+        guidance_scale: Scale of classifier-free guidance. There is no guidance at 1 or
+            less.
+        sampling: Scheduler and its settings.
+        eta: Share of DDIM's noise, from 0 to 1.
+        seed: Seed of the initial noise and the scheduler's noise. Both are stored.
+        height: Height of the picture, in pixels.
+        width: Width of the picture, in pixels.
+        image: Picture to start from, or to make the hint from. None means that one is
+            drawn.
+        mask: Picture that is white where new content is drawn. None means that one is
+            drawn.
+        strength: Share of the noise that is added to the picture, from 0 to 1.
+        control: The hint of a ControlNet pipeline.
+        family: Family of the pipeline, one of `FAMILIES`.
+        t5_tokens: Number of tokens that T5 gets, in Stable Diffusion 3.
+        vae_tiling: Whether the autoencoder decodes the picture in tiles and blends
+            them.
         reader: ``module:function`` that reads a picture, uint8 ``[height, width, 3]``,
-            as a word or number; empty for none.
-        app: What the deployed pipeline does otherwise.
-        attribution: Whether seats are exchanged one by one to find who brought the
-            error.
+            and returns a word or number. Empty for no reader.
+        app: Settings in which the deployed pipeline differs.
+        attribution: Whether roles are exchanged one by one to find which role causes
+            the error.
 
     """
 
@@ -191,18 +205,18 @@ class Pipeline:
         check_name("pipeline", self.name)
 
     @property
-    def seats(self) -> tuple[str, ...]:
-        """Names of its seats, in the order in which they first work."""
+    def roles(self) -> tuple[str, ...]:
+        """Names of the roles, in the order in which they first run."""
         return FAMILIES[self.family][self.kind]
 
     @property
     def encoders(self) -> tuple[str, ...]:
-        """Those of its seats that read text."""
-        return tuple(seat for seat in self.seats if seat.startswith("text_encoder"))
+        """Names of the roles that read text."""
+        return tuple(role for role in self.roles if role.startswith("text_encoder"))
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """The text of each picture."""
+        """Text of each picture."""
         added = f", {self.added_prompt}" if self.added_prompt else ""
         return tuple(
             f"{text}{added}" for text in self.prompts for _ in range(self.samples)
@@ -215,74 +229,76 @@ class Pipeline:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chain:
-    """One pipeline with a deployed file, or PyTorch, in each of its seats.
+class PipelineCase:
+    """One pipeline with a deployed file, or PyTorch, in each of its roles.
 
     Attributes:
-        pipeline: What is drawn.
-        backend: The runtime of every seat, or `MIXED`.
-        variant: Of every seat; the seats' runtimes for a mixed chain.
-        seats: Seat to the case whose deployed file takes it; None is PyTorch.
-        device: Where PyTorch runs.
+        pipeline: Pipeline that draws the pictures.
+        backend: Runtime of every role, or `MIXED`.
+        variant: Variant of every role. In a mixed-runtime pipeline it names the
+            runtimes.
+        roles: Pairs of a role and the case whose deployed file takes it. None means
+            PyTorch.
+        device: Device of PyTorch.
 
     """
 
     pipeline: Pipeline
     backend: str
     variant: str
-    seats: tuple[tuple[str, Case | None], ...] = field(repr=False)
+    roles: tuple[tuple[str, Case | None], ...] = field(repr=False)
     device: Device = field(default_factory=Device)
 
     @property
     def subject(self) -> str:
-        """First part of the id."""
+        """Name of the pipeline, the first part of the id."""
         return self.pipeline.name
 
     @property
     def how(self) -> str:
-        """Third part of the id."""
+        """Variant, the third part of the id."""
         return self.variant
 
     @property
     def id(self) -> str:
-        """``pipeline/backend/variant``, the interface that ``-k`` selects on."""
+        """``pipeline/backend/variant``. ``-k`` selects cases by it."""
         return f"{self.pipeline.name}/{self.backend}/{self.variant}"
 
     @property
     def whats(self) -> tuple[str, ...]:
-        """What is checked of it."""
+        """The checks of the case."""
         return WHATS
 
     @property
     def runtimes(self) -> tuple[str, ...]:
-        """Runtimes that it needs, each once."""
-        sat = {case.backend for _, case in self.seats if case is not None}
-        return tuple(name for name in runtimes() if name in sat)
+        """The runtimes that the case needs, each once."""
+        used = {case.backend for _, case in self.roles if case is not None}
+        return tuple(name for name in runtimes() if name in used)
 
     @property
     def asked(self) -> dict[str, str]:
-        """Seat to what is asked to take it, in words."""
+        """What each role is requested to run with: ``pytorch`` or ``mnn/fp32``."""
         return {
-            seat: REFERENCE if case is None else f"{case.backend}/{case.variant.name}"
-            for seat, case in self.seats
+            role: REFERENCE if case is None else f"{case.backend}/{case.variant.name}"
+            for role, case in self.roles
         }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seated:
-    """A deployed file that takes a seat.
+class RoleFile:
+    """A deployed file that takes a role of a pipeline.
 
     Attributes:
-        seat: Which.
-        component: Names and dtypes of its inputs and outputs.
-        backend: The runtime.
-        device: Where and how that is asked to run.
-        artifact: Holds the file and its weights.
-        model: The file's name in it.
+        role: Name of the role.
+        component: Component with the names and dtypes of the file's inputs and outputs.
+        backend: Runtime of the file.
+        device: Device and settings of the runtime.
+        artifact: Store entry that holds the file and its weights.
+        model: Name of the file in the store entry.
 
     """
 
-    seat: str
+    role: str
     component: Component
     backend: str
     device: Device
@@ -291,26 +307,112 @@ class Seated:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChainRun:
-    """All that one end-to-end run is given.
+class PipelineRun:
+    """The arguments of one end-to-end run.
 
     Attributes:
-        case: Id, for messages.
-        pipeline: What is drawn.
-        seated: Who takes which seat; PyTorch has the others.
-        inputs: The pipeline's inputs.
-        reference: PyTorch's drawing.
-        device: Where PyTorch runs.
-        folder: For pictures.
-        limit_gib: Of memory; None or 0 for what there is.
+        case: Id of the case, for messages.
+        pipeline: Pipeline that draws the pictures.
+        role_files: Deployed files that take a role. PyTorch takes the other roles.
+        inputs: Store entry with the pipeline's inputs.
+        reference: Store entry with PyTorch's results.
+        device: Device of PyTorch.
+        folder: Folder for the pictures.
+        limit_gib: Memory that may be used, in GiB. None or 0 means all that there is.
 
     """
 
     case: str
     pipeline: Pipeline
-    seated: tuple[Seated, ...]
+    role_files: tuple[RoleFile, ...]
     inputs: Entry
     reference: Entry
     device: Device
     folder: Path
     limit_gib: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppSetting:
+    """A setting of an app whose value differs from the reference's.
+
+    Attributes:
+        name: Key of the setting under ``[pipeline.NAME.app]``.
+        app: Value that the app uses.
+        own: Value of the checkpoint, or of the pipeline.
+        place: Place where `own` is written.
+        share: Share of the pictures' squared error that this setting causes; 1 is all.
+
+    """
+
+    name: str
+    app: float
+    own: float
+    place: str
+    share: float = 0.0
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> AppSetting:
+        """Return what `to_json` wrote."""
+        return cls(**data)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        return asdict(self)
+
+    @property
+    def words(self) -> str:
+        """Message with both values and their places."""
+        return (
+            f"the app's {self.name} is {self.app:.6g}, {self.place} has {self.own:.6g}"
+        )
+
+
+def other_settings(pipeline: Pipeline, scaling_factor: float) -> Iterator[AppSetting]:
+    """Yield the settings in which the app differs from the reference.
+
+    Args:
+        pipeline: The pipeline with its app.
+        scaling_factor: Scaling factor of the checkpoint's VAE.
+
+    """
+    app = pipeline.app
+    factor, guidance = app.scaling_factor, app.guidance_scale
+    if factor is not None and abs(factor / scaling_factor - 1) > _CLOSE:
+        yield AppSetting(
+            name="scaling_factor",
+            app=factor,
+            own=scaling_factor,
+            place="the VAE's config.json",
+        )
+    if guidance is not None and guidance != pipeline.guidance_scale:
+        yield AppSetting(
+            name="guidance_scale",
+            app=guidance,
+            own=pipeline.guidance_scale,
+            place=f"[pipeline.{pipeline.name}]",
+        )
+
+
+def without(pipeline: Pipeline, name: str) -> Pipeline:
+    """Return the pipeline with the reference's value of one app setting."""
+    return replace(pipeline, app=replace(pipeline.app, **{name: None}))
+
+
+def tried(
+    settings: Iterator[AppSetting], total: float, draw: Callable[[str], float]
+) -> list[AppSetting]:
+    """Return each setting with the share of the error that it causes.
+
+    Args:
+        settings: Settings in which the app differs.
+        total: Mean squared error of the pictures with all of these settings.
+        draw: Function that returns this error without the named setting.
+
+    """
+    if total <= 0.0:
+        return []
+    return [
+        replace(setting, share=max(0.0, 1.0 - draw(setting.name) / total))
+        for setting in settings
+    ]

@@ -1,4 +1,4 @@
-"""Probes: the named values of a PyTorch program, and what each one is for."""
+"""Probes: the named values of a PyTorch program, and how each one is used."""
 
 from __future__ import annotations
 
@@ -9,44 +9,49 @@ from enum import StrEnum
 from pathlib import Path
 
 Setting = float | str | bool | list[int] | None
-"""What an operator may be told beside tensors."""
+"""The value of an operator's constant argument."""
 
 
 class Kind(StrEnum):
-    """What a value of the program is, seen by someone who compares numbers."""
+    """The kind of a program's value. Coverage counts values by it."""
 
     COMPUTE = "compute"
-    """An operator computed it from the inputs."""
+    """An operator computed the value from the inputs."""
 
     MOVE = "move"
-    """A view, copy or concatenation of other values; it computes nothing."""
+    """The value is a view, copy or concatenation of other values; nothing is
+    computed."""
 
     IDENTITY = "identity"
-    """An operator that changes nothing here: a division by one, dropout in eval."""
+    """An operator passed the value on unchanged: a division by one, dropout in eval."""
 
     CONSTANT = "constant"
-    """It does not depend on the inputs, so an exporter folds it away."""
+    """The value does not depend on the inputs, so an exporter folds it away."""
 
     DUPLICATE = "duplicate"
-    """The same operator on the same values as an earlier one; exporters merge them."""
+    """An earlier operator computed the same value from the same values. Exporters merge
+    the two."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
-    """One named value.
+    """One named value of a PyTorch program.
 
     Attributes:
-        name: The value's name in the PyTorch program.
-        position: Order of execution, from 0.
-        kind: What it is; coverage counts what computes.
-        op: Operator, ``aten.conv2d.default``, or a module's class name.
-        module: Path in the checkpoint's own names, ``down_blocks.0.resnets.0.conv1``.
-        source: The model's line that called it, ``diffusers/models/resnet.py:345``.
-        onnx: Name of the value in the exported graph that carries it; empty if none.
-        parents: Names of the nearest computed values it was made from.
-        settings: The operator's constant arguments, by name: ``eps``, ``dim``.
-        arguments: Its tensors in order: the argument's name, and the value, the input
-            or, with a dot in it, the parameter. A list repeats the name.
+        name: Name in the PyTorch program.
+        position: Position in the order of execution, from 0.
+        kind: Kind of the value. Coverage counts the kinds that are computed.
+        op: Operator, ``aten.conv2d.default``, or the class name of a module.
+        module: Module path in the checkpoint's names,
+            ``down_blocks.0.resnets.0.conv1``.
+        source: Line of the model's code that called it,
+            ``diffusers/models/resnet.py:345``.
+        onnx: Name of the value in the exported graph that holds it; empty if none does.
+        parents: Names of the nearest computed values from which it was made.
+        settings: Constant arguments of the operator, by name: ``eps``, ``dim``.
+        arguments: Tensor arguments of the operator, in order. Each is a pair of the
+            argument's name and the name of a value or an input. A name with a dot is
+            that of a parameter. The tensors of a list share the argument's name.
 
     """
 
@@ -69,7 +74,7 @@ def save_probes(probes: Sequence[Probe], path: Path) -> None:
 
 
 def load_probes(path: Path) -> tuple[Probe, ...]:
-    """Read what `save_probes` wrote."""
+    """Return the probes that `save_probes` wrote."""
     rows = json.loads(path.read_text(encoding="utf-8"))
     return tuple(
         Probe(

@@ -1,65 +1,85 @@
-"""The record of one case: everything measured, nothing decided.
+"""The record of one case: it has every measurement and no verdict.
 
-It is small, JSON, and can be judged again under other tolerances without a model.
+A record is a small JSON file. It can be judged again under other tolerances without a
+model.
 """
 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.core.comparison import Comparison
+import msgspec
+
+from harness.core.comparison import (
+    BRIEF_FIELDS,
+    FIELDS,
+    Comparison,
+    check_fields,
+    from_columns,
+    numbers,
+    strict,
+    to_columns,
+)
 
 LAYERS = "layers"
 OUTPUTS = "outputs"
 ISOLATED = "isolated"
-"""Rows of operators that ran on the reference's own inputs; no check of its own."""
+"""The name of rows of operators that ran on the reference's own inputs. It is no check
+of its own."""
 
 WHATS = (LAYERS, OUTPUTS)
-"""The two checks of a case: values in between as watched, outputs as deployed."""
+"""The two checks of a case: intermediate values, as recorded in the watched run, and
+outputs of the deployed file."""
 
 Key = tuple[str, str]
-"""Suite and case: two suites of one run may both have a ``unet/mnn/fp32``."""
+"""Suite and case. Two suites of one run may both have a ``unet/mnn/fp32``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One comparison: a probe on a sample.
+    """One comparison of one probe on one sample.
 
     Attributes:
         sample: Sample id, ``realistic-1``.
-        what: ``layers`` or ``outputs``; of a pipeline ``latents`` or ``image``.
+        what: Check: ``layers`` or ``outputs``; in a pipeline ``latents`` or ``image``.
         probe: Name of the value in the PyTorch program, or of the output.
-        position: Order of execution in the PyTorch program, from 0.
-        op: PyTorch operator.
-        module: Module path in the checkpoint's own names.
-        source: Source line of the model.
-        parents: Nearest computed values it was made from.
-        comparison: The measurement.
-        looks: What a large error looks like, in words; empty where it is small, or
-            like nothing known.
+        module: Module path in the checkpoint's own names; empty for outputs.
+        comparison: Result of the comparison.
+        position: Position in the order of execution in the PyTorch program, from 0.
+        op: PyTorch operator that computed the value.
+        source: Line of the model's code that called the operator.
+        parents: Names of the nearest computed values from which it was made.
+        looks: Error pattern: a message about what a large error looks like. Empty if
+            the error is small, or has no known pattern.
 
     """
 
     sample: str
     what: str
     probe: str
-    position: int
-    op: str
     module: str
-    source: str
-    parents: tuple[str, ...]
     comparison: Comparison
+    position: int = 0
+    op: str = ""
+    source: str = ""
+    parents: tuple[str, ...] = ()
     looks: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """A stage that ended without an answer."""
+    """A stage that ended without a result.
+
+    Attributes:
+        outcome: Value of the `Outcome`.
+        message: Message for the user.
+        log: Native output of the stage; may be empty.
+
+    """
 
     outcome: str
     message: str
@@ -67,42 +87,81 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CaseRecord:
-    """All that one case left.
+class Benchmark:
+    """Repeated measurements of one quantity; less is better.
 
     Attributes:
-        case: ``component/backend/variant``.
+        case: Id of the case.
+        metric: Name of the quantity, with its unit last: ``latency_ms``.
+        runs: Result of every measurement.
+        rounds: Median of each round. A round is a process of its own. It holds `runs`
+            if an entry does not say which runs share a process.
+        over_pytorch: Time of each round divided by PyTorch's time in that round. Empty
+            if PyTorch was not timed in the same rounds.
+        withheld: Share of processor time that other processes took, from it or from
+            PyTorch in the same rounds. None if the system does not report it.
+
+    """
+
+    case: str
+    metric: str
+    runs: tuple[float, ...]
+    rounds: tuple[float, ...] = ()
+    over_pytorch: tuple[float, ...] = ()
+    withheld: float | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rounds", self.rounds or self.runs)
+
+
+def benchmarks_of(entries: Iterable[Mapping[str, Any]]) -> tuple[Benchmark, ...]:
+    """Read a report's table of repeated measurements; more columns are allowed."""
+    return msgspec.convert(entries, tuple[Benchmark, ...])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseRecord:
+    """Everything that one case measured.
+
+    A baseline also consists of records, with fewer fields and shorter numbers.
+
+    Attributes:
+        case: Id of the case, ``component/backend/variant``.
         component: First part of the id.
-        backend: Second part.
-        variant: Third part.
-        suite: Path of the suite's file, in full; empty outside a run.
+        backend: Second part of the id.
+        variant: Third part of the id.
+        suite: Absolute path of the suite's file; empty outside a run. In a baseline of
+            several suites it is the suite's name.
         rows: Every comparison, in order of execution within a sample.
-        failure: Set when a stage ended without an answer; `rows` may then be short.
-        asked: Device settings that were asked for.
-        ran: What really ran.
-        inputs: Sample to a digest of what decides its reference: weights,
-            configuration and inputs; ``""`` stands for every sample.
-        coverage: Counts of computing operators aligned, fused (and inside an aligned
-            one) and unmatched.
-        observer_max_abs: Largest difference between outputs of the watched run and
-            of the deployed one, by sample.
-        contract: Of each deployed file: what each input does alone, in PyTorch and in
-            the file; which two the file takes for one another; and how far its answers
-            to the same inputs differ.
-        graphs: Of each graph of a case in full precision: which weights and attributes
-            are not PyTorch's (`graph_check.check_graph`).
-        rewrite_max_abs: Largest difference between the module's outputs and those of
-            the program made from its exportable copy, over samples.
-        chain: Of an end-to-end case: who sat in which seat, how errors grow, what
-            guidance does to them, and which seats they come from.
-        taken: Of a file that others made: how its values were lined up with PyTorch's,
-            outputs that it leaves out or adds, inputs that it does without.
-        stand_ins: What stood in for real inputs: ``weights``, ``prompts``,
+        failure: Failure of a stage that ended without a result, or None. After a
+            failure `rows` may be incomplete.
+        asked: Device settings that were requested.
+        ran: Device, provider and precision that were used.
+        inputs: For each sample, a digest of what decides its reference: weights,
+            configuration and inputs. The key ``""`` stands for every sample.
+        coverage: Number of computing operators that were aligned, fused (also: fused
+            into an aligned one) and unmatched.
+        observer_max_abs: For each sample, the largest difference between the outputs of
+            the watched run and of the deployed one.
+        contract: For each deployed file: the effect of each input alone, in PyTorch and
+            in the file; two inputs that the file exchanges; and the difference between
+            its outputs for the same inputs.
+        graphs: For each graph of a case in full precision, the weights and attributes
+            that differ from PyTorch's.
+        rewrite_max_abs: Largest difference, over all samples, between the module's
+            outputs and those of the program made from its exportable copy.
+        pipeline: Facts of an end-to-end case only: the file of each role, the growth of
+            errors, the effect of guidance on them, and the roles that cause them.
+        foreign: Facts of a foreign model only: how its values were matched with
+            PyTorch's, the outputs that it lacks or adds, and the inputs that it lacks.
+        stand_ins: Real inputs that something else replaced: ``weights``, ``prompts``,
             ``scheduler``, ``picture``, ``hint``, ``mask``.
-        too_large: Sizes that the case was not tried at, for want of memory.
-        artifacts: Store entries used: stage to digest, size and tool versions.
-        took_s: Stage to seconds; stages whose product was in the store are absent.
-        peak_bytes: Largest resident set of the candidate's process.
+        too_large: Sizes at which the case did not run, because memory was too small.
+        artifacts: For each stage, the digest, size and tool versions of the store entry
+            that was used.
+        took_s: Seconds of each stage. A stage is absent if its product was in the
+            store.
+        peak_bytes: Largest resident set of the candidate's process, in bytes.
         log: Last native output of the candidate's process.
 
     """
@@ -122,8 +181,8 @@ class CaseRecord:
     contract: tuple[Mapping[str, Any], ...] = ()
     graphs: tuple[Mapping[str, Any], ...] = ()
     rewrite_max_abs: float | None = None
-    chain: Mapping[str, Any] | None = None
-    taken: Mapping[str, Any] | None = None
+    pipeline: Mapping[str, Any] | None = None
+    foreign: Mapping[str, Any] | None = None
     stand_ins: tuple[str, ...] = ()
     too_large: tuple[str, ...] = ()
     artifacts: Mapping[str, Any] | None = None
@@ -133,79 +192,82 @@ class CaseRecord:
 
     @property
     def key(self) -> Key:
-        """What it is known by within a run."""
+        """Suite and case, which are unique within a run."""
         return self.suite, self.case
 
-    def to_json(self) -> dict[str, Any]:
-        """Return strict JSON values; rows as columns, so that 10,000 stay small."""
+    def to_json(self, *, brief: bool = False) -> dict[str, Any]:
+        """Return strict JSON values, with probes and rows as columns.
+
+        Args:
+            brief: Whether to write only the columns that a baseline keeps.
+
+        """
         data = {
-            name: _strict(getattr(self, name))
+            name: strict(getattr(self, name))
             for name in self.__slots__
-            if name != "rows"
+            if name not in {"rows", "failure"}
         }
         data["failure"] = asdict(self.failure) if self.failure else None
+        names, measured = _COLUMNS[brief]
         probes: dict[tuple[Any, ...], int] = {}
-        measured = []
-        for row in self.rows:
-            about = tuple(getattr(row, name) for name in _ABOUT)
-            at = probes.setdefault(about, len(probes))
-            numbers = row.comparison.to_json()
-            measured.append([row.sample, at, *(numbers[name] for name in _MEASURED)])
-        data["probes"] = {"columns": _ABOUT, "rows": list(probes)}
-        data["rows"] = {"columns": ("sample", "probe", *_MEASURED), "rows": measured}
+        at = [
+            probes.setdefault(tuple(getattr(row, name) for name in names), len(probes))
+            for row in self.rows
+        ]
+        data["probes"] = {
+            name: [probe[column] for probe in probes]
+            for column, name in enumerate(names)
+        }
+        data["rows"] = {
+            "sample": [row.sample for row in self.rows],
+            "probe": at,
+            **to_columns([row.comparison for row in self.rows], measured),
+        }
         return data
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> CaseRecord:
-        """Return what `to_json` wrote."""
+    def from_json(cls, data: Mapping[str, Any], *, brief: bool = False) -> CaseRecord:
+        """Return what `to_json` wrote.
+
+        Raises:
+            SpecError: A probe or a row has other fields.
+
+        """
+        names, measured = _COLUMNS[brief]
+        check_fields("probe", names, data["probes"])
         probes = [
-            {**dict(zip(data["probes"]["columns"], row, strict=True))}
-            for row in data["probes"]["rows"]
+            dict(zip(data["probes"], probe, strict=True))
+            for probe in zip(*data["probes"].values(), strict=True)
         ]
         for probe in probes:
-            probe["parents"] = tuple(probe["parents"])
-        measured = data["rows"]["columns"][2:]
-        rows = tuple(
-            Row(
-                sample=sample,
-                **probes[at],
-                comparison=Comparison.from_json(
-                    dict(zip(measured, numbers, strict=True))
-                ),
-            )
-            for sample, at, *numbers in data["rows"]["rows"]
+            probe["parents"] = tuple(probe.get("parents", ()))
+        columns = dict(data["rows"])
+        rows = zip(
+            columns.pop("sample"),
+            columns.pop("probe"),
+            from_columns(columns, measured),
+            strict=True,
         )
-        failure = Failure(**data["failure"]) if data["failure"] else None
         rest = {name: value for name, value in data.items() if name != "probes"}
-        rest |= {name: _numbers(rest[name]) for name in _MEASURES if name in rest}
-        for name in ("contract", "stand_ins", "too_large", "graphs"):
-            rest[name] = tuple(rest.get(name, ()))
-        return cls(**{**rest, "rows": rows, "failure": failure})
+        rest |= {name: numbers(rest[name]) for name in _MEASURES}
+        rest |= {name: tuple(rest[name]) for name in _TUPLES}
+        rest["failure"] = Failure(**data["failure"]) if data["failure"] else None
+        rest["rows"] = tuple(
+            Row(sample=sample, comparison=comparison, **probes[at])
+            for sample, at, comparison in rows
+        )
+        return cls(**rest)
 
 
 _ABOUT = tuple(name for name in Row.__slots__ if name not in {"sample", "comparison"})
-_MEASURED = tuple(field.name for field in fields(Comparison))
-_WORDS = ("nan", "inf", "-inf")
-_MEASURES = ("observer_max_abs", "contract", "rewrite_max_abs", "chain")
+_COLUMNS = {
+    False: (_ABOUT, FIELDS),
+    True: (("what", "probe", "module"), BRIEF_FIELDS),
+}
+"""The columns of probes and of comparisons, for a full and for a brief record."""
 
-
-def _strict(value: object) -> Any:  # noqa: ANN401  # what JSON holds
-    """Return a value with words where JSON has no number: ``nan``, ``inf``."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if isinstance(value, Mapping):
-        return {str(name): _strict(entry) for name, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [_strict(entry) for entry in value]
-    return value
-
-
-def _numbers(value: Any) -> Any:  # noqa: ANN401  # what JSON holds
-    if isinstance(value, dict):
-        return {name: _numbers(entry) for name, entry in value.items()}
-    if isinstance(value, list):
-        return [_numbers(entry) for entry in value]
-    return float(value) if value in _WORDS else value
+_MEASURES = ("observer_max_abs", "contract", "rewrite_max_abs", "pipeline")
+_TUPLES = ("contract", "stand_ins", "too_large", "graphs")
 
 
 def coverage_share(record: CaseRecord) -> float:
@@ -219,9 +281,9 @@ def coverage_share(record: CaseRecord) -> float:
 def seen_share(record: CaseRecord) -> float:
     """Return the share of computing operators whose error a compared value would show.
 
-    What was fused into one compared value is computed with it, such as a cast. Two
-    compared values vouch for one such operator, so that a runtime that does not show
-    every second value is not covered by the others.
+    A value that was fused into one compared value is computed with it; a cast is an
+    example. Each fused value counts only with two compared ones. So a runtime that
+    hides every second value does not reach full coverage through the others.
     """
     coverage = record.coverage
     if not coverage or not coverage["computing"]:
@@ -232,7 +294,7 @@ def seen_share(record: CaseRecord) -> float:
 
 
 def left_out(record: CaseRecord) -> Iterator[str]:
-    """Yield in words what a record's run did not compare."""
+    """Yield a phrase for each kind of operator that was not compared."""
     counts = record.coverage or {}
     fused, inside = counts.get("fused", 0), counts.get("inside", 0)
     if fused:
@@ -244,7 +306,7 @@ def left_out(record: CaseRecord) -> Iterator[str]:
 
 
 def labels(records: Iterable[CaseRecord]) -> dict[Key, str]:
-    """Return how each case is called: by its id, its suite before it if there are two.
+    """Return the name of each case: its id, after its suite if there are several.
 
     >>> about = {"component": "", "backend": "", "variant": "", "asked": {}}
     >>> one = CaseRecord(case="c", suite="/a/one/parity.toml", **about)
@@ -252,23 +314,28 @@ def labels(records: Iterable[CaseRecord]) -> dict[Key, str]:
     >>> list(labels([one]).values()), list(labels([one, two]).values())
     (['c'], ['one:c', 'two:c'])
     """
-    return names_of(record.key for record in records)
+    keys = [record.key for record in records]
+    prefixes = suite_prefixes(suite for suite, _ in keys)
+    return {(suite, case): f"{prefixes[suite]}{case}" for suite, case in keys}
 
 
-def names_of(cases: Iterable[Key]) -> dict[Key, str]:
-    """Return how each case is called, by suite and case."""
-    keys = list(cases)
-    suites = {suite for suite, _ in keys}
-    short = {suite: Path(suite).parent.name for suite in suites}
-    if len(set(short.values())) < len(suites):
-        short = {suite: suite for suite in suites}
-    if len(suites) <= 1:
-        return {key: key[1] for key in keys}
-    return {(suite, case): f"{short[suite]}:{case}" for suite, case in keys}
+def suite_prefixes(suites: Iterable[str]) -> dict[str, str]:
+    """Return the text before a case's id, for each of a run's suites.
+
+    The text is empty if there is one suite. Otherwise it is the name of the suite's
+    folder, or the suite's path if two folders have the same name.
+    """
+    paths = set(suites)
+    if len(paths) <= 1:
+        return dict.fromkeys(paths, "")
+    names = {path: Path(path).parent.name for path in paths}
+    if len(set(names.values())) < len(paths):
+        names = {path: path for path in paths}
+    return {path: f"{name}:" for path, name in names.items()}
 
 
 def save_record(record: CaseRecord, path: Path) -> None:
-    """Write the record to `path` in one move."""
+    """Write the record to `path`, and replace an old file in one step."""
     temporary = path.with_suffix(".part")
     temporary.write_text(
         json.dumps(record.to_json(), allow_nan=False), encoding="utf-8"
@@ -277,5 +344,5 @@ def save_record(record: CaseRecord, path: Path) -> None:
 
 
 def load_record(path: Path) -> CaseRecord:
-    """Read what `save_record` wrote."""
+    """Return the record that `save_record` wrote."""
     return CaseRecord.from_json(json.loads(path.read_text(encoding="utf-8")))

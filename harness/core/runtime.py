@@ -1,15 +1,18 @@
-"""What a runtime is to the harness: one declaration, found through an entry point.
+"""The declaration of a runtime, which an entry point leads to.
 
 A runtime is one folder, a package. Its ``__init__`` declares a `Runtime` and imports no
-framework. Beside it stand the modules that a worker process imports:
+framework. The folder also has the modules that a worker process imports:
 
 ``session``  ``open_session(path, device, outputs)``; see `harness.runtimes.session`.
-``convert``  ``convert(source, variant, folder, component=…, probes=…, native=…)``,
-             which writes the deployed file of a variant and returns what it notes.
-``repro``    ``words(device, as_deployed)``, what fills in ``repro.txt`` beside it.
-``doctor``   ``examine(ask, have)``, which yields what works here; optional.
+``convert``  ``convert(source, variant, folder, component=…, probes=…, native=…,
+             calibration=…)``, which writes the deployed file of a variant and returns
+             notes about it.
+``repro``    ``words(device, as_deployed)``, which returns the words that fill in
+             ``repro.txt`` in the same folder.
+``doctor``   ``remedy(device)``, which returns advice on how to make a device work on
+             this machine; optional.
 
-A package of somebody else's adds a runtime by an entry point of the group
+Another package can add a runtime. It needs an entry point of the group
 ``parity.runtimes`` that leads to its declaration.
 """
 
@@ -26,36 +29,55 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
+from harness.core.case import ONNX
 from harness.core.errors import SpecError
+from harness.core.memory import GIB, MIB, Extent, Need
 
 GROUP: Final = "parity.runtimes"
-ONNX: Final = "onnx"
-"""The format of exported graphs."""
-
 EXACT: Final = "fp32"
-"""The variant in full precision, which every runtime has."""
+"""The name of the variant in full precision, which every runtime has."""
 
 NONE: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """Memory that a stage takes.
+    """Memory that a stage needs: base + copies × weights + values in use.
 
     Attributes:
-        words: What the stage does, for ``{component}``.
-        base: MiB of a process that has imported what the stage needs.
-        copies: Of all weights, in float32.
-        live: Values as wide as the network's first block that are held at once.
-        scores: Matrices of attention's scores held at once.
+        words: Description of the stage, with ``{component}`` for the component's name.
+        base: Memory of a process that has imported what the stage needs, in MiB.
+        copies: Number of copies of all weights, in float32.
+        live: Number of values as wide as the network's first block that are in memory
+            at the same time.
+        scores: Number of matrices of attention's scores that are in memory at the same
+            time.
 
     """
 
-    words: str
-    base: int
+    words: str = ""
+    base: int = 0
     copies: float
     live: float = 0.0
     scores: float = 0.0
+
+    def weights_of(self, extent: Extent) -> int:
+        """Return the bytes that a component's weights need."""
+        return round(self.copies * extent.weights)
+
+    def values_of(self, extent: Extent) -> int:
+        """Return the bytes that a component's values need while it runs."""
+        return round(self.live * extent.value + self.scores * extent.scores)
+
+    def need(self, component: str, extent: Extent) -> Need:
+        """Return the memory that the stage needs for a component."""
+        weights, values = self.weights_of(extent), self.values_of(extent)
+        return Need(
+            stage=self.words.format(component=component),
+            size_bytes=self.base * MIB + weights + values,
+            reason=f"weights {weights / GIB:.1f}, values {values / GIB:.1f}, the rest "
+            "code",
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,13 +85,16 @@ class BuiltIn:
     """A variant that a runtime offers by name.
 
     Attributes:
-        tier: The tier of tolerances that it begins with.
-        flags: What the converter is told for it.
-        risk: What it may cost; `parity init` writes it beside the name.
-        blames: What is behind a divergence that full precision removes.
-        run: What running it takes, where that differs from the runtime's `Runtime.run`.
-        make: What making it takes with weights beside the graph, likewise.
-        half: Whether it computes in float16 and may keep single values from that.
+        tier: First tier of tolerances for the variant.
+        flags: Converter flags that make the variant.
+        risk: Possible harm to the results. `parity init` writes it beside the name.
+        blames: Cause of a divergence that disappears in full precision.
+        run: Memory of running it, if that differs from `Runtime.run`.
+        make: Memory of making it with weights in a separate file, if that differs from
+            `Runtime.make`.
+        half: Whether it computes in float16 and may keep single values in float32.
+        calibrated: Whether the conversion runs the network on calibration inputs, to
+            measure the ranges of its values.
 
     """
 
@@ -80,6 +105,7 @@ class BuiltIn:
     run: Cost | None = None
     make: Cost | None = None
     half: bool = False
+    calibrated: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,11 +113,11 @@ class Setting:
     """One setting that `parity explain` tries.
 
     Attributes:
-        name: A hint of the session, or a flag of the converter with its value.
-        cause: What is behind a divergence that it removes.
-        value: Of a hint; None says that `name` is a flag.
-        kinds: Variants in which a flag means something.
-        finer: Settings that undo a part of what it undoes.
+        name: Name of a session hint, or a converter flag with its value.
+        cause: Cause of a divergence that this setting removes.
+        value: Value of the hint; None if `name` is a flag.
+        kinds: Variants to which a flag applies.
+        finer: Settings that undo only a part of what this one undoes.
 
     """
 
@@ -104,14 +130,15 @@ class Setting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnFormat:
-    """A file format of a runtime's own, of which others may give a file.
+    """A runtime's own file format, in which a foreign model may come.
 
     Attributes:
-        title: As messages call it: ``MNN file``.
-        weights: Suffix of the file beside it that may hold its weights.
-        lacking: ``module:function``; takes the path and the path of its weights and
-            returns in one sentence what they do not hold, or an empty text.
-        take: ``module:function`` of the worker that takes such a file into the store.
+        title: Name in messages: ``MNN file``.
+        weights: Suffix of the separate file that may hold the weights.
+        lacking: ``module:function``. The function gets the path of a file and the path
+            of its weights. It returns a message about missing data, or an empty text.
+        take: ``module:function`` that a worker process calls to put such a file into
+            the store.
 
     """
 
@@ -126,35 +153,39 @@ class Runtime:
     """One runtime that deployed files run in.
 
     Attributes:
-        name: As suites and ids have it.
-        title: As people call it.
+        name: Name in suites and ids.
+        title: Name for people to read.
         package: Dotted name of its folder.
-        module: What its package is imported as.
-        distributions: Packages that bring it; any one will do.
-        tools: Further packages whose versions decide a converted file.
-        order: Where it stands among the others in tables.
+        module: Import name of its package.
+        distributions: Distributions that install it; any one of them is enough.
+        tools: Other packages whose versions change a converted file.
+        order: Position among the runtimes in tables.
         model: Name of the deployed file.
-        weights: Names of files that may lie beside it.
-        devices: Where it can run, the usual one first.
-        precisions: Values of ``precision``, the exact one first; empty for no choice.
-        tf32: Whether ``tf32`` can be set.
+        weights: Names of files that may lie beside the deployed file.
+        devices: Devices on which it can run, the usual one first.
+        precisions: Values of ``precision``, the exact one first; empty if there is no
+            choice.
+        tf32: Whether a suite can set ``tf32``.
         variants: Built-in variants by name; `EXACT` comes first.
-        as_exported: Variants that run the exported graph itself.
-        run: Memory of a session that runs.
+        as_exported: Names of variants that run the exported graph itself.
+        run: Memory of running a session.
         make: Memory of a conversion.
         session_times: Memory of a loaded session, as a multiple of its file's size.
-        inline_twice: Whether a session holds weights twice that stand in the graph.
-        settings: What `parity explain` tries.
-        keep: Flag that keeps named values as they are, ``--keep=``; empty without one.
-        rename: Flag that gives a conversion another name of some length.
-        falls_back: Precision, or an empty text for any, to a regular expression of what
-            the runtime prints when it runs otherwise than it was asked.
-        preload: Modules that its conversions import first.
-        reads: Format that it runs as it is: ``onnx``, or its own `own_format`'s name.
-        own_format: A format of its own that others may give files of.
-        is_first: Whether a first suite asks for it.
-        first_hint: Lines of a first suite for networks that convolve.
-        example: Lines of a first suite that show a variant of one's own.
+        settings: Settings that `parity explain` tries.
+        keep: Flag that keeps named values as they are, ``--keep=``; empty if there is
+            none.
+        rename: Flag that gives a conversion another name of a given length.
+        falls_back: For each precision, a regular expression of the log line that the
+            runtime prints when it does not run as requested. The empty text stands for
+            any precision.
+        preload: Modules that a conversion imports first.
+        reads: Format that it runs without conversion: ``onnx``, or the name of its
+            `own_format`.
+        own_format: Its own file format, in which a foreign model may come; None if
+            there is none.
+        is_first: Whether `parity init` puts it into a first suite.
+        first_hint: Lines of a first suite for networks with convolutions.
+        example: Lines of a first suite that show a user-defined variant.
         precision_note: Comment beside ``precision`` in a first suite.
 
     """
@@ -177,7 +208,6 @@ class Runtime:
     precisions: tuple[str, ...] = ()
     tf32: bool = False
     as_exported: tuple[str, ...] = ()
-    inline_twice: bool = False
     settings: tuple[Setting, ...] = ()
     keep: str = ""
     rename: str = ""
@@ -191,7 +221,7 @@ class Runtime:
 
     @property
     def precision(self) -> str:
-        """The precision that is exact."""
+        """The exact precision."""
         return self.precisions[0] if self.precisions else "high"
 
     @property
@@ -201,23 +231,23 @@ class Runtime:
 
     @property
     def home(self) -> Path:
-        """The folder of its code."""
+        """The folder of the runtime's code."""
         spec = find_spec(self.package)
         if spec is None or spec.origin is None:
             raise ModuleNotFoundError(self.package)
         return Path(spec.origin).parent
 
     def cost(self, kind: str) -> Cost:
-        """Return what running a variant takes."""
+        """Return the memory that running a variant needs."""
         return (self.variants[kind].run if kind in self.variants else None) or self.run
 
     def cost_of_making(self, kind: str) -> Cost:
-        """Return what making a variant takes."""
+        """Return the memory that making a variant needs."""
         made = self.variants[kind].make if kind in self.variants else None
         return made or self.make
 
     def fallback(self, precision: str, log: str) -> str:
-        """Return the runtime's own line about another device or precision, or nothing.
+        """Return the log line that reports another device or precision, or nothing.
 
         >>> runtime("mnn").fallback("low", "The device supports: i8sdot:0, fp16:0")
         'The device supports: i8sdot:0, fp16:0'
@@ -230,10 +260,11 @@ class Runtime:
 
 @functools.cache
 def runtimes() -> Mapping[str, Runtime]:
-    """Return every runtime that is declared, by name, in the order of tables.
+    """Return every declared runtime by name, in the order of tables.
 
     Raises:
-        SpecError: The harness's own are not among the installed entry points.
+        SpecError: The installed packages have no such entry point, not even the
+            harness.
 
     """
     found = {point.name: point.load() for point in metadata.entry_points(group=GROUP)}
@@ -248,10 +279,10 @@ def runtimes() -> Mapping[str, Runtime]:
 
 
 def runtime(name: str) -> Runtime:
-    """Return the runtime of a name.
+    """Return the runtime with a name.
 
     Raises:
-        KeyError: Nobody declares one.
+        KeyError: No runtime of that name is declared.
 
     """
     return runtimes()[name]
@@ -264,17 +295,17 @@ def runs_exported(name: str, kind: str) -> bool:
 
 
 def onnx_runtime() -> Runtime:
-    """Return the runtime that runs an ONNX file as it is."""
+    """Return the runtime that runs an ONNX file without conversion."""
     return next(one for one in runtimes().values() if one.reads == ONNX)
 
 
 def formats() -> Mapping[str, Runtime]:
-    """Return the runtimes that have a file format of their own, by its name."""
+    """Return the runtimes that have their own file format, by the format's name."""
     return {one.reads: one for one in runtimes().values() if one.own_format}
 
 
 def resolve(name: str) -> Callable[..., Any]:
-    """Return the function that ``module:function`` names."""
+    """Return the function with the name ``module:function``."""
     module, _, function = name.partition(":")
     found: Callable[..., Any] = getattr(importlib.import_module(module), function)
     return found

@@ -1,32 +1,73 @@
-"""What the user asked for on the command line."""
+"""The user's options on the command line."""
 
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.core.next_steps import NextSteps
+from harness.core.text import Line
 
 RUNS = "reports/runs"
-"""Where runs are, from the folder that one works in."""
+"""The folder of runs, relative to the working directory."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NextSteps:
+    """Options with which the next commands judge a run in the same way.
+
+    Attributes:
+        run: Name of the run in a command.
+        judged: Options that choose the tolerances, with a blank before each.
+        runs: Option of the folder of runs, with a blank before it; empty for the usual
+            folder.
+        store: Option of the store, with a blank before it; empty for the usual store.
+        suite: Option of a suite that replaces the run's own, with a blank before it;
+            empty for the run's own.
+
+    """
+
+    run: str = "last"
+    judged: str = ""
+    runs: str = ""
+    store: str = ""
+    suite: str = ""
+
+    def lines(self, name: str, case: str, suite: str) -> Iterator[Line]:
+        """Yield the commands that show a case's values and explain them.
+
+        Args:
+            name: Name of the case in the run.
+            case: Id of the case in the suite; empty if nothing can be explained.
+            suite: Path of the suite.
+
+        """
+        words = f"parity show {self.run} {name}{self.runs}{self.suite}{self.judged}"
+        yield Line(text=f" all layers  {words}", tone="quiet")
+        if case:
+            where = (self.suite or _suite(suite)) + self.store
+            words = f"parity explain {case}{where}{self.judged}"
+            yield Line(text=f" why         {words}", tone="quiet")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What the user asked for on the command line; text and paths only.
+    """The user's options on the command line, as text and paths.
 
     Attributes:
-        store: Folder of artifacts; empty for the default.
+        store: Folder of artifacts; empty for the default folder.
         runs: Folder of reports.
-        tier: Holds every value to this tier; empty for tolerances.toml.
-        changes: ``rtol=1e-3`` and the like, for every tolerance.
-        require: Backends that must be there; missing ones fail, not skip.
-        jobs: Cases in progress at once; 0 for what the suite says.
-        mnn_convert: Native converter; empty for one on PATH or the wheel's.
-        baseline: Name or path of the baseline to hold the run against; empty for none.
+        tier: Tier that judges every value; empty to use tolerances.toml.
+        changes: Changes of every tolerance, such as ``rtol=1e-3``.
+        require: Backends that must be installed. A missing one fails and is not
+            skipped.
+        jobs: Number of cases that run at once; 0 for the suite's number.
+        mnn_convert: Path of MNN's native converter; empty for the one on PATH or in the
+            wheel.
+        baseline: Name or path of the baseline to compare with; empty for no comparison.
         isolate: Whether operators run on the reference's own inputs in every case, and
-            not only where layers part.
+            not only where a layer diverges.
 
     """
 
@@ -41,11 +82,11 @@ class Settings:
     isolate: bool = False
 
     def next_steps(self, run: str, suite: Path | None = None) -> NextSteps:
-        """Return how the commands after a run ask the same of it.
+        """Return the options that give the next commands the same settings.
 
         Args:
-            run: Its name.
-            suite: Given in the place of its own.
+            run: Name of the run.
+            suite: Suite that replaces the run's own, or None.
 
         """
         changes = "".join(f" --set {shlex.quote(change)}" for change in self.changes)
@@ -60,8 +101,19 @@ class Settings:
 
 
 def near(path: Path) -> str:
-    """Return a path as short as it can be said from here."""
+    """Return a path relative to the working directory, if it lies in there."""
     try:
         return str(path.absolute().relative_to(Path.cwd()))
     except ValueError:
         return str(path)
+
+
+def _suite(path: str) -> str:
+    """Return the option that names a suite; empty for the suite in this folder."""
+    suite = Path(path)
+    if not path or suite.parent == Path.cwd():
+        return ""
+    inside = suite.is_relative_to(Path.cwd())
+    return (
+        f" --suite {suite.parent.relative_to(Path.cwd()) if inside else suite.parent}"
+    )

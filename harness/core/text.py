@@ -1,34 +1,45 @@
-"""A line of text and what it means; how long one may be, and how words are put.
+"""Lines of text with a meaning, and functions that format values.
 
-Who prints it, and whether it is coloured, is the caller's business.
+The caller decides where a line is printed, and whether it is coloured.
 """
 
 from __future__ import annotations
 
 import math
+import re
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 WIDTH = 100
-"""Columns that every screen fits into."""
+"""Largest number of columns of a screen."""
 
 INDENT = "     "
 
+FLOORS = "× PyTorch's own float32 rounding error"
+"""The unit of an error in floors. Every screen and page says it at the first use."""
+
 _PLACE = 24
-"""Columns that a place gets even where a line is long: a step, or a module's end."""
+"""Number of columns that a place gets even if its line is long. A place is a step, or
+the end of a module's path."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """One line and what it means: ``good``, ``bad``, ``quiet`` or nothing."""
+    """One line of text with its tone.
+
+    Attributes:
+        text: The text.
+        tone: Meaning of the line: ``good``, ``bad``, ``quiet`` or nothing.
+
+    """
 
     text: str
     tone: str = ""
 
 
 def wrapped(text: str, *, indent: str = INDENT, tone: str = "") -> Iterator[Line]:
-    """Yield a sentence in as many lines as it needs; words are never cut."""
+    """Yield a sentence in as many lines as it needs; no word is cut."""
     for line in textwrap.wrap(
         text,
         width=WIDTH,
@@ -43,7 +54,7 @@ def wrapped(text: str, *, indent: str = INDENT, tone: str = "") -> Iterator[Line
 def joined(
     parts: Iterable[str], *, indent: str = INDENT, between: str = " · ", tone: str = ""
 ) -> Iterator[Line]:
-    """Yield facts beside each other, going to a new line only between two of them."""
+    """Yield facts side by side; a line break falls only between two facts."""
     text = ""
     for part in filter(None, parts):
         longer = f"{text}{between}{part}" if text else f"{indent}{part}"
@@ -56,7 +67,7 @@ def joined(
 
 
 def cut(text: str, room: int) -> str:
-    """Return the end of a name that is too long: modules differ at their end.
+    """Return the end of a name that is too long, because modules differ at the end.
 
     >>> cut("down_blocks.0.resnets.0.conv1", 16)
     '…resnets.0.conv1'
@@ -65,7 +76,7 @@ def cut(text: str, room: int) -> str:
 
 
 def count(number: int, noun: str) -> str:
-    """Return a number of things in words.
+    """Return a number with its noun, in the singular or plural.
 
     >>> count(1, "case"), count(2, "case"), count(2, "entry"), count(2, "way")
     ('1 case', '2 cases', '2 entries', '2 ways')
@@ -76,7 +87,7 @@ def count(number: int, noun: str) -> str:
 
 
 def few(names: Sequence[str], most: int = 4) -> str:
-    """Return the first names, and how many more there are."""
+    """Return the first names, and the number of the others."""
     shown = ", ".join(names[:most])
     return f"{shown} and {len(names) - most:,} more" if names[most:] else shown
 
@@ -97,13 +108,39 @@ def in_floors(value: float) -> str:
 
 
 def number_of_floors(value: float) -> str:
-    """Return a number of noise floors without its unit, for a column of them.
+    """Return a number of noise floors without its unit, for a table column.
 
     >>> [number_of_floors(value) for value in (411.7, 22345.0, 1e6, math.nan)]
     ['412', '22,345', '1e+06', 'nan']
     """
     least, most = 1e3, 999_999.5  # six digits at most
     return f"{value:,.0f}" if least <= value < most else f"{value:.3g}"
+
+
+def explain_floors(lines: Iterable[Line]) -> Iterator[Line]:
+    """Yield a screen's lines, with the unit of floors explained at its first use.
+
+    >>> [line.text for line in explain_floors([Line(text="  3 floors, allowed 16")])]
+    ["  3 floors (× PyTorch's own float32 rounding error), allowed 16"]
+    """
+    explained = False
+    for line in lines:
+        text = re.sub(r"(?<=\d) floors", f" floors ({FLOORS})", line.text, count=1)
+        if explained or text == line.text:
+            yield line
+            continue
+        explained = True
+        # A line may begin with a label; a further line stands below the text.
+        head = next(re.finditer(r"^ *(?:\S+(?: \S+)? {2,})?", text)).group()
+        facts = text[len(head) :].strip().split(" · ")
+        indent = " " * len(head)
+        more = (
+            joined(facts, indent=indent, tone=line.tone)
+            if facts[1:]
+            else wrapped(facts[0], indent=indent, tone=line.tone)
+        )
+        for at, below in enumerate(more):
+            yield below if at else replace(below, text=head + below.text[len(head) :])
 
 
 def in_bytes(value: int) -> str:
@@ -126,11 +163,11 @@ def operator(op: str) -> str:
 
 
 def case_line(case: str, checks: Mapping[str, Mapping[str, str]]) -> Line:
-    """Return the line of one case: how each of its checks went, in a few words.
+    """Return the line of one case, with a short result of each check.
 
     Args:
-        case: Its id.
-        checks: Check to its properties, as a test or a run tells them.
+        case: Id of the case.
+        checks: Properties of each check, as a test or a run reports them.
 
     """
     words, place, tone, mark = [], "", "good", "✓"
@@ -151,6 +188,6 @@ def case_line(case: str, checks: Mapping[str, Mapping[str, str]]) -> Line:
             place = place or told.get("parity.first_divergence", "")
     text = f" {mark} {case:<38} {' · '.join(words)}"
     if place:
-        room = max(_PLACE, WIDTH - len(text) - 12)
-        text += f" · parts at {cut(place, room)}"
+        room = max(_PLACE, WIDTH - len(text) - len(" · first diverges at "))
+        text += f" · first diverges at {cut(place, room)}"
     return Line(text=text, tone=tone)

@@ -1,12 +1,12 @@
-"""Read a TOML file strictly: each complaint names its line and the nearest right word.
+"""Read a TOML file strictly; messages name the line and the nearest valid word.
 
-Knows TOML, and nothing of what the files mean.
+This module knows TOML. It does not know what the files mean.
 
-    table = TomlFile.load(path).root
-    name = table.take("name", str)              # required
-    floors = table.take("floors", float, None)  # optional
-    tier = table.choice("tier", ("exact", "strict"))
-    table.done()                                # refuses every key not asked for
+    root = TomlFile.load(path).root
+    limits = root.table("limits")
+    raise limits.error("'jobs' is too many.", "jobs")
+
+`harness.core.toml_schema` reads a table into a struct and checks types and bounds.
 """
 
 from __future__ import annotations
@@ -20,16 +20,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
-from typing import Any, Final, Self, TypeVar, cast
+from typing import Final, Self, cast
 
 from harness.core.errors import SuiteError
 
 KeyPath = tuple[str | int, ...]
-T = TypeVar("T")
-D = TypeVar("D")
-
-_REQUIRED: Final[Any] = object()
-_ABSENT: Final = object()
 KINDS: Final[Mapping[type, str]] = {
     str: "text in quotes",
     int: "a whole number",
@@ -42,7 +37,7 @@ KINDS: Final[Mapping[type, str]] = {
 
 
 def did_you_mean(word: str, options: Collection[str]) -> str:
-    """Return the end of a sentence that complains about `word`.
+    """Return the end of a message about an unknown `word`.
 
     >>> did_you_mean("strikt", ("exact", "strict"))
     "did you mean 'strict'?"
@@ -60,12 +55,12 @@ def did_you_mean(word: str, options: Collection[str]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TomlFile:
-    """A parsed file that remembers where each key stands.
+    """A parsed file that knows the line of each key.
 
     Attributes:
-        path: As given; begins each complaint.
-        data: What `tomllib` made of it.
-        lines: Path of a table, key or list item → its line, from 1.
+        path: Path as the caller gave it. Each message begins with it.
+        data: Data that `tomllib` returned.
+        lines: Line number, from 1, of each table, key and list item, by its key path.
 
     """
 
@@ -78,7 +73,7 @@ class TomlFile:
         """Read and parse `path`.
 
         Raises:
-            SuiteError: It is not there, not text, or not TOML.
+            SuiteError: The file is not there, not text, or not TOML.
 
         """
         text = _read(path)
@@ -90,114 +85,69 @@ class TomlFile:
 
     @property
     def root(self) -> Table:
-        """The whole file as a table of which nothing has been taken."""
+        """The whole file as a table."""
         return Table(file=self, data=self.data, at=())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """Typed access to one table; remembers what was asked for, so `done` can tell.
+    """One table of a file, which knows the line of each of its keys.
 
     Attributes:
-        file: The file it stands in.
-        data: Its keys and values.
-        at: Its path in the file; a number picks one of ``[[several]]``.
+        file: File that has the table.
+        data: Keys and values of the table.
+        at: Path of the table in the file. A number in it selects one of several
+            ``[[tables]]``.
 
     """
 
     file: TomlFile = field(repr=False)
     data: Mapping[str, object] = field(repr=False)
     at: KeyPath
-    _asked: dict[str, None] = field(default_factory=dict, repr=False)
 
     def __contains__(self, key: str) -> bool:
         return key in self.data
 
     @property
     def name(self) -> str:
-        """As a header: ``[unet.mnn.fp32]``; the empty string for the whole file."""
+        """The table's header, ``[unet.mnn.fp32]``; empty for the whole file."""
         return f"[{dotted(self.at)}]" if self.at else ""
 
-    def take(self, key: str, kind: type[T], default: D = _REQUIRED) -> T | D:
-        """Return the value of `key`; a whole number will do for a ``float``.
-
-        Raises:
-            SuiteError: It is missing and has no default, or is of another kind.
-
-        """
-        value = self._ask(key, default)
-        return default if value is _ABSENT else self._typed(key, value, kind)
-
-    def take_list(
-        self, key: str, kind: type[T], default: D = _REQUIRED
-    ) -> tuple[T, ...] | D:
-        """Return the list at `key`, each item of one kind.
-
-        Raises:
-            SuiteError: As `take`.
-
-        """
-        value = self._ask(key, default)
-        if value is _ABSENT:
-            return default
-        items = self._typed(key, value, list)
-        return tuple(self._typed(key, item, kind, n) for n, item in enumerate(items))
-
-    def choice(
-        self, key: str, options: Collection[str], default: D = _REQUIRED
-    ) -> str | D:
-        """Return the text at `key`, which must be one of `options`.
-
-        Raises:
-            SuiteError: As `take`, or it is none of them.
-
-        """
-        value = self._ask(key, default)
-        if value is _ABSENT:
-            return default
-        word = self._typed(key, value, str)
-        if word not in options:
-            text = f"unknown {key} {shown(word)}; {did_you_mean(word, options)}"
-            raise self.error(text, key)
-        return word
-
     def table(self, key: str) -> Table:
-        """Return the table at `key`; an empty one stands in for a missing one."""
-        value = self._ask(key, default=None)
-        data = {} if value is _ABSENT else self._typed(key, value, dict)
+        """Return the table at `key`, or an empty table if the key is missing.
+
+        Raises:
+            SuiteError: The value is no table.
+
+        """
+        data = self.data.get(key, {})
+        if not isinstance(data, dict):
+            text = f"{key!r} must be {KINDS[dict]}, got {shown(data)}."
+            raise self.error(text, key)
         return Table(file=self.file, data=data, at=(*self.at, key))
 
     def tables(self, key: str) -> tuple[Table, ...]:
-        """Return each ``[[key]]`` in file order; none if there is none."""
+        """Return each ``[[key]]`` in file order, which may be none."""
+        items = cast("list[dict[str, object]]", self.data.get(key, []))
         return tuple(
             Table(file=self.file, data=item, at=(*self.at, key, index))
-            for index, item in enumerate(self.take_list(key, dict, ()))
+            for index, item in enumerate(items)
         )
 
     def children(self) -> tuple[tuple[str, Table], ...]:
-        """Return every key not taken yet with its table, for freely named tables.
+        """Return every key with its table, for tables whose names the user chooses.
 
         Raises:
-            SuiteError: One of them is not a table.
+            SuiteError: One of the values is not a table.
 
         """
-        names = [key for key in self.data if key not in self._asked]
-        return tuple((name, self.table(name)) for name in names)
-
-    def done(self) -> None:
-        """Refuse what nobody asked for: a key that is ignored is a key misspelt.
-
-        Raises:
-            SuiteError: A key was never taken.
-
-        """
-        self.check_keys(self._asked)
+        return tuple((name, self.table(name)) for name in self.data)
 
     def check_keys(self, known: Collection[str], required: Iterable[str] = ()) -> None:
-        """Refuse a table that lacks a required key, or has one that is not known.
+        """Refuse a table with a missing required key or an unknown key.
 
         Raises:
-            SuiteError: It does.
+            SuiteError: A required key is missing, or a key is unknown.
 
         """
         for key in required:
@@ -210,8 +160,34 @@ class Table:
                 text = f"unknown key {key!r}{place}; {hint}"
                 raise self.error(text, key)
 
+    def check_option(
+        self, key: str, word: str, options: Collection[str], *index: int
+    ) -> None:
+        """Refuse a text, or an item of a list, that is not among `options`.
+
+        Raises:
+            SuiteError: The text is not among them.
+
+        """
+        if word not in options:
+            what = f"{word!r} in {key!r}" if index else f"{key} {shown(word)}"
+            text = f"unknown {what}; {did_you_mean(word, options)}"
+            raise self.error(text, key, *index)
+
+    def check_options(
+        self, key: str, words: Iterable[str], options: Collection[str]
+    ) -> None:
+        """Refuse a list with an item that is not among `options`.
+
+        Raises:
+            SuiteError: An item is not among them.
+
+        """
+        for index, word in enumerate(words):
+            self.check_option(key, word, options, index)
+
     def line(self, *keys: str | int) -> int:
-        """Return the line of a key, or of the nearest thing around it."""
+        """Return the line of a key, or of the nearest element that contains it."""
         path = (*self.at, *keys)
         while path and path not in self.file.lines:
             path = path[:-1]
@@ -222,35 +198,20 @@ class Table:
         return f"{self.file.path}:{self.line(*keys)}"
 
     def error(self, text: str, *keys: str | int) -> SuiteError:
-        """Return a complaint about the table, or a key in it, ready to raise."""
+        """Return an error about the table, or about a key in it, ready to raise."""
         return SuiteError(f"{self.where(*keys)}: {text}")
 
     def missing(self, key: str, known: Collection[str]) -> SuiteError:
-        """Return the complaint that a required key is not there, ready to raise."""
+        """Return the error that a required key is missing, ready to raise."""
         place = self.name or "the file"
-        # A near miss is likelier than an omission, and its line is the one to mend.
+        # A misspelt key is likelier than a missing one, and its line is the one to
+        # correct.
         spare = [name for name in self.data if name not in known]
         if close := difflib.get_close_matches(key, spare, n=1):
             text = f"unknown key {close[0]!r} in {place}; did you mean {key!r}?"
             return self.error(text, close[0])
         text = f"{place} has no {key!r}, which it must have."
         return self.error(text)
-
-    def _ask(self, key: str, default: object) -> object:
-        self._asked[key] = None
-        if key in self.data or default is not _REQUIRED:
-            return self.data.get(key, _ABSENT)
-        raise self.missing(key, self._asked)
-
-    def _typed(self, key: str, value: object, kind: type[T], *index: int) -> T:
-        if kind is float and type(value) is int and abs(value) < 2**53:
-            return cast("T", float(value))
-        # Exactly this type: to Python a bool is an int and a datetime is a date.
-        if type(value) is not kind:
-            what = f"item {index[0] + 1} of {key!r}" if index else repr(key)
-            text = f"{what} must be {KINDS[kind]}, got {shown(value)}."
-            raise self.error(text, key, *index)
-        return value
 
 
 def dotted(path: KeyPath) -> str:
@@ -264,7 +225,7 @@ def dotted(path: KeyPath) -> str:
 
 
 def shown(value: object) -> str:
-    """Return a value as a complaint quotes it: as TOML writes it, if it is short."""
+    """Return a value for a message: as TOML writes it, if that is short."""
     if type(value) in {list, dict}:
         return KINDS[type(value)]
     if isinstance(value, str | bool):
@@ -274,7 +235,7 @@ def shown(value: object) -> str:
 
 def _read(path: Path) -> str:
     try:
-        # Editors on Windows put a byte-order mark first; it means nothing.
+        # Editors on Windows may put a byte-order mark first. It has no meaning here.
         text = path.read_bytes().decode("utf-8-sig")
     except FileNotFoundError:
         msg = f"{path}: there is no such file."
@@ -291,7 +252,7 @@ def _read(path: Path) -> str:
 
 
 def _syntax_error(path: Path, text: str, error: Exception) -> SuiteError:
-    # Until Python 3.14 the position stands at the end of the message only.
+    # Before Python 3.14 only the end of the message gives the position.
     what, _, place = str(error).rpartition(" (at ")
     if not what:
         return SuiteError(f"{path}: cannot be read: {error}.")
@@ -312,7 +273,7 @@ _SCALAR: Final = re.compile(r"[^,\]}#\n]+")
 class _Lines:
     """Map each table, key and list item to its line, which tomllib does not keep.
 
-    The text has already been parsed, so this need not tell valid TOML from invalid.
+    The text has already been parsed, so this class need not detect invalid TOML.
     """
 
     def __init__(self, text: str) -> None:
@@ -348,7 +309,7 @@ class _Lines:
             self._last[path] = self._last.get(path, -1) + 1
             self.found.setdefault(path, line)
             path = self._latest(path)
-        # The header itself, even where [a.b] mentioned [a] before.
+        # The header's own line counts, even if an earlier [a.b] mentioned [a].
         self.found[path] = line
         return path
 
@@ -390,7 +351,7 @@ class _Lines:
         while True:
             self._match(_BLANK)
             key = self._match(_STRING) or self._match(_BARE)
-            keys += tomllib.loads(f"{key} = 0")  # quotes and escapes are its business
+            keys += tomllib.loads(f"{key} = 0")  # it reads quotes and escapes
             self._match(_BLANK)
             if not self._eat("."):
                 return keys

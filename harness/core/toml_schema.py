@@ -1,8 +1,8 @@
 """Declare the tables of a TOML file as structs, and read a file into them.
 
-A struct says which keys a table may have, of which type, within which bounds. `read`
-complains about everything else with the file, the line and the nearest right word.
-`json_schema` writes the same declaration out for editors.
+A struct declares the keys of a table, with their types and bounds. `read` reports
+everything else with the file, the line and the nearest valid word. `json_schema` writes
+the same declaration as a JSON Schema for editors.
 
     class Limits(Keys):
         jobs: Count = 2
@@ -25,20 +25,21 @@ from typing import Annotated, Any, ClassVar, Final, TypeVar, cast
 import msgspec
 from msgspec import Meta, inspect
 
-from harness.core.toml_file import KINDS, Table, did_you_mean, shown
+from harness.core.toml_file import KINDS, Table, shown
 
 REFERENCE: Final = "#/$defs/{name}"
 DIALECT: Final = "http://json-schema.org/draft-07/schema#"
-"""What a language server of TOML knows; a schema here has nothing of later drafts."""
+"""The JSON Schema draft that TOML language servers know. A schema here uses nothing
+from later drafts."""
 
 Count = Annotated[int, Meta(ge=1)]
 """A whole number of 1 or more."""
 
 WORDS: Final = Meta(min_length=1, extra_json_schema={"uniqueItems": True})
-"""Marks a list that is not empty, and has each item once."""
+"""Marks a list that is not empty and has each item once."""
 
 DISTINCT: Final = Meta(extra_json_schema={"uniqueItems": True})
-"""Marks a list that may be empty, and has each item once."""
+"""Marks a list that may be empty and has each item once."""
 
 _ATTRIBUTES: Final = "\nAttributes:\n"
 _ATTRIBUTE: Final = re.compile(r"^    (\w+): (.*(?:\n {5,}.*)*)", re.MULTILINE)
@@ -55,11 +56,12 @@ _PYTHON: Final[Mapping[type[inspect.Type], type]] = {
 
 
 class Keys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Base of the struct of a table; a key that is no field of it is refused.
+    """Base struct of a table; it refuses a key that is not a field.
 
     Attributes:
-        OTHERS: Type of keys that are no field, where a subclass has
-            ``forbid_unknown_fields=False``. They are checked, and not in the struct.
+        OTHERS: Type of keys that are not fields, in a subclass with
+            ``forbid_unknown_fields=False``. Such keys are checked, but the struct does
+            not hold them.
 
     """
 
@@ -70,7 +72,7 @@ S = TypeVar("S", bound=Keys)
 
 
 def one_of(options: Collection[str]) -> Meta:
-    """Return what marks a text as one of `options`, which `read` checks."""
+    """Return the mark of a text that must be one of `options`; `read` checks it."""
     return Meta(extra_json_schema={"enum": list(options)})
 
 
@@ -82,8 +84,14 @@ def read(table: Table, kind: type[S]) -> S:
 
     """
     _check_table(table, _info(kind))
-    # The text "2027-01-31" is no date in TOML, so strings are not read as dates.
+    # The text "2027-01-31" is not a date in TOML, so strings are not read as dates.
     return msgspec.convert(table.data, kind, builtin_types=(date, datetime, time))
+
+
+def others(table: Table, kind: type[Keys]) -> dict[str, Any]:
+    """Return the keys of an open table that are not fields; `read` checks them."""
+    fields = kind.__struct_encode_fields__
+    return {key: value for key, value in table.data.items() if key not in fields}
 
 
 def _info(kind: type[Keys]) -> inspect.StructType:
@@ -99,16 +107,16 @@ def _check_table(table: Table, kind: inspect.StructType) -> None:
     required = [name for name, field in fields.items() if field.required]
     is_open = not kind.forbid_unknown_fields
     table.check_keys({*table.data, *fields} if is_open else fields, required)
-    others = inspect.type_info(_others(kind)) if is_open else None
+    other = inspect.type_info(_others(kind)) if is_open else None
     for key, value in table.data.items():
-        wanted = fields[key].type if key in fields else others
+        wanted = fields[key].type if key in fields else other
         _check(table, key, value, cast("inspect.Type", wanted))
 
 
 def _check(
     table: Table, key: str, value: object, kind: inspect.Type, *index: int
 ) -> None:
-    """Refuse a value that is not of its type, or out of its bounds."""
+    """Refuse a value of another type, or out of its bounds."""
     marks, kind = _marks(kind)
     kinds = kind.types if isinstance(kind, inspect.UnionType) else (kind,)
     if any(isinstance(one, inspect.AnyType) for one in kinds):
@@ -118,7 +126,8 @@ def _check(
     if fitting is None:
         what = f"item {index[0] + 1} of {key!r}" if index else repr(key)
         words = " or ".join(KINDS[_PYTHON[type(_marks(one)[1])]] for one in kinds)
-        # With a single type, an own sentence is about the bounds and not the type.
+        # If there is a single type, its own message is about bounds and not about
+        # the type.
         said = marks.get("sentence") if len(kinds) > 1 else ""
         text = f"{said or f'{what} must be {words}'}, got {shown(value)}."
         raise table.error(text, key, *index)
@@ -133,7 +142,27 @@ def _check(
             _check(named, name, one, kind.value_type)
     elif isinstance(kind, inspect.VarTupleType):
         _check_list(table, key, cast("list[object]", value), kind, marks)
-    elif text := _complaint(key, value, kind, marks, *index):
+    else:
+        _check_value(table, key, value, kind, marks, *index)
+
+
+def _check_value(
+    table: Table,
+    key: str,
+    value: object,
+    kind: inspect.Type,
+    marks: Mapping[str, Any],
+    *index: int,
+) -> None:
+    """Refuse a text that is not an option, or a number out of its bounds."""
+    if isinstance(value, str):
+        table.check_option(key, value, marks.get("enum", (value,)), *index)
+        if isinstance(kind, inspect.StrType) and kind.min_length and not value.strip():
+            text = f"{key!r} is empty."
+            raise table.error(text, key, *index)
+    elif isinstance(value, int | float) and (bounds := _broken(value, kind)):
+        said = marks.get("sentence") or f"{key!r} must be {bounds}"
+        text = f"{said}, got {shown(value)}."
         raise table.error(text, key, *index)
 
 
@@ -154,31 +183,12 @@ def _check_list(
             raise table.error(text, key, index)
 
 
-def _complaint(
-    key: str, value: object, kind: inspect.Type, marks: Mapping[str, Any], *index: int
-) -> str:
-    """Return what is wrong with a text or a number; empty if nothing is."""
-    if isinstance(value, str):
-        options = marks.get("enum", (value,))
-        if value not in options:
-            what = f"{value!r} in {key!r}" if index else f"{key} {shown(value)}"
-            return f"unknown {what}; {did_you_mean(value, options)}"
-        least = kind.min_length if isinstance(kind, inspect.StrType) else None
-        return f"{key!r} is empty." if least and not value.strip() else ""
-    if (
-        isinstance(kind, inspect.IntType | inspect.FloatType)
-        and isinstance(value, int | float)
-        and (bounds := _broken(value, kind))
-    ):
-        said = marks.get("sentence") or f"{key!r} must be {bounds}"
-        return f"{said}, got {shown(value)}."
-    return ""
-
-
-def _broken(value: float, kind: inspect.IntType | inspect.FloatType) -> str:
-    """Return the bounds that a number does not keep; empty if it keeps them."""
+def _broken(value: float, kind: inspect.Type) -> str:
+    """Return the bounds that a number breaks; empty if it keeps them."""
+    if not isinstance(kind, inspect.IntType | inspect.FloatType):
+        return ""
     if kind.ge is not None and kind.le is not None:
-        # NaN is neither less nor more, so it is outside as this is written.
+        # NaN is neither less nor more. Written in this way, the test puts it outside.
         words, kept = f"from {kind.ge:g} to {kind.le:g}", kind.ge <= value <= kind.le
     elif kind.ge is not None:
         words, kept = f"{kind.ge:g} or more", kind.ge <= value < math.inf
@@ -190,14 +200,14 @@ def _broken(value: float, kind: inspect.IntType | inspect.FloatType) -> str:
 
 
 def _marks(kind: inspect.Type) -> tuple[Mapping[str, Any], inspect.Type]:
-    """Return what a type is marked with, and the type itself."""
+    """Return the marks of a type, and the type itself."""
     if isinstance(kind, inspect.Metadata):
         return {**(kind.extra_json_schema or {}), **(kind.extra or {})}, kind.type
     return {}, kind
 
 
 def _is(value: object, kind: inspect.Type) -> bool:
-    """Whether a value is exactly of a type: to Python a bool is an int."""
+    """Whether a value has exactly this type; in Python a bool is also an int."""
     wanted = _PYTHON[type(_marks(kind)[1])]
     whole = wanted is float and type(value) is int and abs(value) < 2**53
     return type(value) is wanted or whole
@@ -208,7 +218,7 @@ def json_schema(kind: type[Keys], *more: type[Keys]) -> dict[str, Any]:
 
     Args:
         kind: The struct of the whole file.
-        more: Structs that the caller refers to by ``#/$defs/`` and their names.
+        more: Structs to which the caller refers by ``#/$defs/`` and their names.
 
     """
     kinds = (kind, *more)
@@ -221,7 +231,7 @@ def json_schema(kind: type[Keys], *more: type[Keys]) -> dict[str, Any]:
 
 
 def _structs(kind: inspect.Type) -> Iterator[inspect.StructType]:
-    """Yield each struct that a type is made of."""
+    """Yield each struct that a type contains."""
     kind = _marks(kind)[1]
     if isinstance(kind, inspect.StructType):
         yield kind
@@ -239,7 +249,7 @@ def _structs(kind: inspect.Type) -> Iterator[inspect.StructType]:
 
 
 def _describe(schema: dict[str, Any], struct: inspect.StructType) -> None:
-    """Put the words of a struct's docstring where an editor shows them."""
+    """Copy a struct's docstring into its schema, where an editor shows it."""
     words: dict[str, str] = {}
     for base in reversed(struct.cls.__mro__):
         summary, _, rest = python.cleandoc(base.__doc__ or "").partition(_ATTRIBUTES)
@@ -253,9 +263,10 @@ def _describe(schema: dict[str, Any], struct: inspect.StructType) -> None:
 
 
 def _as_toml(node: object) -> object:
-    """Return a schema without the null of keys that may be left out: TOML has none.
+    """Return a schema in which keys cannot be null, because TOML has no null.
 
-    A default that is empty, or a table, would be written out by an editor.
+    Defaults that are empty, or that are tables, are left out, because an editor would
+    write them into the file.
     """
     if isinstance(node, list):
         return [_as_toml(one) for one in node if one != {"type": "null"}]

@@ -1,1 +1,1 @@
-"""The order of the stages, the store and the processes that they run in."""
+"""The order of the stages, the artifact store, and the worker processes."""

@@ -1,4 +1,4 @@
-"""A deployed file, and the samples that are read from it."""
+"""A deployed file, and the samples that it runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from harness.engine.export_files import GRAPH, MODEL
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """One sample to run: its id, its inputs, its reference, and how much to watch."""
+    """One sample to run: id, inputs, reference, and whether to compare layers."""
 
     sample: str
     inputs: Entry
@@ -21,14 +21,15 @@ class Reading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deployed:
-    """One deployed file and the samples that it serves.
+    """One deployed file and the samples that it runs.
 
     Attributes:
-        artifact: Holds the file and its weights.
-        model: The file's name in it.
+        artifact: The store's entry with the file and its weights.
+        model: The file's name in the entry.
         probes: Path of the exported graph's probe table.
-        readings: In file order.
-        asked: What the reference was asked about single inputs; None to ask nothing.
+        readings: The samples, in file order.
+        asked: The reference's answers of the input-sensitivity check; None to skip
+            that check.
 
     """
 
@@ -40,9 +41,9 @@ class Deployed:
 
     @property
     def graph(self) -> Path:
-        """The exported graph, or what stands for one that nobody has.
+        """The exported graph; if there is none, the graph of the deployed file.
 
-        An ``.mnn`` file of others has its own operators in that place.
+        A foreign ``.mnn`` file has its own operators as the graph.
         """
         exported = self.probes.parent / MODEL
         return exported if exported.is_file() else self.artifact.path / GRAPH

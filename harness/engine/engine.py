@@ -1,55 +1,55 @@
-"""One case through all stages, several at once; the only file that knows the order.
+"""Run each case through all stages, several cases at once.
 
-The engine looks in the store, sends what is missing to child processes, and returns a
-record whatever happened. It judges nothing.
+This is the only module that knows the order of the stages. The engine looks in the
+store, makes missing artifacts in child processes, and always returns a record, also
+after a failure. It judges nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
-from harness.core.case import Case, Device, Sample
-from harness.core.closes import Closes
+from harness.core.case import Case, Device, Sample, sample_groups, samples_of
 from harness.core.entry import Entry
 from harness.core.errors import ParityError, StageError
-from harness.core.groups import sample_groups, samples_of
 from harness.core.outcome import Outcome
-from harness.core.pipeline import Chain, ChainRun, Seated
+from harness.core.pipeline import PipelineCase, PipelineRun, RoleFile
 from harness.core.record import CaseRecord, Failure, Row
 from harness.core.runtime import runtime
 from harness.engine import export_files, keys, tasks
-from harness.engine.artifacts import Makers, exact, export_id, native_converter
+from harness.engine.artifacts import Artifacts, exact, export_id, native_converter
 from harness.engine.deployed import Deployed, Reading
 from harness.engine.excerpt import Excerpt, Spot, excerpt_of
-from harness.engine.needs import chain_need
+from harness.engine.needs import pipeline_need
 from harness.engine.store import Store
-from harness.engine.worker_pool import Progress, Workshop
+from harness.engine.worker import JobResult
+from harness.engine.worker_pool import Progress, WorkerPool
 from harness.recipes.stand_ins import stand_ins
 from harness.suite.families import drawn_with
 from harness.suite.schema import Limits
 
 LOG_CHARACTERS = 4096
-"""Of a runtime's native output, what a record keeps."""
+"""Number of characters of a runtime's native output that a record keeps."""
 
-Known = Callable[..., CaseRecord]
-"""A record of which the case's own fields are filled in."""
+Fields = dict[str, Any]
+"""Fields of a record, without those that say which case it is."""
 
 
-class Engine(Closes):
-    """Runs cases; closes its child processes on leaving.
+class Engine(AbstractContextManager["Engine"]):
+    """Run cases; a context manager that ends its child processes.
 
     Args:
-        store: Where artifacts are kept.
-        limits: What the suite allows.
+        store: The store that keeps artifacts.
+        limits: The suite's limits.
         mnn_convert: A native converter to use, instead of one on PATH or the wheel's.
-        pictures: Folder for what end-to-end cases draw.
-        on_progress: Told what the stages do, from several threads.
+        pictures: Folder for the pictures of end-to-end cases.
+        on_progress: Receives the progress of the stages, from several threads.
 
     """
 
@@ -64,8 +64,10 @@ class Engine(Closes):
     ) -> None:
         self.store = store
         self._pictures = pictures
-        self._workshop = Workshop.of(limits, on_progress)
-        self._makers = Makers(store, self._workshop, native_converter(mnn_convert))
+        self._worker_pool = WorkerPool.of(limits, on_progress)
+        self._artifacts = Artifacts(
+            store, self._worker_pool, native_converter(mnn_convert)
+        )
         self._pool = ThreadPoolExecutor(
             max_workers=limits.jobs, thread_name_prefix="parity"
         )
@@ -73,144 +75,114 @@ class Engine(Closes):
     def close(self) -> None:
         """Drop waiting cases and end every child process."""
         self._pool.shutdown(wait=False, cancel_futures=True)
-        self._workshop.close()
+        self._worker_pool.close()
         self._pool.shutdown(wait=True)
 
-    def make(self, cases: Iterable[Case | Chain]) -> None:
-        """Make all that the cases need and the store lacks; return when it is there.
+    def __exit__(self, *_: object) -> None:
+        """Close it, however the `with` ends."""
+        self.close()
 
-        What cannot be made is left out here: the case that needs it says so.
+    def make(self, cases: Iterable[Case | PipelineCase]) -> None:
+        """Make all artifacts that the cases need and the store lacks; wait for them.
+
+        A failure is not reported here. The case that needs the artifact reports it.
         """
         by_component: dict[str, list[Case]] = {}
-        chains: list[Chain] = []
+        pipeline_cases: list[PipelineCase] = []
         for case in cases:
-            if isinstance(case, Chain):
-                chains.append(case)
+            if isinstance(case, PipelineCase):
+                pipeline_cases.append(case)
             else:
                 by_component.setdefault(export_id(case), []).append(case)
         exports = {
             self._pool.submit(
-                self._try, self._makers.prepare, together[0], samples_of(together)
+                self._try, self._artifacts.prepare, together[0], samples_of(together)
             ): together
             for together in by_component.values()
         }
         waiting = [
-            self._pool.submit(self._try, self._makers.deploy_all, case)
+            self._pool.submit(self._try, self._artifacts.deploy_all, case)
             for done in as_completed(exports)
             for case in exports[done]
         ]
-        waiting += [self._pool.submit(self._try, self._make_chain, c) for c in chains]
+        waiting += [
+            self._pool.submit(self._try, self._make_pipeline, c) for c in pipeline_cases
+        ]
         wait(waiting)
 
-    def _make_chain(self, chain: Chain) -> None:
-        self._makers.draw(chain.pipeline, chain.device, {})
-        self._seated(chain, {})
+    def _make_pipeline(self, pipeline_case: PipelineCase) -> None:
+        self._artifacts.draw(pipeline_case.pipeline, pipeline_case.device, {})
+        self._role_files(pipeline_case, {})
 
     def _try(self, stage: Callable[..., object], *arguments: object) -> None:
         with suppress(ParityError):
             stage(*arguments)
 
-    def submit(self, case: Case | Chain) -> Future[CaseRecord]:
+    def submit(self, case: Case | PipelineCase) -> Future[CaseRecord]:
         """Start a case as soon as there is room for it."""
         return self._pool.submit(self.run, case)
 
     def rest(self) -> None:
-        """Let go of what waits for more cases."""
-        self._workshop.rest()
+        """End the processes of idle hosts."""
+        self._worker_pool.rest()
 
-    def run(self, case: Case | Chain) -> CaseRecord:
-        """Take one case through all stages and return its record."""
-        if isinstance(case, Chain):
-            return self._recorded(case, partial(self._run_chain, case))
-        return self._recorded(case, partial(self._run, case))
+    def run(self, case: Case | PipelineCase) -> CaseRecord:
+        """Run one case through all stages and return its record."""
+        if isinstance(case, PipelineCase):
+            return _recorded(case, partial(self._run_pipeline, case))
+        return _recorded(case, partial(self._run, case))
 
-    def _recorded(
-        self, case: Case | Chain, run: Callable[[Known], CaseRecord]
-    ) -> CaseRecord:
-        """Return what a run measured, or how it failed."""
-        known = partial(
-            CaseRecord,
-            case=case.id,
-            component=case.subject,
-            backend=case.backend,
-            variant=case.how,
-            asked=asdict(case.device),
-            stand_ins=_stand_ins(case),
-            too_large=case.too_large if isinstance(case, Case) else (),
-        )
-        try:
-            return run(known)
-        except StageError as error:
-            return known(
-                failure=Failure(
-                    outcome=error.outcome, message=str(error), log=error.log
-                )
-            )
-        except ParityError as error:
-            # What a pipeline cannot be drawn from is no matter of exports.
-            chain = isinstance(case, Chain)
-            outcome = Outcome.REFERENCE if chain else Outcome.EXPORT
-            return known(failure=Failure(outcome=outcome, message=str(error)))
-
-    def _run(self, case: Case, known: Known) -> CaseRecord:
+    def _run(self, case: Case) -> Fields:
         took: dict[str, float] = {}
-        prepared = self._makers.prepare(case, case.samples, took)
+        prepared = self._artifacts.prepare(case, case.samples, took)
         deployed = []
         made: dict[str, Any] = {}
         graphs: list[Entry] = []
-        rewrite = 0.0
+        rewrites = [0.0]
         for group in sample_groups(case, case.samples):
-            onnx = self._makers.graph(case, group)
-            artifact, model = self._makers.deploy(case, onnx, took)
+            onnx = self._artifacts.graph(case, group)
+            artifact, model = self._artifacts.deploy(case, onnx, took)
             readings = tuple(prepared[sample] for sample in group.samples)
-            rewrite = max(
-                [rewrite]
-                + [
-                    float(cast("float", r.reference.meta["rewrite_max_abs"]))
-                    for r in readings
-                ]
-            )
+            rewrites += [
+                float(cast("float", one.reference.meta["rewrite_max_abs"]))
+                for one in readings
+            ]
             deployed.append(
                 Deployed(
                     artifact=artifact,
                     model=model,
                     probes=onnx.file(export_files.PROBES),
                     readings=readings,
-                    asked=self._makers.asked(case, group),
+                    asked=self._artifacts.asked(case, group),
                 )
             )
             graphs.append(onnx)
-            # Of the first sizes, which are those that are timed.
+            # The first sizes are timed, so their files are recorded.
             made = made or {"onnx": _summary(onnx), case.backend: _summary(artifact)}
-        known = partial(known, rewrite_max_abs=rewrite, artifacts=made)
-        record = self._measured(case, deployed, known, took)
-        if not exact(case):
-            return record
-        # Last, for a file that its runtime refuses is told in the runtime's words.
-        checked = [self._makers.checked(case, graph) for graph in graphs]
-        return replace(record, graphs=tuple(one for one in checked if one))
+        fields = self._measured(case, deployed, took)
+        if exact(case):
+            # This is last: if a runtime refuses the file, its own message is better.
+            checked = [self._artifacts.checked(case, graph) for graph in graphs]
+            fields["graphs"] = tuple(one for one in checked if one)
+        return {**fields, "rewrite_max_abs": max(rewrites), "artifacts": made}
 
-    def _run_excerpt(self, excerpt: Excerpt, known: Known) -> CaseRecord:
+    def _run_excerpt(self, excerpt: Excerpt) -> Fields:
         case, took = excerpt.case, dict[str, float]()
-        artifact, model = self._makers.deploy(case, excerpt.entry, took)
+        artifact, model = self._artifacts.deploy(case, excerpt.entry, took)
         deployed = Deployed(
             artifact=artifact,
             model=model,
             probes=excerpt.entry.file(export_files.PROBES),
             readings=(excerpt.reading,),
         )
-        known = partial(known, artifacts={case.backend: _summary(artifact)})
-        return self._measured(case, [deployed], known, took)
+        fields = self._measured(case, [deployed], took)
+        return {**fields, "artifacts": {case.backend: _summary(artifact)}}
 
     def _measured(
-        self,
-        case: Case,
-        deployed: Sequence[Deployed],
-        known: Known,
-        took: dict[str, float],
-    ) -> CaseRecord:
-        """Run deployed files of a case, and return the record with what was seen."""
-        result = self._workshop.job(
+        self, case: Case, deployed: Sequence[Deployed], took: dict[str, float]
+    ) -> Fields:
+        """Run a case's deployed files, and return the measurements."""
+        result = self._worker_pool.job(
             case.backend,
             tasks.RUN_CANDIDATE,
             case.id,
@@ -221,24 +193,11 @@ class Engine(Closes):
             subject=case.id,
             label=case.id,
             failure=Outcome.RUN,
-            need=self._makers.need(case, case.backend, case.samples),
+            need=self._artifacts.need(case, case.backend, case.samples),
         )
-        took["candidate"] = result.wall_ns / 1e9
-        said = f"{result.import_log}\n{result.log}"
-        check_words(case.id, case.backend, case.device, said)
-        measured = cast("Mapping[str, Any]", result.value)
-        return known(
-            rows=measured["rows"],
-            ran=measured["ran"],
-            coverage=measured["coverage"],
-            observer_max_abs=measured["observer_max_abs"],
-            taken=measured["taken"],
-            contract=measured["contract"],
-            inputs={s.id: keys.question(case.component, s) for s in case.samples},
-            took_s=took,
-            peak_bytes=result.peak_bytes,
-            log=result.log[-LOG_CHARACTERS:],
-        )
+        fields = _seen(result, case.id, [(case.backend, case.device)], took)
+        questions = {s.id: keys.question(case.component, s) for s in case.samples}
+        return {**fields, "inputs": questions}
 
     def references(self, case: Case) -> Iterator[tuple[Path, tuple[Reading, ...]]]:
         """Yield each graph's probe table and its samples' references.
@@ -247,34 +206,34 @@ class Engine(Closes):
             ParityError: A stage ended without an answer.
 
         """
-        prepared = self._makers.prepare(case, case.samples)
+        prepared = self._artifacts.prepare(case, case.samples)
         for group in sample_groups(case, case.samples):
-            probes = self._makers.graph(case, group).file(export_files.PROBES)
+            probes = self._artifacts.graph(case, group).file(export_files.PROBES)
             yield probes, tuple(prepared[sample] for sample in group.samples)
 
     def excerpt(self, case: Case, sample: Sample, spot: Spot) -> Excerpt:
-        """Return one value's part of a case's graph, as a case of its own.
+        """Return the excerpt around one value of a case's graph, as a separate case.
 
         Args:
-            case: Whose graph it is.
-            sample: The one to take the reference's values from.
-            spot: Where to cut.
+            case: The case with the graph.
+            sample: The sample that gives the reference's values.
+            spot: The place to cut.
 
         Raises:
             ParityError: A stage ended without an answer.
 
         """
         case, graph, reading = self._one(case, sample)
-        entry = self._makers.excerpt(case, graph, reading, spot)
+        entry = self._artifacts.excerpt(case, graph, reading, spot)
         return excerpt_of(case, entry)
 
     def run_excerpt(self, excerpt: Excerpt) -> CaseRecord:
-        """Deploy an excerpt as its case says, run it, and return its record."""
-        return self._recorded(excerpt.case, partial(self._run_excerpt, excerpt))
+        """Deploy an excerpt with its case's settings, run it, and return its record."""
+        return _recorded(excerpt.case, partial(self._run_excerpt, excerpt))
 
     def deploy_excerpt(self, excerpt: Excerpt) -> Path:
-        """Return the deployed file of an excerpt, making it if it is missing."""
-        artifact, model = self._makers.deploy(excerpt.case, excerpt.entry)
+        """Return the deployed file of an excerpt; make it if it is missing."""
+        artifact, model = self._artifacts.deploy(excerpt.case, excerpt.entry)
         return artifact.file(model)
 
     def isolate(self, case: Case, sample: Sample) -> tuple[Row, ...]:
@@ -285,8 +244,8 @@ class Engine(Closes):
 
         """
         case, onnx, reading = self._one(case, sample)
-        artifact, model = self._makers.deploy(case, onnx)
-        result = self._workshop.job(
+        artifact, model = self._artifacts.deploy(case, onnx)
+        result = self._worker_pool.job(
             case.backend,
             tasks.RUN_ISOLATED,
             case.id,
@@ -306,64 +265,59 @@ class Engine(Closes):
         return cast("tuple[Row, ...]", result.value)
 
     def _one(self, case: Case, sample: Sample) -> tuple[Case, Entry, Reading]:
-        """Return a case of one sample, with its graph and what it is held against."""
+        """Return a case with one sample, its graph, and the sample's reference."""
         narrow = replace(case, samples=(sample,))
-        prepared = self._makers.prepare(case, case.samples)
+        prepared = self._artifacts.prepare(case, case.samples)
         groups = sample_groups(case, case.samples)
         group = next(group for group in groups if sample in group.samples)
-        return narrow, self._makers.graph(case, group), prepared[sample]
+        return narrow, self._artifacts.graph(case, group), prepared[sample]
 
-    def _run_chain(self, chain: Chain, known: Known) -> CaseRecord:
+    def _run_pipeline(self, pipeline_case: PipelineCase) -> Fields:
         took: dict[str, float] = {}
-        pipeline = chain.pipeline
-        inputs, reference = self._makers.draw(pipeline, chain.device, took)
-        seated = self._seated(chain, took)
+        pipeline = pipeline_case.pipeline
+        inputs, reference = self._artifacts.draw(pipeline, pipeline_case.device, took)
+        role_files = self._role_files(pipeline_case, took)
         folder = self._pictures or self.store.root / "pictures"
-        result = self._workshop.job(
+        result = self._worker_pool.job(
             "pipeline",
-            tasks.RUN_CHAIN,
-            ChainRun(
-                case=chain.id,
+            tasks.RUN_PIPELINE,
+            PipelineRun(
+                case=pipeline_case.id,
                 pipeline=pipeline,
-                seated=seated,
+                role_files=role_files,
                 inputs=inputs,
                 reference=reference,
-                device=chain.device,
-                folder=folder / chain.id.replace("/", "+"),
-                limit_gib=self._workshop.memory_gib,
+                device=pipeline_case.device,
+                folder=folder / pipeline_case.id.replace("/", "+"),
+                limit_gib=self._worker_pool.memory_gib,
             ),
-            subject=chain.id,
-            label=chain.id,
+            subject=pipeline_case.id,
+            label=pipeline_case.id,
             failure=Outcome.RUN,
-            need=chain_need(chain, self._makers.weights),
+            need=pipeline_need(pipeline_case, self._artifacts.weights),
         )
-        took["candidate"] = result.wall_ns / 1e9
-        said = f"{result.import_log}\n{result.log}"
-        for file in seated:
-            check_words(chain.id, file.backend, file.device, said)
-        measured = cast("Mapping[str, Any]", result.value)
-        return known(
-            rows=measured["rows"],
-            ran=measured["ran"],
-            inputs={"": keys.drawing_question(pipeline)},
-            chain={"seats": chain.asked, **measured["chain"]},
-            artifacts={file.seat: _summary(file.artifact) for file in seated},
-            took_s=took,
-            peak_bytes=result.peak_bytes,
-            log=result.log[-LOG_CHARACTERS:],
-        )
+        ran_on = [(file.backend, file.device) for file in role_files]
+        fields = _seen(result, pipeline_case.id, ran_on, took)
+        return {
+            **fields,
+            "inputs": {"": keys.drawing_question(pipeline)},
+            "pipeline": {"roles": pipeline_case.asked, **fields["pipeline"]},
+            "artifacts": {file.role: _summary(file.artifact) for file in role_files},
+        }
 
-    def _seated(self, chain: Chain, took: dict[str, float]) -> tuple[Seated, ...]:
-        """Return the deployed file of each seat that has one; make what is missing."""
-        seated = []
-        for seat, case in chain.seats:
+    def _role_files(
+        self, pipeline_case: PipelineCase, took: dict[str, float]
+    ) -> tuple[RoleFile, ...]:
+        """Return the deployed file of each role that has one; make missing ones."""
+        role_files = []
+        for role, case in pipeline_case.roles:
             if case is None:
                 continue
-            graph = self._makers.export(case, took)
-            artifact, model = self._makers.deploy(case, graph, took)
-            seated.append(
-                Seated(
-                    seat=seat,
+            graph = self._artifacts.export(case, took)
+            artifact, model = self._artifacts.deploy(case, graph, took)
+            role_files.append(
+                RoleFile(
+                    role=role,
                     component=case.component,
                     backend=case.backend,
                     device=case.device,
@@ -371,23 +325,70 @@ class Engine(Closes):
                     model=model,
                 )
             )
-        return tuple(seated)
+        return tuple(role_files)
 
 
-def _stand_ins(case: Case | Chain) -> tuple[str, ...]:
-    """Return what stands in for real inputs; a damaged file is said by who reads it."""
+def _recorded(case: Case | PipelineCase, measure: Callable[[], Fields]) -> CaseRecord:
+    """Return the record of a run, with its measurements or its failure."""
+    try:
+        fields = measure()
+    except ParityError as error:
+        # A pipeline reads its picture or prompt when it draws, not at the export.
+        drawn = isinstance(case, PipelineCase)
+        outcome, log = Outcome.REFERENCE if drawn else Outcome.EXPORT, ""
+        if isinstance(error, StageError):
+            outcome, log = error.outcome, error.log
+        failure = Failure(outcome=outcome, message=str(error), log=log)
+        fields = {"failure": failure}
+    return CaseRecord(
+        case=case.id,
+        component=case.subject,
+        backend=case.backend,
+        variant=case.how,
+        asked=asdict(case.device),
+        stand_ins=_stand_ins(case),
+        too_large=case.too_large if isinstance(case, Case) else (),
+        **fields,
+    )
+
+
+def _seen(
+    result: JobResult,
+    case: str,
+    ran_on: Iterable[tuple[str, Device]],
+    took: dict[str, float],
+) -> Fields:
+    """Return a worker's measurements, with the time and the output of the run.
+
+    Raises:
+        StageError: A runtime reports that it ran on another device.
+
+    """
+    took["candidate"] = result.wall_ns / 1e9
+    for backend, device in ran_on:
+        check_words(case, backend, device, f"{result.import_log}\n{result.log}")
+    return {
+        **cast("Mapping[str, Any]", result.value),
+        "took_s": took,
+        "peak_bytes": result.peak_bytes,
+        "log": result.log[-LOG_CHARACTERS:],
+    }
+
+
+def _stand_ins(case: Case | PipelineCase) -> tuple[str, ...]:
+    """Return the stand-ins for real inputs; a stage will report a damaged file."""
     with suppress(ParityError):
-        if isinstance(case, Chain):
+        if isinstance(case, PipelineCase):
             return drawn_with(case.pipeline)
         return stand_ins(case.component)
     return ()
 
 
 def check_words(case: str, backend: str, device: Device, log: str) -> None:
-    """Fail a run whose native output says that it ran elsewhere.
+    """Fail a run whose native output says that it ran on another device.
 
     Raises:
-        StageError: It does.
+        StageError: The output says so.
 
     """
     if words := runtime(backend).fallback(device.precision, log):

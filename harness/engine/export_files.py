@@ -6,6 +6,6 @@ MODEL = "model.onnx"
 WEIGHTS = "weights.pb"
 PROBES = "probes.json"
 GRAPH = "graph.onnx"
-"""What a converted file of others is made of, without weights."""
+"""The graph of a foreign converted file, without weights."""
 PROTO_LIMIT_BYTES = 2**31 - 2**24
-"""A protobuf message ends at 2 GiB; a margin is left for the graph itself."""
+"""Limit for weights in a protobuf message: 2 GiB less a margin for the graph."""

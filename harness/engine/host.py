@@ -1,16 +1,16 @@
-"""Run a function in a process of its own, so that what befalls it befalls only it.
+"""Run a function in a separate process, so that a crash affects only that process.
 
     this process ── Host ──▶ host process ── fork ──▶ job process
-                             imports once,            runs one function, is gone
-                             touches nothing
+                             imports once,            runs one function, ends
+                             computes nothing
 
 A host imports a runtime once (seconds) and forks a process for every job
-(milliseconds). It stays single-threaded and never uses the runtime, which is what
-makes forking it safe. Where forking is not safe, anywhere but on Linux, a host runs
-one job itself and is then replaced.
+(milliseconds). It stays single-threaded and never uses the runtime, so a fork is safe.
+On systems other than Linux a fork is not safe. There a host runs one job itself and is
+then replaced.
 
-The connection is the host's life line: when this process ends, however it ends, the
-host reads the end of the file, kills its job and leaves. `job` is the other end.
+The connection is the host's life line. When this process ends for any reason, the host
+reads the end of the file, kills its job and exits. `worker` is the other end.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from multiprocessing import Pipe, connection
 from pathlib import Path
@@ -33,7 +33,6 @@ from typing import IO, Any
 
 import psutil
 
-from harness.core.closes import Closes
 from harness.core.errors import SpecError, StageError
 from harness.core.outcome import Outcome
 from harness.engine.worker import FORKS, JobResult, report_progress
@@ -41,15 +40,15 @@ from harness.engine.worker import FORKS, JobResult, report_progress
 __all__ = ["Host", "JobResult", "report_progress"]
 
 Heard = Callable[[str, str, str], None]
-"""Receives what a job says by `report_progress`."""
+"""A function that receives the progress of a job's `report_progress`."""
 
 START_LIMIT_S = 300.0
 _GRACE_S = 5.0
 _DEFAULT_ENVIRONMENT = {
-    # numpy's would start its threads at import, and the host must have none.
+    # numpy's OpenBLAS would start threads at import, and the host must have none.
     "OPENBLAS_NUM_THREADS": "1",
-    # Threads that spin while they wait take the cores from the jobs beside them:
-    # measured, a UNet on two busy cores took six times as long.
+    # Threads that spin while they wait take cores from parallel jobs. Measured: a UNet
+    # on two busy cores took six times as long.
     "OMP_WAIT_POLICY": "PASSIVE",
     # The other way to look for a GPU initialises CUDA, which no fork survives.
     "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
@@ -59,8 +58,8 @@ _DEFAULT_ENVIRONMENT = {
 }
 _LOG_LIMIT_BYTES = 1 << 20
 _WORDS_LIMIT = 200
-# The search path is the first message, for without it the harness may not be found.
-# PipeConnection is what Windows has.
+# The search path is the first message, because without it the host may not find the
+# harness. Windows has PipeConnection.
 _BOOT = """\
 import sys
 from multiprocessing import connection
@@ -72,16 +71,16 @@ worker.serve(channel)
 """
 
 
-class Host(Closes):
-    """Runs jobs in processes that have a runtime imported; starts when first used.
+class Host(AbstractContextManager["Host"]):
+    """Run jobs in processes that have a runtime imported.
 
-    Usable from several threads, one job at a time. The host process keeps the
-    environment and the working directory that it was started in.
+    The host process starts at the first job. Several threads may use it, one job at a
+    time. It keeps the environment and the working directory of its start.
 
     Args:
-        name: Stands in the process list: ``mnn``.
-        preload: Modules to import once; they must not compute anything by that.
-        fork: Fork a process for every job, or else start one.
+        name: Name in the process list, for example ``mnn``.
+        preload: Modules to import once; their import must not compute anything.
+        fork: Whether to fork a process for every job, or to start a new one.
 
     """
 
@@ -101,6 +100,10 @@ class Host(Closes):
             process.end()
             process.close_log()
 
+    def __exit__(self, *_: object) -> None:
+        """Close it, however the `with` ends."""
+        self.close()
+
     def run(
         self,
         function: Callable[..., object] | str,
@@ -112,26 +115,26 @@ class Host(Closes):
         on_progress: Heard | None = None,
         **kwargs: object,
     ) -> JobResult:
-        """Call a function in a process of its own and wait for what it returns.
+        """Call a function in a separate process and return its result.
 
-        The process ends abruptly once it has answered: nothing is run ``atexit``,
-        and a file that the function leaves open may lack its end.
+        The process ends abruptly after its answer. No ``atexit`` function runs, and a
+        file that the function leaves open may be incomplete.
 
         Args:
-            function: Defined at the top level of a module that can be imported, or its
-                name: ``module:function``.
-            *args: Small and picklable.
-            timeout_s: Limit of the job; importing has `START_LIMIT_S` of its own.
-            label: What is being done to which case; begins every message.
+            function: A function at the top level of a module that can be imported, or
+                its name: ``module:function``.
+            *args: Its arguments, which must be small and picklable.
+            timeout_s: Time limit of the job; the import has its own `START_LIMIT_S`.
+            label: The action and the case; it begins every message.
             failure: Outcome of an exception that is not a `ParityError`.
-            on_progress: Receives what the job says by `report_progress`.
-            **kwargs: As `args`.
+            on_progress: Receives the progress of the job's `report_progress`.
+            **kwargs: Its keyword arguments, like `args`.
 
         Raises:
-            ParityError: As the function raised it; to a `StageError`'s `log` is added
-                what the job printed.
-            StageError: The function raised something else, took too long, or its
-                process died.
+            ParityError: The function raised it. The job's output is added to the `log`
+                of a `StageError`.
+            StageError: The function raised another error, took too long, or its process
+                died.
             SpecError: The function or an argument cannot be sent.
 
         """
@@ -142,7 +145,7 @@ class Host(Closes):
                 process.send(request)
                 ending = process.converse(timeout_s, on_progress)
                 log = process.read_log()
-            except BaseException:  # Ctrl-C too: nothing may go on without its parent
+            except BaseException:  # Ctrl-C too: no job may continue without its parent
                 self.close()
                 raise
             if ending.host_ended:
@@ -152,7 +155,7 @@ class Host(Closes):
 
     def _started(self, label: str, failure: Outcome) -> _Process:
         if self._process is not None and self._process.popen.poll() is not None:
-            self.close()  # it died between two jobs
+            self.close()  # the process died between two jobs
         if self._process is None:
             self._process = _Process(self._name, self._preload, fork=self._fork)
             _require_ready(self._process, label, failure)
@@ -161,7 +164,7 @@ class Host(Closes):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Ending:
-    """How a job ended: with an answer, or with an exit code, or (None) not in time."""
+    """The end of a job: an answer, an exit code, or None if it exceeded its time."""
 
     answer: tuple[Any, ...] | None = None
     exit_code: int | None = None
@@ -170,12 +173,12 @@ class _Ending:
 
 
 class _Process:
-    """A host process, the connection to it, and the file that all of it prints to."""
+    """A host process, the connection to it, and the file for all its output."""
 
     def __init__(self, name: str, preload: tuple[str, ...], *, fork: bool) -> None:
         self.channel, theirs = Pipe()
-        # Without a name, so that it cannot be left behind. Shared with the host and
-        # its jobs down to the offset: whoever writes, writes at the end.
+        # The file has no name, so it cannot be left behind. The host and its jobs
+        # share its offset, so all writes go to the end.
         self.log: IO[bytes] = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115
         flags = ("-u", "-P", "-c", _BOOT)
         self.popen = subprocess.Popen(
@@ -188,19 +191,19 @@ class _Process:
         )
         theirs.close()
         self.import_log = ""
-        # Each runs once: when called, when this object is collected, or at exit.
+        # A finalizer runs once: when called, when this object is freed, or at exit.
         self.close_log = weakref.finalize(self, self.log.close)
         self.end = weakref.finalize(self, _end, self.popen, self.channel, os.getpid())
         self.send(pickle.dumps([str(Path(place).absolute()) for place in sys.path]))
         self.send(pickle.dumps((preload, fork)))
 
     def send(self, message: bytes) -> None:
-        """Send to the host; if it is gone, `receive` will say so."""
+        """Send to the host; if it is gone, `receive` will report that."""
         with suppress(OSError):
             self.channel.send_bytes(message)
 
     def receive(self, deadline_s: float) -> tuple[Any, ...]:
-        """Return the next message; ``late`` and ``gone`` when there is none."""
+        """Return the next message, or ``late`` or ``gone`` if there is none."""
         if not self.channel.poll(max(0.0, deadline_s - time.monotonic())):
             return ("late",)
         try:
@@ -209,12 +212,12 @@ class _Process:
             return ("gone",)
         try:
             message: tuple[Any, ...] = pickle.loads(text)  # noqa: S301  # from our child
-        except Exception as error:  # noqa: BLE001  # its memory may be damaged
+        except Exception as error:  # noqa: BLE001  # the child's memory may be damaged
             return ("failed", f"its message cannot be read: {error!r}")
         return message
 
     def converse(self, timeout_s: float, on_progress: Heard | None) -> _Ending:
-        """Listen to the job until it has ended or its time is up."""
+        """Read the job's messages until it has ended or its time is up."""
         deadline_s = time.monotonic() + timeout_s
         answer: tuple[Any, ...] | None = None
         while True:
@@ -235,7 +238,7 @@ class _Process:
                     answer = message
 
     def read_log(self) -> str:
-        """Return what was printed since the last time."""
+        """Return the output since the last call."""
         size = self.log.seek(0, os.SEEK_END)
         self.log.seek(max(0, size - _LOG_LIMIT_BYTES))
         text = self.log.read().decode(errors="backslashreplace")
@@ -248,7 +251,7 @@ def _end(
     popen: subprocess.Popen[bytes], channel: connection.Connection, owner: int
 ) -> None:
     channel.close()
-    if os.getpid() != owner:  # a fork of this process inherits no duty to end it
+    if os.getpid() != owner:  # a fork of this process must not end the host
         return
     try:
         popen.wait(_GRACE_S)
@@ -259,7 +262,7 @@ def _end(
 
 
 def _kill_session(leader: int) -> None:
-    """Kill what a host that could not clear up has left: its job's own children."""
+    """Kill the child processes of a job whose host could not end them."""
     if sys.platform != "win32":
         for pid in psutil.pids():
             with suppress(OSError):
@@ -302,7 +305,7 @@ def _require_ready(process: _Process, label: str, failure: Outcome) -> None:
     """Wait until the host has imported its modules.
 
     Raises:
-        StageError: It could not.
+        StageError: The import failed.
 
     """
     match process.receive(time.monotonic() + START_LIMIT_S):
@@ -341,7 +344,7 @@ def _result(
         case ("raised", payload):
             raised = pickle.loads(payload)  # noqa: S301  # tried before it was sent
             if isinstance(raised, StageError):
-                raised.log = f"{log}{raised.log}"  # native words, then its own
+                raised.log = f"{log}{raised.log}"  # native output, then the error's log
             raise raised
         case ("failed", text):
             msg = f"{label}: {text}"
@@ -372,7 +375,7 @@ def _death(exit_code: int, peak_bytes: int) -> str:
 
 
 def _last_words(log: str) -> str:
-    # What faulthandler adds at a crash is for the log, not for the sentence.
+    # faulthandler's output at a crash is for the log, not for the message.
     said = log.partition("Fatal Python error:")[0].split("\n")
     words = next((line.strip() for line in reversed(said) if line.strip()), "")
     return f"; last words: {words[:_WORDS_LIMIT]}" if words else ""

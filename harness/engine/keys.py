@@ -1,7 +1,8 @@
-"""What each stored thing is made from: the keys of the store.
+"""The keys of the store: everything that decides the contents of an entry.
 
-A key holds contents, never paths or dates: weights and configuration by digest, the
-harness's own code of that stage by digest, and the versions of the tools.
+A key describes contents, never paths or dates. It has digests of weights and
+configuration, a digest of the harness's code of that stage, and the versions of the
+tools.
 """
 
 from __future__ import annotations
@@ -14,19 +15,20 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from harness.core.case import (
+    ONNX,
     Component,
     Device,
     ExportSettings,
+    ForeignModel,
     Sample,
     Source,
-    Taken,
     Variant,
 )
 from harness.core.digest import digest_file, digest_tree, digest_value
 from harness.core.entry import Entry
 from harness.core.foreign_files import weight_files
-from harness.core.pipeline import Pipeline
-from harness.core.runtime import ONNX, Runtime, formats, runtime
+from harness.core.pipeline import T5_TOKENS, Pipeline
+from harness.core.runtime import Runtime, formats, runtime
 from harness.engine.deployed import Reading
 from harness.engine.excerpt import Spot
 from harness.recipes import RECIPES, weight_folders
@@ -41,9 +43,9 @@ _EXPORT_TOOLS = ("torch", "onnx", "onnxscript", "onnx-ir", "diffusers", "transfo
 _DRAWING_TOOLS = ("torch", "diffusers", "transformers", "numpy")
 _OPENCV = ("opencv-python-headless", "opencv-python")
 
-# Folders of the harness's own code, as `code_digest` takes them. A key names folders
-# and not modules, so that a new module cannot be forgotten. `core` and `suite` are left
-# out, for what they decide is in a key by value.
+# Folders of the harness's own code, for `code_digest`. A key names folders and not
+# modules, so that a new module cannot be forgotten. `core` and `suite` are left out,
+# because a key has the values that they decide.
 _DRAWN = ("recipes",)
 _EXPORTED = ("measure", "recipes", "runtimes/graph", "runtimes/pytorch")
 _FOREIGN = (*_EXPORTED, "runtimes/foreign")
@@ -52,7 +54,7 @@ _PICTURES = ("measure", "recipes", "runtimes/diffusion", "runtimes/pytorch")
 
 
 def inputs_key(component: Component, sample: Sample) -> dict[str, object]:
-    """Key of one sample's arrays; upstream networks may have a part in them."""
+    """Return the key of one sample's arrays, which upstream networks may influence."""
     return {
         "component": component.name,
         "recipe": _recipe(component),
@@ -66,12 +68,12 @@ def inputs_key(component: Component, sample: Sample) -> dict[str, object]:
 def onnx_key(
     component: Component, settings: ExportSettings, shapes: Mapping[str, int]
 ) -> dict[str, object]:
-    """Key of an exported graph, or of one that others exported."""
-    if component.taken:
+    """Return the key of an exported graph, or of a foreign one."""
+    if component.foreign:
         return {
             "component": _component(component),
-            "taken": _taken(component.taken),
-            "names": dict(component.taken.names),
+            "taken": _taken(component.foreign),
+            "names": dict(component.foreign.names),
             "attention": settings.attention,
             "code": code_digest(_FOREIGN),
             "tools": versions(_EXPORT_TOOLS),
@@ -88,9 +90,9 @@ def onnx_key(
 def program_key(
     component: Component, settings: ExportSettings, shapes: Sequence[Sequence[int]]
 ) -> dict[str, object]:
-    """Key of a network's translation, which many files may be lined up with.
+    """Return the key of a network's translation; many files may be matched with it.
 
-    `shapes` are those of the inputs that it is traced with.
+    `shapes` are the shapes of the inputs that it is traced with.
     """
     return {
         "component": _component(component),
@@ -104,7 +106,7 @@ def program_key(
 def reference_key(
     onnx: Mapping[str, object], inputs: Entry, device: Device, *, layers: bool
 ) -> dict[str, object]:
-    """Key of a recorded reference run; the program in it is the exporter's."""
+    """Return the key of a recorded reference run; its program is the exporter's."""
     return {
         "onnx": digest_value(onnx),
         "inputs": contents(inputs),
@@ -117,7 +119,7 @@ def reference_key(
 def asked_key(
     component: Component, sizes: tuple[tuple[str, int], ...], device: Device
 ) -> dict[str, object]:
-    """Key of what PyTorch answers when each input is changed alone."""
+    """Return the key of PyTorch's answers when each input is changed alone."""
     return {
         "component": _component(component),
         "name": component.name,
@@ -129,7 +131,7 @@ def asked_key(
 
 
 def checked_key(component: Component, onnx: Entry) -> dict[str, object]:
-    """Key of what a graph holds and says otherwise than PyTorch's module."""
+    """Return the key of the differences between a graph and PyTorch's module."""
     return {
         "component": _component(component),
         "onnx": contents(onnx),
@@ -139,19 +141,25 @@ def checked_key(component: Component, onnx: Entry) -> dict[str, object]:
 
 
 def weights_key(component: Component) -> dict[str, object]:
-    """Key of a count of weights, of networks that are drawn."""
+    """Return the key of the count of weights of a network with drawn weights."""
     return {
         "component": _component(component),
         "code": code_digest(("recipes", "runtimes/pytorch")),
     }
 
 
-def variant_key(onnx: Entry, variant: Variant, native: str | None) -> dict[str, object]:
-    """Key of a deployed file."""
+def variant_key(
+    onnx: Entry,
+    variant: Variant,
+    native: str | None,
+    calibration: Sequence[Entry] = (),
+) -> dict[str, object]:
+    """Return the key of a deployed file, including its calibration inputs."""
     declared = runtime(variant.backend)
     return {
         "onnx": contents(onnx),
         "kind": variant.kind,
+        "calibration": [contents(entry) for entry in calibration],
         "flags": list(variant.flags),
         "converter": digest_file(Path(native)) if native else "wheel",
         "code": [code_digest(("runtimes/graph",)), _runtime_code(declared)],
@@ -160,8 +168,8 @@ def variant_key(onnx: Entry, variant: Variant, native: str | None) -> dict[str, 
 
 
 def converted_key(component: Component, kind: str) -> dict[str, object]:
-    """Key of a file of others in a runtime's own format, as a component takes it."""
-    taken = component.taken or Taken()
+    """Return the key of a component's foreign file in a runtime's own format."""
+    taken = component.foreign or ForeignModel()
     owner = formats()[kind]
     return {
         "file": _digest_of(taken.of(kind), kind),
@@ -173,16 +181,16 @@ def converted_key(component: Component, kind: str) -> dict[str, object]:
     }
 
 
-def _taken(taken: Taken) -> str:
-    """Return a digest of the file that values are lined up with."""
+def _taken(taken: ForeignModel) -> str:
+    """Return a digest of the file that values are matched with."""
     kind, path = taken.files[0]
     return _digest_of(path, kind)
 
 
 def _digest_of(path: Path | None, kind: str) -> str:
-    """Return one digest of a file of others and of its weights beside it.
+    """Return one digest of a foreign file and of its weights beside it.
 
-    Read once a process, unless the file changes.
+    Each process reads them once, unless the file changes.
     """
     if path is None:
         return ""
@@ -197,7 +205,7 @@ def _digests(folder: Path, names: tuple[str, ...], _changed: tuple[int, ...]) ->
 
 
 def excerpt_key(graph: Entry, reading: Reading, spot: Spot) -> dict[str, object]:
-    """Key of one value's part of a graph."""
+    """Return the key of the excerpt around one value of a graph."""
     return {
         "onnx": contents(graph),
         "inputs": contents(reading.inputs),
@@ -208,7 +216,7 @@ def excerpt_key(graph: Entry, reading: Reading, spot: Spot) -> dict[str, object]
 
 
 def drawing_inputs_key(pipeline: Pipeline) -> dict[str, object]:
-    """Key of a pipeline's token ids, noise and picture."""
+    """Return the key of a pipeline's token ids, noise and picture."""
     image, mask, source = pipeline.image, pipeline.mask, pipeline.source
     folders = tuple(
         name
@@ -232,7 +240,7 @@ def drawing_inputs_key(pipeline: Pipeline) -> dict[str, object]:
 
 
 def drawing_key(pipeline: Pipeline, inputs: Entry, device: Device) -> dict[str, object]:
-    """Key of a pipeline as PyTorch draws it."""
+    """Return the key of PyTorch's drawing of a pipeline."""
     return {
         "inputs": contents(inputs),
         "components": [_component(component) for component in pipeline.components],
@@ -252,23 +260,27 @@ def drawing_key(pipeline: Pipeline, inputs: Entry, device: Device) -> dict[str, 
 
 
 def question(component: Component, sample: Sample) -> str:
-    """Return a digest of what is asked of every runtime: weights and one sample.
+    """Return a digest of the task of every runtime: weights and one sample.
 
-    Tools and the harness's own code are left out: what they change is an answer.
+    Tools and the harness's own code are left out, because they change the result and
+    not the task.
     """
     return digest_value(
         {
             "recipe": component.recipe,
             "checkpoint": _weights(component),
             "sample": {k: v for k, v in asdict(sample).items() if k != "layers"},
+            # Left out when empty, so that a baseline without options keeps its digests.
+            **({"options": dict(component.options)} if component.options else {}),
         }
     )
 
 
 def drawing_question(pipeline: Pipeline) -> str:
-    """Return a digest of what a pipeline is asked to draw, and with which weights."""
+    """Return a digest of a pipeline's task: its inputs and its weights."""
     inputs = drawing_inputs_key(pipeline)
     inputs = {k: v for k, v in inputs.items() if k not in {"code", "tools"}}
+    tokens = pipeline.t5_tokens
     return digest_value(
         {
             "inputs": inputs,
@@ -278,6 +290,9 @@ def drawing_question(pipeline: Pipeline) -> str:
             "guidance_scale": pipeline.guidance_scale,
             "eta": pipeline.eta,
             "strength": pipeline.strength,
+            # Left out where they are the default, for the same reason.
+            **({"vae_tiling": True} if pipeline.vae_tiling else {}),
+            **({"t5_tokens": tokens} if tokens != T5_TOKENS else {}),
         }
     )
 
@@ -289,7 +304,7 @@ def contents(entry: Entry) -> str:
 
 @functools.cache
 def checkpoint_digest(source: Source, folders: Sequence[str]) -> str:
-    """Return a digest of a checkpoint's folders; read once a process."""
+    """Return a digest of a checkpoint's folders; each process reads them once."""
     if source.path.is_file():
         return _digest_of(source.path, ONNX)
     trees = [
@@ -305,13 +320,13 @@ def checkpoint_digest(source: Source, folders: Sequence[str]) -> str:
 def code_digest(folders: tuple[str, ...]) -> str:
     """Return a digest of the harness's own code in some of its folders.
 
-    Read once a process. A folder's own folders count too.
+    Subfolders count too. Each process reads the code once.
     """
     return digest_value([digest_tree(HOME / folder, (".py",)) for folder in folders])
 
 
 def _runtime_code(declared: Runtime) -> str:
-    """Return a digest of the folder of a runtime, which may be somebody else's."""
+    """Return a digest of a runtime's folder, which may be in another package."""
     top, _, inside = declared.package.partition(".")
     if top == HOME.name:
         return code_digest((inside.replace(".", "/"),))
@@ -331,7 +346,7 @@ def versions(names: tuple[str, ...]) -> dict[str, str]:
 
 
 def _drawn(sample: Sample) -> dict[str, object]:
-    """Return what decides a draw; knobs only where there are some."""
+    """Return the settings that decide a draw; parameters only if there are some."""
     parts = asdict(sample)
     del parts["layers"], parts["label"]
     if not sample.knobs:
@@ -350,7 +365,7 @@ def _component(component: Component) -> dict[str, object]:
 
 
 def _weights(component: Component) -> str:
-    """Return a digest of the folders that a component's weights are loaded from."""
+    """Return a digest of the folders of a component's weights."""
     recipe, source = component.recipe, component.source
     folders = weight_folders(recipe, source, component.options)
     return checkpoint_digest(source, folders)
@@ -358,7 +373,7 @@ def _weights(component: Component) -> str:
 
 @functools.cache
 def _recipe_code(recipe: str) -> str:
-    """Digest of the recipe's module; the harness's own recipes share theirs."""
+    """Return a digest of a recipe's module; the harness's own recipes share one."""
     if recipe in RECIPES:
         return code_digest(_DRAWN)
     spec = importlib.util.find_spec(recipe)

@@ -1,149 +1,116 @@
-"""Forecast the memory that a pipeline needs: its networks, and the values of one.
+"""Forecast the memory of a pipeline: its networks, and the values of one network.
 
-    base + answers kept + weights * copies of its networks + values of the one that runs
-
-A pipeline lets go of networks when memory runs short
-(`runtimes.diffusion.networks`). Its largest network alone must fit; all of them stay
-where there is room.
+A pipeline releases networks when memory is low (`runtimes.diffusion.networks`). Only
+its largest network must fit. All networks stay loaded if there is enough memory.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from math import prod
 from typing import Final
 
-from harness.core.case import Case, Component, Sample
-from harness.core.memory import GIB, Need
-from harness.core.pipeline import DENOISING, Chain, Pipeline
-from harness.core.runtime import runtime
+from harness.core.case import Component, Sample
+from harness.core.memory import GIB, MIB, Extent, Need
+from harness.core.pipeline import DENOISING, Pipeline, PipelineCase
+from harness.core.runtime import Cost
 from harness.recipes.checkpoint import read_config
-from harness.suite.forecast import FLOAT32_BYTES, Extent, cost_of, extent_of, values_of
-from harness.suite.pipelines import seat_sizes, vae_factor
+from harness.suite.forecast import FLOAT32_BYTES, cost_of, extent_of
+from harness.suite.pipelines import role_sizes, vae_factor
 
 Weigh = Callable[[Component], int]
-"""Returns the bytes of a component's weights in float32; 0 if not known."""
+"""A function that returns the bytes of a component's float32 weights; 0 if unknown."""
 
-_BASE_MIB: Final = 700
-"""diffusers and both runtimes, of which digits' cases, hardly any weights, took 490."""
+# diffusers and both runtimes. The cases of digits, with few weights, took 490 MiB.
+_BASE_BYTES: Final = 700 * MIB
 
-_COPIES: Final = {"float32": 1.1, "float64": 2.6}
-_LIVE: Final = {
-    ("float32", True): 50,
-    ("float32", False): 8,
-    ("float64", True): 120,
-    ("float64", False): 48,
-}
-"""PyTorch's own modules: of all weights, and of values as wide as the first block, by
-whether there is attention; its scores are never whole. Measured on Stable Diffusion 1.5
-with widths cut to three tenths and two layers of text. Values are what the UNet (48 and
-64 latents a side) and the decoder (32) took beyond their weights; copies follow from
-pipelines with every network loaded (`bench_forecast`): stages took 0.7 to 1 of it."""
+_FLOAT32: Final = Cost(copies=1.1, live=8)
+_FLOAT64: Final = Cost(copies=2.6, live=48)
+_ATTENDING: Final = {_FLOAT32: 50, _FLOAT64: 120}
+"""Costs of PyTorch's own modules, and their live values if there is attention.
 
-_WITHIN: Final = 1.0
-"""Copies more where ONNX Runtime reads weights out of the graph's own file."""
+PyTorch never holds all attention scores at once. Measured on Stable Diffusion 1.5 with
+widths cut to three tenths and two layers of text: the memory beyond their weights of
+the UNet (48 and 64 latents a side) and the decoder (32), and of pipelines with every
+network loaded.
+"""
 
 REMEMBERED_BYTES: Final = 1 << 30
-"""How many bytes of answers are kept of one network at most; the class that keeps them
-is `runtimes.diffusion.networks.Remembered`."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Part:
-    """One network: bytes while it is loaded, and beside that while it runs."""
-
-    weights: float
-    values: float
+"""The largest number of bytes of one network's outputs that are kept.
+`runtimes.diffusion.networks.Remembered` keeps them."""
 
 
 def drawing_need(pipeline: Pipeline, weigh: Weigh) -> Need | None:
-    """Return what PyTorch's drawing takes; its networks in float64 are the most.
+    """Return the memory of PyTorch's drawing; its float64 networks need the most.
 
-    None where the weights of one are not known.
+    The result is None if the weights of a network are unknown.
     """
     extents = _extents(pipeline, weigh).values()
-    parts = [_pytorch(extent, "float64") for extent in extents]
-    return _need(f"drawing {pipeline.name} in PyTorch", parts, 0)
+    stage = f"drawing {pipeline.name} in PyTorch"
+    return _need(stage, [(_pytorch(_FLOAT64, one), one) for one in extents], 0)
 
 
-def chain_need(chain: Chain, weigh: Weigh) -> Need | None:
-    """Return what an end-to-end case takes: deployed files, and PyTorch beside them.
+def pipeline_need(pipeline_case: PipelineCase, weigh: Weigh) -> Need | None:
+    """Return the memory of an end-to-end case: deployed files, and PyTorch's networks.
 
-    None where the weights of one are not known.
+    The result is None if the weights of a network are unknown.
     """
-    extents = _extents(chain.pipeline, weigh)
-    parts: list[_Part] = []
+    pipeline = pipeline_case.pipeline
+    extents = _extents(pipeline, weigh)
+    loaded: list[tuple[Cost, Extent]] = []
     answers = 0
-    for seat, case in chain.seats:
-        sitting = []
-        if case is not None:
-            sitting.append(_session(case, extents[seat]))
-        # Seats are exchanged with PyTorch's; and a step is taken from its conditions.
-        before = seat not in {*DENOISING, "vae_decoder"}
-        if case is None or before or chain.pipeline.attribution:
-            sitting.append(_pytorch(extents[seat], "float32"))
-        answers += len(sitting) * _answers(chain.pipeline, seat)
-        parts += sitting
-    return _need(f"drawing {chain.id}", parts, answers)
+    for role, case in pipeline_case.roles:
+        costs = [] if case is None else [cost_of(case, case.backend)]
+        # Attribution exchanges roles with PyTorch's. A single step is compared with
+        # PyTorch's conditions as inputs.
+        before = role not in {*DENOISING, "vae_decoder"}
+        if case is None or before or pipeline.attribution:
+            costs.append(_pytorch(_FLOAT32, extents[role]))
+        loaded += [(cost, extents[role]) for cost in costs]
+        answers += len(costs) * _answers(pipeline, role)
+    return _need(f"drawing {pipeline_case.id}", loaded, answers)
 
 
-def _pytorch(extent: Extent, dtype: str) -> _Part:
-    return _Part(
-        weights=_COPIES[dtype] * extent.weights,
-        values=_LIVE[dtype, extent.heads > 0] * extent.value,
-    )
-
-
-def _session(case: Case, extent: Extent) -> _Part:
-    cost = cost_of(case.backend, case.variant.kind)
-    within = runtime(case.backend).inline_twice and not case.export.external_data
-    copies = cost.copies + (_WITHIN if within else 0.0)
-    return _Part(weights=copies * extent.weights, values=values_of(cost, extent))
+def _pytorch(cost: Cost, extent: Extent) -> Cost:
+    return replace(cost, live=_ATTENDING[cost]) if extent.scores else cost
 
 
 def _extents(pipeline: Pipeline, weigh: Weigh) -> Mapping[str, Extent]:
-    return {
-        seat: extent_of(
-            component, [_sample(pipeline, seat, component)], weigh(component)
-        )
-        for seat, component in zip(pipeline.seats, pipeline.components, strict=True)
-    }
+    extents = {}
+    for role, component in zip(pipeline.roles, pipeline.components, strict=True):
+        sizes = role_sizes(pipeline, role, component)
+        if role == "vae_decoder" and pipeline.vae_tiling:
+            config = read_config(pipeline.source, "vae")
+            tile = int(config["sample_size"]) // vae_factor(pipeline.source)
+            sizes |= {side: min(sizes[side], tile) for side in ("height", "width")}
+        sample = Sample(profile="realistic", index=0, shapes=tuple(sizes.items()))
+        extents[role] = extent_of(component, [sample], weigh(component))
+    return extents
 
 
-def _sample(pipeline: Pipeline, seat: str, component: Component) -> Sample:
-    sizes = seat_sizes(pipeline, seat, component)
-    if seat == "vae_decoder" and pipeline.vae_tiling:
-        config = read_config(pipeline.source, "vae")
-        tile = int(config["sample_size"]) // vae_factor(pipeline.source)
-        sizes |= {side: min(sizes[side], tile) for side in ("height", "width")}
-    return Sample(profile="realistic", index=0, shapes=tuple(sorted(sizes.items())))
-
-
-def _answers(pipeline: Pipeline, seat: str) -> int:
-    """Return the bytes of a network's answers that are remembered of all its steps."""
-    component = pipeline.components[pipeline.seats.index(seat)]
-    sizes = seat_sizes(pipeline, seat, component)
+def _answers(pipeline: Pipeline, role: str) -> int:
+    """Return the bytes of a network's outputs that are kept over all steps."""
+    component = pipeline.components[pipeline.roles.index(role)]
+    sizes = role_sizes(pipeline, role, component)
     one = sum(prod(spec.bind(sizes)) for spec in component.outputs) * FLOAT32_BYTES
-    steps = pipeline.steps if seat in DENOISING else 1
+    steps = pipeline.steps if role in DENOISING else 1
     return min(one * steps, REMEMBERED_BYTES)
 
 
-def _need(stage: str, parts: Sequence[_Part], answers: int) -> Need | None:
-    if not all(part.weights for part in parts):
+def _need(
+    stage: str, loaded: Sequence[tuple[Cost, Extent]], answers: int
+) -> Need | None:
+    if not all(extent.weights for _, extent in loaded):
         return None
-    fixed = _BASE_MIB * 2**20 + answers
-    largest = max(parts, key=lambda part: part.weights + part.values)
-    every = sum(part.weights for part in parts)
-    most = fixed + every + max(part.values for part in parts)
+    weights = [cost.weights_of(extent) for cost, extent in loaded]
+    values = [cost.values_of(extent) for cost, extent in loaded]
+    largest = max(map(sum, zip(weights, values, strict=True)))
+    rest = _BASE_BYTES + answers
+    most = rest + sum(weights) + max(values)
     reason = (
-        f"its largest network at work: weights {largest.weights / GIB:.1f}, values "
-        f"{largest.values / GIB:.1f}, answers kept {answers / GIB:.1f}, the rest code; "
-        f"with every network loaded {most / GIB:.1f}"
+        f"its largest network at work {largest / GIB:.1f}, answers kept "
+        f"{answers / GIB:.1f}, the rest code; with every network loaded "
+        f"{most / GIB:.1f}"
     )
-    return Need(
-        stage=stage,
-        size_bytes=round(fixed + largest.weights + largest.values),
-        reason=reason,
-        most_bytes=round(most),
-    )
+    return Need(stage=stage, size_bytes=rest + largest, reason=reason, most_bytes=most)

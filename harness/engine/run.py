@@ -1,21 +1,21 @@
-"""A run: a suite's cases through the engine, their records judged one by one.
+"""A run: the engine runs a suite's cases, and their records are judged one by one.
 
-The pytest plugin and the command line both stand on this; neither decides anything.
+The pytest plugin and the command line both use this module; neither decides anything.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import Future
+from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
 from pathlib import Path
 
 from msgspec import structs
 
-from harness.core.closes import Closes
 from harness.core.errors import ParityError
 from harness.core.outcome import Outcome
-from harness.core.pipeline import Chain
+from harness.core.pipeline import PipelineCase
 from harness.core.record import LAYERS, CaseRecord, Failure
 from harness.core.runtime import runtime
 from harness.core.settings import Settings, near
@@ -29,11 +29,11 @@ from harness.suite.judge import Judge
 from harness.suite.suite import Suite, Tested
 
 Asked = tuple[str, str, str]
-"""Path of a suite, id of a case, and which of its checks."""
+"""Path of a suite, id of a case, and name of a check."""
 
 
-class Run(Closes):
-    """One run of a suite; a context manager, for it owns child processes."""
+class Run(AbstractContextManager["Run"]):
+    """One run of a suite; a context manager that ends its child processes."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class Run(Closes):
         self.settings = settings
         self.judge = Judge.of(suite, settings)
         self.store = open_store(settings.store)
-        # After what may refuse: a run that cannot begin leaves no folder.
+        # The folder is made after all checks, so a run that cannot begin leaves none.
         self.folder = folder()
         self._engine = Engine(
             self.store,
@@ -58,16 +58,20 @@ class Run(Closes):
         self._started: dict[str, Future[CaseRecord]] = {}
 
     def close(self) -> None:
-        """End child processes; what is running is given up, and leaves nothing."""
+        """End child processes; running cases are given up and leave nothing."""
         self._engine.close()
         self.store.sweep()
 
+    def __exit__(self, *_: object) -> None:
+        """Close it, however the `with` ends."""
+        self.close()
+
     def make(self, cases: Iterable[Tested]) -> None:
-        """Make all that the cases need and the store lacks."""
+        """Make all artifacts that the cases need and the store lacks."""
         self._engine.make(case for case in cases if not missing(case))
 
     def start(self, cases: Iterable[Tested]) -> None:
-        """Begin cases in the background, in order, as there is room."""
+        """Start cases in the background, in order, as memory allows."""
         for case in cases:
             if case.id not in self._started and not missing(case):
                 self._started[case.id] = self._engine.submit(case)
@@ -79,7 +83,7 @@ class Run(Closes):
             self._engine.rest()
 
     def record(self, case: Tested) -> CaseRecord:
-        """Return a case's record, running it if no process of this run has."""
+        """Return a case's record; run the case if no process of this run has."""
 
         def make() -> CaseRecord:
             if missing(case):
@@ -91,8 +95,8 @@ class Run(Closes):
         return self.folder.record_once((path_of(self.suite), case.id), make)
 
     def _localised(self, case: Tested, record: CaseRecord) -> CaseRecord:
-        """Add what each operator introduces, where layers part or it was asked for."""
-        if isinstance(case, Chain) or record.failure or LAYERS not in case.whats:
+        """Add local errors of operators, if layers diverge or settings require it."""
+        if isinstance(case, PipelineCase) or record.failure or LAYERS not in case.whats:
             return record
         verdict = self.judge.check(record, LAYERS)
         wanted = self.settings.isolate or not verdict.outcome.passed
@@ -103,7 +107,7 @@ class Run(Closes):
         try:
             rows = self._engine.isolate(case, sample)
         except ParityError as error:
-            # What was measured stands; why there is no more of it belongs to it.
+            # The measurements are valid; the record's log also gets this error.
             return replace(record, log=f"{record.log}\n{error}")
         return replace(record, rows=(*record.rows, *rows))
 
@@ -137,24 +141,24 @@ def _unavailable(case: Tested) -> CaseRecord:
 
 
 def path_of(suite: Suite) -> str:
-    """Return a suite's path as records hold it: in full, whatever was given."""
+    """Return a suite's absolute path, as in records."""
     return str(suite.path.resolve())
 
 
 def open_store(root: str) -> Store:
-    """Open the store at `root`, or the user's own for an empty one."""
+    """Open the store at `root`; if that is empty, the user's default store."""
     return Store(root=Path(root).expanduser() if root else default_root())
 
 
 def header(suite: Suite, cases: Collection[Tested], store: Store) -> str:
     """Return the line that says what is going to run."""
-    chains = [case for case in cases if isinstance(case, Chain)]
-    parts = [case for case in cases if not isinstance(case, Chain)]
+    pipeline_cases = [case for case in cases if isinstance(case, PipelineCase)]
+    parts = [case for case in cases if not isinstance(case, PipelineCase)]
     sides = {
         "component": {case.subject for case in parts},
-        "pipeline": {case.subject for case in chains},
+        "pipeline": {case.subject for case in pipeline_cases},
         "backend": {name for case in cases for name in case.runtimes},
-        "variant": {case.how for case in parts or chains},
+        "variant": {case.how for case in parts or pipeline_cases},
     }
     size = sum(entry.size_bytes for entry in store.entries()) / 2**20
     matrix = " × ".join(

@@ -1,4 +1,4 @@
-"""The folder of one run: a record a case while it runs, one JSON when it is over."""
+"""The folder of one run: a record for each case, and one JSON file at the end."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import hashlib
 import json
 import re
 import shutil
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -15,30 +15,43 @@ from typing import Any, cast
 
 from filelock import FileLock
 
-from harness.core.errors import SuiteError
-from harness.core.record import CaseRecord, Key, load_record, save_record
+from harness.core.errors import SpecError, SuiteError
+from harness.core.record import (
+    Benchmark,
+    CaseRecord,
+    Key,
+    benchmarks_of,
+    labels,
+    load_record,
+    save_record,
+    suite_prefixes,
+)
 
-SCHEMA = 3
+SCHEMA = 4
 REPORT = "report.json"
 SUMMARY = "summary.md"
 PAGE = "report.html"
 LAST = "last"
 PICTURES = "pictures"
-"""Folder of what end-to-end cases drew, in the run's."""
+"""The subfolder for the pictures that end-to-end cases drew."""
 
 _CASES = "cases"
+_ELSEWHERE = {"verdicts", "cases"}
+_ABOUT = {"environment", "tier", "changes", "whole"}
+"""Keys about the run that every report must have."""
+
 _ID = re.compile(r"(\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d)(?:-(\d+))?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFolder:
-    """Where one run's records lie; shared by the processes of that run."""
+    """The folder with one run's records; the processes of that run share it."""
 
     path: Path
 
     @classmethod
     def create(cls, runs: Path, now: datetime) -> RunFolder:
-        """Make a new folder, named by the time, under `runs`.
+        """Make a new folder under `runs`; its name is the time.
 
         Raises:
             SuiteError: The folder cannot be written.
@@ -65,7 +78,7 @@ class RunFolder:
         return self.path.name
 
     def record_once(self, key: Key, make: Callable[[], CaseRecord]) -> CaseRecord:
-        """Return the case's record, making it if no process of this run has.
+        """Return the case's record; make it if no process of this run has.
 
         Raises:
             SuiteError: The folder cannot be written.
@@ -75,7 +88,7 @@ class RunFolder:
         of_suite = hashlib.sha256(suite.encode()).hexdigest()[:8]
         path = self.path / _CASES / f"{of_suite}+{case.replace('/', '+')}.json"
         try:
-            # xdist's workers share a folder that its controller has only named.
+            # xdist workers share a folder that the controller has named but not made.
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise _unwritable(self.path, error.strerror) from error
@@ -103,7 +116,7 @@ class RunFolder:
         verdicts: Iterable[Mapping[str, Any]],
         records: Iterable[CaseRecord],
     ) -> Path:
-        """Write ``report.json`` and drop the pieces it was made of."""
+        """Write ``report.json`` and delete the files it was made from."""
         report = {"schema": SCHEMA, "id": self.id, **about}
         report["verdicts"] = list(verdicts)
         report["cases"] = [record.to_json() for record in records]
@@ -116,12 +129,12 @@ class RunFolder:
         return path
 
     def discard(self) -> None:
-        """Remove the folder: nothing was recorded in it."""
+        """Remove the folder, in which nothing was recorded."""
         shutil.rmtree(self.path, ignore_errors=True)
 
 
 def compact(report: Mapping[str, Any]) -> str:
-    """Return a report's JSON without a blank: it may have 100,000 rows."""
+    """Return a report's JSON without spaces, because it may have 100,000 rows."""
     return json.dumps(report, sort_keys=True, allow_nan=False, separators=(",", ":"))
 
 
@@ -130,31 +143,127 @@ def _unwritable(folder: Path, why: str | None) -> SuiteError:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
-    """A finished run, read back.
+class CheckEnd:
+    """The end of a check in a run, with known gaps considered.
 
     Attributes:
-        id: Name of its folder.
-        suites: Each suite's path, in full, to the digests that its files had.
-        required: Backends that could not be skipped.
-        asked: Suite, case and check: what was asked for.
-        records: By suite and case, in the run's order.
-        about: What else the run said of itself: environment, command, changes.
-        path: Of the file.
+        outcome: Name of the outcome.
+        reason: The reason in a phrase with numbers.
+
+    """
+
+    outcome: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseReport:
+    """One case of a finished run: its record, and the end of each of its checks."""
+
+    record: CaseRecord
+    ends: Mapping[str, CheckEnd]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """A finished run, or a baseline, read from its file.
+
+    Attributes:
+        id: Name of its folder, which is its time.
+        suites: Digests of each suite's files, by the suite's absolute path.
+        required: Backends that had to be available.
+        ends: The end of each check by suite, case and check, in the run's order.
+        records: Records by suite and case, in the run's order.
+        names: The name of each case in summaries, by suite and case.
+        benchmarks: Repeated time measurements, if there are any.
+        about: Other facts about the run: environment, command, changes.
+        path: Path of the file.
 
     """
 
     id: str
     suites: Mapping[str, Mapping[str, str]]
     required: tuple[str, ...]
-    asked: tuple[tuple[str, str, str], ...]
+    ends: Mapping[tuple[str, str, str], CheckEnd]
     records: Mapping[Key, CaseRecord]
+    names: Mapping[Key, str]
+    benchmarks: tuple[Benchmark, ...]
     about: Mapping[str, Any]
     path: Path
 
+    @property
+    def cases(self) -> dict[str, CaseReport]:
+        """The cases by name, in the order of their names."""
+        ends: dict[Key, dict[str, CheckEnd]] = {}
+        for (suite, case, what), end in sorted(
+            self.ends.items(), key=lambda one: one[0]
+        ):
+            ends.setdefault((suite, case), {})[what] = end
+        found = {
+            self.names[key]: CaseReport(record=record, ends=ends.get(key, {}))
+            for key, record in self.records.items()
+        }
+        return dict(sorted(found.items()))
+
+    @property
+    def name(self) -> str:
+        """The name of its suite's folder, or of all its suites' folders."""
+        return "+".join(sorted({Path(path).parent.name for path in self.suites}))
+
+    @property
+    def environment(self) -> Mapping[str, Any]:
+        """The machine, the versions and the commit."""
+        environment: Mapping[str, Any] = self.about["environment"]
+        return environment
+
+    @property
+    def machine(self) -> str:
+        """The machine's id; times are compared only on the same machine."""
+        return str(self.environment["id"])
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """The version of everything that can change a number."""
+        return {"python": self.environment["python"], **self.environment["packages"]}
+
+    @property
+    def files(self) -> dict[str, str]:
+        """Digests of the files that describe the suites, by name."""
+        folders = {
+            suite: prefix.removesuffix(":")
+            for suite, prefix in suite_prefixes(self.suites).items()
+        }
+        return {
+            f"{folders[suite]}/{name}" if folders[suite] else name: digest
+            for suite, files in self.suites.items()
+            for name, digest in files.items()
+        }
+
+    def only(self, keep: Callable[[str, str], bool]) -> Report:
+        """Return the report with only the checks that are kept.
+
+        Args:
+            keep: Function of a case's name and a check that returns whether to keep the
+                check. A case without checks is removed.
+
+        """
+        ends = {
+            (suite, case, what): end
+            for (suite, case, what), end in self.ends.items()
+            if keep(self.names[suite, case], what)
+        }
+        left = {(suite, case) for suite, case, _ in ends}
+        ids = {case for _, case in left}
+        return replace(
+            self,
+            ends=ends,
+            records={key: one for key, one in self.records.items() if key in left},
+            benchmarks=tuple(one for one in self.benchmarks if one.case in ids),
+        )
+
 
 def load_report(runs: Path, name: str) -> Report:
-    """Read a run by id, by path, or the newest as ``last``.
+    """Read a run by id or by path; ``last`` is the newest.
 
     Raises:
         SuiteError: There is no such run, or another version wrote it.
@@ -162,17 +271,15 @@ def load_report(runs: Path, name: str) -> Report:
     """
     path = find_run(runs, name)
     data = read_report(path)
-    try:
-        return _report(data, path)
-    except (KeyError, TypeError, ValueError) as error:
-        raise damaged(path, error) from error
+    with refuse_damaged(path):
+        return report_of(data, path)
 
 
 def read_report(path: Path) -> dict[str, Any]:
-    """Return a report's JSON, for who needs less of it than every comparison.
+    """Return a report's JSON, for readers that need little of it.
 
     Raises:
-        SuiteError: It cannot be read, or another version wrote it.
+        SuiteError: The report cannot be read, or another version wrote it.
 
     """
     try:
@@ -190,27 +297,49 @@ def read_report(path: Path) -> dict[str, Any]:
     return cast("dict[str, Any]", data)
 
 
-def damaged(path: Path, error: Exception, mend: str = "run again") -> SuiteError:
-    """Return the error that a file is not what its schema says."""
-    what = f"{type(error).__name__}: {error}"
-    return SuiteError(f"{path} is damaged ({what}); {mend}.")
+def report_of(data: Mapping[str, Any], path: Path, *, brief: bool = False) -> Report:
+    """Return the report from its JSON.
 
+    Args:
+        data: The JSON.
+        path: Path of its file.
+        brief: Whether it is a baseline's JSON, which has fewer columns.
 
-def _report(data: Mapping[str, Any], path: Path) -> Report:
-    records = [CaseRecord.from_json(case) for case in data["cases"]]
-    asked = []
+    """
+    records = [CaseRecord.from_json(case, brief=brief) for case in data["cases"]]
+    ends = {}
     for verdict in data["verdicts"]:
         case, _, what = verdict["id"].rpartition("/")
-        asked.append((verdict["suite"], case, what))
+        ends[verdict["suite"], case, what] = CheckEnd(
+            outcome=verdict["outcome"], reason=verdict["reason"]
+        )
     return Report(
         id=data["id"],
         suites={suite["path"]: suite["files"] for suite in data["suites"]},
         required=tuple(data["required"]),
-        asked=tuple(asked),
+        ends=ends,
         records={record.key: record for record in records},
-        about={name: data[name] for name in data.keys() - {"verdicts", "cases"}},
+        names=labels(records),
+        benchmarks=benchmarks_of(data.get("benchmarks", ())),
+        about={name: data[name] for name in (data.keys() - _ELSEWHERE) | _ABOUT},
         path=path,
     )
+
+
+@contextmanager
+def refuse_damaged(path: Path, fix: str = "run again") -> Iterator[None]:
+    """Replace errors of damaged data by a message about the file, with a fix.
+
+    Raises:
+        SuiteError: The data in the file is damaged.
+
+    """
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, SpecError) as error:
+        detail = f"{type(error).__name__}: {error}"
+        msg = f"{path} is damaged ({detail}); {fix}."
+        raise SuiteError(msg) from error
 
 
 def finished_runs(runs: Path) -> list[str]:
@@ -223,7 +352,7 @@ def find_run(runs: Path, name: str) -> Path:
     """Return the path of a run's report.
 
     Raises:
-        SuiteError: There is none of that name.
+        SuiteError: There is no run of that name.
 
     """
     named = Path(name)
@@ -243,31 +372,34 @@ def find_run(runs: Path, name: str) -> Path:
     raise SuiteError(msg)
 
 
-def run_before(runs: Path, name: str) -> Path | None:
-    """Return the report of the newest run of the same suites that came before a run.
+def earlier_runs(runs: Path, name: str) -> Iterator[Path | None]:
+    """Yield the reports of the runs of the same suites before a run, newest first.
 
-    None where there is no such run, or `name` is none under `runs`.
+    None stands for a run that another version wrote. Nothing is yielded if `name` is no
+    run under `runs`.
     """
     finished = finished_runs(runs)
     if name not in finished:
-        return None
+        return
     suites = _suites(runs / name / REPORT)
     for earlier in reversed(finished[: finished.index(name)]):
         path = runs / earlier / REPORT
-        with suppress(SuiteError):  # another version wrote it
-            if _suites(path) == suites:
-                return path
-    return None
+        try:
+            same = _suites(path) == suites
+        except SuiteError:
+            yield None
+        else:
+            if same:
+                yield path
 
 
 def _suites(path: Path) -> set[str]:
-    try:
-        return {suite["path"] for suite in read_report(path)["suites"]}
-    except (KeyError, TypeError) as error:
-        raise damaged(path, error) from error
+    data = read_report(path)
+    with refuse_damaged(path):
+        return {suite["path"] for suite in data["suites"]}
 
 
 def _age(folder: Path) -> tuple[str, float]:
-    """Sort by the second in the name; within one, by when the report was written."""
+    """Return a sort key: the time in the name, then the time of the report file."""
     named = _ID.fullmatch(folder.name)
     return (named[1] if named else "", (folder / REPORT).stat().st_mtime)

@@ -1,13 +1,13 @@
-"""Keep what stages make, under a digest of what it was made from; made once.
+"""Keep the artifacts of stages, under a digest of their key; each is made once.
 
     <root>/store.json                             schema number
     <root>/v1/<kind>/<two hex>/<key digest>/      an entry: its files and entry.json
     <root>/locks/<kind>.<key digest>              held while an entry is made or removed
-    <root>/making/<kind>.<key digest>.<random>/   where a maker works
+    <root>/making/<kind>.<key digest>.<random>/   work folder of an entry
 
-An entry appears by one rename, so a reader sees all of it or nothing. The lock is
-the operating system's and dies with its process; what a killed maker left under
-``making/`` is swept by whoever next holds that lock. Readers take no lock.
+An entry appears by one rename, so a reader sees all of it or nothing. The lock belongs
+to the operating system and ends with its process. The next process that holds the lock
+of a killed process removes its files under ``making/``. Readers take no lock.
 """
 
 from __future__ import annotations
@@ -42,20 +42,20 @@ SCHEMA = 1
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _NEARLY_FULL_BYTES = 1 << 20
 _DYING_S = 1.0
-"""How long what was just killed may still hold a lock."""
+"""Seconds that a process may still hold a lock after it was killed."""
 
 Build = Callable[[Path], Mapping[str, object]]
 
 
 def default_root() -> Path:
-    """Return ``$PARITY_STORE``, or else a folder in the user's cache."""
+    """Return ``$PARITY_STORE``, or else a folder in the user's cache folder."""
     named = os.environ.get("PARITY_STORE")
     return Path(named or platformdirs.user_cache_dir("parity-harness", appauthor=False))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """One thing that was wrong in a store, and whether it has been taken out."""
+class StoreProblem:
+    """One problem in a store, and whether the damaged entry has been removed."""
 
     path: Path
     problem: str
@@ -64,7 +64,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Store:
-    """A folder of entries, safe to share between the processes of one machine.
+    """A folder of entries; processes of one machine can share it safely.
 
     Raises:
         StoreError: The folder was written by another version of the harness.
@@ -74,15 +74,15 @@ class Store:
     root: Path = field(default_factory=default_root)
 
     def __post_init__(self) -> None:
-        """Refuse a store of another schema; pin a relative root."""
+        """Refuse a store of another schema, and make a relative root absolute."""
         # A later change of directory must not move the store.
         object.__setattr__(self, "root", self.root.expanduser().absolute())
         self._check_schema()
 
     def find(self, kind: str, key: Mapping[str, object]) -> Entry | None:
-        """Return the entry, or None if there is none or files of it are gone.
+        """Return the entry, or None if there is none or some of its files are gone.
 
-        Sizes are checked here and digests by `Entry.check`: this reads no contents.
+        This checks sizes and reads no contents. `Entry.check` checks digests.
 
         Raises:
             SpecError: `key` has no exact JSON form.
@@ -99,11 +99,11 @@ class Store:
         """Return the entry, building it first if it is missing or damaged.
 
         Args:
-            kind: Which stage's product.
-            key: All that decides the contents.
-            build: Writes files into the empty folder it is given and returns the
-                entry's `meta`. It runs in one process only, however many ask; what
-                it raises leaves nothing behind.
+            kind: The kind of artifact.
+            key: Everything that decides the contents.
+            build: Writes files into the given empty folder and returns the entry's
+                `meta`. It runs in only one process, however many wait. If it raises an
+                error, nothing is left behind.
 
         Raises:
             SpecError: `key` or the returned meta has no exact JSON form.
@@ -115,7 +115,7 @@ class Store:
             return entry
         folder = self._folder(kind, key_digest_of(kind, key))
         with self._locked(id_of(folder)):
-            # Found now, if it was made while this process waited for the lock.
+            # Another process may have made it while this one waited for the lock.
             entry = self.find(kind, key)
             if entry is None:
                 self._build(folder, kind, key, build)
@@ -123,15 +123,15 @@ class Store:
         return entry
 
     def entries(self) -> Iterator[Entry]:
-        """Yield every sound entry, by kind and digest."""
+        """Yield every sound entry, ordered by kind and digest."""
         for folder in self._folders():
             with suppress(StoreError):
                 yield read_entry(folder)
 
-    def verify(self) -> Iterator[Finding]:
-        """Read every file of every entry; take out what is damaged or left over.
+    def verify(self) -> Iterator[StoreProblem]:
+        """Read every file of every entry; remove damaged entries and leftover files.
 
-        An entry that is being made meanwhile is left to its maker.
+        An entry that another process is making is not touched.
         """
         yield from self.sweep()
         for folder in self._folders():
@@ -142,25 +142,25 @@ class Store:
                     read_entry(folder).check()
                 except StoreError as error:
                     removed = self._discard(folder)
-                    yield Finding(path=folder, problem=str(error), removed=removed)
+                    yield StoreProblem(path=folder, problem=str(error), removed=removed)
 
     def remove(self, entry: Entry) -> None:
-        """Take one entry out, after its maker if it is being made."""
+        """Remove one entry; if it is being made, wait until it is finished."""
         with self._locked(entry.id):
             self._discard(entry.path)
 
     def clear(
         self, *, older_than_s: float | None = None, max_bytes: int | None = None
     ) -> tuple[Entry, ...]:
-        """Take out entries, least recently used first; also damaged and left over ones.
+        """Remove entries, least recently used first, and all damaged and leftover ones.
 
         Args:
-            older_than_s: Take out what nobody found for so long.
-            max_bytes: Take out more until the rest is no larger. With neither given,
-                everything goes.
+            older_than_s: Remove entries that were not used for so long, in seconds.
+            max_bytes: Remove more entries until the rest is no larger than this. With
+                neither argument, all entries are removed.
 
         Returns:
-            The sound entries that went. One that is being made stays.
+            The sound entries that were removed. An entry that is being made stays.
 
         """
         self.sweep()
@@ -186,7 +186,7 @@ class Store:
     def _build(
         self, folder: Path, kind: str, key: Mapping[str, object], build: Build
     ) -> None:
-        """Build in a workplace, seal it, move it in whole; the lock is held."""
+        """Build in a work folder, seal it, and move it in; the lock is held."""
         with self._sentences():
             for left in self._making.glob(f"{id_of(folder)}.*"):
                 shutil.rmtree(left)
@@ -196,12 +196,12 @@ class Store:
             with self._sentences(workplace):
                 seal(workplace, kind=kind, key=key, meta=meta)
                 folder.parent.mkdir(parents=True, exist_ok=True)
-                if folder.exists():  # damaged, or `find` would have found it
+                if folder.exists():  # it is damaged, or `find` would have found it
                     self._discard(folder)
                 workplace.rename(folder)
                 sync_folder(folder.parent)
         finally:
-            # On Ctrl-C too; once it is renamed there is nothing left to remove.
+            # On Ctrl-C too. After the rename there is nothing to remove.
             shutil.rmtree(workplace, ignore_errors=True)
 
     def _run_build(self, build: Build, workplace: Path) -> Mapping[str, object]:
@@ -210,14 +210,14 @@ class Store:
         except Exception as error:
             if isinstance(error, OSError) and error.errno in _FULL:
                 raise self._error(error, workplace) from error
-            # A native converter does not say why it failed; a full disk explains it.
+            # A native converter does not tell why it failed; a full disk explains it.
             if _free_bytes(workplace) < _NEARLY_FULL_BYTES:
                 full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
                 raise self._error(full, workplace) from error
             raise
 
     def _discard(self, folder: Path) -> bool:
-        """Take a folder out of sight at once, then delete it; the lock is held."""
+        """Rename a folder first, then delete it; the lock is held."""
         with self._sentences():
             workplace = self._workplace(folder)
             try:
@@ -232,8 +232,8 @@ class Store:
         with self._locked(id_of(folder), wait_s=0) as held:
             return held and self._discard(folder)
 
-    def sweep(self) -> tuple[Finding, ...]:
-        """Remove what dead makers left; a live one holds its lock."""
+    def sweep(self) -> tuple[StoreProblem, ...]:
+        """Remove files of dead processes; a live process holds its lock."""
         findings = []
         for left in sorted(self._making.glob("*")):
             name = left.name.rpartition(".")[0]
@@ -241,7 +241,9 @@ class Store:
                 if held:
                     shutil.rmtree(left, ignore_errors=True)
                     problem = "left by a process that died before it was done"
-                    findings.append(Finding(path=left, problem=problem, removed=True))
+                    findings.append(
+                        StoreProblem(path=left, problem=problem, removed=True)
+                    )
         return tuple(findings)
 
     @property
@@ -261,9 +263,9 @@ class Store:
 
     @contextmanager
     def _locked(self, name: str, *, wait_s: float = -1) -> Iterator[bool]:
-        """Hold an entry's lock, or yield False if it is held for longer than we wait.
+        """Hold an entry's lock, or yield False if another process holds it too long.
 
-        The wait has no limit unless given, because the stages a maker runs have one.
+        The wait has no limit by default, because the other process' stages have one.
         """
         with self._sentences():
             self._prepare()

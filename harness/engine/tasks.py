@@ -1,4 +1,4 @@
-"""The functions that worker processes run, by name, and what each host imports first.
+"""Names of the functions that worker processes run, and the imports of each host.
 
 The engine names them and never imports them, so that it loads no framework. A name is
 ``module:function``; the worker process resolves it.
@@ -14,8 +14,11 @@ from harness.suite.forecast import CONVERT
 PREPARE: Final = "harness.runtimes.pytorch.prepare:prepare"
 """Draws, exports and records what is missing for one component (`torch`)."""
 
+DRAW_INPUTS: Final = "harness.runtimes.pytorch.prepare:draw_inputs"
+"""Draws inputs of one component and runs nothing (`torch`)."""
+
 PREPARE_GIVEN: Final = "harness.runtimes.foreign.onnx_reference:prepare_given"
-"""The same for an ONNX file that is its own reference (`onnxruntime`)."""
+"""Like `PREPARE`, for an ONNX file that is its own reference (`onnxruntime`)."""
 
 CHECK_GRAPH: Final = "harness.runtimes.pytorch.prepare:check"
 """Compares a graph with its PyTorch module and runs neither (`torch`)."""
@@ -38,24 +41,17 @@ RUN_ISOLATED: Final = "harness.runtimes.candidate.operators:run_isolated"
 DRAW_REFERENCE: Final = "harness.runtimes.diffusion.worker:draw_reference"
 """Draws a pipeline with PyTorch alone and returns the seconds taken (`pipeline`)."""
 
-RUN_CHAIN: Final = "harness.runtimes.diffusion.worker:run_chain"
+RUN_PIPELINE: Final = "harness.runtimes.diffusion.worker:run_pipeline"
 """Draws with deployed files in a pipeline and compares (`pipeline`)."""
 
-TUNE: Final = "harness.commands.tune.worker:measure_component"
-"""Measures a component on many inputs (`tune`); see `harness.commands.tune.plan`."""
-
 TIME_TURN: Final = "harness.commands.bench.worker:time_turn"
-"""Times one subject once; see `harness.commands.bench.timing`."""
+"""Times a component (its runtime's host) or a pipeline (`pipeline`) once."""
 
 CLOCK_TURN: Final = "harness.commands.bench.worker:clock_turn"
 """Times each operator of a subject (its runtime's host)."""
 
-TIME_DRAWING: Final = "harness.commands.bench.pipeline_worker:time_drawing"
-"""Times a whole pipeline once (`pipeline`)."""
-
 _PRELOAD: Final = {
     "torch": ("diffusers", "transformers", "harness.runtimes.pytorch.prepare"),
-    "tune": ("diffusers", "transformers", "harness.commands.tune.worker"),
     "pipeline": ("diffusers", "transformers", "harness.runtimes.diffusion.worker"),
 }
 _CONVERTS: Final = ("harness.runtimes.graph.deploy", "harness.runtimes.graph.excerpt")
@@ -63,11 +59,11 @@ _COMPARES: Final = "harness.measure.precompile"
 
 
 def preload(host: str) -> tuple[str, ...]:
-    """Return what a host imports once, before it forks a process for each job.
+    """Return the modules that a host imports once, before it forks a process per job.
 
     Args:
-        host: ``torch``, ``tune``, ``pipeline``, a runtime's name, or that after
-            ``convert-``.
+        host: ``torch``, ``pipeline``, a runtime's name, or ``convert-`` and a
+            runtime's name.
 
     """
     if host in _PRELOAD:

@@ -1,6 +1,6 @@
-"""The far end of `isolate`: the host's loop, and a job's life from fork to answer.
+"""The code in host and job processes: the host's loop, and a job from fork to answer.
 
-Runs only in processes that `isolate.Host` starts. Messages to the parent are
+This code runs only in processes that `host.Host` starts. Messages to the parent are
 pickled tuples: ``ready``; ``unready, missing, text``; then for each job any number
 of ``progress, stage, subject, detail``, at most one of ``value, payload, wall_ns,
 peak_bytes``, ``raised, payload`` and ``failed, text``, and from a host that forks
@@ -34,22 +34,22 @@ _MESSAGE_LIMIT_BYTES = 64 << 20
 _PR_SET_PDEATHSIG = 1
 _UNBUFFERED = 2
 
-# The job's way out; None in every other process.
+# The connection of a job to its parent; None in every other process.
 _channel: connection.Connection | None = None
 _sending = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobResult:
-    """What a job returned, and what it took.
+    """The result of a job, with its time and memory.
 
     Attributes:
-        value: What the function returned.
-        log: What the job printed, native code included; the last MiB of it.
-        wall_ns: Duration of the call, without starting the process.
-        peak_bytes: The largest resident set of the job, preloaded modules included,
-            or of what it has started.
-        import_log: What its modules printed when they were imported, for all jobs.
+        value: The return value of the function.
+        log: The last MiB of the job's output, native code included.
+        wall_ns: Duration of the call, without the start of the process.
+        peak_bytes: The largest resident set of the job, including preloaded modules,
+            or of a process that it started.
+        import_log: The output of the host's imports, the same for all jobs.
 
     """
 
@@ -61,12 +61,12 @@ class JobResult:
 
 
 def report_progress(stage: str, subject: str, detail: str) -> None:
-    """Tell the parent how far the job is; outside a job, do nothing.
+    """Send the progress of the job to the parent; outside a job, do nothing.
 
     Args:
         stage: ``exporting``, ``converting``, ``running``, …
-        subject: Component or case.
-        detail: Opset, size, sample.
+        subject: The component or case.
+        detail: The opset, size or sample.
 
     """
     if _channel is not None:
@@ -74,16 +74,16 @@ def report_progress(stage: str, subject: str, detail: str) -> None:
 
 
 def serve(channel: connection.Connection) -> NoReturn:
-    """Be a host: import what is asked, then run jobs until the parent is gone."""
-    faulthandler.enable()  # a crash leaves its Python stack in the log
+    """Run a host: import the given modules, then run jobs until the parent ends."""
+    faulthandler.enable()  # at a crash, write the Python stack to the log
     _leave_no_core()
-    # Python 3.12 and later warn at the fork; an idle thread of a library bears it.
+    # Python 3.12 and later warn at the fork; idle threads of a library are harmless.
     warnings.filterwarnings("ignore", "This process.*is multi-threaded, use of fork")
     preload, fork = channel.recv()
     try:
         for name in preload:
             importlib.import_module(name)
-    except BaseException as error:  # noqa: BLE001  # even SystemExit is an answer here
+    except BaseException as error:  # noqa: BLE001  # even SystemExit must be reported here
         traceback.print_exc()
         missing = isinstance(error, ModuleNotFoundError)
         _send(channel, "unready", missing, f"importing {name} failed: {_said(error)}")
@@ -101,7 +101,7 @@ def serve(channel: connection.Connection) -> NoReturn:
 
 
 def _supervise(parent: connection.Connection, request: bytes) -> None:
-    """Fork a job, pass its messages on, and see it end, or end it."""
+    """Fork a job, pass its messages on, and wait for its end, or end it."""
     libc = ctypes.CDLL(None)
     reader, writer = Pipe(duplex=False)
     host = os.getpid()
@@ -109,21 +109,21 @@ def _supervise(parent: connection.Connection, request: bytes) -> None:
     if pid == 0:
         os.setpgid(0, 0)
         libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != host:  # it died before the line above
+        if os.getppid() != host:  # the host died before the line above
             os._exit(1)
         parent.close()
         reader.close()
         _run(writer, request)
-    with suppress(OSError):  # whoever of the two comes first
+    with suppress(OSError):  # host and job both do this
         os.setpgid(pid, pid)
     writer.close()
     open_ends = [parent, reader]
-    # Looked at without reaping, so that the number stays the job's own.
+    # The job is not reaped yet, so that no other process can get its id.
     look = os.WEXITED | os.WNOHANG | os.WNOWAIT
     while os.waitid(os.P_PID, pid, look) is None:
         pause_s = _POLL_S if reader in open_ends else 0.001
         for end in connection.wait(open_ends, pause_s):
-            if end is parent:  # it has nothing to say now, so this is its end
+            if end is parent:  # the parent sends nothing now, so it has ended
                 _kill_group(pid)
                 os.waitpid(pid, 0)
                 os._exit(0)
@@ -132,19 +132,19 @@ def _supervise(parent: connection.Connection, request: bytes) -> None:
     while reader in open_ends and reader.poll() and _relay(reader, parent):
         pass
     reader.close()
-    _kill_group(pid)  # what the job has started must not outlive it
+    _kill_group(pid)  # child processes of the job must not outlive it
     _, status, usage = os.wait4(pid, 0)
     code = os.waitstatus_to_exitcode(status)
     _send(parent, "ended", code, usage.ru_maxrss * 1024)
 
 
 def _relay(reader: connection.Connection, parent: connection.Connection) -> bool:
-    """Pass one message on; False if there will be no more."""
+    """Pass one message on; return False if there will be no more."""
     try:
         message = reader.recv_bytes(_MESSAGE_LIMIT_BYTES)
-    except (EOFError, OSError):  # the end, or torn off in the middle
+    except (EOFError, OSError):  # the end, or a message that is cut off
         return False
-    with suppress(OSError):  # a parent that is gone is noticed by its end of file
+    with suppress(OSError):  # the end of file shows that the parent is gone
         parent.send_bytes(message)
     return True
 
@@ -158,13 +158,13 @@ def _leave_with(parent: connection.Connection) -> NoReturn:
     with suppress(EOFError, OSError):
         parent.recv_bytes()
     if sys.platform != "win32":
-        os.killpg(0, signal.SIGKILL)  # itself, and what it has started
+        os.killpg(0, signal.SIGKILL)  # this process, and its child processes
     os._exit(1)
 
 
 def _run(channel: connection.Connection, request: bytes) -> NoReturn:
-    """Be a job: run the function, answer, and leave without unwinding."""
-    global _channel  # noqa: PLW0603  # a process has one way out
+    """Run a job: call the function, answer, and exit without unwinding."""
+    global _channel  # noqa: PLW0603  # a process has one connection
     _channel = channel
     _print_at_once()
     answer: tuple[object, ...]
@@ -176,8 +176,8 @@ def _run(channel: connection.Connection, request: bytes) -> NoReturn:
         value = function(*args, **kwargs)
         wall_ns = time.perf_counter_ns() - start_ns
         answer = ("value", _payload(value), wall_ns, _peak_bytes())
-    except BaseException as error:  # noqa: BLE001  # whatever it is, the parent hears it
-        if not isinstance(error, ParityError):  # which says it all in one sentence
+    except BaseException as error:  # noqa: BLE001  # the parent gets every error
+        if not isinstance(error, ParityError):  # its message is enough
             traceback.print_exc()
         answer = _complaint(error)
     _flush()
@@ -202,7 +202,7 @@ def _payload(value: object) -> bytes:
 
 def _complaint(error: BaseException) -> tuple[object, ...]:
     if isinstance(error, ParityError):
-        # Many an exception can be pickled and not be read again, so try both here.
+        # Some exceptions can be pickled but not unpickled, so try both here.
         with suppress(Exception):
             payload = pickle.dumps(error)
             pickle.loads(payload)  # noqa: S301  # our own
@@ -216,12 +216,12 @@ def _said(error: BaseException) -> str:
 
 
 def _send(channel: connection.Connection, *message: object) -> None:
-    with _sending, suppress(OSError):  # who would listen is gone, and so are we soon
+    with _sending, suppress(OSError):  # the parent is gone, and this process ends soon
         channel.send_bytes(pickle.dumps(message))
 
 
 def _print_at_once() -> None:
-    """Have native code print at once, so that a crash swallows no last words."""
+    """Let native code print without a buffer, so that a crash loses no output."""
     with suppress(OSError, TypeError, ValueError, AttributeError):  # another libc
         libc = ctypes.CDLL(None)
         stdout = ctypes.c_void_p.in_dll(libc, "stdout")
@@ -237,7 +237,7 @@ def _flush() -> None:
 
 
 def _leave_no_core() -> None:
-    """Keep a crash from writing gigabytes of memory to the disk."""
+    """Turn off core files, because a crash would write gigabytes to the disk."""
     if sys.platform != "win32":
         import resource  # not there on Windows
 
@@ -252,7 +252,7 @@ def _peak_bytes() -> int:
         return int(psutil.Process().memory_info().peak_wset)
     import resource  # not there on Windows
 
-    # A converter runs in a process of its own.
+    # A converter runs in a separate process.
     whose = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
     peak = max(resource.getrusage(one).ru_maxrss for one in whose)
     return peak if sys.platform == "darwin" else peak * 1024

@@ -1,6 +1,6 @@
-"""Child processes for stages: an idle host for each job, and one maker for each thing.
+"""Worker processes for stages: each job gets an idle host, each artifact one thread.
 
-Knows hosts and locks, and nothing of what a stage does.
+This module handles hosts and locks, and does not know what a stage does.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from harness.core.errors import StageError
-from harness.core.memory import Need, Room
+from harness.core.memory import MemoryBudget, Need
 from harness.core.outcome import Outcome
 from harness.engine import tasks
 from harness.engine.host import Host
@@ -22,12 +22,12 @@ from harness.suite.schema import Limits
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """What a stage says while it works.
+    """The progress of a stage.
 
     Attributes:
         stage: ``exporting``, ``converting``, ``running``, …
-        subject: Component or case.
-        detail: Opset, size, sample.
+        subject: The component or case.
+        detail: The opset, size or sample.
 
     """
 
@@ -36,13 +36,14 @@ class Progress:
     detail: str
 
 
-class Workshop:
-    """Runs stages in child processes; usable from several threads.
+class WorkerPool:
+    """Run stages in child processes; usable from several threads.
 
     Args:
-        timeout_s: Limit of one stage.
-        on_progress: Told what the stages do, from several threads.
-        memory_gib: What stages may take: None for what there is, 0 for anything.
+        timeout_s: Time limit of one stage, in seconds.
+        on_progress: Receives the progress of the stages, from several threads.
+        memory_gib: Memory that stages may take, in GiB: None for the available
+            memory, 0 for no limit.
 
     """
 
@@ -53,7 +54,7 @@ class Workshop:
         memory_gib: float | None = None,
     ) -> None:
         self._timeout_s = timeout_s
-        self._room = Room(memory_gib)
+        self._memory = MemoryBudget(memory_gib)
         self.memory_gib = memory_gib
         self._on_progress = on_progress
         self._idle: dict[str, list[Host]] = {}
@@ -66,12 +67,12 @@ class Workshop:
     @classmethod
     def of(
         cls, limits: Limits, on_progress: Callable[[Progress], None] | None = None
-    ) -> Workshop:
-        """Return one that keeps to a suite's limits, memory as well as time."""
+    ) -> WorkerPool:
+        """Return a pool with a suite's limits on time and memory."""
         return cls(limits.timeout_s, on_progress, limits.memory_gib)
 
     def close(self) -> None:
-        """End every child process; jobs that are asked for later are given up."""
+        """End every child process; later jobs are refused."""
         with self._lock:
             self._closed = True
             hosts, self._all = self._all, []
@@ -81,7 +82,7 @@ class Workshop:
     def rest(self) -> None:
         """End the processes of idle hosts; a later job starts them again.
 
-        They hold what they have imported, and a session of many suites has many.
+        Hosts keep their imports in memory, and a session of many suites has many hosts.
         """
         with self._lock:
             for host in chain.from_iterable(self._idle.values()):
@@ -100,56 +101,45 @@ class Workshop:
         """Run a stage in a child process of an idle host, or of a new one.
 
         Args:
-            host_name: One that `tasks.preload` knows.
-            function: One of `tasks`.
-            *arguments: Of that function.
-            subject: What it works on, for progress.
-            label: Begins every message.
-            failure: Outcome of an exception that says none of its own.
-            need: Memory that it is forecast to take; None for an unknown amount.
+            host_name: A host that `tasks.preload` knows.
+            function: A function of `tasks`.
+            *arguments: The arguments of that function.
+            subject: The component or case, for progress.
+            label: The beginning of every message.
+            failure: Outcome of an exception that has none.
+            need: The forecast memory; None for an unknown amount.
 
         Raises:
-            ParityError: As `Host.run`, or there is too little memory.
+            ParityError: For the reasons of `Host.run`, or there is too little memory.
 
         """
-        with self._room.taken(need):
-            return self._job(host_name, function, arguments, subject, label, failure)
-
-    def _job(  # noqa: PLR0917  # as `job`
-        self,
-        host_name: str,
-        function: str,
-        arguments: tuple[object, ...],
-        subject: str,
-        label: str,
-        failure: Outcome,
-    ) -> JobResult:
-        with self._lock:
-            idle = self._idle.setdefault(host_name, [])
-            if self._closed:
-                msg = f"{label}: given up, the run was stopped."
-                raise StageError(msg, outcome=Outcome.RUN)
-            host = idle.pop() if idle else None
-            if host is None:
-                host = Host(host_name, tasks.preload(host_name))
-                self._all.append(host)
-        try:
-            return host.run(
-                function,
-                *arguments,
-                timeout_s=self._timeout_s,
-                label=label,
-                failure=failure,
-                on_progress=self._relay,
-            )
-        finally:
-            self._tell(Progress(stage="done", subject=subject, detail=""))
+        with self._memory.reserve(need):
             with self._lock:
-                self._idle[host_name].append(host)
+                idle = self._idle.setdefault(host_name, [])
+                if self._closed:
+                    msg = f"{label}: given up, the run was stopped."
+                    raise StageError(msg, outcome=Outcome.RUN)
+                host = idle.pop() if idle else None
+                if host is None:
+                    host = Host(host_name, tasks.preload(host_name))
+                    self._all.append(host)
+            try:
+                return host.run(
+                    function,
+                    *arguments,
+                    timeout_s=self._timeout_s,
+                    label=label,
+                    failure=failure,
+                    on_progress=self._tell,
+                )
+            finally:
+                self._tell("done", subject, "")
+                with self._lock:
+                    self._idle[host_name].append(host)
 
     @contextmanager
     def one_at_a_time(self, name: str) -> Iterator[None]:
-        """Let one thread make a thing; keep a failure, so that it happens once."""
+        """Let one thread make an artifact; keep a failure, so that it happens once."""
         with self._lock:
             making = self._making.setdefault(name, threading.Lock())
         with making:
@@ -161,10 +151,6 @@ class Workshop:
                 self._failed[name] = error
                 raise
 
-    def _relay(self, stage: str, subject: str, detail: str) -> None:
-        """Pass on what a stage said from its process."""
-        self._tell(Progress(stage=stage, subject=subject, detail=detail))
-
-    def _tell(self, progress: Progress) -> None:
+    def _tell(self, stage: str, subject: str, detail: str) -> None:
         if self._on_progress is not None:
-            self._on_progress(progress)
+            self._on_progress(Progress(stage=stage, subject=subject, detail=detail))

@@ -1,1 +1,1 @@
-"""From numbers to verdicts. Nothing here sees an array."""
+"""Functions that turn numbers into verdicts. This package sees no array."""

@@ -1,6 +1,6 @@
-"""A record under a policy: each row's verdict, and what it makes of the case.
+"""Judge a record by a policy: a verdict for each row, and one for the case.
 
-Reads records only, so that a run can be judged again at any time.
+This module reads only records, so a run can be judged again at any time.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
+
+from msgspec import structs
 
 from harness.core.case import ITSELF
 from harness.core.outcome import Outcome
@@ -24,24 +26,24 @@ from harness.core.record import (
 )
 from harness.core.text import count, in_floors, operator
 from harness.judge import known_gaps
-from harness.judge.another import (
-    NONE,
-    Others,
-    another_words,
-    as_another,
-    other_values,
-)
 from harness.judge.contract import contract_breach
 from harness.judge.foreign import (
     NO_LAYERS,
     ask_for_less,
     covered_of_reach,
-    taken_words,
+    foreign_words,
 )
 from harness.judge.graph_check import graph_finding
 from harness.judge.known_gaps import Gap
 from harness.judge.pipeline import picture_words
 from harness.judge.policy import Policy
+from harness.judge.rewritten_values import (
+    NONE,
+    RewrittenValues,
+    as_rewritten,
+    rewritten_message,
+    rewritten_values,
+)
 from harness.judge.tolerance import Tolerance
 from harness.judge.value import Verdict, judge
 from harness.measure.metrics import TUNED
@@ -49,16 +51,23 @@ from harness.measure.metrics import TUNED
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedRow:
-    """One comparison and its verdict."""
+    """One comparison and its verdict.
+
+    Attributes:
+        row: Comparison with the place of its value.
+        verdict: Verdict on the comparison.
+
+    """
 
     row: Row
     verdict: Verdict
 
     @property
     def floors(self) -> float:
-        """Its error in noise floors, infinite where there is no number.
+        """The error in noise floors; infinite if there is no number.
 
-        0 where it stands for another value, whose difference is no error.
+        It is 0 if the row's value stands for another value, because that difference is
+        no error.
         """
         if self.verdict.outcome is Outcome.ANOTHER:
             return 0.0
@@ -66,9 +75,9 @@ class JudgedRow:
 
 
 def floors_of(row: Row, *, passed: bool) -> float:
-    """Return an error in noise floors; infinite where numbers could not be compared.
+    """Return an error in noise floors; infinite if there was no comparison.
 
-    Never NaN, which `max` keeps or loses by the order of what it is given.
+    It is never NaN, because the result of `max` with a NaN depends on the order.
     """
     multiple = row.comparison.floor_multiple
     if multiple is not None and not math.isnan(multiple):
@@ -78,25 +87,28 @@ def floors_of(row: Row, *, passed: bool) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseVerdict:
-    """How one check of one case ended.
+    """The verdict on one check of one case.
 
     Attributes:
-        case: ``component/backend/variant``.
+        case: Id of the case, ``component/backend/variant``.
         suite: Path of the suite's file.
-        what: ``layers`` or ``outputs``; of a pipeline ``latents`` or ``image``.
-        outcome: How it ended, known gaps considered.
-        found: How it ended before known gaps were considered.
-        reason: One phrase with numbers.
-        worst: Row with the largest usage; None where there is no row.
+        what: Check: ``layers`` or ``outputs``; in a pipeline ``latents`` or ``image``.
+        outcome: Outcome after known gaps were applied.
+        found: Outcome before known gaps were applied.
+        reason: Phrase with numbers.
+        worst: Row with the largest usage; None if there is no row.
         first: First divergence: the earliest row out of tolerance whose inputs are
-            within, or failing that the earliest one out; None if all are within.
-        inputs: The rows that the first divergence was made from.
-        origins: Operators whose own error, on the reference's inputs, is out of
-            tolerance, in order; of one sample, and only where that was measured.
-        isolated: Whether it was.
+            within tolerance. If there is none, the earliest row out of tolerance. None
+            if all rows are within tolerance.
+        inputs: Rows of the values from which the first divergence was computed.
+        origins: Operators whose local error, on the reference's inputs, is out of
+            tolerance, in order. They are of one sample, and empty if this was not
+            measured.
+        isolated: Whether operators ran on the reference's inputs.
         rows: Every judged row, in order.
-        picture: How far a picture is off, and by whom, in words; empty elsewhere.
-        gap: The known gap that explains the outcome; None without one.
+        picture: Message about the error of a picture and the role that causes most of
+            it; empty for other values.
+        gap: Known gap that explains the outcome; None if there is none.
 
     """
 
@@ -117,7 +129,7 @@ class CaseVerdict:
 
     @property
     def id(self) -> str:
-        """``component/backend/variant/what``, as a test names it."""
+        """``component/backend/variant/what``, the name of its test."""
         return f"{self.case}/{self.what}"
 
     @property
@@ -127,17 +139,17 @@ class CaseVerdict:
 
     @property
     def inputs_floors(self) -> float | None:
-        """Largest error of the first divergence's inputs, in floors."""
+        """Largest error among the first divergence's inputs, in floors."""
         return max_floors(self.inputs)
 
     @property
     def sentence(self) -> str:
-        """What is wrong, where, how much; one line, as a test fails with it."""
+        """One-line message of a failing test: what is wrong, where, how much."""
         if self.first is None or self.outcome is Outcome.STALE_GAP:
             return f"{self.id}: {self.outcome}: {self.reason}"
         first = self.first.row
         text = (
-            f"{self.id}: parts at {first.module or first.probe} "
+            f"{self.id}: first diverges at {first.module or first.probe} "
             f"({operator(first.op)}), {first.sample}: {self.first.verdict.reason}"
         )
         if self.inputs_floors is not None:
@@ -146,7 +158,7 @@ class CaseVerdict:
 
     @property
     def looks(self) -> str:
-        """What the first divergence looks like, by itself if that was measured."""
+        """Error pattern of the first divergence, of its local error if measured."""
         if self.first is None:
             return ""
         own = [j.row for j in self.origins if j.row.probe == self.first.row.probe]
@@ -154,12 +166,12 @@ class CaseVerdict:
 
     @property
     def usage(self) -> float:
-        """Largest part of a bound used, 1 at the limit; infinite without a number."""
+        """Largest used share of a bound, 1 at the limit; infinite without a number."""
         return self.worst.verdict.usage if self.worst else math.inf
 
 
 def max_floors(rows: Iterable[JudgedRow]) -> float | None:
-    """Return the largest error in floors; None where no row has a floor."""
+    """Return the largest error in floors; None if no row has a floor."""
     known = (j.floors for j in rows if j.row.comparison.floor_multiple is not None)
     return max(known, default=None)
 
@@ -173,13 +185,28 @@ def judge_case(
     min_coverage: float,
     today: date,
 ) -> CaseVerdict:
-    """Hold one check of a record against the policy and the known gaps."""
+    """Judge one check of a record by the policy and the known gaps.
+
+    Args:
+        record: Record of the case.
+        what: Check to judge: ``layers`` or ``outputs``; in a pipeline ``latents`` or
+            ``image``.
+        policy: Tolerances.
+        gaps: Known gaps of the suite.
+        min_coverage: Smallest share of computing operators that must be compared in
+            ``layers``, from 0 to 1.
+        today: Date on which known gaps may end.
+
+    Raises:
+        SuiteError: No table of the policy states a tolerance for a value.
+
+    """
     rows = tuple(_judged(record, what, policy))
     others = NONE
     if what == LAYERS:
         outputs = tuple(_judged(record, OUTPUTS, policy))
-        others = other_values(record, rows, outputs)
-        rows = tuple(_as_another(judged, others) for judged in rows)
+        others = rewritten_values(record, rows, outputs)
+        rows = tuple(_as_rewritten(judged, others) for judged in rows)
     failing = [judged for judged in rows if not judged.verdict.passed]
     worst = max(rows, key=lambda judged: judged.verdict.usage, default=None)
     own = tuple(_judged(record, ISOLATED, policy)) if what == LAYERS else ()
@@ -189,14 +216,15 @@ def judge_case(
     found, reason = _found(record, what, rows, min_coverage)
     breach = contract_breach(record) if what == OUTPUTS else None
     if breach and record.failure is None:
-        # Said in place of any row: what a file is not told it cannot get right.
+        # It is reported in place of any row: a file that does not get its inputs
+        # cannot be right.
         (found, reason), first, inputs = breach, None, ()
     elif what == OUTPUTS and record.failure is None:
         told = graph_finding(record, failing=bool(failing))
-        if told is not None:  # however small its effect
+        if told is not None:  # it counts, however small its effect is
             reason = f"{told[1]}; {reason}" if failing else told[1]
             found, first, inputs = told[0], None, ()
-    beside = filter(None, (another_words(rows), *taken_words(record, what)))
+    beside = filter(None, (rewritten_message(rows), *foreign_words(record, what)))
     reason = "; ".join((reason, *beside))
     applied = known_gaps.apply(gaps, f"{record.case}/{what}", found, today)
     return CaseVerdict(
@@ -218,7 +246,7 @@ def judge_case(
 
 
 def _judged(record: CaseRecord, what: str, policy: Policy) -> Iterator[JudgedRow]:
-    itself = (record.taken or {}).get("by") == ITSELF
+    itself = (record.foreign or {}).get("by") == ITSELF
     for row in record.rows:
         if row.what != what:
             continue
@@ -243,26 +271,26 @@ def _judged(record: CaseRecord, what: str, policy: Policy) -> Iterator[JudgedRow
         )
 
 
-def _as_another(judged: JudgedRow, others: Others) -> JudgedRow:
-    """Return a row that passes where its value stands for another one."""
+def _as_rewritten(judged: JudgedRow, others: RewrittenValues) -> JudgedRow:
+    """Return a row that passes if its value stands for another one."""
     words = others.words.get((judged.row.sample, judged.row.probe))
     if not words or not others.agree:
         return judged
-    return replace(judged, verdict=as_another(judged.verdict, words))
+    return replace(judged, verdict=as_rewritten(judged.verdict, words))
 
 
 def _without_floors(tolerance: Tolerance) -> Tolerance:
-    """Return a tolerance's other bounds; one of floors alone cannot be met."""
+    """Return a tolerance without floors; unchanged if it has no other bound."""
     others = (metric for metric in TUNED if metric.name != "floors")
     if all(tolerance.limit(metric) is None for metric in others):
         return tolerance
-    return replace(tolerance, floors=None)
+    return structs.replace(tolerance, floors=None)
 
 
 def skipped(verdict: CaseVerdict, required: Collection[str]) -> bool:
-    """Whether a check says nothing, as its runtime is missing and may be."""
+    """Whether a check has no result because a runtime is missing and optional."""
     backend = verdict.case.split("/")[1]
-    # A mixed chain lacks one of several; which one does not matter to who requires.
+    # A mixed pipeline lacks one of several runtimes. It may be a required one.
     may = backend not in required and not (backend == MIXED and required)
     return verdict.found is Outcome.UNAVAILABLE and may
 
@@ -276,7 +304,7 @@ def _found(
     if record.failure is not None:
         return Outcome(record.failure.outcome), record.failure.message
     if not rows:
-        if what == LAYERS and (record.taken or {}).get("by") == OUTPUTS:
+        if what == LAYERS and (record.foreign or {}).get("by") == OUTPUTS:
             return Outcome.COVERAGE, NO_LAYERS
         return Outcome.EMPTY, f"no {what} were compared"
     if failing := [judged for judged in rows if not judged.verdict.passed]:
@@ -287,13 +315,13 @@ def _found(
         )
     if what == LAYERS:
         share = seen_share(record)
-        if record.taken:  # what a file's names do not reach is no fault of a runtime
+        if record.foreign:  # unmatched names are no runtime's fault
             share = covered_of_reach(record)
         if not share >= min_coverage:
             return Outcome.COVERAGE, (
                 f"{share:.1%} of computing operators compared, at least "
                 f"{min_coverage:.0%} asked; missing {_missing(record)}"
-            ) + (f"; {ask_for_less(share)}" if record.taken else "")
+            ) + (f"; {ask_for_less(share)}" if record.foreign else "")
     worst = max(rows, key=lambda judged: judged.verdict.usage)
     return Outcome.WITHIN, f"{_name(worst.row)}: {worst.verdict.reason}"
 
@@ -312,12 +340,19 @@ def first_divergence(
     failing: Sequence[JudgedRow],
     origins: Sequence[JudgedRow] = (),
 ) -> tuple[JudgedRow | None, tuple[JudgedRow, ...]]:
-    """Return where a run first parts, and the values that was made from.
+    """Return the first divergence, and the values it was computed from.
 
-    Errors are not monotone in depth, so every row is looked at. Where operators also
-    ran on the reference's inputs, it is the earliest whose own error is out of
-    tolerance; elsewhere the earliest whose inputs are all within. Several samples may
-    each have one; the earliest in the program counts, and among equals the largest.
+    Errors do not always grow with depth, so every row is considered. If operators also
+    ran on the reference's inputs, it is the earliest operator whose local error is out
+    of tolerance. Otherwise it is the earliest one whose inputs are all within
+    tolerance. Several samples may each have one. Then the earliest in the program
+    counts, and among equals the largest.
+
+    Args:
+        rows: Every judged row of the check.
+        failing: Rows that are out of tolerance.
+        origins: Operators whose local error is out of tolerance.
+
     """
     blamed = {(judged.row.sample, judged.row.probe) for judged in origins}
     by_name = {(judged.row.sample, judged.row.probe): judged for judged in rows}

@@ -1,4 +1,8 @@
-"""Judge how deployed files keep their component's promises; reads records only."""
+"""Judge whether a deployed file keeps the contract of its component.
+
+This module reads only records. An input must matter as it does in PyTorch, two inputs
+must not be exchanged, and the same inputs must give the same outputs.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +20,10 @@ _STEADY = ("cpu",)
 
 
 def contract_breach(record: CaseRecord) -> tuple[Outcome, str] | None:
-    """Return the first promise that a case's deployed file breaks, if one does."""
+    """Return the outcome and message of a broken contract, or None.
+
+    The outcome is `DEAD_INPUT`, `EXCHANGED` or `UNSTEADY`.
+    """
     for file in record.contract:
         if dead := _dead(file, _unread(record)):
             return Outcome.DEAD_INPUT, _said_dead(record, dead)
@@ -25,8 +32,8 @@ def contract_breach(record: CaseRecord) -> tuple[Outcome, str] | None:
             return Outcome.EXCHANGED, (
                 f"inputs {one!r} and {other!r} are exchanged: fed the other way round "
                 f"the outputs are off by {two['mended']:.1e} of their size, and by "
-                f"{two['error']:.1e} as they are; hold the order of forward's "
-                "parameters against the recipe's inputs, and the names that were given "
+                f"{two['error']:.1e} as they are; compare the order of forward's "
+                "parameters with the recipe's inputs, and the names that were given "
                 "to the exporter"
             )
         if file["repeated"] and (record.ran or {}).get("device") in _STEADY:
@@ -39,7 +46,7 @@ def contract_breach(record: CaseRecord) -> tuple[Outcome, str] | None:
 
 
 def contract_notes(records: Iterable[CaseRecord]) -> Iterator[str]:
-    """Yield, once a component, which inputs its files are not held to, and why."""
+    """Yield, once for each component, the inputs that are not judged, and why."""
     components: dict[str, list[Mapping[str, Any]]] = {}
     for record in records:
         entries = [entry for file in record.contract for entry in file["inputs"]]
@@ -66,7 +73,7 @@ def contract_notes(records: Iterable[CaseRecord]) -> Iterator[str]:
 
 
 def contract_lines(record: CaseRecord) -> Iterator[str]:
-    """Yield a line for each input: what it is, its range, and what it moves."""
+    """Yield a line for each input: dtype, shape, range, and effect on outputs."""
     for file in record.contract:
         for entry in file["inputs"]:
             shape = ", ".join(map(str, entry["shape"]))
@@ -93,10 +100,10 @@ def _moves(effect: float | None) -> str:
 
 
 def _dead(file: Mapping[str, Any], unread: Collection[str]) -> list[Mapping[str, Any]]:
-    """Return the inputs that have no effect in a file and have one in the reference.
+    """Return the inputs with no effect in a file, and an effect in the reference.
 
-    One that the exported graph does not read has none, whether it was tried or not;
-    the reference has one unless it was seen to have none.
+    An input that the exported graph does not read has no effect, even if that was not
+    tried. The reference has an effect unless the trial showed none.
     """
     return [
         entry

@@ -1,4 +1,4 @@
-"""What to know of a file that others made: what of it was compared, and with what."""
+"""Messages about a foreign model: what was compared, and with which reference."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ NO_LAYERS = (
     "[[shapes]] asks for no more"
 )
 _ITS_OWN_REFERENCE = (
-    "held against the ONNX file in ONNX Runtime, unoptimised: without PyTorch there is "
-    "no float64 run, and no noise floor"
+    "compared with the ONNX file in ONNX Runtime, unoptimised: without PyTorch there "
+    "is no float64 run, and no noise floor"
 )
 
 
 def covered_of_reach(record: CaseRecord) -> float:
-    """Return what was compared of what could be, by the way a file was lined up.
+    """Return the compared share of the values that alignment could reach.
 
-    A converter fuses more of a graph that somebody has rewritten. A fused value is seen
-    where all that reads it was compared; each compared value vouches for one such value
-    at most, so that a file of which the last value alone is seen is not covered by it.
+    A converter fuses more operators in a graph that was rewritten. A fused value counts
+    as seen if all values computed from it were compared. There can be at most as many
+    such values as compared ones. So a file of which only the last value is seen is not
+    covered by that value.
     """
     coverage = record.coverage or {}
     reach = coverage.get("computing", 0) - coverage.get("unmatched", 0)
@@ -36,9 +37,9 @@ def covered_of_reach(record: CaseRecord) -> float:
 
 
 def _seen_in_readers(record: CaseRecord) -> int:
-    """Return how many fused values are read by compared ones alone."""
-    taken = record.taken or {}
-    unseen: Mapping[str, Sequence[str]] = taken.get("unseen", {})
+    """Return how many fused values only compared values read."""
+    foreign = record.foreign or {}
+    unseen: Mapping[str, Sequence[str]] = foreign.get("unseen", {})
     compared = {r.probe: r.parents for r in record.rows if r.what == LAYERS}
     readers: dict[str, set[str]] = {}
     for name, parents in {**compared, **unseen}.items():
@@ -49,37 +50,37 @@ def _seen_in_readers(record: CaseRecord) -> int:
     while more := {name for name in waiting if readers.get(name, {""}) <= seen}:
         seen |= more
         waiting -= more
-    return len(seen - set(compared) - set(taken.get("unpaired", ())))
+    return len(seen - set(compared) - set(foreign.get("unpaired", ())))
 
 
-def taken_words(record: CaseRecord, what: str) -> Iterator[str]:
-    """Yield what one check of a taken file could compare, and what it could not."""
-    if not record.taken or record.failure:
+def foreign_words(record: CaseRecord, what: str) -> Iterator[str]:
+    """Yield messages: what one check of a foreign model compared, and what not."""
+    if not record.foreign or record.failure:
         return
-    taken = record.taken
-    if taken["by"] == ITSELF:
+    foreign = record.foreign
+    if foreign["by"] == ITSELF:
         yield _ITS_OWN_REFERENCE
-    elif taken["by"] == OUTPUTS:
+    elif foreign["by"] == OUTPUTS:
         yield "only its outputs could be compared"
     elif what == LAYERS and record.coverage:
         counts = record.coverage
         reach = (counts["computing"] - counts["unmatched"]) / counts["computing"]
         yield (
-            f"lined up by {taken['by']}, which reach {reach:.0%} of PyTorch's values; "
-            f"{coverage_share(record):.0%} compared"
+            f"lined up by {foreign['by']}, which reach {reach:.0%} of PyTorch's "
+            f"values; {coverage_share(record):.0%} compared"
         )
-        if unpaired := taken.get("unpaired"):
+        if unpaired := foreign.get("unpaired"):
             yield _alone(unpaired)
-    if what == OUTPUTS and taken["left_out"]:
-        yield f"the file has no {', '.join(taken['left_out'])}"
-    if what == OUTPUTS and taken["extra"]:
-        yield f"the file's {', '.join(taken['extra'])} was compared with nothing"
-    if taken["unfed"]:
-        yield f"the file does without {', '.join(taken['unfed'])}"
+    if what == OUTPUTS and foreign["left_out"]:
+        yield f"the file has no {', '.join(foreign['left_out'])}"
+    if what == OUTPUTS and foreign["extra"]:
+        yield f"the file's {', '.join(foreign['extra'])} was compared with nothing"
+    if foreign["unfed"]:
+        yield f"the file does without {', '.join(foreign['unfed'])}"
 
 
 def _alone(unpaired: Mapping[str, str]) -> str:
-    """Say which values the file does not have, and what to write to see them."""
+    """Return a message about values that the file lacks, and how to see them."""
     places = list(dict.fromkeys(module or name for name, module in unpaired.items()))
     return (
         f"{count(len(unpaired), 'value')} of PyTorch's found no pair in the file, such "
@@ -89,21 +90,21 @@ def _alone(unpaired: Mapping[str, str]) -> str:
 
 
 def ask_for_less(share: float) -> str:
-    """Say what to write where a rewritten file shows too little of itself."""
+    """Return advice for a rewritten file that shows too few of its values."""
     least = math.floor(100 * share) / 100
     return f"`coverage = {least}` under [limits] asks for what this file shows"
 
 
 def all_words(record: CaseRecord) -> list[str]:
-    """Return the words of both checks, each once."""
-    both = (*taken_words(record, LAYERS), *taken_words(record, OUTPUTS))
+    """Return the messages of both checks, each once."""
+    both = (*foreign_words(record, LAYERS), *foreign_words(record, OUTPUTS))
     return list(dict.fromkeys(both))
 
 
-def taken_lines(
+def foreign_lines(
     records: Iterable[CaseRecord], names: Mapping[Key, str]
 ) -> Iterator[Line]:
-    """Yield a run's lines about files that others made; cases alike share one."""
+    """Yield a run's lines about foreign models; similar cases share a line."""
     alike: dict[str, list[str]] = {}
     for record in records:
         if words := all_words(record):

@@ -1,8 +1,9 @@
-"""Judge what a graph holds and says otherwise than PyTorch; reads records only.
+"""Judge the differences between a graph and PyTorch's program, from records only.
 
-In a graph that the harness exported, every difference is a finding. In a file of others
+In a graph that the harness exported, every difference is a finding. In a foreign model,
 exact algebra may scale a weight, move a factor or fold a bias, and the outputs stay the
-same: there a difference counts that no algebra makes, and any where outputs are off.
+same. There a difference counts if no algebra can make it. Every difference counts if
+the outputs are out of tolerance.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ from harness.core.record import CaseRecord
 from harness.core.text import count, few, operator
 
 _NEVER_ALGEBRA = ("float16", "bfloat16", "bits", "channel", "few", "other")
-"""Kinds of difference of a matrix that no rewrite leaves."""
+"""Kinds of difference of a matrix that no rewrite makes."""
 
 _BY_NAME = (*_NEVER_ALGEBRA, "another", "transposed", "moved")
-"""Of a constant that has the weight's own name, these neither."""
+"""Kinds of difference that no rewrite makes of a constant with the weight's own
+name."""
 
 _NEVER_REWRITTEN = ("epsilon", "GELU's form", "dilations", "mode")
 """Attributes that no rewrite changes."""
@@ -27,24 +29,25 @@ _ROUNDED = ("float16", "bfloat16", "bits")
 _LAST_BITS = "last-bits"
 _MATRIX = 2
 _UNLIKE = 0.5
-"""Beyond this part of its size another weight is no later state of the same one."""
+"""Smallest relative difference at which a weight cannot be another training step of the
+same weight."""
 
 _NAMED = 3
 Weight = Mapping[str, Any]
 
 
 def graph_finding(record: CaseRecord, *, failing: bool) -> tuple[Outcome, str] | None:
-    """Return what is to be said of a case's graphs, if anything is.
+    """Return the outcome and message of a case's graphs, or None.
 
     Args:
-        record: Of the case.
+        record: Record of the case.
         failing: Whether an output is out of tolerance.
 
     """
-    lenient = bool(record.taken) and not failing
+    lenient = bool(record.foreign) and not failing
     for graph in record.graphs:
         weights = [w for w in graph["weights"] if not lenient or _certain(w)]
-        if record.taken:  # whoever made it may have computed with its weights
+        if record.foreign:  # its tool may have computed with its weights
             weights = [w for w in weights if w["kind"] != _LAST_BITS]
         attributes = [
             a
@@ -63,7 +66,7 @@ def graph_finding(record: CaseRecord, *, failing: bool) -> tuple[Outcome, str] |
 
 
 def graph_notes(record: CaseRecord) -> Iterator[str]:
-    """Yield what was not compared of a case's weights."""
+    """Yield messages about a case's weights that were not compared."""
     for graph in record.graphs:
         absent, stored = len(graph["elsewhere"]), graph["stored"]
         if stored:
@@ -77,10 +80,11 @@ def graph_notes(record: CaseRecord) -> Iterator[str]:
 
 
 def _certain(weight: Weight) -> bool:
-    """Whether a weight of a file of others differs as no rewrite makes it."""
+    """Whether a foreign model's weight differs in a way that no rewrite makes."""
     if weight["by"] == "name" and weight["axes"] >= _MATRIX:
         return weight["kind"] in _BY_NAME
-    # At a place that a rewrite may have moved, what is nothing like it is not it.
+    # A rewrite may have moved weights, so a very different one of the same shape may
+    # be another weight.
     if weight["by"] == "shape":
         return False
     alike = weight["rms"] is not None and weight["rms"] < _UNLIKE
@@ -88,9 +92,9 @@ def _certain(weight: Weight) -> bool:
 
 
 def _weights(graph: Mapping[str, Any], weights: Sequence[Weight]) -> str:
-    """Say how a graph's weights differ, the many as one."""
+    """Return a message about differing weights, with many of them summarised."""
     total = graph["tensors"]
-    cut = graph["differing"] > len(graph["weights"])  # a record keeps the first alone
+    cut = graph["differing"] > len(graph["weights"])  # a record has the first ones only
     number = graph["differing"] if cut else len(weights)
     first = weights[0]
     named = f"first {first['name']}"
@@ -120,7 +124,7 @@ def _weights(graph: Mapping[str, Any], weights: Sequence[Weight]) -> str:
 
 
 def _exchanged(weights: Sequence[Weight]) -> str:
-    """Say which weights stand in one another's place, if that is all that differs."""
+    """Return which weights are exchanged, if nothing else differs; or ""."""
     others = {w["name"]: w["other"] for w in weights}
     if any(others.get(other) != name for name, other in others.items()):
         return ""
@@ -129,7 +133,7 @@ def _exchanged(weights: Sequence[Weight]) -> str:
 
 
 def _attributes(differing: Iterable[Mapping[str, str]]) -> str:
-    """Say which operators are told otherwise, those told the same together."""
+    """Return a message about differing operator settings, grouped by setting."""
     together: dict[str, list[str]] = {}
     for one in differing:
         place = f"{one['module'] or one['probe']} ({operator(one['op'])})"

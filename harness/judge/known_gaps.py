@@ -1,4 +1,4 @@
-"""Known gaps: failures that are expected, each with its reason, and strict.
+"""Known gaps: failures that are expected, each with its reason. They are strict.
 
     [[gap]]
     case = "unet/mnn/fused/outputs"   # shell pattern over ids; * also crosses /
@@ -7,9 +7,9 @@
     issue = "https://github.com/alibaba/MNN/issues/1"   # optional; text or number
     until = 2027-01-01                # optional; the last day it holds
     who = "A. Reviewer"               # optional; who accepted it
-    sometimes = true                  # optional; it may pass, as luck will have it
+    sometimes = true                  # optional; it may also pass, by chance
 
-Of two gaps that match an id the first in the file speaks.
+If two gaps match an id, the first one in the file counts.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated
 
+import msgspec
 from msgspec import Meta
 
 from harness.core.outcome import Outcome
 from harness.core.toml_file import TomlFile
 from harness.core.toml_schema import Keys, one_of, read
 
-# Success is no gap; and a runtime that is not installed is no failure of the case.
+# A success is not a gap, and a missing runtime is not a failure of the case.
 _EXPECTABLE = tuple(
     outcome.value
     for outcome in Outcome
@@ -73,49 +74,38 @@ class GapsFile(Keys, frozen=True, kw_only=True):
     gap: tuple[GapEntry, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gap:
-    """One failure that is known.
+class Gap(GapEntry, frozen=True, kw_only=True):
+    """One known failure, as it was read from the file.
 
     Attributes:
-        case: Shell pattern over ids such as ``unet/mnn/fp32/outputs``.
-        outcome: How it fails.
-        why: The reason, for the report.
-        issue: Where it is being worked on; may be empty.
-        until: The last day it is accepted; None for always.
-        who: Who accepted it; may be empty.
-        sometimes: That it passes is no news: what is at fault works by chance.
-        source: ``path:line`` of its entry.
+        outcome: Outcome that is expected.
+        issue: Link to the issue, or its number; may be empty.
+        source: ``path:line`` of the gap's entry.
 
     """
 
-    case: str
     outcome: Outcome
-    why: str
     issue: str = ""
-    until: date | None = None
-    who: str = ""
-    sometimes: bool = False
     source: str = ""
 
     def matches(self, id_: str) -> bool:
-        """Whether it speaks about this id."""
+        """Whether the gap applies to this id."""
         return fnmatchcase(id_, self.case)
 
     @property
     def words(self) -> str:
-        """Its reason, as a verdict gives it."""
+        """The gap's reason, in the form of a verdict's reason."""
         return f"known gap: {self.why}{_issue(self)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Applied:
-    """What becomes of an outcome once the known gaps are considered.
+    """An outcome after the known gaps were applied.
 
     Attributes:
-        outcome: The outcome as it was, or ``GAP``, or ``STALE_GAP``.
-        reason: What the gap says, or how it is stale; empty without a gap.
-        gap: The gap that spoke.
+        outcome: Original outcome, or ``GAP``, or ``STALE_GAP``.
+        reason: Reason of the gap, or why it is stale; empty without a gap.
+        gap: Gap that applied; None if there is none.
 
     """
 
@@ -128,23 +118,21 @@ def load_gaps(path: Path) -> tuple[Gap, ...]:
     """Read known_gaps.toml.
 
     Raises:
-        SuiteError: It is not TOML, a word in it is unknown, or a gap has no reason.
+        SuiteError: The file is not TOML, a word in it is unknown, or a gap has no
+            reason.
 
     """
     root = TomlFile.load(path).root
     gaps: dict[str, Gap] = {}
     entries = read(root, GapsFile).gap
     for table, entry in zip(root.tables("gap"), entries, strict=True):
-        gap = Gap(
-            case=entry.case,
-            outcome=Outcome(entry.outcome),
-            why=entry.why.strip(),
-            issue=str(entry.issue),
-            until=entry.until,
-            who=entry.who.strip(),
-            sometimes=entry.sometimes,
-            source=table.where(),
-        )
+        told = msgspec.structs.asdict(entry) | {
+            "outcome": Outcome(entry.outcome),
+            "why": entry.why.strip(),
+            "issue": str(entry.issue),
+            "who": entry.who.strip(),
+        }
+        gap = Gap(**told, source=table.where())
         if gap.case in gaps:
             text = f"gap {gap.case!r} is already at {gaps[gap.case].source}."
             raise table.error(text, "case")
@@ -155,9 +143,17 @@ def load_gaps(path: Path) -> tuple[Gap, ...]:
 def apply(gaps: Iterable[Gap], id_: str, outcome: Outcome, today: date) -> Applied:
     """Return what `outcome` becomes under the first gap that matches.
 
-    A gap that has run out, or that the case no longer fails as it says, is stale: that
-    is a failure, so that the list cannot rot. One that fails `sometimes` may pass. A
-    case that could not run here says nothing about its gap.
+    A gap is stale if its last day is over, or if the case no longer fails in the
+    expected way. A stale gap is a failure, so that the list stays correct. A gap with
+    `sometimes` may pass. A case that could not run on this machine has no effect on its
+    gap.
+
+    Args:
+        gaps: Known gaps, in file order.
+        id_: Id of the check, ``component/backend/variant/what``.
+        outcome: Outcome before known gaps are applied.
+        today: Current date. A gap still holds on its last day.
+
     """
     gap = find(gaps, id_)
     if gap is None or outcome is Outcome.UNAVAILABLE:
@@ -180,14 +176,14 @@ def apply(gaps: Iterable[Gap], id_: str, outcome: Outcome, today: date) -> Appli
 
 
 def find(gaps: Iterable[Gap], id_: str) -> Gap | None:
-    """Return the gap that speaks about an id, if one does."""
+    """Return the first gap that applies to an id, or None."""
     return next((gap for gap in gaps if gap.matches(id_)), None)
 
 
 def unmatched(gaps: Iterable[Gap], seen_ids: Iterable[str]) -> tuple[Gap, ...]:
-    """Return the gaps that spoke about nothing, shadowed ones included.
+    """Return the gaps that applied to nothing, hidden ones included.
 
-    Means something only if `seen_ids` is the whole suite.
+    The result means something only if `seen_ids` is the whole suite.
     """
     gaps = tuple(gaps)
     spoke = {find(gaps, id_) for id_ in seen_ids}

@@ -1,33 +1,32 @@
-"""An end-to-end case in words: how far the picture is off, since when, and by whom."""
+"""Messages of an end-to-end case: the error of a picture, its growth and its cause."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
 
-from harness.core.app import DECIDES, Setting
-from harness.core.pipeline import IMAGE
+from harness.core.pipeline import DECIDES, IMAGE, AppSetting
 from harness.core.record import CaseRecord, Row
 from harness.core.text import Line, in_floors
 from harness.measure.attribution import Attribution
 from harness.measure.metrics import METRIC
 
 CURVES = ("teacher-forced", "free-running")
-"""Errors of single steps, and errors that feed back."""
+"""Two kinds of errors: those of single steps, and those that feed back."""
 
 CLEAN_DB = 60.0
-"""Above this PSNR a picture is off by less than a third of a grey level: who brings
-that is rounding, and not worth a word."""
+"""PSNR above which the error of a picture is less than a third of a grey level. Its
+cause is then rounding, and no message names it."""
 
 _BARS = " ▁▂▃▄▅▆▇█"
 _DECADES = 4
-"""How much of the range below the largest error a curve shows."""
+"""Number of decades below the largest error that a curve shows."""
 
 
 def picture_words(record: CaseRecord) -> str:
-    """Return how far the worst picture is off, and who or what brings most of that.
+    """Return a message about the worst picture's error and its main cause.
 
-    Empty for what is no end-to-end case, or drew nothing.
+    The message is empty for other cases, and if nothing was drawn.
     """
     pictures = [row.comparison for row in record.rows if row.what == IMAGE]
     if not pictures:
@@ -48,7 +47,7 @@ def picture_words(record: CaseRecord) -> str:
 
 
 def _cause(record: CaseRecord) -> str:
-    """Say which number of the app brings the error, or which seat most of it."""
+    """Return a message about the app setting or the role that causes the error."""
     causes = [s.words for s in app_settings(record) if s.share >= DECIDES]
     if causes:
         return "; ".join(causes)
@@ -59,21 +58,23 @@ def _cause(record: CaseRecord) -> str:
 
 
 def attribution_of(record: CaseRecord) -> Attribution | None:
-    """Return who brought the error, where seats were exchanged."""
-    found = (record.chain or {}).get("attribution")
+    """Return the share of each role in the error, if roles were exchanged."""
+    found = (record.pipeline or {}).get("attribution")
     return Attribution.from_json(found) if found else None
 
 
-def app_settings(record: CaseRecord) -> list[Setting]:
-    """Return the app's numbers that are not the reference's."""
-    return [Setting.from_json(each) for each in (record.chain or {}).get("app", ())]
+def app_settings(record: CaseRecord) -> list[AppSetting]:
+    """Return the app's settings that differ from the reference's."""
+    return [
+        AppSetting.from_json(each) for each in (record.pipeline or {}).get("app", ())
+    ]
 
 
-def chain_lines(record: CaseRecord) -> Iterator[Line]:
-    """Yield a chain's curves, what guidance does, who brings the error, pictures."""
-    chain = record.chain or {}
-    seats = ", ".join(f"{seat} {who}" for seat, who in chain.get("seats", {}).items())
-    yield Line(text=f"  {seats}", tone="quiet")
+def pipeline_lines(record: CaseRecord) -> Iterator[Line]:
+    """Yield a pipeline's curves, growth, shares of the error by role, and pictures."""
+    found = record.pipeline or {}
+    roles = ", ".join(f"{role} {who}" for role, who in found.get("roles", {}).items())
+    yield Line(text=f"  {roles}", tone="quiet")
     for kind in CURVES:
         errors = [
             row.comparison.floor_multiple or 0.0
@@ -84,21 +85,21 @@ def chain_lines(record: CaseRecord) -> Iterator[Line]:
             broken = any(math.isnan(error) for error in errors)
             worst = "not finite" if broken else f"up to {in_floors(max(errors))}"
             yield Line(text=f"  {kind:<15} {curve(errors)}  {worst}")
-    if chain.get("growth"):
-        growth = f"  grows {chain['growth']:.2f} × a step"
-        guidance = chain.get("guidance") or ()
+    if found.get("growth"):
+        growth = f"  grows {found['growth']:.2f} × a step"
+        guidance = found.get("guidance") or ()
         if guidance:
             growth += f", guidance amplifies {max(guidance):.2f} × at most"
         yield Line(text=growth)
-    if chain.get("signature"):
-        yield Line(text=f"  {chain['signature']}", tone="bad")
+    if found.get("signature"):
+        yield Line(text=f"  {found['signature']}", tone="bad")
     for setting in app_settings(record):
         share = f"{setting.share:.1%} of the error's power goes without it"
         yield Line(text=f"  {setting.words}; {share}", tone="bad")
     yield from _parts(record)
     for picture in _picture_rows(record):
         yield _picture_line(picture)
-    for path in chain.get("pictures", ())[:1]:
+    for path in found.get("pictures", ())[:1]:
         yield Line(text=f"  pictures        {path.rpartition('/')[0]}", tone="quiet")
 
 
@@ -110,9 +111,9 @@ def _parts(record: CaseRecord) -> Iterator[Line]:
         text=f"  picture off by {found.rms:.3g} of 255 rms; of that error's power",
         tone="quiet",
     )
-    for seat, part in found.parts.items():
+    for role, part in found.parts.items():
         yield Line(
-            text=f"    {part.share:>6.1%} {seat:<16} alone {part.alone:.3g}, "
+            text=f"    {part.share:>6.1%} {role:<16} alone {part.alone:.3g}, "
             f"without it {part.without:.3g}"
         )
     yield Line(text=f"    {found.interaction:>6.1%} interaction", tone="quiet")
@@ -140,7 +141,7 @@ def _picture_line(row: Row) -> Line:
 
 
 def curve(errors: Sequence[float]) -> str:
-    """Return a bar a step, log scale, the largest error at the top.
+    """Return one bar for each step on a log scale, with the largest error on top.
 
     >>> curve([1.0, 10.0, 100.0])
     '▄▆█'

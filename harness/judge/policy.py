@@ -1,4 +1,4 @@
-"""Which tolerance a value is held to: tolerances.toml, parsed and looked up.
+"""Choose the tolerance of a value: read tolerances.toml and look it up.
 
     [onnxruntime.fp32]                  # backend.variant, for every component
     outputs = "strict"                  # a tier ...
@@ -17,48 +17,273 @@
     allow_constant = true
     why = "the mask is one value everywhere for a full prompt"
 
-The narrowest table that states a thing decides it, thing by thing. Of two probe
-patterns that both match, the first in the file does. Patterns are shell patterns:
-``*`` also crosses dots, and ``[`` must be written ``[[]``. A variant may be one too,
-as in ``[mixed."*"]``: a pipeline whose seats are taken by several runtimes is `mixed`.
+The narrowest table that states a key decides that key; each key is decided alone. If
+two probe patterns match, the first one in the file decides. Patterns are shell
+patterns: ``*`` also crosses dots, and ``[`` must be written ``[[]``. A variant may also
+be a pattern, as in ``[mixed."*"]``: the backend of a pipeline with several runtimes is
+`mixed`.
 
-A table that loosens gives its reason in `why`. Looser means: than the tier it names,
-or than the wider table it narrows; bounds without a tier and ``allow_* = true`` count
-as looser too.
+A table that loosens must give its reason in `why`. Looser means: looser than the tier
+that it names, or than the wider table that it narrows. Bounds without a tier, and
+``allow_* = true``, also count as looser.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Annotated, Any, Final
+
+import msgspec
+from msgspec import structs
 
 from harness.core.errors import SpecError, SuiteError
 from harness.core.pipeline import MIXED
-from harness.core.toml_file import TomlFile, did_you_mean, dotted
-from harness.judge.scope import FLAGS, Case, Rule, Scope, read_scopes
+from harness.core.runtime import runtimes
+from harness.core.toml_file import Table, TomlFile, did_you_mean, dotted
+from harness.core.toml_schema import Keys, json_schema, one_of, read
 from harness.judge.tolerance import (
     BOUNDS,
     GROUPS,
     OF_PICTURES,
     TIER_NAMES,
     TIERS,
+    BoundFields,
     Tolerance,
     check_word,
     first_tier,
     first_tiers,
 )
 
+FLAGS: Final = ("allow_nonfinite", "allow_constant", "allow_misread")
+
+CaseName = tuple[str, str, str]
+"""Names of component, backend and variant."""
+
+Tier = Annotated[str, one_of(TIER_NAMES)]
+
+
+class Bounds(BoundFields, frozen=True, kw_only=True):
+    """A tier with some bounds changed, or bounds that stand alone.
+
+    Attributes:
+        tier: The tier that the bounds change.
+
+    """
+
+    tier: Tier | None = None
+
+
+class Stated(Keys, frozen=True, kw_only=True):
+    """How far values may be from their reference; wider tables decide the rest.
+
+    Attributes:
+        outputs: Tolerance of a component's outputs.
+        layers: Tolerance of the values within a component.
+        latents: Tolerance of a pipeline's latents at every step.
+        image: Tolerance of a pipeline's pictures.
+        allow_nonfinite: NaN and infinities may be there, at the same places.
+        allow_constant: One value everywhere is not suspicious.
+        allow_misread: A reader may see something else in a picture.
+        why: The reason of what is looser than the tier, or than a wider table.
+
+    """
+
+    outputs: Tier | Bounds | None = None
+    layers: Tier | Bounds | None = None
+    latents: Tier | Bounds | None = None
+    image: Tier | Bounds | None = None
+    allow_nonfinite: bool | None = None
+    allow_constant: bool | None = None
+    allow_misread: bool | None = None
+    why: str = ""
+
+
+class StatedOfComponent(Stated, frozen=True, kw_only=True):
+    """How far the values of one component may be from their reference.
+
+    Attributes:
+        probes: Narrower tables by a shell pattern over probe names and module paths.
+
+    """
+
+    probes: dict[str, Stated] = msgspec.field(default_factory=dict)
+
+
+def tolerances_schema() -> dict[str, Any]:
+    """Return the JSON Schema of tolerances.toml.
+
+    Its top-level names are backends or components. A schema cannot distinguish them.
+    """
+    schema = json_schema(Stated, StatedOfComponent)
+    wide, narrow = (
+        {"$ref": f"#/$defs/{kind.__name__}"} for kind in (Stated, StatedOfComponent)
+    )
+    narrower = {"type": "object", "additionalProperties": narrow}
+    tables = {"type": "object", "additionalProperties": {"anyOf": [wide, narrower]}}
+    del schema["$ref"]
+    return {
+        **schema,
+        "description": "Tolerances: tables [backend.variant], and narrower ones "
+        "[component.backend.variant].",
+        "type": "object",
+        "additionalProperties": tables,
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """The tolerance of one value, and the place where it was written.
+
+    Attributes:
+        tolerance: Bounds of the value.
+        tier: Tier from which the bounds start; empty for bounds without a tier.
+        allow_nonfinite: Whether NaN and infinities are allowed, at the same places.
+        allow_constant: Whether an output may have the same value everywhere.
+        allow_misread: Whether a reader may read something else in a picture.
+        why: Reason from the narrowest table that gives one.
+        source: ``path:line`` of the tolerance.
+
+    """
+
+    tolerance: Tolerance
+    tier: str
+    allow_nonfinite: bool = False
+    allow_constant: bool = False
+    allow_misread: bool = False
+    why: str = ""
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """One table of tolerances.toml.
+
+    Attributes:
+        case: Component (empty in the widest tables), backend and variant of the table.
+        pattern: Pattern of the probes to which it applies; empty for all.
+        rules: Rule of each group that the table states, still without the flags.
+        stated: Table as it was read. A key that is None is left to a wider table.
+        source: ``path:line`` of the table's header.
+
+    """
+
+    case: CaseName
+    pattern: str
+    rules: Mapping[str, Rule]
+    stated: Stated
+    source: str
+
+    @property
+    def why(self) -> str:
+        """The table's reason for anything in it that loosens."""
+        return self.stated.why.strip()
+
+    @property
+    def header(self) -> str:
+        """The table's header, as in the file."""
+        path = tuple(key for key in self.case if key)
+        return f"[{dotted((*path, 'probes', self.pattern) if self.pattern else path)}]"
+
+    def covers(self, case: CaseName) -> bool:
+        """Whether the table applies to this case, without regard to its pattern."""
+        component, backend, variant = self.case
+        return (
+            component in {"", case[0]}
+            and backend == case[1]
+            and fnmatchcase(case[2], variant)
+        )
+
+    def matches(self, names: Iterable[str]) -> bool:
+        """Whether one of a probe's names matches the pattern; true without one."""
+        return not self.pattern or any(fnmatchcase(n, self.pattern) for n in names)
+
+
+def read_scopes(root: Table) -> Iterator[Scope]:
+    """Yield every table of a file, in order.
+
+    Raises:
+        SuiteError: A word is unknown, a bound is not possible, or a table states
+            nothing.
+
+    """
+    for name, table in root.children():
+        if name in (*runtimes(), MIXED):
+            for variant, inner in table.children():
+                yield _scope(inner, read(inner, Stated), ("", name, variant))
+            continue
+        for backend, variants in table.children():
+            if backend not in (*runtimes(), MIXED):
+                raise _unknown_backend(table, name, backend)
+            for variant, inner in variants.children():
+                stated = read(inner, StatedOfComponent)
+                case = (name, backend, variant)
+                yield _scope(inner, stated, case, is_parent=bool(stated.probes))
+                for pattern, narrow in inner.table("probes").children():
+                    if not pattern:
+                        text = 'a probe pattern is empty; "*" matches every probe.'
+                        raise narrow.error(text)
+                    yield _scope(narrow, stated.probes[pattern], case, pattern)
+
+
+def _unknown_backend(table: Table, name: str, backend: str) -> SuiteError:
+    # [onnxruntim.fp32] would be component "onnxruntim" on backend "fp32".
+    if close := get_close_matches(name, runtimes(), n=1):
+        text = f"unknown backend {name!r}; did you mean {close[0]!r}?"
+    else:
+        text = f"unknown backend {backend!r}; {did_you_mean(backend, runtimes())}"
+    return table.error(text, backend)
+
+
+def _scope(
+    table: Table,
+    stated: Stated,
+    case: CaseName,
+    pattern: str = "",
+    *,
+    is_parent: bool = False,
+) -> Scope:
+    found = {group: _rule(table, group, getattr(stated, group)) for group in GROUPS}
+    scope = Scope(
+        case=case,
+        pattern=pattern,
+        rules={group: rule for group, rule in found.items() if rule},
+        stated=stated,
+        source=table.where(),
+    )
+    flags = {getattr(stated, flag) for flag in FLAGS}
+    if not scope.rules and flags == {None} and not is_parent:
+        text = f'{scope.header} states nothing; give it {GROUPS[0]} = "standard".'
+        raise table.error(text)
+    return scope
+
+
+def _rule(table: Table, group: str, stated: str | Bounds | None) -> Rule | None:
+    if stated is None:
+        return None
+    bounds = structs.asdict(stated) if isinstance(stated, Bounds) else {}
+    tier = bounds.pop("tier", None) or "" if bounds else str(stated)
+    changes = {name: bound for name, bound in bounds.items() if bound is not None}
+    try:
+        base = TIERS[tier].for_group(group) if tier else None
+        tolerance = structs.replace(base, **changes) if base else Tolerance(**changes)
+    except SpecError as error:
+        text = str(error)
+        raise table.error(text, group) from None
+    return Rule(tolerance=tolerance, tier=tier, source=table.where(group))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """The parsed tolerances.toml, and what the command line puts in its place.
+    """The content of tolerances.toml, and the changes from the command line.
 
     Attributes:
-        path: The file.
-        scopes: Its tables in file order.
-        tier: Given for every value in place of what the file says; empty if not.
+        path: Path of the file.
+        scopes: Tables of the file, in file order.
+        tier: Tier that replaces the file's tolerance of every value; empty for none.
         changes: Bounds changed in every tolerance, as sorted pairs.
 
     """
@@ -73,8 +298,8 @@ class Policy:
         """Read tolerances.toml.
 
         Raises:
-            SuiteError: It is not TOML, a word in it is unknown, a bound is nonsense,
-                or something looser has no `why`.
+            SuiteError: The file is not TOML, a word in it is unknown, a bound is not
+                possible, or something looser has no `why`.
 
         """
         scopes = tuple(read_scopes(TomlFile.load(path).root))
@@ -94,12 +319,12 @@ class Policy:
     ) -> Rule:
         """Return the rule for one value.
 
-        `group` is one of `GROUPS`. Patterns match the name of the probe, and the path
-        of the `module` it belongs to.
+        `group` is one of `GROUPS`. Patterns are compared with the name of the probe,
+        and with the path of its `module`.
 
         Raises:
-            SuiteError: No table states a tolerance for it.
-            SpecError: A changed bound makes no sense with the others.
+            SuiteError: No table states a tolerance for this value.
+            SpecError: A changed bound does not fit the others.
 
         """
         check_word("group", group, GROUPS)
@@ -111,44 +336,48 @@ class Policy:
             rule = Rule(tolerance=given, tier=self.tier, source="--tier")
         if rule is None:
             raise self._none((component, backend, variant), group)
+        flags: dict[str, Any] = {
+            flag: _first(getattr(scope.stated, flag) for scope in chain)
+            for flag in FLAGS
+        }
         return replace(
             rule,
             tolerance=self._changed(rule.tolerance, group),
-            allow_nonfinite=_first(s.allow_nonfinite for s in chain),
-            allow_constant=_first(s.allow_constant for s in chain),
-            allow_misread=_first(s.allow_misread for s in chain),
+            **flags,
             why=next((s.why for s in chain if s.why), ""),
         )
 
-    def require(self, case: Case, group: str, made: Collection[str] = ()) -> None:
-        """Refuse a check that no table speaks of, before anything is run for it.
+    def require(self, case: CaseName, group: str, made: Collection[str] = ()) -> None:
+        """Refuse a check without a tolerance, before anything runs for it.
 
         Args:
-            case: Which.
-            group: Of `GROUPS`.
-            made: The built-in variants that it is made of, as `first_tiers` names
-                them; their tier is proposed.
+            case: Component, backend and variant.
+            group: Group of values, one of `GROUPS`.
+            made: Built-in variants from which it is made, with the names of
+                `first_tiers`. The message proposes their tier.
 
         Raises:
-            SuiteError: None does.
+            SuiteError: No table states a tolerance for it.
 
         """
         stated = any(group in s.rules for s in self.scopes if s.covers(case))
         if not (stated or self.tier):
             raise self._none(case, group, made)
 
-    def _none(self, case: Case, group: str, made: Collection[str] = ()) -> SuiteError:
+    def _none(
+        self, case: CaseName, group: str, made: Collection[str] = ()
+    ) -> SuiteError:
         _, backend, variant = case
         tier = first_tier(made or [f"{backend}.{variant}"])
         if backend == MIXED:
-            variant = "*"  # a table for each of a dozen mixtures is what nobody wants
+            variant = "*"  # one table serves all mixtures
         return SuiteError(
             f"{self.path}: no {group} tolerance for {'/'.join(case)}"
             f'; add {group} = "{tier}" under [{dotted((backend, variant))}].'
         )
 
     def with_tier(self, tier: str) -> Policy:
-        """Return a policy that holds every value to one tier.
+        """Return a policy that judges every value by one tier.
 
         Raises:
             SpecError: There is no such tier.
@@ -174,10 +403,11 @@ class Policy:
         components: Collection[str],
         variants_by_backend: Mapping[str, Collection[str]],
     ) -> tuple[tuple[Scope, str], ...]:
-        """Return the tables that decide nothing in a suite, and what it has not.
+        """Return the tables that decide nothing in a suite, and what it lacks.
 
-        A table of a built-in variant for every component is not stale where the suite
-        has the backend: it says what the variant is held to once it is listed.
+        A table for all components of a built-in variant is not stale if the suite has
+        the backend. It holds the tolerance for the day when the suite lists that
+        variant.
         """
         return tuple(
             (scope, words)
@@ -186,10 +416,12 @@ class Policy:
             if (words := _unknown(scope.case, components, variants_by_backend))
         )
 
-    def unmatched_patterns(self, case: Case, names: Collection[str]) -> tuple[str, ...]:
-        """Complain about each probe pattern of a case that matches none of `names`.
+    def unmatched_patterns(
+        self, case: CaseName, names: Collection[str]
+    ) -> tuple[str, ...]:
+        """Return a complaint about each probe pattern that matches no name.
 
-        `names` are all the probe names and module paths the case has.
+        `names` are all probe names and module paths of the case.
         """
         return tuple(
             f"{scope.source}: {scope.header} matches no probe of {'/'.join(case)}."
@@ -204,7 +436,7 @@ class Policy:
             if group == "image" or name not in OF_PICTURES
         }
         try:
-            return replace(tolerance, **changes)
+            return structs.replace(tolerance, **changes)
         except SpecError as error:
             words = " ".join(f"{name}={value:g}" for name, value in self.changes)
             msg = f"{words} does not fit the tolerance of {group}: {error}"
@@ -212,11 +444,11 @@ class Policy:
 
 
 def _unknown(
-    case: Case,
+    case: CaseName,
     components: Collection[str],
     variants_by_backend: Mapping[str, Collection[str]],
 ) -> str:
-    """Return what of a table's case the suite has not, and what may be meant."""
+    """Return the part of a table's case that the suite lacks, with a proposal."""
     component, backend, variant = case
     variants = sorted(variants_by_backend.get(backend, ()))
     if component and component not in components:
@@ -234,16 +466,19 @@ def _is_spare(scope: Scope, variants_by_backend: Mapping[str, object]) -> bool:
 
 
 def _first(flags: Iterable[bool | None]) -> bool:
-    """Return the first that is stated; what nobody states is not allowed."""
+    """Return the first flag that is stated; False if none is."""
     return next((flag for flag in flags if flag is not None), False)
 
 
-def _chain(scopes: Iterable[Scope], case: Case, names: Collection[str]) -> list[Scope]:
-    """Return the scopes that decide for a probe, narrowest first."""
+def _chain(
+    scopes: Iterable[Scope], case: CaseName, names: Collection[str]
+) -> list[Scope]:
+    """Return the scopes that apply to a probe, the narrowest first."""
     covering = [s for s in scopes if s.covers(case) and s.matches(names)]
     patterned = [scope for scope in covering if scope.pattern][:1]
     plain = [scope for scope in covering if not scope.pattern]
-    # A component is narrower than none, and a variant than a pattern of them.
+    # A table with a component is narrower than one without. A variant is narrower than
+    # a pattern of variants.
     return patterned + sorted(
         plain, key=lambda scope: (not scope.case[0], scope.case[2] != case[2])
     )
@@ -253,7 +488,7 @@ def _require_why(scope: Scope, scopes: tuple[Scope, ...]) -> None:
     if scope.why:
         return
     for flag in FLAGS:
-        if getattr(scope, flag):
+        if getattr(scope.stated, flag):
             raise _no_why(scope, f"{flag} loosens", scope.source)
     plain = [other for other in scopes if not other.pattern]
     for group, rule in scope.rules.items():
@@ -270,9 +505,9 @@ def _require_why(scope: Scope, scopes: tuple[Scope, ...]) -> None:
 
 
 def _replaced(scope: Scope, plain: Collection[Scope], group: str) -> Iterator[Scope]:
-    """Yield each wider table that would decide where `scope` now does.
+    """Yield each wider table that would decide in place of `scope`.
 
-    A variant's pattern also covers variants that other tables state word for word.
+    A variant's pattern also covers variants that other tables name exactly.
     """
     component, backend, variant = scope.case
     stated = {s.case[2] for s in plain if s.case[1] == backend}
@@ -280,7 +515,7 @@ def _replaced(scope: Scope, plain: Collection[Scope], group: str) -> Iterator[Sc
     for name in sorted(covered | {variant}):
         case = (component, backend, name)
         chain = [s for s in _chain(plain, case, ()) if group in s.rules]
-        if scope not in chain[1:]:  # there a narrower one decides, whatever this says
+        if scope not in chain[1:]:  # otherwise a narrower table decides
             yield from [other for other in chain if other is not scope][:1]
 
 
@@ -289,7 +524,7 @@ def _loosened(rule: Rule, wider: Rule) -> tuple[str, ...]:
         return rule.tolerance.looser_bounds(wider.tolerance)
     if TIER_NAMES.index(rule.tier) > TIER_NAMES.index(wider.tier):
         return (f"tier {rule.tier!r} for {wider.tier!r}",)
-    # A tighter tier may state other bounds than the looser one it replaces.
+    # A tighter tier may state other bounds than the looser tier that it replaces.
     return rule.tolerance.looser_bounds(wider.tolerance, stated_only=True)
 
 

@@ -1,7 +1,6 @@
-"""The verdict of a whole run, and the exit codes that follow from it.
+"""Decide the verdict of a whole run, and its exit code.
 
-Everything here is a pure function over the verdicts of cases: nothing is read, and
-nothing is written.
+Every function here is pure: it depends only on verdicts, reads no file and writes none.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ def exit_code(
     """Return the exit code of a run.
 
     Args:
-        verdicts: Of every check.
+        verdicts: Verdicts of all checks.
         stale: Complaints about the files that describe the run.
         required: Runtimes that may not be skipped.
 
@@ -32,7 +31,7 @@ def exit_code(
     bad = [verdict for verdict in told if not verdict.outcome.passed]
     if any(verdict.outcome.measured for verdict in bad):
         return NO_PARITY
-    # A run that compared nothing, or whose own files are wrong, tells nothing.
+    # A run that compared nothing, or whose own files are wrong, has no result.
     return CANNOT_TELL if bad or stale or not told else PARITY
 
 
@@ -44,7 +43,8 @@ def beside_baseline(code: int, *, worse: bool) -> int:
         worse: Whether something is worse than in the baseline, or gone from it.
 
     """
-    # What is worse within its tolerance is no lack of parity, and yet is 1.
+    # A value that is worse and within its tolerance still has parity, but the exit
+    # code is 1.
     return NO_PARITY if code == PARITY and worse else code
 
 
@@ -52,8 +52,8 @@ def of_part(code: int, *, ended: bool) -> int:
     """Return the exit code of a run that may have been stopped.
 
     Args:
-        code: The exit code of what was judged.
-        ended: Whether every chosen case ended.
+        code: Exit code of the cases that were judged.
+        ended: Whether every selected case ended.
 
     """
     return code if ended else CANNOT_TELL
@@ -64,23 +64,23 @@ def pytest_status(code: int, status: int, *, elsewhere: bool) -> int:
 
     Args:
         code: The exit code of the run.
-        status: The status that pytest would end with: 0 where every test passed, 1
-            where some failed.
-        elsewhere: Whether a test failed that is no parity test.
+        status: Status with which pytest would end: 0 if every test passed, 1 if some
+            failed.
+        elsewhere: Whether a test failed that is not a parity test.
 
     """
     if code == NO_PARITY and status == 0:
-        # Every test passed, and yet something is worse than in the baseline.
+        # Every test passed, but something is worse than in the baseline.
         return NO_PARITY
-    # pytest's 1 says that a test failed. Where only parity tests failed, and none of
-    # them because numbers differ, the run could not tell, which is 2.
+    # pytest's 1 means that a test failed. If only parity tests failed, and none of them
+    # because numbers differ, the run has no result, which is 2.
     if code == CANNOT_TELL and status in {0, 1} and not elsewhere:
         return CANNOT_TELL
     return status
 
 
 def gate_code(*, compared: bool, reasons: bool) -> int:
-    """Return the exit code of the release gate: ship, do not ship, or cannot say.
+    """Return the release gate's exit code: ship, do not ship, or no answer.
 
     Args:
         compared: Whether any check of the run could be compared with the baseline's.
@@ -98,13 +98,13 @@ def complaints(
     gaps: Sequence[Gap],
     records: Iterable[CaseRecord],
 ) -> Iterator[str]:
-    """Complain about known gaps and tolerances that a whole suite's run did not use.
+    """Yield complaints about gaps and tolerances that a whole run did not use.
 
     Args:
-        checks: The case and the check of all that the suite has.
-        policy: The tolerances of the suite.
-        gaps: The known gaps of the suite.
-        records: What the run recorded of the suite.
+        checks: Case and check of everything in the suite.
+        policy: Tolerances of the suite.
+        gaps: Known gaps of the suite.
+        records: Records of the run for this suite.
 
     """
     ids = [f"{case}/{what}" for case, what in checks]

@@ -1,6 +1,7 @@
-"""How far a value may be from its reference, and the five tiers in use.
+"""How far a value may be from its reference, and the five built-in tiers.
 
-Bounds only: `judge` holds a comparison against them, `policy` chooses among them.
+This module only has bounds. `value` compares numbers with them, and `policy` chooses
+among them.
 """
 
 from __future__ import annotations
@@ -12,46 +13,35 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from harness.core.case import GIVEN
+from harness.core.case import GIVEN, ONNX
+from harness.core.comparison import RTOL_GRID
 from harness.core.errors import SpecError
-from harness.core.ladder import RTOL_LADDER
-from harness.core.runtime import EXACT, ONNX, runtimes
+from harness.core.runtime import EXACT, runtimes
 from harness.core.toml_file import did_you_mean
+from harness.core.toml_schema import Keys
 from harness.measure.metrics import BOUNDED, METRIC, Metric
 
 SHARES: Final = (1.0, 0.999, 0.99)
 BOUNDS: Final = ("rtol", *(metric.name for metric in BOUNDED), "share", "cap")
 OF_PICTURES: Final = tuple(metric.name for metric in BOUNDED if metric.of_pictures)
-"""Bounds that only a picture can be held to."""
+"""Bounds that apply only to pictures."""
 
 GROUPS: Final = ("outputs", "layers", "latents", "image")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tolerance:
-    """Bounds that must all hold; at least one is stated.
-
-    Element-wise, ``|actual - expected| <= atol + rtol * |expected|``. A recorded
-    comparison knows the smallest atol that passes at each rtol of the ladder, so this
-    is judged exactly and without arrays.
-
-    With a `share` below 1 that many elements must lie within, and the rest within
-    `cap`. What is recorded for a share is a quantile of ``|error|`` alone, which is
-    therefore held against `atol` alone: rtol is not added, and the judgement errs on
-    the strict side (of a large array the quantile is an estimate from a sample). rtol
-    counts fully for the cap, and where all elements are within.
+class BoundFields(Keys, frozen=True, kw_only=True):
+    """The bounds that a tolerance may state.
 
     Attributes:
-        rtol: Relative part, unitless; one of `RTOL_LADDER`. Stated with `atol`.
+        rtol: Relative part, one of the rtol grid. It goes with `atol`.
         atol: Absolute part, in the unit of the value.
-        floors: Most the error's RMS may be, in noise floors.
+        floors: Most that the error's RMS may be, in noise floors.
         sqnr_db: Least ratio of signal to error, in decibels.
-        cosine_distance: Most that 1 - cosine of actual and expected may be, from 0 to
-            2. It bounds the direction alone: a value that is twice too large has none.
-        psnr_db: Least ratio of a picture's peak, 255, to the error, in decibels.
-        ssim: Least structural similarity of a picture, at most 1.
-        share: Share of elements that must lie within; one of `SHARES`.
-        cap: What `atol` is for the remaining elements; stated if `share` is below 1.
+        cosine_distance: Most that one minus the cosine may be, from 0 to 2.
+        psnr_db: Least ratio of a picture's peak to the error, in decibels.
+        ssim: Least structural similarity of a picture.
+        share: Share of elements that must lie within.
+        cap: What `atol` is for the elements outside the share.
 
     """
 
@@ -62,8 +52,32 @@ class Tolerance:
     cosine_distance: float | None = None
     psnr_db: float | None = None
     ssim: float | None = None
-    share: float = 1.0
+    share: float | None = None
     cap: float | None = None
+
+
+class Tolerance(BoundFields, frozen=True, kw_only=True):
+    """Bounds that must all hold; at least one is stated.
+
+    For each element, ``|actual - expected| <= atol + rtol * |expected|``. A recorded
+    comparison has the smallest atol that passes at each rtol of the grid. So it is
+    judged exactly and without arrays.
+
+    With a `share` below 1, that share of the elements must lie within `atol`, and the
+    rest within `cap`. The record has a quantile of ``|error|`` for each share, and the
+    quantile knows no rtol. It is therefore compared with `atol` alone, which is the
+    stricter choice. (In a large array the quantile is an estimate from a sample.) rtol
+    counts fully for the cap, and if all elements are within the bound.
+
+    `cosine_distance` only bounds the direction: a value that is twice too large has a
+    distance of 0. A picture's peak is 255.
+
+    Attributes:
+        share: Share of elements that must lie within; one of `SHARES`.
+
+    """
+
+    share: float = 1.0
 
     def __post_init__(self) -> None:
         for metric in BOUNDED:
@@ -75,8 +89,8 @@ class Tolerance:
                 f"got rtol {self.rtol}, atol {self.atol}."
             )
             raise SpecError(msg)
-        if self.rtol is not None and self.rtol not in RTOL_LADDER:
-            msg = f"rtol must be one of {RTOL_LADDER}, got {self.rtol}."
+        if self.rtol is not None and self.rtol not in RTOL_GRID:
+            msg = f"rtol must be one of {RTOL_GRID}, got {self.rtol}."
             raise SpecError(msg)
         if all(self.limit(metric) is None for metric in BOUNDED):
             plain = ", ".join(name for name in BOUNDS[1:-2] if name not in OF_PICTURES)
@@ -106,7 +120,7 @@ class Tolerance:
                 raise SpecError(msg)
 
     def limit(self, metric: Metric) -> float | None:
-        """Return the bound of a metric, None where none is stated."""
+        """Return the bound of a metric; None if it is not stated."""
         bound: float | None = getattr(self, metric.name)
         return bound
 
@@ -118,11 +132,14 @@ class Tolerance:
     def looser_bounds(
         self, other: Tolerance, *, stated_only: bool = False
     ) -> tuple[str, ...]:
-        """Say which bounds are looser here, as ``floors 40 for 16`` or ``no floors``.
+        """Return the bounds that are looser here: ``floors 40 for 16``.
+
+        A bound that only `other` states is listed as ``no floors``.
 
         Args:
-            other: What this is held against.
-            stated_only: Pass over bounds that `other` states and this does not.
+            other: Tolerance to compare with.
+            stated_only: Whether to skip bounds that `other` states and this tolerance
+                does not.
 
         """
         looser = []
@@ -132,7 +149,7 @@ class Tolerance:
                 continue
             if here is None:
                 # Equality needs no second bound: no error is no error in any unit.
-                # And where all lie within atol, a cap has nothing left to bound.
+                # If all elements lie within atol, a cap has nothing left to bound.
                 if not (stated_only or self.is_exact or name == "cap"):
                     looser.append(f"no {name}")
             elif _is_looser(name, here, there):
@@ -140,7 +157,7 @@ class Tolerance:
         return tuple(looser)
 
     def is_looser_than(self, other: Tolerance) -> bool:
-        """Whether something may pass here that fails there.
+        """Whether something may pass here that fails under `other`.
 
         >>> tight = Tolerance(rtol=1e-5, atol=1e-5, floors=8.0)
         >>> Tolerance(rtol=1e-5, atol=1e-5, floors=9.0).is_looser_than(tight)
@@ -166,7 +183,7 @@ def _check_range(name: str, bound: float | None, least: float, most: float) -> N
 def _is_looser(name: str, here: float, there: float) -> bool:
     if metric := METRIC.get(name):
         return metric.is_looser(here, there)
-    # A larger share of the elements is tighter; less of rtol and cap is.
+    # A larger share of the elements is tighter; a smaller rtol or cap is tighter.
     return here < there if name == "share" else here > there
 
 
@@ -175,12 +192,13 @@ class Tier:
     """A named set of tolerances, one for each group of values.
 
     Attributes:
-        name: As tolerances.toml writes it.
-        outputs: For what a component returns.
-        layers: For values on the way, whose magnitude may be anything: stated in noise
-            floors or SQNR, which have no unit, and not in atol.
-        latents: For a pipeline's latents after each step, whose errors feed back.
-        image: For its pictures, in levels from 0 to 255.
+        name: Name in tolerances.toml.
+        outputs: Tolerance of a component's outputs.
+        layers: Tolerance of intermediate values. They may have any magnitude, so it is
+            stated in noise floors or SQNR, which have no unit, and not in atol.
+        latents: Tolerance of a pipeline's latents after each step, whose errors feed
+            back.
+        image: Tolerance of a pipeline's pictures, in levels from 0 to 255.
 
     """
 
@@ -194,7 +212,7 @@ class Tier:
         """Return the tolerance of one of `GROUPS`.
 
         Raises:
-            SpecError: `group` is none of them.
+            SpecError: `group` is not one of them.
 
         """
         if group not in GROUPS:
@@ -205,7 +223,7 @@ class Tier:
 
 
 # Measured on fixtures/digits, two runtimes on a CPU: in full precision most components
-# are within 7 noise floors (a wrong GELU stands at 400); weights or arithmetic in
+# are within 7 noise floors (a wrong GELU is at 400); weights or arithmetic in
 # float16 leave 48 to 64 dB, weights in int8 33 to 60, in int4 17 to 24. Pipelines in
 # full precision stay within 3.2 floors at every step, their pictures above 113 dB of
 # PSNR; with weights in float16 above 49 and 60, in int8 33 and 30, in int4 13 and 18.
@@ -248,17 +266,18 @@ _TIERS: Final = (
 )
 
 TIERS: Final[Mapping[str, Tier]] = MappingProxyType({t.name: t for t in _TIERS})
-"""By name, from tight to loose; a test holds the order."""
+"""Every tier by its name, from tight to loose; a test checks the order."""
 
 TIER_NAMES: Final = tuple(TIERS)
 
 
 @functools.cache
 def first_tiers() -> Mapping[str, str]:
-    """Return the tier that each built-in variant begins with, and those made from it.
+    """Return the first tier of each built-in variant and each foreign format.
 
-    A file of others is as exact as what its runtime reads: an ONNX file begins as full
-    precision does, a converted file may hold anything.
+    A foreign model starts with a tier by its format. An ONNX file starts with the tier
+    of full precision. A converted file may have any precision, so it starts with
+    ``relaxed``.
     """
     tiers: dict[str, str] = {}
     for one in runtimes().values():
@@ -271,10 +290,11 @@ def first_tiers() -> Mapping[str, str]:
 
 
 def first_tier(made: Collection[str]) -> str:
-    """Return the tier to begin with of what is made of built-in variants.
+    """Return the first tier of something that is made of built-in variants.
 
     Args:
-        made: Each as `first_tiers` names it; of several, the loosest tier decides.
+        made: Built-in variants, with the names of `first_tiers`. The loosest of their
+            tiers is returned.
 
     >>> first_tier(["mnn.fp32", "onnxruntime.fp16"]), first_tier([])
     ('relaxed', 'standard')
@@ -284,13 +304,13 @@ def first_tier(made: Collection[str]) -> str:
 
 
 def parse_changes(texts: Iterable[str]) -> dict[str, float]:
-    """Parse ``--set`` values.
+    """Parse the values of ``--set``.
 
     >>> parse_changes(["rtol=1e-3", "atol=1e-4"])
     {'rtol': 0.001, 'atol': 0.0001}
 
     Raises:
-        SpecError: One of them is not ``bound=number``, or a bound comes twice.
+        SpecError: A value is not ``bound=number``, or a bound occurs twice.
 
     """
     changes: dict[str, float] = {}
@@ -312,10 +332,10 @@ def parse_changes(texts: Iterable[str]) -> dict[str, float]:
 
 
 def check_word(kind: str, word: str, options: Collection[str]) -> None:
-    """Refuse a word that is none of `options`.
+    """Refuse a word that is not among `options`.
 
     Raises:
-        SpecError: Naming the nearest that is.
+        SpecError: The word is not among them. The message names the nearest one.
 
     """
     if word not in options:

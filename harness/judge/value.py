@@ -1,7 +1,7 @@
-"""Hold a comparison against a tolerance. Decides only; sees no array.
+"""Judge a comparison by a tolerance. This module sees no array.
 
-The same comparison can be judged again and again under other tolerances: nothing here
-measures, and nothing remembers.
+The same comparison can be judged again under other tolerances, because nothing here
+measures or keeps a state.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from harness.core.ladder import RTOL_LADDER
+from harness.core.comparison import RTOL_GRID
 from harness.core.outcome import Outcome
 from harness.judge.tolerance import Tolerance
 from harness.measure.metrics import BOUNDED
@@ -22,23 +22,23 @@ if TYPE_CHECKING:
 
 _ALL_DIGITS = 17
 _ATOL = "atol"
-"""This bound is stated with rtol, a share and a cap, so it has its own check."""
+"""This bound is stated with rtol, a share and a cap, so it has a check of its own."""
 _LEVEL = 1.0
-"""Of a picture's 255: what differs by less is one colour on a screen."""
+"""Level of a picture, of 255. Differences below it are the same colour on a screen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """How one comparison fares under one tolerance.
+    """The verdict on one comparison under one tolerance.
 
     Attributes:
-        comparison: What was measured.
-        tolerance: What it was held against.
-        outcome: Which way it went.
-        usage: Largest part of any bound that is used: 0 is no error, 1 at the limit,
-            more beyond it. Infinite where no number says how far: a bound of 0, a
-            metric that could not be computed, or nothing comparable at all.
-        reason: The bound with the largest usage, or what made numbers meaningless.
+        comparison: Measurements of the comparison.
+        tolerance: Bounds by which it was judged.
+        outcome: Outcome of the judgement.
+        usage: Largest used share of any bound: 0 without an error, 1 at the limit, more
+            beyond it. It is infinite if no number says how far: with a bound of 0, with
+            a metric that could not be computed, or with nothing to compare.
+        reason: Bound with the largest usage, or the reason why numbers mean nothing.
 
     """
 
@@ -56,7 +56,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Check:
-    """One bound: whether it holds, how much of it is used, and that in words."""
+    """One bound: whether it holds, the used share of it, and a message."""
 
     holds: bool
     usage: float
@@ -72,17 +72,19 @@ def judge(
     allow_constant: bool = False,
     allow_misread: bool = False,
 ) -> Verdict:
-    """Hold one comparison against one tolerance.
+    """Judge one comparison by one tolerance.
 
     Args:
-        comparison: What was measured.
-        tolerance: Every bound it states must hold.
-        is_output: A component's output, which must not be one value everywhere. A
-            layer may be (a mask, a bias); it is judged by its numbers.
-        allow_nonfinite: NaN and infinities pass if they are at the same places.
-        allow_constant: An output may be one value everywhere, a picture one colour.
-        allow_misread: A suite's reader may see something else in the picture; an
-            output of truths may have others, within its tolerance.
+        comparison: Measurements to judge.
+        tolerance: Bounds, all of which must hold.
+        is_output: Whether the value is a component's output, which must not have the
+            same value everywhere. A layer (a mask, a bias) may have it, and is judged
+            by its numbers.
+        allow_nonfinite: Whether NaN and infinities pass if they are at the same places.
+        allow_constant: Whether an output may have the same value everywhere, or a
+            picture a single colour.
+        allow_misread: Whether a suite's reader may read something else in the picture.
+            Boolean outputs may then also differ, within the tolerance.
 
     """
     outcome, reason = _obstacle(comparison, allow_nonfinite=allow_nonfinite)
@@ -99,7 +101,7 @@ def judge(
     if outcome is not None:
         usage = math.inf
     else:
-        # What fails has used more than 1 of its bound, so it comes before what holds.
+        # A failing bound has a usage above 1, so it comes before one that holds.
         worst = max(_checks(comparison, tolerance), key=lambda check: check.usage)
         outcome = Outcome.WITHIN if worst.holds else Outcome.EXCEEDS
         usage, reason = worst.usage, worst.reason
@@ -115,7 +117,7 @@ def judge(
 def _obstacle(
     comparison: Comparison, *, allow_nonfinite: bool
 ) -> tuple[Outcome | None, str]:
-    """Return what makes the numbers meaningless, or None."""
+    """Return the outcome and reason if numbers mean nothing, or None."""
     expected, actual = comparison.expected_shape, comparison.actual_shape
     if expected != actual:
         return Outcome.SHAPE, f"shape {list(actual)}, expected {list(expected)}"
@@ -163,7 +165,7 @@ def _constant(comparison: Comparison) -> tuple[Outcome | None, str]:
 
 
 def _without_content(picture: Picture) -> tuple[Outcome | None, str]:
-    """Return what a picture without content is: black, or of one colour."""
+    """Return the outcome of a picture without content: black, or one colour."""
     peaks = {"reference": picture.expected_peak, "candidate": picture.actual_peak}
     if dark := [side for side, peak in peaks.items() if peak < _LEVEL]:
         return Outcome.BLACK, f"black all over in the {' and the '.join(dark)}"
@@ -183,7 +185,7 @@ def _misread(picture: Picture) -> tuple[Outcome | None, str]:
 
 
 def _misread_truths(comparison: Comparison) -> tuple[Outcome | None, str]:
-    """Judge what is either so or not, such as a ranking: no share of it may differ."""
+    """Judge booleans, such as a ranking: no share of them may differ."""
     if _dtype_kind(comparison.expected_dtype) != "boolean":
         return None, ""
     wrong = round(comparison.rms**2 * comparison.count)
@@ -196,7 +198,7 @@ def _misread_truths(comparison: Comparison) -> tuple[Outcome | None, str]:
 
 
 def _dtype_kind(name: str) -> str:
-    """Return the kind of number a numpy dtype name stands for.
+    """Return the kind of number of a NumPy dtype name.
 
     >>> [_dtype_kind(name) for name in ("float16", "uint8", "bool", "complex64")]
     ['floating', 'integer', 'boolean', 'other']
@@ -209,7 +211,7 @@ def _dtype_kind(name: str) -> str:
 
 
 def _checks(comparison: Comparison, tolerance: Tolerance) -> Iterator[_Check]:
-    """Yield a check for each bound the tolerance states."""
+    """Yield a check for each bound that the tolerance states."""
     if tolerance.rtol is not None and tolerance.atol is not None:
         yield from _elements(comparison, tolerance, tolerance.rtol, tolerance.atol)
     for metric in BOUNDED:
@@ -222,7 +224,7 @@ def _checks(comparison: Comparison, tolerance: Tolerance) -> Iterator[_Check]:
         elif _dtype_kind(comparison.expected_dtype) == "boolean":
             yield _truths(comparison)
         else:
-            # Passing what was not measured is how harnesses lie.
+            # A bound on a number that was not measured must not pass.
             yield _Check(
                 holds=False,
                 usage=math.inf,
@@ -234,13 +236,13 @@ def _checks(comparison: Comparison, tolerance: Tolerance) -> Iterator[_Check]:
 def _elements(
     comparison: Comparison, tolerance: Tolerance, rtol: float, atol: float
 ) -> Iterator[_Check]:
-    required = comparison.required_atol[RTOL_LADDER.index(rtol)]
+    required = comparison.required_atol[RTOL_GRID.index(rtol)]
     at = f"at rtol {rtol:.0e}" if rtol else "at rtol 0"
     if tolerance.cap is None:
         yield _upper(required, atol, "needs atol {} " + at + ", allowed {}", ".3e")
         return
-    # The quantile knows no rtol and so overstates what is needed; where all elements
-    # together need less, that is the better number; but not to talk a NaN away.
+    # The quantile ignores rtol, so it can be larger than necessary. If the required
+    # atol of all elements is smaller, that number is better. A NaN must stay a NaN.
     quantile = {0.999: comparison.p999, 0.99: comparison.p99}[tolerance.share]
     needed = quantile if math.isnan(quantile) else min(required, quantile)
     share = f"{100 * tolerance.share:g} % of elements need atol "
@@ -251,7 +253,7 @@ def _elements(
 
 
 def _truths(comparison: Comparison) -> _Check:
-    # Of truths, every error is 1, so its mean square is the share that is wrong.
+    # Every error of a boolean is 1, so the mean square is the share of wrong ones.
     wrong = round(comparison.rms**2 * comparison.count)
     reason = f"{{}} of {comparison.count:,} truths are wrong, {{}} may be"
     return _upper(wrong, 0.0, reason, ".0f")
@@ -262,7 +264,7 @@ def _within(metric: Metric, value: float, limit: float) -> _Check:
     asked = f"at least {bound} asked" if metric.more_is_tighter else f"allowed {bound}"
     return _check(
         holds=metric.is_met(value, limit),
-        # A ratio of error amplitudes, so that one bound's usage is like another's.
+        # This is a ratio of error amplitudes, so usages of different bounds compare.
         usage=metric.times(value, limit),
         reason=f"{metric.phrase.format(shown)}, {asked}",
     )
@@ -278,16 +280,17 @@ def _upper(value: float, limit: float, reason: str, spec: str) -> _Check:
 
 
 def _check(*, holds: bool, usage: float, reason: str) -> _Check:
-    # `holds` is written so that NaN fails; usage then says "how far is unknown".
+    # `holds` is false for NaN. An infinite usage then means that the distance is
+    # unknown.
     if math.isnan(usage):
         usage = math.inf
-    # Decibels round: beyond the limit is more than 1, however little.
+    # Decibels are rounded. Beyond the limit the usage must be above 1, however little.
     usage = min(usage, 1.0) if holds else max(usage, math.nextafter(1.0, 2.0))
     return _Check(holds=holds, usage=usage, reason=reason)
 
 
 def _apart(value: float, limit: float, spec: str) -> tuple[str, str]:
-    """Format two numbers, with more digits where rounding makes them look the same."""
+    """Format two numbers, with more digits if rounding makes them look equal."""
     shown, bound = f"{value:{spec}}", f"{limit:{spec}}"
     digits = 4
     while shown == bound and value != limit and digits <= _ALL_DIGITS:

@@ -1,1 +1,1 @@
-"""From arrays to numbers. Nothing here knows a tolerance."""
+"""Functions that measure arrays. This package knows no tolerance."""

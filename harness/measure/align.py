@@ -1,27 +1,28 @@
-"""Say which of a candidate's values is which of the program's.
+"""Decide which value of a candidate corresponds to which value of the program.
 
-Every rule stands here. A value is matched by exact name or by one of these rules,
-never by resemblance; what no rule matches is counted as unmatched.
+This module has every rule. A value is matched by exact name or by one of these rules,
+and never because two values look similar. A value that no rule matches counts as
+unmatched.
 
 ==================  ==========================================================
 ``exact``           The exporter named the value after the program's.
 ``output``          A graph output was renamed to the component's output name.
 ``merged``          The same operator on the same values, kept once.
-``leaving``         The one value of several that were made for an operator (dynamo)
-                    or inside a module (TorchScript) that is read outside it.
+``leaving``         Several values were made for an operator (dynamo) or inside a
+                    module (TorchScript), and only this one is read outside it.
 ``unchanged``       An operator of the graph that changes nothing, such as a division
                     by one, carries the value before it.
-``made``            An operator of MNN's that has one value's name makes another: it
-                    computes a ReLU as well, or a change of layout was moved behind
-                    it. Its file says which (`runtimes.mnn.file.values_made`).
-``matmul``          MNN made a 1x1 convolution of a product with constant
-                    weights: ``NAME__matmul_converted``, ``[rows, n, 1, 1]``.
-                    What is computed from it element by element may keep that form.
-``last axis``       MNN gives a value its new last axis, of size one, before an operator
-                    element by element where the graph does so after it.
-``truth``           MNN holds booleans as int32: 0 and 1 are read as such.
-``mask``            A value with numbers beyond `MASKED` masks a softmax; there
-                    "far below" is all they mean, so both sides end at `MASK_END`.
+``made``            An MNN operator has the name of one value and makes another: it
+                    also computes a ReLU, or a change of layout was moved behind it.
+                    The MNN file says which (`runtimes.mnn.file.values_made`).
+``matmul``          MNN turned a product with constant weights into a 1x1 convolution:
+                    ``NAME__matmul_converted``, ``[rows, n, 1, 1]``. Values computed
+                    from it element by element may keep that shape.
+``last axis``       MNN adds a last axis of size one before an element-wise operator,
+                    and the graph adds it after that operator.
+``truth``           MNN stores booleans as int32: 0 and 1 are read as false and true.
+``mask``            A value with numbers beyond `MASKED` masks a softmax. Such a number
+                    means only "far below", so both sides are cut at `MASK_END`.
 ==================  ==========================================================
 """
 
@@ -36,16 +37,18 @@ import numpy as np
 from harness.core.probes import Kind, Probe
 
 MATMUL = "__matmul_converted"
-"""Suffix that MNN's converter gives a product it turned into a convolution."""
+"""Suffix that MNN's converter gives to a product that it turned into a convolution."""
 
 
 MASKED = 1e30
-"""No activation is so large; only the constants that mask a softmax are."""
+"""Magnitude above which a number must be a constant of a softmax mask. No activation is
+so large."""
 
 _CONV_AXES = 4
 
 MASK_END = 6e4
-"""Where masks end on both sides: inside float16, far beyond any softmax input."""
+"""Magnitude at which masks are cut on both sides. float16 can hold it, and it is far
+beyond any softmax input."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,13 +56,14 @@ class GraphValue:
     """One value of an exported graph.
 
     Attributes:
-        name: The value.
-        origin: What it was made for: the program's value (dynamo) or the module's
-            path (TorchScript); empty if the exporter left no word.
-        used_by: Origins of the nodes that read it.
-        is_output: Whether it is an output of the graph.
-        is_constant: Whether it hangs on weights and sizes alone.
-        repeats: The value that it passes on unchanged; empty if it is a new one.
+        name: Name of the value.
+        origin: The program's value (dynamo) or the module's path (TorchScript) for
+            which it was made; empty if the exporter did not record it.
+        used_by: Origins of the nodes that read the value.
+        is_output: Whether the value is an output of the graph.
+        is_constant: Whether the value depends only on weights and sizes.
+        repeats: Name of the value that this one passes on unchanged; empty if it is a
+            new value.
 
     """
 
@@ -73,15 +77,16 @@ class GraphValue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coverage:
-    """How many of a program's computing operators a candidate's run showed.
+    """Which of a program's computing operators were seen in a candidate's run.
 
     Attributes:
-        computing: Operators that compute something from the inputs.
-        aligned: Of these, compared.
-        fused: Of these, in the exported graph and gone from what the runtime ran.
-        inside: Of the fused, all that is computed from them is computed into one value
-            that was compared: an operator does the work of several.
-        unmatched: Of these, without a counterpart in the exported graph.
+        computing: Number of operators that compute something from the inputs.
+        aligned: Number of those whose value was compared.
+        fused: Number of those that the exported graph has and the runtime no longer
+            ran.
+        inside: Number of the fused ones whose results all lead into a single compared
+            value, because one operator does the work of several.
+        unmatched: Number of those without a counterpart in the exported graph.
         missing: Names of the fused and unmatched ones, in order.
 
     """
@@ -95,7 +100,7 @@ class Coverage:
 
     @property
     def share(self) -> float:
-        """Aligned over computing; 0 when nothing computes."""
+        """`aligned` divided by `computing`; 0 if no operator computes."""
         return self.aligned / self.computing if self.computing else 0.0
 
 
@@ -104,12 +109,12 @@ def link(
     values: Sequence[GraphValue],
     outputs: Mapping[str, str],
 ) -> list[Probe]:
-    """Fill in, for each probe, the exported value that carries it.
+    """Return each probe with the name of the exported value that holds it.
 
     Args:
-        probes: The program's values; a duplicate's `onnx` names its twin.
-        values: The exported graph's values.
-        outputs: Program value that is a graph output to the output's name.
+        probes: Values of the program. The `onnx` of a duplicate names the original.
+        values: Values of the exported graph.
+        outputs: Output name of each program value that is an output of the graph.
 
     """
     names = {value.name for value in values}
@@ -143,7 +148,7 @@ def link(
 
 
 def _leaving(values: Sequence[GraphValue]) -> dict[str, list[GraphValue]]:
-    """Return each origin's values that are read outside it."""
+    """Return, for each origin, its values that are read outside it."""
     leaving: dict[str, list[GraphValue]] = {}
     for value in values:
         inside = f"{value.origin}."
@@ -161,10 +166,10 @@ def _all_constant(values: Sequence[GraphValue]) -> bool:
 
 
 def wanted_values(probes: Iterable[Probe]) -> dict[str, Probe]:
-    """Return exported value name to the probe that it is compared with.
+    """Return the probe with which each exported value is compared.
 
-    Views and constants are compared too where the exporter kept them by their own
-    name; a computed value comes before one that merely carries it.
+    Views and constants are also compared if the exporter kept their names. A computed
+    value comes before a value that only passes it on.
     """
     probes = tuple(probes)
     wanted = {
@@ -179,16 +184,16 @@ def wanted_values(probes: Iterable[Probe]) -> dict[str, Probe]:
 
 
 def source_value(name: str) -> str:
-    """Return the exported value that a runtime's value `name` carries."""
+    """Return the exported value that a runtime's value `name` holds."""
     return name.removesuffix(MATMUL)
 
 
 def same_axes(shape: Sequence[int], expected: Sequence[int]) -> tuple[int, ...] | None:
-    """Return the shape to read a value in, or None if its axes are not the same.
+    """Return the shape in which to read a value, or None if its axes differ.
 
-    Two rules may change a shape, and neither the order: by ``matmul``
-    ``[rows, n, 1, 1]`` holds the rows of ``[..., n]``, by ``last axis`` ``[..., n, 1]``
-    holds ``[..., n]``.
+    Two rules may change the shape, and neither changes the order. By ``matmul``,
+    ``[rows, n, 1, 1]`` holds the rows of ``[..., n]``. By ``last axis``,
+    ``[..., n, 1]`` holds ``[..., n]``.
     """
     actual, wanted = tuple(shape), tuple(expected)
     if actual in {wanted, (*wanted, 1)}:
@@ -199,7 +204,7 @@ def same_axes(shape: Sequence[int], expected: Sequence[int]) -> tuple[int, ...] 
 
 
 def read_as(expected: np.ndarray, actual: np.ndarray) -> np.ndarray:
-    """Return `actual` as the reference's kind of value, by the ``truth`` rule."""
+    """Return `actual` with the reference's kind of number, by the ``truth`` rule."""
     is_truth = expected.dtype.kind == "b" and actual.dtype.kind in "iu"
     if is_truth and not ((actual != 0) & (actual != 1)).any():
         return actual.astype(np.bool_)
@@ -207,7 +212,7 @@ def read_as(expected: np.ndarray, actual: np.ndarray) -> np.ndarray:
 
 
 def ended(value: np.ndarray) -> np.ndarray:
-    """Return a mask's values cut at `MASK_END`; NaN and infinities stay."""
+    """Return a mask's values cut at `MASK_END`; NaN and infinities are kept."""
     return np.where(np.isfinite(value), np.clip(value, -MASK_END, MASK_END), value)
 
 
@@ -216,12 +221,13 @@ def coverage_of(
     compared: Collection[str],
     read_into: Mapping[str, Collection[str]],
 ) -> Coverage:
-    """Count what a run showed.
+    """Count the computing operators that were compared in a run.
 
     Args:
-        probes: The program's values.
-        compared: The exported values that were compared.
-        read_into: Exported value to those that are computed from it directly.
+        probes: Values of the program.
+        compared: Exported values that were compared.
+        read_into: For each exported value, the values that are computed directly from
+            it.
 
     """
     computing = [p for p in probes if p.kind in {Kind.COMPUTE, Kind.DUPLICATE}]
@@ -241,13 +247,13 @@ def coverage_of(
 def _ends_in_one(
     value: str, compared: Collection[str], read_into: Mapping[str, Collection[str]]
 ) -> bool:
-    """Whether all that is computed from `value` goes into one compared value."""
+    """Whether all values computed from `value` lead into one compared value."""
     ends: set[str] = set()
     seen: set[str] = set()
     waiting = [value]
     while waiting and len(ends) < 2:  # noqa: PLR2004  # one is looked for
         readers = read_into.get(waiting.pop(), ())
-        if not readers:  # an output that was not compared, or what nobody reads
+        if not readers:  # an output that was not compared, or an unused value
             return False
         ends.update(name for name in readers if name in compared)
         waiting += [n for n in readers if n not in compared and n not in seen]

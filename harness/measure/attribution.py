@@ -1,7 +1,8 @@
-"""Who brought the error: seats exchanged one at a time, in both directions.
+"""Find the role that causes the error, by exchanging roles one at a time.
 
-Errors of pictures are compared as powers (mean squares), which add up where seats do
-not act on each other; what does not add up is interaction.
+Each role is exchanged in both directions. Errors of pictures are compared as powers
+(mean squares). Powers add up if roles do not influence each other; the rest is
+interaction.
 """
 
 from __future__ import annotations
@@ -12,19 +13,23 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 Draw = Callable[[frozenset[str]], float]
-"""Draws with the candidate in the named seats and PyTorch in the others, and returns
-the mean squared error of the pictures; infinite if they are not finite."""
+"""Function that draws with the candidate in the named roles and PyTorch in the others.
+It returns the mean squared error of the pictures, which is infinite if they are not
+finite."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """What one seat has to do with the error.
+    """The share of one role in the error.
 
     Attributes:
-        alone: Rms of the pictures with the candidate in this seat alone, 0 to 255.
-        without: Rms with the candidate in every seat but this.
-        share: Of the error's power: the mean of what the seat brings alone and of what
-            goes when it is taken out. 1 is all.
+        alone: Rms error of the pictures with the candidate in this role only, in levels
+            from 0 to 255.
+        without: Rms error with the candidate in every role except this one, in the same
+            unit.
+        share: Share of the error's power; 1 is all of it. It is the mean of two shares:
+            the power that the role causes alone, and the power that disappears without
+            it.
 
     """
 
@@ -35,13 +40,14 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attribution:
-    """The parts of an error.
+    """The shares of all roles in an error.
 
     Attributes:
-        rms: Of the pictures with the candidate in every seat, 0 to 255.
-        parts: By seat.
-        interaction: Share of the power that no seat brings alone; negative where
-            errors cancel.
+        rms: Rms error of the pictures with the candidate in every role, in levels from
+            0 to 255.
+        parts: Share of each role, by the role's name.
+        interaction: Share of the power that no role causes alone; negative if errors
+            cancel.
 
     """
 
@@ -51,8 +57,8 @@ class Attribution:
 
     @property
     def culprit(self) -> str:
-        """The seat with the largest share."""
-        return max(self.parts, key=lambda seat: self.parts[seat].share)
+        """The role with the largest share."""
+        return max(self.parts, key=lambda role: self.parts[role].share)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
@@ -60,53 +66,54 @@ class Attribution:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Attribution:
-        """Read what `to_json` wrote."""
-        parts = {seat: Part(**part) for seat, part in data["parts"].items()}
+        """Return what `to_json` wrote."""
+        parts = {role: Part(**part) for role, part in data["parts"].items()}
         return cls(rms=data["rms"], parts=parts, interaction=data["interaction"])
 
 
-def attribute(seats: Iterable[str], total: float, draw: Draw) -> Attribution:
-    """Exchange seats one at a time.
+def attribute(roles: Iterable[str], total: float, draw: Draw) -> Attribution:
+    """Exchange roles one at a time, and return the share of each in the error.
 
     Args:
-        seats: Those that the candidate takes.
+        roles: Roles that the candidate takes.
         total: Mean squared error with the candidate in all of them.
-        draw: Measures any other cast.
+        draw: Function that measures the error with the candidate in other sets of
+            roles.
 
     >>> power = {"unet": 9.0, "vae_decoder": 1.0}
-    >>> found = attribute(power, 10.0, lambda cast: sum(power[s] for s in cast))
+    >>> found = attribute(power, 10.0, lambda roles: sum(power[r] for r in roles))
     >>> found.culprit, found.parts["unet"].share, found.interaction
     ('unet', 0.9, 0.0)
     """
-    whole = frozenset(seats)
-    alone = {seat: draw(frozenset({seat})) for seat in sorted(whole)}
+    whole = frozenset(roles)
+    alone = {role: draw(frozenset({role})) for role in sorted(whole)}
     without = {
-        seat: draw(whole - {seat}) if len(whole) > 1 else 0.0 for seat in sorted(whole)
+        role: draw(whole - {role}) if len(whole) > 1 else 0.0 for role in sorted(whole)
     }
     parts = {
-        seat: Part(
-            alone=math.sqrt(alone[seat]),
-            without=math.sqrt(without[seat]),
-            share=_share(alone[seat], without[seat], total),
+        role: Part(
+            alone=math.sqrt(alone[role]),
+            without=math.sqrt(without[role]),
+            share=_share(alone[role], without[role], total),
         )
-        for seat in whole
+        for role in whole
     }
     summed = sum(alone.values())
     interaction = 1.0 - summed / total if math.isfinite(summed) and total > 0 else 0.0
-    ordered = {seat: parts[seat] for seat in seats}
+    ordered = {role: parts[role] for role in roles}
     if not math.isfinite(total):
         interaction = 0.0
     return Attribution(rms=math.sqrt(total), parts=ordered, interaction=interaction)
 
 
 def _share(alone: float, without: float, total: float) -> float:
-    """Return the mean of what a seat brings, and of what goes with it."""
+    """Return the mean of the share caused alone and the share gone without a role."""
     if total == 0.0:
         return 0.0
-    if not math.isfinite(total):  # who breaks a picture alone, or is missed by it
+    if not math.isfinite(total):  # each of two signs of fault counts a half
         return (float(not math.isfinite(alone)) + float(math.isfinite(without))) / 2
-    if not math.isfinite(alone):  # and together something hides it
+    if not math.isfinite(alone):  # the other roles hide its error
         return 1.0
-    if not math.isfinite(without):  # which it hides
+    if not math.isfinite(without):  # it hides the error of other roles
         return 0.0
     return (alone + total - without) / (2 * total)

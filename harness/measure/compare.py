@@ -1,7 +1,8 @@
-"""Measure how far apart a pair is. Measures only; `judge` decides.
+"""Measure how far two arrays differ. `harness.judge` makes the verdict.
 
-The numbers come from one compiled pass (`harness.measure.kernel`); here are the cases
-before it (shapes, kinds of number, nothing to compare) and the arithmetic after it.
+The numbers come from one compiled pass (`harness.measure.kernel`). This module has the
+steps before it (shapes, kinds of number, nothing to compare) and the arithmetic after
+it.
 """
 
 from __future__ import annotations
@@ -12,34 +13,38 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.core.comparison import Comparison
+from harness.core.comparison import RTOL_GRID, Comparison
 from harness.core.errors import SpecError
-from harness.core.ladder import RTOL_LADDER
 from harness.measure.metrics import METRICS, Sums, cosine, ratio
 
 Array = NDArray[Any]
 
 UNIT_ROUNDOFF = 2.0**-24
-"""Of float32: the least noise a float32 computation is credited with, relative."""
+"""Unit roundoff of float32: the smallest relative noise that a float32 computation is
+assumed to have."""
 
 EXACT_QUANTILES = 1 << 20
-"""Up to this many elements every error is counted for the quantiles."""
+"""Largest number of elements for which every error is counted in the quantiles."""
 
 _SAMPLE = 1 << 18
 _STRIDES = (3, 7, 13, 23, 47, 97, 197, 397, 797, 1597, 3203, 6421, 12853)
-_LADDER = np.array(RTOL_LADDER)
+_GRID = np.array(RTOL_GRID)
 
 
 def compare(
     *, expected: Array, actual: Array, floor_rms: float | None = None
 ) -> Comparison:
-    """Measure a candidate's values against the reference's; nothing is broadcast.
+    """Compare a candidate's values with the reference's, without broadcasting.
 
     Args:
-        expected: The reference's values, of any shape and memory layout; boolean
+        expected: Values of the reference, with any shape and memory layout; boolean,
             integer or floating point of at most 64 bits.
-        actual: The candidate's.
-        floor_rms: Rms of the reference's own float32 error, in the unit of the values.
+        actual: Values of the candidate, likewise.
+        floor_rms: Rms of the reference's own float32 error, in the unit of the values;
+            None if it is not known.
+
+    Returns:
+        The measurements. A number that could not be measured is NaN; see `Comparison`.
 
     Raises:
         SpecError: A dtype cannot be measured, or `floor_rms` is negative or NaN.
@@ -75,24 +80,25 @@ def _check_dtype(side: str, array: Array) -> None:
 
 def _measure(expected: Array, actual: Array, floor_rms: float | None) -> dict[str, Any]:
     """Return every field of a `Comparison` that needs the values."""
-    # Here, so that reading a recorded comparison does not import a compiler.
+    # It is imported here, so that reading a recorded comparison does not import a
+    # compiler.
     from harness.measure import kernel
 
     shape = expected.shape
     count = expected.size
     rows = math.prod(shape[:2]) if len(shape) > 2 else math.prod(shape[:-1])  # noqa: PLR2004  # axes
     sums = np.zeros(kernel.SUM_COUNT)
-    required = np.zeros(len(RTOL_LADDER))
+    required = np.zeros(len(RTOL_GRID))
     tally = np.zeros(kernel.TALLY_COUNT, np.int64)
     squared = np.zeros(rows)
     excluded = np.zeros(rows, np.int64)
-    results = (_LADDER, sums, required, tally, squared, excluded)
+    values: tuple[Array, Array, Array | None]
     if _fits_float32(expected.dtype) and _fits_float32(actual.dtype):
-        pair = _flat(expected, np.float32), _flat(actual, np.float32)
-        kernel.measure_pair(*pair, count // rows, _stride(count), *results)
+        values = _flat(expected, np.float32), _flat(actual, np.float32), None
     else:
-        triple = _widened(expected, actual)
-        kernel.measure_triple(*triple, count // rows, _stride(count), *results)
+        values = _widened(expected, actual)
+    results = (sums, required, tally, squared, excluded)
+    kernel.measure(*values, count // rows, _stride(count), _GRID, *results)
 
     counts = tally.tolist()
     finite_count = count - counts[kernel.EXCLUDED]
@@ -132,7 +138,7 @@ def _measure(expected: Array, actual: Array, floor_rms: float | None) -> dict[st
         "norm_ratio": math.sqrt(ratio(candidate, signal, both_zero=1.0)),
         "expected_rms": expected_rms,
         "worst_index": worst,
-        # The sign makes an int of a boolean.
+        # The plus sign turns a boolean into an int.
         "worst_expected": +expected[worst].item(),
         "worst_actual": +actual[worst].item(),
         **_worst_parts(shape, worst, atols[0], squared, excluded),
@@ -153,9 +159,10 @@ def _fits_float32(dtype: np.dtype[Any]) -> bool:
 
 
 def _flat(array: Array, dtype: type[np.floating[Any]]) -> Array:
-    """Return `array` as the one type the kernel is compiled for.
+    """Return `array` in the one layout for which the kernel is compiled.
 
-    One-dimensional, contiguous, aligned, native and read-only; a view if it can be.
+    The result is one-dimensional, contiguous, aligned, in native byte order and
+    read-only. It is a view if possible.
     """
     flat = np.require(array, dtype, ("C", "A")).reshape(-1).view()
     flat.flags.writeable = False
@@ -166,7 +173,7 @@ def _widened(expected: Array, actual: Array) -> tuple[Array, Array, Array]:
     """Return expected, actual and the error between them, flat and in float64."""
     left, right = _flat(expected, np.float64), _flat(actual, np.float64)
     if expected.dtype.kind == "f" or actual.dtype.kind == "f":
-        with np.errstate(all="ignore"):  # what is not finite is counted by the kernel
+        with np.errstate(all="ignore"):  # the kernel counts numbers that are not finite
             error = right - left
     else:
         error = _integer_error(expected.reshape(-1), actual.reshape(-1))
@@ -179,7 +186,7 @@ def _integer_error(expected: Array, actual: Array) -> Array:
     if common.kind == "f":  # int64 and uint64 have no integer type in common
         return np.subtract(actual, expected, dtype=object).astype(np.float64)
     expected, actual = expected.astype(common), actual.astype(common)
-    # Modulo 2^64 the larger minus the smaller is always right, whatever the signs.
+    # Modulo 2^64 the larger number minus the smaller one is exact for all signs.
     left, right = expected.astype(np.uint64), actual.astype(np.uint64)
     up = (right - left).astype(np.float64)
     down = (left - right).astype(np.float64)
@@ -187,10 +194,10 @@ def _integer_error(expected: Array, actual: Array) -> Array:
 
 
 def _stride(count: int) -> int:
-    """Every how many elements one is counted for the quantiles.
+    """Return n, where every n-th element is counted for the quantiles.
 
-    A prime beyond `EXACT_QUANTILES`, so that the sample does not keep to a few
-    channels or columns.
+    Beyond `EXACT_QUANTILES` it is a prime, so that the sample does not fall on a few
+    channels or columns only.
     """
     if count <= EXACT_QUANTILES:
         return 1
@@ -198,7 +205,7 @@ def _stride(count: int) -> int:
 
 
 def _is_constant(array: Array) -> bool:
-    """Whether there are several elements and one value; NaN counts as one value."""
+    """Whether several elements all have one value; NaN counts as one value."""
     if array.size < 2:  # noqa: PLR2004  # one element is no evidence
         return False
     flat = array.reshape(-1) if array.flags.c_contiguous else array.flat
@@ -216,7 +223,7 @@ def _is_constant(array: Array) -> bool:
 
 
 def _worst_index(expected: Array, actual: Array, flat: int) -> tuple[int, ...]:
-    if flat < 0:  # every error is 0: the first pair that has one
+    if flat < 0:  # every error is 0: take the first finite pair
         flat = int(np.argmax(np.isfinite(expected) & np.isfinite(actual)))
     return tuple(int(i) for i in np.unravel_index(flat, expected.shape))
 
@@ -228,7 +235,7 @@ def _worst_parts(
     squared: NDArray[np.float64],
     excluded: NDArray[np.int64],
 ) -> dict[str, Any]:
-    """Name the item and the channel with the largest rms, from the rows' sums."""
+    """Return the item and the channel with the largest rms, from the rows' sums."""
     if not shape:
         return {}
     if len(shape) == 1:
@@ -247,7 +254,10 @@ def _worst_parts(
 def _worst_rms(
     squared: NDArray[np.float64], finite: NDArray[np.int64]
 ) -> tuple[int, float]:
-    """Return the first part with the largest rms among those with a finite pair."""
+    """Return the first part with the largest rms, and that rms.
+
+    Only parts with a finite pair count.
+    """
     mean = np.where(finite > 0, squared / np.maximum(finite, 1), -1.0)
     index = int(mean.argmax())
     return index, math.sqrt(mean[index])

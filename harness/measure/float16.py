@@ -1,7 +1,8 @@
-"""What float16 would lose, told from the float32 reference before float16 is run.
+"""Predict from the float32 reference which values float16 would lose.
 
-float16 (IEEE 754 binary16) ends at 65504, has 11 bits, and holds nothing below 2^-25.
-Each value of the reference is rounded to it, and what that costs is measured.
+The largest number of float16 (IEEE 754 binary16) is 65504. It has a precision of 11
+bits, and numbers below 2^-25 become 0. Each value of the reference is rounded to
+float16, and the loss is measured.
 """
 
 from __future__ import annotations
@@ -17,13 +18,15 @@ from harness.measure.trace import Trace
 
 LARGEST = 65504.0
 SQUARED = math.sqrt(LARGEST)
-"""A normalisation that squares a larger value in float16 overflows."""
+"""Largest magnitude whose square float16 can hold. A normalisation that squares a
+larger value in float16 overflows."""
 
 LEAST_DB = 50.0
-"""Rounding to 11 bits leaves some 73 dB; less means that small values are lost."""
+"""Smallest acceptable ratio of signal to rounding error, in decibels. Rounding to 11
+bits leaves some 73 dB; less means that small values are lost."""
 
 PHASE_RAD = 0.01
-"""A sine or cosine of an argument rounded by more than this is of another angle."""
+"""Largest acceptable rounding error of a sine's or cosine's argument, in radians."""
 
 _BITS = 11
 _NORMS = ("norm",)
@@ -32,16 +35,17 @@ _WAVES = ("aten.sin.", "aten.cos.")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loss:
-    """A value that float16 would not keep.
+    """A value that float16 would not preserve.
 
     Attributes:
-        probe: The value.
-        largest: Its largest magnitude over the samples, or that of what it is made
-            from, where that is what is lost.
-        snr_db: What rounding it to float16 leaves.
-        overflows: Whether a number of it certainly becomes infinite.
-        keep: Values to leave in float32.
-        reason: In words.
+        probe: Probe of the value.
+        largest: Largest magnitude of the value over the samples. If its inputs are
+            lost, the largest magnitude of these inputs.
+        snr_db: Ratio of signal to rounding error after rounding to float16, in
+            decibels.
+        overflows: Whether a number in it certainly becomes infinite.
+        keep: Names of the values to leave in float32.
+        reason: Message with numbers.
 
     """
 
@@ -63,8 +67,8 @@ def scan(probes: Sequence[Probe], traces: Iterable[Trace]) -> tuple[Loss, ...]:
     """Return the values that float16 would lose, in order of execution.
 
     Args:
-        probes: Of one exported graph.
-        traces: Of its samples; the worst of them counts.
+        probes: Probes of one exported graph.
+        traces: Recorded values of its samples. The worst sample counts.
 
     """
     extents: dict[str, _Extent] = {}

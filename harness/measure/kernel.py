@@ -1,17 +1,19 @@
-"""The compiled pass behind `compare`: one walk over a pair, sums and maxima out.
+"""The compiled pass behind `compare`: one pass over a pair gives sums and maxima.
 
-Rows are walked in blocks that stay in the first-level cache, so that several simple
-loops over a block, each of which the compiler vectorises, cost one walk over memory.
-Nothing here knows shapes beyond ``[rows, inner]``, tolerances or Python objects.
+Rows are processed in blocks that fit into the first-level cache. Several simple loops
+run over each block, and the compiler vectorises each loop. Together they cost one pass
+over memory. This module knows no shapes beyond ``[rows, inner]``, no tolerances and no
+Python objects.
 
-Single-threaded on purpose: callers fork, and a threading layer does not survive it.
-Importing this module imports numba; nothing is compiled before the first call, which
-loads from the disk cache if it can.
+The code is single-threaded on purpose: callers fork, and a threading layer does not
+survive a fork. Importing this module imports numba. Nothing is compiled before the
+first call, which loads from the disk cache if possible.
 """
 
 # mypy: allow-untyped-defs, allow-untyped-calls
 # ruff: noqa: ANN001, ANN201, ANN202
-# Both: numba infers the types of compiled functions, and reads no annotations.
+# Both lines are here because numba infers the types of compiled functions, and reads
+# no annotations.
 
 from __future__ import annotations
 
@@ -20,15 +22,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numba import njit
 
-from harness.core.ladder import RTOL_LADDER
+from harness.core.comparison import RTOL_GRID
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 BIN_COUNT = 1 << 15
-"""Bins of the error histogram: 11 bits of exponent and 4 of mantissa."""
+"""Number of bins of the error histogram: 11 bits of exponent and 4 of mantissa."""
 
-# Slots of the result vectors; numba freezes them into the machine code.
+# Positions in the result vectors; numba compiles them in as constants.
 BIAS, SQUARED_ERROR, SQUARED_EXPECTED, SQUARED_ACTUAL, PRODUCT, ALONG = range(6)
 P99, P999 = 6, 7
 SUM_COUNT = 8
@@ -44,69 +46,57 @@ _SCALE = np.float32(2.0**24)
 _UNSCALE = 2.0**-24
 _NARROWED = 1.0 - 2.0**-21
 _SLACK = 1.0 - 2.0**-20
-if len(RTOL_LADDER) != _RUNGS or RTOL_LADDER[0] != 0.0:
-    msg = f"The kernel is unrolled for 0 and five more rtol, got {RTOL_LADDER}."
+if len(RTOL_GRID) != _RUNGS or RTOL_GRID[0] != 0.0:
+    msg = f"The kernel is unrolled for 0 and five more rtol, got {RTOL_GRID}."
     raise ImportError(msg)
 
 
 def _compiled(*, reorder: bool = False) -> Callable[[Callable[..., Any]], Any]:
-    """Compile on first call, cached on disk; `reorder` lets sums run in lanes.
+    """Compile on the first call, with a disk cache; `reorder` vectorises sums.
 
-    The flags behind `reorder` leave NaN and infinity alone, unlike ``fastmath=True``,
-    which would let the compiler assume that there are none.
+    The flags of `reorder` keep NaN and infinity correct. ``fastmath=True`` would let
+    the compiler assume that there are none.
     """
     fastmath = {"reassoc", "contract", "nsz"} if reorder else False
     return njit(cache=True, nogil=True, error_model="numpy", fastmath=fastmath)
 
 
 @_compiled(reorder=True)
-def _sum_pair(expected, actual):
-    """Sum a float32 block in float64, without a copy of it."""
+def _sum(expected, actual, distance, error):
+    """Sum a block in float64; `distance` is its error unless `error` is None."""
     bias = squared = squared_expected = squared_actual = product = along = 0.0
     for i in range(expected.size):
         left = np.float64(expected[i])
         right = np.float64(actual[i])
-        error = right - left
-        bias += error
-        squared += error * error
+        # The compiler decides this, and drops the other branch.
+        apart = right - left if error is None else distance[i]
+        bias += apart
+        squared += apart * apart
         squared_expected += left * left
         squared_actual += right * right
         product += left * right
-        # Not product - squared_expected, which loses the digits of a small error.
-        along += error * left
-    return bias, squared, squared_expected, squared_actual, product, along
-
-
-@_compiled(reorder=True)
-def _sum_triple(expected, actual, error):
-    """Sum a float64 block whose error was taken beforehand."""
-    bias = squared = squared_expected = squared_actual = product = along = 0.0
-    for i in range(expected.size):
-        bias += error[i]
-        squared += error[i] * error[i]
-        squared_expected += expected[i] * expected[i]
-        squared_actual += actual[i] * actual[i]
-        product += expected[i] * actual[i]
-        along += error[i] * expected[i]
+        # product - squared_expected would lose the digits of a small error.
+        along += apart * left
     return bias, squared, squared_expected, squared_actual, product, along
 
 
 @_compiled()
 def _screen(expected, actual, scaled):
-    """Bound ``|error| - rtol * |expected|`` over a finite block from above, in float32.
+    """Return upper bounds of ``|error| - rtol * |expected|`` over a finite block.
 
-    Twice the lanes of float64, and enough to leave most blocks out of `_exact`. What
-    makes it a bound: `scaled` is rounded towards zero by more than float32 can lose,
-    and everything is held `_SCALE` times too large, so that a positive difference
-    cannot underflow to zero. An overflow turns the first bound into infinity.
+    It computes in float32, with twice the lanes of float64, and that is enough to skip
+    `_exact` for most blocks. Two things make the result an upper bound. `scaled` is
+    rounded towards zero by more than float32 can lose. All numbers are `_SCALE` times
+    too large, so that a positive difference cannot underflow to zero. An overflow turns
+    the first bound into infinity.
 
     Returns:
-        The bit patterns of six float32 numbers, negative ones as 0. As integers,
-        because positive floats sort like their bits, and the maximum of floats is not
-        vectorised unless NaN may be assumed away.
+        The bit patterns of six float32 numbers, with 0 in place of negative ones. They
+        are integers for speed: positive floats sort like their bits, and a maximum of
+        floats is vectorised only if the compiler may assume that there is no NaN.
 
     """
-    # Read once: a load inside the loop would have to be repeated for each lane.
+    # These are read once: a load inside the loop would be repeated for each lane.
     scaled1, scaled2, scaled3 = scaled[1], scaled[2], scaled[3]
     scaled4, scaled5 = scaled[4], scaled[5]
     most0 = most1 = most2 = most3 = most4 = most5 = np.int32(0)
@@ -124,7 +114,7 @@ def _screen(expected, actual, scaled):
 
 @_compiled()
 def _may_raise(bounds, required):
-    """Whether a block with these bounds can hold a new maximum at any rtol."""
+    """Whether a block with these bounds can have a new maximum at any rtol."""
     for i in range(len(bounds)):
         bound = np.float64(np.int32(bounds[i]).view(np.float32)) * _UNSCALE
         if bound > required[i] * _SLACK:
@@ -164,7 +154,7 @@ def _first_equal(error, distance):
 
 @_compiled()
 def _kind(value):
-    """Tell finite (0), NaN (1), +inf (2) and -inf (3) apart."""
+    """Return the class of a number: finite (0), NaN (1), +inf (2) or -inf (3)."""
     if np.isfinite(value):
         return 0
     if np.isnan(value):
@@ -174,10 +164,10 @@ def _kind(value):
 
 @_compiled()
 def _scrub(expected, actual, error, start, stride, tally, inner, excluded):
-    """Count what is not finite, and set both sides to 0 there, in place.
+    """Count pairs that are not finite, and set both sides to 0 there, in place.
 
-    A zero on both sides adds nothing to any sum or maximum; the histogram's share of
-    them is counted in `tally` and taken out again at the end.
+    A zero on both sides adds nothing to any sum or maximum. `tally` counts the zeros
+    that enter the histogram, and they are taken out at the end.
     """
     for i in range(expected.size):
         left = _kind(expected[i])
@@ -193,6 +183,13 @@ def _scrub(expected, actual, error, start, stride, tally, inner, excluded):
 
 
 @_compiled()
+def _copied(block, clean):
+    copy = clean[: block.size]
+    copy[:] = block
+    return copy
+
+
+@_compiled()
 def _subtract(expected, actual, error):
     for i in range(error.size):
         error[i] = np.float64(actual[i]) - np.float64(expected[i])
@@ -200,29 +197,29 @@ def _subtract(expected, actual, error):
 
 @_compiled()
 def _bin_of(distance):
-    """Return the bin whose upper edge, itself included, is the first at `distance`."""
+    """Return the first bin whose upper edge is not below `distance`."""
     return np.uint16((np.float64(distance).view(np.int64) + _ROUND_UP) >> _BIN_SHIFT)
 
 
 @_compiled()
-def _count_all(error, bins, places):
-    # Two loops, because the first vectorises only without the second.
-    for i in range(error.size):
-        places[i] = _bin_of(abs(error[i]))
-    for i in range(error.size):
-        bins[places[i]] += np.int32(1)
-
-
-@_compiled()
-def _count_some(expected, actual, first, stride, bins):
+def _count(expected, actual, distance, error, first, stride, bins, places):
+    """Count every error of a block, or each `stride`th one from `first` on."""
+    if stride == 1:
+        # There are two loops because the first one vectorises only on its own.
+        for i in range(distance.size):
+            places[i] = _bin_of(abs(distance[i]))
+        for i in range(distance.size):
+            bins[places[i]] += np.int32(1)
+        return
     for i in range(first, expected.size, stride):
-        error = np.float64(actual[i]) - np.float64(expected[i])
-        bins[_bin_of(abs(error))] += np.int32(1)
+        # For float32, `distance` is not filled in if no maximum can grow.
+        apart = np.float64(actual[i]) - np.float64(expected[i])
+        bins[_bin_of(abs(apart if error is None else distance[i]))] += np.int32(1)
 
 
 @_compiled()
 def _quantiles(bins, tally, largest, sums):
-    """Read both quantiles off the upper edges, never above the largest error."""
+    """Read both quantiles from the bins' upper edges, up to the largest error."""
     sums[P99] = sums[P999] = largest
     above = 0
     found = False
@@ -239,7 +236,7 @@ def _quantiles(bins, tally, largest, sums):
 
 @_compiled()
 def _rows_together(inner):
-    """How many rows to walk as one block: many if they are too short for lanes."""
+    """Return how many rows form one block: many if they are too short for lanes."""
     return _BLOCK // inner if inner <= _SHORT else 1
 
 
@@ -259,17 +256,31 @@ def _add(block, sums):
 
 
 @_compiled()
-def measure_pair(
-    expected, actual, inner, stride, ladder, sums, required, tally, squared, excluded
+def measure(
+    expected,
+    actual,
+    error,
+    inner,
+    stride,
+    ladder,
+    sums,
+    required,
+    tally,
+    squared,
+    excluded,
 ):
-    """Measure float32 against float32, without a float64 copy of either.
+    """Measure float32 arrays, or float64 arrays with the error between them.
+
+    float32 needs no float64 copy of either side. Only the caller can compute an exact
+    difference of float64 values and integers, which float32 cannot hold.
 
     Args:
-        expected: float32 ``[rows * inner]``, contiguous.
-        actual: The same of the candidate.
-        inner: Elements a row.
-        stride: Every how many elements one is counted for the quantiles.
-        ladder: float64 ``[6]``, ascending from 0.
+        expected: float32 or float64 ``[rows * inner]``, contiguous; the reference.
+        actual: The candidate's values, of the same type and size.
+        error: float64 ``[rows * inner]``, actual - expected; None for float32.
+        inner: Number of elements in a row.
+        stride: Number n, where every n-th element is counted for the quantiles.
+        ladder: float64 ``[6]``, the rtol grid, ascending from 0.
         sums: float64 ``[SUM_COUNT]`` of zeros, filled in.
         required: float64 ``[6]`` of zeros, filled with the required atol.
         tally: int64 ``[TALLY_COUNT]`` of zeros, filled in; ``WORST`` is the flat index
@@ -283,8 +294,8 @@ def measure_pair(
     bins = np.zeros(BIN_COUNT, np.int32)
     places = np.empty(_BLOCK, np.uint16)
     errors = np.empty(_BLOCK, np.float64)
-    clean_expected = np.empty(_BLOCK, np.float32)
-    clean_actual = np.empty(_BLOCK, np.float32)
+    clean_expected = np.empty(_BLOCK, expected.dtype)
+    clean_actual = np.empty(_BLOCK, expected.dtype)
     tally[WORST] = -1
     tally[SAMPLED] = (expected.size + stride - 1) // stride
     sampled = tally[SAMPLED]
@@ -295,97 +306,34 @@ def measure_pair(
             size = min(_BLOCK, end - start)
             left = expected[start : start + size]
             right = actual[start : start + size]
-            error = errors[:size]
-            block = _sum_pair(left, right)
+            distance = errors[:size] if error is None else error[start : start + size]
+            block = _sum(left, right, distance, error)
             # A square of a float32 is finite in float64: this sees NaN and infinity.
+            # One of a float64 may overflow; then nothing is found to scrub.
             if not np.isfinite(block[SQUARED_EXPECTED] + block[SQUARED_ACTUAL]):
-                clean_expected[:size] = left
-                clean_actual[:size] = right
-                left = clean_expected[:size]
-                right = clean_actual[:size]
-                _scrub(left, right, error, start, stride, tally, inner, excluded)
-                block = _sum_pair(left, right)
+                left = _copied(left, clean_expected)
+                right = _copied(right, clean_actual)
+                distance = _copied(distance, errors)
+                _scrub(left, right, distance, start, stride, tally, inner, excluded)
+                block = _sum(left, right, distance, error)
             _add(block, sums)
             first = -start % stride
-            bounds = _screen(left, right, scaled)
-            if bounds[0] == 0:
-                bins[0] += np.int32(max(0, (size - first + stride - 1) // stride))
-                continue
-            raises = _may_raise(bounds, required)
-            if raises or stride == 1 or together > 1:
-                _subtract(left, right, error)
-            if together > 1:
-                _square_rows(error, inner, squared[row:])
-            else:
-                squared[row] += block[SQUARED_ERROR]
-            if raises and _exact(left, error, ladder, required):
-                tally[WORST] = start + _first_equal(error, required[0])
-            if stride == 1:
-                _count_all(error, bins, places)
-            else:
-                _count_some(left, right, first, stride, bins)
-    bins[0] -= np.int32(sampled - tally[SAMPLED])  # what `_scrub` made zero
-    _quantiles(bins, tally, required[0], sums)
-
-
-@_compiled()
-def measure_triple(
-    expected,
-    actual,
-    error,
-    inner,
-    stride,
-    ladder,
-    sums,
-    required,
-    tally,
-    squared,
-    excluded,
-):
-    """Measure float64 values whose error was taken by the caller, as it must be.
-
-    For what float32 cannot hold: float64, and integers, of which only the caller can
-    take an exact difference: `error` is float64 ``[rows * inner]``, actual - expected.
-    The other arguments are those of `measure_pair`, with float64 values.
-    """
-    bins = np.zeros(BIN_COUNT, np.int32)
-    places = np.empty(_BLOCK, np.uint16)
-    zeros = np.zeros(_BLOCK, np.float64)
-    clean_expected = np.empty(_BLOCK, np.float64)
-    clean_actual = np.empty(_BLOCK, np.float64)
-    clean_error = np.empty(_BLOCK, np.float64)
-    tally[WORST] = -1
-    tally[SAMPLED] = (expected.size + stride - 1) // stride
-    sampled = tally[SAMPLED]
-    together = _rows_together(inner)
-    for row in range(0, squared.size, together):
-        end = min(row + together, squared.size) * inner
-        for start in range(row * inner, end, _BLOCK):
-            size = min(_BLOCK, end - start)
-            left = expected[start : start + size]
-            right = actual[start : start + size]
-            distance = error[start : start + size]
-            block = _sum_triple(left, right, distance)
-            # Also true where squares overflow; then nothing is found to scrub.
-            if not np.isfinite(block[SQUARED_EXPECTED] + block[SQUARED_ACTUAL]):
-                clean_expected[:size] = left
-                clean_actual[:size] = right
-                clean_error[:size] = distance
-                left = clean_expected[:size]
-                right = clean_actual[:size]
-                distance = clean_error[:size]
-                _scrub(left, right, distance, start, stride, tally, inner, excluded)
-                block = _sum_triple(left, right, distance)
-            _add(block, sums)
+            raises = True
+            if error is None:
+                bounds = _screen(left, right, scaled)
+                if bounds[0] == 0:
+                    bins[0] += np.int32(max(0, (size - first + stride - 1) // stride))
+                    continue
+                raises = _may_raise(bounds, required)
+                distance = errors[:size]
+                if raises or stride == 1 or together > 1:
+                    _subtract(left, right, distance)
             if together > 1:
                 _square_rows(distance, inner, squared[row:])
             else:
                 squared[row] += block[SQUARED_ERROR]
-            if _exact(left, distance, ladder, required):
+            if raises and _exact(left, distance, ladder, required):
                 tally[WORST] = start + _first_equal(distance, required[0])
-            if stride == 1:
-                _count_all(distance, bins, places)
-            else:
-                _count_some(zeros[:size], distance, -start % stride, stride, bins)
-    bins[0] -= np.int32(sampled - tally[SAMPLED])  # what `_scrub` made zero
+            _count(left, right, distance, error, first, stride, bins, places)
+    bins[0] -= np.int32(sampled - tally[SAMPLED])  # zeros that `_scrub` made
     _quantiles(bins, tally, required[0], sums)

@@ -1,9 +1,9 @@
 """Every metric of a comparison, as one row of one table.
 
-A row says all that the harness must know of a metric: where `Comparison` holds it,
-which direction is tighter, how it is said, and how it grows with the error. The judge,
-the tuner and the reports go over the table, so that a new metric needs a field in
-`Comparison`, a row here and, if it can be a bound, a field in `Tolerance`.
+A row has everything that the harness knows about a metric: its field in `Comparison`,
+which direction is tighter, how it is printed, and how it grows with the error. The
+judge, the tuner and the reports iterate over the table. So a new metric needs a field
+in `Comparison`, a row here and, if it can be a bound, a field in `Tolerance`.
 """
 
 from __future__ import annotations
@@ -14,27 +14,28 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from harness.core.comparison import Comparison
-from harness.core.ladder import RTOL_LADDER
+from harness.core.comparison import RTOL_GRID, Comparison
 
 _PICTURE = "picture."
 _DECIBELS_A_FACTOR = 20.0
 _LARGEST_POWER = 300.0
-"""Decimal exponents beyond this are cut, so that a hopeless value does not overflow."""
+"""Largest decimal exponent of a quotient. It prevents an overflow for a very large
+error."""
 
 _OTHER_SIZE = 10.0
-"""Norms that are so many times apart are of values of another size."""
+"""Ratio of two norms from which the arrays count as very different in size."""
 
 
 class Scale(StrEnum):
-    """How a metric follows the size of an error."""
+    """How a metric depends on the size of an error."""
 
     ERROR = "error"
-    """It grows with the error; 0 is no error."""
+    """The metric grows with the error; 0 means no error."""
     DECIBELS = "decibels"
-    """It falls by 20 where the error is ten times as large; no error is infinite."""
+    """The metric falls by 20 if the error becomes ten times as large; infinity means no
+    error."""
     SIMILARITY = "similarity"
-    """What is missing to 1 grows with the error; 1 is no error."""
+    """1 minus the metric grows with the error; 1 means no error."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,8 +50,8 @@ class Sums:
         expected_squared: Sum of the squared expected values.
         actual_squared: Sum of the squared actual values.
         product: Sum of expected times actual.
-        along: Sum of the error times expected: the part of the error that points
-            in the direction of the expected values.
+        along: Sum of error times expected. It measures the part of the error in the
+            direction of the expected values.
 
     """
 
@@ -63,7 +64,7 @@ class Sums:
 
 
 def ratio(above: float, below: float, *, both_zero: float) -> float:
-    """Divide two numbers that are not negative, zero included."""
+    """Divide two non-negative numbers, zero included."""
     if below == 0.0:
         return both_zero if above == 0.0 else math.inf
     return above / below
@@ -75,7 +76,8 @@ def cosine(sums: Sums) -> float:
     if signal == 0.0 or candidate == 0.0:
         return 1.0 if signal == candidate else 0.0
     found = sums.product / (math.sqrt(signal) * math.sqrt(candidate))
-    # Rounding may step over the edge; a NaN, from sums that overflowed, stays one.
+    # Rounding may give a number just beyond 1. A NaN, from sums that overflowed, is
+    # kept.
     return math.copysign(1.0, found) if abs(found) > 1.0 else found
 
 
@@ -91,21 +93,21 @@ def _sqnr_db(sums: Sums) -> float:
 def _cosine_distance(sums: Sums) -> float:
     """Return 1 - cosine without the digits that the subtraction would lose.
 
-    A float32 error of 1e-7 turns a vector by so little that 1 - cosine is 5e-15, of
-    which float64 would keep one digit. With the error's power d and its part p along
-    the expected values, both relative to the signal, the distance is
-    ``(d - p^2) / (c * (c + 1 + p))``, where c is the ratio of the two norms; 1 + p
-    is the product over the signal.
+    A float32 error of 1e-7 turns a vector so little that 1 - cosine is 5e-15, and
+    float64 would keep only one digit of it. Let d be the power of the error, and p its
+    part along the expected values, both relative to the signal. Then the distance is
+    ``(d - p^2) / (c * (c + 1 + p))``, where c is the ratio of the two norms. 1 + p is
+    the product divided by the signal.
     """
     signal, candidate = sums.expected_squared, sums.actual_squared
     norms = math.sqrt(ratio(candidate, signal, both_zero=math.nan))
-    # Of values of another size, and of wide angles, the sums below would cancel, and
-    # there the subtraction loses little.
+    # If the norms differ much, or the angle is wide, the formula below would cancel.
+    # There the plain subtraction loses little.
     if not 1.0 / _OTHER_SIZE < norms < _OTHER_SIZE or not sums.product > 0.0:
         return 1.0 - cosine(sums)
     power, along = sums.error_squared / signal, sums.along / signal
     turned = power - along * along
-    # By Cauchy and Schwarz it is not negative, but its rounding may be.
+    # By the Cauchy-Schwarz inequality it is not negative, but rounding can make it so.
     return 0.0 if turned < 0.0 else turned / (norms * (norms + sums.product / signal))
 
 
@@ -114,32 +116,35 @@ class Metric:
     """One metric of a comparison.
 
     Attributes:
-        name: What tolerances.toml and the tables call it.
-        field: The field of `Comparison` that holds it, ``picture.`` before it for a
-            field of `Picture`. A field with a number for each rtol of the ladder is
-            read at one rtol.
-        scale: How it follows the size of an error, and so which direction is tighter.
-        phrase: How a number of it is said, with its unit: ``SQNR {} dB``.
-        spec: The format of the number in a verdict's reason.
-        brief: The number with its unit where only magnitudes matter.
-        title: The head of a column of it.
-        hint: What it is, in a phrase.
+        name: Name in tolerances.toml and in tables.
+        field: Field of `Comparison` that holds it, or ``picture.`` and a field of
+            `Picture`. If the field has one number for each rtol of the grid, it is read
+            at one rtol.
+        scale: How it depends on the size of an error. This decides which direction is
+            tighter.
+        phrase: Template of a phrase with its number and unit: ``SQNR {} dB``.
+        spec: Format of its number in a verdict's reason.
+        brief: Template of its number with its unit, where only magnitudes matter.
+        title: Heading of its column in a table.
+        hint: Phrase that explains the metric.
         is_bound: Whether a tolerance can bound it.
-        least: The least that a bound of it may be.
-        most: The most that a bound of it may be.
-        power: An error twice as large makes it 2 to this power times as large.
-        measure: How it follows from the sums; None where it needs more than them.
+        least: Smallest number that may be its bound.
+        most: Largest number that may be its bound.
+        power: Exponent of the error: an error twice as large makes the number 2 to this
+            power times as large.
+        measure: Function that computes it from the sums; None if it needs more than
+            them.
 
     """
 
     name: str
     field: str
-    scale: Scale
     phrase: str
-    spec: str
     brief: str
     title: str
     hint: str
+    scale: Scale = Scale.ERROR
+    spec: str = ".3e"
     is_bound: bool = False
     least: float = 0.0
     most: float = math.inf
@@ -148,12 +153,12 @@ class Metric:
 
     @property
     def of_pictures(self) -> bool:
-        """Whether only pictures have it."""
+        """Whether only pictures have the metric."""
         return self.field.startswith(_PICTURE)
 
     @property
     def more_is_tighter(self) -> bool:
-        """Whether a larger number is the better one."""
+        """Whether a larger number is better."""
         return self.scale is not Scale.ERROR
 
     @property
@@ -164,15 +169,15 @@ class Metric:
         ]
 
     def of(self, comparison: Comparison, rtol: float = 0.0) -> float | None:
-        """Return a comparison's number.
+        """Return the number of a comparison.
 
         Args:
-            comparison: The measurement.
-            rtol: The rtol of the ladder at which a metric that has several is read.
+            comparison: Measurements of a pair of values.
+            rtol: Rtol of the grid, for a metric with one number for each rtol.
 
         Returns:
-            NaN where it could not be measured, None where nothing was there to
-            measure it with.
+            The number. It is NaN if it could not be measured, and None if the means to
+            measure it, such as a noise floor, were missing.
 
         """
         if self.of_pictures:
@@ -181,18 +186,18 @@ class Metric:
             return math.nan if picture is None else float(getattr(picture, name))
         value: float | tuple[float, ...] | None = getattr(comparison, self.field)
         if isinstance(value, tuple):
-            return value[RTOL_LADDER.index(rtol)]
+            return value[RTOL_GRID.index(rtol)]
         return value
 
     def said(self, comparison: Comparison) -> str:
-        """Return a comparison's number with its unit, in a few digits."""
+        """Return the number of a comparison with its unit, in a few digits."""
         return self.brief.format(self.of(comparison))
 
     def error(self, comparison: Comparison, rtol: float = 0.0) -> float | None:
-        """Return a comparison's number, no error being none in any unit.
+        """Return the number of a comparison, or `without_error` for equal values.
 
-        Equal integers, or a layer of zeros, have neither a noise floor nor a signal
-        to divide by, and meet every bound. A picture's numbers have no such case.
+        Equal integers, or a layer of zeros, have neither a noise floor nor a signal to
+        divide by. They meet every bound. Numbers of pictures have no such case.
         """
         if comparison.max_abs == 0.0 and not self.of_pictures:
             return self.without_error
@@ -203,22 +208,22 @@ class Metric:
         return value >= limit if self.more_is_tighter else value <= limit
 
     def is_looser(self, one: float, two: float) -> bool:
-        """Whether one limit lets more through than another."""
+        """Whether one limit allows more than another."""
         return one < two if self.more_is_tighter else one > two
 
     def worst(self, one: float, two: float) -> float:
-        """Return the worse of two numbers; one that was not measured is the worst."""
+        """Return the worse of two numbers; NaN, a number not measured, is the worst."""
         if math.isnan(one) or math.isnan(two):
             return math.nan
         return min(one, two) if self.more_is_tighter else max(one, two)
 
     def times(self, one: float, two: float) -> float:
-        """Return how many times larger an error one number stands for than another.
+        """Return the ratio of two errors, given the numbers that measure them.
 
         Args:
-            one: The number, or a limit.
-            two: The number or limit that it is divided by. Of none at all, any
-                error is infinitely many times as large.
+            one: Number, or limit, of the first error.
+            two: Number, or limit, of the second error, which divides the first. If it
+                means no error, any error is infinitely many times as large.
 
         """
         if self.scale is Scale.DECIBELS:
@@ -233,12 +238,13 @@ class Metric:
         return math.pow(one / two, 1.0 / self.power) if self.power > 1 else one / two
 
     def strained(self, value: float, factor: float, decibels: float) -> float:
-        """Return the number of an error that is larger by some headroom.
+        """Return the number after the error has grown by some headroom.
 
         Args:
-            value: The number.
-            factor: How many times larger the error is, of what grows with it.
-            decibels: How much larger it is, of what counts in decibels.
+            value: Number before.
+            factor: Growth of the error as a factor, for all metrics but those in
+                decibels.
+            decibels: Growth of the error in decibels, for metrics in decibels.
 
         """
         if self.scale is Scale.DECIBELS:
@@ -246,13 +252,14 @@ class Metric:
         if self.scale is Scale.SIMILARITY:
             return 1.0 - (1.0 - value) * factor
         grown = value * factor**self.power
-        # A metric that ends somewhere cannot be bounded beyond its end.
+        # A metric with a largest number cannot have a bound beyond it.
         return min(grown, self.most)
 
     def rounded(self, value: float) -> float:
-        """Return a bound that a person would write: two digits, or half decibels.
+        """Return a bound as a person would write it: two digits, or half decibels.
 
-        It is rounded outwards, so that what was within stays within.
+        It is rounded towards the looser side, so that a value within it stays within
+        it.
         """
         if not math.isfinite(value) or value == 0.0:
             return value
@@ -274,9 +281,7 @@ METRICS: Final = (
     Metric(
         name="max_abs",
         field="max_abs",
-        scale=Scale.ERROR,
         phrase="largest error {}",
-        spec=".3e",
         brief="{:.2e}",
         title="max abs",
         hint="largest absolute error",
@@ -284,9 +289,7 @@ METRICS: Final = (
     Metric(
         name="rms",
         field="rms",
-        scale=Scale.ERROR,
         phrase="rms error {}",
-        spec=".3e",
         brief="rms {:.2e}",
         title="rms",
         hint="root of the mean squared error",
@@ -295,9 +298,7 @@ METRICS: Final = (
     Metric(
         name="p99",
         field="p99",
-        scale=Scale.ERROR,
         phrase="99 % of errors within {}",
-        spec=".3e",
         brief="p99 {:.2e}",
         title="p99",
         hint="99 % of the absolute errors are no larger",
@@ -305,9 +306,7 @@ METRICS: Final = (
     Metric(
         name="p999",
         field="p999",
-        scale=Scale.ERROR,
         phrase="99.9 % of errors within {}",
-        spec=".3e",
         brief="p99.9 {:.2e}",
         title="p99.9",
         hint="99.9 % of the absolute errors are no larger",
@@ -315,9 +314,7 @@ METRICS: Final = (
     Metric(
         name="atol",
         field="required_atol",
-        scale=Scale.ERROR,
         phrase="required atol {}",
-        spec=".3e",
         brief="atol {:.2e}",
         title="atol",
         hint="smallest atol that passes at the tolerance's rtol",
@@ -326,7 +323,6 @@ METRICS: Final = (
     Metric(
         name="floors",
         field="floor_multiple",
-        scale=Scale.ERROR,
         phrase="{} floors",
         spec=".4g",
         brief="{:.3g} floors",
@@ -349,16 +345,14 @@ METRICS: Final = (
     Metric(
         name="cosine_distance",
         field="cosine_distance",
-        scale=Scale.ERROR,
         phrase="cosine distance {}",
-        spec=".3e",
         brief="cosine distance {:.1e}",
         title="cos dist",
         hint="1 - cosine of actual and expected: 0 is the same direction",
         is_bound=True,
         most=2.0,
-        # An error across the values turns them by an angle, and 1 - cosine is half
-        # the square of that.
+        # An error at a right angle to the values turns them by an angle, and 1 - cosine
+        # is half the square of that angle.
         power=2,
         measure=_cosine_distance,
     ),
@@ -387,13 +381,14 @@ METRICS: Final = (
         most=1.0,
     ),
 )
-"""Every metric that follows the size of an error, in the order that they are said."""
+"""Every metric that depends on the size of an error, in the order in which they are
+printed."""
 
 METRIC: Final = {metric.name: metric for metric in METRICS}
-"""By name."""
+"""Every metric, by its name."""
 
 BOUNDED: Final = tuple(metric for metric in METRICS if metric.is_bound)
 """The metrics that a tolerance can bound."""
 
 TUNED: Final = tuple(metric for metric in BOUNDED if not metric.of_pictures)
-"""The metrics whose bounds can be drawn from the values of a component."""
+"""The metrics whose bounds `parity tune` can derive from a component's values."""

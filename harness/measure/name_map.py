@@ -1,27 +1,37 @@
-"""Hold a taken file's inputs and outputs against a recipe's, name by name.
+"""Match the inputs and outputs of a foreign model with a recipe's, by name.
 
-Exact names first, then those that the suite maps under ``[component.NAME.names]``.
-Nothing is matched by resemblance: a likely pair is proposed, and never used unasked.
+Exact names are matched first, then those that the suite maps under
+``[component.NAME.names]``. Names are never matched because they look similar: a likely
+pair is proposed, and used only if the user writes it into the suite.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from pathlib import Path
+
+import msgspec
 
 from harness.core.case import DTYPES, Component, TensorSpec
 from harness.core.errors import SuiteError
 from harness.core.onnx_header import Port
 
 FILE = "names.json"
-"""Beside a taken file in the store, and beside what is made from it."""
+"""Name of the file with the names. It lies beside a foreign model in the store, and
+beside what is made from that model."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fed:
-    """An input of the file, and the recipe's input that it is fed from."""
+class Fed(msgspec.Struct, frozen=True, kw_only=True):
+    """An input of the file, and the recipe's input whose values it gets.
+
+    Attributes:
+        name: Name in the file.
+        given: Name of the recipe's input.
+        dtype: Dtype in the file, as NumPy names it.
+        shape: Shape in the file, as in `Port`.
+
+    """
 
     name: str
     given: str
@@ -29,18 +39,17 @@ class Fed:
     shape: tuple[int | str, ...] | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Names:
-    """How a file's signature and a recipe's lie on one another.
+class Names(msgspec.Struct, frozen=True, kw_only=True):
+    """Which inputs and outputs of a file correspond to which of a recipe.
 
     Attributes:
-        inputs: In the file's order.
-        outputs: Every output of the file, in its order, to the recipe's name for it;
-            empty text where the recipe has none.
-        left_out: The recipe's outputs that the file does not give.
-        unfed: The recipe's inputs that the suite says the file does without.
-        by: How its values were lined up with PyTorch's, a way of `lineup`;
-            or `ITSELF`.
+        inputs: Inputs of the file, in its order.
+        outputs: Pairs of each output of the file, in its order, and the recipe's name
+            for it. The name is empty if the recipe has no such output.
+        left_out: Outputs of the recipe that the file lacks.
+        unfed: Inputs of the recipe that the file lacks, according to the suite.
+        by: Way in which its values were aligned with PyTorch's, one of those in
+            `harness.runtimes.foreign.lineup`, or `ITSELF`.
 
     """
 
@@ -52,57 +61,41 @@ class Names:
 
     @property
     def own_inputs(self) -> list[str]:
-        """The file's inputs, by its own names."""
+        """Inputs of the file, by its own names."""
         return [one.name for one in self.inputs]
 
     @property
     def own_outputs(self) -> list[str]:
-        """The file's outputs, by its own names."""
+        """Outputs of the file, by its own names."""
         return [name for name, _ in self.outputs]
 
     @property
     def extra(self) -> tuple[str, ...]:
-        """The file's outputs that the recipe does not know."""
+        """Outputs of the file that the recipe does not have."""
         return tuple(name for name, known in self.outputs if not known)
 
     @property
     def compared(self) -> dict[str, str]:
-        """The file's outputs that are compared, to the recipe's names."""
+        """The recipe's name of each output of the file that is compared."""
         return {name: known for name, known in self.outputs if known}
 
     def save(self, folder: Path) -> None:
         """Write `FILE` to a folder."""
-        (folder / FILE).write_text(json.dumps(asdict(self)), encoding="utf-8")
+        (folder / FILE).write_bytes(msgspec.json.encode(self))
 
     @classmethod
     def load(cls, folder: Path) -> Names | None:
-        """Read `FILE` of a folder; None where there is none."""
+        """Read `FILE` from a folder; None if it is not there."""
         path = folder / FILE
         if not path.is_file():
             return None
-        data = json.loads(path.read_text(encoding="utf-8"))
-        fed = [
-            Fed(
-                **{
-                    **row,
-                    "shape": None if row["shape"] is None else tuple(row["shape"]),
-                }
-            )
-            for row in data["inputs"]
-        ]
-        return cls(
-            inputs=tuple(fed),
-            outputs=tuple((name, known) for name, known in data["outputs"]),
-            left_out=tuple(data["left_out"]),
-            unfed=tuple(data["unfed"]),
-            by=data["by"],
-        )
+        return msgspec.json.decode(path.read_bytes(), type=cls)
 
 
 def as_given(component: Component, names: Names | None) -> Component:
-    """Return the component with what a file takes and gives, by the recipe's names.
+    """Return a component with a file's inputs and outputs, by the recipe's names.
 
-    Itself, where the file is of our making.
+    The component is unchanged if the harness made the file.
     """
     if names is None:
         return component
@@ -115,9 +108,10 @@ def as_given(component: Component, names: Names | None) -> Component:
 
 
 def as_named(component: Component, names: Names) -> Component:
-    """Return the component as a file has it, by the file's own names.
+    """Return a component with a file's inputs and outputs, by the file's names.
 
-    What is made from the file is to keep these. Of outputs the names alone are known.
+    A file that is made from this file must keep these names. Only the names of outputs
+    are known.
     """
     dtypes = {spec.name: spec.dtype for spec in component.inputs}
     return replace(
@@ -135,7 +129,7 @@ def as_named(component: Component, names: Names) -> Component:
 
 
 def about(names: Names, lined_up: Names | None) -> dict[str, object]:
-    """Return what a record says of a taken file, and of how it was lined up."""
+    """Return a record's facts about a foreign model, and how it was aligned."""
     return {
         "by": (lined_up or names).by,
         "left_out": list(names.left_out),
@@ -145,7 +139,8 @@ def about(names: Names, lined_up: Names | None) -> dict[str, object]:
 
 
 Whose = Callable[[Component, Sequence[Port], Sequence[Port]], str]
-"""Returns the recipe that a file's inputs and outputs are of; empty for none."""
+"""Function that returns the component to which a file's inputs and outputs belong;
+empty if there is none."""
 
 
 def match(
@@ -156,21 +151,25 @@ def match(
     *,
     whose: Whose | None = None,
 ) -> Names:
-    """Lay a file's inputs and outputs on a component's.
+    """Match a file's inputs and outputs with a component's.
 
     Args:
-        component: Its `taken` holds the suite's mapping.
-        file: How messages call it.
-        inputs: Of the file.
-        outputs: Of the file.
-        whose: Asked, before a file is refused, whether it is another component's.
+        component: Component whose `foreign` holds the suite's mapping.
+        file: Name of the file in messages.
+        inputs: Inputs of the file.
+        outputs: Outputs of the file.
+        whose: Function that is called before a file is refused, because the file may
+            belong to another component.
+
+    Returns:
+        The names of both sides. `Names.by` is still empty.
 
     Raises:
         SuiteError: An input of either side has no partner, no output has one, or the
-            mapping names what is not there; says what to write.
+            mapping has a name that does not exist. The message says what to write.
 
     """
-    mapped = dict(component.taken.names) if component.taken else {}
+    mapped = dict(component.foreign.names) if component.foreign else {}
     _check_mapping(component, file, mapped, (*inputs, *outputs))
     to_file = {
         spec.name: mapped.get(spec.name, spec.name)
@@ -241,7 +240,7 @@ def _check_mapping(
 def _likely(
     lacking: Sequence[TensorSpec], unknown: Sequence[Port]
 ) -> list[tuple[str, str]]:
-    """Return the pairs that kind of number, rank and fixed sizes leave one way."""
+    """Return the pairs where kind, rank and fixed sizes leave one choice."""
     fits = {
         spec.name: [port.name for port in unknown if _fits(spec, port)]
         for spec in lacking

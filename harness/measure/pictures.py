@@ -1,7 +1,8 @@
-"""Measure how far apart two pictures are, and show it. Measures only.
+"""Measure how far two pictures differ, and show the difference.
 
-Levels are floating point from 0 to 255, as the pipeline made them: rounding to 8 bits
-would hide what is below a level, and wrap around where unsigned bytes are subtracted.
+Levels are floating-point numbers from 0 to 255, as the pipeline computed them. Rounding
+to 8 bits would hide differences below one level, and a subtraction of unsigned bytes
+would wrap around.
 """
 
 from __future__ import annotations
@@ -22,11 +23,13 @@ from harness.measure.compare import compare
 
 PEAK: Final = 255.0
 WINDOW: Final = 11
-"""Side of the window of `ssim`, in pixels: 1.5 standard deviations of 3.5 each way."""
+"""Side of the window of `ssim`, in pixels: 3.5 standard deviations of 1.5 pixels to
+each side."""
 
 GAP_PX: Final = 4
 MOST: Final = 256
-"""Largest factor of a difference that is shown: 1 of 255 is then full scale."""
+"""Largest factor by which a shown difference is multiplied. A difference of 1 of 255 is
+then full scale."""
 
 _AXES = 3
 _CHANNELS = 3
@@ -41,16 +44,18 @@ def compare_pictures(
     floor_rms: float | None = None,
     read: Reader | None = None,
 ) -> Comparison:
-    """Measure one picture against another.
+    """Compare one picture with another.
 
     Args:
-        expected: The reference's, ``[height, width, 3]``, floating point, 0 to 255.
-        actual: The candidate's.
+        expected: Picture of the reference, ``[height, width, 3]``, floating point, 0 to
+            255.
+        actual: Picture of the candidate, likewise.
         floor_rms: Rms of the reference's own float32 error, in levels.
-        read: Sees a uint8 picture, and says what it shows.
+        read: Function that gets a uint8 picture and returns what it shows; None for no
+            reader.
 
     Raises:
-        SpecError: The two are of one shape, and it is no picture's.
+        SpecError: Both have the same shape, which is not the shape of a picture.
 
     """
     measured = compare(expected=expected, actual=actual, floor_rms=floor_rms)
@@ -73,7 +78,8 @@ def compare_pictures(
         ssim=_ssim(expected, actual) if finite else math.nan,
         perceptual=perceptual,
         perceptual_by=by,
-        # Of what is not finite too: a suite may allow that, and asked for a reading.
+        # A picture with numbers that are not finite is read too, because a suite may
+        # allow them.
         expected_read=str(read(eight_bits(expected))) if read else "",
         actual_read=str(read(eight_bits(actual))) if read else "",
     )
@@ -81,7 +87,7 @@ def compare_pictures(
 
 
 def _peak(picture: np.ndarray) -> float:
-    """Return the largest finite level; NaN without one."""
+    """Return the largest finite level; NaN if there is none."""
     finite = picture[np.isfinite(picture)]
     return float(finite.max()) if finite.size else math.nan
 
@@ -123,7 +129,7 @@ def _ssim(expected: np.ndarray, actual: np.ndarray) -> float:
 
 
 def _perceptual(expected: np.ndarray, actual: np.ndarray) -> tuple[float | None, str]:
-    """Return the mean of FLIP (Andersson et al. 2020), and who measured it."""
+    """Return the mean of FLIP (Andersson et al. 2020), and the package's name."""
     try:
         from flip_evaluator import evaluate
     except ImportError:
@@ -137,7 +143,7 @@ def _perceptual(expected: np.ndarray, actual: np.ndarray) -> tuple[float | None,
 
 
 def eight_bits(picture: np.ndarray) -> np.ndarray:
-    """Return a picture as a screen shows it, uint8; what is not finite becomes 0."""
+    """Return a picture for a screen, in uint8; numbers that are not finite become 0."""
     finite = np.nan_to_num(picture, nan=0.0, posinf=PEAK, neginf=0.0)
     return np.clip(np.rint(finite), 0, PEAK).astype(np.uint8)
 
@@ -145,17 +151,17 @@ def eight_bits(picture: np.ndarray) -> np.ndarray:
 def side_by_side(
     expected: np.ndarray, actual: np.ndarray, *, amplify: float | None = None
 ) -> tuple[np.ndarray, float]:
-    """Return reference, candidate and their difference, made visible.
+    """Return reference, candidate and their difference as one picture.
 
     Args:
-        expected: The reference's, ``[height, width, 3]``, 0 to 255.
-        actual: The candidate's, of the same shape.
-        amplify: What the difference is multiplied by; None for the power of two, at
-            most `MOST`, that brings its largest nearest to full scale.
+        expected: Picture of the reference, ``[height, width, 3]``, 0 to 255.
+        actual: Picture of the candidate, of the same shape.
+        amplify: Factor of the difference. None means the power of two, at most `MOST`,
+            that makes the largest difference closest to full scale.
 
     Returns:
-        uint8 ``[height, 3 * width + 2 * GAP_PX, 3]``, what is not finite in magenta;
-        and what the difference is multiplied by.
+        The picture, uint8 ``[height, 3 * width + 2 * GAP_PX, 3]``, with numbers that
+        are not finite in magenta; and the factor of the difference.
 
     """
     with np.errstate(invalid="ignore"):
@@ -181,6 +187,6 @@ def _shown(picture: np.ndarray) -> np.ndarray:
 
 
 def png(picture: np.ndarray) -> bytes:
-    """Return an RGB picture, uint8 ``[height, width, 3]``, as the bytes of a file."""
+    """Return an RGB picture, uint8 ``[height, width, 3]``, as bytes of a PNG file."""
     _, encoded = cv2.imencode(".png", cv2.cvtColor(picture, cv2.COLOR_RGB2BGR))
     return encoded.tobytes()

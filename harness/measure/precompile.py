@@ -1,6 +1,7 @@
-"""Importing this loads the compiled comparison, so that forked jobs find it loaded.
+"""Importing this module loads the compiled comparison, for forked jobs to share.
 
-A host imports it once; without it every job would spend half a second on it.
+A host process imports it once. Without it every job would need half a second to load
+it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Call a network again: does it answer the same, and do its inputs matter to it.
+"""Check that a network is steady, and that its outputs depend on its inputs.
 
-PyTorch's module and a deployed file are asked by the same functions; `run` is either.
+The same functions call PyTorch's module and a deployed file. `run` is one of the two.
 """
 
 from __future__ import annotations
@@ -19,31 +19,34 @@ from harness.core.entry import Entry
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 Run = Callable[[Arrays], Arrays]
-"""Inputs by name to outputs by name."""
+"""Function from inputs by name to outputs by name."""
 
 LIMIT_S = 60.0
-"""How long inputs are tried, one by one; those left over are said to be untried."""
+"""Seconds after which no further input is tried. The others are reported as not
+tried."""
 
 APART = 0.01
-"""Of an output's size: closer to the reference than this, no inputs are exchanged."""
+"""Relative error of the outputs, as a share of an output's size. Exchanged inputs are
+looked for only above it."""
 
 NEARER = 4.0
-"""How many times nearer the outputs must come when two inputs are exchanged."""
+"""Factor by which the outputs' error must fall after an exchange of two inputs."""
 
 
 FILE = "asked.npz"
 EFFECTS = "effects"
-"""Of an entry's meta: how much each input that was tried matters to PyTorch."""
+"""Key in an entry's meta: the effect of each input that was tried on PyTorch's
+outputs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What PyTorch was asked and answered, for a file to be asked the same.
+    """PyTorch's inputs and outputs, for calls of a file with the same inputs.
 
     Attributes:
-        base: Every input.
-        changed: Another draw of those inputs that can be drawn otherwise.
-        outputs: What PyTorch made of `base`.
+        base: Value of every input.
+        changed: Another draw of each input that can be drawn differently.
+        outputs: PyTorch's outputs for `base`.
 
     """
 
@@ -52,7 +55,7 @@ class Asked:
     outputs: Arrays
 
     def save(self, folder: Path) -> None:
-        """Write `FILE`."""
+        """Write `FILE` to a folder."""
         parts = {
             f"{part}/{n}": v for part in _PARTS for n, v in getattr(self, part).items()
         }
@@ -60,7 +63,7 @@ class Asked:
 
     @classmethod
     def load(cls, path: Path) -> Asked:
-        """Read what `save` wrote."""
+        """Return what `save` wrote."""
         found: dict[str, dict[str, npt.NDArray[Any]]] = {part: {} for part in _PARTS}
         with np.load(path) as stored:
             for key in stored.files:
@@ -73,18 +76,18 @@ _PARTS = ("base", "changed", "outputs")
 
 
 def effects_of(entry: Entry) -> dict[str, float]:
-    """Return how much each input that was tried matters to PyTorch."""
+    """Return the effect of each tried input on PyTorch's outputs."""
     return dict(cast("Mapping[str, float]", entry.meta[EFFECTS]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchanged:
-    """Two inputs that a file takes for one another.
+    """Two inputs that a file exchanges.
 
     Attributes:
-        names: The two.
-        error: Of the outputs as fed, in sizes of the outputs.
-        mended: The same with the two exchanged.
+        names: Names of the two inputs.
+        error: Relative error of the outputs with the inputs as they are.
+        mended: Relative error of the outputs after the two inputs are exchanged.
 
     """
 
@@ -96,17 +99,18 @@ class Exchanged:
 def effects(
     run: Run, base: Arrays, changed: Arrays, *, limit_s: float = LIMIT_S
 ) -> tuple[Arrays, dict[str, float | None]]:
-    """Change each input alone, and see how far the outputs move.
+    """Change each input alone, and measure the change of the outputs.
 
     Args:
-        run: What is asked.
-        base: Every input.
-        changed: Another draw of those inputs that can be drawn otherwise.
-        limit_s: No further input is tried after this.
+        run: Network to call.
+        base: Value of every input.
+        changed: Another draw of each input that can be drawn differently.
+        limit_s: Seconds after which no further input is tried.
 
     Returns:
-        The outputs for `base`, and each input's effect in sizes of the output that it
-        moves most: 0 for none, None where it was not tried.
+        The outputs for `base`, and the effect of each input. The effect is the largest
+        relative change (rms over rms) of an output: 0 for no change, None if the input
+        was not tried.
 
     """
     start = time.monotonic()
@@ -124,9 +128,9 @@ def effects(
 def exchanged(
     run: Run, base: Arrays, expected: Arrays, actual: Arrays
 ) -> Iterator[Exchanged]:
-    """Yield pairs of inputs that, exchanged, bring the outputs to the expected ones.
+    """Yield pairs of inputs whose exchange makes the outputs nearly correct.
 
-    Nothing is run where the outputs are near enough as they are.
+    Nothing is run if the outputs are near enough without an exchange.
     """
     error = distance(expected, actual)
     if not error > APART:
@@ -136,37 +140,48 @@ def exchanged(
         if (first.shape, first.dtype) != (second.shape, second.dtype):
             continue
         if first.dtype.kind == "i" and first.max() != second.max():
-            continue  # an index of one may lie outside the other's table
+            continue  # an index may be outside the other input's table
         mended = distance(expected, run({**base, one: second, two: first}))
         if mended * NEARER < error:
             yield Exchanged(names=(one, two), error=error, mended=mended)
 
 
 def repeated(run: Run, feeds: Arrays, first: Arrays, times: int) -> float:
-    """Call again with the same inputs, and return the largest change; 0 if none.
+    """Call again with the same inputs, and return the largest change of an output.
 
-    Infinite where NaN or another shape came.
+    The change is 0 if all bits are equal. It is infinite if a NaN or another shape
+    appears.
+
+    Args:
+        run: Network to call.
+        feeds: Value of every input.
+        first: Outputs of the first call.
+        times: Number of further calls.
+
     """
     return max(largest_gap(first, run(feeds)) for _ in range(times))
 
 
 def distance(expected: Arrays, actual: Arrays) -> float:
-    """Return the largest relative distance of an output: RMS of it over RMS."""
+    """Return the largest relative error of an output: rms error over rms.
+
+    It is infinite if a shape differs, or if an output changes from zeros.
+    """
     return max(_relative(expected[name], actual[name]) for name in expected)
 
 
 def largest_gap(one: Arrays, two: Arrays) -> float:
-    """Return the largest difference of any output, 0 where all bits are equal."""
+    """Return the largest difference of any output; 0 if all values are equal."""
     return max(_gap(one[name], two[name]) for name in one)
 
 
 def nearby(value: npt.NDArray[Any]) -> Iterator[npt.NDArray[Any]]:
     """Yield other values for an input that is drawn the same every time.
 
-    Nobody says what else it may hold, so numbers go halfway to nought: an index stays
-    in its table, a guidance a guidance, a size a size. A mask still reads its first
-    tokens, for the first half of the last axis stays. Then the value's own numbers, in
-    the other order.
+    Nothing declares which other values are valid, so numbers go halfway to 0: an index
+    stays in its table, and a guidance or a size stays plausible. Zeros become 1, and
+    booleans are inverted. The first half of the last axis stays, so a mask still reads
+    its first tokens. The second result has the original numbers in reverse order.
     """
     other = np.array(value, ndmin=1)
     part = other[..., other.shape[-1] // 2 :]
@@ -201,7 +216,7 @@ def _gap(one: npt.NDArray[Any], two: npt.NDArray[Any]) -> float:
 
 
 def differing(base: Arrays, others: Sequence[Arrays]) -> dict[str, npt.NDArray[Any]]:
-    """Return, for each input, the first other draw of it that is not the same."""
+    """Return, for each input, its first draw that differs from the base."""
     found = {}
     for name, value in base.items():
         draws = (other[name] for other in others)

@@ -1,7 +1,7 @@
-"""A reference run on disk: every value once, read back through a memory map.
+"""A reference run on disk: every value once, read through a memory map.
 
-A trace is two files: ``values.bin``, the arrays end to end, and ``values.json``,
-where each lies and how noisy it is.
+A trace has two files. ``values.bin`` has the arrays one after another. ``values.json``
+has the position and the noise floor of each.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from harness.core.entry import Entry
 from harness.core.errors import StoreError
 
 OUTPUT = "output:"
-"""Prefix of the module's outputs in a trace, beside the program's values."""
+"""Prefix of the module's outputs in a trace, which also holds the program's values."""
 
 VALUES = "values.bin"
 INDEX = "values.json"
@@ -29,16 +29,16 @@ _ALIGN_BYTES = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """Where one value lies.
+class Slot:
+    """Position and type of one value in a trace.
 
     Attributes:
-        dtype: numpy's name.
-        shape: Sizes.
-        offset_bytes: From the start of ``values.bin``.
-        floor_rms: RMS of the float32 value's error against float64, in the value's
-            own unit; None where no float64 run was made.
-        is_mask: Whether it masks a softmax, by the ``mask`` rule of `align`.
+        dtype: Dtype as NumPy names it.
+        shape: Shape of the value.
+        offset_bytes: Offset from the start of ``values.bin``, in bytes.
+        floor_rms: Rms of the float32 value's error against float64, in the value's own
+            unit; None if there was no float64 run.
+        is_mask: Whether the value masks a softmax, by the ``mask`` rule of `align`.
 
     """
 
@@ -50,15 +50,20 @@ class Place:
 
     @property
     def size_bytes(self) -> int:
-        """What the value takes."""
+        """Size of the value, in bytes."""
         return math.prod(self.shape) * np.dtype(self.dtype).itemsize
 
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """Recorded values by name; arrays are read-only views of the file."""
+    """Recorded values by name; the arrays are read-only views of the file.
 
-    places: Mapping[str, Place]
+    Attributes:
+        places: Position of each value in the file, by name.
+
+    """
+
+    places: Mapping[str, Slot]
     _bytes: np.ndarray = field(repr=False)
 
     def __contains__(self, name: object) -> bool:
@@ -69,7 +74,7 @@ class Trace:
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """Names of the outputs, and of what is read from them."""
+        """Names of the outputs, and of results that are read from them."""
         return tuple(n.removeprefix(OUTPUT) for n in self if n.startswith(OUTPUT))
 
     def __getitem__(self, name: str) -> np.ndarray:
@@ -79,9 +84,9 @@ class Trace:
         return data.view(np.dtype(place.dtype)).reshape(place.shape)
 
     def forget(self, name: str) -> None:
-        """Let the system take a value's pages back; reading it again maps them again.
+        """Release a value's memory pages; reading the value maps them again.
 
-        A page that was read counts as this process's memory until then.
+        Until then a page that was read counts as memory of this process.
         """
         mapped = getattr(self._bytes, "_mmap", None)
         if mapped is None or not hasattr(mmap, "MADV_DONTNEED"):
@@ -93,12 +98,12 @@ class Trace:
             mapped.madvise(mmap.MADV_DONTNEED, start, length)
 
     def floor_rms(self, name: str) -> float | None:
-        """Return the value's noise floor, in its own unit."""
+        """Return the value's noise floor, in the value's own unit, or None."""
         return self.places[name].floor_rms
 
 
 def open_trace(folder: Path) -> Trace:
-    """Map a recorded trace.
+    """Open a recorded trace through a memory map.
 
     Raises:
         StoreError: A file is missing or shorter than the index says.
@@ -111,7 +116,7 @@ def open_trace(folder: Path) -> Trace:
         msg = f"{folder} holds no readable trace: {error}. Run `parity store verify`."
         raise StoreError(msg) from error
     places = {
-        name: Place(**{**row, "shape": tuple(row["shape"])})
+        name: Slot(**{**row, "shape": tuple(row["shape"])})
         for name, row in rows.items()
     }
     ends = [place.offset_bytes + place.size_bytes for place in places.values()]
@@ -130,7 +135,7 @@ def open_trace(folder: Path) -> Trace:
 
 
 def save_inputs(arrays: Mapping[str, np.ndarray], folder: Path) -> None:
-    """Write a sample's arrays to `folder`, for `load_inputs` to read."""
+    """Write a sample's arrays to `folder`; `load_inputs` reads them."""
     for name, value in arrays.items():
         np.save(folder / f"{name}.npy", value)
 
@@ -143,21 +148,21 @@ def load_inputs(entry: Entry, component: Component) -> dict[str, np.ndarray]:
 
 
 class TraceWriter:
-    """Writes values as they come; nothing is held in memory."""
+    """Writes values one by one; none of them is kept in memory."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._file: BinaryIO = (folder / VALUES).open("wb")
-        self._places: dict[str, Place] = {}
+        self._places: dict[str, Slot] = {}
 
     def add(self, name: str, value: np.ndarray, *, is_mask: bool = False) -> None:
-        """Append one value; a second one of the same name is an error."""
+        """Append one value; a second value of the same name is an error."""
         if name in self._places:
             msg = f"{name!r} is recorded twice in one run."
             raise StoreError(msg)
-        value = np.asarray(value, order="C")  # ascontiguousarray adds an axis to none
+        value = np.asarray(value, order="C")  # ascontiguousarray makes a scalar 1-d
         self._file.write(b"\0" * (-self._file.tell() % _ALIGN_BYTES))
-        self._places[name] = Place(
+        self._places[name] = Slot(
             dtype=value.dtype.name,
             shape=tuple(value.shape),
             offset_bytes=self._file.tell(),
@@ -166,7 +171,7 @@ class TraceWriter:
         value.tofile(self._file)
 
     def close(self, floors: Mapping[str, float]) -> int:
-        """Finish the files, given each value's noise floor; return how many values."""
+        """Write the index with each noise floor; return the number of values."""
         self._file.close()
         rows = {
             name: asdict(place) | {"floor_rms": floors.get(name)}
@@ -176,7 +181,7 @@ class TraceWriter:
         return len(rows)
 
     def view(self) -> Trace:
-        """Return what was written so far, to compare against; before `close`."""
+        """Return the values written so far, to compare with; call before `close`."""
         self._file.flush()
         data = np.memmap(self._folder / VALUES, dtype=np.uint8, mode="r")
         return Trace(dict(self._places), data)

@@ -1,4 +1,4 @@
-"""Say how a stored weight differs from PyTorch's; numbers only, no framework."""
+"""Describe how a stored weight differs from PyTorch's, without a framework."""
 
 from __future__ import annotations
 
@@ -8,36 +8,38 @@ from dataclasses import dataclass
 import numpy as np
 
 ROUNDING = 1e-6
-"""Share of its largest number by which arithmetic in float32 may move a weight."""
+"""Largest difference that float32 arithmetic may cause, as a share of the weight's
+largest number."""
 
 _EXACT = 2e-6
-"""Share of its size that a scaled weight may keep as a remainder."""
+"""Largest remainder of a scaled weight, as a share of its size."""
 
 _BFLOAT16 = np.uint32(0xFFFF0000)
-"""The bits of a float32 that bfloat16 has."""
+"""Mask of the bits of a float32 that bfloat16 keeps."""
 
 _MATRIX = 2
 _FEWEST = 32
-"""Elements from which a number of levels says something."""
+"""Smallest number of elements from which a number of levels means something."""
 
 _EVEN = 0.02
-"""Of a step, how far a number may lie beside its grid."""
+"""Largest distance of a number from its grid, as a share of a step."""
 
 _NEAR = 0.5
-"""Of its size, the difference up to which one weight may be the other, rounded."""
+"""Largest difference, as a share of the weight's size, at which one weight may be the
+other one rounded."""
 
 _LOOKED_AT = 8
-"""Channels that must lie on a grid, where each has its own scale."""
+"""Number of channels that must lie on a grid, if each channel has its own scale."""
 
 _SPARSE = 8
-"""A part this much smaller than all of them is few numbers."""
+"""A part counts as few numbers if it is this many times smaller than the whole."""
 
 _LEVELS = {16: "4 bits", 256: "8 bits"}
 _SORTED = 2**16
-"""Elements of a whole weight that must lie on a grid."""
+"""Number of elements of a whole weight that must lie on a grid."""
 
 _LOOK = 2**10
-"""Elements that are looked at before all are."""
+"""Number of elements that are compared first, before all of them are."""
 
 ZERO, TRANSPOSED, FLOAT16, BFLOAT16 = "zero", "transposed", "float16", "bfloat16"
 ANOTHER, SCALED, CHANNEL, CHANNELS = "another", "scaled", "channel", "channels"
@@ -49,9 +51,9 @@ class Difference:
     """How a stored weight differs.
 
     Attributes:
-        kind: One of this module's words.
-        words: What it is in place of PyTorch's weight, as the end of a sentence.
-        rms: Root mean square of the difference, in that of PyTorch's weight.
+        kind: Kind of difference, one of this module's constants.
+        words: End of a sentence that says what stands in place of PyTorch's weight.
+        rms: Rms of the difference, relative to the rms of PyTorch's weight.
 
     """
 
@@ -65,7 +67,8 @@ def difference(expected: np.ndarray, actual: np.ndarray) -> Difference:
 
     Args:
         expected: PyTorch's weight, float32, of any shape.
-        actual: The stored one, in that shape and orientation, float32; not equal.
+        actual: Stored weight in the same shape and orientation, float32. It must differ
+            from `expected`.
 
     """
     error = actual - expected
@@ -87,7 +90,7 @@ def difference(expected: np.ndarray, actual: np.ndarray) -> Difference:
 def _kinds(
     expected: np.ndarray, actual: np.ndarray, error: np.ndarray
 ) -> Iterator[tuple[str, str]]:
-    """Yield what it is, the most particular first; the last always fits."""
+    """Yield the kinds that fit, the most specific first; the last one always fits."""
     if not actual.any():
         yield ZERO, "it is 0 everywhere"
     if _is_turned(expected, actual):
@@ -120,7 +123,7 @@ def _kinds(
 
 
 def _start(values: np.ndarray) -> np.ndarray:
-    """Return the first numbers, which tell most arrays apart at little cost."""
+    """Return the first numbers, which distinguish most arrays at little cost."""
     return values.reshape(-1)[:_LOOK]
 
 
@@ -141,7 +144,7 @@ def _to_float16(values: np.ndarray) -> np.ndarray:
 
 
 def _to_bfloat16(values: np.ndarray) -> np.ndarray:
-    """Return float32 rounded to bfloat16, to nearest and even."""
+    """Return float32 rounded to bfloat16, to nearest, ties to even."""
     bits = np.ascontiguousarray(values).view(np.uint32)
     half = np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))
     return ((bits + half) & _BFLOAT16).view(np.float32)
@@ -160,7 +163,7 @@ _ROUNDINGS = (
 
 
 def _factor(expected: np.ndarray, actual: np.ndarray) -> float | None:
-    """Return the number that makes one of the other, or None."""
+    """Return the number by which one is the multiple of the other, or None."""
     for ours, theirs in ((_start(expected), _start(actual)), (expected, actual)):
         power = float(np.vdot(ours, ours))
         factor = float(np.vdot(ours, theirs)) / power if power else 0.0
@@ -173,7 +176,7 @@ def _factor(expected: np.ndarray, actual: np.ndarray) -> float | None:
 def _by_channel(
     expected: np.ndarray, actual: np.ndarray, error: np.ndarray
 ) -> Iterator[tuple[str, str]]:
-    """Yield that one channel alone differs, or that each has its own factor."""
+    """Yield that only one channel differs, or that each has its own factor."""
     if expected.ndim < _MATRIX:
         return
     for axis in (0, 1):
@@ -201,7 +204,7 @@ def _by_channel(
 
 
 def _factors(expected: np.ndarray, actual: np.ndarray) -> np.ndarray | None:
-    """Return the number for each row that makes one of the other, or None."""
+    """Return the factor of each row between the two arrays, or None."""
     ours, theirs = (one.reshape(len(one), -1) for one in (expected, actual))
     if ours.shape[1] == 1:
         return None
@@ -212,7 +215,7 @@ def _factors(expected: np.ndarray, actual: np.ndarray) -> np.ndarray | None:
 
 
 def _levels(expected: np.ndarray, actual: np.ndarray, error: np.ndarray) -> str:
-    """Return how few bits its numbers have, whole or in each channel; or nothing."""
+    """Return how few bits the numbers have, overall or in each channel; or ""."""
     if _rms(error) >= _NEAR * _rms(expected):
         return ""
     grains = {" for all of it": actual.reshape(1, -1)[:, :_SORTED]}
@@ -233,14 +236,14 @@ def _is_coarse(row: np.ndarray, limit: int) -> bool:
     held = np.unique(row)
     if held.size > limit or held.size < _MATRIX:
         return False
-    # What has no grid has a least step so small that the span holds too many of it.
+    # Without a grid the smallest step is so small that the range has too many steps.
     places = (held - held[0]) / np.diff(held).min()
     uneven = np.abs(places - np.round(places)).max()
     return bool(places[-1] <= limit and uneven < _EVEN)
 
 
 def _places(expected: np.ndarray, actual: np.ndarray) -> Iterator[tuple[str, str]]:
-    """Yield how numbers that are right lie in other places."""
+    """Yield the ways in which the right numbers are in other places."""
     axes = tuple(range(_MATRIX, expected.ndim))
     if axes and _equal(actual, np.flip(expected, axes)):
         yield MOVED, "its kernels are flipped"

@@ -1,23 +1,26 @@
-"""Recipes: how a checkpoint, or a folder of one, becomes a component.
+"""Recipes: each makes a component from a checkpoint, or from a folder of one.
 
-A recipe is a module with three functions, and perhaps a fourth:
+A recipe is a module with three functions:
 
 ``signature(source, options) -> (inputs, outputs)``
-    From the configuration files alone; imports no framework.
+    Reads only the configuration files, and imports no framework.
 ``build(component, attention="") -> torch.nn.Module``
-    The unmodified network behind a tensor-only ``forward``, float32, in eval mode.
+    Returns the unmodified network behind a tensor-only ``forward``, in float32 and eval
+    mode.
 ``realistic(component, shapes, step, rng) -> dict[str, ndarray]``
-    Inputs such as the pipeline would make; `step` counts through timesteps.
+    Draws inputs as the pipeline would make them; `step` counts through timesteps.
 
-and maybe one of these:
+It may also have some of these:
 
 ``use(outputs) -> dict[str, ndarray]``
-    What people read from the outputs, such as cosines and a ranking; judged beside
-    them, and what is read as true or false must be read the same.
+    Returns what people read from the outputs, such as cosines and a ranking. These
+    values are judged like outputs. Values that are true or false must be the same.
 ``multiples(source, options) -> {symbol: number}``
-    What an open size must be a multiple of; without it, as all sizes that are given.
+    Returns the number that an open size must be a multiple of. Without this function,
+    the number follows from the given sizes.
 ``unfit(source, sizes) -> (symbol, why)``
-    Which of a set of sizes the network does not take, and why; both empty for none.
+    Returns the size that the network does not take, and why; both are empty if it takes
+    all.
 """
 
 from __future__ import annotations
@@ -26,21 +29,21 @@ import importlib
 import traceback
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from harness.core.case import Component, ExportSettings, Source
 from harness.core.errors import ParityError, SuiteError
 from harness.recipes.checkpoint import read_index
 from harness.recipes.diffusion.t5_text import t5_folder
 from harness.recipes.text.encoder import DEPLOYED, is_encoder, tasks_of
+from harness.recipes.types import Drawn, Options
 
 if TYPE_CHECKING:
     import numpy as np
 
 RECIPES = {
-    "text_encoder": "harness.recipes.diffusion.clip_text",
-    "text_encoder_2": "harness.recipes.diffusion.clip_text_2",
+    "text_encoder": "harness.recipes.diffusion.clip_text:FIRST",
+    "text_encoder_2": "harness.recipes.diffusion.clip_text:SECOND",
     "t5_encoder": "harness.recipes.diffusion.t5_text",
     "unet": "harness.recipes.diffusion.unet",
     "controlnet": "harness.recipes.diffusion.controlnet",
@@ -49,13 +52,14 @@ RECIPES = {
     "vae_encoder": "harness.recipes.diffusion.vae_encoder",
     "vae_decoder": "harness.recipes.diffusion.vae_decoder",
     "given": "harness.recipes.onnx_file",
-    "default": "harness.recipes.text.hidden_states",
+    "default": "harness.recipes.text.tasks:DEFAULT",
     "pooling": "harness.recipes.text.pooling",
-    "question-answering": "harness.recipes.text.question_answering",
-    "text-classification": "harness.recipes.text.classification",
-    "zero-shot-classification": "harness.recipes.text.classification",
+    "question-answering": "harness.recipes.text.tasks:QUESTION_ANSWERING",
+    "text-classification": "harness.recipes.text.tasks:CLASSIFICATION",
+    "zero-shot-classification": "harness.recipes.text.tasks:CLASSIFICATION",
 }
-"""Recipe name to module; a dotted name in a suite stands for itself."""
+"""The module of each recipe, and the object in it that has the functions, if that is
+not the module itself. A dotted name in a suite is the name of a module."""
 
 _VERBS = ("signature", "build", "realistic")
 
@@ -69,7 +73,7 @@ _NEEDS = {
     "vae_encoder": ("vae",),
     "vae_decoder": ("vae",),
 }
-"""Folders a checkpoint must have before a recipe is offered."""
+"""Folders that a checkpoint must have for a recipe."""
 
 
 def weight_folders(
@@ -77,8 +81,8 @@ def weight_folders(
 ) -> tuple[str, ...]:
     """Return the checkpoint's folders that weights are loaded from.
 
-    All of them, for a recipe that is not the harness's own. The option ``folder`` names
-    another than the recipe's first; a T5 is in one of several.
+    For a user's own recipe, these are all folders. The option ``folder`` replaces the
+    recipe's first folder. A T5 is in one of several folders.
     """
     if recipe == "t5_encoder":
         return (t5_folder(source),)
@@ -86,16 +90,16 @@ def weight_folders(
     return (str(dict(options).get("folder", first)), *others)
 
 
-def recipe_module(name: str) -> ModuleType:
-    """Import the recipe called `name`.
+def recipe_module(name: str) -> Any:
+    """Import the recipe called `name`, a module or an object with its functions.
 
     Raises:
         SuiteError: There is no such recipe, or it is not complete.
 
     """
-    path = RECIPES.get(name, name)
+    path = RECIPES.get(name, name).partition(":")[0]
     try:
-        module = importlib.import_module(path)
+        recipe = _imported(name)
     except ModuleNotFoundError as error:
         missing = error.name or ""
         if f"{path}.".startswith(f"{missing}."):
@@ -107,28 +111,31 @@ def recipe_module(name: str) -> ModuleType:
         else:
             msg = f"Recipe {name!r} needs {missing!r}, which is not installed."
         raise SuiteError(msg) from error
-    except Exception as error:  # somebody's own code may raise anything
+    except Exception as error:  # a user's own code may raise anything
         msg = f"Recipe {name!r} cannot be imported: {_said(error)}."
         raise SuiteError(msg) from error
-    lacking = [verb for verb in _VERBS if not callable(getattr(module, verb, None))]
+    lacking = [verb for verb in _VERBS if not callable(getattr(recipe, verb, None))]
     if lacking:
         msg = f"Recipe {name!r} has no function {lacking[0]!r}; one needs {_VERBS}."
         raise SuiteError(msg)
-    return module
+    return recipe
 
 
-def uses(
-    component: Component, outputs: Mapping[str, np.ndarray]
-) -> dict[str, np.ndarray]:
-    """Return what people read from a component's outputs, if its recipe says so."""
-    module = importlib.import_module(RECIPES.get(component.recipe, component.recipe))
-    read = getattr(module, "use", None)
-    found: dict[str, np.ndarray] = read(outputs) if callable(read) else {}
+def _imported(name: str) -> Any:
+    path, _, attribute = RECIPES.get(name, name).partition(":")
+    module = importlib.import_module(path)
+    return getattr(module, attribute) if attribute else module
+
+
+def uses(component: Component, outputs: Mapping[str, np.ndarray]) -> Drawn:
+    """Return the values that people read from outputs; empty without `use`."""
+    read = getattr(_imported(component.recipe), "use", None)
+    found: Drawn = read(outputs) if callable(read) else {}
     return found
 
 
 def deployed_as(source: Source) -> ExportSettings:
-    """Return how such a checkpoint is exported where a suite does not say."""
+    """Return the default export settings for a checkpoint."""
     return DEPLOYED if is_encoder(source) else ExportSettings()
 
 
@@ -158,7 +165,7 @@ def discover(source: Source) -> tuple[str, ...]:
         name
         for name, folders in _NEEDS.items()
         if all((source.path / folder / "config.json").is_file() for folder in folders)
-        and folders != (t5,)  # what CLIP's recipe reads is not there
+        and folders != (t5,)  # the folder of CLIP's recipe is missing
     )
     if t5:
         found = ("t5_encoder", *found)
@@ -176,9 +183,9 @@ def describe(
     name: str,
     recipe: str,
     source: Source,
-    options: Mapping[str, str | int | bool] | None = None,
+    options: Options | None = None,
 ) -> Component:
-    """Make the component `name` from a recipe and a checkpoint's configuration.
+    """Return the component `name`, made from a recipe and a configuration.
 
     Raises:
         SuiteError: The recipe is unknown, or the checkpoint lacks what it needs.
@@ -190,7 +197,7 @@ def describe(
     except ParityError:
         raise
     except Exception as error:
-        if recipe not in RECIPES:  # somebody's own code may raise anything
+        if recipe not in RECIPES:  # a user's own code may raise anything
             msg = f"{name}: signature() of recipe {recipe!r} failed: {_said(error)}."
             raise SuiteError(msg) from error
         if not isinstance(error, KeyError):
@@ -211,7 +218,7 @@ def describe(
 
 
 def _said(error: Exception) -> str:
-    """Return an exception's first line, and the line of code that it comes from."""
+    """Return an exception's first line, and the line of code that raised it."""
     place = traceback.extract_tb(error.__traceback__)[-1]
     file, line = place.filename, place.lineno
     if isinstance(error, SyntaxError) and error.filename:

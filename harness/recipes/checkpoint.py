@@ -1,12 +1,12 @@
 """Read a diffusers folder: configurations, weights, tokenizer, scheduler.
 
-What the recipes share. Frameworks are imported inside the functions that need them.
+The recipes share these functions. Each function imports the framework that it needs.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
@@ -20,23 +20,43 @@ from harness.recipes.lora import HOW_TO_MERGE, adapter_of, merge_lora
 if TYPE_CHECKING:
     import torch
 
+    from harness.recipes.types import Options
+
 ZERO_CONV_STD = 0.02
-"""Standard deviation of drawn zero-convolutions: large enough that a ControlNet's
-residuals matter, small enough that the UNet stays finite."""
+"""Standard deviation of drawn zero-convolutions. It is large enough that a ControlNet's
+residuals matter, and small enough that the UNet stays finite."""
 
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 SAFETENSORS = ".safetensors"
 WEIGHTS = (SAFETENSORS, *_PICKLES)
-"""Files that hold weights; loading refuses pickles in words."""
+"""Files that hold weights; loading refuses pickles with a message."""
 
 _ALONE = ("diffusion_pytorch_model.safetensors", "model.safetensors")
 _LOADED = (
-    # diffusers asks for an index first, transformers for the file.
+    # diffusers looks for an index first, transformers for the file.
     f"{_ALONE[0]}.index.json",
     *_ALONE,
     f"{_ALONE[1]}.index.json",
 )
-"""What diffusers and transformers read where no variant is asked for."""
+"""Names of the files that diffusers and transformers read without a variant."""
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """Return the JSON object of a file.
+
+    Raises:
+        SuiteError: The file is no JSON, or no object.
+
+    """
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        msg = f"{path} cannot be read as JSON: {error}."
+        raise SuiteError(msg) from None
+    if not isinstance(found, dict):
+        msg = f"{path} must hold a JSON object, it holds a {type(found).__name__}."
+        raise SuiteError(msg)
+    return found
 
 
 def read_config(source: Source, folder: str) -> dict[str, Any]:
@@ -50,54 +70,36 @@ def read_config(source: Source, folder: str) -> dict[str, Any]:
     if not source.path.is_dir():
         msg = f"There is no checkpoint at {source.path}: no such folder."
         raise SuiteError(msg)
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    if not path.is_file():
         have = sorted(child.parent.name for child in source.path.glob("*/config.json"))
         msg = (
             f"{source.path} has no component {folder!r} ({path} is missing); it has "
             f"{', '.join(have) or 'none'}. Correct `components` in parity.toml."
         )
-        raise SuiteError(msg) from None
-    except ValueError as error:
-        msg = f"{path} cannot be read as JSON: {error}."
-        raise SuiteError(msg) from None
-    if not isinstance(config, dict):
-        msg = f"{path} must hold a JSON object, it holds a {type(config).__name__}."
         raise SuiteError(msg)
-    return config
+    return read_object(path)
 
 
 def read_index(source: Source) -> dict[str, Any]:
-    """Return ``model_index.json``; nothing for a checkpoint that has none.
+    """Return ``model_index.json``; empty if a checkpoint has none.
 
     Raises:
-        SuiteError: It is no JSON object.
+        SuiteError: The file is no JSON object.
 
     """
     path = source.path / "model_index.json"
-    if not path.is_file():
-        return {}
-    try:
-        index = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        msg = f"{path} cannot be read as JSON: {error}."
-        raise SuiteError(msg) from None
-    if not isinstance(index, dict):
-        msg = f"{path} must hold a JSON object, it holds a {type(index).__name__}."
-        raise SuiteError(msg)
-    return index
+    return read_object(path) if path.is_file() else {}
 
 
 def vocabulary(source: Source) -> int:
-    """Return how many token ids the source's text encoder knows.
+    """Return the number of token ids of the source's text encoder.
 
     Raises:
-        SuiteError: No configuration says it.
+        SuiteError: No configuration has it.
 
     """
     folders = ("text_encoder", "text_encoder_2", "text_encoder_3")
-    # SDXL's refiner has the second encoder alone.
+    # SDXL's refiner has only the second encoder.
     folder = next((f for f in folders if (source.path / f).is_dir()), "")
     config = read_config(source, folder)
     if "vocab_size" not in config:
@@ -107,14 +109,14 @@ def vocabulary(source: Source) -> int:
 
 
 def weight_files(home: Path) -> list[Path]:
-    """Return what loading reads of a folder: one file, or the shards of an index.
+    """Return the files that loading reads in a folder: one, or the shards of an index.
 
-    Nothing where there are no safetensors. Copies beside it, in half precision or of
-    training's average, have other names and are not read.
+    The result is empty if there are no safetensors. Copies in half precision or of the
+    training's average have other names and are not read.
 
     Raises:
-        SuiteError: All have other names, or the index cannot be read or names shards
-            that are not there.
+        SuiteError: All files have other names, or the index cannot be read or names
+            missing shards.
 
     """
     for name in _LOADED:
@@ -133,7 +135,7 @@ def weight_files(home: Path) -> list[Path]:
 
 
 def likely_files(home: Path) -> list[Path]:
-    """Return what somebody's own recipe would load of a folder: else all there is."""
+    """Return the files that a user's recipe would load; all weights if that fails."""
     with suppress(SuiteError):
         return weight_files(home)
     return sorted(home.glob(f"*{SAFETENSORS}"))
@@ -159,10 +161,10 @@ def _shards(index: Path) -> list[Path]:
 
 
 def check_weights(source: Source, folder: str) -> list[Path]:
-    """Return the files to load; refuse what is missing, pickled or truncated before.
+    """Return the files to load; refuse missing, pickled or truncated files.
 
     Raises:
-        SuiteError: Naming the file and what to do.
+        SuiteError: A file is refused. The message names it and the fix.
 
     """
     home = source.path / folder
@@ -190,7 +192,7 @@ def _refuse_adapters(home: Path) -> None:
     for file in sorted(home.glob(f"*{SAFETENSORS}")):
         try:
             adapter = adapter_of(shapes_of(file))
-        except SuiteError:  # of no matter where it is not loaded
+        except SuiteError:  # no error, because this folder is not loaded
             continue
         if adapter:
             msg = f"{file} holds a LoRA that is not merged ({adapter}). {HOW_TO_MERGE}"
@@ -201,7 +203,7 @@ def shapes_of(file: Path) -> dict[str, list[int]]:
     """Return the names and shapes of a safetensors file, from its header alone.
 
     Raises:
-        SuiteError: It is none, or not whole.
+        SuiteError: It is no safetensors file, or it is truncated.
 
     """
     from safetensors import SafetensorError, safe_open
@@ -222,7 +224,7 @@ def shapes_of(file: Path) -> dict[str, list[int]]:
 def load_network(
     source: Source,
     folder: str,
-    network: Callable[[], Any],
+    network: type | str,
     *,
     attention: str = "",
     arguments: Mapping[str, Any] = MappingProxyType({}),
@@ -232,18 +234,22 @@ def load_network(
     Args:
         source: Weights and configuration.
         folder: The component's folder in the checkpoint.
-        network: Returns the class; called late, so that importing is late too.
-        attention: ``eager`` or ``sdpa`` for classes of transformers; empty for
-            the class's own choice.
-        arguments: Further ones that the class is made with.
+        network: The class, or the name of one in diffusers.
+        attention: ``eager`` or ``sdpa`` for classes of transformers; empty for the
+            default of the class.
+        arguments: Further arguments of the class.
 
     Raises:
-        SuiteError: Weights are missing, pickled, truncated, or fewer than they must be.
+        SuiteError: Weights are missing, pickled, truncated or incomplete.
 
     """
     import torch
 
-    cls = network()
+    cls: Any = network
+    if isinstance(network, str):
+        import diffusers
+
+        cls = getattr(diffusers, network)
     keywords: dict[str, Any] = {}
     if attention:
         keywords["attn_implementation"] = attention
@@ -257,7 +263,7 @@ def load_network(
             **keywords,
             **arguments,
         )
-        # Drawn at random otherwise, anew in each process, and only logged.
+        # Without this error, they are drawn at random in each process, and only logged.
         if missing := sorted(info["missing_keys"]):
             msg = (
                 f"{source.path / folder} lacks {len(missing)} of the weights that its "
@@ -277,19 +283,19 @@ def load_network(
 
 
 def _finished(module: Any, source: Source, folder: str) -> torch.nn.Module:
-    """Eval mode, float32, no gradients, and a LoRA merged."""
+    """Return the network in eval mode and float32, without gradients, LoRA merged."""
     import torch
 
     network: torch.nn.Module = module.eval().requires_grad_(requires_grad=False)
     if any(weight.dtype != torch.float32 for weight in network.parameters()):
-        network = network.to(torch.float32)  # diffusers warns, needed or not
+        network = network.to(torch.float32)  # diffusers always warns here
     if source.lora is not None:
         merge_lora(network, source, folder)
     return network
 
 
 def _draw_zeros(module: torch.nn.Module) -> None:
-    """Draw convolutions that initialise to zero, so that their outputs are compared."""
+    """Draw convolutions that initialise to zero, so that outputs are compared."""
     import torch
 
     for part in module.modules():
@@ -302,7 +308,7 @@ def _draw_zeros(module: torch.nn.Module) -> None:
 
 
 def load_scheduler(source: Source) -> Any:
-    """Return the checkpoint's own scheduler, or Stable Diffusion's DDIM without one.
+    """Return the checkpoint's own scheduler, or else Stable Diffusion's DDIM.
 
     Raises:
         SuiteError: Its configuration cannot be read, or names no scheduler.
@@ -315,12 +321,7 @@ def load_scheduler(source: Source) -> Any:
         return diffusers.DDIMScheduler(
             beta_start=0.00085, beta_end=0.012, beta_schedule="scaled_linear"
         )
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        msg = f"{path} cannot be read as JSON: {error}."
-        raise SuiteError(msg) from None
-    name = config.get("_class_name") if isinstance(config, dict) else None
+    name = read_object(path).get("_class_name")
     cls: Any = getattr(diffusers, str(name), None)
     known = isinstance(cls, type) and issubclass(cls, diffusers.SchedulerMixin)
     if not known:
@@ -333,11 +334,11 @@ def load_scheduler(source: Source) -> Any:
     return cls.from_pretrained(path.parent)
 
 
-def option(options: Mapping[str, str | int | bool], allowed: tuple[str, ...]) -> None:
-    """Refuse recipe options that the recipe does not have.
+def option(options: Options, allowed: tuple[str, ...]) -> None:
+    """Refuse options that the recipe does not have.
 
     Raises:
-        SuiteError: Naming the option and those there are.
+        SuiteError: There is such an option. The message names it and the valid ones.
 
     """
     unknown = sorted(set(options) - set(allowed))

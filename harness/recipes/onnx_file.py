@@ -1,22 +1,21 @@
-"""Recipe of an ONNX file without a PyTorch model: the file itself is the reference.
+"""The recipe of an ONNX file without a PyTorch model: the file is its own reference.
 
-Its signature is the file's own, its source's path the file. What is drawn follows from
-kinds and names: whole numbers of two axes or more are token ids, unless their name has
-``mask`` or ``type`` in it, a number an item is a timestep, or a class where it looks a
-row up, other numbers are noise. Ids and classes lie within the table that they look up;
-the option ``vocabulary`` draws them below it.
+The signature is that of the file, and the source's path is the file. The type and name
+of an input decide how it is drawn. Integers with two axes or more are token ids, unless
+their name contains ``mask`` or ``type``. One number for each item is a timestep, or a
+class if it looks up a row of a table. Other numbers are noise. Ids and classes are
+within the table that they look up; the option ``vocabulary`` draws them below it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from harness.core.case import Component, Source, TensorSpec
 from harness.core.errors import SuiteError
-from harness.core.lookups import rows_looked_up
 from harness.core.onnx_header import Port, read_header
 from harness.recipes.checkpoint import option
+from harness.recipes.types import Drawn, Options, Rng, Signature, Sizes
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,26 +23,25 @@ if TYPE_CHECKING:
 
 TIMESTEPS = 1000
 VOCABULARY = 1000
-"""Token ids are drawn below it where neither the file nor the suite says."""
+"""Token ids are drawn below this if neither the file nor the suite gives a limit."""
 
 _LEAST_TOKENS = 2
 _APART = 7
-"""Timesteps between two items: a runtime that mixes them up is caught."""
+"""Difference of two items' timesteps, to detect a runtime that exchanges items."""
 
 
-def signature(
-    source: Source, options: Mapping[str, str | int | bool]
-) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
-    """Return what the file takes and gives; axes left open are sizes by their names."""
+def signature(source: Source, options: Options) -> Signature:
+    """Return the file's inputs and outputs; an open axis is a size of its name."""
     option(options, ("vocabulary",))
     header = read_header(source.path)
-    rows = rows_looked_up(source.path)
-    inputs = tuple(_input(port, looks_up=port.name in rows) for port in header.inputs)
+    inputs = tuple(
+        _input(port, looks_up=port.name in header.rows) for port in header.inputs
+    )
     known = {symbol for spec in inputs for symbol in spec.symbols}
     outputs = tuple(
         TensorSpec(
             name=port.name,
-            # How an output's own sizes follow from the inputs', no file says.
+            # No file tells how an output's own sizes follow from the inputs'.
             shape=tuple(
                 size if isinstance(size, int) or size in known else 0
                 for size in port.shape or ()
@@ -68,18 +66,18 @@ def _input(port: Port, *, looks_up: bool) -> TensorSpec:
     lone = len(shape) < _LEAST_TOKENS
     whole = port.dtype.startswith("int")
     draw = "" if whole else "normal"
-    if lone:  # no profile may draw a class beyond its table
+    if lone:  # no profile must draw a class beyond its table
         draw = "pipeline" if looks_up else "timestep"
     return TensorSpec(name=port.name, shape=shape, dtype=port.dtype, draw=draw)
 
 
 def _symbol(name: str, axis: int, said: str) -> str:
-    """Return an open axis' name, or one made of the input's where it has none."""
+    """Return an open axis' name, or one made from the input's name if it has none."""
     return said if said.isidentifier() else f"{name}_{axis}".replace(".", "_")
 
 
 def build(component: Component, attention: str = "") -> torch.nn.Module:
-    """Refuse: there is no PyTorch model.
+    """Raise an error, because there is no PyTorch model.
 
     Raises:
         SuiteError: Always.
@@ -90,11 +88,9 @@ def build(component: Component, attention: str = "") -> torch.nn.Module:
     raise SuiteError(msg)
 
 
-def realistic(
-    component: Component, shapes: Mapping[str, int], step: int, rng: np.random.Generator
-) -> dict[str, np.ndarray]:
+def realistic(component: Component, shapes: Sizes, step: int, rng: Rng) -> Drawn:
     """Draw each input by its kind."""
-    rows = rows_looked_up(component.source.path)
+    rows = read_header(component.source.path).rows
     said = dict(component.options).get("vocabulary")
     drawn = {}
     for spec in component.inputs:
@@ -109,7 +105,7 @@ def _draw(
     shape: tuple[int, ...],
     step: int,
     below: int,
-    rng: np.random.Generator,
+    rng: Rng,
 ) -> np.ndarray:
     import numpy as np
 
@@ -122,7 +118,7 @@ def _draw(
         return np.asarray(labels % below, dtype=spec.dtype).reshape(shape)
     if spec.draw == "normal":
         return rng.standard_normal(shape).astype(spec.dtype)
-    # Each row ends, or changes, elsewhere: rows must differ.
+    # Each row ends or changes at another place, because rows must differ.
     places = np.arange(shape[-1])[None, :]
     rows = np.arange(int(np.prod(shape[:-1])))[:, None]
     drawn: np.ndarray

@@ -1,6 +1,6 @@
-"""What stands in for a real input: weights, words or a scheduler that nobody gave.
+"""Stand-ins for real inputs: drawn weights or words, or a default scheduler.
 
-A run with these says nothing of the checkpoint that people use, so its verdict says so.
+A run with stand-ins shows nothing about the real checkpoint, so its verdict names them.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ PROMPTS: Final = "prompts"
 SCHEDULER: Final = "scheduler"
 
 _NOISED = ("unet", "controlnet", "controlled_unet")
-"""Recipes whose inputs are made by text encoders and a scheduler."""
+"""Recipes with inputs that text encoders and a scheduler make."""
 
 
 def stand_ins(component: Component) -> tuple[str, ...]:
-    """Return what stands in for real inputs of a component, in order.
+    """Return the stand-ins for real inputs of a component, in order.
 
-    Of latents, pictures and hints there are none but drawn ones, so they are not named.
+    Latents, pictures and hints are always drawn, so they are not named.
     """
     found = [WEIGHTS] if component.source.seed is not None else []
     if _has_drawn_prompts(component):
@@ -36,18 +36,18 @@ def stand_ins(component: Component) -> tuple[str, ...]:
 
 
 def lacks_tokenizer(source: Source, encoders: Iterable[str]) -> bool:
-    """Whether one of some text encoders' folders has no tokenizer beside it."""
+    """Whether one of the text encoders' folders has no tokenizer beside it."""
     homes = [source.path / tokenizer_of(folder) for folder in encoders]
     return not all(any((home / name).is_file() for name in FILES) for home in homes)
 
 
 def has_scheduler(source: Source) -> bool:
-    """Whether a checkpoint has a scheduler; Stable Diffusion's DDIM stands in else."""
+    """Whether a checkpoint has a scheduler; if not, Stable Diffusion's DDIM is used."""
     return (source.path / "scheduler" / "scheduler_config.json").is_file()
 
 
 def _are_ids(spec: TensorSpec) -> bool:
-    """Whether a file's input takes token ids, which are drawn where it is alone."""
+    """Whether a foreign file's input takes token ids, which are drawn."""
     other = any(word in spec.name for word in ("mask", "type"))
     return spec.dtype.startswith("int") and not spec.draw and not other
 

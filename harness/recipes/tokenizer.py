@@ -1,4 +1,4 @@
-"""Tokenizers: the one that a folder holds, or none."""
+"""Load the tokenizer of a folder, if it has one."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ FILES = (
     *("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json"),
     *("merges.txt", "spiece.model", "sentencepiece.bpe.model", "spm.model"),
 )
-"""A folder with one of these is said to have a tokenizer."""
+"""A folder with one of these files counts as having a tokenizer."""
 
 
 NO_TOKENIZER: Final = "no file of a tokenizer"
 
 _TABLES: Final = ("tokenizer.json", "vocab.txt", "vocab.json")
 _MODELS: Final = (".model", ".spm", ".tiktoken", ".vocab")
-"""Files that hold a vocabulary, and how others that do end."""
+"""Files that hold a vocabulary, and endings of other such files."""
 
 _WITHOUT: Final = ("ByT5", "Canine", "Perceiver")
 _MERGED: Final = ("CLIP", "GPT2", "Roberta")
-"""How the names of classes begin that need no vocabulary, or merges beside it."""
+"""Prefixes of classes without a vocabulary, and of classes with merges beside it."""
 
 
 def lacking_vocabulary(home: Path) -> str:
-    """Return what the tokenizer in a folder lacks; empty where it has its vocabulary.
+    """Return what the tokenizer in a folder lacks; empty if it has its vocabulary.
 
-    Of a configuration alone, transformers makes a tokenizer that knows no word, without
-    an error.
+    From a configuration alone, transformers makes a tokenizer that knows no word,
+    without an error.
     """
     have = [name for name in FILES if (home / name).is_file()]
     tables = [name for name in _TABLES if name in have]
@@ -49,19 +49,19 @@ def _class_of(home: Path) -> str:
     path = home / "tokenizer_config.json"
     try:
         return str(json.loads(path.read_text(encoding="utf-8"))["tokenizer_class"])
-    except (OSError, ValueError, KeyError, TypeError):  # whoever loads it says so
+    except (OSError, ValueError, KeyError, TypeError):  # loading reports the error
         return ""
 
 
 def load_tokenizer(home: Path, kind: str = "AutoTokenizer") -> Any | None:
-    """Return the tokenizer in a folder, or None where there are no files of one.
+    """Return the tokenizer in a folder, or None if the folder has no tokenizer files.
 
     Args:
         home: The folder.
-        kind: Class of transformers that reads it.
+        kind: Name of the transformers class that reads it.
 
     Raises:
-        SuiteError: There are, and transformers makes no tokenizer of them.
+        SuiteError: There are files, and transformers makes no tokenizer from them.
 
     """
     have = [name for name in FILES if (home / name).is_file()]
@@ -74,7 +74,7 @@ def load_tokenizer(home: Path, kind: str = "AutoTokenizer") -> Any | None:
 
     try:
         return getattr(transformers, kind).from_pretrained(home, local_files_only=True)
-    except Exception as error:  # each file's reader has its own
+    except Exception as error:  # each reader has its own error classes
         msg = (
             f"{home} has {', '.join(have)}, of which transformers makes no tokenizer "
             f"({type(error).__name__}: {first_line(error)}). Fetch it again if it is "

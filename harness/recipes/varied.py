@@ -1,6 +1,7 @@
-"""Draw inputs between the profiles: each kind of input has knobs that say how.
+"""Draw inputs between the profiles; each kind of input has parameters for this.
 
-The knobs are a table, from which `tuning` also draws: a knob's range is stated once.
+`PARAMETERS` is the only place that states the range of each parameter. `parity tune`
+and `harness.strategies` draw from it.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Knob:
-    """One number that an input is drawn by.
+class InputParameter:
+    """One parameter of the draw of an input.
 
     Attributes:
-        low: Least.
-        high: Most; both may be taken.
+        low: The smallest value, which can be drawn too.
+        high: The largest value, which can be drawn too.
         whole: Whether it is a whole number.
-        even_in_decades: Whether each decade of it is as likely as any other.
+        even_in_decades: Whether all decades are equally likely.
 
     """
 
@@ -38,45 +39,60 @@ class Knob:
     whole: bool = False
     even_in_decades: bool = False
 
+    def at(self, share: float) -> float:
+        """Return the value at a share of the range; the share is from 0 to 1.
 
-# A mean of at most 100 and a thousand standard deviations, as of the profile
-# large-mean: beyond that float32 itself has no digit left.
+        >>> InputParameter(low=0.01, high=100.0, even_in_decades=True).at(0.5)
+        1.0
+        >>> InputParameter(low=0, high=999, whole=True).at(1.0)
+        999
+        """
+        if self.even_in_decades:
+            low, high = math.log10(self.low), math.log10(self.high)
+            value = 10.0 ** (low + share * (high - low))
+            return min(max(round(value, 12), self.low), self.high)
+        value = self.low + share * (self.high - self.low)
+        return round(value) if self.whole else value
+
+
+# The mean is at most 100 and a thousand standard deviations, as in the profile
+# large-mean. Beyond that float32 itself has no digit left.
 _MEAN_LIMIT: Final = 100.0
-_SCALE = Knob(low=1e-3, high=10.0, even_in_decades=True)
-_OFFSET = Knob(low=1e-2, high=1e3, even_in_decades=True)
+_SCALE = InputParameter(low=1e-3, high=10.0, even_in_decades=True)
+_OFFSET = InputParameter(low=1e-2, high=1e3, even_in_decades=True)
 
-KNOBS: Final[Mapping[str, Mapping[str, Knob]]] = MappingProxyType(
+PARAMETERS: Final[Mapping[str, Mapping[str, InputParameter]]] = MappingProxyType(
     {
-        # Standard deviation, and the mean in standard deviations.
+        # The standard deviation, and the mean in standard deviations.
         "normal": {"scale": _SCALE, "offset": _OFFSET},
         "image": {
-            "contrast": Knob(low=1e-3, high=1.0, even_in_decades=True),
-            "brightness": Knob(low=-1.0, high=1.0),
+            "contrast": InputParameter(low=1e-3, high=1.0, even_in_decades=True),
+            "brightness": InputParameter(low=-1.0, high=1.0),
         },
-        # Share of the pixels that are lines.
-        "hint": {"density": Knob(low=0.0, high=1.0)},
-        "timestep": {"step": Knob(low=0, high=999, whole=True)},
-        # In pixels.
-        "sizes": {"side": Knob(low=0, high=4096, whole=True)},
-        # Share of the tokens before the padding, and how many of those are special.
+        # The share of pixels that are lines.
+        "hint": {"density": InputParameter(low=0.0, high=1.0)},
+        "timestep": {"step": InputParameter(low=0, high=999, whole=True)},
+        # The side of a picture in pixels.
+        "sizes": {"side": InputParameter(low=0, high=4096, whole=True)},
+        # The share of tokens before the padding, and that of special ones among them.
         "tokens": {
-            "filled": Knob(low=0.0, high=1.0),
-            "special": Knob(low=0.0, high=1.0),
+            "filled": InputParameter(low=0.0, high=1.0),
+            "special": InputParameter(low=0.0, high=1.0),
         },
-        # Share of the tokens that are read, and of those of the first type.
-        "mask": {"read": Knob(low=0.0, high=1.0)},
-        "segments": {"first": Knob(low=0.0, high=1.0)},
+        # The share of tokens that are read, and that of tokens of the first type.
+        "mask": {"read": InputParameter(low=0.0, high=1.0)},
+        "segments": {"first": InputParameter(low=0.0, high=1.0)},
     }
 )
-"""Kind of input to its knobs."""
+"""The parameters of each kind of input."""
 
 
-def knobs_of(component: Component) -> dict[str, Knob]:
-    """Return the knobs of a component's inputs, as ``input.knob``."""
+def parameters_of(component: Component) -> dict[str, InputParameter]:
+    """Return the parameters of a component's inputs, as ``input.parameter``."""
     return {
-        f"{spec.name}.{name}": knob
+        f"{spec.name}.{name}": parameter
         for spec in component.inputs
-        for name, knob in KNOBS.get(spec.draw, {}).items()
+        for name, parameter in PARAMETERS.get(spec.draw, {}).items()
     }
 
 
@@ -84,22 +100,22 @@ def vary(
     component: Component,
     spec: TensorSpec,
     shape: tuple[int, ...],
-    knobs: Mapping[str, float],
+    values: Mapping[str, float],
     rng: np.random.Generator,
 ) -> Array:
-    """Return one input as its knobs say.
+    """Return one input, drawn by its parameters.
 
     Raises:
-        SpecError: A knob of it is not given, or is out of its range.
+        SpecError: A parameter is missing or out of its range.
 
     """
     given = {}
-    for name, knob in KNOBS.get(spec.draw, {}).items():
-        value = knobs.get(f"{spec.name}.{name}")
-        if value is None or not knob.low <= value <= knob.high:
+    for name, parameter in PARAMETERS.get(spec.draw, {}).items():
+        value = values.get(f"{spec.name}.{name}")
+        if value is None or not parameter.low <= value <= parameter.high:
             msg = (
-                f"{component.name}: {spec.name}.{name} must be from {knob.low:g} to "
-                f"{knob.high:g}, got {value}."
+                f"{component.name}: {spec.name}.{name} must be from "
+                f"{parameter.low:g} to {parameter.high:g}, got {value}."
             )
             raise SpecError(msg)
         given[name] = value
@@ -107,7 +123,7 @@ def vary(
         ids = vocabulary(component.source)
         drawn = _tokens(shape, rng, vocabulary=ids, **given)
     elif spec.draw == "mask":
-        # Items differ in length by one, and each reads a token at least.
+        # Items differ in length by one, and each reads at least one token.
         read = round(given["read"] * shape[1]) - np.arange(shape[0])[:, None]
         drawn = np.arange(shape[1]) < np.maximum(1, read)
     elif spec.draw == "segments":
@@ -131,7 +147,7 @@ def vary(
 
 
 def _marked(hint: Array) -> Array:
-    """Return hints of which no two are equal, though all be empty or full."""
+    """Return hints of which no two are equal, even if all are empty or full."""
     flat = hint.reshape(hint.shape[0], -1)
     for item in range(1, len(flat)):
         flat[item, item] = 1.0 - flat[0, item]
@@ -154,7 +170,7 @@ def _tokens(
     words = max(1, round(filled * (tokens - 2)))
     drawn = rng.integers(0, end - 1, size=(batch, words))
     drawn[rng.random(size=drawn.shape) < special] = end
-    # The first word tells the items apart, whatever else is drawn.
+    # The first word makes all items different, whatever else is drawn.
     drawn[:, 0] = (rng.integers(0, end - 1) + np.arange(batch)) % (end - 1)
     ids[:, 1 : 1 + words] = drawn
     return ids

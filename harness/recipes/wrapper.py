@@ -1,4 +1,4 @@
-"""The wrapper of networks that take their inputs by name: tensors in, tensors out."""
+"""A wrapper for networks that take inputs by name: it takes tensors by position."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ def by_name(
     answer: Callable[[Any], Any],
     arguments: Callable[[dict[str, torch.Tensor]], dict[str, Any]] = dict,
 ) -> torch.nn.Module:
-    """Return a network behind a ``forward`` of its inputs, by position.
+    """Return a network behind a ``forward`` that takes its inputs by position.
 
     Args:
-        network: Takes each input under its own name, unless `arguments` differs.
-        inputs: In order.
-        answer: Picks the tensor, or the tuple of them, from what the network returns.
-        arguments: Makes what the network is called with from the named inputs.
+        network: The network. It takes each input by name, unless `arguments` differs.
+        inputs: The inputs in order.
+        answer: Picks the tensor, or the tuple of tensors, from the network's output.
+        arguments: Makes the network's arguments from the named inputs.
 
     """
     import torch
@@ -31,7 +31,7 @@ def by_name(
     names = [spec.name for spec in inputs]
 
     class ByName(torch.nn.Module):
-        """Tensors in, by position; tensors out."""
+        """The network with tensors as inputs, by position, and tensors as outputs."""
 
         def __init__(self) -> None:
             super().__init__()
@@ -49,7 +49,7 @@ def first(
     inputs: Iterable[TensorSpec],
     arguments: Callable[[dict[str, torch.Tensor]], dict[str, Any]] = dict,
 ) -> torch.nn.Module:
-    """Return a network of diffusers' as `by_name` does, its answer a tuple of one."""
+    """Return a diffusers network as `by_name` does; its output is a tuple of one."""
 
     def plain(named: dict[str, torch.Tensor]) -> dict[str, Any]:
         return {**arguments(named), "return_dict": False}

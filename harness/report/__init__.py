@@ -1,1 +1,1 @@
-"""What a run leaves behind, and how it is shown."""
+"""The reports of a run: text, Markdown, HTML, and the comparison of runs."""

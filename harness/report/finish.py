@@ -1,23 +1,23 @@
-"""The end of a run: everything judged, stale words found, reports written."""
+"""Finish a run: judge its records and write its reports."""
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from harness.core.environment import environment
 from harness.core.errors import ParityError
+from harness.core.record import CaseRecord, Key
 from harness.core.settings import Settings, near
 from harness.core.text import Line, wrapped
 from harness.engine.run import Asked, asked_of, path_of
 from harness.engine.run_folder import PAGE, SUMMARY, RunFolder
 from harness.judge.case import CaseVerdict
 from harness.judge.run import beside_baseline, complaints, exit_code
-from harness.report.html.found import Found
-from harness.report.html.since import Changed, Since
-from harness.report.html.write import write_page
+from harness.report.html.page import write_page
 from harness.report.markdown import markdown
 from harness.report.run_diff import (
     LOUDEST_FIRST,
@@ -26,15 +26,16 @@ from harness.report.run_diff import (
     notes,
     totals,
 )
+from harness.report.run_facts import Changed, RunFacts, Since
 from harness.report.runs.diff import Diff
-from harness.report.runs.held import held_against
+from harness.report.runs.selection import with_baseline
 from harness.report.summary import summary
 from harness.suite.extra_inputs import FILE as WORST_INPUTS
 from harness.suite.judge import Judge
 from harness.suite.suite import Suite
 
 STEP_SUMMARY = "GITHUB_STEP_SUMMARY"
-"""Environment variable naming the file that a CI shows beside the job."""
+"""Environment variable with the path of the file that a CI shows beside the job."""
 
 
 def conclude(
@@ -50,40 +51,28 @@ def conclude(
     Args:
         folder: The run's records.
         suites: The suites that ran.
-        settings: As the run had them.
-        asked: The checks that were asked for and reached.
-        argv: The command that ran, to repeat it.
+        settings: The settings of the run.
+        asked: The checks that were requested and reached.
+        argv: The command of the run, to repeat it.
 
     Returns:
-        The summary, and the exit code: 0 parity, 1 none or worse than the baseline,
-        2 could not tell.
+        The summary, and the exit code: 0 parity, 1 no parity or worse than the
+        baseline, 2 could not tell.
 
     Raises:
         ParityError: A file that describes the run is wrong, or a report cannot be
             written.
 
     """
-    judges = {path_of(suite): Judge.of(suite, settings) for suite in suites}
+    by_path = {path_of(suite): suite for suite in suites}
     records = folder.records()
-    verdicts = [
-        judges[suite].check(records[suite, case], what)
+    checks = [
+        (suite, case, what)
         for suite, case, what in sorted(asked)
-        if (suite, case) in records and suite in judges
+        if (suite, case) in records and suite in by_path
     ]
-    seen = {(*verdict.key, verdict.what) for verdict in verdicts}
-    whole = [suite for suite in suites if asked_of(suite) <= seen]
-    everything = len(whole) == len(suites)
-    stale = [
-        complaint
-        for suite in whole
-        for complaint in complaints(
-            {(case, what) for _, case, what in asked_of(suite)},
-            judges[path_of(suite)].policy,
-            judges[path_of(suite)].gaps,
-            [one for one in records.values() if one.suite == path_of(suite)],
-        )
-    ]
-    code = exit_code(verdicts, stale, settings.require)
+    judged = judge_run(by_path, settings, records, checks, settings.require)
+    code = judged.code
     about = {
         "suites": [
             {"path": path_of(suite), "files": files_of(suite)} for suite in suites
@@ -94,47 +83,45 @@ def conclude(
         "tier": settings.tier,
         "changes": list(settings.changes),
         "baseline": settings.baseline,
-        "whole": everything,
+        "whole": judged.whole,
         "exit_code": code,
     }
     cases = list(records.values())
-    told = [_brief(verdict) for verdict in verdicts]
+    brief = [_brief(verdict) for verdict in judged.verdicts]
     try:
-        written = folder.finish(about, told, cases)
-        held = None
+        written = folder.finish(about, brief, cases)
+        compared = None
         if settings.baseline:
-            held = held_against(settings.baseline, written, judges, whole=everything)
-            with_baseline = beside_baseline(code, worse=bool(held.blocking))
-            if with_baseline != code:
-                code = with_baseline
-                folder.finish(about | {"exit_code": code}, told, cases)
-        found = Found(
+            compared = with_baseline(
+                settings.baseline, written, judged.judges, whole=judged.whole
+            )
+            code = beside_baseline(code, worse=bool(compared.blocking))
+            if code != judged.code:
+                folder.finish(about | {"exit_code": code}, brief, cases)
+        found = RunFacts(
             run=folder.id,
             records=cases,
-            verdicts=verdicts,
+            verdicts=judged.verdicts,
             exit_code=code,
             about=about,
             folder=folder.path,
-            stale=stale,
+            stale=judged.stale,
             required=settings.require,
-            since=None if held is None else since_of(held),
+            since=None if compared is None else since_of(compared),
         )
         page = folder.path / PAGE
         complaint = list(_page(found, page))
         lines = list(
             summary(
-                cases,
-                verdicts,
-                stale=stale,
-                required=settings.require,
+                found,
                 report=near(written if complaint else page),
                 next_steps=settings.next_steps(folder.id),
             )
         )
         lines += complaint
-        if held is not None:
-            lines += diff_lines(held)
-        text = markdown(cases, verdicts, lines, folder.id)
+        if compared is not None:
+            lines += diff_lines(compared)
+        text = markdown(found, lines)
         (folder.path / SUMMARY).write_text(text, encoding="utf-8")
     except OSError as error:
         msg = f"{folder.path} cannot be written to ({error.strerror}): no report."
@@ -142,25 +129,90 @@ def conclude(
     return [*lines, *tell_ci(text)], code
 
 
-def since_of(held: Diff) -> Since:
-    """Return what changed since the baseline, as the page shows it."""
-    return Since(
-        before=held.before,
-        blocks=bool(held.blocking),
-        changes=[
-            Changed(how=change.value, name=one.name, words=one.words)
-            for change in LOUDEST_FIRST
-            for one in held.of(change)
-            if not elsewhere(one)
-        ],
-        totals=[line.text.strip() for line in (*totals(held), *notes(held))],
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """The verdicts of a run.
+
+    Attributes:
+        verdicts: A verdict for each requested check of the run.
+        stale: Complaints about the files that describe the run.
+        whole: Whether the run had all cases and checks of its suites.
+        judges: Each suite's path in the run to its judge.
+        code: Exit code: 0 parity, 1 no parity, 2 could not tell.
+        notes: Changes since the run, where a finished run is judged again.
+
+    """
+
+    verdicts: tuple[CaseVerdict, ...]
+    stale: tuple[str, ...]
+    whole: bool
+    judges: Mapping[str, Judge]
+    code: int
+    notes: tuple[Line, ...] = ()
+
+
+def judge_run(
+    suites: Mapping[str, Suite],
+    settings: Settings,
+    records: Mapping[Key, CaseRecord],
+    asked: Iterable[Asked],
+    required: Collection[str],
+) -> Judged:
+    """Judge the records of a run, and find entries of its files that apply to nothing.
+
+    Args:
+        suites: Each suite's path in the run to the suite, which may have moved.
+        settings: Other tolerances, if any.
+        records: The records of the run.
+        asked: Suite, case and check of each requested verdict.
+        required: Runtimes that may not be skipped.
+
+    Raises:
+        ParityError: A file beside a suite is wrong.
+
+    """
+    asked = tuple(asked)
+    judges = {path: Judge.of(suite, settings) for path, suite in suites.items()}
+    verdicts = tuple(
+        judges[suite].check(records[suite, case], what) for suite, case, what in asked
+    )
+    stale: list[str] = []
+    whole = True
+    for path, suite in suites.items():
+        checks = {(case, what) for _, case, what in asked_of(suite)}
+        if not checks <= {(case, what) for of, case, what in asked if of == path}:
+            whole = False
+            continue
+        own = [record for (of, _), record in records.items() if of == path]
+        stale += complaints(checks, judges[path].policy, judges[path].gaps, own)
+    return Judged(
+        verdicts=verdicts,
+        stale=tuple(stale),
+        whole=whole,
+        judges=judges,
+        code=exit_code(verdicts, stale, required),
     )
 
 
-def _page(found: Found, path: Path) -> Iterator[Line]:
-    """Write the page, and say so in a sentence where that fails.
+def since_of(found: Diff) -> Since:
+    """Return the changes since the baseline, as the page shows them."""
+    return Since(
+        before=found.before,
+        blocks=bool(found.blocking),
+        changes=[
+            Changed(how=change.value, name=one.name, words=one.words)
+            for change in LOUDEST_FIRST
+            for one in found.of(change)
+            if not elsewhere(one)
+        ],
+        totals=[line.text.strip() for line in (*totals(found), *notes(found))],
+    )
 
-    What a run found stands without its page, so nothing here may end the run.
+
+def _page(found: RunFacts, path: Path) -> Iterator[Line]:
+    """Write the page; yield a sentence where that fails.
+
+    A run's results are valid without its page, so nothing here may end the run.
     """
     try:
         write_page(found, path)
@@ -171,7 +223,7 @@ def _page(found: Found, path: Path) -> Iterator[Line]:
 
 
 def tell_ci(text: str) -> Iterator[Line]:
-    """Put a page beside the job where a CI runs this, or say why it is not there."""
+    """Put a page beside a CI's job; yield a sentence where that fails."""
     if step := os.environ.get(STEP_SUMMARY):
         try:
             with Path(step).open("a", encoding="utf-8") as file:

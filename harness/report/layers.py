@@ -1,9 +1,10 @@
-"""The values of one case in order of execution, their errors as a small plot."""
+"""The values of one case in order of execution, as text lines and as node data."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from harness.core.outcome import Outcome
 from harness.core.record import ISOLATED, OUTPUTS, CaseRecord
@@ -12,24 +13,28 @@ from harness.core.text import (
     Line,
     count,
     cut,
+    explain_floors,
     in_floors,
     number_of_floors,
     operator,
     wrapped,
 )
-from harness.judge.another import how_another
 from harness.judge.case import CaseVerdict, JudgedRow
 from harness.judge.contract import contract_lines
 from harness.judge.graph_check import graph_notes
-from harness.judge.pipeline import chain_lines
+from harness.judge.pipeline import pipeline_lines
+from harness.judge.rewritten_values import how_rewritten
 from harness.measure.metrics import TUNED, Metric
 
 _PLOT = " ▁▂▃▄▅▆▇█"
 _CURVE = 72
 _ALWAYS = ("atol", "floors", "sqnr_db")
-"""Bounds with a column in every listing; that of atol is the largest error."""
+"""Bounds with a column in every listing; atol's column is the largest error."""
+
 _LEAST_TOP = 16.0
-"""Floors at the top of the plot, unless an error is larger."""
+"""Error in floors at the top of the plot, unless an error is larger."""
+_COLOURS = ((0.5, "#b7e1c0"), (1.0, "#ffe08a"), (math.inf, "#f2a29b"))
+"""Shares of the tolerance that a value uses, each with a node's colour up to it."""
 
 
 def layer_lines(
@@ -38,26 +43,31 @@ def layer_lines(
     """Yield a case's values, the worst over samples or those of one sample.
 
     Args:
-        record: Of the case.
-        verdicts: Of its checks.
-        sample: Only this one.
+        record: The case.
+        verdicts: Verdicts of its checks.
+        sample: Name of the one sample to list; every sample if empty.
 
     """
+    yield from explain_floors(_layer_lines(record, verdicts, sample))
+
+
+def _layer_lines(
+    record: CaseRecord, verdicts: Sequence[CaseVerdict], sample: str
+) -> Iterator[Line]:
     ordered = worst_rows(verdicts, sample)
     if not ordered:
         why = record.failure.message if record.failure else "its record has none"
         yield Line(text=f"{record.case}: no values were compared: {why}", tone="bad")
         return
     out = sum(not judged.verdict.passed for judged in ordered)
-    told = f"{out:,} out of tolerance" if out else "all within tolerance"
-    if others := sum(bool(how_another(judged)) for judged in ordered):
-        told += f" but {count(others, 'other value')}"
-    which = f"of sample {sample}" if sample else "the worst of all samples"
+    result = f"{out:,} out of tolerance" if out else "all within tolerance"
+    if others := sum(bool(how_rewritten(judged)) for judged in ordered):
+        result += f" but {count(others, 'other value')}"
     values = f"{count(len(ordered), 'value')} in order of execution"
     tone = "bad" if out else "good"
-    yield Line(text=f"{record.case}: {values}, {told}", tone=tone)
+    yield Line(text=f"{record.case}: {values}, {result}", tone=tone)
     for verdict in verdicts:
-        # Gaps, and too little compared, are on no value's line.
+        # No value's line shows gaps, or that too little was compared.
         by_rows = verdict.first is not None and verdict.outcome is verdict.found
         if verdict.outcome is not Outcome.WITHIN and not by_rows:
             text = f"{verdict.what}: {verdict.outcome}: {verdict.reason}"
@@ -65,31 +75,32 @@ def layer_lines(
             yield from wrapped(text, indent="  ", tone=tone)
     errors = (judged.floors for judged in ordered)
     top = max([_LEAST_TOP, *filter(math.isfinite, errors)])
-    if record.chain:
-        yield from chain_lines(record)
+    if record.pipeline:
+        yield from pipeline_lines(record)
     else:
-        yield Line(text=f"  {_curve(ordered, top)}")
+        which = f"sample {sample}" if sample else "worst of all samples"
         scale = f"log scale from 1 to {in_floors(top)}"
-        yield Line(text=f"  error along the depth, {which}, {scale}", tone="quiet")
+        yield Line(text=f"  {_curve(ordered, top)}")
+        yield Line(text=f"  {which}, {scale}", tone="quiet")
     if record.observer_max_abs:
-        seen = max(record.observer_max_abs.values())
+        change = max(record.observer_max_abs.values())
         yield Line(
-            text=f"  watching changed the outputs by at most {seen:.3e}", tone="quiet"
+            text=f"  watching changed the outputs by at most {change:.3e}", tone="quiet"
         )
     for text in (*contract_lines(record), *graph_notes(record)):
         yield from wrapped(text, indent="  ", tone="quiet")
-    own = {
+    local = {
         row.probe: number_of_floors(row.comparison.floor_multiple)
         for row in record.rows
         if row.what == ISOLATED and row.comparison.floor_multiple is not None
     }
     more = further_metrics(ordered)
-    head = f"{'floors':>9} " + (f"{'own':>9} " if own else "")
+    head = f"{'floors':>9} " + (f"{'local':>9} " if local else "")
     head += f"{'max abs':>9} {'SQNR dB':>8} "
     head += "".join(f"{metric.title:>9} " for metric in more)
     yield Line(text=f"{head}  where", tone="quiet")
     for judged in ordered:
-        shown = f"{own.get(judged.row.probe, '-'):>9} " if own else ""
+        shown = f"{local.get(judged.row.probe, '-'):>9} " if local else ""
         yield _line(judged, top, shown, more)
 
 
@@ -104,8 +115,8 @@ def worst_rows(verdicts: Sequence[CaseVerdict], sample: str = "") -> list[Judged
     """Return each value's worst row, or its row of one sample, in order of execution.
 
     Args:
-        verdicts: Of one case's checks.
-        sample: Only this one.
+        verdicts: Verdicts of one case's checks.
+        sample: Name of the one sample to take; every sample if empty.
 
     """
     worst: dict[tuple[str, str], JudgedRow] = {}
@@ -117,12 +128,12 @@ def worst_rows(verdicts: Sequence[CaseVerdict], sample: str = "") -> list[Judged
             kept = worst.get((row.what, row.probe))
             if kept is None or judged.verdict.usage > kept.verdict.usage:
                 worst[row.what, row.probe] = judged
-    # An output's position counts what was recorded, a layer's the whole program.
+    # An output's position counts recorded values; a layer's counts the whole program.
     return sorted(worst.values(), key=lambda j: (j.row.what == OUTPUTS, j.row.position))
 
 
 def further_metrics(rows: Sequence[JudgedRow]) -> list[Metric]:
-    """Return the metrics that some tolerance bounds and that have no column anyway."""
+    """Return the metrics that a tolerance bounds, without those that have a column."""
     return [
         metric
         for metric in TUNED
@@ -131,14 +142,13 @@ def further_metrics(rows: Sequence[JudgedRow]) -> list[Metric]:
     ]
 
 
-def _line(judged: JudgedRow, top: float, own: str, more: Sequence[Metric] = ()) -> Line:
+def _line(judged: JudgedRow, top: float, local: str, more: Sequence[Metric]) -> Line:
     c, row = judged.row.comparison, judged.row
     floors = "-" if c.floor_multiple is None else number_of_floors(c.floor_multiple)
-    mark = " " if judged.verdict.passed else "✗"
-    other = how_another(judged)
-    mark = "≠" if other else mark
+    other = how_rewritten(judged)
+    mark = "≠" if other else " " if judged.verdict.passed else "✗"
     bar = "▪" * _height(judged.floors, top)
-    head = f"{floors:>9} {own}{c.max_abs:>9.2e} {c.sqnr_db:>8.1f} "
+    head = f"{floors:>9} {local}{c.max_abs:>9.2e} {c.sqnr_db:>8.1f} "
     head += "".join(f"{metric.of(c):>9.2e} " for metric in more)
     head += f"{mark} {bar:<8} "
     op = operator(row.op) + (f", {other}" if other else "")
@@ -159,7 +169,7 @@ def _curve(rows: Sequence[JudgedRow], top: float) -> str:
 
 
 def _height(multiple: float, top: float) -> int:
-    """Return 0 for no error, 1 for up to a floor, 8 for the top and beyond."""
+    """Return a height: 0 for no error, 1 for up to a floor, 8 for the top or more."""
     highest = len(_PLOT) - 1
     if multiple <= 0.0:
         return 0
@@ -167,3 +177,32 @@ def _height(multiple: float, top: float) -> int:
         return highest
     share = math.log(max(multiple, 1.0)) / math.log(top)
     return 1 + math.floor(share * (highest - 1))
+
+
+def node_data(verdicts: Sequence[CaseVerdict]) -> dict[str, Any]:
+    """Return each value's error in noise floors as node data for Model Explorer.
+
+    Model Explorer finds a node by its id, or by the name of a tensor that it makes.
+    Both are the names of PyTorch's program: they are the ids of an exported program,
+    and the dynamo exporter gives them to nearly all of its tensors. Colours go by how
+    much of its tolerance a value uses: up to half, up to all of it, more. A value
+    without a number is given one above all others.
+
+    Args:
+        verdicts: Verdicts of one case's checks.
+
+    """
+    rows = worst_rows(verdicts)
+    floors = [judged.row.comparison.floor_multiple for judged in rows]
+    finite = [value for value in floors if value is not None and math.isfinite(value)]
+    beyond = 10.0 * max([1.0, *finite])
+    results = {}
+    for judged, value in zip(rows, floors, strict=True):
+        known = value is not None and math.isfinite(value)
+        usage = judged.verdict.usage if judged.verdict.passed else math.inf
+        results[judged.row.probe] = {
+            "value": value if known else beyond,
+            "bgColor": next(colour for most, colour in _COLOURS if usage <= most),
+            "textColor": "#1b2027",
+        }
+    return {"results": results}

@@ -1,93 +1,42 @@
-"""A finished run judged again, under other tolerances or today's; nothing is run."""
+"""Judge a finished run again, under other tolerances or today's; nothing is run."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from harness.core.errors import ParityError, SuiteError
 from harness.core.settings import Settings
 from harness.core.text import Line, few, wrapped
-from harness.engine.run import asked_of
 from harness.engine.run_folder import PAGE, Report
-from harness.judge.case import CaseVerdict
-from harness.judge.run import beside_baseline, complaints, exit_code
-from harness.report.finish import files_of, since_of
-from harness.report.html.found import Found
-from harness.report.html.write import write_page
-from harness.report.runs.held import held_against
-from harness.suite.judge import Judge
+from harness.judge.run import beside_baseline
+from harness.report.finish import Judged, files_of, judge_run, since_of
+from harness.report.html.page import write_page
+from harness.report.run_facts import RunFacts
+from harness.report.runs.selection import with_baseline
 from harness.suite.suite import Suite, load_suite
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rejudged:
-    """A finished run and today's verdicts.
-
-    Attributes:
-        verdicts: Of every check that the run was asked for.
-        stale: Complaints about the files that describe the run.
-        whole: Whether the run was of all that its suites are today.
-        judges: Suite, by the path it had then, to who judged it.
-        notes: What has changed since the run.
-        code: 0 parity, 1 none, 2 could not tell.
-
-    """
-
-    verdicts: tuple[CaseVerdict, ...]
-    stale: tuple[str, ...]
-    whole: bool
-    judges: Mapping[str, Judge]
-    notes: tuple[Line, ...]
-    code: int
 
 
 def rejudge(
     report: Report, settings: Settings, moved_to: Suite | None = None
-) -> Rejudged:
+) -> Judged:
     """Judge a finished run under the tolerances of today.
 
     Args:
         report: The run.
         settings: Other tolerances, if any.
-        moved_to: Where its suite is now; where it was then, if left out.
+        moved_to: The run's suite, if it has moved; else the suite is read from its path
+            in the run.
 
     Raises:
         ParityError: A suite of the run is gone, or wrong.
 
     """
     suites = {path: moved_to or _suite_of(report, path) for path in report.suites}
-    judges = {path: Judge.of(suite, settings) for path, suite in suites.items()}
-    verdicts = tuple(
-        judges[suite].check(report.records[suite, case], what)
-        for suite, case, what in report.asked
-    )
-    whole = {
-        path: suite
-        for path, suite in suites.items()
-        if _checks(suite) <= {(c, what) for of, c, what in report.asked if of == path}
-    }
-    stale = tuple(
-        complaint
-        for path, suite in whole.items()
-        for complaint in complaints(
-            _checks(suite),
-            judges[path].policy,
-            judges[path].gaps,
-            [one for (of, _), one in report.records.items() if of == path],
-        )
-    )
-    return Rejudged(
-        verdicts=verdicts,
-        stale=stale,
-        whole=len(whole) == len(suites),
-        judges=judges,
-        notes=tuple(
-            line for path in suites for line in _changed(report, path, suites[path])
-        ),
-        code=exit_code(verdicts, stale, report.required),
-    )
+    judged = judge_run(suites, settings, report.records, report.ends, report.required)
+    notes = (line for path in suites for line in _changed(report, path, suites[path]))
+    return replace(judged, notes=tuple(notes))
 
 
 def page_again(
@@ -95,17 +44,17 @@ def page_again(
     settings: Settings,
     moved_to: Suite | None = None,
     out: Path | None = None,
-    again: Rejudged | None = None,
+    again: Judged | None = None,
 ) -> Path:
     """Judge a finished run again and write its page.
 
     Args:
         report: The run.
-        settings: Other tolerances, if any; the baseline to hold the run against, if
-            another than it was held against when it ended.
-        moved_to: Where its suite is now; where it was then, if left out.
-        out: Where to write; beside the run's report, if left out.
-        again: The run as judged already; judged here, if left out.
+        settings: Other tolerances, if any, and another baseline to compare the run
+            with, if any.
+        moved_to: The run's suite, if it has moved.
+        out: Path of the page; if left out, the page is beside the run's report.
+        again: The verdicts, if the run was already judged again.
 
     Returns:
         The page's path.
@@ -116,26 +65,21 @@ def page_again(
 
     """
     again = again or rejudge(report, settings, moved_to)
-    held = None
+    compared = None
     if baseline := settings.baseline or str(report.about.get("baseline") or ""):
-        held = held_against(baseline, report.path, again.judges, whole=again.whole)
+        compared = with_baseline(baseline, report.path, again.judges, whole=again.whole)
     path = out or report.path.with_name(PAGE)
-    found = Found(
-        run=report.id,
-        records=list(report.records.values()),
-        verdicts=again.verdicts,
+    found = replace(
+        facts_of(report, again),
         exit_code=beside_baseline(
-            again.code, worse=held is not None and bool(held.blocking)
+            again.code, worse=compared is not None and bool(compared.blocking)
         ),
         about={
             **report.about,
             "tier": settings.tier or report.about.get("tier"),
             "changes": [*(report.about.get("changes") or ()), *settings.changes],
         },
-        folder=report.path.parent,
-        stale=again.stale,
-        required=report.required,
-        since=None if held is None else since_of(held),
+        since=None if compared is None else since_of(compared),
     )
     try:
         return write_page(found, path)
@@ -144,9 +88,18 @@ def page_again(
         raise ParityError(msg) from error
 
 
-def _checks(suite: Suite) -> set[tuple[str, str]]:
-    """Return every check of a suite, wherever the suite lies."""
-    return {(case, what) for _, case, what in asked_of(suite)}
+def facts_of(report: Report, again: Judged) -> RunFacts:
+    """Return a run with its new verdicts, for the reports."""
+    return RunFacts(
+        run=report.id,
+        records=list(report.records.values()),
+        verdicts=again.verdicts,
+        exit_code=again.code,
+        about=report.about,
+        folder=report.path.parent,
+        stale=again.stale,
+        required=report.required,
+    )
 
 
 def _suite_of(report: Report, path: str) -> Suite:
@@ -163,7 +116,7 @@ def _suite_of(report: Report, path: str) -> Suite:
 
 
 def _changed(report: Report, path: str, suite: Suite) -> Iterator[Line]:
-    """Say what is no longer as it was in the run."""
+    """Yield what has changed since the run."""
     files, now = report.suites[path], files_of(suite)
     names = [name for name in {**files, **now} if files.get(name) != now.get(name)]
     if names:

@@ -1,16 +1,21 @@
-"""Two runs held against each other, in lines."""
+"""Text lines about the comparison of two runs, and about the course over many runs."""
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from harness.core.text import Line, count, few, wrapped
-from harness.report.runs.diff import MEMORY, Diff, Finding
+from harness.core.text import INDENT, Line, count, few, wrapped
+from harness.report.runs.diff import MEMORY, Diff, RunChange
 from harness.report.runs.thresholds import Change
 
+if TYPE_CHECKING:
+    from harness.report.runs.course import Step
+
 SHOWN = 12
-"""How many findings of one kind a screen lists; of the rest it gives the number."""
+"""How many findings of one kind a screen lists; the rest are counted."""
 
 _TONES = {Change.WORSE: "bad", Change.GONE: "bad", Change.BETTER: "good"}
 LOUDEST_FIRST = (
@@ -23,7 +28,7 @@ LOUDEST_FIRST = (
 
 
 def diff_lines(found: Diff) -> Iterator[Line]:
-    """Yield what changed, what was worst first, then what it was measured on."""
+    """Yield the changes, the worst first, then the conditions of the comparison."""
     yield Line(text=f"before {found.before} · after {found.after}")
     for change in LOUDEST_FIRST:
         findings = [one for one in found.of(change) if not elsewhere(one)]
@@ -32,13 +37,53 @@ def diff_lines(found: Diff) -> Iterator[Line]:
     yield from notes(found)
 
 
-def elsewhere(finding: Finding) -> bool:
-    """Whether a finding says no more than that the machine is another one."""
+def course_lines(steps: Sequence[Step]) -> Iterator[Line]:
+    """Yield a line for each run with its changes below, then a line for each case."""
+    yield Line(text=f"{count(len(steps), 'run')}, oldest first")
+    for step in steps:
+        changes = {finding.change for finding in step.moved}
+        tone = next((_TONES[one] for one in _TONES if one in changes), "")
+        yield Line(text=f" {'◆' if step.moved else ' '} {step.run}", tone=tone)
+        for change in LOUDEST_FIRST:
+            findings = [one for one in step.moved if one.change is change]
+            yield from listed(findings, tone=_TONES.get(change, ""))
+        if step.moved:
+            since = ", ".join(step.since) or "nothing that a report tells"
+            yield from wrapped(f"changed there: {since}", indent=INDENT)
+        for why, names in alike(step.doubts).items():
+            text = f"no verdict on {names[0]}{and_more(names)}: {why}"
+            yield from wrapped(text, indent=INDENT, tone="quiet")
+    moved = {finding.case for step in steps for finding in step.moved}
+    cases = sorted({case for step in steps for case in step.errors})
+    for case in cases:
+        if case in moved:
+            errors = [step.errors.get(case, "no such case") for step in steps]
+            yield from wrapped(f"{case}   {_course(errors)}", indent=" ")
+    if still := [case for case in cases if case not in moved]:
+        text = f"nothing moved beyond noise in {count(len(still), 'case')}"
+        yield from wrapped(f"{text}: {few(still)}", indent=" ", tone="good")
+
+
+def _course(errors: Iterable[str]) -> str:
+    """Return the errors of a case in order; equal errors in sequence are joined.
+
+    >>> _course(["2 floors", "2 floors", "400 floors"])
+    '2 floors (2 runs) → 400 floors'
+    """
+    told = []
+    for error, run in itertools.groupby(errors):
+        number = len(list(run))
+        told.append(f"{error} ({number} runs)" if number > 1 else error)
+    return " → ".join(told)
+
+
+def elsewhere(finding: RunChange) -> bool:
+    """Whether a finding says only that the machine is a different one."""
     return finding.of_machine and finding.change is Change.INCOMPARABLE
 
 
-def listed(findings: Sequence[Finding], *, tone: str = "") -> Iterator[Line]:
-    """Yield a line and its reason for each of the first findings, like together."""
+def listed(findings: Sequence[RunChange], *, tone: str = "") -> Iterator[Line]:
+    """Yield a line and its reason for the first findings; equal reasons are joined."""
     together = alike((finding.name, finding.words) for finding in findings)
     for words, names in list(together.items())[:SHOWN]:
         text = f" {findings[0].change.upper():<12} {names[0]}{and_more(names)}"
@@ -52,7 +97,7 @@ def listed(findings: Sequence[Finding], *, tone: str = "") -> Iterator[Line]:
 
 
 def alike(told: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
-    """Return words to the names that they are said of.
+    """Return each phrase to the names that it applies to.
 
     >>> alike([("a/layers", "gone"), ("a/outputs", "gone"), ("b/size", "+9%")])
     {'gone': ['a/layers', 'a/outputs'], '+9%': ['b/size']}
@@ -64,7 +109,7 @@ def alike(told: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
 
 
 def and_more(names: Sequence[str]) -> str:
-    """Return how many names there are beside the first."""
+    """Return the number of names beside the first as a phrase."""
     return f" and {len(names) - 1:,} more" if names[1:] else ""
 
 
@@ -75,7 +120,7 @@ def also(names: Sequence[str], indent: str) -> Iterator[Line]:
 
 
 def totals(found: Diff) -> Iterator[Line]:
-    """Yield how many checks went which way, and how many of their rows."""
+    """Yield the number of checks and of their rows with each kind of change."""
     checks = Counter(
         finding.change for finding in found.findings if not elsewhere(finding)
     )
@@ -95,7 +140,7 @@ def _numbers(numbers: Mapping[Change, int]) -> str:
 
 
 def notes(found: Diff) -> Iterator[Line]:
-    """Yield what else is different: versions, the suite's files, the machine."""
+    """Yield the other differences: versions, the suite's files, the machine."""
     facts: list[str] = []
     if found.versions:
         tools = ", ".join(f"{t} {a} → {b}" for t, (a, b) in found.versions.items())
@@ -113,7 +158,7 @@ def notes(found: Diff) -> Iterator[Line]:
 
 
 def _no_times(found: Diff) -> Iterator[str]:
-    """Say why there is no verdict on time, where there is none."""
+    """Yield the reasons why there is no verdict on a time."""
     times = [one for one in found.findings if one.of_machine and one.what != MEMORY]
     if not times:
         yield "no verdict on time: nothing was timed in both runs"

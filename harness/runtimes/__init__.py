@@ -1,1 +1,1 @@
-"""What a worker process does: PyTorch's side, and one folder for each runtime."""
+"""The code of worker processes: PyTorch's side, and one folder for each runtime."""

@@ -1,8 +1,8 @@
-"""Give a taken file its inputs by its own names and kinds, and read its outputs.
+"""Convert inputs to the names and dtypes of a foreign model, and rename its outputs.
 
-What the recipe draws is changed only where no number changes: integers of another
-width, a whole number as a float, one timestep as a scalar. Float16 inputs round, as
-they do for everybody who feeds such a file.
+Drawn inputs are converted only where no number changes: integers to another width, a
+whole number to a float, one timestep to a scalar. Only values for float16 inputs are
+rounded, as in every other use of such a file.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def fed(names: Names, given: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Return the file's inputs, made from the recipe's.
 
     Raises:
-        StageError: A value cannot be given in the file's kind or shape.
+        StageError: A value cannot be given in the file's dtype or shape.
 
     """
     return {
@@ -29,7 +29,7 @@ def fed(names: Names, given: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def read(names: Names, made: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return a file's outputs by the recipe's names, without what it does not know."""
+    """Return a file's outputs by the recipe's names; others are left out."""
     return {known: made[name] for name, known in names.compared.items() if name in made}
 
 
@@ -50,7 +50,7 @@ def _shaped(one: Fed, value: np.ndarray) -> np.ndarray:
     if one.shape is None:
         return value
     equal = value.size > 0 and (value == value.reshape(-1)[0]).all()
-    if value.ndim == 1 and equal:  # a timestep, of all or of each
+    if value.ndim == 1 and equal:  # a timestep: one for all samples, or one for each
         if not one.shape:
             return value[:1].reshape(())
         size = one.shape[0]

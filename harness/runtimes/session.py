@@ -1,4 +1,4 @@
-"""Sessions of deployed files, whatever runtime they run in.
+"""Sessions of deployed files, the same for every runtime.
 
 The module ``session`` in a runtime's folder has ``open_session(artifact, device,
 outputs)``, a context manager that gives a `Session`.
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol
 
 from harness.core.case import Device
 from harness.core.errors import StageError
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ran:
-    """What really ran.
+    """The runtime and the settings that a session really ran with.
 
     Attributes:
-        backend: Runtime.
-        version: Of the runtime.
+        backend: Name of the runtime.
+        version: The runtime's version.
         device: ``cpu``, ``cuda``, …, as the session reports it.
-        threads: As asked; neither runtime reports it.
+        threads: Number of threads as requested; no runtime reports it.
         precision: Effective arithmetic, ``float32`` unless the device has float16.
         detail: Further settings that change numbers, sorted pairs.
 
@@ -48,12 +48,12 @@ class Ran:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spent:
-    """What one operator of the deployed file took.
+    """The time that one operator of the deployed file took.
 
     Attributes:
-        values: What it makes, by the runtime's names.
-        op: The runtime's name of what it does.
-        took_s: Median of the runs.
+        values: The runtime's names of the values that it makes.
+        op: The runtime's name of the operator's type.
+        took_s: Median of the runs, in seconds.
 
     """
 
@@ -62,76 +62,76 @@ class Spent:
     took_s: float
 
 
+Feeds = Mapping[str, "np.ndarray"]
+"""Arrays by name: a session's inputs, or values to run its operators on."""
+
+OnValue = Callable[[str, "np.ndarray"], None]
+"""A function that gets the runtime's name of a value, and its array."""
+
+
 class Session(Protocol):
     """One deployed file, loaded."""
 
     @property
     def ran(self) -> Ran:
-        """What really runs it."""
+        """The runtime and the settings that really run the file."""
         ...
 
-    def run(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Run as deployed, unwatched; return the outputs by name, owned."""
+    def run(self, feeds: Feeds) -> dict[str, np.ndarray]:
+        """Run as deployed, unwatched; return copies of the outputs by name."""
         ...
 
     def watch(
-        self,
-        feeds: Mapping[str, np.ndarray],
-        sizes: Mapping[str, int],
-        on_value: Callable[[str, np.ndarray], None],
+        self, feeds: Feeds, sizes: Mapping[str, int], on_value: OnValue
     ) -> dict[str, np.ndarray]:
-        """Run and hand over each wanted value while it lives.
+        """Run and hand over each wanted value while it is in memory.
 
         Args:
             feeds: Inputs by name.
-            sizes: Wanted exported values, and the bytes each is expected to take.
-            on_value: Gets the runtime's name of the value and an array that is
-                only valid during the call.
+            sizes: Name of each wanted exported value to its expected size in bytes.
+            on_value: A function that gets the runtime's name of the value and an
+                array that is only valid during the call.
 
         Returns:
-            The outputs of the watched run, to hold against the unwatched one.
+            The outputs of the watched run, to compare with those of the unwatched one.
 
         """
         ...
 
-    def isolate(
-        self,
-        feeds: Mapping[str, np.ndarray],
-        given: Mapping[str, np.ndarray],
-        on_value: Callable[[str, np.ndarray], None],
-    ) -> None:
-        """Run each watched operator on values that are given, not on its own inputs'.
+    def isolate(self, feeds: Feeds, given: Feeds, on_value: OnValue) -> None:
+        """Run each watched operator on given values, not on those of this run.
 
         Args:
             feeds: Inputs by name.
-            given: The runtime's name of each watched value to the reference's; an
-                array is made when it is asked for.
-            on_value: Gets each value again, as made from given ones alone.
+            given: The runtime's name of each watched value to the reference's array;
+                an array is made when it is looked up.
+            on_value: A function that gets each value again, computed from given
+                values alone.
 
         """
         ...
 
     def clock(self, feeds: Mapping[str, np.ndarray], runs: int) -> list[Spent]:
-        """Run as deployed, and return what each operator took, in order.
+        """Run as deployed, and return the time that each operator took, in order.
 
         Args:
             feeds: Inputs by name.
-            runs: How often; each operator's median counts.
+            runs: Number of runs; each operator's median counts.
 
         """
         ...
 
 
 class Backend(Protocol):
-    """What a backend module offers."""
+    """The functions that a backend module offers."""
 
     def open_session(
         self, path: Path, device: Device, outputs: Sequence[str]
     ) -> AbstractContextManager[Session]:
-        """Load the file at `path`; closes the session on leaving.
+        """Load the file at `path`; the session is closed at the end of the ``with``.
 
         Raises:
-            StageError: The file is refused, or the device is not there.
+            StageError: The runtime refuses the file, or the device is not there.
 
         """
         ...
@@ -146,7 +146,6 @@ def load_backend(name: str) -> Backend:
     """
     try:
         module: Any = importlib.import_module(f"{runtime(name).package}.session")
-        return _Opener(cast("Backend", module))
     except ModuleNotFoundError as error:
         packages = " or ".join(runtime(name).distributions)
         msg = (
@@ -154,10 +153,11 @@ def load_backend(name: str) -> Backend:
             f"({error.name} is missing)."
         )
         raise StageError(msg, outcome=Outcome.UNAVAILABLE) from error
+    return _Opener(module)
 
 
 class _Opener:
-    """A backend whose sessions speak the recipe's names, whatever the file's are."""
+    """A backend whose sessions use the recipe's names in place of the file's."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
@@ -166,7 +166,6 @@ class _Opener:
     def open_session(
         self, path: Path, device: Device, outputs: Sequence[str]
     ) -> Iterator[Session]:
-        """Load the file at `path`, by its own names if others chose them."""
         names = Names.load(path.parent)
         own = names.own_outputs if names else outputs
         with self._backend.open_session(path, device, own) as session:
@@ -174,7 +173,10 @@ class _Opener:
 
 
 class _Renamed:
-    """A session of a file with names, kinds and scalars of its own."""
+    """A session of a file whose names, dtypes and scalars are not the recipe's.
+
+    See `Session`.
+    """
 
     def __init__(self, session: Session, names: Names) -> None:
         self._session = session
@@ -182,7 +184,6 @@ class _Renamed:
 
     @property
     def ran(self) -> Ran:
-        """What really runs it, and what was called otherwise."""
         ran = self._session.ran
         renamed = [
             f"{one.given} = {one.name}"
@@ -192,43 +193,30 @@ class _Renamed:
         words = (("names", ", ".join(renamed)),) if renamed else ()
         return replace(ran, detail=(*ran.detail, *words))
 
-    def run(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Run as deployed."""
+    def run(self, feeds: Feeds) -> dict[str, np.ndarray]:
         return read(self._names, self._session.run(fed(self._names, feeds)))
 
     def watch(
-        self,
-        feeds: Mapping[str, np.ndarray],
-        sizes: Mapping[str, int],
-        on_value: Callable[[str, np.ndarray], None],
+        self, feeds: Feeds, sizes: Mapping[str, int], on_value: OnValue
     ) -> dict[str, np.ndarray]:
-        """Run and hand over wanted values, by the file's names."""
         given = fed(self._names, feeds)
         return read(self._names, self._session.watch(given, sizes, on_value))
 
-    def isolate(
-        self,
-        feeds: Mapping[str, np.ndarray],
-        given: Mapping[str, np.ndarray],
-        on_value: Callable[[str, np.ndarray], None],
-    ) -> None:
-        """Run each watched operator on given values."""
+    def isolate(self, feeds: Feeds, given: Feeds, on_value: OnValue) -> None:
         self._session.isolate(fed(self._names, feeds), given, on_value)
 
     def clock(self, feeds: Mapping[str, np.ndarray], runs: int) -> list[Spent]:
-        """Run as deployed, and return what each operator took."""
+        """Run as deployed, and return the time that each operator took."""
         return self._session.clock(fed(self._names, feeds), runs)
 
 
-def check_feeds(
-    feeds: Mapping[str, np.ndarray], wanted: Sequence[str], path: Path
-) -> None:
+def check_feeds(feeds: Feeds, wanted: Sequence[str], path: Path) -> None:
     """Refuse a run whose inputs are not exactly the file's inputs, by name.
 
-    Native runtimes answer a missing input with a crash or with old memory.
+    Where an input is missing, native runtimes crash or read old memory.
 
     Raises:
-        StageError: Naming what is missing and what is too much.
+        StageError: Inputs are missing, or there are too many; the message names them.
 
     """
     missing, extra = sorted(set(wanted) - set(feeds)), sorted(set(feeds) - set(wanted))
@@ -236,5 +224,20 @@ def check_feeds(
         msg = (
             f"{path.name} has the inputs {sorted(wanted)}; the component gives "
             f"{sorted(feeds)} (missing {missing or 'none'}, unknown {extra or 'none'})."
+        )
+        raise StageError(msg, outcome=Outcome.MISSING)
+
+
+def check_outputs(found: Sequence[str], wanted: Sequence[str], path: Path) -> None:
+    """Refuse a file that lacks an output of its component.
+
+    Raises:
+        StageError: An output is lost; the message names the outputs of both sides.
+
+    """
+    if missing := sorted(set(wanted) - set(found)):
+        msg = (
+            f"{path.name} has the outputs {found}; the component promises "
+            f"{list(wanted)}, so {missing} are lost."
         )
         raise StageError(msg, outcome=Outcome.MISSING)

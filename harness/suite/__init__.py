@@ -1,1 +1,1 @@
-"""Read a suite: from parity.toml and the files beside it to cases."""
+"""Read a suite: parity.toml and the files beside it become cases."""

@@ -1,13 +1,13 @@
-"""Inputs that `parity tune` found to be worst, kept beside a suite and run with it.
+"""Worst inputs that `parity tune` found; they are kept beside a suite and run with it.
 
 [[input]]
-cases = ["unet/mnn/fp32"]         # which run it, beside their own samples
-label = "varied-s0-1184"          # its sample id
+cases = ["unet/mnn/fp32"]         # the cases that run it, beside their own samples
+label = "varied-s0-1184"          # the sample id
 profile = "varied"                # or realistic
 index = 0
 seed = 3
 shapes = { batch = 2, height = 16, width = 16 }
-knobs = { "sample.scale" = 0.001 }  # of a varied one
+knobs = { "sample.scale" = 0.001 }  # parameters of a varied input
 why = "uses 0.9 of its limit, and no sample of the suite more than 0.6"
 """
 
@@ -29,16 +29,16 @@ FILE: Final = "worst_inputs.toml"
 
 
 class WorstInput(Keys, frozen=True, kw_only=True):
-    """One input that is run beside a case's own.
+    """One input that is run beside a case's own samples.
 
     Attributes:
         cases: The cases that run it.
-        label: Its sample id.
-        profile: How it is drawn.
-        index: Which of the profile's draws it is.
+        label: The sample id.
+        profile: The profile that it is drawn by.
+        index: The index of the draw in its profile.
         seed: Seed of the draw.
         shapes: Sizes by symbol.
-        knobs: Where each knob of a varied input stands.
+        knobs: The value of each parameter of a varied input.
         why: The reason to keep it.
 
     """
@@ -69,7 +69,7 @@ def load_worst_inputs(
 ) -> dict[str, tuple[Sample, ...]]:
     """Return the samples that each of `cases` runs besides its own.
 
-    What the file says of other cases is passed over; `unknown_cases` finds it.
+    Entries for other cases are ignored; `unknown_cases` finds them.
 
     Raises:
         SuiteError: The file is wrong.

@@ -1,4 +1,4 @@
-"""Which pipelines a checkpoint is drawn with, and what stands in for real inputs."""
+"""The pipelines that a checkpoint is drawn with, and the stand-ins of real inputs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from harness.recipes.stand_ins import (
 
 
 def drawn_with(pipeline: Pipeline) -> tuple[str, ...]:
-    """Return what stands in for real inputs of a pipeline, in order."""
+    """Return the stand-ins for real inputs of a pipeline, in order."""
     source, kind = pipeline.source, pipeline.kind
     found = [WEIGHTS] if source.seed is not None else []
     if lacks_tokenizer(source, pipeline.encoders):
@@ -33,10 +33,10 @@ def drawn_with(pipeline: Pipeline) -> tuple[str, ...]:
 
 
 def family_of(source: Source) -> str:
-    """Return which of `FAMILIES` draws with a checkpoint, empty where none does.
+    """Return the one of `FAMILIES` that a checkpoint belongs to; empty if none fits.
 
-    The longest name counts: Stable Diffusion XL's begins as Stable Diffusion's does.
-    A checkpoint that names no class is drawn with as the first of them.
+    The longest matching name decides, because Stable Diffusion XL's name begins like
+    Stable Diffusion's. A checkpoint that names no class belongs to the first family.
     """
     name = class_of(source)
     found = [family for family in FAMILIES if name.startswith(family)]
@@ -44,19 +44,19 @@ def family_of(source: Source) -> str:
 
 
 def class_of(source: Source) -> str:
-    """Return diffusers' pipeline class that a checkpoint names, empty without one."""
+    """Return the diffusers pipeline class that a checkpoint names; empty if none."""
     return str(read_index(source).get("_class_name") or "")
 
 
 def kinds_of(source: Source) -> Mapping[str, tuple[str, ...]]:
-    """Return the kinds of pictures that a checkpoint is drawn with, and their seats."""
+    """Return the kinds of pipelines that a checkpoint draws with, and their roles."""
     return FAMILIES.get(family_of(source), {})
 
 
 def fitted_size(height: int, width: int, resolution: int) -> tuple[int, int]:
-    """Return the height and width of the hint that a picture becomes, in pixels.
+    """Return the height and width of the hint that is made from a picture, in pixels.
 
-    The shorter side is brought to `resolution`, then both to a multiple of `STEP`.
+    The shorter side is scaled to `resolution`, then both sides to a multiple of `STEP`.
 
     Raises:
         SuiteError: A side would be 0.

@@ -1,4 +1,4 @@
-"""Read which files of others a component takes, and what follows for its cases.
+"""Read the foreign files of a component, and adapt its cases to them.
 
 [component.unet]
 onnx = "exported/unet/model.onnx"
@@ -16,11 +16,12 @@ from pathlib import Path
 
 from harness.core.case import (
     GIVEN,
+    ONNX,
     Case,
     Component,
     ExportSettings,
+    ForeignModel,
     Source,
-    Taken,
     TensorSpec,
     Variant,
     symbol_of,
@@ -28,29 +29,27 @@ from harness.core.case import (
 from harness.core.errors import SuiteError
 from harness.core.foreign_files import weight_files
 from harness.core.onnx_header import Port, read_header
-from harness.core.runtime import EXACT, ONNX, formats, runtime
-from harness.core.toml_file import Table
+from harness.core.runtime import EXACT, formats, runtime
+from harness.core.toml_file import KINDS, Table, shown
 from harness.measure.name_map import Names, match
 from harness.recipes import describe, discover
 from harness.suite import schema
 from harness.suite.tables import Binding, Planned
 
 
-def read_taken(table: Table, said: schema.Component) -> Taken | None:
-    """Read the files that ``[component.NAME]`` takes; None where it takes none.
+def read_foreign(table: Table, said: schema.ComponentTable) -> ForeignModel | None:
+    """Read the foreign files of ``[component.NAME]``; None if there are none.
 
     Raises:
-        SuiteError: One is not there, or is no such file.
+        SuiteError: A file does not exist, or has another format.
 
     """
     onnx = _file(table, ONNX, said.onnx)
-    found = [
-        (kind, _file(table, kind, table.take(kind, str, ""))) for kind in formats()
-    ]
+    found = [(kind, _file(table, kind, table.data.get(kind, ""))) for kind in formats()]
     converted = tuple((kind, path) for kind, path in found if path)
     if onnx or converted:
         names = tuple(sorted(said.names.items()))
-        return Taken(onnx=onnx, converted=converted, names=names)
+        return ForeignModel(onnx=onnx, converted=converted, names=names)
     if said.names:
         kinds = " or ".join(f"`{kind}`" for kind in (ONNX, *formats()))
         text = f"there are names, and no {kinds} file that has them."
@@ -58,23 +57,27 @@ def read_taken(table: Table, said: schema.Component) -> Taken | None:
     return None
 
 
-def source_of_file(table: Table, taken: Taken | None) -> Source:
-    """Return the ONNX file itself as what a component is held against.
+def source_of_file(table: Table, model: ForeignModel | None) -> Source:
+    """Return the ONNX file itself as the reference of a component.
 
     Raises:
-        SuiteError: There is none.
+        SuiteError: There is no ONNX file.
 
     """
-    if taken is None or taken.onnx is None:
+    if model is None or model.onnx is None:
         text = (
-            "without a [source] a component is held against its own ONNX file; give "
+            "without a [source] a component is compared with its own ONNX file; give "
             '`onnx = "path"`, or a `checkpoint` under [source].'
         )
         raise table.error(text)
-    return Source(path=taken.onnx)
+    return Source(path=model.onnx)
 
 
-def _file(table: Table, kind: str, given: str) -> Path | None:
+def _file(table: Table, kind: str, given: object) -> Path | None:
+    # In the schema, the key of a runtime's format counts as an option of the recipe.
+    if not isinstance(given, str):
+        text = f"{kind!r} must be {KINDS[str]}, got {shown(given)}."
+        raise table.error(text, kind)
     if not given:
         return None
     path = (table.file.path.parent / Path(given).expanduser()).resolve()
@@ -85,32 +88,32 @@ def _file(table: Table, kind: str, given: str) -> Path | None:
     return path
 
 
-def taken_plans(
+def foreign_plans(
     table: Table, component: Component, planned: Sequence[Planned]
 ) -> tuple[Planned, ...]:
-    """Return what runs of a component whose files are taken, `planned` without.
+    """Return the plans of a component with foreign files; `planned` if it has none.
 
-    A file as it is takes the place of what would be made: ONNX Runtime's ``fp32``, or
-    all of MNN's variants, become ``given``, with the profiles of a
-    ``[variant.*.given]`` if there is one. What others are made from is then the ONNX
-    file; without one, ONNX Runtime has nothing to run.
+    A foreign file replaces the file that would be made. ONNX Runtime's ``fp32``, or
+    all of MNN's variants, become ``given``, with the profiles of ``[variant.*.given]``
+    if there is one. Other variants are then made from the ONNX file. Without an ONNX
+    file, ONNX Runtime has nothing to run.
 
     Raises:
-        SuiteError: Nothing is left.
+        SuiteError: No plan is left.
 
     """
-    taken = component.taken
-    if taken is None:
+    model = component.foreign
+    if model is None:
         return made_alone(planned)
     written = {p.variant.backend: p for p in planned if p.variant.kind == GIVEN}
     plans: dict[tuple[str, str], Planned] = {}
     for plan in planned:
         backend, kind = plan.variant.backend, plan.variant.kind
         declared = runtime(backend)
-        theirs = taken.of(declared.reads)
-        if theirs is None and taken.onnx is None:
+        theirs = model.of(declared.reads)
+        if theirs is None and model.onnx is None:
             continue
-        # What it is made from is not given with a converted file.
+        # A converted file comes without the file that it was made from.
         as_is = kind in {EXACT, GIVEN} or declared.own_format is not None
         if as_is and theirs:
             variant = Variant(name=GIVEN, backend=backend, kind=GIVEN)
@@ -119,36 +122,29 @@ def taken_plans(
             continue
         plans.setdefault((backend, plan.variant.name), plan)
     if not plans:
+        kind = model.converted[0][0]
+        reader = formats()[kind]
+        title = reader.own_format.title if reader.own_format else kind
         text = (
-            f"[component.{component.name}] takes an {_title(taken)}, and the suite "
-            f"asks for no [backend.{_reader(taken)}] to run it."
+            f"[component.{component.name}] takes an {title}, and the suite has no "
+            f"[backend.{reader.name}] to run it."
         )
         raise table.error(text)
     return tuple(plans.values())
 
 
-def _reader(taken: Taken) -> str:
-    (kind, _), *_ = taken.converted
-    return formats()[kind].name
-
-
-def _title(taken: Taken) -> str:
-    own = runtime(_reader(taken)).own_format
-    return own.title if own else ""
-
-
 def made_alone(planned: Sequence[Planned]) -> tuple[Planned, ...]:
-    """Return the plans of files that the harness makes, without those of others."""
+    """Return the plans of files that the harness makes, without foreign files."""
     return tuple(plan for plan in planned if plan.variant.kind != GIVEN)
 
 
 def check_given(
     variants: Table, planned: Sequence[Planned], cases: Sequence[Case]
 ) -> None:
-    """Refuse ``[variant.*.given]`` where no component takes a file for that runtime.
+    """Refuse ``[variant.*.given]`` if no component has a foreign file for that runtime.
 
     Raises:
-        SuiteError: Naming the table's line.
+        SuiteError: There is such a table. The message names its line.
 
     """
     taken = {case.backend for case in cases if case.variant.kind == GIVEN}
@@ -161,19 +157,19 @@ def check_given(
             raise variants.table(backend).error(text, GIVEN)
 
 
-def as_taken(
+def as_foreign(
     component: Component, settings: ExportSettings, bindings: Sequence[Binding]
 ) -> ExportSettings:
-    """Return settings whose open axes are those that a taken ONNX file leaves open.
+    """Return settings with the open axes of a foreign ONNX file.
 
     Raises:
         SuiteError: The file's names are not the recipe's, or it fixes other sizes than
-            the suite asks for.
+            those of the suite.
 
     """
-    if component.taken is None or component.taken.onnx is None:
+    if component.foreign is None or component.foreign.onnx is None:
         return settings
-    path = component.taken.onnx
+    path = component.foreign.onnx
     header = read_header(path)
     names = match(
         component, _called(path), header.inputs, header.outputs, whose=whose_file
@@ -193,12 +189,12 @@ def as_taken(
 def whose_file(
     component: Component, inputs: Sequence[Port], outputs: Sequence[Port]
 ) -> str:
-    """Return another recipe of the same checkpoint whose names a file has."""
+    """Return another recipe of the checkpoint that has the file's names, or ""."""
     source = component.source
     try:
         recipes = [name for name in discover(source) if name != component.recipe]
         others = [describe(name, name, source) for name in recipes]
-    except SuiteError:  # it has no checkpoint, or one that is not whole
+    except SuiteError:  # there is no checkpoint, or it is incomplete
         return ""
     takes, gives = {port.name for port in inputs}, {port.name for port in outputs}
     return next(
@@ -215,7 +211,7 @@ def whose_file(
 def _sides(
     component: Component, names: Names
 ) -> Collection[tuple[str, str, int | str]]:
-    """Return each symbol's text, the input it is in, and the file's size there."""
+    """Return each symbol's text, its input, and the file's size of that axis."""
     specs = {spec.name: spec for spec in component.inputs}
     return [
         (size, one.name, theirs)
@@ -227,12 +223,12 @@ def _sides(
 
 
 def _check_sizes(component: Component, names: Names, binding: Binding) -> None:
-    """Refuse sizes that the file does not take: an axis that it fixes stays so."""
+    """Refuse sizes that differ from an axis that the file fixes."""
     for size, name, theirs in _sides(component, names):
-        asked = TensorSpec(name=name, shape=(size,)).bind(binding.sizes)[0]
-        if isinstance(theirs, int) and theirs != asked:
+        wanted = TensorSpec(name=name, shape=(size,)).bind(binding.sizes)[0]
+        if isinstance(theirs, int) and theirs != wanted:
             text = (
-                f"{component.name} is asked for {size} = {asked}, and its file fixes "
+                f"{component.name} is to run at {size} = {wanted}, and its file fixes "
                 f"that axis of {name!r} at {theirs}: only that can be tested. Give it "
                 f"[[component.{component.name}.shapes]] of its own, or export it with "
                 "this axis open."
@@ -241,5 +237,5 @@ def _check_sizes(component: Component, names: Names, binding: Binding) -> None:
 
 
 def _called(path: Path) -> str:
-    """Return a path as short as it tells files apart: ``unet/model.onnx``."""
+    """Return a short path that identifies the file: ``unet/model.onnx``."""
     return f"{path.parent.name}/{path.name}"

@@ -1,12 +1,13 @@
-"""A suite's tolerances and known gaps, ready to judge its records."""
+"""Judge records by a suite's tolerances and known gaps."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
-from harness.core.pipeline import Chain
+from harness.core.pipeline import PipelineCase
 from harness.core.record import CaseRecord
 from harness.core.settings import Settings
 from harness.judge.case import CaseVerdict, judge_case
@@ -14,12 +15,14 @@ from harness.judge.known_gaps import Gap, load_gaps
 from harness.judge.policy import Policy
 from harness.judge.tolerance import parse_changes
 from harness.suite.stale import refuse_stale
-from harness.suite.suite import Suite, Tested
+
+if TYPE_CHECKING:
+    from harness.suite.suite import Suite, Tested
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judge:
-    """A suite's tolerances and gaps, ready to judge its records."""
+    """A suite's tolerances and known gaps, which judge its records."""
 
     policy: Policy
     gaps: tuple[Gap, ...]
@@ -27,7 +30,7 @@ class Judge:
 
     @classmethod
     def of(cls, suite: Suite, settings: Settings) -> Judge:
-        """Read the files beside a suite, with the command line's changes.
+        """Read the files beside a suite, and apply the command line's changes.
 
         Raises:
             SuiteError: A file is missing or wrong.
@@ -43,14 +46,14 @@ class Judge:
         gaps = load_gaps(suite.gaps_path) if suite.gaps_path.is_file() else ()
         return cls(policy=policy, gaps=gaps, min_coverage=suite.limits.coverage)
 
-    def require(self, asked: Iterable[tuple[Tested, str]]) -> None:
-        """Refuse checks without a tolerance, while it costs nothing to know.
+    def require(self, checks: Iterable[tuple[Tested, str]]) -> None:
+        """Refuse checks without a tolerance, before anything is run.
 
         Raises:
-            SuiteError: One of them has none.
+            SuiteError: A check has no tolerance.
 
         """
-        for case, what in asked:
+        for case, what in checks:
             named = (case.subject, case.backend, case.how)
             self.policy.require(named, what, _made_of(case))
 
@@ -67,6 +70,8 @@ class Judge:
 
 
 def _made_of(case: Tested) -> tuple[str, ...]:
-    """Return the built-in variants that a case is made of."""
-    seated = [one for _, one in case.seats] if isinstance(case, Chain) else [case]
-    return tuple(f"{one.backend}.{one.variant.kind}" for one in seated if one)
+    """Return the built-in variants of a case's deployed files."""
+    role_files = (
+        [one for _, one in case.roles] if isinstance(case, PipelineCase) else [case]
+    )
+    return tuple(f"{one.backend}.{one.variant.kind}" for one in role_files if one)

@@ -1,19 +1,20 @@
-"""Read ``[pipeline.*]`` of parity.toml: what is drawn, and by whom.
+"""Read ``[pipeline.*]`` of parity.toml: the pictures to draw, and the runtimes.
 
-[pipeline.text2img]            # `kind` where the name says nothing of it
+[pipeline.text2img]            # `kind` is needed if the name is no kind
 prompts = ["a seven in red ink on white paper"]
 steps = 10
 guidance_scale = 3.0
-scheduler = "ddim"             # left out: the checkpoint's own
-variants = ["fp32"]            # left out: all
-mixed = ["pytorch", "onnxruntime/fp32", "mnn/fp32"]    # every chain of these
+scheduler = "ddim"             # default: the checkpoint's own
+variants = ["fp32"]            # default: all
+mixed = ["pytorch", "onnxruntime/fp32", "mnn/fp32"]    # every mixture of these
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from itertools import product
 from pathlib import Path
 
 from harness.core.case import (
@@ -27,14 +28,15 @@ from harness.core.errors import SpecError, SuiteError
 from harness.core.pipeline import (
     DENOISING,
     FAMILIES,
+    INPAINT,
     KINDS,
     MIXED,
     SCHEDULERS,
     SD3,
     App,
-    Chain,
     Control,
     Pipeline,
+    PipelineCase,
     Sampling,
 )
 from harness.core.toml_file import Table
@@ -45,48 +47,57 @@ from harness.recipes.diffusion.transformer_sd3 import CLIP_TOKENS
 from harness.recipes.diffusion.vae import factor as pixels_per_latent
 from harness.suite import schema
 from harness.suite.families import class_of, family_of, fitted_size, kinds_of
-from harness.suite.inpaint import check_channels, picture_at
-from harness.suite.mixtures import mixture_name, mixtures
-from harness.suite.sampling import check_flow, sampling_of, scheduler_of
-from harness.suite.tables import Planned, read_words
+from harness.suite.tables import Planned, chosen_of, file_beside
 
-Kin = Callable[[str], Case]
-"""A case of the component that takes a seat, which shares its exported graph."""
+Siblings = Callable[[str], Case]
+"""Returns a case of the component that has a role; both share the exported graph."""
 
 _ORIENTATION = 0x0112
 _LYING = (5, 6, 7, 8)
-"""Values of that Exif tag in pictures that are shown turned by a quarter."""
+"""Values of the Exif orientation that turn a picture by a quarter."""
 
 
-def read_chains(
+_BLENDED, _WITH_MASK = 4, 9
+"""Input channels of the two UNets that diffusers' inpainting pipeline knows. It blends
+the result of the first with the picture; the second also takes mask and picture."""
+
+
+def read_pipeline_cases(
     table: Table,
     source: Source,
-    kin: Kin,
+    siblings: Siblings,
     planned: Sequence[Planned],
     components: Collection[str],
-) -> tuple[Chain, ...]:
-    """Read every pipeline, and return its chains in file order.
+) -> tuple[PipelineCase, ...]:
+    """Read every pipeline, and return its cases in file order.
 
-    A pipeline may not be called as one of the `components`: their ids would be equal.
+    A pipeline must not have the name of one of the `components`, because their ids
+    would be equal.
 
     Raises:
-        SuiteError: Something in it is wrong; names file and line.
+        SuiteError: Something in a table is wrong. The message names file and line.
 
     """
-    chains: list[Chain] = []
+    pipeline_cases: list[PipelineCase] = []
     for name, inner in table.children():
         if name in {*RECIPES, *components}:
             text = f"{name!r} is a component, and ids must differ; take another name."
             raise inner.error(text)
-        chains += _chains(name, inner, source, kin, planned)
-    return tuple(chains)
+        pipeline_cases += _pipeline_cases(name, inner, source, siblings, planned)
+    return tuple(pipeline_cases)
 
 
-def _chains(
-    name: str, table: Table, source: Source, kin: Kin, planned: Sequence[Planned]
-) -> Iterator[Chain]:
-    kind = table.choice("kind", tuple(KINDS), name if name in KINDS else "")
-    if not kind:
+def _pipeline_cases(
+    name: str,
+    table: Table,
+    source: Source,
+    siblings: Siblings,
+    planned: Sequence[Planned],
+) -> Iterator[PipelineCase]:
+    kind = str(table.data.get("kind", name))
+    if "kind" in table:
+        table.check_option("kind", kind, KINDS)
+    elif kind not in KINDS:
         text = f"{name!r} is no kind of pipeline; give `kind`, one of {tuple(KINDS)}."
         raise table.error(text)
     family = kinds_of(source)
@@ -105,66 +116,64 @@ def _chains(
         )
         raise table.error(text)
     try:
-        cases = {seat: kin(seat) for seat in family[kind]}
+        cases = {role: siblings(role) for role in family[kind]}
     except SuiteError as error:
         raise table.error(str(error)) from None
     is_sd3 = family_of(source) == SD3
     said = read(table, schema.TextToImageT5 if is_sd3 else schema.PIPELINES[kind])
     pipeline = _pipeline(name, table, said, source, cases)
-    names = tuple(dict.fromkeys(plan.variant.name for plan in planned))
-    wanted = read_words(table, "variants", names, names)
+    chosen = chosen_of(table, said.variants, planned)
     by_name = {f"{p.variant.backend}/{p.variant.name}": p for p in planned}
-    words = read_words(table, "mixed", (REFERENCE, *by_name), (), may_be_empty=True)
-    if len(words) == 1:
-        text = f"'mixed' takes two or more, got {words[0]!r} alone."
+    table.check_options("mixed", said.mixed, (REFERENCE, *by_name))
+    if len(said.mixed) == 1:
+        text = f"'mixed' takes two or more, got {said.mixed[0]!r} alone."
         raise table.error(text, "mixed")
-    chain = partial(Chain, device=next(iter(cases.values())).reference)
-    for plan in planned:
-        if plan.variant.name in wanted:
-            yield chain(
-                pipeline=pipeline,
-                backend=plan.variant.backend,
-                variant=plan.variant.name,
-                seats=tuple(
-                    (seat, _seated(pipeline, seat, case, plan))
-                    for seat, case in cases.items()
-                ),
-            )
-    for given in mixtures(words, pipeline):
-        yield chain(
-            # Exchanging the seats of every mixture would find nothing new.
-            pipeline=replace(pipeline, attribution=False),
-            backend=MIXED,
-            variant=mixture_name(pipeline, given),
-            seats=tuple(
-                (
-                    seat,
-                    None
-                    if given[seat] == REFERENCE
-                    else _seated(pipeline, seat, case, by_name[given[seat]]),
-                )
-                for seat, case in cases.items()
-            ),
+
+    def case_of(
+        pipeline: Pipeline,
+        backend: str,
+        variant: str,
+        plans: Mapping[str, Planned | None],
+    ) -> PipelineCase:
+        roles = tuple(
+            (role, _role_files(pipeline, role, cases[role], plan) if plan else None)
+            for role, plan in plans.items()
+        )
+        return PipelineCase(
+            pipeline=pipeline,
+            backend=backend,
+            variant=variant,
+            roles=roles,
+            device=next(iter(cases.values())).reference,
         )
 
+    for plan in chosen:
+        made = plan.variant
+        yield case_of(pipeline, made.backend, made.name, dict.fromkeys(cases, plan))
+    # Attribution in every mixture would find nothing new.
+    alike = replace(pipeline, attribution=False)
+    for given in mixtures(said.mixed, pipeline):
+        plans = {role: by_name.get(word) for role, word in given.items()}
+        yield case_of(alike, MIXED, mixture_name(pipeline, given), plans)
 
-def _seated(pipeline: Pipeline, seat: str, case: Case, plan: Planned) -> Case:
-    """Return the case of which a deployed file takes a seat."""
-    sizes = seat_sizes(pipeline, seat, case.component)
+
+def _role_files(pipeline: Pipeline, role: str, case: Case, plan: Planned) -> Case:
+    """Return the case whose deployed file has a role."""
+    sizes = role_sizes(pipeline, role, case.component)
     baked = {k: v for k, v in sizes.items() if k not in case.export.dynamic}
-    # A graph that the component's own samples are served by is exported already.
+    # A graph that serves the component's own samples is exported already.
     fitting = (s for s in case.samples if baked.items() <= dict(s.shapes).items())
     drawn = Sample(profile="realistic", index=0, shapes=tuple(sorted(sizes.items())))
     sample = next(fitting, drawn)
     return replace(case, variant=plan.variant, device=plan.device, samples=(sample,))
 
 
-def seat_sizes(pipeline: Pipeline, seat: str, component: Component) -> dict[str, int]:
-    """Return the sizes that a seat's file must take, by symbol."""
+def role_sizes(pipeline: Pipeline, role: str, component: Component) -> dict[str, int]:
+    """Return the sizes that a role's file must accept, by symbol."""
     factor = vae_factor(pipeline.source)
     batch = len(pipeline.texts)
-    alone = seat == "controlnet" and pipeline.control.guess_mode
-    if seat in DENOISING and pipeline.guided and not alone:
+    alone = role == "controlnet" and pipeline.control.guess_mode
+    if role in DENOISING and pipeline.guided and not alone:
         batch *= 2
     sizes = {
         "batch": batch,
@@ -177,23 +186,23 @@ def seat_sizes(pipeline: Pipeline, seat: str, component: Component) -> dict[str,
 
 
 def vae_factor(source: Source) -> int:
-    """Return how many pixels a latent spans."""
+    """Return the number of pixels per latent along one side."""
     return pixels_per_latent(read_config(source, "vae"))
 
 
 def _pipeline(
     name: str,
     table: Table,
-    said: schema.Pipeline,
+    said: schema.PipelineTable,
     source: Source,
     cases: Mapping[str, Case],
 ) -> Pipeline:
-    check_channels(table, said.kind, source)
-    path = picture_at(table, "image", said.image)
+    _check_channels(table, said.kind, source)
+    path = file_beside(table, "image", said.image, "picture") if said.image else None
     mask, strength, t5_tokens = None, 0.8, 0  # as diffusers has the strength
     control = Control()
-    sampling = sampling_of(said, Sampling())
-    check_flow(table, sampling, source)
+    sampling = _sampling(said, Sampling())
+    _check_flow(table, sampling, source)
     if isinstance(said, schema.ControlNet):
         control = _control(table, said)
         height, width = hint_size(table, path, said.resolution)
@@ -201,7 +210,7 @@ def _pipeline(
         height, width = _size(table, said, source)
     if said.vae_tiling:
         _check_tiles(table, said.kind, cases)
-    if said.eta and scheduler_of(sampling, source) != SCHEDULERS["ddim"]:
+    if said.eta and _scheduler(sampling, source) != SCHEDULERS["ddim"]:
         text = "'eta' is DDIM's; with another scheduler it would change nothing."
         raise table.error(text, "eta")
     if isinstance(said, schema.ImageToImage):
@@ -211,8 +220,8 @@ def _pipeline(
                 f"strength {strength:g} leaves none of {said.steps} steps; give more."
             )
             raise table.error(text, "strength")
-    if isinstance(said, schema.Inpaint):
-        mask = picture_at(table, "mask", said.mask)
+    if isinstance(said, schema.Inpaint) and said.mask:
+        mask = file_beside(table, "mask", said.mask, "picture")
     if isinstance(said, schema.TextToImageT5):
         t5_tokens = said.t5_tokens
     try:
@@ -248,7 +257,7 @@ def _pipeline(
 
 
 def _check_tiles(table: Table, kind: str, cases: Mapping[str, Case]) -> None:
-    """Refuse tiles that the decoder's file would not take."""
+    """Refuse tiles whose sizes the decoder's file does not accept."""
     text = ""
     if "vae_encoder" in cases:
         text = f"'vae_tiling' of a {kind} pipeline would tile its encoder too: not yet."
@@ -262,13 +271,10 @@ def _check_tiles(table: Table, kind: str, cases: Mapping[str, Case]) -> None:
         raise table.error(text, "vae_tiling")
 
 
-def _prompts(table: Table, said: schema.Pipeline) -> tuple[str, ...]:
-    """Return the prompts listed, or those of a file that has one on each line."""
+def _prompts(table: Table, said: schema.PipelineTable) -> tuple[str, ...]:
+    """Return the listed prompts, or the lines of the prompts file."""
     if said.prompts_file:
-        path = table.file.path.parent / said.prompts_file
-        if not path.is_file():
-            text = f"there is no file {path}."
-            raise table.error(text, "prompts_file")
+        path = file_beside(table, "prompts_file", said.prompts_file)
         if said.prompts is not None:
             text = "give `prompts` or `prompts_file`, not both."
             raise table.error(text, "prompts")
@@ -287,7 +293,7 @@ def _prompts(table: Table, said: schema.Pipeline) -> tuple[str, ...]:
     return said.prompts
 
 
-def _size(table: Table, said: schema.Pipeline, source: Source) -> tuple[int, int]:
+def _size(table: Table, said: schema.PipelineTable, source: Source) -> tuple[int, int]:
     """Return height and width of the pictures."""
     factor = vae_factor(source) * _stride(source)
     sizes = []
@@ -301,13 +307,13 @@ def _size(table: Table, said: schema.Pipeline, source: Source) -> tuple[int, int
 
 
 def hint_size(table: Table, image: Path | None, resolution: int) -> tuple[int, int]:
-    """Return height and width of the hint that a picture becomes, in pixels.
+    """Return height and width of the hint that is made from a picture, in pixels.
 
     Raises:
-        SuiteError: The picture cannot be read, or a side would vanish.
+        SuiteError: The picture cannot be read, or a side would be 0.
 
     """
-    from PIL import Image  # which reads no more than the file's head here
+    from PIL import Image  # it reads only the file's header here
 
     height = width = resolution
     try:
@@ -325,7 +331,7 @@ def hint_size(table: Table, image: Path | None, resolution: int) -> tuple[int, i
 
 
 def _stride(source: Source) -> int:
-    """Return what the sides of latents must be a multiple of, for the denoiser."""
+    """Return the number that the sides of latents must be multiples of."""
     if family_of(source) == SD3:
         return int(read_config(source, "transformer")["patch_size"])
     return int(2 ** (len(read_config(source, "unet")["block_out_channels"]) - 1))
@@ -351,19 +357,113 @@ def _reader(table: Table, reader: str) -> str:
         text = f"reader is written 'file.py:function', got {reader!r}."
         raise table.error(text, "reader")
     if place.endswith(".py"):
-        path = (table.file.path.parent / place).resolve()
-        if not path.is_file():
-            text = f"there is no file {path}."
-            raise table.error(text, "reader")
-        return f"{path}:{name}"
+        return f"{file_beside(table, 'reader', place)}:{name}"
     return reader
 
 
-def _app(said: schema.App, base: Sampling) -> App:
-    """Return what the app does otherwise; nothing, when there is no such table."""
+def _app(said: schema.AppTable, base: Sampling) -> App:
+    """Return the app's settings that differ; none without ``[pipeline.*.app]``."""
     stated = said.scheduler is not None or said.scheduler_options is not None
     return App(
-        sampling=sampling_of(said, base) if stated else None,
+        sampling=_sampling(said, base) if stated else None,
         scaling_factor=said.scaling_factor,
         guidance_scale=said.guidance_scale,
     )
+
+
+def _sampling(said: schema.ScheduledTable, base: Sampling) -> Sampling:
+    """Return the scheduler of a table; `base` gives the missing settings."""
+    name = said.scheduler or base.scheduler
+    kept = dict(base.options) if name == base.scheduler else {}
+    options = {**kept, **(said.scheduler_options or {})}
+    return Sampling(scheduler=name, options=tuple(options.items()))
+
+
+def _scheduler(sampling: Sampling, source: Source) -> str:
+    """Return the diffusers class of a scheduler."""
+    if sampling.scheduler:
+        return SCHEDULERS[sampling.scheduler]
+    path = source.path / "scheduler" / "scheduler_config.json"
+    if not path.is_file():
+        return SCHEDULERS["ddim"]
+    return str(json.loads(path.read_text(encoding="utf-8"))["_class_name"])
+
+
+def _check_flow(table: Table, sampling: Sampling, source: Source) -> None:
+    """Refuse a scheduler that treats a velocity as noise, or noise as a velocity."""
+    name, family = _scheduler(sampling, source), family_of(source)
+    if name.startswith("FlowMatch") != (family == SD3):
+        what = "a velocity" if family == SD3 else "noise"
+        text = (
+            f"{name} is no scheduler for a {family} checkpoint, which predicts {what}; "
+            "leave `scheduler` out to take the one in the checkpoint's own folder."
+        )
+        raise table.error(text, *(key for key in ("scheduler",) if key in table))
+
+
+def _check_channels(table: Table, kind: str, source: Source) -> None:
+    """Refuse a UNet that this kind of pipeline cannot run.
+
+    Raises:
+        SuiteError: The UNet has another number of input channels than the pipeline.
+
+    """
+    if is_fed(kind, source):
+        return
+    takes, latents = _channels(source)
+    if kind == INPAINT:
+        text = (
+            f"diffusers inpaints with a UNet of {_WITH_MASK} channels, or with one of "
+            f"{_BLENDED} and blends; {source.path / 'unet'} takes {takes}."
+        )
+        raise table.error(text)
+    other = ' It inpaints: kind = "inpaint".' if takes == _WITH_MASK else ""
+    text = (
+        f"a {kind} pipeline gives the UNet {latents} channels, and "
+        f"{source.path / 'unet'} takes {takes}.{other}"
+    )
+    raise table.error(text)
+
+
+def is_fed(kind: str, source: Source) -> bool:
+    """Whether a kind of pipeline gives the checkpoint's UNet all its input channels."""
+    if not (source.path / "unet" / "config.json").is_file():
+        return True
+    takes, latents = _channels(source)
+    return takes in {_BLENDED, _WITH_MASK} if kind == INPAINT else takes == latents
+
+
+def _channels(source: Source) -> tuple[int, int]:
+    """Return the numbers of channels of the UNet's input and of the latents."""
+    takes = read_config(source, "unet")["in_channels"]
+    return takes, read_config(source, "vae")["latent_channels"]
+
+
+def mixtures(words: Sequence[str], pipeline: Pipeline) -> Iterator[dict[str, str]]:
+    """Yield the runtime of each role, for every mixture of two or more.
+
+    ControlNet and UNet always have the same runtime, because they work in turns at
+    every step. So do two text encoders, because they read the same prompts.
+    """
+    places = tuple(dict.fromkeys(_place(role) for role in pipeline.roles))
+    for row in product(words, repeat=len(places)):
+        if len(set(row)) > 1:
+            given = dict(zip(places, row, strict=True))
+            yield {role: given[_place(role)] for role in pipeline.roles}
+
+
+def _place(role: str) -> str:
+    if role in DENOISING:
+        return DENOISING[0]
+    return "text_encoder" if role.startswith("text_encoder") else role
+
+
+def mixture_name(pipeline: Pipeline, given: Mapping[str, str]) -> str:
+    """Return a name such as ``pytorch-mnn-pytorch``, in the order of the roles.
+
+    The variant is named if it is not fp32. Two roles that always share a runtime are
+    named once.
+    """
+    chosen = {_place(role): given[role] for role in pipeline.roles}.values()
+    words = (word.removesuffix("/fp32").replace("/", ".") for word in chosen)
+    return "-".join(words)

@@ -1,21 +1,13 @@
-"""What parity.toml may hold, key by key: the one place that declares it.
+"""The declaration of every key of parity.toml.
 
 `harness.core.toml_schema.read` reads a file into these structs. The names of backends,
-variants, components and pipelines are free here, because what they can be depends on
-other parts of the file; `harness.suite.suite` and its neighbours look them up.
-
-    python -m harness.suite.schema docs
-
-writes the JSON Schema of each file beside the documentation, for editors. A first line
-``#:schema ./parity.schema.json`` names one for a language server of TOML.
+variants, components and pipelines are free here, because the valid names depend on
+other parts of the file. `harness.suite.suite` and its neighbours check them.
 """
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final
 
 from msgspec import Meta, field
@@ -30,8 +22,6 @@ from harness.core.toml_schema import (
     json_schema,
     one_of,
 )
-from harness.judge.known_gaps import GapsFile
-from harness.judge.scope import tolerances_schema
 
 OLDEST_OPSET: Final = 14
 ATTENTIONS: Final = ("eager", "sdpa")
@@ -40,7 +30,7 @@ Share = Annotated[float, Meta(ge=0, le=1)]
 Scheduler = Annotated[str, one_of(SCHEDULERS)]
 Profiles = Annotated[tuple[Annotated[str, one_of(PROFILES)], ...], WORDS]
 Words = Annotated[tuple[str, ...], WORDS]
-"""A list that the file's reader holds against other parts of the file."""
+"""A list of words that the reader checks, because they depend on other tables."""
 
 Plain = Annotated[
     str | int | float | bool,
@@ -56,17 +46,18 @@ Option = Annotated[
 ]
 
 
-class Source(Keys, frozen=True, kw_only=True):
-    """Where weights and configuration come from: one of the first three keys.
+class SourceTable(Keys, frozen=True, kw_only=True):
+    """The origin of weights and configuration, given by one of the first three keys.
 
     Attributes:
-        checkpoint: A folder of diffusers or transformers, relative to the suite.
-        hub: An id on the Hugging Face hub, organisation/name; taken from the cache, or
-            else downloaded.
-        package: A Python package that ships a checkpoint, and perhaps a folder in it.
-        seed: Weights are drawn at random from this seed, and none are read.
-        lora: A file of low-rank weights that is merged into networks before export.
-        lora_scale: Factor of what the LoRA adds.
+        checkpoint: A diffusers or transformers folder, relative to the suite.
+        hub: An id on the Hugging Face hub, organisation/name. It is found in the cache,
+            or downloaded.
+        package: A Python package that ships a checkpoint, and optionally a folder in
+            it.
+        seed: Seed to draw all weights at random; no weights are read then.
+        lora: A LoRA file (low-rank weights) that is merged into networks before export.
+        lora_scale: Factor of the weights that the LoRA adds.
 
     """
 
@@ -78,16 +69,16 @@ class Source(Keys, frozen=True, kw_only=True):
     lora_scale: float = 1.0
 
 
-class Export(Keys, frozen=True, kw_only=True):
-    """How PyTorch becomes ONNX.
+class ExportTable(Keys, frozen=True, kw_only=True):
+    """Settings of the export from PyTorch to ONNX.
 
     Attributes:
-        exporter: Which exporter of PyTorch is used.
+        exporter: The exporter of PyTorch that is used.
         opset: ONNX operator set.
-        dynamic_axes: Sizes that are left open in the graph; the others are baked in.
-        external_data: Weights are in a file of their own, also below 2 GB.
-        attention: Attention implementation of the exported copy; left out, the
-            model's own. The reference keeps the model's own in any case.
+        dynamic_axes: Sizes that are left open in the graph; the others are fixed.
+        external_data: Whether weights are in a separate file, also below 2 GB.
+        attention: Attention implementation of the exported copy; the default is the
+            model's own. The reference always keeps the model's own.
 
     """
 
@@ -107,12 +98,12 @@ class Export(Keys, frozen=True, kw_only=True):
     attention: Annotated[str, one_of(ATTENTIONS)] | None = None
 
 
-class Shapes(Keys, frozen=True, kw_only=True, forbid_unknown_fields=False):
+class ShapesTable(Keys, frozen=True, kw_only=True, forbid_unknown_fields=False):
     """Sizes by symbol, such as ``batch = 2``; every other key is a symbol.
 
     Attributes:
-        layers: Whether intermediate values are compared at these sizes, or outputs
-            alone.
+        layers: Whether intermediate values are compared at these sizes, or only
+            outputs.
 
     """
 
@@ -120,78 +111,83 @@ class Shapes(Keys, frozen=True, kw_only=True, forbid_unknown_fields=False):
     layers: bool = True
 
 
-class Component(Export, frozen=True, kw_only=True, forbid_unknown_fields=False):
+class ComponentTable(
+    ExportTable, frozen=True, kw_only=True, forbid_unknown_fields=False
+):
     """Settings of one component; every other key is an option of its recipe.
 
-    A runtime that has a file format of its own adds a key of that name, such as
-    ``mnn``: a file that others converted, which is tested as it is.
+    A runtime that has its own file format adds a key of that name, such as ``mnn``. Its
+    value is a converted file that another tool made; it is tested as it is.
 
     Attributes:
-        recipe: The recipe that builds it, one of the harness or an importable module;
-            left out, the one of the component's name.
-        variants: The variants that it runs; left out, all of the suite's.
-        shapes: Sizes of its own, in place of the suite's.
-        onnx: An ONNX file that others exported, which is tested as it is.
-        names: The recipe's name of an input or output, to the name in the file.
+        recipe: The recipe that builds it: one of the harness or an importable module.
+            The default is the recipe of the component's name.
+        variants: The variants that it runs; the default is all variants of the suite.
+        shapes: Sizes of this component, in place of the suite's.
+        onnx: An ONNX file that another tool exported; it is tested as it is.
+        names: Names in the file, by the recipe's names of inputs and outputs.
 
     """
 
     OTHERS: ClassVar[Any] = Option
     recipe: str = ""
     variants: Words | None = None
-    shapes: tuple[Shapes, ...] = ()
+    shapes: tuple[ShapesTable, ...] = ()
     onnx: str = ""
     names: dict[str, str] = field(default_factory=dict)
 
 
-class Inputs(Keys, frozen=True, kw_only=True):
-    """What is drawn.
+class InputsTable(Keys, frozen=True, kw_only=True):
+    """Settings of the inputs that are drawn.
 
     Attributes:
-        profiles: Profiles of the variants that name none of their own.
-        realistic: How many samples the realistic profile has; they step through
+        profiles: Profiles of all variants that name no profiles.
+        realistic: Number of samples of the realistic profile. They step through
             timesteps and shapes.
         seed: Seed of every draw.
-        more_sizes: Whether open axes are run at more sizes than the suite's own,
-            outputs only.
+        more_sizes: Whether open axes are also run at other sizes than the suite's.
+            Only outputs are compared there.
+        calibration: Number of inputs that a statically quantized variant is calibrated
+            with. They are realistic inputs of another seed than the tested inputs.
 
     """
 
     profiles: Profiles = PROFILES
     realistic: Count = 4
+    calibration: Count = 16
     seed: int = 0
     more_sizes: bool = True
 
 
-class Backend(Keys, frozen=True, kw_only=True):
-    """A runtime, or PyTorch, and where it runs. A runtime may not have every key.
+class BackendTable(Keys, frozen=True, kw_only=True):
+    """Settings of a runtime or of PyTorch. Some runtimes do not have every key.
 
     Attributes:
-        variants: The built-in variants that are run; left out, fp32.
-        device: Where it runs.
-        threads: Threads within an operator.
-        precision: How precise a runtime is to compute, of those that have a choice;
-            left out, as precise as it can.
+        variants: The built-in variants that are run; the default is fp32.
+        device: The device where it runs; the default is its usual device.
+        threads: Number of threads within an operator.
+        precision: Precision of the computation, for a runtime that has a choice; the
+            default is the highest precision.
         tf32: Whether CUDA may round float32 products to TensorFloat-32.
         hints: Settings of the runtime's session.
 
     """
 
     variants: Words | None = None
-    device: str = "cpu"
+    device: str | None = None
     threads: Count = 2
-    precision: str = ""
+    precision: str | None = None
     tf32: bool = False
     hints: dict[str, int] = field(default_factory=dict)
 
 
-class OwnVariant(Keys, frozen=True, kw_only=True):
-    """A variant of one's own, or the profiles of a built-in one.
+class OwnVariantTable(Keys, frozen=True, kw_only=True):
+    """A variant of the suite, or the profiles of a built-in variant.
 
     Attributes:
         kind: The built-in variant that it starts from.
         flags: Flags of the converter, added to those of the built-in variant.
-        profiles: Profiles that it runs; left out, those of the inputs.
+        profiles: Profiles that it runs; the default is the profiles of the inputs.
 
     """
 
@@ -200,12 +196,13 @@ class OwnVariant(Keys, frozen=True, kw_only=True):
     profiles: Profiles | None = None
 
 
-class Scheduled(Keys, frozen=True, kw_only=True):
-    """The scheduler.
+class ScheduledTable(Keys, frozen=True, kw_only=True):
+    """Settings of the scheduler.
 
     Attributes:
-        scheduler: Short name of a scheduler of diffusers; left out, the checkpoint's.
-        scheduler_options: What its configuration says otherwise than the checkpoint's.
+        scheduler: Short name of a scheduler of diffusers; the default is the
+            checkpoint's scheduler.
+        scheduler_options: Settings that differ from the checkpoint's scheduler.
 
     """
 
@@ -213,12 +210,12 @@ class Scheduled(Keys, frozen=True, kw_only=True):
     scheduler_options: dict[str, Plain] | None = None
 
 
-class App(Scheduled, frozen=True, kw_only=True):
-    """What the app around the deployed files does otherwise than PyTorch.
+class AppTable(ScheduledTable, frozen=True, kw_only=True):
+    """Settings of the app around the deployed files that differ from PyTorch's.
 
     Attributes:
-        scaling_factor: What its VAE divides latents by.
-        guidance_scale: Scale of its classifier-free guidance.
+        scaling_factor: The number by which the app's VAE divides latents.
+        guidance_scale: Scale of the app's classifier-free guidance.
 
     """
 
@@ -226,29 +223,30 @@ class App(Scheduled, frozen=True, kw_only=True):
     guidance_scale: Annotated[float, Meta(gt=1)] | None = None
 
 
-class Pipeline(Scheduled, frozen=True, kw_only=True):
-    """Pictures that are drawn step by step.
+class PipelineTable(ScheduledTable, frozen=True, kw_only=True):
+    """A diffusion pipeline, which draws pictures step by step.
 
     Attributes:
-        kind: What kind of pipeline it is; left out, the one of its name.
-        prompts: The prompts; one picture each, times `samples`.
+        kind: The kind of pipeline; the default is the kind of the pipeline's name.
+        prompts: The prompts; each gives one picture, times `samples`.
         prompts_file: A file with one prompt on each line, in place of `prompts`.
-        added_prompt: Put after every prompt, behind a comma.
+        added_prompt: Text that is added to every prompt after a comma.
         negative_prompt: The negative prompt of every picture.
-        samples: Pictures of each prompt.
-        steps: Denoising steps.
-        guidance_scale: Scale of classifier-free guidance; 1 or less is none.
+        samples: Number of pictures of each prompt.
+        steps: Number of denoising steps.
+        guidance_scale: Scale of classifier-free guidance; 1 or less means no guidance.
         eta: Share of DDIM's noise.
-        seed: Seed of the first noise and of the scheduler's.
-        image: Picture to begin with, or to take the hint from; left out, one is drawn.
+        seed: Seed of the first noise and of the scheduler's noise.
+        image: Picture to begin with, or to take the hint from. The default is a drawn
+            picture.
         vae_tiling: Whether the autoencoder decodes tiles and blends them.
         reader: A function that reads a picture as a word or a number, written
             file.py:function.
-        app: What the app does otherwise than PyTorch.
-        attribution: Whether components are exchanged one by one, to find which of them
-            brought an error.
-        variants: The variants that it runs; left out, all of the suite's.
-        mixed: Two or more of pytorch, onnxruntime/fp32 and the like; every mixture of
+        app: Settings of the app that differ from PyTorch's.
+        attribution: Whether components are exchanged one by one, to find the one that
+            causes an error.
+        variants: The variants that it runs; the default is all variants of the suite.
+        mixed: Two or more of pytorch, onnxruntime/fp32 and so on. Every mixture of
             them is run.
 
     """
@@ -266,13 +264,13 @@ class Pipeline(Scheduled, frozen=True, kw_only=True):
     image: str = ""
     vae_tiling: bool = False
     reader: str = ""
-    app: App = App()
+    app: AppTable = AppTable()
     attribution: bool = True
     variants: Words | None = None
     mixed: Annotated[tuple[str, ...], DISTINCT] = ()
 
 
-class TextToImage(Pipeline, frozen=True, kw_only=True):
+class TextToImage(PipelineTable, frozen=True, kw_only=True):
     """Pictures from text alone.
 
     Attributes:
@@ -290,7 +288,7 @@ class TextToImageT5(TextToImage, frozen=True, kw_only=True):
     """Pictures from text alone, with Stable Diffusion 3.
 
     Attributes:
-        t5_tokens: How many tokens of a prompt T5 has.
+        t5_tokens: Number of tokens that T5 has for a prompt.
 
     """
 
@@ -310,10 +308,10 @@ class ImageToImage(TextToImage, frozen=True, kw_only=True):
 
 
 class Inpaint(ImageToImage, frozen=True, kw_only=True):
-    """Pictures of which a part is drawn anew.
+    """Pictures with a part that is drawn anew.
 
     Attributes:
-        mask: Picture of what to draw anew, white; left out, one is drawn.
+        mask: Picture that is white where to draw anew. The default is a drawn mask.
 
     """
 
@@ -322,15 +320,16 @@ class Inpaint(ImageToImage, frozen=True, kw_only=True):
     mask: str = ""
 
 
-class ControlNet(Pipeline, frozen=True, kw_only=True):
+class ControlNet(PipelineTable, frozen=True, kw_only=True):
     """Pictures from text and a Canny hint.
 
     Attributes:
-        resolution: What the shorter side of the picture is brought to, in pixels.
+        resolution: Length to which the shorter side of the picture is resized, in
+            pixels.
         low_threshold: Canny's low threshold, at most the high one.
         high_threshold: Canny's high threshold, at most 255.
         strength: Factor of every residual of the ControlNet.
-        guess_mode: Whether residuals fall off towards the input, and the unconditional
+        guess_mode: Whether residuals decrease towards the input, and the unconditional
             branch gets none.
 
     """
@@ -343,7 +342,7 @@ class ControlNet(Pipeline, frozen=True, kw_only=True):
     guess_mode: bool = False
 
 
-PIPELINES: Final[Mapping[str, type[Pipeline]]] = {
+PIPELINES: Final[Mapping[str, type[PipelineTable]]] = {
     "text2img": TextToImage,
     "img2img": ImageToImage,
     "controlnet": ControlNet,
@@ -353,14 +352,14 @@ PIPELINES: Final[Mapping[str, type[Pipeline]]] = {
 
 
 class Limits(Keys, frozen=True, kw_only=True):
-    """What a run may use, and how much it must see.
+    """Limits on time and memory of a run, and on its coverage.
 
     Attributes:
-        timeout_s: Longest that one stage of one case may take, in seconds.
+        timeout_s: Time limit of one stage of one case, in seconds.
         coverage: Least share of the reference's computing operators to compare.
-        jobs: Cases in progress at once, each in processes of its own.
-        memory_gib: What stages may take together; left out, what there is; 0 for
-            anything.
+        jobs: Number of cases in progress at once, each in its own processes.
+        memory_gib: Memory that all stages together may take, in GiB. The default is the
+            available memory; 0 means no limit.
 
     """
 
@@ -370,12 +369,12 @@ class Limits(Keys, frozen=True, kw_only=True):
     memory_gib: Annotated[float, Meta(ge=0)] | None = None
 
 
-class Files(Keys, frozen=True, kw_only=True):
+class FilesTable(Keys, frozen=True, kw_only=True):
     """Files beside the suite.
 
     Attributes:
-        tolerances: How far a value may be from its reference.
-        known_gaps: Failures that are expected, each with its reason.
+        tolerances: The file of tolerances: the allowed errors of values.
+        known_gaps: The file of expected failures, each with its reason.
 
     """
 
@@ -387,32 +386,32 @@ class SuiteFile(Keys, frozen=True, kw_only=True):
     """A suite of parity tests: parity.toml.
 
     Attributes:
-        components: The components to test; left out, all that the checkpoint has.
-        source: Where weights come from.
-        export: How PyTorch becomes ONNX.
+        components: The components to test; the default is all that the checkpoint has.
+        source: The origin of the weights.
+        export: Settings of the export from PyTorch to ONNX.
         shapes: Sizes for the symbols; one table or more.
-        inputs: What is drawn.
-        backend: The runtimes, by name, and perhaps pytorch.
+        inputs: Settings of the inputs that are drawn.
+        backend: The runtimes, by name, and optionally pytorch.
         variant: Variants by runtime and name.
         pipeline: Pipelines by name.
         component: Settings of components, by name.
-        limits: Time, memory, coverage.
+        limits: Limits on time and memory, and on coverage.
         files: Files beside the suite.
 
     """
 
     components: Words | None = None
-    source: Source = Source()
-    export: Export = Export()
-    shapes: tuple[Shapes, ...] = ()
-    inputs: Inputs = Inputs()
-    backend: dict[str, Backend] = field(default_factory=dict)
-    variant: dict[str, dict[str, OwnVariant]] = field(default_factory=dict)
-    # Which keys a pipeline has depends on its kind: `PIPELINES`.
+    source: SourceTable = SourceTable()
+    export: ExportTable = ExportTable()
+    shapes: tuple[ShapesTable, ...] = ()
+    inputs: InputsTable = InputsTable()
+    backend: dict[str, BackendTable] = field(default_factory=dict)
+    variant: dict[str, dict[str, OwnVariantTable]] = field(default_factory=dict)
+    # The keys of a pipeline depend on its kind: see `PIPELINES`.
     pipeline: dict[str, dict[str, Any]] = field(default_factory=dict)
-    component: dict[str, Component] = field(default_factory=dict)
+    component: dict[str, ComponentTable] = field(default_factory=dict)
     limits: Limits = Limits()
-    files: Files = Files()
+    files: FilesTable = FilesTable()
 
 
 def suite_schema() -> dict[str, Any]:
@@ -424,21 +423,3 @@ def suite_schema() -> dict[str, Any]:
         "anyOf": [{"$ref": f"#/$defs/{kind.__name__}"} for kind in kinds]
     }
     return schema
-
-
-def schemas() -> dict[str, str]:
-    """Return the text of each file's JSON Schema, by the schema's file name."""
-    found = {
-        "parity": suite_schema(),
-        "tolerances": tolerances_schema(),
-        "known_gaps": json_schema(GapsFile),
-    }
-    return {
-        f"{name}.schema.json": json.dumps(schema, indent=1, ensure_ascii=False) + "\n"
-        for name, schema in found.items()
-    }
-
-
-if __name__ == "__main__":
-    for name, text in schemas().items():
-        (Path(sys.argv[1]) / name).write_text(text, encoding="utf-8")

@@ -1,8 +1,8 @@
-"""Sizes that a suite does not name: every open axis is run at more, outputs only.
+"""Additional sizes: every open axis is run at more sizes, and outputs are compared.
 
-A file that is right at the sizes it was traced and tested with may have fixed one. So
-each open axis is tried below what the suite gives, just above it and at twice of it,
-and batches of up to five items.
+A file that is right at the sizes of its trace and tests may have fixed one of them. So
+each open axis is tried below the suite's size, just above it and at twice that size,
+and the batch with up to five items.
 """
 
 from __future__ import annotations
@@ -20,44 +20,44 @@ from harness.recipes.checkpoint import read_config
 from harness.recipes.diffusion.transformer import FOLDER as TRANSFORMER
 from harness.recipes.text.encoder import is_encoder, longest
 from harness.suite.forecast import values_bytes
-from harness.suite.schema import Inputs
+from harness.suite.schema import InputsTable
 from harness.suite.tables import Binding, symbols_of
 
 FEWEST = 3
-"""Sizes of each open axis that are no larger than the largest of the suite."""
+"""Number of sizes of each open axis that do not exceed the suite's largest."""
 
 _SHARE = 4
-"""What a larger size may take at most: one part in so many of the memory installed."""
+"""A larger size may take at most this fraction (one in so many) of all memory."""
 
 BATCH = "batch"
-"""In the name of an axis of items, which files of others call ``batch_size``."""
+"""A part of the name of a batch axis; foreign files name it ``batch_size``."""
 
 _BATCHES = (1, 2, 3, 4, 5)
 _PICTURE = 4
-"""Axes of an input whose sides may grow: items, channels, height and width."""
+"""Number of axes of an input whose sides may grow: batch, channels, height, width."""
 
 _LARGEST_STEP = 64
 
 
-def with_more_sizes(cases: Sequence[Case], inputs: Inputs) -> list[Case]:
-    """Add samples that bring every open axis to more sizes than the suite's own.
+def with_more_sizes(cases: Sequence[Case], inputs: InputsTable) -> list[Case]:
+    """Add samples that run every open axis at more sizes than the suite's own.
 
-    What a larger one is forecast to take in values must be no more than the suite's own
-    largest sample takes, or than a quarter of the memory that is installed. What takes
-    more is left out and is listed in `Case.too_large`.
+    The forecast memory for values of a larger sample has a limit: the need of the
+    suite's largest sample, or a quarter of the installed memory if that is more. A
+    sample that needs more is left out and is listed in `Case.too_large`.
 
     Raises:
-        SuiteError: The suite gives an open size that the network cannot take open.
+        SuiteError: A size of the suite is open, and the network cannot take it.
 
     """
     return [_with_more(case, inputs) for case in cases]
 
 
 def check_fit(component: Component, bindings: Sequence[Binding]) -> None:
-    """Refuse sizes that the network does not take, as its recipe knows.
+    """Refuse sizes that the network does not take, according to its recipe.
 
     Raises:
-        SuiteError: Naming the size's line.
+        SuiteError: There is such a size. The message names its line.
 
     """
     say = getattr(recipe_module(component.recipe), "unfit", None)
@@ -70,7 +70,7 @@ def check_fit(component: Component, bindings: Sequence[Binding]) -> None:
             raise binding.table.error(text, symbol)
 
 
-def _with_more(case: Case, inputs: Inputs) -> Case:
+def _with_more(case: Case, inputs: InputsTable) -> Case:
     more = list(_more(case, inputs))
     return replace(
         case,
@@ -79,11 +79,11 @@ def _with_more(case: Case, inputs: Inputs) -> Case:
     )
 
 
-def _more(case: Case, inputs: Inputs) -> Iterator[tuple[Sample, bool]]:
-    """Yield samples and whether there is the memory for each.
+def _more(case: Case, inputs: InputsTable) -> Iterator[tuple[Sample, bool]]:
+    """Yield samples, and whether there is enough memory for each.
 
-    Open sizes change together, so that there are few. What is not open keeps the size
-    it has where the others are smallest.
+    Open sizes change together, so that there are few samples. Fixed sizes keep the
+    values that they have where the open sizes are smallest.
     """
     symbols = [s for s in symbols_of(case.component) if s in case.export.dynamic]
     if not symbols:
@@ -105,7 +105,7 @@ def _more(case: Case, inputs: Inputs) -> Iterator[tuple[Sample, bool]]:
     for symbol in symbols:
         if _is_batch(symbol):
             batches = [size for size in _BATCHES if size not in given[symbol]]
-            # The largest size goes with the smallest batch.
+            # The largest size is used with the smallest batch.
             missing[symbol] = [None] * (rows - len(batches)) + batches
     room = max(installed_bytes() // _SHARE, values_bytes(case.component, case.samples))
     columns = [missing[symbol] for symbol in symbols]
@@ -115,47 +115,47 @@ def _more(case: Case, inputs: Inputs) -> Iterator[tuple[Sample, bool]]:
     ]
     at = 0
     for changed in changes:
-        _set_apart(changed, smallest, steps)
+        _separate(changed, smallest, steps)
         for part in _parts(case, changed, smallest, room):
             sample = _sample(case, inputs, at, smallest, part)
             yield sample, values_bytes(case.component, [sample]) <= room
             at += 1
 
 
-def _set_apart(
+def _separate(
     changed: dict[str, int], smallest: Mapping[str, int], steps: Mapping[str, int]
 ) -> None:
-    """Change sizes until no two sides are as long, so that none passes for another."""
-    taken = {
+    """Change sizes until no two sides are equal, to detect exchanged axes."""
+    used = {
         size
         for symbol, size in smallest.items()
         if symbol not in changed and not _is_batch(symbol)
     }
     for symbol, size in changed.items():
         if not _is_batch(symbol):
-            free = next(at for at in count(size, steps[symbol]) if at not in taken)
+            free = next(at for at in count(size, steps[symbol]) if at not in used)
             changed[symbol] = free
-            taken.add(free)
+            used.add(free)
 
 
 def _parts(
     case: Case, changed: Mapping[str, int], smallest: Mapping[str, int], room: int
 ) -> Iterator[Mapping[str, int]]:
-    """Yield sizes together if they fit, else batch and sides each by itself."""
+    """Yield all sizes together if memory allows; if not, batch and sides separately."""
     say = getattr(recipe_module(case.component.recipe), "unfit", None)
 
     def shapes(some: Mapping[str, int]) -> dict[str, int]:
         return {**smallest, **some}
 
-    def taken(some: Mapping[str, int]) -> bool:
+    def fits(some: Mapping[str, int]) -> bool:
         return say is None or not say(case.component.source, shapes(some))[0]
 
     batch = {symbol: size for symbol, size in changed.items() if _is_batch(symbol)}
     sides = {symbol: size for symbol, size in changed.items() if symbol not in batch}
-    apart = [part for part in (sides, batch) if part]
+    separate = [part for part in (sides, batch) if part]
     probe = replace(case.samples[0], shapes=tuple(sorted(shapes(changed).items())))
-    together = taken(changed) and values_bytes(case.component, [probe]) <= room
-    yield from filter(taken, [changed] if together else apart)
+    together = fits(changed) and values_bytes(case.component, [probe]) <= room
+    yield from filter(fits, [changed] if together else separate)
 
 
 def _is_batch(symbol: str) -> bool:
@@ -163,23 +163,23 @@ def _is_batch(symbol: str) -> bool:
 
 
 def _is_silent(component: Component) -> bool:
-    """Whether no file of a component says which of its sizes are open.
+    """Whether no file of a component shows which of its sizes are open.
 
-    An ``.mnn`` file has an open first axis as 1, as it has one that is fixed at 1.
+    An ``.mnn`` file stores an open first axis as 1, like an axis that is fixed at 1.
     """
-    return component.taken is not None and component.taken.onnx is None
+    return component.foreign is not None and component.foreign.onnx is None
 
 
 def _sample(
     case: Case,
-    inputs: Inputs,
+    inputs: InputsTable,
     at: int,
     smallest: Mapping[str, int],
     changed: Mapping[str, int],
 ) -> Sample:
     profiles = [sample.profile for sample in case.samples]
     profile = "realistic" if "realistic" in profiles else profiles[0]
-    # Realistic draws go on counting: another timestep, other noise.
+    # Realistic draws continue the count, for another timestep and other noise.
     index = inputs.realistic + at if profile == "realistic" else at + 1
     return Sample(
         profile=profile,
@@ -200,7 +200,7 @@ def _sizes(
 ) -> list[int | None]:
     """Return sizes to add to an axis, the largest first; None keeps the smallest.
 
-    Axes side by side are large in turns, so that no sample is large in both.
+    Sides of a picture are large in turns, so that no sample is large in both.
     """
     top, most, place = given[-1], _most(component, symbol), sides.index(symbol)
     larger = [2 * top, top + step]
@@ -222,10 +222,10 @@ def _sizes(
 
 
 def _most(component: Component, symbol: str) -> int | None:
-    """Return how large an open size may become; None without a limit.
+    """Return the largest value of an open size; None without a limit.
 
-    A table of positions ends somewhere, which only some recipes know. Where nothing
-    says, the sides of pictures alone are made larger than the suite's.
+    A table of positions has a limit that only some recipes know. If no limit is known,
+    only the sides of pictures are made larger than the suite's.
     """
     recipe, source = component.recipe, component.source
     if recipe == TRANSFORMER:
@@ -245,7 +245,7 @@ def _most(component: Component, symbol: str) -> int | None:
 
 
 def _multiples(component: Component) -> Mapping[str, int] | None:
-    """Return what a recipe says its open sizes must be multiples of, if it says."""
+    """Return the numbers that open sizes must be multiples of, from the recipe."""
     say = getattr(recipe_module(component.recipe), "multiples", None)
     if say is None:
         return None
@@ -254,7 +254,7 @@ def _multiples(component: Component) -> Mapping[str, int] | None:
 
 
 def _step(symbol: str, given: Sequence[int], known: Mapping[str, int] | None) -> int:
-    """Return what a size must be a multiple of: as said, or as all that are given."""
+    """Return the number that a size must be a multiple of, by recipe or given sizes."""
     if _is_batch(symbol):
         return 1
     if known is not None:

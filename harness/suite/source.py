@@ -1,4 +1,4 @@
-"""Read where weights come from: ``[source]``."""
+"""Read ``[source]``, the origin of the weights."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from harness.core.toml_file import Table
 from harness.recipes import RECIPES, weight_folders
 from harness.recipes.checkpoint import shapes_of
 from harness.recipes.hub import installed, snapshot
-from harness.recipes.lora_names import layers_of, network_of, networks_of
+from harness.recipes.lora import layers_of, network_of, networks_of
 from harness.recipes.named import check_named
 from harness.suite.schema import SuiteFile
+from harness.suite.tables import file_beside
 
 NAMED: Final = ("checkpoint", "hub", "package")
-"""Ways to name a checkpoint; one of them, or none where files of others are tested."""
+"""Keys that name a checkpoint: one is given, or none for a suite of foreign files."""
 
 
 def names_checkpoint(table: Table) -> bool:
-    """Whether ``[source]`` names a checkpoint in any way."""
+    """Whether ``[source]`` names a checkpoint by any key."""
     return any(key in table for key in NAMED)
 
 
@@ -30,18 +31,15 @@ def read_source(table: Table, file: SuiteFile) -> Source:
 
     Args:
         table: The table itself.
-        file: The whole suite, whose files of others may need no checkpoint.
+        file: The whole suite; a suite of foreign files may need no checkpoint.
 
     Raises:
-        SuiteError: There is no checkpoint, or more than one, or it cannot be had.
+        SuiteError: There is no checkpoint, or more than one, or it cannot be found.
 
     """
     said, folder = file.source, table.file.path.parent
     given = [name for name in NAMED if getattr(said, name)]
-    lora = (folder / Path(said.lora).expanduser()).resolve() if said.lora else None
-    if lora is not None and not lora.is_file():
-        text = f"there is no file {lora}."
-        raise table.error(text, "lora")
+    lora = file_beside(table, "lora", said.lora) if said.lora else None
     if not given and any(one.onnx for one in file.component.values()):
         return Source(path=folder)
     if len(given) != 1:
@@ -57,7 +55,7 @@ def read_source(table: Table, file: SuiteFile) -> Source:
         path = snapshot(table, said.hub, said.seed)
     else:
         path = (folder / Path(said.checkpoint).expanduser()).resolve()
-    # The scale of no LoRA would make two sources of one.
+    # A scale without a LoRA would make two different sources of the same weights.
     scale = said.lora_scale if lora else 1.0
     return Source(path=path, seed=said.seed, lora=lora, lora_scale=scale)
 
@@ -66,57 +64,57 @@ def check_whole(
     table: Table,
     source: Source,
     tested: Iterable[Component],
-    seats: Iterable[str],
+    roles: Iterable[str],
     *,
     listed: bool,
 ) -> None:
-    """Refuse a checkpoint that lacks a part which it names and which is tested here.
+    """Refuse a checkpoint that lacks a part that it names and that is tested here.
 
     Args:
         table: ``[source]``.
-        source: What it says.
+        source: The source that was read from it.
         tested: Components with cases of their own.
-        seats: Recipes that pipelines are made of.
-        listed: Whether the suite lists its components; it tests all there are else.
+        roles: Recipes of the components of pipelines.
+        listed: Whether the suite lists its components. If not, it tests all.
 
     Raises:
-        SuiteError: Naming the parts, and the line of the checkpoint.
+        SuiteError: A part is missing. The message names it, and the checkpoint's line.
 
     """
     if not names_checkpoint(table):
         return
     recipes = {part.recipe for part in tested if part.recipe in RECIPES}
     try:
-        check_named(source, {*recipes, *seats} if listed else None)
+        check_named(source, {*recipes, *roles} if listed else None)
     except SuiteError as error:
         key = next(key for key in NAMED if key in table)
         raise table.error(str(error), key) from None
 
 
 def check_lora(
-    table: Table, source: Source, tested: Iterable[Component], seats: Iterable[str]
+    table: Table, source: Source, tested: Iterable[Component], roles: Iterable[str]
 ) -> None:
-    """Refuse a LoRA that adapts nothing of what is tested.
+    """Refuse a LoRA that adapts no tested network.
 
     Args:
         table: ``[source]``.
-        source: What it says.
+        source: The source that was read from it.
         tested: Components with cases of their own.
-        seats: Recipes that pipelines are made of.
+        roles: Recipes of the components of pipelines.
 
     Raises:
-        SuiteError: It adapts other networks alone, or its keys cannot be read.
+        SuiteError: It adapts only other networks, or its keys cannot be read.
 
     """
     if source.lora is None:
         return
-    recipes = [(seat, ()) for seat in seats] + [
+    recipes = [(role, ()) for role in roles] + [
         (component.recipe, component.options)
         for component in tested
         if component.source == source
     ]
     if any(recipe not in RECIPES for recipe, _ in recipes):
-        return  # what somebody's own recipe loads, only that recipe knows
+        return  # only a user's own recipe knows what it loads
     networks = {
         network_of(folder)
         for recipe, options in recipes

@@ -1,7 +1,7 @@
-"""What the files beside a suite say of cases that the suite does not have any more.
+"""Find entries in the files beside a suite for cases that the suite does not have.
 
-A table that decides nothing may be a name misspelt, so it is refused. Where a case was
-taken out on purpose, `parity tune --prune` takes out what was said of it.
+A table that decides nothing may have a misspelt name, so it is refused. If a case was
+removed on purpose, `parity tune --prune` removes its entries.
 """
 
 from __future__ import annotations
@@ -9,29 +9,32 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from harness.core.errors import SuiteError
 from harness.core.text import few
 from harness.core.toml_file import did_you_mean
 from harness.judge.known_gaps import Gap, load_gaps
-from harness.judge.policy import Policy
-from harness.judge.scope import Scope
+from harness.judge.policy import Policy, Scope
 from harness.suite.extra_inputs import FILE as WORST_INPUTS
 from harness.suite.extra_inputs import unknown_cases
-from harness.suite.suite import Suite
+
+if TYPE_CHECKING:
+    from harness.suite.suite import Suite
 
 _SHOWN = 8
-"""Entries of one file that a sentence names."""
+"""The largest number of entries of one file that a message names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stale:
-    """What matches nothing in a suite.
+    """Entries in the files beside a suite that match nothing in it.
 
     Attributes:
-        tables: Of tolerances.toml, and what each names that the suite has not.
-        gaps: Of known_gaps.toml.
-        inputs: Case that worst_inputs.toml names, to ``path:line`` of it.
+        tables: Tables of tolerances.toml, each with the name that the suite lacks.
+        gaps: Entries of known_gaps.toml.
+        inputs: The ``path:line`` of each case that worst_inputs.toml names, by the
+            case's name.
 
     """
 
@@ -41,10 +44,10 @@ class Stale:
 
 
 def find_stale(suite: Suite, policy: Policy) -> Stale:
-    """Return what the files beside a suite say of cases that it does not have.
+    """Return the entries in the files beside a suite for cases that it does not have.
 
     Raises:
-        SuiteError: One of them cannot be read.
+        SuiteError: A file cannot be read.
 
     """
     variants: dict[str, set[str]] = {}
@@ -63,17 +66,18 @@ def find_stale(suite: Suite, policy: Policy) -> Stale:
 
 
 def worst_inputs_of(suite: Suite) -> Path:
-    """Return where the worst inputs of a suite are kept; the file may not exist."""
+    """Return the path of a suite's worst inputs; the file may not exist."""
     return suite.path.parent / WORST_INPUTS
 
 
 def refuse_stale(suite: Suite, policy: Policy) -> None:
-    """Refuse tables and inputs of what a suite does not have, all in one sentence.
+    """Refuse stale tables and inputs of a suite, all in one message.
 
-    A stale gap alone is left to the end of a run of the whole suite.
+    A stale gap is not refused here; it is reported at the end of a run of the whole
+    suite.
 
     Raises:
-        SuiteError: There is one; what it sets would silently do nothing.
+        SuiteError: There is a stale entry, which would have no effect.
 
     """
     stale = find_stale(suite, policy)

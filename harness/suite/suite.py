@@ -1,6 +1,7 @@
-"""Read parity.toml into the cases to test. The one place that knows the file.
+"""Read parity.toml, and return the cases to test.
 
-It is read at every pytest collection, so it imports no numpy and no framework.
+Every pytest collection reads the suite, so this module imports no numpy and no
+framework.
 
     components = ["unet", "vae_decoder"]     # left out: all that the checkpoint has
     [source]                                 # `checkpoint`, `hub` or `package`; and
@@ -12,7 +13,7 @@ It is read at every pytest collection, so it imports no numpy and no framework.
     [variant.mnn.int4-hqq]                   # from, flags, profiles
     [pipeline.text2img]                      # prompts, steps, scheduler, ...
     [component.text_encoder]                 # export settings, recipe options, or
-                                             # files of others: onnx, mnn, names
+                                             # foreign files: onnx, mnn, names
     [limits]                                 # timeout_s, coverage, jobs, memory_gib
     [files]                                  # tolerances, known_gaps
 
@@ -23,33 +24,32 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
 from harness.core.case import GIVEN, Case, Component, ExportSettings, Source
 from harness.core.errors import ParityError, SuiteError
-from harness.core.pipeline import Chain
+from harness.core.pipeline import PipelineCase
 from harness.core.runtime import formats
 from harness.core.toml_file import Table, TomlFile, did_you_mean
-from harness.core.toml_schema import read
+from harness.core.toml_schema import others, read
 from harness.recipes import RECIPES, deployed_as, describe, discover
 from harness.suite import schema
-from harness.suite.export_table import read_export
 from harness.suite.extra_inputs import FILE as WORST_INPUTS
 from harness.suite.extra_inputs import with_worst
 from harness.suite.families import kinds_of
 from harness.suite.foreign import (
-    as_taken,
+    as_foreign,
     check_given,
+    foreign_plans,
     made_alone,
-    read_taken,
+    read_foreign,
     source_of_file,
-    taken_plans,
 )
-from harness.suite.pipelines import read_chains
+from harness.suite.pipelines import read_pipeline_cases
 from harness.suite.shapes import check_fit, with_more_sizes
 from harness.suite.source import (
     NAMED,
@@ -59,14 +59,16 @@ from harness.suite.source import (
     read_source,
 )
 from harness.suite.tables import (
-    Planned,
+    calibration_samples,
     check_symbols,
     check_used,
+    chosen_of,
+    file_beside,
     narrow,
     read_bindings,
+    read_export,
     read_reference,
     read_variants,
-    read_words,
     samples,
     symbols_of,
 )
@@ -75,15 +77,11 @@ if TYPE_CHECKING:
     from _pytest.mark import ParameterSet
 
 FILE: Final = "parity.toml"
-Tested = Case | Chain
-"""What has an id and a record: a component's case, or a pipeline's chain."""
+Tested = Case | PipelineCase
+"""A case of a component or of a pipeline; it has an id and a record."""
 
 
-def _component_keys() -> tuple[str, ...]:
-    """Return the keys of ``[component.NAME]`` that are not its recipe's options."""
-    return (*schema.Component.__struct_fields__, *formats())
-
-
+_EXPORT_KEYS: Final = frozenset(schema.ExportTable.__struct_fields__)
 _GLOB = re.compile(r"[*?\[]")
 
 
@@ -93,14 +91,14 @@ class Suite:
 
     Attributes:
         path: The file.
-        name: Of the folder it stands in.
-        source: Where weights come from; a hub id is resolved to its folder.
-        export: As under ``[export]``; each case holds its component's own.
+        name: The name of its folder.
+        source: The origin of the weights; a hub id is resolved to its folder.
+        export: The settings of ``[export]``; each case has its component's settings.
         cases: In file order: component, then backend, then variant.
-        chains: End-to-end cases, in file order.
-        tolerances_path: May not exist; whoever judges says so.
-        gaps_path: May not exist, and then there are none.
-        limits: Time, coverage, jobs.
+        pipeline_cases: End-to-end cases, in file order.
+        tolerances_path: The file of tolerances; a run fails if it does not exist.
+        gaps_path: The file of known gaps; if it does not exist, there are no gaps.
+        limits: Limits on time, memory, coverage and jobs.
 
     """
 
@@ -109,7 +107,7 @@ class Suite:
     source: Source
     export: ExportSettings
     cases: tuple[Case, ...] = field(repr=False)
-    chains: tuple[Chain, ...] = field(repr=False)
+    pipeline_cases: tuple[PipelineCase, ...] = field(repr=False)
     tolerances_path: Path
     gaps_path: Path
     limits: schema.Limits
@@ -123,15 +121,16 @@ class Suite:
 
     @property
     def tested(self) -> tuple[Tested, ...]:
-        """Everything that has an id: components' cases, then pipelines'."""
-        return (*self.cases, *self.chains)
+        """Everything that has an id: cases of components, then cases of pipelines."""
+        return (*self.cases, *self.pipeline_cases)
 
     def select(self, patterns: Iterable[str]) -> tuple[Tested, ...]:
         """Return the cases that any of `patterns` means; all without a pattern.
 
-        A pattern with ``*``, ``?`` or ``[`` is a shell pattern over whole ids. Any
-        other means the ids it is a whole part of (``unet``, ``unet/mnn``), or failing
-        that those it occurs in (``int8``): so ``unet`` is not ``controlled_unet``.
+        A pattern with ``*``, ``?`` or ``[`` is a shell pattern for whole ids. Any other
+        pattern means the ids that have it as whole parts (``unet``, ``unet/mnn``). If
+        there are none, it means the ids that contain it (``int8``). So ``unet`` does
+        not mean ``controlled_unet``.
 
         Raises:
             SuiteError: A pattern means no case.
@@ -152,10 +151,10 @@ class Suite:
         return tuple(c for c in self.tested if not patterns or c.id in chosen)
 
     def checks(self, *whats: str) -> list[ParameterSet]:
-        """Return a `Check` each for ``pytest.mark.parametrize``, ids written out.
+        """Return parameters with ids for ``pytest.mark.parametrize``, a `Check` each.
 
-        All that there is to check of every case, unless only some is asked for:
-        ``layers`` and ``outputs`` of components, ``latents`` and ``image`` of
+        Without `whats`, these are all checks of all cases. With `whats`, only the named
+        checks: ``layers`` and ``outputs`` of components, ``latents`` and ``image`` of
         pipelines.
         """
         import pytest
@@ -171,12 +170,12 @@ class Suite:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One thing that is checked of one case; a test's parameter.
+    """A test's parameter: one check of one case.
 
     Attributes:
-        suite: Of the case.
-        case: What is run.
-        what: One of the case's `whats`.
+        suite: The suite of the case.
+        case: The case to run.
+        what: The name of the check, one of the case's `whats`.
 
     """
 
@@ -186,7 +185,7 @@ class Check:
 
     @property
     def id(self) -> str:
-        """``component/backend/variant/what``, which ``-k`` selects on."""
+        """The id ``component/backend/variant/what``, which ``-k`` selects on."""
         return f"{self.case.id}/{self.what}"
 
 
@@ -194,7 +193,7 @@ def load_suite(path: Path) -> Suite:
     """Read parity.toml, or the one in the folder `path`.
 
     Raises:
-        SuiteError: It is missing, or something in it is wrong; names file and line.
+        SuiteError: The file is missing or wrong. The message names file and line.
 
     """
     if path.is_dir():
@@ -203,38 +202,39 @@ def load_suite(path: Path) -> Suite:
         msg = f"there is no suite at {path}; `parity init` writes one."
         raise SuiteError(msg)
     root = TomlFile.load(path).root
-    # All keys are checked before any is looked up: that a table is misspelt is better
-    # to know than what is therefore missing.
+    # All keys are checked before any is looked up, because an error about a misspelt
+    # table is more useful than one about the keys that are missing because of it.
     file = read(root, schema.SuiteFile)
     source_table, options, backends, variants, pipelines = map(
         root.table, ("source", "component", "backend", "variant", "pipeline")
     )
     source = read_source(source_table, file)
-    seats = _seats(pipelines, source)
-    components = _components(root, options, source, source_table, seats)
-    # Where a suite does not list them, it tests all that the checkpoint has.
-    check_whole(source_table, source, components, seats, listed="components" in root)
-    check_lora(source_table, source, components, seats)
+    roles = _roles(file, source)
+    names = _component_names(root, file, source, roles)
+    components = _components(root, names, source)
+    # A suite that lists no components tests all that the checkpoint has.
+    check_whole(source_table, source, components, roles, listed="components" in root)
+    check_lora(source_table, source, components, roles)
     usual, symbols = deployed_as(source), symbols_of(*components)
     export = read_export(root.table("export"), file.export, usual, symbols)
-    bindings = read_bindings(root)
+    bindings = read_bindings(root, file.shapes)
     check_symbols(bindings, symbols)
     if not bindings:
         text = f"no [[shapes]] gives sizes to {', '.join(symbols)}."
         raise root.error(text)
-    reference = read_reference(backends)
-    planned = read_variants(backends, variants, file.inputs)
+    reference = read_reference(backends, file)
+    planned = read_variants(backends, variants, file)
     cases: list[Case] = []
     realistic = root.table("inputs").where("realistic")
     for component in components:
         table = options.table(component.name)
-        own = read_bindings(table)
+        said = file.component.get(component.name, schema.ComponentTable())
+        own = read_bindings(table, said.shapes)
         check_symbols(own, symbols_of(component))
         own = narrow(own or bindings, component)
         check_fit(component, own)
-        said = file.component.get(component.name, schema.Component())
         settings = read_export(table, said, export, symbols_of(component))
-        settings = as_taken(component, settings, own)
+        settings = as_foreign(component, settings, own)
         chosen = [
             Case(
                 component=component,
@@ -243,8 +243,11 @@ def load_suite(path: Path) -> Suite:
                 device=plan.device,
                 samples=samples(plan.profiles, own, file.inputs),
                 reference=reference,
+                calibration=calibration_samples(plan.variant, own, file.inputs),
             )
-            for plan in _chosen(table, taken_plans(table, component, planned))
+            for plan in chosen_of(
+                table, said.variants, foreign_plans(table, component, planned)
+            )
         ]
         drawn = [sample for case in chosen for sample in case.samples]
         check_used(component.name, own, drawn, realistic)
@@ -255,14 +258,14 @@ def load_suite(path: Path) -> Suite:
     cases = with_worst(cases, path.parent / WORST_INPUTS)
     of = {case.component.recipe: case for case in reversed(cases)}
 
-    def kin(seat: str) -> Case:
-        """Return a case of the component that takes a pipeline's seat."""
-        if seat in of:
-            return of[seat]
-        component = describe(seat, seat, source)
+    def siblings(role: str) -> Case:
+        """Return a case of the component that takes a pipeline's role."""
+        if role in of:
+            return of[role]
+        component = describe(role, role, source)
         settings = read_export(
-            options.table(seat),
-            file.component.get(seat, schema.Component()),
+            options.table(role),
+            file.component.get(role, schema.ComponentTable()),
             export,
             symbols_of(component),
         )
@@ -275,8 +278,8 @@ def load_suite(path: Path) -> Suite:
         source=source,
         export=export,
         cases=tuple(cases),
-        chains=read_chains(
-            pipelines, source, kin, planned, [part.name for part in components]
+        pipeline_cases=read_pipeline_cases(
+            pipelines, source, siblings, planned, [part.name for part in components]
         ),
         tolerances_path=tolerances,
         gaps_path=gaps,
@@ -285,7 +288,7 @@ def load_suite(path: Path) -> Suite:
 
 
 def _meant(pattern: str, ids: Collection[str]) -> set[str]:
-    """Return the ids that `pattern` means, by the first reading that finds any."""
+    """Return the ids that `pattern` means, by the first rule that finds any."""
     sought = pattern.lower()
     if _GLOB.search(sought):
         return {name for name in ids if fnmatchcase(name, sought)}
@@ -293,49 +296,57 @@ def _meant(pattern: str, ids: Collection[str]) -> set[str]:
     return whole or {name for name in ids if sought in name}
 
 
-def _seats(pipelines: Table, source: Source) -> set[str]:
-    """Return the components that pipelines are made of, tested alone or not."""
-    # Looked at and not taken: whoever reads pipelines says what is wrong with them.
-    kinds = {
-        str(inner.get("kind", name))
-        for name, inner in pipelines.data.items()
-        if isinstance(inner, dict)
-    }
+def _roles(file: schema.SuiteFile, source: Source) -> set[str]:
+    """Return the components of all pipelines, whether tested alone or not."""
+    # An unknown kind is refused where pipelines are read.
+    kinds = {str(inner.get("kind", name)) for name, inner in file.pipeline.items()}
     family = kinds_of(source)
-    return {seat for kind in kinds & family.keys() for seat in family[kind]}
+    return {role for kind in kinds & family.keys() for role in family[kind]}
 
 
-def _components(
-    root: Table, tables: Table, source: Source, where: Table, seats: Collection[str]
-) -> tuple[Component, ...]:
-    """Describe the components listed, or all there are and those of one's own."""
+def _component_names(
+    root: Table, file: schema.SuiteFile, source: Source, roles: Collection[str]
+) -> tuple[str, ...]:
+    """Return the listed components, or all components and those of own recipes."""
+    where = root.table("source")
     bare = not names_checkpoint(where)
-    own = [name for name in tables.data if bare or "recipe" in tables.table(name)]
+    own = [name for name, said in file.component.items() if bare or said.recipe]
     try:
         found = () if bare else discover(source)
     except SuiteError as error:
-        # Recipes of one's own need no diffusers folder.
+        # A user's own recipe needs no diffusers folder.
         if not own or not source.path.is_dir():
             key = next(key for key in NAMED if key in where)
             raise where.error(str(error), key) from None
         found = ()
     known = dict.fromkeys((*RECIPES, *own))
-    names = read_words(root, "components", known, tuple(dict.fromkeys((*found, *own))))
-    for name in tables.data:
-        # One that only sits in a pipeline is exported all the same.
-        stated = set(tables.table(name).data)
-        seated = name in seats and stated <= set(schema.Export.__struct_fields__)
-        if name not in names and not seated:
+    names = file.components or tuple(dict.fromkeys((*found, *own)))
+    root.check_options("components", names, known)
+    for name, table in root.table("component").children():
+        # A component of pipelines only is exported too, so its export can be set.
+        is_exported = name in roles and not set(table.data) - _EXPORT_KEYS
+        if name not in names and not is_exported:
             hint = did_you_mean(name, names)
             if name in known:
                 hint = "list it in `components`, or remove this."
             text = f"there is no component {name!r} here; {hint}"
-            raise tables.error(text, name)
+            raise table.error(text)
+    return names
+
+
+def _components(
+    root: Table, names: Sequence[str], source: Source
+) -> tuple[Component, ...]:
+    where, tables = root.table("source"), root.table("component")
     described = []
     for index, name in enumerate(names):
         try:
             described.append(
-                _described(name, tables.table(name), None if bare else source)
+                _described(
+                    name,
+                    tables.table(name),
+                    source if names_checkpoint(where) else None,
+                )
             )
         except ParityError as error:
             if tables.table(name).data:
@@ -347,22 +358,21 @@ def _components(
 
 
 def _described(name: str, table: Table, source: Source | None) -> Component:
-    said = read(table, schema.Component)
+    said = read(table, schema.ComponentTable)
     recipe = said.recipe or name
-    # What is no setting of the harness belongs to the recipe; the schema has its types.
-    options = cast(
-        "dict[str, str | int | bool]",
-        {key: one for key, one in table.data.items() if key not in _component_keys()},
-    )
-    taken = read_taken(table, said)
+    # Other keys are options of the recipe; the schema declares their types.
+    free = others(table, schema.ComponentTable)
+    options = {key: one for key, one in free.items() if key not in formats()}
+    foreign = read_foreign(table, said)
     if source is None:
-        recipe, source = GIVEN, source_of_file(table, taken)
+        recipe, source = GIVEN, source_of_file(table, foreign)
     try:
-        return replace(describe(name, recipe, source, options), taken=taken)
+        return replace(describe(name, recipe, source, options), foreign=foreign)
     except ParityError as error:
-        # Only the recipe knows its options; blame the one that it complains about.
+        # Only the recipe knows its options, so the one named in its error is reported.
         wrong = next((key for key in options if repr(key) in str(error)), "")
-        close = difflib.get_close_matches(wrong, _component_keys(), n=1, cutoff=0.8)
+        keys = (*schema.ComponentTable.__struct_fields__, *formats())
+        close = difflib.get_close_matches(wrong, keys, n=1, cutoff=0.8)
         text = f"{error}"
         if close:
             text = f"unknown option {wrong!r}; did you mean {close[0]!r}?"
@@ -373,19 +383,9 @@ def _described(name: str, table: Table, source: Source | None) -> Component:
         raise SuiteError(text) from None
 
 
-def _chosen(table: Table, planned: tuple[Planned, ...]) -> list[Planned]:
-    """Return what a component runs: the variants it lists, or all."""
-    names = tuple(dict.fromkeys(plan.variant.name for plan in planned))
-    wanted = read_words(table, "variants", names, names)
-    return [plan for plan in planned if plan.variant.name in wanted]
-
-
-def _files(table: Table, files: schema.Files) -> tuple[Path, Path]:
-    """Return the paths of tolerances and gaps; one that is named must be there."""
-    folder = table.file.path.parent
+def _files(table: Table, files: schema.FilesTable) -> tuple[Path, Path]:
+    """Return the paths of tolerances and gaps; a named file must exist."""
     for key in table.data:
-        path = folder / getattr(files, key)
-        if not path.is_file():
-            text = f"there is no file {path}."
-            raise table.error(text, key)
+        file_beside(table, key, getattr(files, key))
+    folder = table.file.path.parent
     return folder / files.tolerances, folder / files.known_gaps

@@ -1,33 +1,45 @@
-"""Lay out the matrix of a suite: variants, devices, sizes and samples.
+"""Build the matrix of a suite: variants, devices, sizes and samples.
 
-Reads the tables of parity.toml that multiply; `suite` reads the others and joins them.
+This module reads the tables of parity.toml that multiply cases. `suite` reads the
+others and combines them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from harness.core.case import (
     GIVEN,
-    PROFILES,
     REFERENCE,
     Component,
     Device,
+    ExportSettings,
     Sample,
     Variant,
 )
-from harness.core.runtime import runtime, runtimes
+from harness.core.runtime import EXACT, runtime, runtimes
 from harness.core.toml_file import Table, did_you_mean
-from harness.suite.schema import Inputs
+from harness.core.toml_schema import others
+from harness.suite.schema import (
+    BackendTable,
+    ExportTable,
+    InputsTable,
+    OwnVariantTable,
+    ShapesTable,
+    SuiteFile,
+)
 
 _REFERENCE_DEVICES: Final = ("cpu", "cuda")
+_CALIBRATION_SEED: Final = 1_000_003
+"""It is added to a suite's seed, so that no tested input is a calibration input."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Binding:
-    """One ``[[shapes]]``: sizes by symbol, and where that is written."""
+    """One ``[[shapes]]`` table: sizes by symbol, and its place in the file."""
 
     sizes: Mapping[str, int]
     layers: bool
@@ -35,57 +47,57 @@ class Binding:
 
     @property
     def shapes(self) -> tuple[tuple[str, int], ...]:
-        """As a sample holds them."""
+        """The sizes as a sample holds them."""
         return tuple(sorted(self.sizes.items()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planned:
-    """A variant, where it runs, and the profiles it runs."""
+    """A variant, its device, and the profiles that it runs."""
 
     variant: Variant
     device: Device
     profiles: tuple[str, ...]
 
 
-def read_words(
-    table: Table,
-    key: str,
-    options: Collection[str] | None,
-    default: tuple[str, ...],
-    *,
-    may_be_empty: bool = False,
-) -> tuple[str, ...]:
-    """Return a list of words, each one of `options` unless that is None.
+def file_beside(table: Table, key: str, named: str, what: str = "file") -> Path:
+    """Return the path of a file that a key names, relative to the suite's folder.
 
     Raises:
-        SuiteError: Naming the word's line.
+        SuiteError: There is no such file. The message names the key's line.
 
     """
-    words = table.take_list(key, str, default)
-    for index, word in enumerate(words):
-        if options is not None and word not in options:
-            text = f"unknown {word!r} in {key!r}; {did_you_mean(word, options)}"
-            raise table.error(text, key, index)
-    if not words and not may_be_empty:
-        text = f"{key!r} is empty, so there would be nothing to test."
+    path = (table.file.path.parent / Path(named).expanduser()).resolve()
+    if not path.is_file():
+        text = f"there is no {what} {path}."
         raise table.error(text, key)
-    return words
+    return path
 
 
-def read_count(table: Table, key: str, default: int | None = None) -> int:
-    """Return a whole number of 1 or more.
+def read_export(
+    table: Table, said: ExportTable, base: ExportSettings, symbols: Collection[str]
+) -> ExportSettings:
+    """Return export settings; `base` gives missing ones, `symbols` the valid axes.
 
     Raises:
-        SuiteError: It is missing without a default, no whole number, or less.
+        SuiteError: There is no such size. The message names its line.
 
     """
-    # Without a default, `take` itself complains about a missing key.
-    count = table.take(key, int) if default is None else table.take(key, int, default)
-    if count < 1:
-        text = f"{key!r} must be 1 or more, got {count}."
-        raise table.error(text, key)
-    return count
+    dynamic = said.dynamic_axes
+    if dynamic is None:
+        dynamic = tuple(symbol for symbol in base.dynamic if symbol in symbols)
+    table.check_options("dynamic_axes", dynamic, symbols)
+    exporter = said.exporter or base.exporter
+    # The default opset depends on the exporter: dynamo writes no opset as old as 14.
+    usual = base.opset if exporter == base.exporter else ExportSettings().opset
+    external = said.external_data
+    return ExportSettings(
+        exporter=exporter,
+        opset=said.opset or usual,
+        dynamic=dynamic,
+        external_data=base.external_data if external is None else external,
+        attention=said.attention or base.attention,
+    )
 
 
 def symbols_of(*components: Component) -> tuple[str, ...]:
@@ -94,24 +106,28 @@ def symbols_of(*components: Component) -> tuple[str, ...]:
     return tuple(dict.fromkeys(symbol for spec in specs for symbol in spec.symbols))
 
 
-def read_bindings(parent: Table) -> tuple[Binding, ...]:
-    """Read each ``[[shapes]]`` of the file or of one component; maybe none."""
+def read_bindings(parent: Table, said: Iterable[ShapesTable]) -> tuple[Binding, ...]:
+    """Return each ``[[shapes]]`` of the file or of one component; there may be none.
+
+    Raises:
+        SuiteError: Two of them have the same sizes.
+
+    """
     bindings: list[Binding] = []
-    for table in parent.tables("shapes"):
-        layers = table.take("layers", bool, default=True)
-        sizes = {key: table.take(key, int) for key in table.data if key != "layers"}
+    for table, one in zip(parent.tables("shapes"), said, strict=True):
+        sizes = others(table, ShapesTable)
         if any(sizes == earlier.sizes for earlier in bindings):
             text = "the same sizes stand in [[shapes]] twice."
             raise table.error(text)
-        bindings.append(Binding(sizes=sizes, layers=layers, table=table))
+        bindings.append(Binding(sizes=sizes, layers=one.layers, table=table))
     return tuple(bindings)
 
 
 def check_symbols(bindings: tuple[Binding, ...], symbols: Collection[str]) -> None:
-    """Refuse sizes of symbols that there are not.
+    """Refuse sizes of symbols that do not exist.
 
     Raises:
-        SuiteError: Naming the size's line.
+        SuiteError: There is such a size. The message names its line.
 
     """
     for binding in bindings:
@@ -123,13 +139,13 @@ def check_symbols(bindings: tuple[Binding, ...], symbols: Collection[str]) -> No
 
 
 def narrow(bindings: tuple[Binding, ...], component: Component) -> tuple[Binding, ...]:
-    """Keep a component's own symbols, and each set of sizes once.
+    """Keep only a component's symbols, and each set of sizes once.
 
-    A text encoder has no height, so shapes that differ in height are one to it; and
-    an unused size would make two artifacts of one.
+    A text encoder has no height, so shapes that differ only in height are equal for it.
+    An unused size would make a second, equal artifact.
 
     Raises:
-        SuiteError: Shapes give no size to a symbol of the component.
+        SuiteError: A symbol of the component has no size.
 
     """
     kept: dict[tuple[tuple[str, int], ...], Binding] = {}
@@ -146,10 +162,10 @@ def narrow(bindings: tuple[Binding, ...], component: Component) -> tuple[Binding
 
 
 def samples(
-    profiles: tuple[str, ...], bindings: tuple[Binding, ...], inputs: Inputs
+    profiles: tuple[str, ...], bindings: tuple[Binding, ...], inputs: InputsTable
 ) -> tuple[Sample, ...]:
-    """Realistic samples go round the bindings; other profiles take the widest batch."""
-    # Widest where layers are compared: those profiles are there to find the layer.
+    """Return samples; realistic ones cycle through bindings, others use the widest."""
+    # The widest batch with layers, because other profiles exist to find the layer.
     widest = max(bindings, key=lambda b: (b.layers, b.sizes.get("batch", 1)))
     drawn: list[tuple[str, int, Binding]] = []
     for profile in profiles:
@@ -170,16 +186,37 @@ def samples(
     )
 
 
+def calibration_samples(
+    variant: Variant, bindings: tuple[Binding, ...], inputs: InputsTable
+) -> tuple[Sample, ...]:
+    """Return the inputs that a variant is calibrated with; none without calibration."""
+    made = runtime(variant.backend).variants.get(variant.kind)
+    if not made or not made.calibrated:
+        return ()
+    return tuple(
+        Sample(
+            profile="realistic",
+            index=index,
+            # A scale depends on values, not on sizes, so the first shapes do.
+            shapes=bindings[0].shapes,
+            seed=inputs.seed + _CALIBRATION_SEED,
+            layers=False,
+            label=f"calibration-{index}",
+        )
+        for index in range(inputs.calibration)
+    )
+
+
 def check_used(
     name: str,
     bindings: tuple[Binding, ...],
     drawn: Collection[Sample],
     where: str,
 ) -> None:
-    """Refuse shapes that nothing runs with: they would look tested.
+    """Refuse shapes that no sample uses, because they would look tested.
 
     Raises:
-        SuiteError: Naming the shapes' line.
+        SuiteError: There are such shapes. The message names their line.
 
     """
     used = {sample.shapes for sample in drawn}
@@ -194,106 +231,124 @@ def check_used(
 
 
 def read_variants(
-    backends: Table, variants: Table, inputs: Inputs
+    backends: Table, variants: Table, file: SuiteFile
 ) -> tuple[Planned, ...]:
-    """Read ``[backend.*]`` and ``[variant.*.*]``, in the order of the backends.
+    """Return the plans of ``[backend.*]`` and ``[variant.*.*]``, backend by backend.
 
-    Variants of one's own run because they are written, listed or not.
+    A variant that the suite defines always runs, listed or not.
 
     Raises:
-        SuiteError: An unknown or missing backend, variant, device or profile.
+        SuiteError: A backend, variant, device or profile is unknown or missing.
 
     """
-    for parent in (backends, variants):
+    for parent, known in (
+        (backends, (*runtimes(), REFERENCE)),
+        (variants, (*runtimes(),)),
+    ):
         for name in parent.data:
-            if name not in runtimes() and (name, parent) != (REFERENCE, backends):
-                hint = did_you_mean(name, runtimes())
-                text = f"unknown backend {name!r}; {hint}"
+            if name not in known:
+                text = f"unknown backend {name!r}; {did_you_mean(name, runtimes())}"
                 raise parent.error(text, name)
-    candidates = [name for name in backends.data if name != REFERENCE]
+    candidates = [name for name in file.backend if name != REFERENCE]
     if not candidates:
         first, *_ = runtimes()
-        text = f"no backend is asked for; add [backend.{first}] or another."
+        text = f"there is no backend; add [backend.{first}] or another."
         raise backends.error(text)
-    for name in variants.data:
-        if name not in backends.data:
+    for name in file.variant:
+        if name not in file.backend:
             text = f"these variants need a [backend.{name}], which is not there."
             raise variants.error(text, name)
     return tuple(
         planned
         for backend in candidates
-        for planned in _of_backend(
-            backend, backends.table(backend), variants.table(backend), inputs
+        for planned in _plans(
+            backend, backends.table(backend), variants.table(backend), file
         )
     )
 
 
-def read_reference(backends: Table) -> Device:
-    """Read ``[backend.pytorch]``: where the reference runs; the CPU when left out."""
-    return _device(backends.table(REFERENCE), REFERENCE)
-
-
-def _of_backend(
-    backend: str, table: Table, named: Table, inputs: Inputs
+def chosen_of(
+    table: Table, listed: tuple[str, ...] | None, planned: Sequence[Planned]
 ) -> list[Planned]:
-    built_in = tuple(runtime(backend).variants)
-    own = [name for name in named.data if name not in built_in and name != GIVEN]
-    listed = read_words(table, "variants", (*built_in, *own), ("fp32",))
-    device = _device(table, backend)
-    for name in named.data:
+    """Return the plans whose variants a table lists; all plans if it lists none.
+
+    Raises:
+        SuiteError: It lists a variant that no backend runs.
+
+    """
+    names = dict.fromkeys(plan.variant.name for plan in planned)
+    wanted = listed or tuple(names)
+    table.check_options("variants", wanted, names)
+    return [plan for plan in planned if plan.variant.name in wanted]
+
+
+def read_reference(backends: Table, file: SuiteFile) -> Device:
+    """Return the reference's device: from ``[backend.pytorch]``, or else the CPU."""
+    return _device(backends.table(REFERENCE), file, REFERENCE)
+
+
+def _plans(
+    backend: str, table: Table, named: Table, file: SuiteFile
+) -> Iterator[Planned]:
+    built_in = runtime(backend).variants
+    tables = file.variant.get(backend, {})
+    own = [name for name in tables if name not in (*built_in, GIVEN)]
+    listed = file.backend[backend].variants or (EXACT,)
+    table.check_options("variants", listed, (*built_in, *own))
+    device = _device(table, file, backend)
+    for name in tables:
         if name in built_in and name not in listed:
             text = f"{name!r} is not among the `variants` of [backend.{backend}]."
             raise named.error(text, name)
-    return [
-        _planned(named, name, backend, device, inputs)
-        for name in dict.fromkeys((*listed, *own, *(GIVEN,) * (GIVEN in named)))
-    ]
+    for name in dict.fromkeys((*listed, *own, *(GIVEN,) * (GIVEN in tables))):
+        said = tables.get(name, OwnVariantTable())
+        yield Planned(
+            variant=_variant(named, name, said, backend),
+            device=device,
+            profiles=said.profiles or file.inputs.profiles,
+        )
 
 
-def _device(table: Table, backend: str) -> Device:
+def _device(table: Table, file: SuiteFile, backend: str) -> Device:
+    said = file.backend.get(backend, BackendTable())
     declared = runtimes().get(backend)
-    has_tf32 = declared is None or declared.tf32
     devices = declared.devices if declared else _REFERENCE_DEVICES
-    device = Device(
-        device=table.choice("device", devices, devices[0]),
-        threads=read_count(table, "threads", 2),
-        # Each runtime has settings of its own; those of another are misplaced.
-        precision=(
-            table.choice("precision", declared.precisions, declared.precision)
-            if declared and declared.precisions
-            else Device().precision
-        ),
-        tf32=table.take("tf32", bool, default=False) if has_tf32 else False,
-        hints=_hints(table.table("hints")) if declared else (),
+    precisions = declared.precisions if declared else ()
+    # Each runtime has its own settings; a setting of another runtime is misplaced.
+    misplaced = set() if declared else {"variants", "hints"}
+    misplaced |= set() if precisions else {"precision"}
+    misplaced |= {"tf32"} if declared and not declared.tf32 else set()
+    table.check_keys([key for key in said.__struct_fields__ if key not in misplaced])
+    device = devices[0] if said.device is None else said.device
+    table.check_option("device", device, devices)
+    precision = declared.precision if declared else Device().precision
+    if said.precision is not None:
+        table.check_option("precision", said.precision, precisions)
+        precision = said.precision
+    return Device(
+        device=device,
+        threads=said.threads,
+        precision=precision,
+        tf32=said.tf32,
+        hints=tuple(sorted(said.hints.items())),
     )
-    table.done()
-    return device
 
 
-def _hints(table: Table) -> tuple[tuple[str, int], ...]:
-    return tuple(sorted((name, table.take(name, int)) for name in table.data))
-
-
-def _planned(
-    named: Table, name: str, backend: str, device: Device, inputs: Inputs
-) -> Planned:
-    table = named.table(name)
-    kind = name
-    if name == GIVEN:  # a file of others as it is: there is nothing to make it from
-        if "from" in table or "flags" in table:
-            text = f"{name!r} is a file as it is; it takes `profiles` alone."
-            raise named.error(text, name)
-    elif name not in runtime(backend).variants:
-        if "from" not in table:
-            hint = did_you_mean(name, runtime(backend).variants)
-            text = f"unknown variant {name!r}; {hint} One of your own needs `from`."
-            raise named.error(text, name)
-        kind = table.choice("from", tuple(runtime(backend).variants))
-    elif "from" in table or "flags" in table:
+def _variant(named: Table, name: str, said: OwnVariantTable, backend: str) -> Variant:
+    built_in = runtime(backend).variants
+    is_made = said.kind is not None or said.flags is not None
+    if is_made and name == GIVEN:  # such a file is not made
+        text = f"{name!r} is a file as it is; it takes `profiles` alone."
+        raise named.error(text, name)
+    if is_made and name in built_in:
         text = f"{name!r} is built in; give a variant with flags a name of its own."
         raise named.error(text, name)
-    flags = table.take_list("flags", str, ())
-    profiles = read_words(table, "profiles", PROFILES, inputs.profiles)
-    table.done()
-    variant = Variant(name=name, backend=backend, kind=kind, flags=flags)
-    return Planned(variant=variant, device=device, profiles=profiles)
+    kind = name
+    if name not in (*built_in, GIVEN):
+        if said.kind is None:
+            hint = did_you_mean(name, built_in)
+            text = f"unknown variant {name!r}; {hint} One of your own needs `from`."
+            raise named.error(text, name)
+        named.table(name).check_option("from", said.kind, built_in)
+        kind = said.kind
+    return Variant(name=name, backend=backend, kind=kind, flags=said.flags or ())

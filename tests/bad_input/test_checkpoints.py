@@ -38,13 +38,12 @@ NETWORKS = {
 RECIPE = """\
 from harness.recipes.diffusion import vae_decoder
 from harness.recipes.checkpoint import load_network
-from harness.recipes.diffusion.vae import network
 
 signature, realistic = vae_decoder.signature, vae_decoder.realistic
 
 
 def build(component, attention=""):
-    return load_network(component.source, "{folder}", lambda: network(component.source))
+    return load_network(component.source, "{folder}", "AutoencoderKL")
 """
 
 

@@ -1,12 +1,10 @@
 """A small seeded Stable Diffusion with its weights written out, for an exporter."""
 
 import shutil
-from functools import partial
 from pathlib import Path
 
 from harness.core.case import Source
 from harness.recipes.checkpoint import load_network
-from harness.recipes.diffusion import unet, vae
 
 SOURCE = Path(__file__).parents[2] / "fixtures" / "exported" / "sd"
 DIGITS = Path(__file__).parents[2] / "fixtures" / "digits"
@@ -30,9 +28,9 @@ def write_checkpoint(folder: Path, *, older_names: bool) -> Path:
     shutil.copytree(DIGITS / "tokenizer", folder / "tokenizer")
     source = Source(path=SOURCE, seed=0)
     for name, network in (
-        ("unet", unet.network),
-        ("text_encoder", lambda: CLIPTextModel),
-        ("vae", partial(vae.network, source)),
+        ("unet", "UNet2DConditionModel"),
+        ("text_encoder", CLIPTextModel),
+        ("vae", "AutoencoderKL"),
     ):
         load_network(source, name, network).save_pretrained(folder / name)
     if older_names:

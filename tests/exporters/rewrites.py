@@ -25,7 +25,7 @@ from typing import Self
 import onnx
 
 from harness.core.outcome import Outcome
-from harness.judge.another import another_words
+from harness.judge.rewritten_values import rewritten_message
 from tests.exporters.algebra import REWRITES, rewrite
 from tests.exporters.rewritten import Rewritten, saved
 from tests.faults.catalogue import FAULTS
@@ -194,7 +194,7 @@ class Rewrites:
             trial, by = network.run(path, backend)
             failure = trial.record.failure
             converts = failure is None or failure.outcome != Outcome.CONVERT
-            told = filter(None, (another_words(v.rows) for v in trial.verdicts))
+            told = filter(None, (rewritten_message(v.rows) for v in trial.verdicts))
             yield Tried(
                 network=called,
                 rewrite=name,

@@ -16,11 +16,10 @@ from unittest.mock import patch
 import onnx
 import torch
 
-from harness.core.case import Case, Taken
+from harness.core.case import Case, ForeignModel, sample_groups
 from harness.core.digest import digest_file, digest_value
 from harness.core.entry import Entry
 from harness.core.errors import ParityError, StageError, SuiteError
-from harness.core.groups import sample_groups
 from harness.core.outcome import Outcome
 from harness.core.record import CaseRecord, Failure
 from harness.engine import export_files, keys
@@ -28,8 +27,7 @@ from harness.engine.deployed import Deployed, Reading
 from harness.measure.name_map import Names
 from harness.measure.trace import load_inputs
 from harness.runtimes.foreign import lineup
-from harness.runtimes.foreign.lineup import NAMES, Network
-from harness.runtimes.foreign.onnx import take_onnx
+from harness.runtimes.foreign.lineup import NAMES, TracedNetwork, take_onnx
 from harness.runtimes.foreign.pairing import widened
 from harness.runtimes.pytorch.contract import Sample
 from harness.runtimes.pytorch.export import Exported
@@ -80,20 +78,20 @@ class Rewritten:
     def original(self) -> Path:
         """The file that is rewritten."""
         case = self.cases["onnxruntime"]
-        return self.stand.makers.export(case).file(export_files.MODEL)
+        return self.stand.artifacts.export(case).file(export_files.MODEL)
 
     @functools.cached_property
-    def network(self) -> Network:
+    def network(self) -> TracedNetwork:
         """The network, as an export of it sees it."""
         work, case = self._work, self.cases["onnxruntime"]
-        seen: list[Network] = []
+        seen: list[TracedNetwork] = []
 
-        def note(path: Path, network: Network, folder: Path) -> Exported:
+        def note(path: Path, network: TracedNetwork, folder: Path) -> Exported:
             del path, folder
             seen.append(network)
             return Exported(program=None, probes=())
 
-        taken = replace(case.component, taken=Taken(onnx=self.original))
+        taken = replace(case.component, foreign=ForeignModel(onnx=self.original))
         asked = Work(work.store, taken, case.export, case.reference)
         (group, *_) = sample_groups(case, case.samples)
         with (
@@ -117,7 +115,7 @@ class Rewritten:
 
     def _take(self, path: Path, digest: str) -> tuple[Entry, str]:
         case = self.cases["onnxruntime"]
-        component = replace(case.component, taken=Taken(onnx=path))
+        component = replace(case.component, foreign=ForeignModel(onnx=path))
 
         def build(folder: Path) -> Mapping[str, object]:
             take_onnx(path, replace(self.network, component=component), folder)
@@ -136,7 +134,7 @@ class Rewritten:
     @functools.cached_property
     def _identity(self) -> str:
         case = self.cases["onnxruntime"]
-        bare = replace(case.component, taken=None)
+        bare = replace(case.component, foreign=None)
         return digest_value(
             keys.onnx_key(bare, replace(case.export, dynamic=()), {"of": 1})
         )
@@ -198,7 +196,7 @@ class Rewritten:
             return self._refused(case, error), ""
 
         def deployed() -> Deployed:
-            artifact, model = self.stand.makers.deploy(case, entry)
+            artifact, model = self.stand.artifacts.deploy(case, entry)
             return Deployed(
                 artifact=artifact,
                 model=model,

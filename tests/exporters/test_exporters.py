@@ -65,7 +65,7 @@ def test_weights_that_optimum_did_not_know_are_found(exported, tmp_path):
         "run", "text_encoder/onnxruntime", "--store", str(tmp_path / "store")
     )
     assert ended.code == 1, ended.text
-    assert ended.has("parts at embeddings.token_embedding")
+    assert ended.has("first diverges at embeddings.token_embedding")
 
 
 @needs("TXTAI")

@@ -48,7 +48,7 @@ def clean_runs(stand: Stand) -> Iterator[CleanRun]:
             case = stand.case(component, backend)
             drawn = [of_seed(case, seed) for seed in SEEDS]
             every = tuple(sample for part in drawn for sample in part.samples)
-            stand.makers.prepare(case, every)  # one export serves all references
+            stand.artifacts.prepare(case, every)  # one export serves all references
             for seed, part in zip(SEEDS, drawn, strict=True):
                 yield from _runs(stand, part, seed)
 

@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from harness.core.case import Device
-from harness.core.pipeline import Seated
-from harness.engine.artifacts import Makers
+from harness.core.pipeline import RoleFile
+from harness.engine.artifacts import Artifacts
 from harness.engine.store import Store
-from harness.engine.worker_pool import Workshop
+from harness.engine.worker_pool import WorkerPool
 from harness.runtimes.diffusion.inputs import draw_inputs
 from harness.runtimes.diffusion.networks import Residents, SessionNetwork
 from harness.runtimes.diffusion.reference import load_reference, record, torch_networks
@@ -40,11 +40,11 @@ def store_root(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def makers(store_root):
+def artifacts(store_root):
     """What exports and converts."""
-    workshop = Workshop(LIMIT_S)
-    yield Makers(Store(root=store_root), workshop, None)
-    workshop.close()
+    worker_pool = WorkerPool(LIMIT_S)
+    yield Artifacts(Store(root=store_root), worker_pool, None)
+    worker_pool.close()
 
 
 @pytest.fixture(scope="session")
@@ -86,47 +86,47 @@ def residents():
 
 
 @pytest.fixture(scope="session")
-def network_of(makers, residents):
+def network_of(artifacts, residents):
     """Return a case's deployed file as a network."""
 
     def made(case):
-        artifact, model = makers.deploy(case, makers.export(case))
-        seated = Seated(
-            seat=case.component.name,
+        artifact, model = artifacts.deploy(case, artifacts.export(case))
+        role_files = RoleFile(
+            role=case.component.name,
             component=case.component,
             backend=case.backend,
             device=case.device,
             artifact=artifact,
             model=model,
         )
-        return SessionNetwork(seated, residents)
+        return SessionNetwork(role_files, residents)
 
     return made
 
 
 class Staged:
-    """One chain with its inputs, PyTorch's drawing, and all who may sit in it."""
+    """A pipeline case, its inputs, PyTorch's drawing, and the networks of each role."""
 
-    def __init__(self, chain, network_of, residents, folder):
-        self.chain = chain
-        self.pipeline = chain.pipeline
-        self.inputs = draw_inputs(chain.pipeline)
-        meta = record(chain.pipeline, self.inputs, folder, Device())
+    def __init__(self, case, network_of, residents, folder):
+        self.case = case
+        self.pipeline = case.pipeline
+        self.inputs = draw_inputs(case.pipeline)
+        meta = record(case.pipeline, self.inputs, folder, Device())
         self.reference = load_reference(folder, meta)
-        self.candidates = {seat: network_of(case) for seat, case in chain.seats}
-        self.torch = torch_networks(chain.pipeline, residents, Device())
+        self.candidates = {role: network_of(file) for role, file in case.roles}
+        self.torch = torch_networks(case.pipeline, residents, Device())
 
 
 @pytest.fixture(scope="session")
 def staged(digits, network_of, residents, tmp_path_factory):
-    """Return a chain by id, staged once."""
+    """Return a pipeline case by id, staged once."""
     kept = {}
 
     def of(name):
         if name not in kept:
-            chain = next(chain for chain in digits.chains if chain.id == name)
+            case = next(case for case in digits.pipeline_cases if case.id == name)
             folder = tmp_path_factory.mktemp("reference")
-            kept[name] = Staged(chain, network_of, residents, folder)
+            kept[name] = Staged(case, network_of, residents, folder)
         return kept[name]
 
     return of

@@ -16,7 +16,7 @@ from harness.core.digest import digest_value
 from harness.core.probes import load_probes
 from harness.core.record import LAYERS
 from harness.engine import export_files
-from harness.engine.artifacts import Makers
+from harness.engine.artifacts import Artifacts
 from harness.engine.deployed import Deployed
 from harness.engine.store import Store
 from harness.measure.align import wanted_values
@@ -122,8 +122,10 @@ def _converted(stand: Stand, case: Case, script: str, folder: str) -> Deployed:
     program.write_text(f"#!{sys.executable}\n{script}\n", encoding="utf-8")
     program.chmod(0o700)
     graph, readings = stand.exported(case)
-    makers = Makers(Store(root=Path(folder) / "s"), stand.workshop, str(program))
-    artifact, model = makers.deploy(case, graph)
+    artifacts = Artifacts(
+        Store(root=Path(folder) / "s"), stand.worker_pool, str(program)
+    )
+    artifact, model = artifacts.deploy(case, graph)
     return Deployed(
         artifact=artifact,
         model=model,

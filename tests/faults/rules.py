@@ -57,15 +57,20 @@ def break_rule(host: Host, fault: Fault) -> RuleTrial:
 
     failed = run(failed_with, fault.plant)
     # What fails for a reason of its own, or cannot be set up, tells nothing of a fault.
-    if failed and not run(passes, tests_of(fault.plant.module), failed):
-        return RuleTrial(caught=False, said=f"{failed} fails without the fault too")
-    return RuleTrial(caught=bool(failed), said=failed)
+    file, _, test = failed.rpartition("::")
+    if failed and not run(passes, ROOT / file, test):
+        return RuleTrial(caught=False, said=f"{test} fails without the fault too")
+    return RuleTrial(caught=bool(failed), said=test)
 
 
-def tests_of(module: str) -> Path:
-    """Return the file that has a module's tests."""
+def tests_of(module: str) -> list[Path]:
+    """Return the files with a module's tests: ``test_x.py`` and ``test_x_*.py``."""
     path = Path(module).relative_to("harness")
-    return ROOT / "tests" / "unit" / path.with_name(f"test_{path.name}")
+    folder = ROOT / "tests" / "unit" / path.parent
+    return [
+        folder / f"test_{path.name}",
+        *sorted(folder.glob(f"test_{path.stem}_*.py")),
+    ]
 
 
 def failed_with(plant: InRule) -> str:
@@ -77,7 +82,7 @@ def failed_with(plant: InRule) -> str:
         raise ValueError(msg)
     _import_as(path, source.replace(plant.right, plant.wrong))
     failed = _Failed()
-    code = _run(str(tests_of(plant.module)), failed)
+    code = _run(*map(str, tests_of(plant.module)), plugin=failed)
     return failed.name if code == pytest.ExitCode.TESTS_FAILED else ""
 
 
@@ -86,9 +91,9 @@ def passes(tests: Path, name: str) -> bool:
     return _run(f"{tests}::{name}") == pytest.ExitCode.OK
 
 
-def _run(tests: str, *plugins: object) -> int:
+def _run(*tests: str, plugin: object = None) -> int:
     with contextlib.redirect_stdout(io.StringIO()):
-        return pytest.main([*OPTIONS, tests], plugins=plugins)
+        return pytest.main([*OPTIONS, *tests], plugins=[plugin] if plugin else [])
 
 
 class _Failed:
@@ -98,7 +103,7 @@ class _Failed:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed:
-            self.name = report.nodeid.partition("::")[2]
+            self.name = report.nodeid
 
 
 def _import_as(path: Path, source: str) -> ModuleType:

@@ -7,20 +7,19 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Self
 
-from harness.core.case import Case
+from harness.core.case import Case, sample_groups
 from harness.core.entry import Entry
 from harness.core.errors import ParityError, StageError
-from harness.core.groups import sample_groups
 from harness.core.outcome import Outcome
 from harness.core.record import LAYERS, OUTPUTS, CaseRecord, Failure
 from harness.core.settings import Settings
 from harness.engine import export_files, tasks
-from harness.engine.artifacts import Makers, exact
+from harness.engine.artifacts import Artifacts, exact
 from harness.engine.deployed import Deployed, Reading
 from harness.engine.engine import check_words
 from harness.engine.store import Store
 from harness.engine.worker import JobResult
-from harness.engine.worker_pool import Workshop
+from harness.engine.worker_pool import WorkerPool
 from harness.judge.case import CaseVerdict
 from harness.suite.judge import Judge
 from harness.suite.suite import load_suite
@@ -54,9 +53,9 @@ class Stand:
         suite: Path = DIGITS,
     ) -> None:
         self.suite = load_suite(suite)
-        self.workshop = Workshop(limit_s)
+        self.worker_pool = WorkerPool(limit_s)
         self.store = Store(root=root)
-        self.makers = Makers(self.store, self.workshop, None)
+        self.artifacts = Artifacts(self.store, self.worker_pool, None)
         self.peers = peers
         self.isolate = isolate
         self._judge = Judge.of(self.suite, Settings())
@@ -69,7 +68,7 @@ class Stand:
 
     def close(self) -> None:
         """End the child processes."""
-        self.workshop.close()
+        self.worker_pool.close()
 
     def case(self, component: str, backend: str, variant: str = "fp32") -> Case:
         """Return a case of the suite as shipped."""
@@ -78,15 +77,15 @@ class Stand:
 
     def exported(self, case: Case) -> tuple[Entry, tuple[Reading, ...]]:
         """Return a case's graph, and its samples with their references."""
-        prepared = self.makers.prepare(case, case.samples)
+        prepared = self.artifacts.prepare(case, case.samples)
         (group,) = sample_groups(case, case.samples)
         readings = tuple(prepared[sample] for sample in group.samples)
-        return self.makers.graph(case, group), readings
+        return self.artifacts.graph(case, group), readings
 
     def deployed(self, case: Case, altered: Entry | None = None) -> Deployed:
         """Return a case's deployed file, made from its own graph or an altered one."""
         graph, readings = self.exported(case)
-        artifact, model = self.makers.deploy(case, altered or graph)
+        artifact, model = self.artifacts.deploy(case, altered or graph)
         return Deployed(
             artifact=artifact,
             model=model,
@@ -156,7 +155,7 @@ class Stand:
         if not exact(case):
             return ()
         graph = altered or self.exported(case)[0]
-        return (self.makers.checked(case, graph),)
+        return (self.artifacts.checked(case, graph),)
 
     def _isolated(self, case: Case, record: CaseRecord, file: Deployed) -> CaseRecord:
         """Run operators on the reference's inputs where layers part, as a run does."""
@@ -202,7 +201,7 @@ class Stand:
     def _job(
         self, case: Case, function: Callable[..., object], *arguments: object
     ) -> JobResult:
-        return self.workshop.job(
+        return self.worker_pool.job(
             case.backend,
             function,
             *arguments,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from harness.core.groups import sample_groups
+from harness.core.case import sample_groups
 from harness.core.outcome import Outcome
 from harness.judge.contract import contract_breach
 from tests.faults.catalogue import FAULTS
@@ -28,7 +28,7 @@ class Asking(Stand):
     def deployed(self, case: Case, altered: Entry | None = None) -> Deployed:
         file = super().deployed(case, altered)
         (group,) = sample_groups(case, case.samples)
-        return replace(file, asked=self.makers.asked(case, group))
+        return replace(file, asked=self.artifacts.asked(case, group))
 
 
 @pytest.fixture(scope="module")

@@ -28,7 +28,7 @@ CANNY = "canny/onnxruntime/fp32"
 
 
 class Tampered:
-    """A network between a seat and its own, that changes questions or answers."""
+    """A network between a role and its own, that changes questions or answers."""
 
     def __init__(self, network, change):
         self.network = network
@@ -42,14 +42,14 @@ class Tampered:
 
 @pytest.fixture
 def judged(digits):
-    """Measure a staged chain with other networks or another app, and judge it."""
+    """Measure a staged case with other networks or another app, and judge it."""
     judge = Judge.of(digits, Settings())
 
     def of(staged, app=None, **networks):
-        chain = staged.chain
+        case = staged.case
         pipeline = replace(staged.pipeline, app=app or App())
         measured = measure(
-            case=chain.id,
+            case=case.id,
             pipeline=pipeline,
             inputs=staged.inputs,
             reference=staged.reference,
@@ -57,13 +57,13 @@ def judged(digits):
             torch_networks=staged.torch,
         )
         record = CaseRecord(
-            case=chain.id,
-            component=chain.subject,
-            backend=chain.backend,
-            variant=chain.how,
-            asked=asdict(chain.device),
+            case=case.id,
+            component=case.subject,
+            backend=case.backend,
+            variant=case.how,
+            asked=asdict(case.device),
             rows=measured.rows,
-            chain=measured.about,
+            pipeline=measured.about,
         )
         return record, judge.check(record, "latents"), judge.check(record, "image")
 
@@ -81,7 +81,7 @@ def test_another_checkpoint_of_the_unet_is_blamed_on_the_unet(
     staged, judged, network_of, tmp_path
 ):
     there = staged(TEXT2IMG)
-    case = dict(there.chain.seats)["unet"]
+    case = dict(there.case.roles)["unet"]
     folder = tmp_path / "other"
     shutil.copytree(case.component.source.path, folder)
     file = folder / "unet" / "diffusion_pytorch_model.safetensors"
@@ -126,7 +126,7 @@ def test_a_scheduler_with_another_offset_is_found_before_networks_run(staged, ju
         asked.append(call)
         return network(feeds)
 
-    watched = {seat: Tampered(net, note) for seat, net in there.candidates.items()}
+    watched = {role: Tampered(net, note) for role, net in there.candidates.items()}
     app = App(sampling=Sampling(options=(("steps_offset", 0),)))
 
     with pytest.raises(StageError, match="steps_offset is 0, expected 1") as refused:
@@ -167,7 +167,7 @@ def test_an_apps_guidance_is_named_and_no_seat_is_blamed_for_it(staged, judged):
     assert latents.outcome is Outcome.EXCEEDS
     said = "the app's guidance_scale is 3.5, [pipeline.text2img] has 3"
     assert image.picture.endswith(f" · {said}")
-    assert attribution_of(record).rms < 0.01, "what the seats bring is rounding"
+    assert attribution_of(record).rms < 0.01, "what the roles bring is rounding"
 
 
 def test_guidance_on_the_wrong_half_of_the_batch_is_recognised(staged, judged):
@@ -182,7 +182,9 @@ def test_guidance_on_the_wrong_half_of_the_batch_is_recognised(staged, judged):
     )
 
     assert latents.first.row.probe == "teacher-forced.00"
-    assert record.chain["signature"] == "the halves of the guidance batch are exchanged"
+    assert (
+        record.pipeline["signature"] == "the halves of the guidance batch are exchanged"
+    )
     assert attribution_of(record).culprit == "unet"
 
 

@@ -1,4 +1,4 @@
-"""Real findings on digits: where shipped variants part, why, and what mends it."""
+"""Real findings on digits: where shipped variants diverge, why, and what fixes it."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from harness.suite.schema import Limits
 
 
 @pytest.fixture(scope="module")
-def engine(makers):
-    with Engine(makers.store, Limits(timeout_s=600.0)) as made:
+def engine(artifacts):
+    with Engine(artifacts.store, Limits(timeout_s=600.0)) as made:
         yield made
 
 
@@ -29,20 +29,20 @@ def explained(engine, digits, name, *changes):
 
 
 def names(trials):
-    return [trial.knob.name for trial in trials]
+    return [trial.change.name for trial in trials]
 
 
-def test_mnn_decodes_by_winograd_and_a_session_hint_mends_it(engine, digits):
+def test_mnn_decodes_by_winograd_and_a_session_hint_fixes_it(engine, digits):
     found = explained(engine, digits, "vae_decoder/mnn/fp32", "floors=20")
 
     assert found.first.row.op == "aten.conv2d.default"
     assert "upsamplers" in found.first.row.module
-    assert found.own > 20
-    best = found.mending[0]
-    assert best.knob.name == "winograd_memory_level = 0"
+    assert found.local_floors > 20
+    best = found.fixing[0]
+    assert best.change.name == "winograd_memory_level = 0"
     assert best.passed
     assert best.floors < found.before.floors / 10
-    assert "converter or runtime" in found.leg
+    assert "converter or runtime" in found.stage
 
 
 def test_a_fused_text_encoder_reads_one_item_and_is_right_unfused(engine, digits):
@@ -52,12 +52,12 @@ def test_a_fused_text_encoder_reads_one_item_and_is_right_unfused(engine, digits
     assert [j.row.module for j in found.verdict.origins] == [
         f"encoder.layers.{n}.self_attn.out_proj" for n in range(3)
     ], "each fused attention is an origin, what hangs on it is not"
-    assert "batch item 0 is right" in found.signature
-    assert names(found.mending)[0] == "fp32 for fused"
-    assert not found.excerpt.mended, "the excerpt grew until the fusion was in it"
+    assert "batch item 0 is right" in found.verdict.looks
+    assert names(found.fixing)[0] == "fp32 for fused"
+    assert not found.excerpt.fixes, "the excerpt grew until the fusion was in it"
 
 
-def test_float16_is_mended_by_what_ranges_would_keep(engine, digits):
+def test_float16_is_fixed_by_what_ranges_would_keep(engine, digits):
     (case,) = digits.select(["unet/onnxruntime/fp16"])
     # The only sample whose last timestep is rounded by as much as half a radian.
     last = next(s for s in case.samples if s.id == "realistic-3")
@@ -66,11 +66,11 @@ def test_float16_is_mended_by_what_ranges_would_keep(engine, digits):
 
     found = explain(engine, judge, case, lambda _: None)
 
-    best = found.mending[0]
-    assert best.knob.name.startswith("--keep=mul_9,sin,cos")
+    best = found.fixing[0]
+    assert best.change.name.startswith("--keep=mul_9,sin,cos")
     assert best.passed
     assert best.size_bytes < 1.02 * found.before.size_bytes
-    assert "fp32 for fp16" in [knob.name for knob in found.spared]
+    assert "fp32 for fp16" in [change.name for change in found.skipped]
 
 
 def test_rounded_timesteps_are_foreseen_and_kept_in_float32(engine, digits):
@@ -86,14 +86,14 @@ def test_rounded_timesteps_are_foreseen_and_kept_in_float32(engine, digits):
     assert {loss.probe.op for loss in waves} == {"aten.sin.default", "aten.cos.default"}
 
     flags = (f"--keep={','.join(keep)}",)
-    mended = replace(case, variant=replace(case.variant, name="kept", flags=flags))
+    kept = replace(case, variant=replace(case.variant, name="kept", flags=flags))
     was, now = (
         min(
             row.comparison.sqnr_db
             for row in engine.run(each).rows
             if row.module == "time_proj" and row.op == "aten.sin.default"
         )
-        for each in (case, mended)
+        for each in (case, kept)
     )
 
     assert was < 30

@@ -11,7 +11,7 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from harness.core.groups import sample_groups
+from harness.core.case import sample_groups
 from harness.core.outcome import Outcome
 from harness.core.record import OUTPUTS, CaseRecord
 from harness.core.settings import Settings
@@ -41,7 +41,7 @@ NORMALISATIONS = ("LayerNormalization", "InstanceNormalization", "GroupNormaliza
 
 
 @pytest.fixture(scope="session")
-def judged(makers, tmp_path_factory):
+def judged(artifacts, tmp_path_factory):
     """Return the verdict on a case's outputs; of a tampered ONNX file, if asked."""
 
     def of(suite, name, change=None, seed=0):
@@ -50,9 +50,9 @@ def judged(makers, tmp_path_factory):
             replace(one, seed=seed, layers=False) for one in case.samples[:SAMPLES]
         ]
         case = replace(case, samples=tuple(samples))
-        prepared = makers.prepare(case, case.samples)
+        prepared = artifacts.prepare(case, case.samples)
         (group,) = sample_groups(case, case.samples)
-        artifact, model = makers.deploy(case, makers.graph(case, group))
+        artifact, model = artifacts.deploy(case, artifacts.graph(case, group))
         path = artifact.file(model)
         if change is not None:
             folder = tmp_path_factory.mktemp("tampered") / "artifact"

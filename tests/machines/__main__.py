@@ -24,19 +24,18 @@ from tempfile import TemporaryDirectory
 from typing import Self
 
 from harness.commands.init.write import write_suite
-from harness.core.case import GIVEN, Case
+from harness.core.case import GIVEN, Case, Group, sample_groups
 from harness.core.errors import StageError
-from harness.core.groups import Group, sample_groups
 from harness.core.outcome import Outcome
 from harness.core.record import LAYERS, OUTPUTS, CaseRecord
 from harness.core.settings import Settings
 from harness.engine import tasks
-from harness.engine.artifacts import Makers, reference_host
+from harness.engine.artifacts import Artifacts, reference_host
 from harness.engine.deployed import Deployed, Reading
 from harness.engine.export_files import PROBES
 from harness.engine.run import open_store
 from harness.engine.store import Store
-from harness.engine.worker_pool import Workshop
+from harness.engine.worker_pool import WorkerPool
 from harness.measure.trace import VALUES
 from harness.suite.judge import Judge
 from harness.suite.suite import Suite, load_suite
@@ -92,21 +91,21 @@ class Field:
     """Runs cases on one machine; a context manager, for it owns child processes."""
 
     def __init__(self, kept: Path) -> None:
-        self._workshop = Workshop(LIMIT_S)
+        self._worker_pool = WorkerPool(LIMIT_S)
         self._store = Store(root=kept)
-        self._makers = Makers(self._store, self._workshop, None)
+        self._artifacts = Artifacts(self._store, self._worker_pool, None)
         self._readings: dict[Path, list[Reading]] = {}
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._workshop.close()
+        self._worker_pool.close()
 
     def prepare(self, case: Case, group: Group) -> None:
         """Export and deploy a case's file, if the store lacks it."""
-        self._makers._take(case)  # a file of others, into the store
-        self._workshop.job(
+        self._artifacts._take(case)  # a file of others, into the store
+        self._worker_pool.job(
             "torch",
             inside.prepare,
             self._store.root,
@@ -117,13 +116,13 @@ class Field:
             label=case.id,
             failure=Outcome.EXPORT,
         )
-        self._makers.deploy(case, self._makers.graph(case, group))
+        self._artifacts.deploy(case, self._artifacts.graph(case, group))
 
     def run(self, case: Case, group: Group, machine: Machine, root: Path) -> CaseRecord:
         """Run a case against references of this machine, which `root` keeps."""
         if root not in self._readings:
             device = replace(case.reference, threads=machine.threads)
-            self._readings[root] = self._workshop.job(
+            self._readings[root] = self._worker_pool.job(
                 "torch",
                 inside.record,
                 self._store.root,
@@ -136,15 +135,15 @@ class Field:
                 label=case.id,
                 failure=Outcome.REFERENCE,
             ).value
-        graph = self._makers.graph(case, group)
-        artifact, model = self._makers.deploy(case, graph)
+        graph = self._artifacts.graph(case, group)
+        artifact, model = self._artifacts.deploy(case, graph)
         file = Deployed(
             artifact=artifact,
             model=model,
             probes=graph.file(PROBES),
             readings=tuple(self._readings[root]),
         )
-        result = self._workshop.job(
+        result = self._worker_pool.job(
             case.backend,
             tasks.RUN_CANDIDATE,
             case.id,

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import torch
 
-from harness.core.case import Component, Device, ExportSettings, Sample
+from harness.core.case import Component, Device, ExportSettings, Group, Sample
 from harness.core.entry import Entry
-from harness.core.groups import Group
 from harness.core.probes import load_probes
 from harness.engine.deployed import Reading
 from harness.engine.export_files import PROBES

@@ -1,4 +1,4 @@
-"""A store that is filled once, and the runs that several tests look at."""
+"""A store that is filled once, and the runs that several tests read."""
 
 import os
 

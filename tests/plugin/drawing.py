@@ -1,14 +1,14 @@
-"""A project whose pipeline draws: the digits' checkpoint, shrunk to milliseconds.
+"""A project with a tiny pipeline: the digits' checkpoint, reduced to milliseconds.
 
-Weights are drawn from a seed, so pictures are noise; but they are the same noise in
-every runtime, which is what a pipeline's cases are about.
+Weights are drawn from a seed, so pictures are noise. The noise is the same in every
+runtime, and a pipeline's cases compare exactly this.
 """
 
 import json
 import shutil
 from pathlib import Path
 
-from harness.commands.init.files import _TEST
+from harness.commands.init.write import TEST_FILE
 from tests.plugin.project import Project
 
 DIGITS = Path(__file__).parents[2] / "fixtures" / "digits"
@@ -112,7 +112,7 @@ def write_drawing(folder):
     shutil.copy(DIGITS / "model_index.json", folder / "checkpoint")
     (folder / "parity.toml").write_text(SUITE)
     (folder / "tolerances.toml").write_text(TOLERANCES)
-    (folder / "test_parity.py").write_text(_TEST)
+    (folder / "test_parity.py").write_text(TEST_FILE)
     return Project(folder)
 
 

@@ -1,4 +1,4 @@
-"""Files as others export them, made here: a notebook's, a converter's, wrong ones."""
+"""Foreign models as tools export them: a notebook's, a converter's, wrong ones."""
 
 import subprocess
 import sys

@@ -1,7 +1,7 @@
-"""A project of one tiny network, its store warm, and pytest run on it from outside.
+"""A project of one tiny network with a warm store, and pytest run on it as a process.
 
-Nothing is mocked: the suite is quick because the network is small. Where a test wants
-a failure it tightens a tolerance; where it wants none to be there, it hides a runtime.
+Nothing is mocked: the suite is quick because the network is small. Where a test needs a
+failure it tightens a tolerance; where it needs a missing runtime, it hides the runtime.
 """
 
 import json
@@ -12,7 +12,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.commands.init.files import _TEST
+from harness.commands.init.write import TEST_FILE
 
 CONFIG = {
     "_class_name": "AutoencoderKL",
@@ -174,5 +174,5 @@ def write_project(folder):
     (vae.parent / "model_index.json").write_text("{}")
     (folder / "parity.toml").write_text(SUITE)
     (folder / "tolerances.toml").write_text(TOLERANCES)
-    (folder / "test_parity.py").write_text(_TEST)
+    (folder / "test_parity.py").write_text(TEST_FILE)
     return Project(folder)

@@ -1,16 +1,14 @@
-"""Speed, beside PyTorch's: by the command, by pytest, and not at all under xdist."""
+"""Speed beside PyTorch's: by the command, by pytest, and not at all under xdist."""
 
 import csv
 import json
 import sys
 from pathlib import Path
 
-import jsonschema
 import pytest
 
 from tests.plugin.project import CASES
 
-SCHEMA = Path(__file__).parents[2] / "docs" / "report.schema.json"
 PYTEST = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider")
 PAGE = Path(__file__).parents[2] / "docs" / "ci.md"
 BENCH = PAGE.read_text(encoding="utf-8").partition("```python\n")[2].partition("```")[0]
@@ -71,8 +69,6 @@ def test_times_go_into_the_run_of_the_same_suite_where_the_gate_reads_them(proje
     assert own["metric"] == "latency_ms"
     assert len(own["runs"]) >= 2 * 3
     assert after == before
-    told = project.parity("history", CASES[0])
-    assert "latency_ms" in told.text, told.text
 
 
 def test_a_run_of_another_machine_is_not_added_to(project):
@@ -151,46 +147,45 @@ def test_too_few_rounds_cannot_tell(project):
     assert ended.has("too few rounds to tell")
 
 
-def test_pytest_reports_the_measured_runs_in_a_group_of_the_component(timed):
-    ended = timed.run(
-        *PYTEST,
-        "-m",
-        "parity and bench",
-        "-k",
-        "not compile",
-        "--benchmark-json=b.json",
-    )
+def test_pytest_benchmark_times_each_file_in_a_group_of_the_component(timed):
+    chosen = ("-m", "parity and bench", "-k", "not compile")
+
+    ended = timed.run(*PYTEST, *chosen, "--benchmark-json=b.json")
 
     assert ended.code == 0, ended.text
-    assert ended.has("timing vae_decoder: 4 ways, 6 rounds")
     told = json.loads((timed.path / "b.json").read_text())["benchmarks"]
+    assert [one["param"] for one in told] == ["vae_decoder/pytorch/eager", *CASES]
     assert {one["group"] for one in told} == {"vae_decoder, 2 threads"}
-    (path,) = (timed.path / "reports" / "runs").glob("*/bench.json")
-    measured = {
-        timing["subject"]: [run for turn in timing["rounds"] for run in turn["runs_s"]]
-        for timing in json.loads(path.read_text())["timings"]
-    }
-    assert len(told) == len(measured) == 4
     for one in told:
-        runs = measured[one["param"]]
-        assert one["stats"]["rounds"] == len(runs)
-        assert one["stats"]["min"] == pytest.approx(min(runs))
-        assert one["stats"]["max"] == pytest.approx(max(runs))
+        assert one["stats"]["rounds"] >= 5
+        assert 0 < one["stats"]["min"] < 10
         assert one["extra_info"]["size_bytes"] > 0
+        assert one["extra_info"]["memory_bytes"] > 0
+    assert told[1]["extra_info"]["ran"]["backend"] == "onnxruntime"
 
 
 @pytest.mark.parametrize(
-    ("words", "sentence"),
+    ("variable", "words", "sentence"),
     [
-        pytest.param(("-n", "1"), "do not run under pytest-xdist", id="xdist"),
-        pytest.param(("--benchmark-disable",), "is switched off", id="disabled"),
+        pytest.param("", ("-n", "1"), "do not run under pytest-xdist", id="xdist"),
         pytest.param(
-            ("-p", "no:benchmark"), "pytest-benchmark, which is", id="left-out"
+            "PYTEST_XDIST_WORKER=gw1",
+            (),
+            "do not run under pytest-xdist",
+            id="child-of-a-worker",
+        ),
+        pytest.param("", ("--benchmark-disable",), "is switched off", id="disabled"),
+        pytest.param(
+            "", ("-p", "no:benchmark"), "pytest-benchmark, which is", id="left-out"
         ),
     ],
 )
-def test_where_nothing_would_be_reported_it_fails_and_says_so(timed, words, sentence):
-    ended = timed.run(*PYTEST, "-m", "parity and bench", "-k", "eager", *words)
+def test_where_nothing_would_be_reported_it_fails_and_says_so(
+    timed, variable, words, sentence
+):
+    command = ["env", variable, *PYTEST] if variable else PYTEST
+
+    ended = timed.run(*command, "-m", "parity and bench", "-k", "eager", *words)
 
     assert ended.code == 1, ended.text
     assert ended.has(sentence)
@@ -207,10 +202,10 @@ def test_a_missing_runtime_that_is_required_fails(timed):
     assert ended.has("mnn is not installed, and is required")
 
 
-def test_times_that_cannot_be_written_are_a_sentence_and_2(timed):
-    (timed.path / "reports").write_text("not a folder")
+def test_times_that_cannot_be_written_are_a_sentence_and_2(project):
+    (project.path / "reports").write_text("not a folder")
 
-    ended = timed.run(*PYTEST, "-m", "parity and bench", "-k", "eager")
+    ended = project.parity("bench", CASES[0], "--rounds", "1", "--no-compile")
 
     assert ended.code == 2, ended.text
     assert ended.has("cannot be written to")
@@ -228,37 +223,19 @@ def test_the_time_of_a_file_is_shared_out_to_the_models_own_modules(project, cas
     assert ended.has("ms unwatched")
 
 
-def test_where_time_goes_is_added_to_the_run_and_drawn_on_its_page(project):
-    ran = project.parity("run", CASES[1])
-    project.parity("bench", CASES[1], "--where")
-    ended = project.parity("bench", CASES[1], "--where")
-    drawn = project.parity("report", "last")
-
-    assert (ran.code, ended.code, drawn.code) == (0, 0, 0), ended.text + drawn.text
-    assert ended.has("next parity report 2")
-    (found,) = project.report["where"]
-    assert found["case"] == CASES[1]
-    assert sum(place["ms"] for place in found["places"]) > 0
-    page = project.reports[0].with_name("report.html").read_text(encoding="utf-8")
-    assert "vae_decoder: where the time goes" in page
-    schema = json.loads(SCHEMA.read_text(encoding="utf-8"))
-    jsonschema.validate(project.report, schema)
-
-
 def test_a_case_that_cannot_say_where_time_goes_takes_no_other_along(project):
     project.change(
         "parity.toml",
         "[backend.onnxruntime]\n",
         '[backend.onnxruntime]\ndevice = "cuda"\n',
     )
-    project.parity("run")
 
     ended = project.parity("bench", CASES[0], CASES[1], "--where")
 
     assert ended.code == 2, ended.text
     assert ended.has(f"? {CASES[0]}: ")
-    (found,) = project.report["where"]
-    assert found["case"] == CASES[1]
+    assert ended.has(f"{CASES[1]}: ")
+    assert ended.has("ms unwatched")
 
 
 def test_a_pipeline_is_timed_when_it_is_named(drawing):
@@ -269,12 +246,3 @@ def test_a_pipeline_is_timed_when_it_is_named(drawing):
     assert next(iter(rows)) == "text2img/pytorch/eager"
     assert len(rows) > 1
     assert all(float(row["median_ms"]) > 0 for row in rows.values())
-
-
-def test_a_child_of_a_worker_is_refused_as_the_worker_is(timed):
-    command = (*PYTEST, "-m", "parity and bench", "-k", "eager")
-
-    ended = timed.run("env", "PYTEST_XDIST_WORKER=gw1", *command)
-
-    assert ended.code == 1, ended.text
-    assert ended.has("do not run under pytest-xdist")

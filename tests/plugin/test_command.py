@@ -1,4 +1,4 @@
-"""The `parity` command: the same engine, the same ids, the same exit codes."""
+"""The `parity` command has the same engine, ids and exit codes as the plugin."""
 
 import json
 import shutil
@@ -226,7 +226,7 @@ def test_store_lists_verifies_and_clears(store, tmp_path, capsys):
 
 
 def test_every_command_explains_itself(capsys):
-    names = ("run", "show", "doctor", "init", "store", "diff", "gate", "history")
+    names = ("run", "show", "doctor", "init", "store", "diff", "gate")
     for words in ([], *([name] for name in names), ["baseline"]):
         code, out, _ = say(capsys, *words, "--help")
         assert code == 0

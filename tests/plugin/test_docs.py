@@ -1,4 +1,4 @@
-"""What the pages tell people to type is there to be typed."""
+"""Every command, option, variable and link in the documentation exists."""
 
 import configparser
 import re
@@ -22,6 +22,7 @@ COMMAND = re.compile(
     re.MULTILINE,
 )
 MENTION = re.compile(r"`(parity [a-z][^`]*)`")
+LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)")
 each_page = pytest.mark.parametrize(
     "page", [pytest.param(page, id=page.name) for page in PAGES]
 )
@@ -97,6 +98,21 @@ def test_every_environment_of_a_page_is_one(page):
     named = re.findall(r"\btox (?:run )?-e (\w+)", page.read_text(encoding="utf-8"))
 
     assert [name for name in named if f"testenv:{name}" not in tox] == []
+
+
+def anchors(page):
+    """Return the anchors of a page's headings, as GitHub makes them."""
+    heads = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+@each_page
+def test_every_link_of_a_page_leads_to_a_file_and_a_heading(page):
+    for path, anchor in LINK.findall(page.read_text(encoding="utf-8")):
+        target = (page.parent / path) if path else page
+
+        assert target.exists(), path
+        assert not anchor or anchor in anchors(target), f"{path}#{anchor}"
 
 
 def test_a_wrong_word_would_be_seen():

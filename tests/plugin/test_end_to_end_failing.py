@@ -1,4 +1,4 @@
-"""Pipelines that go wrong, one way each: what the run says, and what it leaves."""
+"""Each way in which a pipeline case fails: the run's message, and its files."""
 
 import re
 from xml.etree import ElementTree as ET
@@ -81,8 +81,8 @@ def test_the_line_and_the_block_tell_the_step_at_which_it_parts(misdrawn):
     _, ended = misdrawn
     block = block_of(ended, "tight")
 
-    assert f"parts at step 1 of {STEPS}" in line_of(ended, "tight")
-    assert f"parts at step 1 of {STEPS}  (teacher-forced)" in block
+    assert f"first diverges at step 1 of {STEPS}" in line_of(ended, "tight")
+    assert f"first diverges at step 1 of {STEPS}  (teacher-forced)" in block
     assert "allowed 0.000e+00" in block
     assert "timestep 667" in block
     assert re.search(r"picture \d+\.\d dB", block)
@@ -155,7 +155,7 @@ def test_the_markdown_summary_shows_pictures_that_are_off_and_lists_failures(mis
     shown = dict(re.findall(r"!\[(.*)\]\((.*)\)", text))
     components, _, pipelines = text.rpartition("| pipeline |")
 
-    # One whose seats were not exchanged is among them.
+    # One whose roles were not exchanged is among them.
     assert set(shown) == {case(n) for n in ("scaled", "known", "stale", "misread")}
     for path in shown.values():
         assert (report.parent / path).is_file()

@@ -1,4 +1,4 @@
-"""A pipeline that draws what PyTorch draws: what is said of it, and what it leaves."""
+"""A pipeline that agrees with PyTorch: the run's message, and its files."""
 
 import json
 import re
@@ -10,7 +10,7 @@ from PIL import Image
 from harness.commands.cli import main
 from tests.plugin.drawing import COMPONENT, MNN, ONNXRUNTIME, STEPS
 
-SEATS = ["text_encoder", "unet", "vae_decoder"]
+ROLES = ["text_encoder", "unet", "vae_decoder"]
 
 
 @pytest.fixture
@@ -32,8 +32,9 @@ def case_of(project, name):
 
 def probes_of(case, what):
     """Return the names of a record's comparisons, in order."""
-    probe, kind = (case["probes"]["columns"].index(name) for name in ("probe", "what"))
-    return [row[probe] for row in case["probes"]["rows"] if row[kind] == what]
+    columns = case["probes"]
+    pairs = zip(columns["probe"], columns["what"], strict=True)
+    return [probe for probe, kind in pairs if kind == what]
 
 
 def test_agreement_is_0_and_a_line_tells_latents_and_picture(drawn):
@@ -58,22 +59,22 @@ def test_the_summary_counts_it_among_the_cases(drawn):
 
 def test_the_report_holds_every_step_every_picture_and_who_brought_the_error(drawn):
     case = case_of(drawn[0], MNN)
-    chain = case["chain"]
+    chain = case["pipeline"]
 
     curves = ("teacher-forced", "free-running")
     steps = [f"{curve}.{step:02}" for step in range(STEPS) for curve in curves]
     assert probes_of(case, "latents") == ["embeddings", *steps]
     assert probes_of(case, "image") == ["picture.0"]
     assert len(chain["timesteps"]) == len(chain["guidance"]) == STEPS
-    assert chain["seats"] == dict.fromkeys(SEATS, "mnn/fp32")
-    assert list(chain["attribution"]["parts"]) == SEATS
+    assert chain["roles"] == dict.fromkeys(ROLES, "mnn/fp32")
+    assert list(chain["attribution"]["parts"]) == ROLES
 
 
 def test_the_picture_lies_in_the_run_folder(drawn):
     project, _ = drawn
     (report,) = project.reports
     for name in (ONNXRUNTIME, MNN):
-        (path,) = case_of(project, name)["chain"]["pictures"]
+        (path,) = case_of(project, name)["pipeline"]["pictures"]
 
         assert re.fullmatch(
             rf"pictures/{re.escape(name.replace('/', '+'))}/0-difference-x\d+\.png",
@@ -126,7 +127,7 @@ def test_show_judges_the_run_by_another_tier_without_running(shown, drawn):
     code, text = shown("--tier", "exact")
 
     assert code == 1
-    assert f" ✗ {MNN}   parts at text_encoder" in text
+    assert f" ✗ {MNN}   first diverges at text_encoder" in text
     assert drawn[0].reports[0].read_bytes() == before
     assert len(drawn[0].reports) == 1
 

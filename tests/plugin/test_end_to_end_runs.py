@@ -1,4 +1,4 @@
-"""Pipelines under pytest's other ways: workers, a missing runtime, bounds, folders."""
+"""Pipelines under pytest: workers, a missing runtime, bounds, folders."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Which end-to-end cases there are, how they are chosen, and words that choose none."""
+"""The pipeline cases of a suite, their selection, and words that select none."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""0 parity, 1 no parity, 2 could not tell; and what else may fail in a session."""
+"""Exit codes: 0 parity, 1 no parity, 2 could not tell; other failures of a session."""
 
 from tests.plugin.project import PYTEST
 

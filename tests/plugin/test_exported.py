@@ -1,4 +1,4 @@
-"""Models that others exported, through the command as people use it."""
+"""Foreign models, tested by the command as people use it."""
 
 import hashlib
 import re
@@ -155,7 +155,7 @@ def test_a_file_of_the_same_model_agrees(ran, name):
     ],
 )
 def test_the_report_says_how_a_file_was_lined_up(ran, name, by):
-    assert case(ran[1], name)["taken"]["by"] == by
+    assert case(ran[1], name)["foreign"]["by"] == by
 
 
 def test_weights_alone_line_up_half_of_the_modules_or_more(ran):
@@ -191,7 +191,7 @@ def test_what_optimum_made_of_names_it_did_not_know_is_found(ran):
 
 
 def test_an_output_that_is_not_there_is_said_and_the_others_compared(ran):
-    taken = case(ran[1], "short/onnxruntime/given")["taken"]
+    taken = case(ran[1], "short/onnxruntime/given")["foreign"]
     assert taken["left_out"] == ["pooler_output"]
     assert "the file has no pooler_output" in ran[0].text
 
@@ -224,7 +224,7 @@ def test_a_fixed_batch_refuses_another(files):
         "run"
     )
     assert told.code == 2
-    assert told.has("asked for batch = 1, and its file fixes that axis")
+    assert told.has("is to run at batch = 1, and its file fixes that axis")
 
 
 def test_an_mnn_file_alone_asks_for_mnn(files):
@@ -281,10 +281,10 @@ def test_an_mnn_files_operators_are_blamed_one_by_one(files, store):
         *("explain", "unet/mnn/given", "--tier", "strict", "--store", str(store))
     )
     assert told.code == 0, told.text
-    assert told.has("parts from PyTorch at time_embedding.linear_1")
+    assert told.has("first diverges from PyTorch at time_embedding.linear_1")
     places = "places: time_embedding.linear_2 (Linear), conv_in (Conv2d)"
     assert told.has(places), "each by itself"
-    assert told.has("nobody gave the ONNX file that it was converted from")
+    assert told.has("the ONNX file that it was converted from is not given")
 
 
 def test_a_truncated_mnn_file_is_a_finding(files, store):
@@ -304,7 +304,7 @@ def test_optimums_files_agree_with_pytorch(store, tmp_path):
     project = Project(tmp_path / "exported")
     ended = project.parity("run", "--store", str(store))
     assert ended.code == 0, ended.text
-    assert {one["taken"]["by"] for one in project.report["cases"]} == {"scopes"}
+    assert {one["foreign"]["by"] for one in project.report["cases"]} == {"scopes"}
 
 
 @pytest.fixture
@@ -326,7 +326,7 @@ def test_txtais_files_agree_with_the_model_that_it_exported(txtai, store):
         for task in TASKS
         for what in ("layers", "outputs")
     }
-    assert {one["taken"]["by"] for one in txtai.report["cases"]} == {"scopes"}
+    assert {one["foreign"]["by"] for one in txtai.report["cases"]} == {"scopes"}
     assert ended.has("which reach 100% of PyTorch's values")
 
 

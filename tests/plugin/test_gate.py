@@ -1,4 +1,4 @@
-"""A regression that passes its tolerance turns the gate red; a clean build does not."""
+"""The gate fails for a regression within its tolerance, and passes a clean build."""
 
 import json
 
@@ -64,9 +64,29 @@ def test_a_converter_flag_that_costs_precision_is_seen_within_its_tolerance(bran
     assert page.text.count("worse\n") == page.text.count(f"{APP}/")
     assert page.has("files that differ: parity.toml")
     (written,) = branch.path.glob("reports/runs/*/gate.md")
-    assert f"| {APP}/outputs | **worse** |" in written.read_text()
+    assert f"{APP}/outputs   worse" in written.read_text()
     # The run's own page begins with it too.
     assert "Worse than the baseline" in written.with_name("report.html").read_text()
+
+
+def test_the_course_over_many_runs_marks_the_one_in_which_a_case_moved(branch):
+    assert branch.parity("run").code == 0
+    branch.change("parity.toml", "Bits=8", "Bits=4")
+    assert branch.parity("run").code == 0
+    one, two = sorted(path.parent.name for path in branch.reports)
+
+    ended = branch.parity("diff", "app", one, two)
+
+    assert ended.code == 1, ended.text
+    assert ended.has(f"◆ {two} WORSE {APP}/layers"), ended.text
+    assert ended.has(f"WORSE {APP}/outputs")
+    assert ended.has("changed there: parity.toml")
+    assert ended.has("nothing moved beyond noise in 2 cases")
+    alone = ("diff", "--last", "2", "--case")
+    assert branch.parity(*alone, CASES[0]).code == 0
+    refused = branch.parity(*alone, "unet/*")
+    assert refused.code == 2
+    assert refused.has("no case of these runs matches 'unet/*'; they have")
 
 
 def test_another_exporter_is_compared_by_what_its_values_are(branch):
@@ -181,7 +201,7 @@ def test_a_run_with_failures_is_accepted_only_with_a_reason(branch):
         pytest.param(["gate"], "There is no run 'last'", id="no-run"),
         pytest.param(["diff", "ap", "app"], "There is no run 'ap'", id="no-name"),
         pytest.param(["baseline", "accept", "7"], "There is no run '7'", id="accept"),
-        pytest.param(["diff", "app", "app"], "both sides are run", id="itself"),
+        pytest.param(["diff", "app", "app"], "are both run", id="itself"),
         pytest.param(["run", "--baseline", "ap"], "has app", id="no-baseline"),
     ],
 )

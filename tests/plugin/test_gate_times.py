@@ -1,7 +1,7 @@
-"""A build that is slower turns the gate red; one that is timed again does not.
+"""The gate fails for a slower build, and passes a build that is timed again.
 
-Both claims hold on a busy machine too: there a time has no verdict, and says so. What
-the gate makes of given times is in `tests/unit/report/runs/test_times.py`.
+Both hold on a busy machine too: there a time has no verdict, and a message says so.
+`tests/unit/report/runs/test_times.py` tests the gate's verdict on given times.
 """
 
 import json
@@ -9,7 +9,7 @@ import re
 
 import pytest
 
-from harness.report.runs.cpu_load import QUIET
+from harness.report.runs.times import QUIET
 from tests.busy import busy_neighbours
 from tests.plugin.project import CASES, CONFIG, write_project
 

@@ -1,4 +1,4 @@
-"""A hub id as a source, from a cache laid out as huggingface_hub lays it out."""
+"""A hub id as a source, from a cache in the layout of huggingface_hub."""
 
 import hashlib
 

@@ -1,4 +1,4 @@
-"""An input that somebody's tool cut out of a graph, through the command."""
+"""The command on a foreign model in whose graph a tool has made an input a constant."""
 
 import shutil
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Ctrl-C in the middle of a stage: over in seconds, nothing left behind."""
+"""Ctrl-C during a stage ends the run in seconds and leaves nothing behind."""
 
 import signal
 import subprocess

@@ -1,4 +1,4 @@
-"""`parity nodes`: a run's case on the graph in Model Explorer."""
+"""`parity nodes` shows a run's case on the graph in Model Explorer."""
 
 import json
 
@@ -20,7 +20,7 @@ def test_a_case_s_nodes_are_the_values_of_its_program(failing, tmp_path, capsys)
     )
     assert code == 0
     assert capsys.readouterr().out.strip() == str(out)
-    assert set(results) == {row[1] for row in record["probes"]["rows"]}
+    assert set(results) == set(record["probes"]["probe"])
 
 
 def test_a_case_that_is_not_there_is_named_with_its_nearest(failing, capsys):

@@ -1,4 +1,4 @@
-"""The page that a run leaves: opened in Chromium, written again, never in the way."""
+"""The page of a run: it opens in Chromium, is written again, and stops no run."""
 
 import shutil
 

@@ -1,4 +1,4 @@
-"""What a run leaves behind: one strict JSON, a JUnit file, a Markdown summary."""
+"""The files of a run: strict JSON, a JUnit file, a Markdown summary."""
 
 import json
 from xml.etree import ElementTree as ET
@@ -21,7 +21,7 @@ def test_one_json_holds_every_case_and_every_check(failing):
     assert report["schema"] == SCHEMA
     assert {case["case"] for case in report["cases"]} == set(CASES)
     assert len(report["verdicts"]) == 2 * len(CASES)
-    assert all(case["rows"]["rows"] for case in report["cases"])
+    assert all(case["rows"]["rms"] for case in report["cases"])
     assert report["exit_code"] == 1
     assert report["command"][0] == "pytest"
     assert report["environment"]["packages"]

@@ -1,4 +1,4 @@
-"""pytest's own ways to select and to stop work on parity tests too."""
+"""pytest's own ways to select and to stop also work on parity tests."""
 
 import sys
 
@@ -25,7 +25,7 @@ def test_x_stops_and_reports_what_was_reached(project):
     ended = project.pytest("-x")
 
     assert ended.code == 1, ended.text
-    assert ended.parity[0].startswith(f" ✗ {CASES[0]}   parts at ")
+    assert ended.parity[0].startswith(f" ✗ {CASES[0]}   first diverges at ")
     assert [v["id"] for v in project.report["verdicts"]] == [f"{CASES[0]}/layers"]
 
 

@@ -1,4 +1,4 @@
-"""The last screen: where it first parts, what that was made from, what comes next."""
+"""The summary on the screen: the first divergence, its inputs, the next commands."""
 
 import shlex
 
@@ -11,7 +11,7 @@ CASE = "vae_decoder/mnn/fp32"
 def test_the_first_divergence_leads(failing):
     _, ended = failing
 
-    assert ended.parity[0].startswith(f" ✗ {CASE}   parts at ")
+    assert ended.parity[0].startswith(f" ✗ {CASE}   first diverges at ")
 
 
 def test_it_names_module_operator_error_inputs_and_source(failing):
@@ -20,7 +20,8 @@ def test_it_names_module_operator_error_inputs_and_source(failing):
 
     assert "(conv2d)" in ended.parity[0]
     assert "allowed 0.000e+00" in block
-    assert " floors · all of it its own" in block
+    assert " floors (× PyTorch's own float32 rounding error) ·" in block
+    assert " · all of it is local error" in block
     assert " output off by " in block
     assert "from " in block
     assert "on realistic-0 · worst at [" in block
@@ -37,7 +38,7 @@ def test_a_case_that_differs_has_one_block_and_one_line(failing):
 def test_a_failed_test_is_a_sentence(failing):
     _, ended = failing
 
-    assert ended.has(f"{CASE}/layers: parts at ")
+    assert ended.has(f"{CASE}/layers: first diverges at ")
     assert not ended.has("Traceback")
     assert not ended.has("During handling")
 

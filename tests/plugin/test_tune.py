@@ -1,22 +1,28 @@
-"""`parity tune`: measured once, proposed from records, written, and checked."""
+"""`parity tune` measures once, proposes from records, writes, and checks."""
 
 import json
 import shutil
 from dataclasses import replace
-from types import SimpleNamespace
+from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
-from harness.commands.tune import tune, worker
-from harness.commands.tune.plan import Effort
-from harness.engine.artifacts import Makers
+from harness.commands.tune import measure
+from harness.commands.tune.measure import tune
+from harness.commands.tune.record import Effort, load_tuning
+from harness.commands.tune.worst import worst_inputs_text
+from harness.core.outcome import Outcome
+from harness.core.record import OUTPUTS, Failure
+from harness.core.settings import Settings
+from harness.engine.engine import Engine
+from harness.engine.export_files import MODEL
 from harness.engine.store import Store
-from harness.engine.worker_pool import Workshop
-from harness.judge.policy import Policy
+from harness.suite.schema import Limits
 from harness.suite.suite import load_suite
-from tests.plugin.project import CASES, write_project
+from tests.plugin.project import CASES, PYTEST, write_project
 
-TUNE = ("--samples", "20", "--search", "4", "--layers", "20")
+TUNE = ("--samples", "20", "--layers", "20")
 
 
 @pytest.fixture(scope="module")
@@ -38,102 +44,105 @@ def record_of(project):
     return json.loads(path.read_text())
 
 
-def test_every_case_is_measured_on_the_inputs_that_were_asked_for(tuned):
+def test_every_case_is_measured_on_the_inputs_that_the_options_name(tuned):
     project, ended = tuned
 
     assert ended.code == 0, ended.text
-    assert ended.has("3 cases on 25 inputs (1 suite, 20 independent, 4 searched)")
+    assert ended.has("3 cases on 21 inputs (1 suite, 20 independent)")
     record = record_of(project)
     assert len(record["cases"]) == 3
     for case in record["cases"]:
-        assert len(case["points"]) == 25
-        assert len(case["layers"]) >= 21
-        assert {noise["kind"] for noise in case["noise"]} >= {"repeat", "threads 1"}
-        assert len(case["trade"]["atol"]) == len(case["trade"]["rtol"])
+        assert len(case["usage"]) == len(case["layers"]) == 21
 
 
-def plan_of(project, store, effort, kept):
-    """What one process is told that measures a project's cases in MNN."""
+def measured(project, store, effort, keep=lambda _: None):
+    """Measure a project's cases in MNN within this process."""
     suite = load_suite(project.path)
     cases = [case for case in suite.cases if case.backend == "mnn"]
-    workshop = Workshop(timeout_s=100)
-    try:
-        makers = Makers(Store(root=store), workshop, None)
-        policy = Policy.load(suite.tolerances_path)
-        return tune._plan(makers, policy, cases, effort, kept)
-    finally:
-        workshop.close()
+    now = datetime(2026, 11, 21, tzinfo=UTC)
+    return tune(suite, cases, effort, Settings(store=str(store)), now, keep=keep)
 
 
-def test_a_second_process_finds_what_pytorch_made_of_outputs(
-    tuned, store, tmp_path, monkeypatch
-):
-    """Builds that do not fit into memory together are held against one reference."""
-    record, recorded = worker.record_reference, []
+def test_what_was_drawn_leaves_the_store_again(tuned, store):
+    before = {entry.id for entry in Store(root=store).entries()}
 
-    def counting(*args, layers, **kwargs):
-        recorded.append(layers)
-        return record(*args, layers=layers, **kwargs)
+    tuning, _ = measured(tuned[0], store, Effort(samples=2, layers=1, seed=1))
 
-    monkeypatch.setattr(worker, "record_reference", counting)
-    effort = Effort(samples=6, searched=2, layers=2)
-    plan = plan_of(tuned[0], store, effort, tmp_path)
-    first, second = (
-        worker.measure_component(replace(plan, candidates=(candidate,)))
-        for candidate in plan.candidates
-    )
-
-    assert len(first.tried) == len(second.tried) >= 7
-    assert 6 <= recorded.count(False) <= 6 + 2 * effort.searched
-    assert recorded.count(True) >= 2
+    assert len(tuning.tried["vae_decoder"]) == 3
+    assert {entry.id for entry in Store(root=store).entries()} == before
 
 
 def test_the_worst_input_is_not_watched_where_the_suite_calls_it_too_large(
-    project, store, tmp_path, monkeypatch
+    project, store, monkeypatch
 ):
-    monkeypatch.setattr(worker, "independent", lambda *_: ())
+    monkeypatch.setattr(measure, "independent", lambda *_: ())
     project.change("parity.toml", "width = 8\n", "width = 8\nlayers = false\n")
-    effort = Effort(samples=1, searched=0, layers=0)
-    found = worker.measure_component(plan_of(project, store, effort, tmp_path))
 
-    for measured in found.cases.values():
-        assert [point.sample for point in measured.points] == ["realistic-0"]
-        assert measured.layers == ()
+    tuning, _ = measured(project, store, Effort(samples=1, layers=0))
+
+    for case in tuning.cases.values():
+        assert list(case.usage) == ["realistic-0"]
+        assert case.layers == ()
 
 
-def test_what_was_found_outlives_the_process_that_dies_of_its_last_step(
-    tuned, store, tmp_path, monkeypatch
+def test_what_was_measured_outlives_what_ends_the_tuning(tuned, store, monkeypatch):
+    run, kept = Engine.run, []
+
+    def dying(engine, case):
+        if len(kept) == 2:
+            raise KeyboardInterrupt
+        return run(engine, case)
+
+    monkeypatch.setattr(Engine, "run", dying)
+    effort = Effort(samples=200, layers=0)
+    tuning, failed = measured(tuned[0], store, effort, kept.append)
+
+    assert failed == ("stopped: nothing further was tuned",)
+    assert [len(case.usage) for case in tuning.cases.values()] == [101, 101]
+    assert tuning.cases.keys() == kept[-1].cases.keys()
+
+
+def test_a_case_whose_runtime_dies_keeps_what_it_found_before(
+    tuned, store, monkeypatch
 ):
-    plan = plan_of(tuned[0], store, Effort(samples=2, searched=0, layers=1), tmp_path)
-    plan = replace(plan, candidates=plan.candidates[:1])
-    monkeypatch.setattr(worker, "THREADS", (1, "none"))
+    run = Engine.run
 
-    workshop = SimpleNamespace(job=lambda *_, **__: worker.measure_component(plan))
-    failed = []
-    (found,) = tune._measured(workshop, plan, failed, print)
+    def failing(engine, case):
+        record = run(engine, case)
+        if case.variant.name == "fp32" and len(case.samples) == 21:
+            failure = Failure(outcome=Outcome.RUN, message="it ran out of memory")
+            return replace(record, failure=failure)
+        return record
 
-    assert [words.partition(": ")[0] for words in failed] == ["vae_decoder/mnn/fp32"]
-    (measured,) = found.cases.values()
-    assert len(measured.points) == len(found.tried) == 3
-    assert len(measured.layers) >= 2
+    monkeypatch.setattr(Engine, "run", failing)
+    tuning, failed = measured(tuned[0], store, Effort(samples=21, layers=1))
+
+    assert failed == ("vae_decoder/mnn/fp32: it ran out of memory",)
+    assert [len(case.usage) for case in tuning.cases.values()] == [2, 22]
 
 
 def test_what_an_earlier_tuning_kept_is_no_sample_of_the_suite_and_counts_as_drawn(
-    tuned, store, tmp_path
+    project, store
 ):
     """Else the second tuning would drop it, and count a draw less."""
-    effort = Effort(samples=6, searched=0, layers=0)
-    plan = plan_of(tuned[0], store, effort, tmp_path)
-    first = worker.measure_component(plan)
-    drawn = [one.sample for one in first.tried if one.why == "independent"]
-    later = Effort(samples=3, searched=0, layers=0)
-    kept = replace(plan, suite=(*plan.suite, drawn[0], drawn[-1]), effort=later)
+    first, _ = measured(project, store, Effort(samples=6, layers=0))
+    drawn = [one for one in first.tried["vae_decoder"] if one.why == "independent"]
+    usage = {one.sample.id: float(at) for at, one in enumerate(drawn)}
+    case = next(iter(first.cases.values()))
+    for worst in (drawn[0], drawn[-1]):
+        case = replace(case, usage={**dict.fromkeys(usage, 0.0), worst.sample.id: 9.0})
+        path = project.path / "worst_inputs.toml"
+        name = case.record.case
+        text = worst_inputs_text(path, replace(first, cases={name: case}), ())
+        other = CASES[2] if name == CASES[1] else CASES[1]
+        path.write_text(text.replace(name, other) if worst is drawn[0] else text)
 
-    second = {one.sample.id: one.why for one in worker.measure_component(kept).tried}
+    second, _ = measured(project, store, Effort(samples=3, layers=0))
 
-    assert [*second.values()].count("independent") == 3
-    assert second[drawn[0].id] == "independent"
-    assert second[drawn[-1].id] == "kept"
+    why = {one.sample.id: one.why for one in second.tried["vae_decoder"]}
+    assert [*why.values()].count("independent") == 3
+    assert why[drawn[0].sample.id] == "independent"
+    assert why[drawn[-1].sample.id] == "kept"
 
 
 def test_a_case_that_cannot_run_is_lost_alone_and_the_screen_says_so(project):
@@ -143,10 +152,10 @@ def test_a_case_that_cannot_run_is_lost_alone_and_the_screen_says_so(project):
         '[backend.onnxruntime]\ndevice = "cuda"\n',
     )
 
-    ended = project.parity("tune", "--samples", "1", "--search", "0", "--layers", "0")
+    ended = project.parity("tune", "--samples", "1", "--layers", "0")
 
     assert ended.code == 2, ended.text
-    assert ended.has("vae_decoder: its 3 cases are measured one by one now")
+    assert ended.has(f"✗ {CASES[0]}: ")
     measured = {case["record"]["case"] for case in record_of(project)["cases"]}
     assert measured == set(CASES[1:])
 
@@ -155,7 +164,6 @@ def test_what_would_change_is_shown_and_nothing_is_written(tuned):
     project, ended = tuned
 
     assert ended.has("+[vae_decoder.mnn.int8-weights]")
-    assert ended.has("atol that outputs need at rtol")
     assert ended.has("--write")
     assert "tuned" not in (project.path / "tolerances.toml").read_text()
     assert not (project.path / "worst_inputs.toml").exists()
@@ -186,25 +194,38 @@ def test_the_build_that_was_tuned_runs_within_its_tuned_tolerances(copy):
     assert checked.has("6 of 6 checks")
 
 
-def test_a_run_that_has_moved_towards_its_limit_is_told_before_it_leaves_it(copy):
-    worst = max(
-        point["floors"]
-        for case in record_of(copy)["cases"]
-        if case["record"]["case"] == "vae_decoder/mnn/fp32"
-        for point in case["points"]
-    )
+def test_a_run_that_has_moved_towards_its_limit_is_named_before_it_leaves_it(copy):
+    (tuning,) = (copy.path / "reports" / "tuning").iterdir()
+    case = load_tuning(tuning.parent, "last").cases["vae_decoder/mnn/fp32"]
+    (row,) = (row for row in case.record.rows if row.what == OUTPUTS)
+    limit = 1.1 * row.comparison.floor_multiple
     copy.change(
         "tolerances.toml",
         '[mnn.fp32]\noutputs = "standard"',
-        f'[mnn.fp32]\nwhy = "x"\noutputs = {{ floors = {1.1 * worst} }}',
+        f'[mnn.fp32]\nwhy = "x"\noutputs = {{ floors = {limit} }}',
     )
 
-    tuning = next((copy.path / "reports" / "tuning").iterdir()).name
-    ended = copy.parity("tune", "--check", tuning, "--suite", ".")
+    ended = copy.parity("tune", "--check", tuning.name, "--suite", ".")
 
     assert ended.code == 1, ended.text
     assert ended.has("! vae_decoder/mnn/fp32/outputs has moved towards its limit")
     assert ended.has("5 of 6 checks")
+
+
+def test_the_property_test_of_the_page_passes_in_a_suite_of_ones_own(project, store):
+    """What docs/tuning.md shows, on the file that the project deploys."""
+    page = (Path(__file__).parents[2] / "docs" / "tuning.md").read_text()
+    code = page.partition("```python\n")[2].partition("```")[0]
+    (project.path / "test_property.py").write_text(code)
+    case = load_suite(project.path).cases[0]
+    with Engine(Store(root=store), Limits()) as engine:
+        ((probes, _),) = engine.references(case)
+    shutil.copy(probes.parent / MODEL, project.path / "vae_decoder.onnx")
+
+    ended = project.run(*PYTEST, "test_property.py")
+
+    assert ended.code == 0, ended.text
+    assert ended.has("1 passed")
 
 
 @pytest.mark.parametrize(

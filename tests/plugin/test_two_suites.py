@@ -1,4 +1,4 @@
-"""Two suites in one run may have the same cases; they are kept apart."""
+"""Two suites of one run may have equal case names; their results are kept apart."""
 
 import time
 from datetime import UTC, datetime

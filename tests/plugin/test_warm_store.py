@@ -1,4 +1,4 @@
-"""Nothing is made twice."""
+"""A second run makes no artifact again."""
 
 
 def contents(store):

@@ -1,4 +1,4 @@
-"""Under `pytest -n 2` verdicts, summary and report are the same, and there is one."""
+"""Under `pytest -n 2` verdicts, summary and report are the same, and appear once."""
 
 import re
 

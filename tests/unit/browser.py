@@ -1,4 +1,4 @@
-"""A page opened in an installed Chromium, and all that it complained of."""
+"""Open a page in an installed Chromium, and collect its errors."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""What several of the unit tests start from: small exports, made once."""
+"""Fixtures that several unit tests share: small exports, made once."""
 
 import os
 

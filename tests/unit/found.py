@@ -1,11 +1,11 @@
-"""A finished run made by hand, as the page of a run takes it."""
+"""A finished run made by hand, in the form that the page of a run reads."""
 
 from datetime import date
 
 from harness.core.record import LAYERS, OUTPUTS
 from harness.judge.case import judge_case
 from harness.judge.policy import Policy
-from harness.report.html.found import Found
+from harness.report.run_facts import RunFacts
 
 TOLERANCES = """
 [{}]
@@ -34,7 +34,7 @@ def found_in(
     variants = dict.fromkeys(f"{one.backend}.{one.variant}" for one in records)
     path.write_text("".join(map(TOLERANCES.format, variants)))
     policy, today = Policy.load(path), date(2026, 1, 1)
-    return Found(
+    return RunFacts(
         run="2026-11-21T10-00-00",
         records=records,
         verdicts=[

@@ -1,4 +1,4 @@
-"""Records made by hand, as the engine would make them."""
+"""Records made by hand, in the form in which the engine makes them."""
 
 import numpy as np
 

@@ -1,12 +1,13 @@
-"""Runs made by hand, as comparing sees them."""
+"""Finished runs made by hand, in the form in which they are read."""
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
-from harness.engine.run_folder import SCHEMA
+from harness.core.record import ISOLATED
+from harness.engine.run_folder import SCHEMA, report_of
 from harness.report.run_diff import diff_lines
 from harness.report.runs.diff import diff
-from harness.report.runs.snapshot import snapshot
 from tests.unit.reports import CASE, output, record
 
 SUITE = "/somewhere/digits/parity.toml"
@@ -29,11 +30,13 @@ def report(*records, verdicts=(), id_="2026-11-20T10-00-00", **about):
     """A report's JSON; every check of every record is within unless said otherwise."""
     told = {one["id"]: one for one in verdicts}
     for made in records:
-        for what in dict.fromkeys(row.what for row in made.rows):
+        for what in {row.what: row for row in made.rows}.keys() - {ISOLATED}:
             told.setdefault(f"{made.case}/{what}", verdict(f"{made.case}/{what}"))
     data = {
         "schema": SCHEMA,
         "id": id_,
+        "required": [],
+        "whole": True,
         "suites": [{"path": SUITE, "files": {"parity.toml": "f00d"}}],
         "environment": MACHINE,
         "tier": "",
@@ -46,7 +49,7 @@ def report(*records, verdicts=(), id_="2026-11-20T10-00-00", **about):
 
 
 def run(*records, **about):
-    return snapshot(report(*records, **about))
+    return report_of(report(*records, **about), Path("report.json"))
 
 
 def off_by(floors, *, case=CASE, **about):

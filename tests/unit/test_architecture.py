@@ -1,4 +1,4 @@
-"""The design, held against the code: who imports whom, and what that costs."""
+"""The code follows the design: which package imports which, and the cost of imports."""
 
 import ast
 import subprocess
@@ -21,22 +21,24 @@ PACKAGES = (
     "commands",
 )
 # These stand beside the packages, above all of them.
-ABOVE = ("plugin", "__main__")
+ABOVE = ("plugin", "strategies", "__main__")
 
 # Who may import what is heavy, at the top of the file or in a function.
 HOMES = {
     "numpy": (
-        *("measure.*", "recipes", "recipes.*", "runtimes.*", "core.doctor"),
-        *("commands.explain.*", "commands.tune.*", "commands.bench.*"),
+        *("measure.*", "recipes", "recipes.*", "runtimes.*", "commands.doctor.child"),
+        *("commands.explain.*", "commands.tune.draws", "commands.bench.*"),
+        "strategies",
     ),
-    "hypothesis": ("commands.tune.strategies", "commands.tune.search"),
-    "numba": ("measure.kernel", "commands.doctor.child"),
+    "hypothesis": ("strategies",),
+    "numba": ("measure.kernel",),
     "torch": (
         *("recipes.*", "runtimes.pytorch.*", "runtimes.foreign.*"),
         *("runtimes.graph.check", "runtimes.diffusion.*"),
         *("commands.doctor.child", "commands.bench.torch_module"),
     ),
     "onnx": (
+        "core.onnx_header",
         *("runtimes.pytorch.export", "runtimes.graph.*", "runtimes.foreign.*"),
         *("runtimes.onnxruntime.*", "runtimes.mnn.*", "commands.doctor.child"),
     ),
@@ -46,22 +48,20 @@ HOMES = {
     "MNN": ("runtimes.mnn.*",),
     "cv2": ("runtimes.diffusion.hints", "measure.pictures"),
     "skimage": ("measure.pictures",),
-    "jinja2": ("report.html.*",),
+    "jinja2": ("report.html.*", "commands.init.render"),
     "plotly": ("report.html.*",),
     "flip_evaluator": ("measure.pictures",),
-    "_tools": ("runtimes.mnn.doctor",),
     "diffusers": ("recipes.*", "runtimes.diffusion.*"),
     "transformers": ("recipes.*",),
 }
 
 # Here a framework is imported only inside the function that needs it: reading a suite,
 # asking for help or starting pytest must not load one.
-LATE = ("recipes.*", "commands.*", "runtimes.mnn.convert", "plugin")
+LATE = ("core.onnx_header", "recipes.*", "commands.*", "runtimes.mnn.convert", "plugin")
 # Only worker processes import these.
 NOT_LATE = (
     *("recipes.inputs", "recipes.varied", "commands.bench.torch_module"),
-    *("commands.tune.inputs", "commands.tune.strategies"),
-    *("commands.tune.search", "commands.tune.worker"),
+    "commands.tune.draws",
 )
 
 

@@ -1,4 +1,4 @@
-"""Examples in docstrings do what they say."""
+"""Examples in docstrings give the results that they show."""
 
 import doctest
 import importlib

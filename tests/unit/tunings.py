@@ -1,11 +1,9 @@
-"""Tunings made by hand, as a measuring process would bring them back."""
+"""Tunings made by hand, in the form in which a measuring process returns them."""
 
 from pathlib import Path
 
-from harness.commands.tune.plan import Effort, Point, Tried
-from harness.commands.tune.record import CaseTuning, Tuning
+from harness.commands.tune.record import CaseTuning, Effort, Tried, Tuning
 from harness.core.case import Sample
-from harness.core.record import LAYERS
 from harness.judge.policy import Policy
 from harness.suite.judge import Judge
 from tests.unit import reports
@@ -19,30 +17,15 @@ def sample(name, profile="realistic", knobs=()):
     )
 
 
-def point(name, row, usage=0.5):
-    comparison = row.comparison
-    return Point(
-        sample=name,
-        usage=usage,
-        floors=comparison.floor_multiple,
-        sqnr_db=comparison.sqnr_db,
-        required_atol=comparison.required_atol,
-    )
-
-
 def case_of(*rows, draws=200, case=reports.CASE, usage=0.5, worst="draw-0"):
     """A case whose rows are the extent of so many draws, and of one suite sample."""
-    output = next((row for row in rows if row.what != LAYERS), rows[0])
-    points = [point("suite-0", output, usage=0.2)]
-    points += [
-        point(f"draw-{at}", output, usage if f"draw-{at}" == worst else 0.1)
-        for at in range(draws)
-    ]
+    draws_used = {
+        f"draw-{at}": usage if f"draw-{at}" == worst else 0.1 for at in range(draws)
+    }
     return CaseTuning(
         record=reports.record(*rows, case=case),
-        points=tuple(points),
+        usage={"suite-0": 0.2, **draws_used},
         layers=tuple(f"draw-{at}" for at in range(min(draws, 20))),
-        noise=(),
     )
 
 

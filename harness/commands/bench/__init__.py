@@ -1,5 +1,5 @@
-"""`parity bench`: how long deployed files take beside PyTorch, and where the time goes.
+"""`parity bench`: times of deployed files and PyTorch, and the time of each module.
 
-Rounds go through the cases in turn, each in a process of its own. The report shows the
-measured runs, and ratios come from runs of the same round.
+A round runs every case once, each in its own process. The report shows the measured
+runs. Ratios come from runs of the same round.
 """

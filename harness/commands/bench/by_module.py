@@ -1,9 +1,9 @@
-"""Where a run's time goes: operators of the deployed file, rolled up by module."""
+"""The time of each module: operator times of the deployed file, summed by module."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from harness.core.probes import Probe
@@ -12,120 +12,74 @@ from harness.measure.align import source_value, wanted_values
 from harness.runtimes.session import Spent
 
 DEPTH = 2
-"""Parts of a module's path that have a row of their own."""
+"""A row of the table stands for so many parts of a module's path."""
 
 NOWHERE = "(not in any module)"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Clocked:
-    """What a child process found out.
+def found_where(
+    case: str, spent: Sequence[Spent], whole_s: float, probes: Iterable[Probe]
+) -> dict[str, Any]:
+    """Return a case's modules with the times of their operators, the slowest first.
 
-    Attributes:
-        spent: Each operator, in order of execution.
-        whole_s: Median of a run as deployed, nothing watching.
+    An operator counts for the first value of the exported graph that it makes or leads
+    to. If the runtime shows no such value, the operator counts with the next one.
 
-    """
-
-    spent: tuple[Spent, ...]
-    whole_s: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """One module's part.
-
-    Attributes:
-        module: The first parts of its path.
-        took_s: All of its operators.
-        ops: Kinds of operators in it, the slowest first.
-        count: How many operators.
-
-    """
-
-    module: str
-    took_s: float
-    ops: tuple[str, ...]
-    count: int
-
-
-def rolled_up(
-    spent: Sequence[Spent], probes: Iterable[Probe], depth: int = DEPTH
-) -> tuple[list[Place], float]:
-    """Return modules with what their operators took, the slowest first.
-
-    An operator counts with the first value of the exported graph that it makes or leads
-    to. One that leads to none, as far as the runtime tells, counts with the next.
+    Args:
+        case: Id of the case.
+        spent: The time of each operator, in order of execution.
+        whole_s: Median time of a run as deployed, without a recorder.
+        probes: The named values, each with its module.
 
     Returns:
-        The modules, and the share of time that was counted so.
+        The case, its `whole_ms`, the share of time that was counted with the next
+        operator (`guessed`), and `places`: each module with its `ms`, its number of
+        `operators` and their `kinds`, the slowest kind first.
 
     """
     modules = {value: probe.module for value, probe in wanted_values(probes).items()}
-    took: dict[str, dict[str, float]] = {}
-    counts: dict[str, int] = {}
-    guessed, at = 0.0, NOWHERE
+    took: dict[str, Counter[str]] = {}
+    counts: Counter[str] = Counter()
+    guessed_s, module = 0.0, NOWHERE
     for one in reversed(spent):
         known = [source_value(name) for name in one.values]
         own = next((modules[name] for name in known if name in modules), None)
         if own is None:
-            guessed += one.took_s
+            guessed_s += one.took_s
         else:
-            at = _shortened(own, depth) or NOWHERE
-        ops = took.setdefault(at, {})
-        ops[one.op] = ops.get(one.op, 0.0) + one.took_s
-        counts[at] = counts.get(at, 0) + 1
-    places = [
-        Place(
-            module=module,
-            took_s=sum(ops.values()),
-            ops=tuple(sorted(ops, key=lambda op, of=ops: -of[op])),  # type: ignore[misc]
-            count=counts[module],
-        )
-        for module, ops in took.items()
-    ]
-    total = sum(one.took_s for one in spent)
-    share = guessed / total if total else 0.0
-    return sorted(places, key=lambda place: -place.took_s), share
-
-
-def _shortened(module: str, depth: int) -> str:
-    """Return the first parts of a path; a number stays with what it numbers.
-
-    >>> _shortened("encoder.layers.3.mlp", 2), _shortened("down_blocks.0.resnets.1", 2)
-    ('encoder.layers.3', 'down_blocks.0')
-    """
-    parts = module.split(".")
-    if parts[depth:] and parts[depth].isdigit():
-        depth += 1
-    return ".".join(parts[:depth])
-
-
-def found_where(case: str, clocked: Clocked, probes: Iterable[Probe]) -> dict[str, Any]:
-    """Return where a case's time goes, as a run's report keeps it."""
-    places, guessed = rolled_up(clocked.spent, probes)
+            module = _shortened(own) or NOWHERE
+        took.setdefault(module, Counter())[one.op] += one.took_s  # type: ignore[assignment]
+        counts[module] += 1
+    total_s = sum(one.took_s for one in spent)
     return {
         "case": case,
-        "whole_ms": _short(clocked.whole_s * 1e3),
-        "guessed": _short(guessed),
+        "whole_ms": whole_s * 1e3,
+        "guessed": guessed_s / total_s if total_s else 0.0,
         "places": [
             {
-                "module": place.module,
-                "ms": _short(place.took_s * 1e3),
-                "operators": place.count,
-                "kinds": list(place.ops),
+                "module": module,
+                "ms": kinds.total() * 1e3,
+                "operators": counts[module],
+                "kinds": [kind for kind, _ in kinds.most_common()],
             }
-            for place in places
+            for module, kinds in sorted(took.items(), key=lambda one: -one[1].total())
         ],
     }
 
 
-def _short(value: float) -> float:
-    return float(f"{value:.6g}")
+def _shortened(module: str) -> str:
+    """Return the first parts of a path; a number counts with the name before it.
+
+    >>> _shortened("encoder.layers.3.mlp"), _shortened("down_blocks.0.resnets.1")
+    ('encoder.layers.3', 'down_blocks.0')
+    """
+    parts = module.split(".")
+    depth = DEPTH + (len(parts) > DEPTH and parts[DEPTH].isdigit())
+    return ".".join(parts[:depth])
 
 
 def where_lines(found: Mapping[str, Any]) -> Iterator[Line]:
-    """Yield a case's modules, the slowest first."""
+    """Yield a line for each module of a case, the slowest first."""
     places = found["places"]
     total = sum(place["ms"] for place in places)
     operators = sum(place["operators"] for place in places)

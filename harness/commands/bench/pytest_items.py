@@ -1,25 +1,64 @@
-"""What pytest times: a test for each subject of a suite."""
+"""Benchmarks as pytest tests: their parameters, and the code behind `parity_bench`.
+
+pytest-benchmark times each run itself. It sends a call to a worker process that has
+loaded the file, and the worker runs the file and answers. The measured time contains
+that call, which takes 0.02 ms on a quiet machine.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import os
+import secrets
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass, field, replace
+from multiprocessing.connection import Client, Listener
 from typing import TYPE_CHECKING
 
-from harness.commands.bench.subjects import subjects_of, timed_cases
-from harness.commands.bench.timing import Subject
+import pytest
+
+from harness.commands.bench.timing import (
+    COMPILE,
+    BenchPlan,
+    Caller,
+    Round,
+    Subject,
+    subjects_of,
+    timed_cases,
+)
+from harness.core.case import REFERENCE
+from harness.core.errors import ParityError
+from harness.engine.run import missing, open_store, path_of
 from harness.suite.suite import Suite
 
 if TYPE_CHECKING:
     from _pytest.mark.structures import ParameterSet
 
+    from harness.commands.bench.rounds import Bench
+    from harness.core.settings import Settings
+
+_XDIST = (
+    "benchmarks do not run under pytest-xdist: workers would take each other's cores, "
+    "and pytest-benchmark is switched off there. Run it again with -n 0."
+)
+_SWITCHED_OFF = (
+    "pytest-benchmark is switched off (--benchmark-disable), so nothing would be "
+    "reported; leave the option out, or leave the benchmarks out with -m."
+)
+_LACKING = (
+    "benchmarks are reported by pytest-benchmark, which is not installed or is left "
+    "out with -p; pip install pytest-benchmark."
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timed:
-    """One thing to time; a test's parameter.
+    """A test's parameter: one subject to time.
 
     Attributes:
-        suite: Of the subject.
-        subject: What is timed.
+        suite: The suite of the subject.
+        subject: The deployed file, or PyTorch's module, to time.
 
     """
 
@@ -28,15 +67,136 @@ class Timed:
 
 
 def benches(suite: Suite, *names: str) -> list[ParameterSet]:
-    """Return a `Timed` each for ``pytest.mark.parametrize``, ids written out.
+    """Return parameters with ids for ``pytest.mark.parametrize``, one `Timed` each.
 
-    All components and pipelines, unless only some are named as `Suite.select` takes
-    them; chains of several runtimes only where a name says ``mixed``.
+    Without names, these are all components and pipelines. `names` are patterns as for
+    `Suite.select`. Mixed-runtime pipelines are included only if a name says ``mixed``.
     """
-    import pytest
-
     return [
         pytest.param(Timed(suite=suite, subject=subject), id=subject.id)
         for subjects in subjects_of(timed_cases(suite, names)).values()
         for subject in subjects
     ]
+
+
+class BenchSession:
+    """The benchmarks of one pytest process."""
+
+    def __init__(self, config: pytest.Config, settings: Settings) -> None:
+        self._config = config
+        self._settings = settings
+        self._benches: dict[str, Bench] = {}
+
+    def report(self, timed: Timed, request: pytest.FixtureRequest) -> None:
+        """Let pytest-benchmark time a subject, with pytest-benchmark's own options."""
+        __tracebackhide__ = True
+        self._refuse()
+        subject = timed.subject
+        if subject.runtime != REFERENCE and missing(subject.case):
+            words = f"{subject.runtime} is not installed"
+            if subject.runtime in self._settings.require:
+                pytest.fail(f"{words}, and is required", pytrace=False)
+            pytest.skip(words)
+        bench = self._bench(timed.suite)
+        try:
+            turn = bench.turn(subject, BenchPlan())
+            group = f"{subject.case.subject}, {turn.device.threads} threads"
+            request.node.add_marker(pytest.mark.benchmark(group=group))
+            with Served(lambda caller: bench.time(replace(turn, caller=caller))) as own:
+                benchmark = request.getfixturevalue("benchmark")
+                benchmark(own.run)
+                made = own.ended()
+        except ParityError as error:
+            if subject.how == COMPILE:
+                pytest.skip(str(error))
+            pytest.fail(str(error), pytrace=False)
+        benchmark.extra_info.update(
+            load_ms=made.load_s * 1e3,
+            first_run_ms=made.first_s * 1e3,
+            size_bytes=made.size_bytes,
+            memory_bytes=made.peak_bytes - made.base_bytes,
+            threads=turn.device.threads,
+            withheld=made.withheld,
+            ran=dict(made.ran),
+        )
+
+    def _refuse(self) -> None:
+        """Fail where pytest-benchmark would report nothing."""
+        __tracebackhide__ = True
+        config = self._config
+        # pytest-benchmark reads this variable, which a worker's children inherit. A
+        # worker has another `dist`, and the controller runs no test.
+        worker = "PYTEST_XDIST_WORKER" in os.environ
+        if worker or config.getoption("dist", "no") != "no":
+            pytest.fail(_XDIST, pytrace=False)
+        if not config.pluginmanager.hasplugin("benchmark"):
+            pytest.fail(_LACKING, pytrace=False)
+        disabled = config.getoption("benchmark_disable")
+        if disabled and not config.getoption("benchmark_enable"):
+            pytest.fail(_SWITCHED_OFF, pytrace=False)
+
+    def _bench(self, suite: Suite) -> Bench:
+        from harness.commands.bench.rounds import Bench
+
+        return self._benches.setdefault(
+            path_of(suite),
+            Bench(
+                open_store(self._settings.store),
+                limits=suite.limits,
+                mnn_convert=self._settings.mnn_convert,
+            ),
+        )
+
+    def close(self) -> None:
+        """End child processes."""
+        for bench in self._benches.values():
+            bench.close()
+
+
+class Served(AbstractContextManager["Served"]):
+    """A worker process that has loaded a file and runs it on each request.
+
+    Args:
+        time: Times a turn whose runs a caller requests; it returns when the turn ends.
+
+    Raises:
+        ParityError: The worker process ended before it could run. `run` raises this
+            error too.
+
+    """
+
+    def __init__(self, time: Callable[[Caller], Round]) -> None:
+        self._thread = ThreadPoolExecutor(1)
+        key = secrets.token_bytes(16)
+        with Listener(authkey=key) as listener:
+            caller = Caller(listener.address, key)
+            self._turn = self._thread.submit(_timed, time, caller)
+            self._channel = listener.accept()
+
+    def run(self) -> None:
+        """Let the worker process run the file once, and wait for its answer."""
+        try:
+            self._channel.send(True)
+            self._channel.recv()
+        except (EOFError, OSError):
+            self._turn.result()  # raises the error that ended the turn
+            raise
+
+    def ended(self) -> Round:
+        """End the turn, and return the measurements of its process."""
+        self._channel.send(False)
+        return self._turn.result()
+
+    def __exit__(self, *_: object) -> None:
+        """Close the connection, which ends a turn that is still in progress."""
+        self._channel.close()
+        self._thread.shutdown(wait=False)
+
+
+def _timed(time: Callable[[Caller], Round], caller: Caller) -> Round:
+    try:
+        return time(caller)
+    finally:
+        # A process that ended early has not connected, and `accept` would wait.
+        with suppress(EOFError, OSError):
+            Client(caller.address, authkey=caller.key).close()

@@ -1,8 +1,9 @@
-"""One build's time over another's, with the spread that their rounds show.
+"""The ratio of two builds' times, with its spread over the rounds.
 
-Each round times both, one right after the other, so what drifts hits both and the
-round's ratio does not feel it. Nothing is assumed of how ratios are distributed: the
-spread is the order statistics that hold the true median in 95 of 100 comparisons.
+Each round times both builds, one directly after the other, so a drift of the machine
+changes both times and not their ratio. No distribution of the ratios is assumed: the
+spread is the pair of order statistics that contains the true median in 95 of 100
+comparisons.
 """
 
 from __future__ import annotations
@@ -10,16 +11,14 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 CONFIDENCE = 0.95
-LEAST_ROUNDS = 6
-"""Fewer hold the median in less than 95 of 100, whatever they are."""
 
 
 class Pace(StrEnum):
-    """What a ratio and its spread say."""
+    """The result of a comparison of two times: slower, faster, the same or unknown."""
 
     SLOWER = "slower"
     FASTER = "faster"
@@ -27,66 +26,50 @@ class Pace(StrEnum):
     UNKNOWN = "too few rounds to tell"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ratio:
-    """A time over another.
+class Ratio(NamedTuple):
+    """The ratio of two times: the median of the rounds' ratios, and its spread.
 
-    Attributes:
-        value: Median of the rounds' ratios.
-        low: Lower end of its spread; 0 where there are too few rounds for one.
-        high: Upper end; infinite where there are too few.
-        rounds: How many there were.
-
+    The spread of fewer than six rounds contains the true median in less than 95 of 100
+    comparisons, whatever the ratios are. Then its ends are 0 and infinity.
     """
 
     value: float
     low: float
     high: float
-    rounds: int
 
     @property
     def pace(self) -> Pace:
-        """Slower or faster only where the whole spread is on that side."""
-        if self.rounds < LEAST_ROUNDS:
+        """The result; slower or faster only if the whole spread is on one side of 1."""
+        if math.isinf(self.high):
             return Pace.UNKNOWN
         if self.low > 1.0:
             return Pace.SLOWER
         return Pace.FASTER if self.high < 1.0 else Pace.SAME
 
+    def __str__(self) -> str:
+        """Return the ratio, with its spread if there are enough rounds for one."""
+        if self.pace is Pace.UNKNOWN:
+            return f"{self.value:.2f}"
+        return f"{self.value:.2f} ({self.low:.2f}–{self.high:.2f})"
 
-def ratio_of(times: Sequence[float], others: Sequence[float]) -> Ratio:
-    """Return how long something takes beside another, round by round.
 
-    Args:
-        times: Median of each round.
-        others: The other's median of the same rounds.
+def ratio_of(ratios: Sequence[float]) -> Ratio:
+    """Return the median ratio of all rounds, and its spread.
 
-    >>> ratio_of([2.0, 2.2, 2.0, 2.0, 2.1, 2.0], [1.0] * 6).pace
+    Without the `cut` lowest and the `cut` highest ratios, the rest excludes the true
+    median only if at most `cut` ratios are on one side of it. Each ratio is on either
+    side with probability one half.
+
+    >>> ratio_of([2.0, 2.2, 2.0, 2.0, 2.1, 2.0]).pace
     <Pace.SLOWER: 'slower'>
+    >>> ratio_of([1.0, 2.0, 3.0])
+    Ratio(value=2.0, low=0.0, high=inf)
     """
-    ratios = [one / other for one, other in zip(times, others, strict=True)]
-    low, high = median_interval(ratios)
-    return Ratio(
-        value=statistics.median(ratios), low=low, high=high, rounds=len(ratios)
-    )
-
-
-def median_interval(values: Sequence[float]) -> tuple[float, float]:
-    """Return the values between which the true median lies, in 95 of 100 draws.
-
-    With `cut` values left out at either end, it lies outside only if all but fewer
-    than `cut` + 1 fell on one side of it: coins that all came up heads.
-
-    >>> median_interval([5.0, 1.0, 4.0, 3.0, 2.0, 6.0])
-    (1.0, 6.0)
-    >>> median_interval([1.0, 2.0, 3.0])
-    (0.0, inf)
-    """
-    ordered = sorted(values)
-    count, outside, interval = len(ordered), 0.0, (0.0, math.inf)
-    for cut in range((count + 1) // 2):
-        outside += 2 * math.comb(count, cut) / 2**count
+    ordered = sorted(ratios)
+    number, outside, (low, high) = len(ordered), 0.0, (0.0, math.inf)
+    for cut in range((number + 1) // 2):
+        outside += 2 * math.comb(number, cut) / 2**number
         if outside > 1 - CONFIDENCE:
             break
-        interval = (ordered[cut], ordered[-1 - cut])
-    return interval
+        low, high = ordered[cut], ordered[-1 - cut]
+    return Ratio(statistics.median(ratios), low, high)

@@ -1,16 +1,17 @@
-"""What was timed, on disk: beside a run's report, and in it."""
+"""Write times to the disk: beside a run's report, and into the report."""
 
 from __future__ import annotations
 
 import csv
 import json
+import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from harness.commands.bench.timing import Plan, Timing
+from harness.commands.bench.timing import BenchPlan, Timing
 from harness.core.environment import environment
 from harness.core.errors import SuiteError
 from harness.core.text import few
@@ -23,36 +24,34 @@ from harness.engine.run_folder import (
     read_report,
 )
 from harness.report.finish import files_of
+from harness.report.runs.times import quartiles
 from harness.suite.suite import Suite
 
 TABLE, DETAIL = "bench.csv", "bench.json"
-"""A row a subject, and every run."""
+"""The table with a row for each subject, and the JSON with every run."""
 
-_COLUMNS = (
-    *("subject", "threads", "median_ms", "quartile1_ms", "quartile3_ms", "runs"),
-    *("load_ms", "first_run_ms", "memory_bytes", "peak_bytes", "size_bytes"),
-    *("cores", "withheld", "device", "version", "failure"),
-)
+_DETAIL = {"runs", "rounds", "over_pytorch", "withheld_rounds", "ran"}
 
 
 def keep(
-    suite: Suite, runs: Path, name: str, timings: Sequence[Timing], plan: Plan
+    suite: Suite, runs: Path, name: str, timings: Sequence[Timing], plan: BenchPlan
 ) -> tuple[Path, str]:
-    """Write the timings; into a run of the same files on the same machine, if any.
+    """Write the timings, into a run of the same files on the same machine if any.
 
     Args:
-        suite: That was timed.
+        suite: The suite that was timed.
         runs: Folder of reports.
-        name: Of the run to add to; empty for the newest, if it fits.
-        timings: Of every subject.
-        plan: How they were made.
+        name: The run to add to; empty for the newest, if it fits.
+        timings: The timings, one for each subject.
+        plan: The plan that the timings were made by.
 
     Returns:
-        The folder, and why no run's report has the times now; empty where one has.
+        The folder, and the reason why no run's report has the times now; the reason
+        is empty if a report has them.
 
     Raises:
-        SuiteError: The named run is of another suite or machine, or nothing can be
-            written.
+        SuiteError: The named run is of another suite or machine, or the folder cannot
+            be written to.
 
     """
     report, data, why = _fitting(suite, runs, name)
@@ -73,161 +72,135 @@ def keep(
     return folder, why
 
 
-def keep_where(
-    suite: Suite, runs: Path, name: str, found: Sequence[dict[str, Any]]
-) -> tuple[Path | None, str]:
-    """Write where time goes into a run of the same suite on the same machine.
-
-    Args:
-        suite: Whose cases were watched.
-        runs: Folder of reports.
-        name: Of the run to add to; empty for the newest, if it fits.
-        found: Of each case.
-
-    Returns:
-        The folder, or why no run's report has it now.
-
-    Raises:
-        SuiteError: The named run is of another suite or machine, or cannot be written.
-
-    """
-    report, data, why = _fitting(suite, runs, name)
-    if report is None:
-        return None, why
-    new = {one["case"] for one in found}
-    kept = [one for one in data.get("where", ()) if one["case"] not in new]
-    data["where"] = [*kept, *found]
-    try:
-        _write(report, data)
-    except OSError as error:
-        msg = f"{report} cannot be written to ({error.strerror})."
-        raise SuiteError(msg) from error
-    return report.parent, ""
-
-
 def merged(there: Sequence[Any], timings: Sequence[Timing]) -> list[dict[str, Any]]:
-    """Return a report's benchmarks with new ones in the place of their like.
+    """Return a report's benchmarks, where new ones replace those of the same subject.
 
-    Of what was timed and failed there is no row, an earlier one neither.
+    A subject that failed has no row, and its earlier row is removed.
     """
-    again = {(timing.subject, _metric(timing)) for timing in timings}
+    again = {(timing.subject.id, _metric(timing)) for timing in timings}
     kept = [one for one in there if (one["case"], one["metric"]) not in again]
     return [*kept, *benchmarks(timings)]
 
 
 def benchmarks(timings: Sequence[Timing]) -> Iterator[dict[str, Any]]:
-    """Yield what `parity gate` holds against another run's: less is better."""
-    eager = {timing.component: timing for timing in timings if timing.is_eager}
+    """Yield the report entries of all timings that did not fail.
+
+    Each entry gives its time as a share of PyTorch eager's, if that was timed in the
+    same rounds.
+    """
+    eager = {
+        timing.subject.case.subject: timing
+        for timing in timings
+        if timing.subject.is_eager
+    }
     for timing in timings:
         if timing.rounds:
-            beside = eager.get(timing.component)
-            others = beside.medians_s if beside else ()
-            yield {
-                "case": timing.subject,
-                "metric": _metric(timing),
-                "runs": [round(run * 1e3, 6) for run in timing.runs_s],
-                "over_pytorch": [
-                    round(own / other, 6)
-                    for own, other in zip(timing.medians_s, others, strict=False)
-                ],
-                "threads": timing.threads,
-                "load_ms": round(timing.load_s * 1e3, 6),
-                "first_run_ms": round(timing.first_s * 1e3, 6),
-                "size_bytes": timing.size_bytes,
-                "memory_bytes": timing.memory_bytes,
-                "cores": round(timing.cores, 3),
-                "withheld": _withheld(timing, beside),
-            }
+            yield _entry(timing, eager.get(timing.subject.case.subject))
 
 
-def _withheld(timing: Timing, beside: Timing | None) -> float | None:
-    # A share of PyTorch's time is as good as either.
-    both = [one.withheld for one in (timing, beside) if one is not None]
-    known = [share for share in both if share is not None]
-    return round(max(known), 4) if known else None
+def _entry(timing: Timing, eager: Timing | None) -> dict[str, Any]:
+    rounds, beside = timing.rounds, eager.medians_s if eager else ()
+    # A share of PyTorch's time is only as reliable as the two times.
+    withheld = [_withheld(timing), _withheld(eager) if eager else None]
+    known = [share for share in withheld if share is not None]
+    return {
+        "case": timing.subject.id,
+        "metric": _metric(timing),
+        "runs": [round(run * 1e3, 6) for one in rounds for run in one.runs_s],
+        "rounds": [round(median * 1e3, 6) for median in timing.medians_s],
+        "over_pytorch": [
+            round(own / other, 6)
+            for own, other in zip(timing.medians_s, beside, strict=False)
+        ],
+        "threads": timing.subject.device(timing.threads).threads,
+        "load_ms": round(statistics.median(one.load_s for one in rounds) * 1e3, 6),
+        # The slowest round, because torch.compile compiles anew in only one round.
+        "first_run_ms": round(max(one.first_s for one in rounds) * 1e3, 6),
+        "size_bytes": rounds[0].size_bytes,
+        "memory_bytes": max(one.peak_bytes - one.base_bytes for one in rounds),
+        "cores": round(statistics.median(one.cores for one in rounds), 3),
+        "withheld": round(max(known), 4) if known else None,
+    }
+
+
+def _withheld(timing: Timing) -> float | None:
+    known = [one.withheld for one in timing.rounds if one.withheld is not None]
+    return statistics.median(known) if known else None
 
 
 def _metric(timing: Timing) -> str:
-    # Another number of threads is another question than the suite's.
-    how = "" if timing.asked else f"_at_{timing.threads}_threads"
+    # Times with another number of threads than the suite's are not comparable.
+    device, usual = (timing.subject.device(one) for one in (timing.threads, 0))
+    how = "" if device == usual else f"_at_{device.threads}_threads"
     return f"latency{how}_ms"
 
 
 def write_tables(
-    folder: Path, suite: Suite, timings: Sequence[Timing], plan: Plan
+    folder: Path, suite: Suite, timings: Sequence[Timing], plan: BenchPlan
 ) -> None:
-    """Write every subject as a line of a table, and every run as JSON.
+    """Write every subject as a row of the table, and every run as JSON.
 
-    Lines of other subjects that lie there stay: a component may be timed after another.
+    Rows of other subjects in these files stay, because each component may be timed by
+    its own command.
     """
-    new = {timing.subject for timing in timings}
-    kept = [row for row in _rows(folder / TABLE) if row["subject"] not in new]
-    with (folder / TABLE).open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, _COLUMNS)
-        writer.writeheader()
-        writer.writerows([*kept, *map(_row, timings)])
-    detail = {
+    entries = {entry["case"]: entry for entry in benchmarks(timings)}
+    made = {
+        timing.subject.id: {
+            "case": timing.subject.id,
+            **entries.get(timing.subject.id, {}),
+            "ran": dict(timing.rounds[0].ran) if timing.rounds else {},
+            "withheld_rounds": [one.withheld for one in timing.rounds],
+            "failure": timing.failure,
+        }
+        for timing in timings
+    }
+    detail, there = folder / DETAIL, []
+    if detail.is_file():
+        there = json.loads(detail.read_text(encoding="utf-8"))["timings"]
+    every = [*(one for one in there if one["case"] not in made), *made.values()]
+    told = {
         "suite": suite.name,
         "environment": environment().to_json(),
         "plan": asdict(plan),
-        "timings": [
-            *(one for one in _timings(folder / DETAIL) if one["subject"] not in new),
-            *(timing.to_json() for timing in timings),
-        ],
+        "timings": every,
     }
-    _write(folder / DETAIL, detail)
+    _write(detail, told)
+    rows = [_row(one) for one in every]
+    with (folder / TABLE).open("w", newline="", encoding="utf-8") as file:
+        columns = dict.fromkeys(name for row in rows for name in row)
+        writer = csv.DictWriter(file, [*columns])
+        writer.writeheader()
+        writer.writerows(rows)
 
 
-def _timings(detail: Path) -> list[dict[str, Any]]:
-    """Return the timings that an earlier call wrote."""
-    if not detail.is_file():
-        return []
-    data: dict[str, Any] = json.loads(detail.read_text(encoding="utf-8"))
-    return list(data["timings"])
-
-
-def _rows(table: Path) -> list[dict[str, str]]:
-    """Return the lines of an earlier table of the same columns."""
-    if not table.is_file():
-        return []
-    with table.open(newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    return [row for row in rows if row.keys() == set(_COLUMNS)]
-
-
-def _row(timing: Timing) -> dict[str, object]:
-    about = {
-        "subject": timing.subject,
-        "threads": timing.threads,
-        "failure": timing.failure,
-    }
-    if not timing.rounds:
-        return about
-    low, high = timing.quartiles_s
-    return about | {
-        "median_ms": f"{timing.median_s * 1e3:.6g}",
-        "quartile1_ms": f"{low * 1e3:.6g}",
-        "quartile3_ms": f"{high * 1e3:.6g}",
-        "runs": len(timing.runs_s),
-        "load_ms": f"{timing.load_s * 1e3:.6g}",
-        "first_run_ms": f"{timing.first_s * 1e3:.6g}",
-        "memory_bytes": timing.memory_bytes,
-        "peak_bytes": timing.peak_bytes,
-        "size_bytes": timing.size_bytes,
-        "cores": f"{timing.cores:.3g}",
-        "withheld": "" if timing.withheld is None else f"{timing.withheld:.3g}",
-        "device": timing.ran["device"],
-        "version": timing.ran["version"],
+def _row(one: Mapping[str, Any]) -> dict[str, Any]:
+    row = {"subject": one["case"], "failure": one["failure"]}
+    if one["failure"]:
+        return row
+    low, median, high = quartiles(one["runs"])
+    return {
+        **row,
+        "median_ms": median,
+        "quartile1_ms": low,
+        "quartile3_ms": high,
+        "runs": len(one["runs"]),
+        "device": one["ran"]["device"],
+        "version": one["ran"]["version"],
+        **{
+            name: value
+            for name, value in one.items()
+            if name not in _DETAIL | {"case", "failure"}
+        },
     }
 
 
 def _fitting(
     suite: Suite, runs: Path, name: str
 ) -> tuple[Path | None, dict[str, Any], str]:
-    """Return the report to add to, and what it says; or none, and why not the newest.
+    """Return the report to add to and its data; or None and why the newest is unfit.
 
     Raises:
-        SuiteError: The run that was named is not it.
+        SuiteError: The named run is unfit.
 
     """
     try:
@@ -259,17 +232,17 @@ def _fitting(
 
 
 def _other_files(data: Mapping[str, Any], timings: Sequence[Timing]) -> list[str]:
-    """Return the subjects whose files are not those that a run compared."""
+    """Return the subjects whose files differ from those that a run compared."""
     compared = {
-        case["case"]: {seat: one["digest"] for seat, one in case["artifacts"].items()}
+        case["case"]: {role: one["digest"] for role, one in case["artifacts"].items()}
         for case in data["cases"]
         if case["artifacts"]
     }
     return [
-        timing.subject
+        timing.subject.id
         for timing in timings
-        for seat, digest in timing.files.items()
-        if compared.get(timing.subject, {}).get(seat, digest) != digest
+        for role, digest in timing.files.items()
+        if compared.get(timing.subject.id, {}).get(role, digest) != digest
     ]
 
 

@@ -1,68 +1,125 @@
-"""What is timed, how, and what came of it: plain data."""
+"""Plain data: the subjects, the plan and the times of a benchmark."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from harness.core.case import REFERENCE, Case, Component, Device
 from harness.core.entry import Entry
-from harness.core.errors import SpecError
-from harness.core.pipeline import Chain, Pipeline, Seated
-from harness.report.runs.cpu_load import AtWork
+from harness.core.pipeline import MIXED, Pipeline, PipelineCase, RoleFile
+from harness.core.text import count
+from harness.suite.suite import Suite, Tested
 
-EAGER = "eager"
-COMPILE = "compile"
+EAGER, COMPILE = "eager", "compile"
 """PyTorch as it is, and through ``torch.compile``."""
 
 TIMING = "timing"
-"""How a turn calls itself while it is timed."""
+"""The name of the stage, for progress."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """One thing to time: a deployed file, or PyTorch's own module.
+    """One subject to time: a deployed file, or PyTorch's own module.
 
     Attributes:
-        case: Of the deployed file or pipeline; of PyTorch, whichever case says
-            component and sizes.
-        runtime: ``pytorch``, ``onnxruntime`` or ``mnn``.
+        case: The case of the file. For PyTorch, it is any case of the component; only
+            component and sizes are taken from it.
+        runtime: The runtime that runs it.
         how: ``eager``, ``compile``, or the variant.
-        build: Tells the same case of two suites apart; empty for the first.
+        build: Distinguishes the same case of two suites; empty for the first.
 
     """
 
-    case: Case | Chain
+    case: Case | PipelineCase
     runtime: str
     how: str
     build: str = ""
 
+    @classmethod
+    def of(cls, case: Case | PipelineCase, build: str = "") -> Self:
+        """Return a case's deployed file as a subject."""
+        return cls(case=case, runtime=case.backend, how=case.how, build=build)
+
     @property
     def id(self) -> str:
-        """``component/runtime/how``, with its build before it."""
+        """The id ``component/runtime/how``, with the build before it."""
         name = f"{self.case.subject}/{self.runtime}/{self.how}"
         return f"{self.build}:{name}" if self.build else name
 
     @property
     def is_eager(self) -> bool:
-        """Whether it is what the others of its component are held against."""
+        """Whether this is PyTorch eager, which the other subjects are compared with."""
         return self.runtime == REFERENCE and self.how == EAGER
+
+    def device(self, threads: int) -> Device:
+        """Return the device, with so many threads; 0 stands for the suite's number.
+
+        PyTorch has as many threads as the files beside it.
+        """
+        case = self.case
+        if isinstance(case, PipelineCase):
+            used = [one.device.threads for _, one in case.roles if one is not None]
+            return replace(case.device, threads=threads or max(used))
+        device = case.reference if self.runtime == REFERENCE else case.device
+        return replace(device, threads=threads or case.device.threads)
+
+    @property
+    def inputs(self) -> str:
+        """A short description of the inputs that it is timed on."""
+        if isinstance(self.case, PipelineCase):
+            pipeline = self.case.pipeline
+            pictures = count(len(pipeline.texts), "picture")
+            size = f"{pipeline.width} × {pipeline.height}"
+            return f"{pictures} of {size}, {count(pipeline.steps, 'step')}"
+        sample = self.case.samples[0]
+        return " ".join(
+            (sample.id, *(f"{name} {size}" for name, size in sample.shapes))
+        )
+
+
+def timed_cases(suite: Suite, names: Collection[str]) -> list[Tested]:
+    """Return the cases of a suite that are timed.
+
+    Mixed-runtime pipelines are timed only if a name says so. They exist to find the
+    component that causes an error, and they are not deployed.
+    """
+    chosen = suite.select(tuple(names))
+    if any(MIXED in name for name in names):
+        return list(chosen)
+    return [case for case in chosen if case.backend != MIXED]
+
+
+def subjects_of(cases: Iterable[Case | PipelineCase]) -> dict[str, list[Subject]]:
+    """Return the subjects of each component and pipeline, PyTorch first.
+
+    A pipeline is not timed compiled: each of its networks would be compiled anew.
+    """
+    found: dict[str, list[Subject]] = {}
+    for case in cases:
+        if case.subject not in found:
+            ways = (EAGER,) if isinstance(case, PipelineCase) else (EAGER, COMPILE)
+            found[case.subject] = [
+                Subject(case=case, runtime=REFERENCE, how=how) for how in ways
+            ]
+        found[case.subject].append(Subject.of(case))
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """How much is measured.
+class BenchPlan:
+    """The amount of measurement.
 
     Attributes:
-        rounds: Times that every subject has its turn, in a new process.
-        warmups: Runs after the first that are not counted.
-        least_runs: Counted runs of a turn, however long they take.
-        most_runs: Counted runs of a turn, however short they are.
-        budget_s: No counted run begins later in a turn.
-        threads: For every runtime; 0 for what each case says.
+        rounds: Number of turns of every subject, each in a new process.
+        warmups: Number of runs after the first that are not counted.
+        least_runs: Least number of counted runs of a turn, however long they take.
+        most_runs: Largest number of counted runs of a turn, however short they are.
+        budget_s: Time in a turn after which no counted run begins, in seconds.
+        threads: Number of threads of every runtime; 0 for the number of each case.
 
     """
 
@@ -73,96 +130,57 @@ class Plan:
     budget_s: float = 0.5
     threads: int = 0
 
-    def __post_init__(self) -> None:
-        if min(self.rounds, self.least_runs) < 1 or self.most_runs < self.least_runs:
-            msg = (
-                f"a benchmark needs a round and a run at least, got {self.rounds} "
-                f"rounds of {self.least_runs} to {self.most_runs} runs."
-            )
-            raise SpecError(msg)
-
     @property
-    def of_pipelines(self) -> Plan:
-        """The same for whole drawings, of which one warms every network many times."""
+    def of_pipelines(self) -> BenchPlan:
+        """The plan for pipelines, where one drawing runs each network many times."""
         return replace(self, warmups=0, least_runs=1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Drawing:
-    """What a child process needs to time a whole pipeline once.
+class Caller(NamedTuple):
+    """Another process that requests each counted run, and times it.
 
     Attributes:
-        id: Of the subject.
-        pipeline: What is drawn.
-        seated: Deployed files in its seats; PyTorch has the others.
-        inputs: The pipeline's stored inputs.
-        device: Where PyTorch runs.
-        plan: How often.
+        address: The address where it listens.
+        key: The key that proves that a connection comes from its own worker process.
 
     """
 
-    id: str
-    pipeline: Pipeline
-    seated: tuple[Seated, ...]
-    inputs: Entry
-    device: Device
-    plan: Plan
-
-    @property
-    def files(self) -> dict[str, str]:
-        """Seat to the digest of its file, as a run's report names it."""
-        return {one.seat: one.artifact.key_digest for one in self.seated}
+    address: Any
+    key: bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """What a child process needs to time one subject once.
+    """All data that a worker process needs to time one subject once.
 
     Attributes:
-        id: Of the subject.
-        component: What is run.
-        device: Where.
-        runtime: Which runtime.
-        how: Of PyTorch, ``eager`` or ``compile``.
-        path: The deployed file; None for PyTorch.
-        artifact: What holds it; None for PyTorch.
-        inputs: The stored sample.
-        plan: How often.
-        scratch: Where PyTorch's compiler may write.
+        id: Id of the subject.
+        what: The component or pipeline that runs.
+        how: ``eager``, ``compile``, or the variant.
+        deployed: The deployed file of a component, or those of a pipeline; PyTorch
+            runs what has none.
+        inputs: The stored inputs.
+        device: The device of a component, or PyTorch's device in a pipeline.
+        plan: The amount of measurement.
+        scratch: The folder where PyTorch's compiler may write.
+        caller: The process that times the runs; None for the worker itself.
 
     """
 
     id: str
-    component: Component
-    device: Device
-    runtime: str
+    what: Component | Pipeline
     how: str
-    path: Path | None
-    artifact: Entry | None
+    deployed: tuple[RoleFile, ...]
     inputs: Entry
-    plan: Plan
+    device: Device
+    plan: BenchPlan
     scratch: Path
+    caller: Caller | None = None
 
     @property
     def files(self) -> dict[str, str]:
-        """Runtime to the digest of its file, as a run's report names it."""
-        return {self.runtime: self.artifact.key_digest} if self.artifact else {}
-
-
-class Runs(NamedTuple):
-    """The counted runs of one turn.
-
-    Attributes:
-        runs_s: Each run, host memory to host memory.
-        cores: Processor time over time while they ran.
-        withheld: Share of the processor time asked for that went to others; None where
-            the system does not say, or threads outnumber cores.
-
-    """
-
-    runs_s: tuple[float, ...]
-    cores: float
-    withheld: float | None
+        """Digests of the deployed files, by their names in a run's report."""
+        return {one.role: one.artifact.key_digest for one in self.deployed}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,15 +188,16 @@ class Round:
     """One turn of one subject.
 
     Attributes:
-        load_s: From nothing to a loaded model, its runtime imported before.
-        first_s: The first run; compilation and shape inference fall into it.
-        runs_s: As of `Runs`.
-        cores: As of `Runs`.
-        withheld: As of `Runs`.
+        load_s: Time to load the model, without the import of its runtime.
+        first_s: Time of the first run, which includes compilation and shape inference.
+        runs_s: Time of each counted run, from host memory to host memory.
+        cores: Processor time divided by elapsed time during the counted runs.
+        withheld: Share of the requested processor time that other processes got; None
+            if the system does not count it, or if threads outnumber cores.
         base_bytes: Resident set before loading.
-        peak_bytes: Largest resident set of the process, at its end.
-        size_bytes: Of the deployed file, or of PyTorch's weights.
-        ran: What really ran, as the session reports it.
+        peak_bytes: Largest resident set of the process, read at its end.
+        size_bytes: Size of the deployed files, or of PyTorch's weights.
+        ran: The runtime and device that really ran, as the session reports them.
 
     """
 
@@ -192,108 +211,32 @@ class Round:
     size_bytes: int
     ran: Mapping[str, Any]
 
+    @property
+    def median_s(self) -> float:
+        """Median of the counted runs."""
+        return statistics.median(self.runs_s)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
     """All rounds of one subject.
 
     Attributes:
-        subject: Its id.
-        component: What was run.
-        runtime: In which runtime.
-        how: Made or called how.
-        threads: As asked of the runtime.
-        asked: Whether they are what the suite says.
-        files: Digests of the deployed files, by runtime or seat; PyTorch has none.
-        rounds: In order; empty after a failure.
-        failure: Why there are none.
+        subject: The timed subject.
+        threads: The plan's number of threads; 0 for the number of the suite.
+        files: Digests of the deployed files, by runtime or role; PyTorch has none.
+        rounds: The rounds in order; empty after a failure.
+        failure: The reason why there are no rounds; empty if there are some.
 
     """
 
-    subject: str
-    component: str
-    runtime: str
-    how: str
-    threads: int
-    asked: bool = True
+    subject: Subject
+    threads: int = 0
     files: Mapping[str, str] = field(default_factory=dict)
     rounds: tuple[Round, ...] = field(default=(), repr=False)
     failure: str = ""
 
     @property
-    def runs_s(self) -> tuple[float, ...]:
-        """Every counted run."""
-        return tuple(run for one in self.rounds for run in one.runs_s)
-
-    @property
-    def is_eager(self) -> bool:
-        """Whether it is of PyTorch as it is, which others are held against."""
-        return self.runtime == REFERENCE and self.how == EAGER
-
-    @property
     def medians_s(self) -> tuple[float, ...]:
-        """The median of each round, to hold against another's of the same round."""
-        return tuple(statistics.median(one.runs_s) for one in self.rounds)
-
-    @property
-    def median_s(self) -> float:
-        """Median of all counted runs."""
-        return statistics.median(self.runs_s)
-
-    @property
-    def quartiles_s(self) -> tuple[float, float]:
-        """Between which the middle half of the counted runs lies."""
-        if len(self.runs_s) == 1:
-            return self.runs_s[0], self.runs_s[0]
-        low, _, high = statistics.quantiles(self.runs_s, n=4, method="inclusive")
-        return low, high
-
-    @property
-    def load_s(self) -> float:
-        """Median of the rounds."""
-        return statistics.median(one.load_s for one in self.rounds)
-
-    @property
-    def first_s(self) -> float:
-        """Slowest of the rounds: of ``torch.compile`` only one compiles anew."""
-        return max(one.first_s for one in self.rounds)
-
-    @property
-    def cores(self) -> float:
-        """Median of the rounds."""
-        return statistics.median(one.cores for one in self.rounds)
-
-    @property
-    def withheld(self) -> float | None:
-        """Median of the rounds; None where the system does not say."""
-        known = [one.withheld for one in self.rounds if one.withheld is not None]
-        return statistics.median(known) if known else None
-
-    @property
-    def at_work(self) -> AtWork:
-        """What the processor did meanwhile."""
-        return AtWork(threads=self.threads, cores=self.cores, withheld=self.withheld)
-
-    @property
-    def memory_bytes(self) -> int:
-        """What loading and running adds to the process, at its peak; largest round."""
-        return max(one.peak_bytes - one.base_bytes for one in self.rounds)
-
-    @property
-    def peak_bytes(self) -> int:
-        """Largest resident set of any round's process."""
-        return max(one.peak_bytes for one in self.rounds)
-
-    @property
-    def size_bytes(self) -> int:
-        """Of the deployed file, or of PyTorch's weights."""
-        return self.rounds[0].size_bytes
-
-    @property
-    def ran(self) -> Mapping[str, Any]:
-        """What really ran."""
-        return self.rounds[0].ran
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        return asdict(self)
+        """The median of each round, to compare with another subject's medians."""
+        return tuple(one.median_s for one in self.rounds)

@@ -1,7 +1,7 @@
-"""Time one subject once, in its runtime's own child process.
+"""Time one subject once, in a worker process.
 
-A run is timed from arrays in host memory to arrays in host memory, in every runtime
-alike: that is what a caller waits for, and on a GPU it cannot end before the work has.
+In every runtime, a run is timed from arrays in host memory to arrays in host memory.
+A caller waits for this time, and on a GPU it cannot end before the work ends.
 """
 
 from __future__ import annotations
@@ -9,165 +9,274 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Protocol
+from multiprocessing.connection import Client
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from harness.commands.bench.by_module import Clocked
-from harness.commands.bench.cpu_time import Clocks
-from harness.commands.bench.timing import COMPILE, TIMING, Plan, Round, Runs, Turn
-from harness.core.case import REFERENCE
-from harness.core.environment import core_count
+from harness.commands.bench.timing import (
+    COMPILE,
+    TIMING,
+    BenchPlan,
+    Caller,
+    Round,
+    Turn,
+)
+from harness.core.case import REFERENCE, Component
+from harness.core.environment import core_count, installed
 from harness.core.errors import StageError
 from harness.core.outcome import Outcome
+from harness.core.pipeline import Pipeline, RoleFile
 from harness.engine.host import report_progress
 from harness.measure.trace import load_inputs
 from harness.runtimes.candidate.candidate import check_artifact
-from harness.runtimes.session import Ran, Session, load_backend
+from harness.runtimes.session import Ran, Session, Spent, load_backend
 
 if TYPE_CHECKING:
     import numpy as np
 
+    from harness.runtimes.diffusion.inputs import PipelineInputs
 
 CLOCKED_RUNS = 10
-"""In which each operator is timed; its median counts."""
+"""Runs in which each operator is timed; its median counts."""
+
+_TASKS = Path("/proc/self/task")
+_VAE = ("vae_encoder", "vae_decoder")
 
 
-class Loaded(Protocol):
-    """A loaded model, whichever runtime has it."""
+class Loaded(NamedTuple):
+    """A loaded component or pipeline.
 
-    @property
-    def ran(self) -> Ran:
-        """What really runs it."""
-        ...
+    Attributes:
+        run: Function that runs it once.
+        ran: Function that returns, after a run, the runtime and device that really ran.
+        size_bytes: Size of the deployed files, or of PyTorch's weights.
 
-    def run(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Run; return the outputs by name, owned."""
-        ...
+    """
+
+    run: Callable[[], Any]
+    ran: Callable[[], Ran]
+    size_bytes: int
+
+
+class Runs(NamedTuple):
+    """The counted runs of one turn; see `Round`."""
+
+    runs_s: tuple[float, ...]
+    cores: float
+    withheld: float | None
 
 
 def time_turn(turn: Turn) -> Round:
     """Load, run once, warm up, and time runs until the plan is met.
 
     Raises:
-        StageError: The runtime refuses the file or the run, is another than was asked
-            for, or gives outputs that are none; there is no row then.
+        StageError: The runtime refuses the file or the run, is not the requested one,
+            or gives no outputs. Then there is no row.
 
     """
     import psutil
 
-    feeds = _feeds(turn)
+    _check_store(turn)
+    loading = _loading(turn)
     report_progress(TIMING, turn.id, turn.device.device)
     base_bytes = psutil.Process().memory_info().rss
-    begin = time.perf_counter_ns()
-    with opened(turn) as (loaded, size_bytes):
-        load_s = since(begin)
+    begin = time.perf_counter()
+    with loading as loaded:
+        load_s = time.perf_counter() - begin
         if turn.how == COMPILE:
             report_progress("compiling", turn.id, "minutes where it is new")
-        begin = time.perf_counter_ns()
-        made = loaded.run(feeds)
-        first_s = since(begin)
+        begin = time.perf_counter()
+        made = loaded.run()
+        first_s = time.perf_counter() - begin
         report_progress(TIMING, turn.id, turn.device.device)
-        _check(turn, made)
-        runs = timed_runs(lambda: loaded.run(feeds), turn.plan, turn.device.threads)
+        if isinstance(turn.what, Component):
+            _check(turn.id, turn.what, made)
+        runs = timed_runs(loaded.run, turn.plan, turn.device.threads, turn.caller)
         return Round(
             load_s=load_s,
             first_s=first_s,
-            runs_s=runs.runs_s,
-            cores=runs.cores,
-            withheld=runs.withheld,
+            **runs._asdict(),
             base_bytes=base_bytes,
             peak_bytes=0,  # known when the process has ended
-            size_bytes=size_bytes,
-            ran=asdict(loaded.ran),
+            size_bytes=loaded.size_bytes,
+            ran=asdict(loaded.ran()),
         )
 
 
-def timed_runs(run: Callable[[], object], plan: Plan, threads: int) -> Runs:
-    """Warm up, then time runs of so many threads until the plan is met."""
+def timed_runs(
+    run: Callable[[], object],
+    plan: BenchPlan,
+    threads: int,
+    caller: Caller | None = None,
+) -> Runs:
+    """Warm up, then time runs with so many threads until the plan is met.
+
+    If there is a `caller`, it starts each run and keeps the times.
+    """
     for _ in range(plan.warmups):
         run()
-    runs: list[float] = []
-    before = Clocks.now()
-    started = time.perf_counter_ns()
-    while len(runs) < plan.least_runs or (
-        len(runs) < plan.most_runs and since(started) < plan.budget_s
-    ):
-        begin = time.perf_counter_ns()
+    begin, used_s, waited_s = time.perf_counter(), time.process_time(), _waited_s()
+    runs_s: tuple[float, ...] = ()
+    if caller is None:
+        runs_s = tuple(_counted(run, plan))
+    else:
+        _serve(run, caller)
+    took_s, used_s = time.perf_counter() - begin, time.process_time() - used_s
+    withheld, after_s = None, _waited_s()
+    # Threads that outnumber cores wait for one another. This looks like other load.
+    if waited_s is not None and after_s is not None and threads <= core_count():
+        # The count of a thread that has ended is lost, so the sum can fall.
+        waited_s = max(after_s - waited_s, 0.0)
+        withheld = waited_s / (used_s + waited_s) if used_s else 0.0
+    return Runs(runs_s, used_s / took_s, withheld)
+
+
+def _waited_s() -> float | None:
+    """Return how long living threads were ready and had no core, in seconds.
+
+    This includes time that the host of a virtual machine took. The result is None if
+    the system does not count this time.
+    """
+    import psutil
+
+    spent = delayed = 0
+    for path in _TASKS.glob("*/schedstat"):
+        with suppress(OSError):  # a thread may end meanwhile
+            on_core, waiting, _ = map(int, path.read_text(encoding="ascii").split())
+            spent += on_core
+            delayed += waiting
+    if not spent:  # a kernel that does not count reports 0 everywhere
+        return None
+    return delayed / 1e9 + getattr(psutil.cpu_times(), "steal", 0.0)
+
+
+def _counted(run: Callable[[], object], plan: BenchPlan) -> Iterator[float]:
+    """Run until the plan is met; yield the time of each run in seconds."""
+    until = time.perf_counter() + plan.budget_s
+    for number in range(plan.most_runs):
+        if number >= plan.least_runs and time.perf_counter() >= until:
+            return
+        begin = time.perf_counter()
         run()
-        runs.append(since(begin))
-    after = Clocks.now()
-    crowded = threads > core_count()  # they wait for one another
-    withheld = None if crowded else after.withheld(before)
-    return Runs(tuple(runs), after.cores(before), withheld)
+        yield time.perf_counter() - begin
 
 
-def clock_turn(turn: Turn) -> Clocked:
-    """Return what each operator of a deployed file takes, and a run without watching.
+def _serve(run: Callable[[], object], caller: Caller) -> None:
+    """Run once for each request of the caller."""
+    with Client(caller.address, authkey=caller.key) as channel:
+        while channel.recv():
+            run()
+            channel.send(True)
+
+
+def clock_turn(turn: Turn, component: Component) -> tuple[list[Spent], float]:
+    """Return the time of each operator of a deployed file, in order of execution.
+
+    The second value is the median time of a run as deployed, without a recorder.
 
     Raises:
-        StageError: As `time_turn`, or there is no deployed file.
+        StageError: For the reasons of `time_turn`.
 
     """
-    feeds = _feeds(turn)
+    _check_store(turn)
+    feeds = load_inputs(turn.inputs, component)
     report_progress("clocking", turn.id, "operators")
-    with _session(turn) as (session, _):
+    with _session(turn.deployed[0]) as session:
         for _ in range(turn.plan.warmups + 1):
             session.run(feeds)
-        runs: list[float] = []
-        for _ in range(CLOCKED_RUNS):
-            begin = time.perf_counter_ns()
-            session.run(feeds)
-            runs.append(since(begin))
-        spent = session.clock(feeds, CLOCKED_RUNS)
-    return Clocked(spent=tuple(spent), whole_s=statistics.median(runs))
+        exactly = BenchPlan(least_runs=CLOCKED_RUNS, most_runs=CLOCKED_RUNS)
+        whole_s = statistics.median(_counted(lambda: session.run(feeds), exactly))
+        return session.clock(feeds, CLOCKED_RUNS), whole_s
+
+
+def _check_store(turn: Turn) -> None:
+    for entry in (turn.inputs, *(file.artifact for file in turn.deployed)):
+        check_artifact(entry)
+
+
+def _loading(turn: Turn) -> AbstractContextManager[Loaded]:
+    """Return a context manager that loads a subject; read inputs and import before."""
+    if isinstance(turn.what, Pipeline):
+        return _pipeline(turn, turn.what)
+    feeds = load_inputs(turn.inputs, turn.what)
+    if turn.deployed:
+        return _file(turn.deployed[0], feeds)
+    from harness.commands.bench import torch_module
+
+    return torch_module.loaded(turn, turn.what, feeds)
 
 
 @contextmanager
-def opened(turn: Turn) -> Iterator[tuple[Loaded, int]]:
-    """Load what a turn is about, for the length of a ``with``; yield its size too."""
-    if turn.runtime == REFERENCE:
-        from harness.commands.bench import torch_module
-
-        yield torch_module.load(turn)
-        return
-    with _session(turn) as loaded:
-        yield loaded
+def _file(file: RoleFile, feeds: Mapping[str, np.ndarray]) -> Iterator[Loaded]:
+    with _session(file) as session:
+        size_bytes = file.artifact.size_bytes
+        yield Loaded(lambda: session.run(feeds), lambda: session.ran, size_bytes)
 
 
-@contextmanager
-def _session(turn: Turn) -> Iterator[tuple[Session, int]]:
-    """Open a deployed file; yield its session and its size."""
-    if turn.path is None or turn.artifact is None:
-        msg = f"{turn.id} has no deployed file."
-        raise StageError(msg, outcome=Outcome.LOAD)
-    outputs = [spec.name for spec in turn.component.outputs]
-    backend = load_backend(turn.runtime)
-    with backend.open_session(turn.path, turn.device, outputs) as session:
-        yield session, turn.artifact.size_bytes
+def _session(file: RoleFile) -> AbstractContextManager[Session]:
+    outputs = [spec.name for spec in file.component.outputs]
+    path = file.artifact.file(file.model)
+    return load_backend(file.backend).open_session(path, file.device, outputs)
 
 
-def _feeds(turn: Turn) -> dict[str, np.ndarray]:
-    """Hold what lies in the store against its digests, and return the inputs."""
-    for entry in (turn.inputs, turn.artifact):
-        if entry is not None:
-            check_artifact(entry)
-    return load_inputs(turn.inputs, turn.component)
-
-
-def _check(turn: Turn, made: Mapping[str, np.ndarray]) -> None:
+def _check(subject: str, component: Component, made: Mapping[str, np.ndarray]) -> None:
     """Refuse to time a run that did not do its work.
 
     Raises:
         StageError: An output is missing or empty.
 
     """
-    for spec in turn.component.outputs:
+    for spec in component.outputs:
         if spec.name not in made or made[spec.name].size == 0:
-            msg = f"{turn.id} ran and gave no {spec.name}, so its time means nothing."
+            msg = f"{subject} ran and gave no {spec.name}, so its time means nothing."
             raise StageError(msg, outcome=Outcome.MISSING)
 
 
-def since(begin_ns: int) -> float:
-    """Return the seconds since a reading of `time.perf_counter_ns`."""
-    return (time.perf_counter_ns() - begin_ns) / 1e9
+def _pipeline(turn: Turn, pipeline: Pipeline) -> AbstractContextManager[Loaded]:
+    """Read a pipeline's inputs; return a context manager that loads the pipeline."""
+    from harness.runtimes.diffusion.inputs import load_inputs as load_pipeline_inputs
+
+    texts = [str(text) for text in turn.inputs.meta["texts"]]  # type: ignore[attr-defined]
+    return _assembled(turn, pipeline, load_pipeline_inputs(turn.inputs.path, texts))
+
+
+@contextmanager
+def _assembled(
+    turn: Turn, pipeline: Pipeline, inputs: PipelineInputs
+) -> Iterator[Loaded]:
+    """Assemble diffusers' own pipeline for the length of a ``with``.
+
+    Networks are loaded when first called, so loading is part of the first drawing.
+    """
+    from harness.runtimes.diffusion.draw import app_parts, assemble, draw
+    from harness.runtimes.diffusion.networks import Residents, SessionNetwork
+    from harness.runtimes.diffusion.reference import torch_networks
+    from harness.runtimes.pytorch.prepare import ask_device
+
+    ask_device(turn.device)
+    residents = Residents()
+    deployed = {file.role: SessionNetwork(file, residents) for file in turn.deployed}
+    networks = {**torch_networks(pipeline, residents, turn.device), **deployed}
+    factors = [role for role in _VAE if role in deployed]
+    pipe = assemble(pipeline, inputs, app_parts(pipeline, networks, factors))
+
+    def ran() -> Ran:
+        """Return what the first deployed file ran on; PyTorch if there is no file."""
+        for network in deployed.values():
+            if network.ran:
+                return network.ran
+        return Ran(
+            backend=REFERENCE,
+            version=installed(("torch",))["torch"],
+            device=turn.device.device,
+            threads=turn.device.threads,
+            precision="float32",
+        )
+
+    size_bytes = sum(file.artifact.size_bytes for file in turn.deployed)
+    try:
+        yield Loaded(lambda: draw(pipe, pipeline, inputs), ran, size_bytes)
+    finally:
+        residents.close()

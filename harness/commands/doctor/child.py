@@ -1,4 +1,4 @@
-"""Questions to a runtime, each answered in a child process that may die of it."""
+"""Tiny runs, each in a child process, because a run may crash its process."""
 
 from __future__ import annotations
 
@@ -8,15 +8,17 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.core.doctor import FED, ONE_OPERATOR, Answer
-from harness.core.runtime import resolve
+from harness.core.case import GIVEN, Component, Device, Source, TensorSpec, Variant
+from harness.core.errors import StageError
+from harness.core.runtime import EXACT, resolve, runs_exported, runtime
 
 _ROOT = Path(__file__).parents[3]
-# The folder is appended, not put first, lest a package there hide a standard one.
+# The folder is appended, so that no package in it can hide a standard one.
 _CHILD = """
 import sys
 sys.path.append(sys.argv[1])
@@ -25,17 +27,42 @@ answer(*sys.argv[2:])
 """
 _ANSWER = "answer.json"
 
+# y = x + x over four float32 values, as bytes, so that a tiny run needs no onnx.
+_ONE_OPERATOR = (
+    b'\x08\x08:5\n\x0e\n\x01x\n\x01x\x12\x01y"\x03Add\x12\x01gZ\x0f\n\x01x\x12\n\n\x08'
+    b"\x08\x01\x12\x04\n\x02\x08\x04b\x0f\n\x01y\x12\n\n\x08\x08\x01\x12\x04\n\x02\x08"
+    b"\x04B\x04\n\x00\x10\r"
+)
+# float16 rounds this to 1, so the result also shows the precision of the run.
+_FED = 1 + 2**-12
 
-def ask_child(question: str, *arguments: str, timeout_s: float = 60.0) -> Answer:
-    """Put a question to a fresh process, in an empty folder of its own.
 
-    Args:
-        question: One of `QUESTIONS`, or ``module:function`` of a runtime's own.
-        *arguments: Of the function that answers.
-        timeout_s: Limit of the process.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """The answer of a child process.
+
+    Attributes:
+        facts: The facts that it wrote; empty if it ended before that.
+        ended: How it failed; empty if it ended normally.
 
     """
-    command = [sys.executable, "-c", _CHILD, str(_ROOT), question, *arguments]
+
+    facts: Mapping[str, Any]
+    ended: str = ""
+
+
+def ask_child(function: str, *arguments: str, timeout_s: float = 60.0) -> Answer:
+    """Call a function in a new process, in an empty folder.
+
+    Args:
+        function: The function, as ``module:function``. It returns facts that JSON can
+            hold. A name without a module is a function of this module.
+        *arguments: The function's arguments.
+        timeout_s: Time limit of the process, in seconds.
+
+    """
+    name = function if ":" in function else f"{__name__}:{function}"
+    command = [sys.executable, "-c", _CHILD, str(_ROOT), name, *arguments]
     with tempfile.TemporaryDirectory(prefix="parity-doctor-") as folder:
         try:
             done = subprocess.run(
@@ -48,68 +75,93 @@ def ask_child(question: str, *arguments: str, timeout_s: float = 60.0) -> Answer
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            ended = f"did not answer within {timeout_s:.0f} s"
-            return Answer(facts={}, ended=ended)
-        words = f"{done.stdout}\n{done.stderr}"
+            return Answer(facts={}, ended=f"did not answer within {timeout_s:.0f} s")
         if done.returncode < 0:
             with contextlib.suppress(ValueError):
                 name = signal.Signals(-done.returncode).name
-                return Answer(facts={}, words=words, ended=f"crashed with {name}")
+                return Answer(facts={}, ended=f"crashed with {name}")
         if done.returncode != 0:
-            last = done.stderr.strip().rpartition("\n")[2] or "without a word"
-            return Answer(facts={}, words=words, ended=f"failed: {last}")
+            last = done.stderr.strip().rpartition("\n")[2] or "no message"
+            return Answer(facts={}, ended=f"failed: {last}")
         try:
             facts = json.loads(Path(folder, _ANSWER).read_text(encoding="utf-8"))
-        except FileNotFoundError:  # native code can end a process with a zero
-            return Answer(facts={}, words=words, ended="ended without an answer")
-    return Answer(facts=facts, words=words)
+        except FileNotFoundError:  # native code can end a process with exit code 0
+            return Answer(facts={}, ended="ended without an answer")
+    return Answer(facts=facts)
 
 
-def answer(question: str, *arguments: str) -> None:
-    """Answer one question into the current folder; native code owns the stdout."""
-    asked = resolve(question) if ":" in question else QUESTIONS[question]
-    facts = asked(*arguments)
+def answer(function: str, *arguments: str) -> None:
+    """Call a function and write its result to a file; native code may use stdout."""
+    facts = resolve(function)(*arguments)
     Path(_ANSWER).write_text(json.dumps(facts), encoding="utf-8")
 
 
-def _onnx() -> dict[str, Any]:
+def run_one_operator(name: str, device: str) -> dict[str, Any]:
+    """Convert and run a model of one operator, as every case is converted and run.
+
+    Returns:
+        The runtime's ``version`` and the ``value`` that it computes for 2 × ``fed``;
+        or ``refused``, the reason why it does not run on the device.
+
+    """
+    import numpy as np
+
+    from harness.runtimes.session import load_backend
+
+    declared = runtime(name)
+    exported = Path("exported", "model.onnx")
+    exported.parent.mkdir()
+    exported.write_bytes(_ONE_OPERATOR)
+    component = Component(
+        name="doctor",
+        recipe=GIVEN,
+        source=Source(path=exported),
+        inputs=(TensorSpec(name="x", shape=(4,)),),
+        outputs=(TensorSpec(name="y", shape=(4,)),),
+    )
+    asked = Device(device=device, threads=1, precision=declared.precision)
+    feeds = {"x": np.full(4, _FED, np.float32)}
+    try:
+        path = exported
+        if not runs_exported(name, EXACT):
+            path = Path("converted", declared.model)
+            path.parent.mkdir()
+            resolve(f"{declared.package}.convert:convert")(
+                exported,
+                Variant(name=EXACT, backend=name, kind=EXACT),
+                path.parent,
+                component=component,
+                probes=(),
+                native=None,
+            )
+        with load_backend(name).open_session(path, asked, ["y"]) as session:
+            result = session.run(feeds)["y"]
+            version = session.ran.version
+    except StageError as error:
+        return {"refused": str(error)}
+    # Doubling is exact in float32.
+    right = bool((result == 2 * _FED).all())
+    value = float(result.ravel()[0])
+    return {"version": version, "right": right, "value": value, "fed": _FED}
+
+
+def load_onnx() -> dict[str, Any]:
+    """Import onnx, and read a model."""
     import onnx
 
-    onnx.load_from_string(ONE_OPERATOR)
+    onnx.load_from_string(_ONE_OPERATOR)
     return {"version": onnx.__version__}
 
 
-def _torch() -> dict[str, Any]:
+def load_torch() -> dict[str, Any]:
+    """Import PyTorch."""
     import torch
 
-    return {"threads": torch.get_num_threads(), "cuda": torch.version.cuda or ""}
+    return {"version": torch.__version__}
 
 
-def _numba() -> dict[str, Any]:
-    import numba
+def load_numba() -> dict[str, Any]:
+    """Compare two arrays; this loads the compiled comparison, or compiles it."""
+    import harness.measure.precompile  # noqa: F401
 
-    import harness
-
-    # A function that claims to stand in harness/ is cached where the kernels are.
-    place = str(Path(str(harness.__file__)))
-    scope: dict[str, Any] = {}
-    source = "def parity_doctor_probe(x):\n    return x + x\n"
-    exec(compile(source, place, "exec"), scope)  # noqa: S102  # our own two lines
-    probe = scope["parity_doctor_probe"]
-    try:
-        first = numba.njit(cache=True)(probe)
-    except RuntimeError:  # numba found no folder it may write
-        return {"cached": False, "right": numba.njit(probe)(FED) == 2 * FED}
-    right = first(FED) == 2 * FED
-    again = numba.njit(cache=True)(probe)
-    again(FED)
-    for path in Path(again.stats.cache_path).glob("*parity_doctor_probe*"):
-        path.unlink(missing_ok=True)
-    return {"cached": bool(again.stats.cache_hits), "right": right}
-
-
-QUESTIONS: Mapping[str, Callable[..., dict[str, Any]]] = {
-    "onnx": _onnx,
-    "torch": _torch,
-    "numba": _numba,
-}
+    return {}

@@ -1,4 +1,4 @@
-"""`parity explain` and `parity repro`: why a case parts, and a folder that shows it."""
+"""`parity explain` and `parity repro`: find why a case diverges, and show it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def explain(
     *, case: str, suite: Path, store: str, tier: str, changes: tuple[str, ...]
 ) -> int:
-    """Say where CASE parts and why, and which knob mends it, by turning each."""
+    """Find where and why CASE diverges. Try each setting to find one that fixes it."""
     from harness.commands.explain.explain import explain as find
     from harness.commands.explain.screen import explanation_lines
     from harness.core.text import wrapped
@@ -37,15 +37,15 @@ def explain(
     loaded, one, judge = _chosen(case, suite, tier, changes)
     say = _live(one)
 
-    def tell(words: str) -> None:
+    def report(reason: str) -> None:
         say("")
-        print_lines(wrapped(f"{one.id}: {words}.", indent="", tone="bad"))
+        print_lines(wrapped(f"{one.id}: {reason}.", indent="", tone="bad"))
 
     try:
         with Engine(open_store(store), loaded.limits) as engine:
-            found = find(engine, judge, one, say, tell)
+            found = find(engine, judge, one, say, report)
     except OnlyInGraphError:
-        click.echo("No layer is out of tolerance, so no knob is tried.")
+        click.echo("No layer is out of tolerance, so no setting is tried.")
         return 0
     say("")
     print_lines(explanation_lines(found))
@@ -58,7 +58,9 @@ def explain(
 @STORE
 @TIER
 @SET
-@click.option("--probe", default="", help="Cut at this value, not where it parts.")
+@click.option(
+    "--probe", default="", help="Cut at this value, not at the first divergence."
+)
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
@@ -77,7 +79,7 @@ def repro(  # one option each
     """Write a folder that shows CASE's divergence with numpy and one runtime."""
     from harness.commands.explain.repro import write_repro
     from harness.core.record import LAYERS
-    from harness.core.text import count, in_floors
+    from harness.core.text import FLOORS, count, in_floors
     from harness.engine.engine import Engine
     from harness.engine.run import open_store
 
@@ -90,9 +92,9 @@ def repro(  # one option each
     layer = next(row for row in around.record.rows if row.what == LAYERS)
     floors = in_floors(layer.comparison.floor_multiple or 0.0)
     nodes = count(int(str(around.excerpt.entry.meta["nodes"])), "operator")
-    click.echo(f"{nodes} around {layer.module or layer.probe}: {floors}")
+    click.echo(f"{nodes} around {layer.module or layer.probe}: {floors} ({FLOORS})")
     if not around.shows:
-        click.echo("within tolerance there: what goes wrong needs more of the graph")
+        click.echo("within tolerance there: the error needs more of the graph")
     click.echo(f"wrote {into}")
     click.echo(f"next  cd {into} && python repro.py")
     return 0
@@ -101,10 +103,10 @@ def repro(  # one option each
 def _chosen(
     name: str, path: Path, tier: str, changes: tuple[str, ...]
 ) -> tuple[Suite, Case, Judge]:
-    """Return the suite, the one case that is meant, and who judges it.
+    """Return the suite, the one chosen case, and its judge.
 
     Raises:
-        ParityError: No case of a component is meant, or several are.
+        ParityError: The name means no case of a component, or several.
 
     """
     from harness.core.case import Case
@@ -122,7 +124,7 @@ def _chosen(
 
 
 def _live(case: Case) -> Callable[[str], None]:
-    """Return what shows, on a terminal, the step that is being done; none clears it."""
+    """Return a function that shows the current step on a terminal; "" clears it."""
     from harness.commands.progress import moves
 
     live = moves(sys.stderr)

@@ -1,28 +1,32 @@
-"""From "they differ" to the knob that mends it: turn each, and measure.
+"""From a divergence to the setting that fixes it: change each setting, and measure.
 
-A knob is first tried on an excerpt, the operators around the divergence with the
-reference's values fed to them, and what moves it there is confirmed on the whole
-component. It never guesses: what it says was run, and where no knob helps it says so.
+A setting is first tried on an excerpt: the operators around the divergence, with the
+reference's values as inputs. A setting that changes the error there is then tried on
+the whole component. All reported errors were measured. If no setting helps, that is
+reported.
 """
 
 from __future__ import annotations
 
 import math
-import statistics
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from harness.commands.explain.around import smallest_excerpt
-from harness.commands.explain.knobs import (
-    Knob,
-    again,
+from harness.commands.explain.excerpts import (
+    blamed,
+    smallest_excerpt,
+    with_local_errors,
+)
+from harness.commands.explain.setting_changes import (
+    EXPORT,
+    SettingChange,
+    changes_of,
+    converted_again,
     in_float16,
-    knobs_of,
-    pairs_of,
     plain_variant,
 )
-from harness.commands.explain.losses import losses_of
+from harness.commands.ranges import losses_of
 from harness.core.case import Case
 from harness.core.errors import OnlyInGraphError, ParityError, SuiteError
 from harness.core.outcome import Outcome
@@ -30,45 +34,38 @@ from harness.core.record import LAYERS, OUTPUTS, CaseRecord, Row
 from harness.core.runtime import runtime, runtimes
 from harness.core.text import in_floors
 from harness.engine.engine import Engine
-from harness.engine.excerpt import Excerpt, Spot
+from harness.engine.excerpt import Excerpt
 from harness.judge.case import CaseVerdict, JudgedRow
 from harness.measure.float16 import kept_values
 from harness.suite.judge import Judge
 
 MOVED = 0.02
-"""A knob that changes an error by less than this share did nothing."""
-
-HELPS = 0.1
-"""Two knobs are turned together if each removes at least this share of the error;
-another exporter and another attention always are."""
-
-TIMED_RUNS = 3
-"""Runs of either side that a knob's cost in time is read from, in turn."""
+"""A change of an error by a smaller share than this counts as no effect."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """What a case measures with one knob turned.
+    """A case's errors with one setting changed.
 
     Attributes:
-        knob: Which; None as it was.
-        floors: Error at the divergence; NaN where the value is not there any more.
+        change: The changed setting; None for the case as it was.
+        floors: Error at the divergence; NaN if the value no longer exists.
         output_floors: Largest error of an output.
         passed: Whether every layer and output is within tolerance.
-        mended: Whether the value at the divergence is; where it is not there any more,
-            whether all else is.
-        whole: Whether the whole component ran, or the excerpt alone.
-        size_bytes: Of the deployed file.
+        fixes: Whether the value at the divergence is within tolerance. If the value no
+            longer exists, whether all other values are.
+        whole: Whether the whole component ran, or only the excerpt.
+        size_bytes: Size of the deployed file.
         peak_bytes: Memory of the process that ran it.
-        failure: Why it could not be measured; empty if it was.
+        failure: The reason why nothing was measured; empty if something was.
 
     """
 
-    knob: Knob | None
+    change: SettingChange | None
     floors: float = math.nan
     output_floors: float = math.nan
     passed: bool = False
-    mended: bool = False
+    fixes: bool = False
     whole: bool = True
     size_bytes: int = 0
     peak_bytes: int = 0
@@ -77,45 +74,45 @@ class Trial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """What was found out about a case.
+    """The result of explaining a case.
 
     Attributes:
-        case: As it was.
-        verdict: Of its layers, or of its outputs where every layer agrees.
+        case: The case as it was.
+        verdict: The verdict on its layers, or on its outputs if every layer agrees.
         first: The first divergence.
-        signature: What the error looks like; empty if like nothing known.
-        leg: Where it comes in, in words.
-        chance: That the converter's luck decides, in words; empty if it does not.
-        before: As it was, whole.
-        excerpt: As it was, around the divergence alone; None if nothing was cut.
-        trials: In order of trying; a knob that the excerpt cleared has no second one.
-        spared: Knobs that were not tried, since another mended all.
-        slower: Time of the best mending knob over that of before; NaN if none mends.
-        took_s: All in all.
+        stage: A sentence about the stage that causes the error.
+        conversion: A sentence that says that conversion is nondeterministic; empty if
+            it is not.
+        before: Errors of the whole component as it was.
+        excerpt: Errors of the excerpt as it was; None if nothing was cut.
+        trials: Trials in order. A change without effect on the excerpt has no second
+            trial on the whole component.
+        skipped: Changes that were not tried, because another one fixed everything.
+        took_s: Total duration, in seconds.
 
     """
 
     case: Case
     verdict: CaseVerdict
     first: JudgedRow
-    signature: str
-    leg: str
-    chance: str
+    stage: str
+    conversion: str
     before: Trial
     excerpt: Trial | None
     trials: tuple[Trial, ...]
-    spared: tuple[Knob, ...]
-    slower: float
+    skipped: tuple[SettingChange, ...]
     took_s: float
 
     @property
-    def mending(self) -> tuple[Trial, ...]:
-        """Trials that mend it, those that mend all of it first, finer ones before."""
-        return _mending(self.trials)
+    def fixing(self) -> tuple[Trial, ...]:
+        """Trials that fix the divergence; complete fixes first, then finer changes."""
+        found = [trial for trial in self.trials if trial.fixes and trial.whole]
+        coarse = {id(t) for t in found if t.change and t.change.finer}
+        return tuple(sorted(found, key=lambda t: (not t.passed, id(t) in coarse)))
 
     @property
-    def own(self) -> float | None:
-        """Error that the operator brings by itself, in floors, if that was measured."""
+    def local_floors(self) -> float | None:
+        """The operator's local error in floors; None if it was not measured."""
         for judged in self.verdict.origins:
             if judged.row.probe == self.first.row.probe:
                 return judged.row.comparison.floor_multiple
@@ -127,57 +124,53 @@ def explain(
     judge: Judge,
     case: Case,
     say: Callable[[str], None],
-    tell: Callable[[str], None] = lambda _: None,
+    report: Callable[[str], None] = lambda _: None,
 ) -> Explanation:
-    """Find the divergence of a case, and try every knob that it has.
+    """Find the divergence of a case, and try each of its settings.
 
     Args:
-        engine: Runs cases.
-        judge: Says what is out of tolerance.
-        case: To explain.
-        say: Told what is tried next.
-        tell: Told what the graph itself shows, before anything is tried.
+        engine: The engine that runs cases.
+        judge: The judge that applies the tolerances.
+        case: The case to explain.
+        say: Receives the name of the next step.
+        report: Receives what the graph itself shows, before any setting is tried.
 
     Raises:
         OnlyInGraphError: No value is out of tolerance, and the graph is not PyTorch's.
-        SuiteError: There is nothing to explain: it agrees, or was never compared.
+        SuiteError: There is nothing to explain: the case agrees, or was not compared.
 
     """
     start = time.monotonic()
     say("as it is")
     record = engine.run(case)
-    verdict = _parting(judge, record, case, tell)
-    sample = next(s for s in case.samples if s.id == _first(verdict).row.sample)
+    verdict, first = _diverging(judge, record, case, report)
+    sample = next(s for s in case.samples if s.id == first.row.sample)
     if verdict.what == LAYERS:
-        rows = engine.isolate(case, sample)
-        record = replace(record, rows=(*record.rows, *rows))
-        verdict = _parting(judge, record, case, lambda _: None)
-    first = _first(verdict)
-    tries = _Tries(engine, judge, replace(case, samples=(sample,)), first.row, say)
-    blamed = [judged.row.probe for judged in verdict.origins] or [first.row.probe]
-    tries.cut(record, blamed[0] if first.row.probe not in blamed else first.row.probe)
+        record, verdict = with_local_errors(engine, judge, case, record, sample)
+        first = verdict.first or first
+    narrow = replace(case, samples=(sample,))
+    trials = _Trials(engine, judge, narrow, first.row, say)
+    to_blame = blamed(verdict)
+    trials.cut(record, to_blame[0])
     lost = kept_values(losses_of(engine, case)) if in_float16(case) else ()
-    tries.all_of(knobs_of(case, blamed, lost))
-    mending = _mending(tries.made)
+    trials.try_all(changes_of(case, to_blame, lost))
     say("the other runtime")
     return Explanation(
         case=case,
         verdict=verdict,
         first=first,
-        signature=verdict.looks,
-        leg=tries.leg(),
-        chance=tries.chance,
-        before=tries.before,
-        excerpt=tries.around,
-        trials=tuple(tries.made),
-        spared=tuple(tries.spared),
-        slower=tries.slower(mending[0].knob) if mending else math.nan,
+        stage=trials.stage(),
+        conversion=trials.conversion,
+        before=trials.before,
+        excerpt=trials.around,
+        trials=tuple(trials.made),
+        skipped=tuple(trials.skipped),
         took_s=time.monotonic() - start,
     )
 
 
-class _Tries:
-    """Trials of one case, and what they are held against."""
+class _Trials:
+    """Trials of one case, and the case's errors to compare with."""
 
     def __init__(
         self,
@@ -194,69 +187,52 @@ class _Tries:
         self._say = say
         self._excerpt: Excerpt | None = None
         self.around: Trial | None = None
-        self.before = self._whole(None, case)
+        self.before = self._whole(None, self._case)
         self.made: list[Trial] = []
-        self.spared: list[Knob] = []
-        self.chance = ""
+        self.skipped: list[SettingChange] = []
+        self.conversion = ""
 
     def cut(self, record: CaseRecord, probe: str) -> None:
-        """Make the excerpt, and keep it if the divergence shows there."""
-        sample = self._case.samples[0]
-        shown = {
-            row.probe
-            for row in record.rows
-            if row.what == LAYERS and row.sample == sample.id
-        }
-        if probe not in shown:
+        """Make the excerpt, and keep it if it shows the divergence."""
+        (sample,) = self._case.samples
+        value = (LAYERS, sample.id, probe)
+        if value not in {(row.what, row.sample, row.probe) for row in record.rows}:
             return
-        spot = Spot(probe=probe, shown=tuple(sorted(shown)))
         try:
             around = smallest_excerpt(
-                self._engine, self._judge, self._case, sample, spot
+                self._engine, self._judge, self._case, record, probe
             )
         except ParityError:
-            return  # the whole component serves, only slower
-        case, record = around.excerpt.case, around.record
-        self.around = self._measured(None, case, record, whole=False)
+            return  # trials run the whole component, which is only slower
+        case = around.excerpt.case
+        self.around = self._measured(None, case, around.record, whole=False)
         if around.shows:
             self._excerpt = around.excerpt
 
-    def all_of(self, knobs: Iterable[Knob]) -> None:
-        """Try knobs one at a time, finer ones where a coarse one helps, then pairs.
-
-        Another export is another graph and another reference, minutes of work at full
-        size, and another variant is not what was asked for: the last to be tried.
-        """
-        for knob in knobs:
-            spare = knob.exports or knob.gives_up
-            if spare and any(trial.passed for trial in self.made):
-                self.spared.append(knob)
+    def try_all(self, changes: Iterable[SettingChange]) -> None:
+        """Try changes one at a time; after a coarse one that helps, try finer ones."""
+        for change in changes:
+            # Another export takes minutes at full size, and another variant is not the
+            # requested one. So both are skipped once everything is fixed.
+            last = change.part == EXPORT or change.gives_up
+            if last and any(trial.passed for trial in self.made):
+                self.skipped.append(change)
                 continue
-            if knob.converts and self.chance:
+            if change.converts and self.conversion:
                 continue
-            trial = self._try(knob)
-            if trial.mended and knob.converts and self._by_chance():
+            trial = self._try(change)
+            if trial.fixes and change.converts and self._is_nondeterministic():
                 self.made.remove(trial)
-            elif trial.mended:
-                for finer in knob.finer:
+            elif trial.fixes:
+                for finer in change.finer:
                     self._try(finer)
-        if any(trial.mended for trial in self.made):
-            return
-        enough = (1 - HELPS) * self.before.floors
-        helping = [
-            trial.knob
-            for trial in self.made
-            if trial.knob and trial.whole and trial.floors <= enough
-        ]
-        for pair in pairs_of(self._case, helping):
-            self._try(pair)
 
-    def leg(self) -> str:
+    def stage(self) -> str:
         """Run the exported graph in the other runtime, in full precision."""
         case = self._case
-        taken = case.component.taken
-        if taken and taken.converted and not taken.onnx:
-            return "not known: nobody gave the ONNX file that it was converted from"
+        foreign = case.component.foreign
+        if foreign and foreign.converted and not foreign.onnx:
+            return "not known: the ONNX file that it was converted from is not given"
         others = (one for one in runtimes().values() if one.name != case.backend)
         other = next(one.name for one in others if one.is_installed)
         bare = replace(case.device, hints=())
@@ -266,83 +242,69 @@ class _Tries:
             return f"not known: {other} could not run the same graph: {trial.failure}"
         if math.isnan(trial.floors):
             return f"not known: {other} does not show that value"
-        words = f"{other} runs the same graph at {in_floors(trial.floors)}"
-        if not trial.mended:
-            return f"export, or both runtimes alike: {words}"
-        own = runtime(case.backend).as_exported
-        side = "runtime" if own else "converter or runtime"
-        return f"{side}: {words}"
+        result = f"{other} runs the same graph at {in_floors(trial.floors)}"
+        if not trial.fixes:
+            return f"export, or both runtimes alike: {result}"
+        as_exported = runtime(case.backend).as_exported
+        return f"{'runtime' if as_exported else 'converter or runtime'}: {result}"
 
-    def slower(self, knob: Knob | None) -> float:
-        """Return a knob's time over the time without it, from runs in turn."""
-        if knob is None:
-            return math.nan
-        bare = tuple(replace(s, layers=False) for s in self._case.samples)
-        without = replace(self._case, samples=bare)
-        took: dict[bool, list[float]] = {False: [], True: []}
-        for _ in range(TIMED_RUNS):
-            for turned in (False, True):
-                case = knob.turn(without) if turned else without
-                self._say(f"timing {knob.name if turned else 'without it'}")
-                record = self._engine.run(case)
-                took[turned].append((record.took_s or {}).get("candidate", math.nan))
-        return statistics.median(took[True]) / statistics.median(took[False])
-
-    def _try(self, knob: Knob) -> Trial:
-        self._say(knob.name)
-        if self._excerpt is not None and not (knob.exports or knob.wide):
-            trial = self._on(self._excerpt, knob)
+    def _try(self, change: SettingChange) -> Trial:
+        self._say(change.name)
+        if self._excerpt is not None and not (change.part == EXPORT or change.wide):
+            case = change.apply(self._excerpt.case)
+            record = self._engine.run_excerpt(replace(self._excerpt, case=case))
+            trial = self._measured(change, case, record, whole=False)
             was = self.around.floors if self.around else math.nan
             if not trial.failure and not moved(trial.floors, was):
                 self.made.append(trial)
                 return trial
-        trial = self._whole(knob, knob.turn(self._case))
+        trial = self._whole(change, change.apply(self._case))
         self.made.append(trial)
         return trial
 
-    def _by_chance(self) -> bool:
-        """Whether the file comes out otherwise when nothing but luck has changed."""
-        cases = list(again(self._case))
+    def _is_nondeterministic(self) -> bool:
+        """Whether another conversion with the same flags makes a correct file."""
+        cases = list(converted_again(self._case))
         self._say(f"converting again, {len(cases)} times")
-        right = [self._whole(None, case).mended for case in cases].count(True)
+        right = [self._whole(None, case).fixes for case in cases].count(True)
         if right:
-            self.chance = (
+            self.conversion = (
                 f"of {len(cases)} files converted again with the same flags {right} "
-                "are right: MNN's converter works by chance here, so none of its flags "
-                "is a way out"
+                "are right: the converter is nondeterministic here, so none of its "
+                "flags fixes it"
             )
         return bool(right)
 
-    def _on(self, excerpt: Excerpt, knob: Knob | None) -> Trial:
-        turned = knob.turn(excerpt.case) if knob else excerpt.case
-        record = self._engine.run_excerpt(replace(excerpt, case=turned))
-        return self._measured(knob, turned, record, whole=False)
-
-    def _whole(self, knob: Knob | None, case: Case) -> Trial:
-        return self._measured(knob, case, self._engine.run(case), whole=True)
+    def _whole(self, change: SettingChange | None, case: Case) -> Trial:
+        return self._measured(change, case, self._engine.run(case), whole=True)
 
     def _measured(
-        self, knob: Knob | None, case: Case, record: CaseRecord, *, whole: bool
+        self,
+        change: SettingChange | None,
+        case: Case,
+        record: CaseRecord,
+        *,
+        whole: bool,
     ) -> Trial:
         at = self._at
         if record.failure is not None:
-            return Trial(knob=knob, whole=whole, failure=record.failure.message)
+            return Trial(change=change, whole=whole, failure=record.failure.message)
         try:
             verdicts = {what: self._judge.check(record, what) for what in case.whats}
         except ParityError as error:
-            return Trial(knob=knob, whole=whole, failure=str(error))
+            return Trial(change=change, whole=whole, failure=str(error))
         there = [row for row in verdicts[at.what].rows if _same_value(row.row, at)]
         passed = agree(verdicts.values())
-        # Another exporter may have no value of that name and place.
-        mended = all(row.verdict.passed for row in there) if there else whole and passed
+        # Another exporter's graph may have no such value.
+        fixes = all(row.verdict.passed for row in there) if there else whole and passed
         return Trial(
-            knob=knob,
+            change=change,
             floors=max((_floors(judged.row) for judged in there), default=math.nan),
             output_floors=max(
                 _floors(row) for row in record.rows if row.what == OUTPUTS
             ),
             passed=passed,
-            mended=mended,
+            fixes=fixes,
             whole=whole,
             size_bytes=(record.artifacts or {})[case.backend]["size_bytes"],
             peak_bytes=record.peak_bytes or 0,
@@ -352,7 +314,7 @@ class _Tries:
 def agree(verdicts: Iterable[CaseVerdict]) -> bool:
     """Whether every value that was compared is within tolerance.
 
-    That another graph shows fewer values than the suite asks for is no error of it.
+    A changed graph may show fewer values than the suite requires. That is no error.
     """
     return all(
         verdict.found.passed or verdict.found is Outcome.COVERAGE
@@ -361,33 +323,29 @@ def agree(verdicts: Iterable[CaseVerdict]) -> bool:
 
 
 def moved(floors: float, was: float) -> bool:
-    """Whether an error is another than it was; one that is gone is."""
+    """Whether an error changed; an error that is no longer measured has changed."""
     return not abs(floors - was) <= MOVED * abs(was)
 
 
-def _mending(trials: Iterable[Trial]) -> tuple[Trial, ...]:
-    found = [trial for trial in trials if trial.mended and trial.whole]
-    coarse = {id(t) for t in found if t.knob and t.knob.finer}
-    return tuple(sorted(found, key=lambda t: (not t.passed, id(t) in coarse)))
-
-
-def _parting(
-    judge: Judge, record: CaseRecord, case: Case, tell: Callable[[str], None]
-) -> CaseVerdict:
-    """Return the verdict on the layers of a case that parts, or on its outputs.
+def _diverging(
+    judge: Judge, record: CaseRecord, case: Case, report: Callable[[str], None]
+) -> tuple[CaseVerdict, JudgedRow]:
+    """Return the verdict on a case's layers, or on its outputs, and the divergence.
 
     Raises:
-        SuiteError: It does not.
+        OnlyInGraphError: No value is out of tolerance, and the graph is not PyTorch's.
+        SuiteError: The case agrees, or was never compared.
 
     """
     if record.failure is not None:
         raise SuiteError(record.failure.message)
     verdicts = [judge.check(record, what) for what in case.whats]
     in_graph = [verdict.reason for verdict in verdicts if verdict.found.of_graph]
-    for words in in_graph:
-        tell(words)
-    if first := next((v for v in verdicts if v.first is not None), None):
-        return first
+    for reason in in_graph:
+        report(reason)
+    for verdict in verdicts:
+        if verdict.first is not None:
+            return verdict, verdict.first
     if in_graph:
         raise OnlyInGraphError
     msg = (
@@ -397,15 +355,8 @@ def _parting(
     raise SuiteError(msg)
 
 
-def _first(verdict: CaseVerdict) -> JudgedRow:
-    if verdict.first is None:
-        msg = f"{verdict.id} has no first divergence."
-        raise SuiteError(msg)
-    return verdict.first
-
-
 def _same_value(row: Row, at: Row) -> bool:
-    """Whether two rows are of one value, under another exporter's name perhaps."""
+    """Whether two rows are of one value; exporters may name it differently."""
     same_place = (at.module, at.op) == (row.module, row.op) and bool(at.module)
     return row.probe == at.probe or same_place
 

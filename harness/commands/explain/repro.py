@@ -1,6 +1,6 @@
 """A folder for a bug report upstream: the cut model, its inputs, and a short script.
 
-The script needs numpy and the one runtime, and ends with 1 while the two differ.
+The script needs only numpy and the runtime. It exits with 1 while the two differ.
 """
 
 from __future__ import annotations
@@ -14,20 +14,24 @@ from string import Template
 from tempfile import TemporaryDirectory
 from typing import Any, cast
 
-from harness.commands.explain.around import Around, smallest_excerpt
-from harness.core.case import Case
+from harness.commands.explain.excerpts import (
+    Around,
+    blamed,
+    smallest_excerpt,
+    with_local_errors,
+)
+from harness.core.case import Case, Sample
 from harness.core.errors import SuiteError
 from harness.core.record import LAYERS, OUTPUTS, CaseRecord
 from harness.core.runtime import runtime
 from harness.core.text import in_floors, operator
 from harness.engine import export_files
 from harness.engine.engine import Engine
-from harness.engine.excerpt import Spot
 from harness.suite.judge import Judge
 
 EXPORTED = "exported.onnx"
 NOISE = 32.0
-"""Floors within which the script calls two values equal."""
+"""The script treats two values as equal if they differ by at most so many floors."""
 
 _END = Path(__file__).with_name("repro_end.txt")
 
@@ -41,18 +45,18 @@ def write_repro(
     probe: str = "",
     say: Callable[[str], None],
 ) -> Around:
-    """Cut a case's first divergence out and write the folder `into`, in one move.
+    """Cut out a case's first divergence and write the folder `into`, in one move.
 
     Args:
-        engine: Runs cases.
-        judge: Says what is out of tolerance.
-        case: Whose divergence it is.
-        into: A folder that is not there yet.
-        probe: The value to cut at; the first divergence when left out.
-        say: Told what is done next.
+        engine: The engine that runs cases.
+        judge: The judge that applies the tolerances.
+        case: The case with the divergence.
+        into: A folder that does not exist yet.
+        probe: The value to cut at; without it, the first divergence.
+        say: Receives the name of the next step.
 
     Raises:
-        SuiteError: The folder is there, the case agrees, or it has no such value.
+        SuiteError: The folder exists, the case agrees, or it has no such value.
 
     """
     if into.exists():
@@ -64,14 +68,8 @@ def write_repro(
         raise SuiteError(record.failure.message)
     sample, name = _place(engine, judge, case, record, probe)
     narrow = replace(case, samples=(sample,))
-    shown = {
-        row.probe
-        for row in record.rows
-        if row.what == LAYERS and row.sample == sample.id
-    }
     say(f"cutting at {name}")
-    spot = Spot(probe=name, shown=tuple(sorted(shown)))
-    around = smallest_excerpt(engine, judge, narrow, sample, spot)
+    around = smallest_excerpt(engine, judge, narrow, record, name)
     say("writing")
     into.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=into.parent, prefix=".parity-") as scratch:
@@ -84,7 +82,7 @@ def write_repro(
 
 def _place(
     engine: Engine, judge: Judge, case: Case, record: CaseRecord, probe: str
-) -> tuple[Any, str]:
+) -> tuple[Sample, str]:
     """Return the sample and the value to cut at."""
     rows = [row for row in record.rows if row.what == LAYERS]
     if probe:
@@ -98,20 +96,15 @@ def _place(
     if verdict.first is None:
         msg = (
             f"{case.id} agrees in every layer ({verdict.reason}); name a value with "
-            "--probe, or hold it to a tighter --tier."
+            "--probe, or give a tighter --tier."
         )
         raise SuiteError(msg)
-    first = verdict.first.row
-    sample = _sample(case, first.sample)
-    own = engine.isolate(case, sample)
-    verdict = judge.check(replace(record, rows=(*record.rows, *own)), LAYERS)
-    origins = [judged.row.probe for judged in verdict.origins]
-    if not origins or first.probe in origins:
-        return sample, first.probe
-    return sample, origins[0]
+    sample = _sample(case, verdict.first.row.sample)
+    _, verdict = with_local_errors(engine, judge, case, record, sample)
+    return sample, blamed(verdict)[0]
 
 
-def _sample(case: Case, name: str) -> Any:  # noqa: ANN401  # a Sample
+def _sample(case: Case, name: str) -> Sample:
     return next(sample for sample in case.samples if sample.id == name)
 
 
@@ -148,7 +141,7 @@ def _script(around: Around) -> str:
     flags = built_in.flags if built_in and built_in.flags else (kind,)
     floor = layer.comparison.floor_rms or 0.0
     multiple = layer.comparison.floor_multiple or 0.0
-    # What is out of a tighter tolerance than noise must not end well.
+    # The script must also fail if a tolerance tighter than noise is exceeded.
     allowed = min(NOISE, multiple / 2) if around.shows else NOISE
     as_deployed = (output.comparison.floor_multiple or 0.0) > multiple / 2
     script: Any = importlib.import_module(f"{declared.package}.repro")

@@ -1,10 +1,8 @@
-"""What `parity init` writes: a first suite, for people to edit.
+"""`parity init`: write a first suite, which the user edits.
 
-checkpoint    of a folder of diffusers or transformers
-found         what a checkpoint has: components and weights
-files         of a folder of ONNX files, which are their own reference
-tolerances    the tiers to begin with
-variants      the variant that is safe, and the risk of each other
-text          what the files that are written have in common
-writing       all of the files or none
+write         all of the files, or none
+checkpoint    facts of a diffusers or transformers folder
+onnx_files    facts of a folder of ONNX files, each of which is its own reference
+render        puts these facts into ``templates/``
+from_model    a suite for a model in memory
 """

@@ -1,12 +1,11 @@
-"""A suite of a model and its tokenizer that are in memory, as a notebook has them."""
+"""A suite for a model and its tokenizer in memory, for example in a notebook."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-from harness.commands.init.files import refuse_written
-from harness.commands.init.write import write_suite
+from harness.commands.init.write import refuse_written, write_suite
 from harness.core.errors import SuiteError
 from harness.suite.suite import Suite, load_suite
 
@@ -25,16 +24,17 @@ def suite_of_pair(
         suite = suite_of_pair(model, tokenizer, Path("my-suite"))
 
     `folder` then holds ``checkpoint/``, as `save_pretrained` writes it, and the files
-    that ``parity init`` writes; ``parity run --suite my-suite`` runs it.
+    that ``parity init`` writes. ``parity run --suite my-suite`` runs the suite.
 
     Args:
-        model: Of transformers, a text encoder with or without a head.
-        tokenizer: Its own, or None: ids are then drawn at random.
-        folder: Where to write.
-        force: Write over what is there.
+        model: A text encoder of transformers, with or without a head.
+        tokenizer: The model's tokenizer, or None. Without one, ids are drawn at random.
+        folder: The folder to write to.
+        force: Whether to write over existing files.
 
     Raises:
-        SuiteError: One of them is no such thing, or the folder cannot be used.
+        SuiteError: The model or the tokenizer is of another kind, or the folder cannot
+            be used.
 
     """
     named = {"model": model, "tokenizer": tokenizer}

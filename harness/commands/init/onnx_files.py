@@ -1,45 +1,23 @@
-"""Write the first suite for a folder that has files of others, and no weights.
+"""The first suite of a folder that has foreign ONNX files, and no weights.
 
-Optimum's layout, ``unet/model.onnx`` with a configuration beside it, or files side by
-side. There is no PyTorch model to hold them against, so each ONNX file is its own
-reference, and MNN's file of it the candidate.
+The folder has Optimum's layout (``unet/model.onnx`` with a configuration beside it), or
+files side by side. There is no PyTorch model to compare them with. So each ONNX file is
+its own reference, and a file converted from it is the candidate.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from itertools import chain
 from pathlib import Path
 
-from harness.commands.init.text import noted, path_from
-from harness.commands.init.variants import first_runtimes
-from harness.core.case import GIVEN, Component, Source
+from harness.commands.init.render import first_runtimes, path_from, render
+from harness.core.case import GIVEN, ONNX, Component, Source
 from harness.core.errors import SuiteError
 from harness.core.foreign_files import lacking
-from harness.core.runtime import EXACT, ONNX, Runtime, formats, onnx_runtime
+from harness.core.runtime import EXACT, formats, onnx_runtime
 from harness.recipes import describe
 from harness.recipes.checkpoint import WEIGHTS
 from harness.suite.tables import symbols_of
-
-_HEAD = """\
-# How far a value may be from what ONNX Runtime makes of the same ONNX file with every
-# rewrite off. There is no run in float64, so no noise floor, and layers are held in
-# decibels.
-"""
-_AS_EXPORTED = """\
-[{variant}]
-outputs = "standard"
-layers = {{ sqnr_db = 80.0 }}
-allow_nonfinite = true
-why = "no float64 run, so no noise floor; masks may be of minus infinity"
-"""
-_CONVERTED = """\
-# Of a file that {title}'s converter made already, perhaps with rounded weights.
-[{variant}]
-outputs = "relaxed"
-layers = "relaxed"
-"""
 
 _WEIGHTS = tuple(f"*{suffix}" for suffix in WEIGHTS)
 _SIZES = (
@@ -51,96 +29,73 @@ _SIZES = (
     ("sequence", 13),
     ("token", 13),
 )
-"""Words in an axis' name, and a size that is no more even than it must be.
+"""Words in an axis' name, to a size that is divisible by no larger power of two than
+needed.
 
-Other sizes are tried in steps of the largest power of two that this is a multiple of,
-and a UNet halves its latents three times.
+Other sizes are tried in steps of the largest power of two that divides this one. A UNet
+halves its latents three times.
 """
 _OTHER_SIZE = 16
 
 
-def files_of_others(folder: Path) -> list[Path]:
+def foreign_onnx_files(folder: Path) -> list[Path]:
     """Return the ONNX files of a folder without weights; none where it has weights."""
-    if _found(folder, _WEIGHTS):
-        return []
-    return _found(folder, ("*.onnx",))
+    return [] if _found(folder, _WEIGHTS) else _found(folder, ("*.onnx",))
 
 
-def converted_alone(folder: Path) -> Runtime | None:
-    """Return whose converted files a folder has, if nothing else is there.
-
-    There is nothing that such a file could be compared with.
-    """
-    beside = _found(folder, (*_WEIGHTS, "*.onnx", "config.json", "model_index.json"))
-    if beside:
-        return None
-    found = (one for one in formats().values() if _found(folder, (f"*.{one.reads}",)))
-    return next(found, None)
-
-
-def suite_of_files(root: Path, files: Sequence[Path], folder: Path) -> str:
-    """Return parity.toml for the ONNX files under `root`, as it stands in `folder`.
+def refuse_converted_alone(folder: Path) -> None:
+    """Refuse a folder that has only converted files.
 
     Raises:
-        SuiteError: One is no ONNX file, lacks weights, or takes what cannot be drawn.
+        SuiteError: The folder has a converted file and no reference for it.
 
     """
-    named = _named(root, files)
-    for path in named.values():
-        _refuse_short(path)
-    components = [_described(name, path) for name, path in named.items()]
-    tables = chain.from_iterable(
-        ["", *_table(name, path, folder)] for name, path in named.items()
-    )
-    lines = [
-        "# What is tested, and how. `parity run` and `pytest -m parity` run it.",
-        "# There are no PyTorch weights: each ONNX file is its own reference, as ONNX",
-        "# Runtime runs it with every rewrite off. With a [source] that has weights,",
-        "# each would be held against PyTorch instead.",
-        "",
-        noted("[[shapes]]", "the files' own names of their open axes"),
-        *(f"{symbol} = {_size(symbol)}" for symbol in symbols_of(*components)),
-        "",
-        "[inputs]",
-        'profiles = ["realistic"]',
-        noted("realistic = 2", "drawn by kind and name"),
-        "seed = 0",
-        "",
-        *chain.from_iterable(_backend(one) for one in first_runtimes()),
-        *tables,
-        "",
-        "[limits]",
-        noted("timeout_s = 900", "of one stage of one case"),
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _backend(one: Runtime) -> list[str]:
-    listed = [f'"{name}"' for name, made in one.variants.items() if name != EXACT]
-    others = f"or {', '.join(listed[:2])}, ..."
-    words = others if one.own_format else "the files as they are"
-    variants = noted(f'variants = ["{EXACT}"]', words)
-    return [f"[backend.{one.name}]", variants, "threads = 2", ""]
-
-
-def tolerances_of_files(files: Sequence[Path]) -> str:
-    """Return tolerances.toml with a table for each variant that the files have."""
-    tables = [_HEAD + _AS_EXPORTED.format(variant=f"{onnx_runtime().name}.{GIVEN}")]
-    for one in first_runtimes():
-        if one.own_format is None:
-            continue
-        converted = [_converted(path, one).is_file() for path in files]
-        if not all(converted):
-            tables.append(_AS_EXPORTED.format(variant=f"{one.name}.{EXACT}"))
-        if any(converted):
-            tables.append(
-                _CONVERTED.format(title=one.title, variant=f"{one.name}.{GIVEN}")
+    beside = (*_WEIGHTS, "*.onnx", "config.json", "model_index.json")
+    for one in formats().values():
+        if _found(folder, (f"*.{one.reads}",)) and not _found(folder, beside):
+            msg = (
+                f"{folder} has {one.title} files alone, and nothing to compare them "
+                "with: put the ONNX file that each was made from beside it, under the "
+                f'same name, or give the checkpoint and write `{one.reads} = "path"` '
+                "under its [component.*]."
             )
-    return "\n".join(tables)
+            raise SuiteError(msg)
+
+
+def texts_of_files(root: Path, paths: Sequence[Path], folder: Path) -> tuple[str, str]:
+    """Return both TOML files for ONNX files under `root`, to be written to `folder`.
+
+    Raises:
+        SuiteError: A file is no ONNX file, lacks weights, or has an input that cannot
+            be drawn.
+
+    """
+    components = {}
+    tables = {}
+    for name, path in _named(root, paths).items():
+        components[name] = _described(name, path)
+        files = {ONNX: path} | _converted(path)
+        tables[name] = {kind: path_from(folder, file) for kind, file in files.items()}
+    symbols = symbols_of(*components.values())
+    as_exported = [f"{onnx_runtime().name}.{GIVEN}"]
+    converted = {}
+    for one in first_runtimes():
+        made = [one.reads in table for table in tables.values()]
+        if one.own_format and not all(made):
+            as_exported.append(f"{one.name}.{EXACT}")
+        if one.own_format and any(made):
+            converted[f"{one.name}.{GIVEN}"] = one.title
+    return render(
+        "onnx_files",
+        components=tables,
+        sizes={symbol: _size(symbol) for symbol in symbols},
+        as_exported=as_exported,
+        converted=converted,
+    )
 
 
 def _found(folder: Path, patterns: Sequence[str]) -> list[Path]:
-    """Return files of a folder, and of those in it."""
+    """Return the matching files of a folder and of its direct subfolders."""
     return sorted(
         path
         for pattern in patterns
@@ -149,11 +104,11 @@ def _found(folder: Path, patterns: Sequence[str]) -> list[Path]:
     )
 
 
-def _named(root: Path, files: Sequence[Path]) -> dict[str, Path]:
-    """Name each file by its folder, or by itself where that would name two."""
-    folders = [path.parent for path in files]
+def _named(root: Path, paths: Sequence[Path]) -> dict[str, Path]:
+    """Name each file by its folder, or by its own name if the folder has two."""
+    folders = [path.parent for path in paths]
     named = {}
-    for path in files:
+    for path in paths:
         alone = folders.count(path.parent) == 1 and path.parent != root
         inside = path.parent.name if path.parent != root else ""
         words = [inside] if alone else [word for word in (inside, path.stem) if word]
@@ -161,18 +116,11 @@ def _named(root: Path, files: Sequence[Path]) -> dict[str, Path]:
     return named
 
 
-def _refuse_short(path: Path) -> None:
-    """Refuse a model of which files beside it do not hold all weights."""
-    words = lacking(path, ONNX)
-    for kind, one in formats().items():
-        if not words and _converted(path, one).is_file():
-            words = lacking(_converted(path, one), kind)
-    if words:
-        msg = f"{path.parent}: {words} Or move the model elsewhere to test the others."
-        raise SuiteError(msg)
-
-
 def _described(name: str, path: Path) -> Component:
+    for kind, file in ({ONNX: path} | _converted(path)).items():
+        if words := lacking(file, kind):
+            msg = f"{path.parent}: {words} Or move the model elsewhere to test the "
+            raise SuiteError(msg + "others.")
     try:
         return describe(name, GIVEN, Source(path=path))
     except SuiteError as error:
@@ -180,24 +128,13 @@ def _described(name: str, path: Path) -> Component:
         raise SuiteError(msg) from None
 
 
-def _table(name: str, path: Path, folder: Path) -> list[str]:
-    lines = [f"[component.{json.dumps(name)}]", f"onnx = {_quoted(folder, path)}"]
-    for kind, one in formats().items():
-        if (converted := _converted(path, one)).is_file():
-            lines.append(f"{kind} = {_quoted(folder, converted)}")
-    return lines
-
-
-def _converted(path: Path, one: Runtime) -> Path:
-    """Return where a runtime's own file of an ONNX file lies, if there is one."""
-    return path.with_suffix(f".{one.reads}")
-
-
-def _quoted(folder: Path, path: Path) -> str:
-    return json.dumps(path_from(folder, path), ensure_ascii=False)
+def _converted(path: Path) -> dict[str, Path]:
+    """Return the files that runtimes' converters made of an ONNX file, by format."""
+    found = {kind: path.with_suffix(f".{kind}") for kind in formats()}
+    return {kind: file for kind, file in found.items() if file.is_file()}
 
 
 def _size(symbol: str) -> int:
-    """Return a size that most networks take, by what an axis is called."""
+    """Return a size that most networks take for an axis of this name."""
     lowered = symbol.lower()
     return next((size for word, size in _SIZES if word in lowered), _OTHER_SIZE)

@@ -1,1 +1,1 @@
-"""`parity diff`, `baseline`, `gate` and `history`: one run beside another."""
+"""The commands `parity baseline` and `parity gate`."""

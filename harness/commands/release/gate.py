@@ -1,9 +1,9 @@
-"""The release gate: whether a run may ship, each reason, and who accepted what.
+"""The release gate: whether a run may ship, the reasons, and the accepted failures.
 
     parity gate RUN --baseline digits
 
-A run may ship when every check passes today, nothing is worse than in the baseline or
-gone from it, and all of it could be compared.
+A run may ship if every check passes today, nothing is worse than in the baseline,
+nothing of the baseline is missing, and everything could be compared.
 """
 
 from __future__ import annotations
@@ -14,14 +14,19 @@ from datetime import date
 
 from harness.core.outcome import CANNOT_TELL, NO_PARITY, PARITY, Outcome
 from harness.core.record import Key
+from harness.core.text import INDENT, Line, count, wrapped
 from harness.judge.case import CaseVerdict, skipped
 from harness.judge.known_gaps import Gap, find
 from harness.judge.run import gate_code
+from harness.report.run_diff import SHOWN, also, and_more, listed, notes, totals
 from harness.report.runs.baseline import Baseline
-from harness.report.runs.diff import Diff, Finding
+from harness.report.runs.diff import Diff, RunChange
+from harness.report.runs.thresholds import Change
 
 SHIP, DO_NOT_SHIP, CANNOT_SAY = PARITY, NO_PARITY, CANNOT_TELL
-"""What the exit codes of a run mean of a release."""
+"""The exit codes of a run, under their names for a release."""
+
+_WORDS = ("SHIP", "DO NOT SHIP", "CANNOT SAY")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,9 +34,9 @@ class Reason:
     """One reason not to ship.
 
     Attributes:
-        name: The case, and which of its checks or measurements.
+        name: The case, and its check or measurement.
         kind: ``worse``, ``gone``, ``incomparable``, ``stale``, or how a check ended.
-        words: That in a phrase with numbers.
+        words: The reason in a phrase with numbers.
 
     """
 
@@ -42,21 +47,21 @@ class Reason:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Excused:
-    """Failures that ship nevertheless, for somebody has accepted them.
+    """Failures that do not stop a release, because somebody has accepted them.
 
     Attributes:
         name: Shell pattern of a known gap, or the id of a check.
-        outcome: How it fails.
-        count: Of how many checks of the run that is true.
-        who: Who accepted it; empty where nobody says.
-        until: The last day; None for always.
+        outcome: How the checks fail.
+        checks: Number of checks of the run that fail in this way.
+        who: The person who accepted it; empty if no person is named.
+        until: The last day on which it is accepted; None for no limit.
         why: The reason.
 
     """
 
     name: str
     outcome: str
-    count: int
+    checks: int
     who: str
     until: date | None
     why: str
@@ -64,13 +69,13 @@ class Excused:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What the gate says of a run.
+    """The gate's decision on a run.
 
     Attributes:
-        baseline: What the run was held against.
+        baseline: The baseline that the run was compared with.
         reasons: Why it may not ship; empty if it may.
-        excused: What ships although it fails.
-        diff: How the run differs from the baseline.
+        excused: Accepted failures, which do not stop the release.
+        diff: The differences between the run and the baseline.
 
     """
 
@@ -81,7 +86,7 @@ class Decision:
 
     @property
     def code(self) -> int:
-        """Ship, do not, or cannot say: as an exit code."""
+        """The decision as an exit code: may ship, may not ship, or could not tell."""
         return gate_code(compared=self.diff.tells, reasons=bool(self.reasons))
 
 
@@ -98,13 +103,13 @@ def decide(
     """Return whether a run may ship.
 
     Args:
-        baseline: What it is held against.
-        found: How it differs from that.
-        verdicts: Its checks as judged today.
-        names: How its cases are called.
-        gaps: The failures that are known.
-        stale: Complaints about the files that describe the run.
-        required: Backends that may not be skipped.
+        baseline: The baseline that the run was compared with.
+        found: The differences between the run and the baseline.
+        verdicts: The run's checks as judged today.
+        names: Names of the run's cases.
+        gaps: The known failures.
+        stale: Errors in the files that describe the run.
+        required: Backends that must not be skipped.
 
     """
     gaps = tuple(gaps)
@@ -132,7 +137,7 @@ def decide(
     ]
     reasons += [
         Reason(
-            # A case that is gone is one reason, however many checks it had.
+            # A missing case is one reason, however many checks it had.
             name=finding.name,
             kind=finding.change.value,
             words=_with_picture(finding.words, told.get(name)),
@@ -151,8 +156,8 @@ def decide(
     )
 
 
-def _why(verdict: CaseVerdict, finding: Finding | None) -> str:
-    """Return why a check fails, where it first does, and what it was before."""
+def _why(verdict: CaseVerdict, finding: RunChange | None) -> str:
+    """Return why a check fails, where it first fails, and its earlier result."""
     words = verdict.reason
     if verdict.first is not None and verdict.outcome is not Outcome.STALE_GAP:
         words += f"; first at {verdict.first.row.module or verdict.first.row.probe}"
@@ -160,7 +165,7 @@ def _why(verdict: CaseVerdict, finding: Finding | None) -> str:
 
 
 def _with_picture(words: str, verdict: CaseVerdict | None) -> str:
-    """Add how far the picture is off, and which component brings that."""
+    """Add the error of the picture, and the component that causes it."""
     return f"{words}; {verdict.picture}" if verdict and verdict.picture else words
 
 
@@ -170,11 +175,11 @@ def _known(gaps: Sequence[Gap], told: Mapping[str, CaseVerdict]) -> Iterator[Exc
         gap = find(gaps, verdict.id)
         if gap is not None and verdict.outcome is Outcome.GAP:
             covered[gap] = covered.get(gap, 0) + 1
-    for gap, count in covered.items():
+    for gap, number in covered.items():
         yield Excused(
             name=gap.case,
             outcome=gap.outcome.value,
-            count=count,
+            checks=number,
             who=gap.who,
             until=gap.until,
             why=gap.why + (f" (issue {gap.issue})" if gap.issue else ""),
@@ -188,8 +193,81 @@ def _accepted(
         yield Excused(
             name=name,
             outcome=failing[name].outcome.value,
-            count=1,
+            checks=1,
             who=baseline.accepted.who,
             until=None,
             why=f"{baseline.accepted.why} (with the baseline)",
         )
+
+
+# The page
+
+
+def gate_lines(decision: Decision, *, every: bool = False) -> Iterator[Line]:
+    """Yield the page.
+
+    Args:
+        decision: The gate's decision.
+        every: Whether to print every reason. If not, similar reasons are merged, and
+            only the first ones are shown.
+
+    """
+    code = decision.code
+    tone = "good" if code == SHIP else "bad"
+    yield Line(text=f"{_WORDS[code]}   {decision.diff.after}", tone=tone)
+    yield Line(text=f" compared with {_against(decision)}")
+    if code == CANNOT_SAY:
+        text = "no check of the run could be compared with the baseline's"
+        yield from wrapped(text, indent=" ")
+    yield from _reasons(decision.reasons, every=every)
+    yield from _excused(decision.excused)
+    yield from listed(decision.diff.of(Change.NEW), tone="quiet")
+    better = decision.diff.of(Change.BETTER)
+    yield from listed(better[:SHOWN], tone="good")
+    yield from totals(decision.diff)
+    yield from notes(decision.diff)
+
+
+def _against(decision: Decision) -> str:
+    accepted, run = decision.baseline.accepted, decision.diff.before
+    return (
+        f"{decision.baseline.name}, run {run}, accepted {accepted.when} by "
+        f"{accepted.who}"
+    )
+
+
+def _reasons(reasons: Sequence[Reason], *, every: bool) -> Iterator[Line]:
+    together: dict[tuple[str, ...], list[str]] = {}
+    for reason in reasons:
+        alike = (reason.kind, reason.words, *([reason.name] if every else []))
+        together.setdefault(alike, []).append(reason.name)
+    for number, ((kind, words, *_), names) in enumerate(together.items(), 1):
+        if number > SHOWN and not every:
+            more = count(len(together) - SHOWN, "more reason")
+            yield Line(text=f"     and {more}, in gate.md", tone="bad")
+            return
+        text = f" {number:>2}  {names[0]}{and_more(names)}   {kind}"
+        yield Line(text=text, tone="bad")
+        yield from wrapped(words)
+        yield from also(names, INDENT)
+
+
+def _excused(excused: Sequence[Excused]) -> Iterator[Line]:
+    if excused:
+        yield Line(text=f" {count(len(excused), 'accepted failure')}")
+    for one in excused:
+        checks = count(one.checks, "check")
+        yield Line(text=f"   {one.name}   {one.outcome}, {checks}; {_by(one)}")
+        yield from wrapped(one.why, tone="quiet")
+
+
+def _by(one: Excused) -> str:
+    who = f"accepted by {one.who}" if one.who else "nobody says who accepted it"
+    return f"{who}, {f'until {one.until}' if one.until else 'with no last day'}"
+
+
+def gate_markdown(decision: Decision) -> str:
+    """Return the page for a pull request, with every reason."""
+    head, *lines = gate_lines(decision, every=True)
+    body = "\n".join(line.text for line in lines)
+    return f"## {head.text}\n\n```text\n{body}\n```\n"

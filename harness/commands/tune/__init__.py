@@ -1,8 +1,11 @@
 """`parity tune`: find the tolerances that a healthy build needs.
 
-inputs, strategies, search      which inputs to try, and where they are worst
-worker                          measures them all, in a worker process
-record                          tuning.json: all that was measured
-proposal, edit, toml_edit       from records alone to a changed tolerances.toml
-drift                           a run that has moved inside its tolerance
+draws                 the inputs that are tried
+measure               runs the cases on them, and keeps the worst error of each value
+record                tuning.json, with everything that was measured
+headroom, proposal    compute tighter or looser bounds from a record alone
+edit, toml_edit       write bounds into tolerances.toml
+worst                 the inputs that are kept beside a suite
+drift                 detects a run that has moved inside its tolerance
+prune                 removes entries for cases that the suite no longer has
 """

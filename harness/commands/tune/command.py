@@ -1,4 +1,4 @@
-"""`parity tune`; what it does is in `harness.commands.tune.run`."""
+"""The options of `parity tune`; `harness.commands.tune.run` does the work."""
 
 from __future__ import annotations
 
@@ -28,21 +28,13 @@ _FOLDER = click.Path(path_type=Path)
     help="Independent draws of each family of inputs.",
 )
 @click.option(
-    "--search",
-    "searched",
-    default=60,
-    show_default=True,
-    type=click.IntRange(min=0),
-    help="Further draws of each, led by the worst found.",
-)
-@click.option(
     "--layers",
     default=59,
     show_default=True,
     type=click.IntRange(min=0),
     help="Draws of each whose layers are compared too.",
 )
-@click.option("--seed", default=0, show_default=True, help="Of all draws.")
+@click.option("--seed", default=0, show_default=True, help="The seed of all draws.")
 @click.option(
     "--headroom",
     "factor",
@@ -77,12 +69,12 @@ _FOLDER = click.Path(path_type=Path)
     "checked",
     default="",
     metavar="RUN",
-    help="Say what in a run, or a tuning, has moved towards its limit; exit 1.",
+    help="Name what has moved towards its limit in a run or a tuning; exit 1.",
 )
 @click.option(
     "--prune",
     is_flag=True,
-    help="Show tolerances, gaps and inputs of cases that left the suite taken out.",
+    help="Show a diff without what is said of cases that left the suite.",
 )
 @click.option(
     "--runs", default="reports/runs", show_default=True, help="Where runs are."
@@ -100,7 +92,6 @@ def tune(  # one option each
     suite: Path | None,
     store: str,
     samples: int,
-    searched: int,
     layers: int,
     seed: int,
     factor: float,
@@ -115,17 +106,16 @@ def tune(  # one option each
     runs: str,
     into: Path,
 ) -> int:
-    """Find the tolerances that a healthy build of COMPONENTS needs; all, if none.
+    """Find the tolerances that a healthy build of COMPONENTS needs. Default: all.
 
-    Each case runs over many inputs: the suite's own, independent draws, and a
-    search for the worst. What it proposes is shown as a diff.
+    Each case runs on many inputs: the suite's own inputs, and independent draws. The
+    proposed tolerances are shown as a diff.
     """
     from harness.commands.tune import run
-    from harness.commands.tune.extent import Headroom
-    from harness.commands.tune.plan import Effort
+    from harness.commands.tune.headroom import Headroom
     from harness.commands.tune.prune import prune as prune_files
-    from harness.commands.tune.record import load_tuning
-    from harness.commands.tune.tune import Asked
+    from harness.commands.tune.record import Effort, load_tuning
+    from harness.core.settings import Settings
     from harness.suite.suite import load_suite
 
     if prune:
@@ -148,24 +138,30 @@ def tune(  # one option each
             headroom=headroom,
             show=print_lines,
         )
-    wanted = run.Wanted(
-        headroom=headroom,
-        allow_looser=allow_looser,
+    if allow_looser and not why.strip():
+        msg = 'loosening needs its reason: --why "GroupNorm sums in another order".'
+        raise SpecError(msg)
+    failed: tuple[str, ...] = ()
+    if earlier:
+        tuning = load_tuning(into, earlier)
+        loaded = load_suite(suite or Path(tuning.suite))
+        tuning = run.of_suite(tuning, loaded, components)
+    else:
+        loaded = load_suite(suite or Path("parity.toml"))
+        effort = Effort(samples=samples, layers=layers, seed=seed)
+        settings = Settings(store=store, mnn_convert=mnn_convert)
+        tuning, failed = run.run_tuning(loaded, components, effort, settings, into)
+    return run.show_tuning(
+        loaded,
+        tuning,
+        headroom,
+        print_lines,
         why=why,
+        allow_looser=allow_looser,
         write=write,
         options=given_again(
             *("components", "suite", "factor", "decibels", "allow_looser", "why"),
             "into",
         ),
+        failed=failed,
     )
-    if earlier:
-        tuning = load_tuning(into, earlier)
-        loaded = load_suite(suite or Path(tuning.suite))
-        if components:
-            tuning = run.only(tuning, loaded, components)
-        return run.show_tuning(loaded, tuning, wanted, print_lines)
-    effort = Effort(samples=samples, searched=searched, layers=layers, seed=seed)
-    asked = Asked(effort=effort, store=store, mnn_convert=mnn_convert)
-    loaded = load_suite(suite or Path("parity.toml"))
-    tuning, failed = run.run_tuning(loaded, components, asked, into)
-    return run.show_tuning(loaded, tuning, wanted, print_lines, failed)

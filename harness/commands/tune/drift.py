@@ -1,79 +1,64 @@
-"""Say when reality has moved inside a tolerance, before it leaves it.
+"""Detect measurements that have moved inside a tolerance, before they exceed it.
 
-A case drifts when more than half of the headroom that it was tuned with is used up.
+A check has moved if it uses more than half of the headroom that it was tuned with.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
-from harness.commands.tune.extent import Headroom, strained
+from harness.commands.tune.headroom import Headroom, fits
 from harness.core.outcome import Outcome
-from harness.core.record import OUTPUTS, Row
-from harness.judge.case import CaseVerdict
+from harness.core.text import Line, count, wrapped
+from harness.judge.case import CaseVerdict, JudgedRow
 from harness.judge.tolerance import GROUPS
-from harness.judge.value import Verdict, judge
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Drift:
-    """One check of one case that has moved.
+def drift_lines(
+    verdicts: Iterable[CaseVerdict], headroom: Headroom, name: str
+) -> tuple[list[Line], bool]:
+    """Return a sentence for each check that has moved, and whether one has.
 
-    Attributes:
-        id: ``component/backend/variant/what``.
-        alarm: Whether it has left the tolerance already.
-        row: Where it is nearest its limit.
-        verdict: Of that row, as it is.
-        reason: One sentence.
+    Args:
+        verdicts: The checks of a run or a tuning.
+        headroom: The headroom that they were tuned with.
+        name: The name of the run or the tuning.
 
     """
-
-    id: str
-    alarm: bool
-    row: Row | None
-    verdict: Verdict | None
-    reason: str
-
-
-def drifts(verdicts: Iterable[CaseVerdict], headroom: Headroom) -> Iterator[Drift]:
-    """Yield each check that fails, or that leaves less than half of the headroom."""
+    lines: list[Line] = []
+    checks = moved = 0
     for verdict in verdicts:
+        checks += 1
         if not verdict.outcome.passed:
-            yield Drift(
-                id=verdict.id,
-                alarm=True,
-                row=verdict.worst.row if verdict.worst else None,
-                verdict=verdict.worst.verdict if verdict.worst else None,
-                reason=f"{verdict.id} is out of tolerance: {verdict.reason}",
+            text = f"✗ {verdict.id} is out of tolerance: {verdict.reason}"
+            lines += wrapped(text, indent=" ", tone="bad")
+        elif rows := list(_moved(verdict, headroom)):
+            worst = max(rows, key=lambda judged: judged.verdict.usage)
+            text = (
+                f"! {verdict.id} has moved towards its limit: "
+                f"{worst.row.module or worst.row.probe} ({worst.row.sample}) "
+                f"{worst.verdict.reason}"
             )
+            lines += wrapped(text, indent=" ")
+        else:
             continue
-        if verdict.outcome is not Outcome.WITHIN or verdict.what not in GROUPS:
-            continue
-        moved = [
-            judged
-            for judged in verdict.rows
-            if judged.verdict.passed
-            and not judge(
-                strained(judged.verdict.comparison, headroom.half),
-                judged.verdict.tolerance,
-                is_output=verdict.what == OUTPUTS,
-                allow_nonfinite=True,
-                allow_constant=True,
-                allow_misread=True,
-            ).passed
-        ]
-        if not moved:
-            continue
-        worst = max(moved, key=lambda judged: judged.verdict.usage)
-        where = worst.row.module or worst.row.probe
-        yield Drift(
-            id=verdict.id,
-            alarm=False,
-            row=worst.row,
-            verdict=worst.verdict,
-            reason=(
-                f"{verdict.id} has moved towards its limit: {where} "
-                f"({worst.row.sample}) {worst.verdict.reason}"
-            ),
-        )
+        moved += 1
+    text = (
+        f"{checks - moved:,} of {count(checks, 'check')} of {name} keep half of their "
+        "headroom or more."
+    )
+    lines.append(Line(text=text, tone="" if moved else "good"))
+    if moved:
+        text = "next  parity tune COMPONENT, to see whether it is the build"
+        lines.append(Line(text=text))
+    return lines, moved > 0
+
+
+def _moved(verdict: CaseVerdict, headroom: Headroom) -> Iterator[JudgedRow]:
+    """Yield the rows of a check that leave less than half of the headroom."""
+    if verdict.outcome is not Outcome.WITHIN or verdict.what not in GROUPS:
+        return
+    for judged in verdict.rows:
+        comparison, tolerance = judged.verdict.comparison, judged.verdict.tolerance
+        if judged.verdict.passed and not fits(comparison, tolerance, headroom.half):
+            yield judged

@@ -1,75 +1,75 @@
-"""Propose the tightest tolerances that what was recorded is within, with headroom.
+"""Propose the tightest tolerances that the records are within, with headroom.
 
-From records alone: nothing is run, and the same records propose the same.
+Proposals come from records alone. Nothing is run, and the same records give the same
+proposals.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
-from functools import partial, reduce
+from dataclasses import dataclass, field
+from functools import reduce
 from typing import Final
 
-from harness.commands.tune.extent import Headroom, is_sound, needed, strained, worse
+from msgspec import structs
+
+from harness.commands.tune.headroom import Headroom, fits, is_sound, needed, worse
 from harness.commands.tune.record import CaseTuning, Tuning
 from harness.core.comparison import Comparison
 from harness.core.record import LAYERS, OUTPUTS, Row
 from harness.judge.known_gaps import Gap
-from harness.judge.policy import Policy
-from harness.judge.scope import Case, Rule, Scope
+from harness.judge.policy import CaseName, Policy, Rule, Scope
 from harness.judge.tolerance import TIER_NAMES, TIERS, Tolerance
-from harness.judge.value import judge as held
+from harness.judge.value import judge as judged
 from harness.measure.metrics import METRIC, TUNED
 from harness.suite.judge import Judge
 
 CONFIDENCE: Final = 0.95
-"""How sure the stated share of inputs is."""
+"""Confidence that the stated share of inputs is within."""
 
 WORTH: Final = 1.25
-"""A bound that is tighter by less than this is left as it is: each tuning draws other
-inputs, and its last digit would move with them."""
+"""A bound is tightened only if it becomes tighter by at least this factor. Each tuning
+draws other inputs, and the last digit would change with them."""
 
 NAMED: Final = 2.0
-"""A tier's own bound is kept unless it is looser than needed by more than this."""
+"""A tier's bound is kept unless it exceeds the needed one by more than this factor."""
 
 FEW: Final = 4
-"""So many modules at most get tables of their own rather than loosen all the others."""
+"""At most so many modules get their own tables, so that the others stay tight."""
 
 LEAST: Final = 20
-"""Fewer independent draws than this tighten nothing: they make sure of too little."""
-
-NONE: Final = Headroom(factor=1.0, decibels=0.0)
+"""Fewer independent draws tighten no bound, because they assure too small a share."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposal:
-    """What one probe group of one case is held to, and could be.
+    """The tolerance of one probe group of one case, as it is and as it could be.
 
     Attributes:
         case: Component, backend and variant.
         group: ``outputs`` or ``layers``.
-        pattern: Of the table for some probes that decides; empty for the others.
-        now: What decides today.
-        tier: The tier proposed; empty where bounds stand alone.
-        bounds: What is changed of the tier's bounds.
-        tolerance: Both together.
-        extent: What was measured, without headroom.
-        worst: Sample that uses most of today's tolerance.
-        probe: The value that does, and so one of the group.
-        module: Where that is.
-        draws: Independent draws that it rests on.
-        beyond: Bounds that would have to be looser than they are: now and needed.
-        remark: Why nothing is proposed; empty where something is.
+        pattern: Pattern of the deciding table, if that is for some probes only; empty
+            for other tables.
+        now: The rule that decides today.
+        tier: The proposed tier; empty if there are only bounds.
+        tolerance: The proposed tolerance, including the tier's bounds.
+        extent: The measured extent, without headroom.
+        worst: Id of the sample that uses most of today's tolerance.
+        probe: The value that uses most of today's tolerance.
+        module: The module of that value.
+        draws: Number of independent draws that the proposal rests on.
+        beyond: Bounds that would have to be looser, each with its current and its
+            needed value.
+        remark: The reason why nothing is proposed; empty if something is.
 
     """
 
-    case: Case
+    case: CaseName
     group: str
     pattern: str
     now: Rule
     tier: str
-    bounds: dict[str, float]
     tolerance: Tolerance
     extent: Comparison = field(repr=False)
     worst: str
@@ -81,25 +81,36 @@ class Proposal:
 
     @property
     def changes(self) -> bool:
-        """Whether it is another tolerance than today's."""
+        """Whether the proposal differs from today's tolerance."""
         return self.tolerance != self.now.tolerance or self.tier != self.now.tier
 
     @property
     def loosens(self) -> tuple[str, ...]:
-        """Which bounds would be looser than today's, in words."""
+        """A phrase for each bound that would be looser than today's."""
         return self.tolerance.looser_bounds(self.now.tolerance, stated_only=True)
 
+    @property
+    def bounds(self) -> dict[str, float]:
+        """The bounds that differ from the tier's."""
+        base = TIERS[self.tier].for_group(self.group) if self.tier else None
+        found = {}
+        for bound in ("rtol", *(metric.name for metric in TUNED)):
+            value = getattr(self.tolerance, bound)
+            if value is not None and (base is None or value != getattr(base, bound)):
+                found[bound] = value
+        return found
 
-def assured_share(draws: int, confidence: float = CONFIDENCE) -> float:
-    """Return the share of inputs that surely stay within the worst of so many draws.
 
-    Of independent draws, the largest is above the p-th part of all with confidence
-    1 - p^n, whatever the distribution (Wilks, 1941).
+def assured_share(draws: int) -> float:
+    """Return the share of inputs that the worst of so many draws covers.
+
+    The largest of n independent draws is above a share p of all inputs with confidence
+    1 - p^n, whatever the distribution is (Wilks, 1941).
 
     >>> round(assured_share(200), 3), round(assured_share(59), 2), assured_share(0)
     (0.985, 0.95, 0.0)
     """
-    return float((1.0 - confidence) ** (1.0 / draws)) if draws else 0.0
+    return float((1.0 - CONFIDENCE) ** (1.0 / draws)) if draws else 0.0
 
 
 def propose(
@@ -121,7 +132,7 @@ def propose(
 
 
 def has_gap(gaps: Iterable[Gap], case: str) -> bool:
-    """Whether a check of a case is known to fail: nothing healthy to learn from."""
+    """Whether a check of a case is a known failure, so no bound is derived from it."""
     ids = [f"{case}/{group}" for group in (OUTPUTS, LAYERS)]
     return any(gap.matches(id_) for gap in gaps for id_ in ids)
 
@@ -137,16 +148,21 @@ def _of_group(
 ) -> Iterator[Proposal]:
     record = case.record
     name = (record.component, record.backend, record.variant)
+    draws = tuning.independent(case, layers=group == LAYERS)
     for rule, rows in _by_rule(case, group, judge.policy):
         scope = _scope(judge.policy, group, rule.source)
         known = "a known gap" if has_gap(judge.gaps, record.case) else ""
         remark = known or _obstacle(rows, rule, scope, name)
         given = scope.pattern if scope else ""
-        apart = allow_looser and group == LAYERS and not given and not remark
-        parts = _apart(rows, rule, headroom) if apart else {"": rows}
-        draws = tuning.independent(case, layers=group == LAYERS)
+        parts = {given: rows}
+        if allow_looser and group == LAYERS and not given and not remark:
+            parts = _parts(rows, rule, headroom)
         for pattern, some in parts.items():
-            worst = max(some, key=partial(_usage, tolerance=rule.tolerance))
+            used = [
+                judged(row.comparison, rule.tolerance, is_output=False).usage
+                for row in some
+            ]
+            worst = some[used.index(max(used))]
             extent = reduce(worse, (row.comparison for row in some))
             tier, tolerance = rule.tier, rule.tolerance
             beyond: dict[str, tuple[float, float]] = {}
@@ -162,13 +178,12 @@ def _of_group(
             yield Proposal(
                 case=name,
                 group=group,
-                pattern=given or pattern,
+                pattern=pattern,
                 now=rule,
                 tier=tier,
-                bounds={} if remark else _beside(tier, group, tolerance),
                 tolerance=tolerance,
                 extent=extent,
-                worst=case.worst.sample if group == OUTPUTS else worst.sample,
+                worst=case.worst if group == OUTPUTS else worst.sample,
                 probe=worst.probe,
                 module=worst.module,
                 draws=draws,
@@ -180,7 +195,7 @@ def _of_group(
 def _by_rule(
     case: CaseTuning, group: str, policy: Policy
 ) -> Iterator[tuple[Rule, list[Row]]]:
-    """Yield what decides today, and the rows that it decides."""
+    """Yield each rule that decides today, with the rows that it decides about."""
     record = case.record
     cells: dict[str, tuple[Rule, list[Row]]] = {}
     for row in record.rows:
@@ -197,17 +212,17 @@ def _by_rule(
     yield from cells.values()
 
 
-def _apart(rows: list[Row], rule: Rule, headroom: Headroom) -> dict[str, list[Row]]:
-    """Part a few modules that need a looser bound from the many that do not.
+def _parts(rows: list[Row], rule: Rule, headroom: Headroom) -> dict[str, list[Row]]:
+    """Separate the few modules that need a looser bound from the others.
 
     Returns:
-        Pattern to rows; the empty pattern is everything else.
+        Rows by pattern; the empty pattern stands for all other modules.
 
     """
     odd = {
         row.module or row.probe
         for row in rows
-        if _usage(row, rule.tolerance, headroom.half) > 1.0
+        if not fits(row.comparison, rule.tolerance, headroom.half)
     }
     every = {row.module or row.probe for row in rows}
     if not 0 < len(odd) <= FEW or odd == every:
@@ -231,51 +246,51 @@ def tightest(
 ) -> tuple[str, Tolerance, dict[str, tuple[float, float]]]:
     """Return tier and tolerance, and the bounds that are beyond today's.
 
-    A tighter tier is taken where all of it holds with headroom; else today's stays.
-    Bounds move within the tier: tighter by themselves; looser only if allowed, and
-    where less than half of the headroom is left.
+    A tighter tier is proposed if all its bounds hold with headroom; if not, today's
+    tier stays. Bounds move within the tier. They become tighter without permission.
+    They become looser only if allowed, and only if less than half of the headroom is
+    left.
     """
-    asked = strained(extent, headroom)
-    least = strained(extent, headroom.half)
     tier = now.tier
     tighter = TIER_NAMES[1 : TIER_NAMES.index(tier)] if tier and allow_tighter else ()
     for name in tighter:
-        if _fits(asked, _in_tier(name, group, now.tolerance)):
+        if fits(extent, _in_tier(name, group, now.tolerance), headroom):
             tier = name
             break
     base = _in_tier(tier, group, now.tolerance) if tier else now.tolerance
     bounds: dict[str, float] = {}
     beyond: dict[str, tuple[float, float]] = {}
-    for bound, exact in needed(asked, base).items():
+    least = needed(extent, base, headroom.half)
+    for bound, exact in needed(extent, base, headroom).items():
         given = float(getattr(base, bound))
-        # No error at all says nothing of how another processor rounds.
-        need = rounded(bound, exact) if exact else given
-        held = getattr(now.tolerance, bound)
-        value = need if _ratio(bound, given, need) > NAMED else given
-        if _ratio(bound, need, given) > 1.0:
+        # No error on this processor does not tell how another processor rounds.
+        need = METRIC[bound].rounded(exact) if exact else given
+        today = getattr(now.tolerance, bound)
+        value = need if METRIC[bound].times(given, need) > NAMED else given
+        if METRIC[bound].times(need, given) > 1.0:
             value = need
-        if held is not None:
-            if _ratio(bound, needed(least, base)[bound], held) > 1.0:
-                beyond[bound] = (held, need)
-                value = need if allow_looser else held
-            elif not allow_tighter or _ratio(bound, held, value) < WORTH:
-                value = held  # also where it would be looser: half is left
+        if today is not None:
+            if METRIC[bound].times(least[bound], today) > 1.0:
+                beyond[bound] = (today, need)
+                value = need if allow_looser else today
+            elif not allow_tighter or METRIC[bound].times(today, value) < WORTH:
+                value = today  # also if it would be looser: half is left
         if math.isfinite(value):
             bounds[bound] = value
-    return tier, replace(base, **bounds), beyond
+    return tier, structs.replace(base, **bounds), beyond
 
 
 def _in_tier(name: str, group: str, now: Tolerance) -> Tolerance:
-    """Return a tier's tolerance, as tight as today's where that says more.
+    """Return a tier's tolerance, at least as tight as today's.
 
-    An rtol that is tighter than the tier's stays, and so does a bound of which the
-    tier says nothing.
+    An rtol that is tighter than the tier's stays, and so does a bound that the tier
+    does not state.
     """
     tier = TIERS[name].for_group(group)
     kept: dict[str, float] = {
         metric.name: value
         for metric in TUNED
-        # An atol goes together with its rtol, below.
+        # An atol is handled below, together with its rtol.
         if metric.name != "atol"
         and tier.limit(metric) is None
         and (value := now.limit(metric)) is not None
@@ -285,44 +300,7 @@ def _in_tier(name: str, group: str, now: Tolerance) -> Tolerance:
             kept |= {"rtol": now.rtol, "atol": now.atol}
         else:
             kept["rtol"] = min(tier.rtol, now.rtol)
-    return replace(tier, **kept)
-
-
-def rounded(bound: str, value: float) -> float:
-    """Return a bound a person would write: two digits, or half decibels, outwards.
-
-    >>> rounded("floors", 5.43), rounded("atol", 1.01e-5), rounded("sqnr_db", 52.4)
-    (5.5, 1.1e-05, 52.0)
-    """
-    return METRIC[bound].rounded(value)
-
-
-def _beside(tier: str, group: str, tolerance: Tolerance) -> dict[str, float]:
-    """Return the bounds in which a tolerance is not its tier's."""
-    base = TIERS[tier].for_group(group) if tier else None
-    found = {}
-    for bound in ("rtol", *(metric.name for metric in TUNED)):
-        value = getattr(tolerance, bound)
-        if value is not None and (base is None or value != getattr(base, bound)):
-            found[bound] = value
-    return found
-
-
-def _fits(asked: Comparison, tolerance: Tolerance) -> bool:
-    return all(
-        _ratio(bound, value, getattr(tolerance, bound)) <= 1.0
-        for bound, value in needed(asked, tolerance).items()
-    )
-
-
-def _ratio(bound: str, one: float, two: float) -> float:
-    """Return how many times looser one bound is than another."""
-    return METRIC[bound].times(one, two)
-
-
-def _usage(row: Row, tolerance: Tolerance, headroom: Headroom = NONE) -> float:
-    asked = strained(row.comparison, headroom)
-    return held(asked, tolerance, is_output=False).usage
+    return structs.replace(tier, **kept)
 
 
 def _scope(policy: Policy, group: str, source: str) -> Scope | None:
@@ -333,8 +311,8 @@ def _scope(policy: Policy, group: str, source: str) -> Scope | None:
     return None
 
 
-def _obstacle(rows: list[Row], rule: Rule, scope: Scope | None, case: Case) -> str:
-    """Return why no bound can be drawn; empty where one can."""
+def _obstacle(rows: list[Row], rule: Rule, scope: Scope | None, case: CaseName) -> str:
+    """Return why no bound can be derived; empty if one can."""
     if not all(is_sound(row.comparison) for row in rows):
         return "values are not finite, or shapes differ"
     if rule.tolerance.share < 1.0:

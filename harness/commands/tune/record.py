@@ -1,68 +1,93 @@
-"""tuning.json: all that a tuning measured, from which it can be judged at any time."""
+"""tuning.json: everything that a tuning measured; it can be judged at any time."""
 
 from __future__ import annotations
 
 import json
-import math
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from harness.commands.tune.plan import Effort, Noise, Point, Tried
+from msgspec import MsgspecError, convert, to_builtins
+
 from harness.core.case import Sample
 from harness.core.errors import SpecError, SuiteError
-from harness.core.ladder import RTOL_LADDER
 from harness.core.record import CaseRecord
 
-SCHEMA = 1
+SCHEMA = 2
 FILE = "tuning.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CaseTuning:
-    """What is known of one case.
+class Effort:
+    """The number of inputs to try.
 
     Attributes:
-        record: As a run's, except that each row is the extent of all its samples.
-        points: Outputs, sample by sample.
+        samples: Number of independent draws of each family; it decides the assured
+            share of inputs.
+        layers: Number of these draws whose layers are compared too.
+        seed: The seed of all draws.
+
+    """
+
+    samples: int = 200
+    layers: int = 59
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tried:
+    """One input, and why it was tried.
+
+    Attributes:
+        sample: The input.
+        why: The origin of the input: ``suite``, ``kept`` (by an earlier tuning), or
+            ``independent``.
+
+    """
+
+    sample: Sample
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseTuning:
+    """The measurements of one case.
+
+    Attributes:
+        record: A record as of a run, but each row is the extent of all its samples.
+        usage: The largest part of today's limits that a sample's outputs use, by
+            sample id.
         layers: Ids of the samples whose layers were compared.
-        noise: How far outputs move when nothing but the circumstances do.
 
     """
 
     record: CaseRecord
-    points: tuple[Point, ...] = field(repr=False)
+    usage: Mapping[str, float] = field(repr=False)
     layers: tuple[str, ...] = field(repr=False)
-    noise: tuple[Noise, ...]
 
     @property
-    def worst(self) -> Point:
-        """The sample whose outputs use most of what they were held to."""
-        return max(self.points, key=lambda point: point.usage)
-
-    @property
-    def trade(self) -> tuple[float, ...]:
-        """The atol that all samples' outputs need at each rtol of the ladder."""
-        rungs = zip(*(point.required_atol for point in self.points), strict=True)
-        return tuple(max(rung) for rung in rungs)
+    def worst(self) -> str:
+        """Id of the sample whose outputs use most of today's limits."""
+        return max(self.usage, key=self.usage.__getitem__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tuning:
-    """A finished tuning.
+    """The measurements of a tuning.
 
     Attributes:
-        id: Name of its folder.
-        date: When, as ``2026-11-21``.
-        suite: Path of the suite, in full.
-        effort: What was asked for.
-        versions: Of PyTorch and of each runtime.
-        tried: Component to every input tried, in order.
-        overflowed: Component to inputs on which the reference itself is not finite.
-        cases: In the suite's order.
-        took_s: Component to seconds.
+        id: The name of its folder.
+        date: The day, as ``2026-11-21``.
+        suite: Absolute path of the suite.
+        effort: The number of inputs that were to be tried.
+        versions: Versions of PyTorch and of each runtime.
+        tried: Every tried input in order, by component.
+        overflowed: Inputs on which the reference itself is not finite, by component.
+            They are left out of everything else.
+        cases: The cases in the suite's order.
+        took_s: Duration in seconds, by component.
 
     """
 
@@ -76,17 +101,15 @@ class Tuning:
     cases: Mapping[str, CaseTuning]
     took_s: Mapping[str, float]
 
-    def sample(self, component: str, name: str) -> Sample:
-        """Return an input that was tried, by id."""
-        return next(t.sample for t in self.tried[component] if t.sample.id == name)
-
     def independent(self, case: CaseTuning, *, layers: bool) -> int:
-        """Return how many independent draws a case saw, of the family with fewest."""
-        why = {t.sample.id: t for t in self.tried[case.record.component]}
-        seen = case.layers if layers else [point.sample for point in case.points]
-        counts = Counter(
-            why[name].sample.profile for name in seen if why[name].why == "independent"
-        )
+        """Return a case's number of draws, of the family with the fewest."""
+        drawn = {
+            tried.sample.id: tried.sample.profile
+            for tried in self.tried[case.record.component]
+            if tried.why == "independent"
+        }
+        seen = case.layers if layers else case.usage
+        counts = Counter(drawn[name] for name in seen if name in drawn)
         return min(counts.values(), default=0)
 
 
@@ -98,35 +121,23 @@ def save_tuning(tuning: Tuning, folder: Path) -> Path:
 
     """
     data = {
+        **to_builtins(replace(tuning, cases={})),
         "schema": SCHEMA,
-        "id": tuning.id,
-        "date": tuning.date,
-        "suite": tuning.suite,
-        "effort": asdict(tuning.effort),
-        "versions": dict(tuning.versions),
-        "tried": {
-            name: [asdict(tried) for tried in every]
-            for name, every in tuning.tried.items()
-        },
-        "overflowed": tuning.overflowed,
-        "took_s": tuning.took_s,
         "cases": [
             {
                 "record": case.record.to_json(),
-                "points": [asdict(point) for point in case.points],
+                # As text, because JSON has no number for an infinite usage.
+                "usage": {name: str(usage) for name, usage in case.usage.items()},
                 "layers": case.layers,
-                "noise": [asdict(noise) for noise in case.noise],
-                "trade": {"rtol": RTOL_LADDER, "atol": case.trade},
             }
             for case in tuning.cases.values()
         ],
     }
     path = folder / FILE
     temporary = path.with_suffix(".part")
-    text = json.dumps(_worded(data), allow_nan=False)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(text, encoding="utf-8")
+        temporary.write_text(json.dumps(data, allow_nan=False), encoding="utf-8")
         temporary.replace(path)
     except OSError as error:
         msg = f"{folder} cannot be written to ({error.strerror}); give another --into."
@@ -135,10 +146,10 @@ def save_tuning(tuning: Tuning, folder: Path) -> Path:
 
 
 def load_tuning(folder: Path, name: str) -> Tuning:
-    """Read a tuning by id, by path, or the newest as ``last``.
+    """Read a tuning by id or by path; ``last`` is the newest.
 
     Raises:
-        SuiteError: There is none of that name, or another version wrote it.
+        SuiteError: There is no tuning of that name, or another version wrote it.
 
     """
     path = find_tuning(folder, name)
@@ -151,7 +162,7 @@ def load_tuning(folder: Path, name: str) -> Tuning:
             )
             raise SuiteError(msg)
         return _tuning(data)
-    except (OSError, ValueError, KeyError, TypeError, SpecError) as error:
+    except (OSError, ValueError, KeyError, TypeError, SpecError, MsgspecError) as error:
         msg = f"{path} is damaged ({type(error).__name__}: {error}); tune again."
         raise SuiteError(msg) from error
 
@@ -160,7 +171,7 @@ def find_tuning(folder: Path, name: str) -> Path:
     """Return the path of a tuning's file.
 
     Raises:
-        SuiteError: There is none of that name.
+        SuiteError: There is no tuning of that name.
 
     """
     for path in (Path(name), Path(name) / FILE, folder / name / FILE):
@@ -183,49 +194,7 @@ def _tuning(data: Mapping[str, Any]) -> Tuning:
         record = CaseRecord.from_json(entry["record"])
         cases[record.case] = CaseTuning(
             record=record,
-            points=tuple(Point(**_numbered(point)) for point in entry["points"]),
+            usage={name: float(usage) for name, usage in entry["usage"].items()},
             layers=tuple(entry["layers"]),
-            noise=tuple(Noise(**_numbered(noise)) for noise in entry["noise"]),
         )
-    return Tuning(
-        id=data["id"],
-        date=data["date"],
-        suite=data["suite"],
-        effort=Effort(**data["effort"]),
-        versions=data["versions"],
-        tried={
-            name: tuple(Tried(sample=_sample(t["sample"]), why=t["why"]) for t in every)
-            for name, every in data["tried"].items()
-        },
-        overflowed={name: tuple(ids) for name, ids in data["overflowed"].items()},
-        cases=cases,
-        took_s=data["took_s"],
-    )
-
-
-def _sample(data: Mapping[str, Any]) -> Sample:
-    pairs = {key: tuple(map(tuple, data[key])) for key in ("shapes", "knobs")}
-    return Sample(**{**data, **pairs})
-
-
-def _worded(value: Any) -> Any:  # noqa: ANN401  # what JSON holds
-    """Return a value with words where JSON has no number."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if isinstance(value, Mapping):
-        return {str(key): _worded(entry) for key, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [_worded(entry) for entry in value]
-    return value
-
-
-def _numbered(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Undo `_worded` for the fields of a point or of noise."""
-    words = {"nan", "inf", "-inf"}
-
-    def number(value: Any) -> Any:  # noqa: ANN401  # what JSON holds
-        if isinstance(value, list):
-            return tuple(number(entry) for entry in value)
-        return float(value) if value in words else value
-
-    return {key: number(value) for key, value in data.items()}
+    return replace(convert({**data, "cases": {}}, Tuning), cases=cases)

@@ -1,27 +1,23 @@
-"""What a tuning shows: what was tried, what is needed, what would change."""
+"""The screen of a tuning: the tried inputs, the needed bounds, and the changes."""
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from harness.commands.tune.drift import Drift
-from harness.commands.tune.edit import Edit, figures
+from harness.commands.tune.edit import figures
 from harness.commands.tune.proposal import Proposal
-from harness.commands.tune.record import CaseTuning, Tuning
-from harness.core.ladder import RTOL_LADDER
+from harness.commands.tune.record import Tuning
+from harness.commands.tune.toml_edit import Edit
 from harness.core.text import Line, count, cut, wrapped
 
-_BARS = "▁▂▃▄▅▆▇█"
 _NAME = 38
-_NARROW = 36
 
 
 def tuning_lines(
     tuning: Tuning, proposals: Sequence[Proposal], failed: Sequence[str] = ()
 ) -> Iterator[Line]:
-    """Yield what was tried and found, a line for each probe group."""
+    """Yield the tried inputs and the results, a line for each probe group."""
     for name, tried in tuning.tried.items():
         why = Counter(one.why for one in tried)
         cases = [c for c in tuning.cases.values() if c.record.component == name]
@@ -40,16 +36,13 @@ def tuning_lines(
     shown = ""
     for part in proposals:
         case = "/".join(part.case)
-        text = f" {case if case != shown else '':<{_NAME}} {_group(part):<8} "
+        group = cut(part.pattern, 8) if part.pattern else part.group
+        text = f" {case if case != shown else '':<{_NAME}} {group:<8} "
         shown = case
-        yield Line(text=text + _words(part), tone="good" if part.changes else "")
+        yield Line(text=text + _outcome(part), tone="good" if part.changes else "")
 
 
-def _group(part: Proposal) -> str:
-    return cut(part.pattern, 8) if part.pattern else part.group
-
-
-def _words(part: Proposal) -> str:
+def _outcome(part: Proposal) -> str:
     if part.remark:
         return f"as it is: {part.remark}"
     to = " ".join((part.tier, *(f"{k} {v:g}" for k, v in part.bounds.items())))
@@ -57,7 +50,7 @@ def _words(part: Proposal) -> str:
 
 
 def beyond_lines(proposals: Iterable[Proposal]) -> Iterator[Line]:
-    """Yield what healthy builds need and today's tolerances do not give."""
+    """Yield the bounds that healthy builds need and today's tolerances do not allow."""
     short = [part for part in proposals if part.beyond]
     if not short:
         return
@@ -76,51 +69,6 @@ def beyond_lines(proposals: Iterable[Proposal]) -> Iterator[Line]:
         yield from wrapped(text, indent="   ")
 
 
-def trade_lines(cases: Iterable[CaseTuning]) -> Iterator[Line]:
-    """Yield how much atol each rtol saves: a line for each case, plotted at its end."""
-    steps = "".join(f"{_power(rtol):>9}" for rtol in RTOL_LADDER)
-    yield Line(text="")
-    yield Line(text=f" {'atol that outputs need at rtol':<{_NARROW}}{steps}")
-    for case in cases:
-        need = case.trade
-        numbers = "".join(f"{atol:>9.1e}" for atol in need)
-        name = cut(case.record.case, _NARROW)
-        yield Line(text=f" {name:<{_NARROW}}{numbers}  {bars(need)}")
-
-
-def bars(values: Sequence[float]) -> str:
-    """Return a bar for each value; a step is half a decade below the largest.
-
-    >>> bars((1e-3, 1e-4, 0.0))
-    '█▆▁'
-    """
-    most = max(values)
-    if not 0.0 < most < math.inf:
-        return _BARS[0] * len(values)
-    steps = len(_BARS) - 1
-    return "".join(
-        _BARS[max(0, steps + round(2 * math.log10(v / most)))] if v > 0 else _BARS[0]
-        for v in values
-    )
-
-
-def noise_lines(cases: Iterable[CaseTuning]) -> Iterator[Line]:
-    """Yield how far outputs move when nothing but the circumstances do."""
-    worst: dict[tuple[str, str], tuple[float, float, str]] = {}
-    for case in cases:
-        for noise in case.noise:
-            key = (case.record.backend, noise.kind)
-            found = (noise.floors or 0.0, noise.max_abs, case.record.case)
-            worst[key] = max(worst.get(key, found), found)
-    if not worst:
-        return
-    yield Line(text="")
-    yield Line(text=" outputs move, though nothing is wrong, by at most")
-    for (backend, kind), (floors, largest, name) in worst.items():
-        about = f"{floors:9.3g} floors, {largest:.1e}  {name}" if largest else "nothing"
-        yield Line(text=f"   {backend:<12} {kind:<10} {about:>9}", tone="quiet")
-
-
 def edit_lines(
     edits: Sequence[Edit],
     *,
@@ -128,13 +76,13 @@ def edit_lines(
     again: str,
     then: str = "parity run, then parity tune --check last",
 ) -> Iterator[Line]:
-    """Yield what changes, as a diff, and what to do next.
+    """Yield the changes as a diff, and the next step.
 
     Args:
-        edits: Of files.
-        written: Whether they were.
+        edits: The changes of the files.
+        written: Whether they were written.
         again: The command that writes them.
-        then: What to do once they are written.
+        then: The next step once they are written.
 
     """
     yield Line(text="")
@@ -152,22 +100,3 @@ def edit_lines(
         yield Line(text=f"next  {then}")
     else:
         yield Line(text=f"next  {again}")
-
-
-def drift_lines(drifts: Sequence[Drift], checks: int, of: str) -> Iterator[Line]:
-    """Yield a sentence for each check that has moved."""
-    for drift in drifts:
-        mark, tone = ("✗", "bad") if drift.alarm else ("!", "")
-        yield from wrapped(f"{mark} {drift.reason}", indent=" ", tone=tone)
-    quiet = checks - len(drifts)
-    yield Line(
-        text=f"{quiet:,} of {count(checks, 'check')} of {of} keep half of their "
-        "headroom or more.",
-        tone="good" if not drifts else "",
-    )
-    if drifts:
-        yield Line(text="next  parity tune COMPONENT, to see whether it is the build")
-
-
-def _power(rtol: float) -> str:
-    return f"{rtol:.0e}" if rtol else "0"

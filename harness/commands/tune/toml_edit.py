@@ -1,62 +1,128 @@
-"""Change tables of a TOML text and leave every other byte of it alone.
+"""Change tables of a TOML file; the text around them and its comments stay.
 
-A parser that writes TOML back moves tables whose parents stand elsewhere; here lines
-are replaced, and the outcome is parsed and held against what was meant.
+tomlkit moves tables whose parents are elsewhere in a file. So the file is cut into its
+tables, and tomlkit changes one of them at a time. The new text is parsed and compared
+with the intended values.
 """
 
 from __future__ import annotations
 
-import re
+import difflib
 import tomllib
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
 
+import tomlkit
+
 from harness.core.errors import SuiteError
-from harness.core.toml_file import dotted
+from harness.core.toml_file import KeyPath, TomlFile, dotted
 
 MARK: Final = "# tuned "
-"""Begins the lines above a table that say where its numbers come from."""
+"""The prefix of the lines above a table that explain where its numbers come from."""
 
-_HEADER = re.compile(r"\s*\[(?!\[)(.+)\]\s*(#.*)?$")
-_ENTRY = re.compile(r"\s*\[\[(.+)\]\]\s*(#.*)?$")
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edit:
+    """A file's current text and its new text."""
+
+    path: Path
+    old: str
+    new: str
+
+    @property
+    def diff(self) -> list[str]:
+        """The lines of a unified diff."""
+        return list(
+            difflib.unified_diff(
+                self.old.splitlines(),
+                self.new.splitlines(),
+                fromfile=self.path.name,
+                tofile=f"{self.path.name} (tuned)",
+                lineterm="",
+                n=2,
+            )
+        )
+
+    def write(self) -> None:
+        """Replace the old text by the new one, in one move.
+
+        Raises:
+            SuiteError: The file has changed since it was read, or cannot be written.
+
+        """
+        if text_of(self.path) != self.old:
+            msg = f"{self.path} has changed since it was read; tune it again."
+            raise SuiteError(msg)
+        temporary = self.path.with_suffix(".part")
+        try:
+            temporary.write_bytes(self.new.encode())
+            temporary.replace(self.path)
+        except OSError as error:
+            with suppress(OSError):
+                temporary.unlink()
+            msg = f"{self.path} cannot be written ({error.strerror}); nothing changed."
+            raise SuiteError(msg) from error
+
+
+def text_of(path: Path) -> str:
+    """Return a file's text with its own line ends; empty if there is no file."""
+    return path.read_bytes().decode() if path.is_file() else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableChange:
-    """One table as it is to be.
+    """The new content of one table.
 
     Attributes:
-        path: Its keys.
-        values: Key to TOML value; those left out stay as they are.
-        provenance: Lines put above the header, in place of earlier ones.
+        path: The keys that lead to the table.
+        values: New values by key; other keys stay as they are.
+        provenance: Lines above the header, which replace earlier ones.
 
     """
 
     path: tuple[str, ...]
-    values: Mapping[str, str]
-    provenance: tuple[str, ...]
+    values: Mapping[str, Any]
+    provenance: tuple[str, ...] = ()
 
 
-def changed(text: str, changes: Sequence[TableChange], name: str) -> str:
-    """Return a TOML text with tables changed, added where there are none.
+@dataclass(slots=True)
+class _Block:
+    """The lines of one table.
 
-    Raises:
-        SuiteError: A table cannot be changed line by line; `name` is the file's.
+    Attributes:
+        path: The keys that lead to the table.
+        line: Line of the table's header in the file; 0 for a new table.
+        comment: The comment directly above the header.
+        lines: The header and all lines up to the next block.
 
     """
-    lines = text.splitlines()
+
+    path: KeyPath
+    line: int
+    comment: list[str]
+    lines: list[str] = field(default_factory=list)
+
+
+def changed(path: Path, changes: Sequence[TableChange]) -> str:
+    """Return a TOML file's text with tables changed, and missing tables added.
+
+    Raises:
+        SuiteError: A table cannot be changed alone.
+
+    """
+    head, blocks = _blocks(path)
     for change in changes:
-        lines = _one(lines, change)
-    # Windows' line ends stay; a parser reads both.
-    end = "\r\n" if "\r\n" in text else "\n"
-    result = end.join(lines) + end
-    meant = tomllib.loads(text)
+        _change(blocks, change)
+    result = _joined(path, head, blocks)
+    meant = tomllib.loads(text_of(path))
     for change in changes:
         table = meant
         for key in change.path:
             table = table.setdefault(key, {})
-        table.update(tomllib.loads(_body(change.values)))
+        table.update(tomlkit.item(change.values).unwrap())
     try:
         is_meant = tomllib.loads(result) == meant
     except tomllib.TOMLDecodeError:
@@ -64,167 +130,133 @@ def changed(text: str, changes: Sequence[TableChange], name: str) -> str:
     if not is_meant:
         tables = ", ".join(f"[{dotted(change.path)}]" for change in changes)
         msg = (
-            f"{name}: {tables} cannot be changed line by line; write each as a table "
-            "with a header of its own, a key on each line, and tune again."
+            f"{path.name}: {tables} cannot be changed one by one; write each as a "
+            "table with a header of its own, and tune again."
         )
         raise SuiteError(msg)
     return result
 
 
-def without(text: str, lines: Collection[int], name: str) -> str:
-    """Return a TOML text without the tables whose headers stand at `lines`, from 1.
+def without(path: Path, lines: Collection[int]) -> str:
+    """Return a TOML file's text without the tables whose headers are at `lines`.
 
-    A comment directly above a header goes with its table; one that begins the file
-    stays. Every other byte stays too.
+    A comment directly above a header is removed with its table. A comment that begins
+    the file stays.
 
     Raises:
-        SuiteError: There is no header at one of the lines; `name` is the file's.
+        SuiteError: One of the lines, counted from 1, has no header.
 
     """
-    kept = text.splitlines(keepends=True)
-    bare = text.splitlines()
-    headers = _headers(bare) | dict.fromkeys(_entries(bare), ())
-    for line in sorted(lines, reverse=True):
-        place = line - 1
-        if place not in headers:
-            msg = (
-                f"{name}:{line}: this cannot be taken out line by line; give it a "
-                "header of its own, or take it out by hand."
-            )
-            raise SuiteError(msg)
-        end = _end(bare, headers, place)
-        start = place
-        while start and bare[start - 1].startswith("#"):
-            start -= 1
-        if start == 0:  # what begins the file speaks of the file, but for a tuning's
-            while start < place and not bare[start].startswith(MARK):
-                start += 1
-        # Of the empty lines around a table one gap is left.
-        while end < len(bare) and not bare[end].strip():
-            end += 1
-        del kept[start:end]
-    while kept and not kept[-1].strip():
-        kept.pop()
-    return "".join(kept)
+    head, blocks = _blocks(path)
+    if unknown := set(lines) - {block.line for block in blocks}:
+        msg = (
+            f"{path.name}:{min(unknown)}: this cannot be taken out by itself; give it "
+            "a header of its own, or take it out by hand."
+        )
+        raise SuiteError(msg)
+    first = blocks[0]
+    if not head and first.line in lines:
+        # A comment that begins the file is about the file, except a tuning's lines.
+        head = [line for line in first.comment if not line.startswith(MARK)]
+    text = _joined(path, head, [b for b in blocks if b.line not in lines])
+    return text if text.strip() else ""
 
 
-def value_of(tier: str, bounds: Mapping[str, float]) -> str:
-    """Return what a group of a table is set to.
+def bounds_of(tier: str, bounds: Mapping[str, float]) -> object:
+    """Return the value of a group in a table, for tomlkit.
 
-    >>> value_of("strict", {}), value_of("standard", {"floors": 5.5})
-    ('"strict"', '{ tier = "standard", floors = 5.5 }')
+    >>> bounds_of("strict", {})
+    'strict'
+    >>> bounds_of("standard", {"floors": 5.5}).as_string()
+    '{ tier = "standard", floors = 5.5 }'
     """
-    pairs = [f'tier = "{tier}"'] if tier else []
-    pairs += [f"{name} = {float(bound)!r}" for name, bound in bounds.items()]
-    return f'"{tier}"' if tier and not bounds else f"{{ {', '.join(pairs)} }}"
+    if tier and not bounds:
+        return tier
+    return inline({**({"tier": tier} if tier else {}), **bounds})
 
 
-def quoted(text: str) -> str:
-    """Return a TOML string; JSON's escapes are TOML's."""
-    import json
-
-    return json.dumps(text, ensure_ascii=False)
-
-
-def _body(values: Mapping[str, str]) -> str:
-    return "\n".join(f"{key} = {value}" for key, value in values.items())
+def inline(values: Mapping[str, object]) -> Any:  # noqa: ANN401  # tomlkit's item
+    """Return a table on one line, with spaces inside the braces."""
+    table = tomlkit.inline_table()
+    table.update(values)
+    return tomlkit.value(f"{{ {table.as_string()[1:-1]} }}")
 
 
-def _one(lines: list[str], change: TableChange) -> list[str]:
-    headers = _headers(lines)
-    place = next((at for at, path in headers.items() if path == change.path), None)
-    if place is None:
-        end = _place_for(lines, headers, change.path)
-        added = [
-            "",
-            *change.provenance,
-            f"[{dotted(change.path)}]",
-            *_body(change.values).splitlines(),
+def _blocks(path: Path) -> tuple[list[str], list[_Block]]:
+    """Return the lines above the first table, and the tables."""
+    file = TomlFile.load(path)
+    lines = text_of(path).splitlines()
+    headers: dict[int, KeyPath] = {}
+    for keys, line in file.lines.items():
+        # A line that begins with "[" can also be an item of a list, and no table.
+        is_table = lines[line - 1].lstrip().startswith("[") and _is_table(file, keys)
+        if is_table and len(keys) >= len(headers.get(line, ())):
+            headers[line] = keys
+    head: list[str] = []
+    blocks: list[_Block] = []
+    for line, text in enumerate(lines, start=1):
+        before = blocks[-1].lines if blocks else head
+        if line not in headers:
+            before.append(text)
+            continue
+        comment: list[str] = []
+        while before and before[-1].startswith("#"):
+            comment.insert(0, before.pop())
+        blocks.append(_Block(headers[line], line, comment, [text]))
+    return head, blocks
+
+
+def _is_table(file: TomlFile, keys: KeyPath) -> bool:
+    value: Any = file.data
+    for key in keys:
+        value = value[key]
+    return isinstance(value, dict)
+
+
+def _joined(path: Path, head: Sequence[str], blocks: Iterable[_Block]) -> str:
+    lines = [*head]
+    for block in blocks:
+        lines += [*block.comment, *block.lines]
+    while lines and not lines[-1].strip():
+        lines.pop()
+    # Windows' line ends stay, because a TOML parser reads both kinds.
+    end = "\r\n" if "\r\n" in text_of(path) else "\n"
+    return "".join(line + end for line in lines)
+
+
+def _change(blocks: list[_Block], change: TableChange) -> None:
+    block = next((one for one in blocks if one.path == change.path), None)
+    if block is None:
+        # After the last table of its component and runtime, or of its component.
+        places = [
+            at for at, one in enumerate(blocks) if one.path[:2] == change.path[:2]
         ]
-        return [*lines[:end], *added, *lines[end:]]
-    end = _end(lines, headers, place)
-    body = lines[place + 1 : end]
+        places = places or [
+            at for at, one in enumerate(blocks) if one.path[:1] == change.path[:1]
+        ]
+        at = places[-1] if places else len(blocks) - 1
+        block = _Block(change.path, 0, [], [f"[{dotted(change.path)}]"])
+        if blocks:
+            before = _stripped(blocks[at].lines)
+            block.lines += blocks[at].lines[len(before) :]
+            blocks[at].lines = [*before, ""]
+        blocks.insert(at + 1, block)
+    block.comment = [line for line in block.comment if not line.startswith(MARK)]
+    block.comment += change.provenance
+    body = _stripped(block.lines)
+    document = tomlkit.parse("\n".join([*body, ""]))
+    table: Any = document
+    for key in change.path:
+        table = table[key]
     for key, value in change.values.items():
-        body = _set(body, key, value)
-    before = lines[:place]
-    while before and before[-1].startswith(MARK):
-        before = before[:-1]
-    before = [*before, *change.provenance]
-    return [*before, lines[place], *body, *lines[end:]]
+        table[key] = value
+    edited = tomlkit.dumps(document).splitlines()
+    block.lines = [*edited, *block.lines[len(body) :]]
 
 
-def _headers(lines: Sequence[str]) -> dict[int, tuple[str, ...]]:
-    """Return the line of each table's header and the keys that it names."""
-    found = {}
-    for at, line in enumerate(lines):
-        match = _HEADER.match(line)
-        if match is None or not _is_whole("\n".join(lines[:at])):  # within a text
-            continue
-        try:
-            data: Any = tomllib.loads(f"[{match[1]}]")
-        except tomllib.TOMLDecodeError:
-            continue
-        path = []
-        while data:
-            ((key, data),) = data.items()
-            path.append(key)
-        found[at] = tuple(path)
-    return found
-
-
-def _entries(lines: Sequence[str]) -> list[int]:
-    """Return the line of each header of an entry of ``[[several]]``."""
-    return [
-        at
-        for at, line in enumerate(lines)
-        if _ENTRY.match(line) and _is_whole("\n".join(lines[:at]))
-    ]
-
-
-def _end(lines: Sequence[str], headers: Mapping[int, Any], place: int) -> int:
-    """Return the line after a table's last; comments before the next are the next's."""
-    end = min((at for at in headers if at > place), default=len(lines))
-    while end > place + 1 and (not lines[end - 1].strip() or lines[end - 1][0] == "#"):
+def _stripped(lines: Sequence[str]) -> list[str]:
+    """Return a block's lines without the empty lines and comments at its end."""
+    end = len(lines)
+    while end > 1 and (not lines[end - 1].strip() or lines[end - 1].startswith("#")):
         end -= 1
-    return end
-
-
-def _place_for(
-    lines: Sequence[str], headers: Mapping[int, tuple[str, ...]], path: tuple[str, ...]
-) -> int:
-    """Return where a new table goes: after the last of its kin, or at the end."""
-    for kin in (path[:2], path[:1]):
-        if places := [at for at, known in headers.items() if known[: len(kin)] == kin]:
-            return _end(lines, headers, places[-1])
-    return len(lines)
-
-
-def _set(body: list[str], key: str, value: str) -> list[str]:
-    """Replace a key's value, keeping what comment follows it; or add the key."""
-    starts = re.compile(rf"\s*{re.escape(key)}\s*=")
-    place = next((at for at, line in enumerate(body) if starts.match(line)), None)
-    if place is None:
-        groups = [at for at, line in enumerate(body) if re.match(r"\s*why\s*=", line)]
-        at = groups[0] if groups and key != "why" else len(body)
-        return [*body[:at], f"{key} = {value}", *body[at:]]
-    end = place + 1
-    while end <= len(body) and not _is_whole("\n".join(body[place:end])):
-        end += 1
-    comment = _comment(body[end - 1]) if end == place + 1 else ""
-    return [*body[:place], f"{key} = {value}{comment}", *body[end:]]
-
-
-def _is_whole(text: str) -> bool:
-    try:
-        tomllib.loads(text)
-    except tomllib.TOMLDecodeError:
-        return False
-    return True
-
-
-def _comment(line: str) -> str:
-    """Return the comment after a value, with the blanks before it."""
-    for match in re.finditer(r"\s*#", line):
-        if _is_whole(line[: match.start()]):
-            return line[match.start() :]
-    return ""
+    return list(lines[:end])

@@ -1,1 +1,1 @@
-"""Recipes of the networks of diffusion pipelines."""
+"""Recipes for the networks of diffusion pipelines."""

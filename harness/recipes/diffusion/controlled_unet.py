@@ -1,27 +1,24 @@
-"""The UNet as a ControlNet drives it: its residuals are inputs."""
+"""The UNet with a ControlNet: the ControlNet's residuals are inputs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from harness.core.case import Component, Source, TensorSpec
+from harness.core.case import Component, Source
 from harness.recipes.checkpoint import load_network, option
 from harness.recipes.diffusion import controlnet, unet
+from harness.recipes.types import Drawn, Options, Rng, Signature, Sizes
 from harness.recipes.wrapper import first
 
 if TYPE_CHECKING:
-    import numpy as np
     import torch
 
 
 multiples = unet.multiples
 
 
-def signature(
-    source: Source, options: Mapping[str, str | int | bool]
-) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
-    """UNet inputs and every ControlNet residual to ``out_sample``."""
+def signature(source: Source, options: Options) -> Signature:
+    """Return the signature: UNet inputs and all residuals to ``out_sample``."""
     option(options, ())
     inputs, outputs = unet.signature(source, {})
     steering = controlnet.residuals(controlnet.read_controlnet(source))
@@ -41,17 +38,12 @@ def build(component: Component, attention: str = "") -> torch.nn.Module:
             "mid_block_additional_residual": middle,
         }
 
-    loaded = load_network(component.source, unet.UNET, unet.network)
+    loaded = load_network(component.source, unet.UNET, unet.CLASS)
     return first(loaded, component.inputs, arguments)
 
 
-def realistic(
-    component: Component,
-    shapes: Mapping[str, int],
-    step: int,
-    rng: np.random.Generator,
-) -> dict[str, np.ndarray]:
-    """Inputs of the UNet, and what the ControlNet answers to them."""
+def realistic(component: Component, shapes: Sizes, step: int, rng: Rng) -> Drawn:
+    """Draw inputs of the UNet, and compute the ControlNet's residuals for them."""
     import torch
 
     inputs, outputs = controlnet.signature(component.source, {})
@@ -64,7 +56,7 @@ def realistic(
     )
     drawn = unet.denoising_inputs(component, shapes, step, rng)
     hint = controlnet.edges(inputs[-1].bind(shapes), rng)
-    # One that was trained beside one encoder takes less than the UNet of XL does.
+    # A ControlNet that was trained with one encoder has fewer inputs than XL's UNet.
     asked = {**drawn, "controlnet_cond": hint}
     with torch.no_grad():
         answers = controlnet.build(steering)(

@@ -1,4 +1,4 @@
-"""ControlNet: a hint to the residuals that steer the UNet."""
+"""ControlNet: it maps a hint to the residuals that steer the UNet."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from harness.recipes.diffusion.unet import (
     denoising_inputs,
     halvings,
 )
+from harness.recipes.types import Drawn, Options, Rng, Signature, Sizes, normal
 from harness.recipes.wrapper import by_name
 
 if TYPE_CHECKING:
@@ -24,15 +25,15 @@ if TYPE_CHECKING:
 FOLDER = "controlnet"
 CLASS = "ControlNetModel"
 EDGE = 0.6
-"""Gradient above which a pixel of a drawn hint is an edge, as a share of its picture's
-steepest: a larger picture is less steep per pixel, and has the same edges."""
+"""Gradient above which a pixel of a drawn hint is an edge, as a share of the picture's
+largest gradient. So a larger picture, with smaller gradients, has the same edges."""
 
 
 def read_controlnet(source: Source, folder: str = FOLDER) -> dict[str, Any]:
     """Return a ControlNet's configuration.
 
     Raises:
-        SuiteError: It is of another class, which has other inputs and outputs.
+        SuiteError: Its class is another one, which has other inputs and outputs.
 
     """
     config = read_config(source, folder)
@@ -65,11 +66,7 @@ def residuals(config: Mapping[str, Any]) -> list[TensorSpec]:
     ]
     named.append(("mid_block_res_sample", channels[-1], len(channels) - 1))
     return [
-        TensorSpec(
-            name=name,
-            shape=("batch", width, _scaled("height", depth), _scaled("width", depth)),
-            draw="normal",
-        )
+        normal(name, "batch", width, _scaled("height", depth), _scaled("width", depth))
         for name, width, depth in named
     ]
 
@@ -79,21 +76,20 @@ def _scaled(symbol: str, depth: int) -> str:
 
 
 def hint_factor(config: Mapping[str, Any]) -> int:
-    """Return how many hint pixels a latent spans: each stage after the first halves."""
+    """Return the hint pixels per latent side; each stage after the first halves."""
     return int(2 ** (len(config["conditioning_embedding_out_channels"]) - 1))
 
 
-def multiples(
-    source: Source, options: Mapping[str, str | int | bool]
-) -> dict[str, int]:
-    """Return how often each side is halved; the UNet adds the residuals up."""
+def multiples(source: Source, options: Options) -> dict[str, int]:
+    """Return the multiples from the halvings; the UNet adds the residuals."""
     return halvings(read_controlnet(source, str(options.get("folder", FOLDER))))
 
 
-def signature(
-    source: Source, options: Mapping[str, str | int | bool]
-) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
-    """UNet inputs and ``controlnet_cond`` in [0, 1] to all residuals, by name."""
+def signature(source: Source, options: Options) -> Signature:
+    """Return the signature: UNet inputs and ``controlnet_cond`` to all residuals.
+
+    ``controlnet_cond`` is in [0, 1]. The residuals are outputs by name.
+    """
     option(options, ("folder",))
     config = read_controlnet(source, str(options.get("folder", FOLDER)))
     factor = hint_factor(config)
@@ -110,18 +106,11 @@ def signature(
     return (*conditioned_inputs(source, config), hint), tuple(residuals(config))
 
 
-def network() -> Any:
-    """Return the class, imported late."""
-    from diffusers import ControlNetModel
-
-    return ControlNetModel
-
-
 def build(component: Component, attention: str = "") -> torch.nn.Module:
     """Return the ControlNet behind a ``forward`` of the component's inputs."""
     del attention
     folder = str(dict(component.options).get("folder", FOLDER))
-    loaded = load_network(component.source, folder, network)
+    loaded = load_network(component.source, folder, CLASS)
     return by_name(loaded, component.inputs, _all, _arguments)
 
 
@@ -137,19 +126,14 @@ def _all(
     return (*down, middle)
 
 
-def realistic(
-    component: Component,
-    shapes: Mapping[str, int],
-    step: int,
-    rng: np.random.Generator,
-) -> dict[str, np.ndarray]:
-    """Denoising inputs and edges of a smooth random picture."""
+def realistic(component: Component, shapes: Sizes, step: int, rng: Rng) -> Drawn:
+    """Draw denoising inputs, and the edges of a smooth random picture."""
     drawn = denoising_inputs(component, shapes, step, rng)
     drawn["controlnet_cond"] = edges(component.inputs[-1].bind(shapes), rng)
     return drawn
 
 
-def edges(shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+def edges(shape: tuple[int, ...], rng: Rng) -> np.ndarray:
     """Return a Canny-like hint ``[batch, 3, height, width]``: 0 or 1, float32."""
     import numpy as np
 

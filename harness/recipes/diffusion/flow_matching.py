@@ -1,11 +1,12 @@
-"""Inputs as a flow-matching pipeline makes them: Stable Diffusion 3, Flux."""
+"""Inputs of flow-matching pipelines, such as Stable Diffusion 3 and Flux."""
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from harness.core.case import Source
+from harness.recipes.checkpoint import read_object
+from harness.recipes.types import Rng
 
 if TYPE_CHECKING:
     import numpy as np
@@ -14,29 +15,25 @@ STEPS = (1.0, 0.7, 0.35, 0.02)
 """Shares of noise that realistic samples step through: all, most, some, the last."""
 
 APART = 0.97
-"""What each further item of a batch has of the noise of the item before. A pipeline
-gives all the same; apart, a runtime that mixes them up is caught."""
+"""Ratio of the noise share of an item to that of the item before it. A pipeline gives
+all items the same share. Different shares reveal a runtime that exchanges items."""
 
 TIMESTEPS = 1000
-"""Training timesteps: a timestep is this many times its share of noise."""
+"""Number of training timesteps: a timestep is its share of noise times this."""
 
 
 def sigmas(source: Source, batch: int, step: int) -> np.ndarray:
-    """Return the share of noise of each item, shifted as the scheduler shifts it."""
+    """Return the noise share of each item, shifted as the scheduler shifts it."""
     import numpy as np
 
     path = source.path / "scheduler" / "scheduler_config.json"
-    config: dict[str, Any] = {}
-    if path.is_file():
-        config = json.loads(path.read_text(encoding="utf-8"))
+    config = read_object(path) if path.is_file() else {}
     shift = float(config.get("shift", 1.0))
     shares = STEPS[step % len(STEPS)] * APART ** np.arange(batch)
     return np.asarray(shift * shares / (1.0 + (shift - 1.0) * shares))
 
 
-def noisy(
-    shape: tuple[int, ...], shares: np.ndarray, rng: np.random.Generator
-) -> np.ndarray:
+def noisy(shape: tuple[int, ...], shares: np.ndarray, rng: Rng) -> np.ndarray:
     """Return latents on the straight line from a clean draw to noise, float32."""
     import numpy as np
 

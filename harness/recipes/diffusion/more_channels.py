@@ -1,4 +1,4 @@
-"""What a UNet takes beside its latents: a mask, a picture's latents, a picture."""
+"""Input channels of a UNet beside its latents: a mask, a picture or its latents."""
 
 from __future__ import annotations
 
@@ -8,26 +8,28 @@ from harness.core.case import Component, Source
 from harness.recipes.checkpoint import read_config
 from harness.recipes.diffusion import vae_encoder
 from harness.recipes.diffusion.pictures import smooth_pictures
+from harness.recipes.types import Rng
 
 if TYPE_CHECKING:
     import numpy as np
 
 
 def more_channels(
-    source: Source, shape: tuple[int, ...], latents: int, rng: np.random.Generator
+    source: Source, shape: tuple[int, ...], latents: int, rng: Rng
 ) -> list[np.ndarray]:
     """Return arrays that fill ``[batch, channels, height, width]`` along the channels.
 
-    As many as the latents and one more are an inpainting UNet's: a mask, 1 where it
-    paints, and the scaled latents of the picture without what is masked. As many are
-    InstructPix2Pix's: the picture's latents, not scaled. Any others are a picture in
-    [-1, 1] itself, such as a depth map.
+    The number of channels decides. One more channel than the latents is for an
+    inpainting UNet: a mask (1 where it paints) and the scaled latents of the picture
+    without the masked part. As many channels as the latents are for InstructPix2Pix:
+    the picture's latents, not scaled. Any other number is a picture in [-1, 1], such as
+    a depth map.
 
     Args:
-        source: Whose autoencoder makes latents.
-        shape: What is to be filled.
-        latents: Channels of latents.
-        rng: Draws.
+        source: The checkpoint whose autoencoder makes the latents.
+        shape: The shape to fill.
+        latents: Number of channels of latents.
+        rng: The random generator.
 
     """
     import numpy as np
@@ -35,7 +37,7 @@ def more_channels(
     batch, channels, height, width = shape
     if channels == latents + 1:
         mask = np.zeros((batch, 1, height, width), dtype=np.float32)
-        for item in range(batch):  # each its own, so that items differ
+        for item in range(batch):  # each has its own place, so that items differ
             top, left = height // 4 + item % 2, width // 4 + item // 2 % 2
             mask[item, :, top : 3 * height // 4, left : 3 * width // 4] = 1.0
         factor = np.float32(read_config(source, "vae").get("scaling_factor", 0.18215))
@@ -46,7 +48,7 @@ def more_channels(
     return [smooth_pictures(shape, rng)] if channels else []
 
 
-def _encoded(source: Source, mask: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def _encoded(source: Source, mask: np.ndarray, rng: Rng) -> np.ndarray:
     """Return the autoencoder's latents of pictures that are grey under a mask."""
     import numpy as np
     import torch

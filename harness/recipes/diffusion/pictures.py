@@ -1,17 +1,20 @@
-"""Pictures that recipes draw where a pipeline would be given one."""
+"""Pictures that recipes draw in place of a pipeline's input picture."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from harness.recipes.types import Rng
+
 if TYPE_CHECKING:
     import numpy as np
 
 
-def smooth_pictures(shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+def smooth_pictures(shape: tuple[int, ...], rng: Rng) -> np.ndarray:
     """Return pictures ``[batch, channels, height, width]`` in [-1, 1], float32.
 
-    A few soft-edged discs on a plane: large areas, some contours.
+    A picture has a few soft-edged discs on a plane, so it has large areas and some
+    contours.
     """
     import numpy as np
 

@@ -1,9 +1,8 @@
-"""T5 encoder: token ids to hidden states, of whichever text folder holds a T5."""
+"""T5 encoder: it maps token ids to hidden states. Any text folder may hold it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from harness.core.case import Component, Source, TensorSpec
 from harness.core.errors import SuiteError
@@ -11,25 +10,25 @@ from harness.recipes.checkpoint import load_network, option, read_config
 from harness.recipes.diffusion.clip_text import PROMPTS, prompts, tokenizer_of
 from harness.recipes.diffusion.transformer import class_of
 from harness.recipes.tokenizer import load_tokenizer
+from harness.recipes.types import Drawn, Options, Rng, Signature, Sizes
 
 if TYPE_CHECKING:
-    import numpy as np
     import torch
 
 FOLDERS = ("text_encoder", "text_encoder_2", "text_encoder_3")
-"""Where pipelines keep a T5: PixArt first, Flux second, Stable Diffusion 3 third."""
+"""Folders of a T5: first for PixArt, second for Flux, third for Stable Diffusion 3."""
 
 ARCHITECTURE = "T5EncoderModel"
 
 _MASKED = ("PixArtTransformer2DModel",)
-"""Transformers whose pipelines hand the mask to T5 too; the others read padding."""
+"""Transformers whose pipelines pass the mask to T5 too; others do not mask padding."""
 
 _PAD, _END, _FIRST_WORD = 0, 1, 3
-"""T5's ids of padding and of the end; 2 is an unknown word."""
+"""T5's ids of padding, of the end and of the first word; 2 is an unknown word."""
 
 
 def t5_folder(source: Source) -> str:
-    """Return the folder whose configuration is of a T5 encoder, empty without one."""
+    """Return the folder whose configuration is of a T5 encoder; empty without one."""
     for folder in FOLDERS:
         if not (source.path / folder / "config.json").is_file():
             continue
@@ -55,20 +54,18 @@ def _folder(source: Source) -> str:
     return folder
 
 
-def _masked(source: Source, options: Mapping[str, str | int | bool]) -> bool:
-    """Whether the mask is an input: as the suite says, or as the pipeline does."""
+def _masked(source: Source, options: Options) -> bool:
+    """Whether the mask is an input: by the suite's option, or as in the pipeline."""
     if "attention_mask" in options:
         return bool(options["attention_mask"])
     return class_of(source) in _MASKED
 
 
-def signature(
-    source: Source, options: Mapping[str, str | int | bool]
-) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
-    """``input_ids [batch, tokens]``, maybe their mask, to ``last_hidden_state``.
+def signature(source: Source, options: Options) -> Signature:
+    """Return the signature: ``input_ids [batch, tokens]`` to ``last_hidden_state``.
 
-    The option ``attention_mask`` asks for the mask, or leaves it out; by itself it is
-    there for PixArt, whose pipeline has it.
+    The option ``attention_mask`` adds the mask as an input, or leaves it out. Without
+    the option, PixArt has it, because its pipeline does.
     """
     option(options, ("attention_mask",))
     config = read_config(source, _folder(source))
@@ -84,19 +81,13 @@ def signature(
     return ((ids, mask) if _masked(source, options) else (ids,)), (out,)
 
 
-def network() -> Any:
-    """Return the class, imported late."""
-    from transformers import T5EncoderModel
-
-    return T5EncoderModel
-
-
 def build(component: Component, attention: str = "") -> torch.nn.Module:
     """Return the encoder behind ``forward(input_ids)``, or with its mask."""
     import torch
+    from transformers import T5EncoderModel
 
     class T5(torch.nn.Module):
-        """Tensors in, hidden states out."""
+        """The encoder with tensors as inputs and hidden states as output."""
 
         def __init__(self, encoder: torch.nn.Module) -> None:
             super().__init__()
@@ -110,19 +101,15 @@ def build(component: Component, attention: str = "") -> torch.nn.Module:
             return out
 
     folder = _folder(component.source)
-    loaded = load_network(component.source, folder, network, attention=attention)
+    source = component.source
+    loaded = load_network(source, folder, T5EncoderModel, attention=attention)
     return T5(loaded).eval()
 
 
-def realistic(
-    component: Component,
-    shapes: Mapping[str, int],
-    step: int,
-    rng: np.random.Generator,
-) -> dict[str, np.ndarray]:
-    """Tokenise prompts, or draw as many words, the end and padding without a tokenizer.
+def realistic(component: Component, shapes: Sizes, step: int, rng: Rng) -> Drawn:
+    """Tokenise prompts; without a tokenizer, draw as many words, the end and padding.
 
-    Padding is masked in either case.
+    Padding is masked in both cases.
     """
     import numpy as np
 
@@ -145,7 +132,7 @@ def realistic(
     ids = np.full((batch, tokens), _PAD, dtype=np.int32)
     for item in range(batch):
         turn, index = divmod(step + item, len(PROMPTS))
-        # Two pieces a word; what comes round again is longer, and never equal.
+        # Two pieces a word; a repeated prompt is longer, so no two are equal.
         pieces = min(2 * len(PROMPTS[index].split()) + turn, tokens - 1)
         ids[item, :pieces] = rng.integers(
             _FIRST_WORD, config["vocab_size"], size=pieces

@@ -1,19 +1,19 @@
-"""Diffusion transformer: one denoising step, by the class that its config names."""
+"""Diffusion transformer: one denoising step, for the class in its configuration."""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from harness.core.case import Component, Source, TensorSpec
+from harness.core.case import Component, Source
 from harness.core.errors import SuiteError
 from harness.core.toml_file import did_you_mean
-from harness.recipes.checkpoint import option, read_config
+from harness.recipes.checkpoint import load_network, option, read_config
+from harness.recipes.types import Drawn, Options, Rng, Signature, Sizes
+from harness.recipes.wrapper import first
 
 if TYPE_CHECKING:
-    import numpy as np
     import torch
 
 FOLDER = "transformer"
@@ -24,19 +24,19 @@ CLASSES = {
     "PixArtTransformer2DModel": "harness.recipes.diffusion.transformer_pixart",
     "DiTTransformer2DModel": "harness.recipes.diffusion.transformer_dit",
 }
-"""Class in ``transformer/config.json`` to the module that knows its inputs."""
+"""The module that knows the inputs of each class in ``transformer/config.json``."""
 
 _LEGACY = "Transformer2DModel"
 _BY_NORM = {
     "ada_norm_zero": "DiTTransformer2DModel",
     "ada_norm_single": "PixArtTransformer2DModel",
 }
-"""What the one class of DiT and PixArt was split into, by ``norm_type``. Checkpoints
-on the hub still name the one, and diffusers loads what it was split into."""
+"""The classes that replace the former common class of DiT and PixArt, by ``norm_type``.
+Checkpoints on the hub still name the old class, and diffusers loads the new one."""
 
 
 def class_of(source: Source) -> str:
-    """Return the class that diffusers loads, empty where there is no transformer."""
+    """Return the class that diffusers loads; empty if there is no transformer."""
     if not (source.path / FOLDER / "config.json").is_file():
         return ""
     config = read_config(source, FOLDER)
@@ -50,7 +50,7 @@ def _family(source: Source) -> ModuleType:
     """Return the module of the class that the configuration names.
 
     Raises:
-        SuiteError: There is none for it.
+        SuiteError: There is no module for the class.
 
     """
     name = class_of(source)
@@ -65,20 +65,16 @@ def _family(source: Source) -> ModuleType:
     return importlib.import_module(CLASSES[name])
 
 
-def signature(
-    source: Source, options: Mapping[str, str | int | bool]
-) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
-    """``hidden_states`` and its class's conditions to ``out_sample``."""
+def signature(source: Source, options: Options) -> Signature:
+    """Return the signature: ``hidden_states`` and conditions to ``out_sample``."""
     option(options, ())
     config = read_config(source, FOLDER)
-    signed: tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]] = _family(
-        source
-    ).signature(config)
+    signed: Signature = _family(source).signature(config)
     return signed
 
 
-def unfit(source: Source, sizes: Mapping[str, int]) -> tuple[str, str]:
-    """Return which size the class does not take and why; empty where it takes all."""
+def unfit(source: Source, sizes: Sizes) -> tuple[str, str]:
+    """Return the size that the class does not take, and why; empty if it takes all."""
     say = getattr(_family(source), "unfit", None)
     found: tuple[str, str] = say(sizes) if say else ("", "")
     return found
@@ -86,19 +82,15 @@ def unfit(source: Source, sizes: Mapping[str, int]) -> tuple[str, str]:
 
 def build(component: Component, attention: str = "") -> torch.nn.Module:
     """Return the transformer behind a tensor-only ``forward``."""
-    del attention  # diffusers decides by processor; its default exports as it is
-    network: torch.nn.Module = _family(component.source).build(component.source)
-    return network.eval()
+    del attention  # diffusers decides by processor; the default one is exported
+    source, family = component.source, _family(component.source)
+    inputs, _ = family.signature(read_config(source, FOLDER))
+    arguments = getattr(family, "arguments", dict)
+    network = load_network(source, FOLDER, class_of(source))
+    return first(network, inputs, arguments).eval()
 
 
-def realistic(
-    component: Component,
-    shapes: Mapping[str, int],
-    step: int,
-    rng: np.random.Generator,
-) -> dict[str, np.ndarray]:
-    """Noisy latents and conditions as the class's pipeline makes them."""
-    drawn: dict[str, np.ndarray] = _family(component.source).realistic(
-        component, shapes, step, rng
-    )
+def realistic(component: Component, shapes: Sizes, step: int, rng: Rng) -> Drawn:
+    """Draw noisy latents and conditions as the class's pipeline makes them."""
+    drawn: Drawn = _family(component.source).realistic(component, shapes, step, rng)
     return drawn

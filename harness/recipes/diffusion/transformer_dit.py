@@ -1,20 +1,19 @@
-"""DiT: a transformer conditioned on a class of ImageNet instead of a text."""
+"""DiT: a transformer with an ImageNet class as condition, in place of a text."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from harness.core.case import Component, Source, TensorSpec
-from harness.recipes.checkpoint import load_network, read_config
-from harness.recipes.wrapper import first
+from harness.core.case import Component, TensorSpec
+from harness.recipes.checkpoint import read_config
+from harness.recipes.types import Drawn, Rng, Signature, Sizes
 
 if TYPE_CHECKING:
     import numpy as np
-    import torch
 
 TIMESTEPS = (999, 500, 250, 1)
-"""Those that realistic samples step through."""
+"""Timesteps that realistic samples step through."""
 
 
 def latents(config: Mapping[str, Any]) -> TensorSpec:
@@ -24,24 +23,22 @@ def latents(config: Mapping[str, Any]) -> TensorSpec:
 
 
 def predicted(config: Mapping[str, Any]) -> TensorSpec:
-    """Return the spec of the output: noise, and its variance where that is learnt."""
+    """Return the spec of the output: noise, and its variance if that is learnt."""
     channels = config.get("out_channels") or config["in_channels"]
     shape = ("batch", channels, "height", "width")
     return TensorSpec(name="out_sample", shape=shape)
 
 
 def steps(batch: int, step: int) -> np.ndarray:
-    """Return a timestep an item, int32, no two the same."""
+    """Return a timestep for each item, int32, no two the same."""
     import numpy as np
 
     first = TIMESTEPS[step % len(TIMESTEPS)]
     return ((first - 7 * np.arange(batch)) % 1000).astype(np.int32)
 
 
-def signature(
-    config: Mapping[str, Any],
-) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
-    """Latents, a timestep and a class an item to ``out_sample``."""
+def signature(config: Mapping[str, Any]) -> Signature:
+    """Return the signature: latents, timesteps and classes to ``out_sample``."""
     inputs = (
         latents(config),
         TensorSpec(name="timestep", shape=("batch",), dtype="int32", draw="timestep"),
@@ -52,8 +49,8 @@ def signature(
     return inputs, (predicted(config),)
 
 
-def unfit(sizes: Mapping[str, int]) -> tuple[str, str]:
-    """Return the size that is wrong, and why: it puts patches together as a square."""
+def unfit(sizes: Sizes) -> tuple[str, str]:
+    """Return the invalid size, and why: DiT assembles its patches as a square."""
     height, width = sizes["height"], sizes["width"]
     if height == width:
         return "", ""
@@ -64,26 +61,8 @@ def unfit(sizes: Mapping[str, int]) -> tuple[str, str]:
     return "width", text
 
 
-def network() -> Any:
-    """Return the class, imported late."""
-    from diffusers import DiTTransformer2DModel
-
-    return DiTTransformer2DModel
-
-
-def build(source: Source) -> torch.nn.Module:
-    """Return the network behind ``forward(hidden_states, timestep, class_labels)``."""
-    inputs, _ = signature(read_config(source, "transformer"))
-    return first(load_network(source, "transformer", network), inputs)
-
-
-def realistic(
-    component: Component,
-    shapes: Mapping[str, int],
-    step: int,
-    rng: np.random.Generator,
-) -> dict[str, np.ndarray]:
-    """Unit-variance latents, and classes; the last item has the class of no class."""
+def realistic(component: Component, shapes: Sizes, step: int, rng: Rng) -> Drawn:
+    """Draw unit-variance latents, and classes; the last item has the "no class" id."""
     import numpy as np
 
     config = read_config(component.source, "transformer")

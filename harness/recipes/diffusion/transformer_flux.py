@@ -1,48 +1,35 @@
-"""Flux: packed latents, positions for each token, one velocity out."""
+"""Flux: its inputs are packed latents and positions, its output is a velocity."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from harness.core.case import Component, Source, TensorSpec
-from harness.recipes.checkpoint import load_network, read_config
+from harness.core.case import Component, TensorSpec
 from harness.recipes.diffusion.flow_matching import noisy, sigmas
-from harness.recipes.wrapper import first
-
-if TYPE_CHECKING:
-    import numpy as np
-    import torch
+from harness.recipes.types import Drawn, Rng, Signature, Sizes, normal
 
 GUIDANCE = 3.5
-"""Guidance scale that FluxPipeline has where nobody gives one."""
+"""The default guidance scale of FluxPipeline."""
 
 
-def signature(
-    config: Mapping[str, Any],
-) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
-    """Packed latents, text, conditions and positions to ``out_sample``, packed.
+def signature(config: Mapping[str, Any]) -> Signature:
+    """Return the signature: packed latents, text and conditions to ``out_sample``.
 
-    ``image_tokens`` counts squares of two by two latents. Positions have no batch;
-    ``guidance`` is there where the configuration embeds it.
+    ``out_sample`` is packed too. ``image_tokens`` counts squares of two by two latents.
+    Positions are an input without a batch axis. ``guidance`` is an input if the
+    configuration embeds it.
     """
     inputs = [
-        TensorSpec(
-            name="hidden_states",
-            shape=("batch", "image_tokens", config["in_channels"]),
-            draw="normal",
+        normal("hidden_states", "batch", "image_tokens", config["in_channels"]),
+        normal(
+            "encoder_hidden_states",
+            "batch",
+            "text_tokens",
+            config["joint_attention_dim"],
         ),
-        TensorSpec(
-            name="encoder_hidden_states",
-            shape=("batch", "text_tokens", config["joint_attention_dim"]),
-            draw="normal",
-        ),
-        TensorSpec(
-            name="pooled_projections",
-            shape=("batch", config["pooled_projection_dim"]),
-            draw="normal",
-        ),
+        normal("pooled_projections", "batch", config["pooled_projection_dim"]),
         TensorSpec(name="timestep", shape=("batch",), draw="pipeline"),
         TensorSpec(name="img_ids", shape=("image_tokens", 3), draw="pipeline"),
         TensorSpec(name="txt_ids", shape=("text_tokens", 3), draw="pipeline"),
@@ -54,32 +41,14 @@ def signature(
     return tuple(inputs), (TensorSpec(name="out_sample", shape=out),)
 
 
-def network() -> Any:
-    """Return the class, imported late."""
-    from diffusers import FluxTransformer2DModel
-
-    return FluxTransformer2DModel
-
-
-def build(source: Source) -> torch.nn.Module:
-    """Return the network behind a ``forward`` of its six inputs, or seven."""
-    inputs, _ = signature(read_config(source, "transformer"))
-    return first(load_network(source, "transformer", network), inputs)
-
-
 def grid_of(tokens: int) -> tuple[int, int]:
-    """Return rows and columns of `tokens`, as near a square as they go, wide first."""
+    """Return rows and columns of `tokens`, as square as possible, never more rows."""
     rows = next(r for r in range(math.isqrt(tokens), 0, -1) if tokens % r == 0)
     return rows, tokens // rows
 
 
-def realistic(
-    component: Component,
-    shapes: Mapping[str, int],
-    step: int,
-    rng: np.random.Generator,
-) -> dict[str, np.ndarray]:
-    """Latents between noise and picture, prompts, and where each token stands.
+def realistic(component: Component, shapes: Sizes, step: int, rng: Rng) -> Drawn:
+    """Draw latents between noise and picture, prompts, and positions of tokens.
 
     The network multiplies timestep and guidance by a thousand itself.
     """

@@ -1,77 +1,45 @@
-"""The MMDiT of Stable Diffusion 3: text and picture attend to each other."""
+"""The MMDiT of Stable Diffusion 3, where text and picture attend to each other."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from harness.core.case import Component, Source, TensorSpec
-from harness.recipes.checkpoint import load_network, read_config
+from harness.core.case import Component, TensorSpec
 from harness.recipes.diffusion.flow_matching import TIMESTEPS, noisy, sigmas
-from harness.recipes.wrapper import first
-
-if TYPE_CHECKING:
-    import numpy as np
-    import torch
+from harness.recipes.types import Drawn, Rng, Signature, Sizes, normal
 
 CLIP_TOKENS = 77
-"""Of the text, how many come from CLIP; T5's follow."""
+"""Number of text tokens that come from CLIP; T5's tokens follow."""
 
 T5_STD = 0.2
-"""About the standard deviation of T5-XXL's normalised states; CLIP's is about 1."""
+"""Approximate standard deviation of T5-XXL's normalised states; CLIP's is about 1."""
 
 
-def signature(
-    config: Mapping[str, Any],
-) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
-    """Latents, text, pooled text and a timestep an item to ``out_sample``."""
+def signature(config: Mapping[str, Any]) -> Signature:
+    """Return the signature: latents, text, pooled text, timesteps to ``out_sample``."""
     inputs = (
-        TensorSpec(
-            name="hidden_states",
-            shape=("batch", config["in_channels"], "height", "width"),
-            draw="normal",
+        normal("hidden_states", "batch", config["in_channels"], "height", "width"),
+        normal(
+            "encoder_hidden_states",
+            "batch",
+            "text_tokens",
+            config["joint_attention_dim"],
         ),
-        TensorSpec(
-            name="encoder_hidden_states",
-            shape=("batch", "text_tokens", config["joint_attention_dim"]),
-            draw="normal",
-        ),
-        TensorSpec(
-            name="pooled_projections",
-            shape=("batch", config["pooled_projection_dim"]),
-            draw="normal",
-        ),
+        normal("pooled_projections", "batch", config["pooled_projection_dim"]),
         TensorSpec(name="timestep", shape=("batch",), draw="timestep"),
     )
-    # Null where a configuration leaves the output as wide as the input.
+    # The value is null if the output is as wide as the input.
     channels = config.get("out_channels") or config["in_channels"]
     out = ("batch", channels, "height", "width")
     return inputs, (TensorSpec(name="out_sample", shape=out),)
 
 
-def network() -> Any:
-    """Return the class, imported late."""
-    from diffusers import SD3Transformer2DModel
+def realistic(component: Component, shapes: Sizes, step: int, rng: Rng) -> Drawn:
+    """Draw latents between noise and picture, and states of three text encoders.
 
-    return SD3Transformer2DModel
-
-
-def build(source: Source) -> torch.nn.Module:
-    """Return the network behind a ``forward`` of its four inputs."""
-    inputs, _ = signature(read_config(source, "transformer"))
-    return first(load_network(source, "transformer", network), inputs)
-
-
-def realistic(
-    component: Component,
-    shapes: Mapping[str, int],
-    step: int,
-    rng: np.random.Generator,
-) -> dict[str, np.ndarray]:
-    """Latents between noise and picture, and prompts as three encoders leave them.
-
-    CLIP's two hidden states stand side by side, as wide as the pooled outputs do, and
-    zeros fill them up to T5's width; T5's tokens follow.
+    CLIP's two hidden states are side by side, with the width of the pooled outputs.
+    Zeros fill them up to T5's width. T5's tokens follow.
     """
     import numpy as np
 

@@ -16,6 +16,7 @@ from harness.recipes.checkpoint import (
 from harness.recipes.diffusion.clip_text import FOLDER, clip_encoders, prompt_states
 from harness.recipes.diffusion.more_channels import more_channels
 from harness.recipes.diffusion.vae import factor
+from harness.recipes.types import Drawn, Options, Rng, Signature, Sizes, normal
 from harness.recipes.wrapper import first
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     import torch
 
 UNET = "unet"
+CLASS = "UNet2DConditionModel"
 _CONDITIONS = {
     "addition_embed_type": (None, "text_time"),
     "class_embed_type": (None,),
@@ -30,32 +32,24 @@ _CONDITIONS = {
     "encoder_hid_dim_type": (None,),
     "time_cond_proj_dim": (None,),
 }
-"""Setting that gives a network more inputs, to the values that are known here."""
+"""Known values of each setting that gives a network more inputs."""
 
 ADDED = ("text_embeds", "time_ids")
-"""What Stable Diffusion XL has beside Stable Diffusion: pooled text, sizes and crop."""
+"""Additional inputs of Stable Diffusion XL: pooled text, and sizes with crop."""
 
 PREDICTION = "out_sample"
 AESTHETIC_SCORE = 6.0
-"""What the refiner's pipeline asks for."""
+"""The aesthetic score in the refiner's pipeline."""
 
 
 def conditioned_inputs(source: Source, config: Mapping[str, Any]) -> list[TensorSpec]:
-    """Return the inputs that a UNet and a ControlNet share."""
+    """Return the specs of the inputs that a UNet and a ControlNet share."""
     encoder = clip_encoders(source)[:1] or (FOLDER,)
     tokens = read_config(source, *encoder)["max_position_embeddings"]
     return [
-        TensorSpec(
-            name="sample",
-            shape=("batch", config["in_channels"], "height", "width"),
-            draw="normal",
-        ),
+        normal("sample", "batch", config["in_channels"], "height", "width"),
         TensorSpec(name="timestep", shape=(1,), dtype="int32", draw="timestep"),
-        TensorSpec(
-            name="encoder_hidden_states",
-            shape=("batch", tokens, config["cross_attention_dim"]),
-            draw="normal",
-        ),
+        normal("encoder_hidden_states", "batch", tokens, config["cross_attention_dim"]),
         *added_inputs(source, config),
     ]
 
@@ -64,7 +58,7 @@ def added_inputs(source: Source, config: Mapping[str, Any]) -> list[TensorSpec]:
     """Return ``text_embeds`` and ``time_ids`` of Stable Diffusion XL, or nothing.
 
     Raises:
-        SuiteError: The network takes a condition that the recipe does not know.
+        SuiteError: The network has a condition that the recipe does not know.
 
     """
     for key, known in _CONDITIONS.items():
@@ -78,19 +72,17 @@ def added_inputs(source: Source, config: Mapping[str, Any]) -> list[TensorSpec]:
     if config.get("addition_embed_type") is None:
         return []
     pooled = read_config(source, "text_encoder_2")["projection_dim"]
-    # Six of Stable Diffusion XL, five of its refiner.
+    # Six numbers for Stable Diffusion XL, five for its refiner.
     numbers = config["projection_class_embeddings_input_dim"] - pooled
     numbers //= config["addition_time_embed_dim"]
     return [
-        TensorSpec(name="text_embeds", shape=("batch", pooled), draw="normal"),
+        normal("text_embeds", "batch", pooled),
         TensorSpec(name="time_ids", shape=("batch", numbers), draw="sizes"),
     ]
 
 
-def signature(
-    source: Source, options: Mapping[str, str | int | bool]
-) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
-    """``sample``, ``timestep``, ``encoder_hidden_states`` to ``out_sample``."""
+def signature(source: Source, options: Options) -> Signature:
+    """Return the signature: latents, timestep and text states to ``out_sample``."""
     option(options, ("folder",))
     config = read_config(source, str(options.get("folder", UNET)))
     out = ("batch", config["out_channels"], "height", "width")
@@ -100,66 +92,47 @@ def signature(
     )
 
 
-def multiples(
-    source: Source, options: Mapping[str, str | int | bool]
-) -> dict[str, int]:
-    """Return how often each side is halved: an open one must come out even."""
+def multiples(source: Source, options: Options) -> dict[str, int]:
+    """Return the multiples from the halvings: each must divide an open side evenly."""
     return halvings(read_config(source, str(options.get("folder", UNET))))
 
 
 def halvings(config: Mapping[str, Any]) -> dict[str, int]:
-    """Return what a network that halves after each block but the last can take."""
+    """Return the multiples of a network that halves after each block but the last."""
     times: int = 2 ** (len(config["block_out_channels"]) - 1)
     return {"height": times, "width": times}
 
 
-def network() -> Any:
-    """Return the class, imported late."""
-    from diffusers import UNet2DConditionModel
-
-    return UNet2DConditionModel
-
-
 def build(component: Component, attention: str = "") -> torch.nn.Module:
     """Return the UNet behind a ``forward`` of the component's inputs."""
-    del attention  # diffusers decides by processor; its default exports as it is
+    del attention  # diffusers decides by processor; the default one is exported
     folder = str(dict(component.options).get("folder", UNET))
-    loaded = load_network(component.source, folder, network)
+    loaded = load_network(component.source, folder, CLASS)
     return first(loaded, component.inputs, arguments)
 
 
 def arguments(named: dict[str, torch.Tensor]) -> dict[str, Any]:
-    """Return what the class is called with: XL's inputs are in a dictionary."""
+    """Return the arguments of the class; XL's inputs are in a dictionary."""
     added = {name: named.pop(name) for name in ADDED if name in named}
     return {**named, "added_cond_kwargs": added} if added else named
 
 
-def realistic(
-    component: Component,
-    shapes: Mapping[str, int],
-    step: int,
-    rng: np.random.Generator,
-) -> dict[str, np.ndarray]:
-    """Noisy latents as the scheduler makes them, and a prompt's hidden states."""
+def realistic(component: Component, shapes: Sizes, step: int, rng: Rng) -> Drawn:
+    """Draw noisy latents as the scheduler makes them, and a prompt's hidden states."""
     return denoising_inputs(component, shapes, step, rng)
 
 
-def denoising_inputs(
-    component: Component,
-    shapes: Mapping[str, int],
-    step: int,
-    rng: np.random.Generator,
-) -> dict[str, np.ndarray]:
+def denoising_inputs(component: Component, shapes: Sizes, step: int, rng: Rng) -> Drawn:
     """Draw the inputs that a UNet and a ControlNet share.
 
-    Latents have the share of noise that the checkpoint's scheduler gives them at that
-    timestep; `step` goes through the timesteps 0, 1, the middle one and the last.
+    Latents have the noise share of the checkpoint's scheduler at that timestep. `step`
+    cycles through the timesteps 0, 1, the middle one and the last.
     """
     import numpy as np
     import torch
 
     batch, channels, *sides = component.inputs[0].bind(shapes)
-    # What a UNet takes beside the latents, it does not predict the noise of.
+    # A UNet does not predict noise for channels beside the latents.
     own = next(
         (s.shape[1] for s in component.outputs if s.name == PREDICTION), channels
     )
@@ -182,7 +155,7 @@ def denoising_inputs(
     for spec in component.inputs:
         if spec.name == "time_ids":
             drawn["time_ids"] = time_ids(component.source, spec, shapes)
-    # A ControlNet trained beside one encoder has no use for the pooled text of two.
+    # A ControlNet that was trained with one encoder does not take pooled text.
     names = {spec.name for spec in component.inputs}
     return {name: value for name, value in drawn.items() if name in names}
 
@@ -194,12 +167,12 @@ def _noisy(
     noise: torch.Tensor,
     timestep: int,
 ) -> torch.Tensor:
-    """Return what a network is given at a training timestep.
+    """Return the latents that a network gets at a training timestep.
 
-    Schedulers that count in sigmas add up to fifteen times the noise and scale it back
-    by `scale_model_input`: the same two shares of clean and noise as all others. Asked
-    for one timestep, they look it up among those of a run that nobody began, and find
-    another's or none.
+    Schedulers that count in sigmas add up to fifteen times the noise, and
+    `scale_model_input` scales the sum back. This gives the same shares of clean latents
+    and noise as other schedulers. Their functions are not called here: they look a
+    timestep up in a run that was not started, and find a wrong one or none.
 
     Raises:
         SuiteError: The scheduler has no such shares.
@@ -220,11 +193,12 @@ def _noisy(
     return noisy
 
 
-def time_ids(source: Source, spec: TensorSpec, shapes: Mapping[str, int]) -> np.ndarray:
+def time_ids(source: Source, spec: TensorSpec, shapes: Sizes) -> np.ndarray:
     """Return original size, crop and target size in pixels, as the pipeline does.
 
-    The refiner has an aesthetic score for the target size. A pipeline gives every item
-    the same; apart, a runtime that mixes them up is caught.
+    The refiner has an aesthetic score in place of the target size. A pipeline gives
+    every item the same values. Here they differ, to detect a runtime that exchanges
+    items.
     """
     import numpy as np
 

@@ -1,14 +1,14 @@
-"""What the VAE's two halves share."""
+"""Functions that the recipes of the VAE's two halves share."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from harness.core.case import Source, TensorSpec
 from harness.core.errors import SuiteError
 from harness.recipes.checkpoint import load_network, read_config
+from harness.recipes.types import Options
 
 if TYPE_CHECKING:
     import numpy as np
@@ -19,14 +19,14 @@ _STAGES = {
     "AutoencoderKL": "block_out_channels",
     "AutoencoderTiny": "encoder_block_out_channels",
 }
-"""Class to the key of its configuration that has one number a stage."""
+"""The configuration key with one number for each stage, by class."""
 
 
 def class_name(config: Mapping[str, Any]) -> str:
     """Return the autoencoder's class as its configuration names it.
 
     Raises:
-        SuiteError: It is not one that the recipes know.
+        SuiteError: The recipes do not know the class.
 
     """
     name = str(config.get("_class_name", "AutoencoderKL"))
@@ -39,28 +39,21 @@ def class_name(config: Mapping[str, Any]) -> str:
     return name
 
 
-def network(source: Source) -> Any:
-    """Return the class that the configuration names, imported late."""
-    import diffusers
-
-    return getattr(diffusers, class_name(read_config(source, FOLDER)))
-
-
 def load_half(source: Source, *without: str) -> Any:
-    """Return the autoencoder of a checkpoint, less the parts that this half lacks."""
-    loaded = load_network(source, FOLDER, partial(network, source))
+    """Return a checkpoint's autoencoder without the parts that this half lacks."""
+    loaded = load_network(source, FOLDER, class_name(read_config(source, FOLDER)))
     for name in without:
-        # Stable Diffusion 3's has no convolution beside its latents, AutoencoderTiny
-        # no such attribute.
+        # Stable Diffusion 3's VAE has no convolution beside its latents, and
+        # AutoencoderTiny has no such attribute.
         if hasattr(loaded, name):
             delattr(loaded, name)
     return loaded
 
 
 def scaled(latents: np.ndarray, config: Mapping[str, Any]) -> np.ndarray:
-    """Return latents as the pipeline hands them to the decoder.
+    """Return latents as the pipeline passes them to the decoder.
 
-    Divided by the scaling factor and moved by the shift, of those that have one.
+    They are divided by the scaling factor, and the shift is added, if there are any.
     """
     import numpy as np
 
@@ -71,23 +64,21 @@ def scaled(latents: np.ndarray, config: Mapping[str, Any]) -> np.ndarray:
 
 
 def image(config: Mapping[str, Any], name: str, channels: str) -> TensorSpec:
-    """Return the picture, ``[batch, channels, factor*height, factor*width]``.
+    """Return the spec of a picture, ``[batch, channels, factor*height, factor*width]``.
 
-    ``height`` and ``width`` are latent sizes; each stage after the first halves.
+    ``height`` and ``width`` are latent sizes. Each stage after the first halves.
     """
     by = factor(config)
     shape = ("batch", config[channels], f"{by}*height", f"{by}*width")
     return TensorSpec(name=name, shape=shape, draw="image")
 
 
-def multiples(
-    source: Source, options: Mapping[str, str | int | bool]
-) -> dict[str, int]:
-    """Return nothing: a picture of any latent size will do."""
+def multiples(source: Source, options: Options) -> dict[str, int]:
+    """Return no multiples, because a picture of any latent size is valid."""
     del source, options
     return {}
 
 
 def factor(config: Mapping[str, Any]) -> int:
-    """Return how many pixels a latent spans."""
+    """Return the number of pixels per latent along one side."""
     return int(2 ** (len(config[_STAGES[class_name(config)]]) - 1))

@@ -1,33 +1,28 @@
-"""VAE decoder: latents to a picture."""
+"""VAE decoder: it maps latents to a picture."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from harness.core.case import Component, Source, TensorSpec
+from harness.core.case import Component, Source
 from harness.recipes.checkpoint import option, read_config
 from harness.recipes.diffusion import vae
+from harness.recipes.types import Drawn, Options, Rng, Signature, Sizes, normal
 
 if TYPE_CHECKING:
-    import numpy as np
     import torch
 
 
 multiples = vae.multiples
 
 
-def signature(
-    source: Source, options: Mapping[str, str | int | bool]
-) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
-    """``latent_sample``, scaled back and shifted already, to ``sample``."""
+def signature(source: Source, options: Options) -> Signature:
+    """Return the signature: ``latent_sample``, already scaled back, to ``sample``."""
     option(options, ())
     config = read_config(source, "vae")
-    latent = TensorSpec(
-        name="latent_sample",
-        shape=("batch", config["latent_channels"], "height", "width"),
-        draw="normal",
+    latent = normal(
+        "latent_sample", "batch", config["latent_channels"], "height", "width"
     )
     picture = vae.image(config, "sample", "out_channels")
     return (latent,), (replace(picture, draw=""),)
@@ -40,7 +35,7 @@ def build(component: Component, attention: str = "") -> torch.nn.Module:
     del attention
 
     class Decoder(torch.nn.Module):
-        """Latents in, a picture in about [-1, 1] out."""
+        """The decoder with latents as input and a picture, about [-1, 1], as output."""
 
         def __init__(self, network: torch.nn.Module) -> None:
             super().__init__()
@@ -53,13 +48,8 @@ def build(component: Component, attention: str = "") -> torch.nn.Module:
     return Decoder(vae.load_half(component.source, "encoder", "quant_conv")).eval()
 
 
-def realistic(
-    component: Component,
-    shapes: Mapping[str, int],
-    step: int,
-    rng: np.random.Generator,
-) -> dict[str, np.ndarray]:
-    """Unit-variance latents as the pipeline scales them for the decoder."""
+def realistic(component: Component, shapes: Sizes, step: int, rng: Rng) -> Drawn:
+    """Draw unit-variance latents, scaled for the decoder as in the pipeline."""
     import numpy as np
 
     del step

@@ -1,31 +1,28 @@
-"""VAE encoder: a picture to its latents or their distribution. It never samples."""
+"""VAE encoder: it maps a picture to latents or their distribution, without sampling."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from harness.core.case import Component, Source, TensorSpec
 from harness.recipes.checkpoint import option, read_config
 from harness.recipes.diffusion import vae
 from harness.recipes.diffusion.pictures import smooth_pictures
+from harness.recipes.types import Drawn, Options, Rng, Signature, Sizes
 
 if TYPE_CHECKING:
-    import numpy as np
     import torch
 
 
 multiples = vae.multiples
 
 
-def signature(
-    source: Source, options: Mapping[str, str | int | bool]
-) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
-    """``sample`` in [-1, 1] to ``latent_sample``.
+def signature(source: Source, options: Options) -> Signature:
+    """Return the signature: ``sample`` in [-1, 1] to ``latent_sample``.
 
     With the option ``parameters`` the output is the distribution's mean and log
-    variance, ``[batch, 2 * channels, height, width]``; without it, the mode.
-    AutoencoderTiny has no distribution: its latents are the output.
+    variance, ``[batch, 2 * channels, height, width]``. Without it, the output is the
+    mode. AutoencoderTiny has no distribution, so its output is the latents.
     """
     config = read_config(source, "vae")
     tiny = vae.class_name(config) == "AutoencoderTiny"
@@ -45,7 +42,7 @@ def build(component: Component, attention: str = "") -> torch.nn.Module:
     del attention
 
     class Encoder(torch.nn.Module):
-        """A picture in, the mode or the parameters out."""
+        """The encoder with a picture as input and the mode or parameters as output."""
 
         def __init__(self, network: torch.nn.Module, *, parameters: bool) -> None:
             super().__init__()
@@ -66,12 +63,7 @@ def build(component: Component, attention: str = "") -> torch.nn.Module:
     return Encoder(network, parameters=parameters).eval()
 
 
-def realistic(
-    component: Component,
-    shapes: Mapping[str, int],
-    step: int,
-    rng: np.random.Generator,
-) -> dict[str, np.ndarray]:
-    """Draw pictures of large areas and soft contours."""
+def realistic(component: Component, shapes: Sizes, step: int, rng: Rng) -> Drawn:
+    """Draw pictures with large areas and soft contours."""
     del step
     return {"sample": smooth_pictures(component.inputs[0].bind(shapes), rng)}

@@ -1,1 +1,1 @@
-"""Recipes of text encoders and of the models that are built on one."""
+"""Recipes for text encoders, and for models that are built on one."""

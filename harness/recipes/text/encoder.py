@@ -1,7 +1,7 @@
-"""What the text tasks share: an encoder of transformers in a folder of its own.
+"""Functions that text tasks share: they read a transformers encoder from its folder.
 
-The folder is as `save_pretrained` writes it: ``config.json``, weights and a tokenizer
-at its root. A task adds its head and names its outputs.
+`save_pretrained` writes this folder: ``config.json``, weights and a tokenizer at its
+root. A task adds its head and names its outputs.
 """
 
 from __future__ import annotations
@@ -13,19 +13,20 @@ from typing import TYPE_CHECKING, Any
 from harness.core.case import Component, ExportSettings, Source, TensorSpec
 from harness.core.errors import SuiteError
 from harness.recipes.checkpoint import load_network, option, read_config
+from harness.recipes.types import Options, Signature
 from harness.recipes.wrapper import by_name
 
 if TYPE_CHECKING:
     import torch
 
 OPTIONS = ("masked",)
-"""Every task takes ``masked``: the last item of a realistic batch is padding alone."""
+"""Options of every task. With ``masked``, a realistic batch's last item is padding."""
 
 DEPLOYED = ExportSettings(
     exporter="torchscript", opset=14, dynamic=("batch", "tokens"), attention="eager"
 )
-"""How text encoders are exported unless a suite says otherwise. Masked
-scaled_dot_product_attention guards against NaN by an operator that MNN lacks."""
+"""Default export settings of text encoders. Masked scaled_dot_product_attention would
+use an operator against NaN that MNN lacks."""
 
 _HEADS = {
     "ForQuestionAnswering": "question-answering",
@@ -36,14 +37,14 @@ _FROM_PADDING_ON = (
     *("roberta", "camembert", "mpnet", "longformer", "data2vec", "ibert"),
     *("luke", "xmod"),
 )
-"""In the types of models whose first position comes after that of padding."""
+"""Parts of `model_type` of models whose positions begin after that of padding."""
 
 
 def is_encoder(source: Source) -> bool:
     """Whether the folder holds one network of transformers, and no pipeline.
 
     Raises:
-        SuiteError: It is in a folder of its own, where sentence-transformers had it.
+        SuiteError: The network is in a subfolder, where sentence-transformers had it.
 
     """
     path = source.path
@@ -66,7 +67,7 @@ def is_encoder(source: Source) -> bool:
 
 
 def tasks_of(source: Source) -> tuple[str, ...]:
-    """Return the tasks that a checkpoint says it is for."""
+    """Return the tasks of a checkpoint, from its configuration."""
     heads = [
         task
         for name in read_config(source, "").get("architectures") or ()
@@ -99,7 +100,7 @@ def sentence_modules(source: Source) -> list[tuple[str, str]]:
 
 
 def longest(source: Source) -> int | None:
-    """Return how many tokens a text may have; None where positions have no table."""
+    """Return the largest number of tokens; None if there is no table of positions."""
     config = read_config(source, "")
     positions = config.get("max_position_embeddings")
     if not isinstance(positions, int) or positions < 1:
@@ -110,10 +111,10 @@ def longest(source: Source) -> int | None:
 
 
 def inputs(source: Source) -> tuple[TensorSpec, ...]:
-    """Return ``input_ids``, ``attention_mask`` and, where two are told apart, types.
+    """Return ``input_ids``, ``attention_mask`` and, if the model has several, types.
 
-    A model with fewer than two types of token has nothing to say by them: RoBERTa has
-    one, DistilBERT none.
+    A model with fewer than two types of tokens needs no such input: RoBERTa has one
+    type, DistilBERT none.
     """
     types = read_config(source, "").get("type_vocab_size") or 0
     kinds = {"input_ids": "tokens", "attention_mask": "mask"}
@@ -127,14 +128,14 @@ def inputs(source: Source) -> tuple[TensorSpec, ...]:
 
 def signature(
     source: Source,
-    options: Mapping[str, str | int | bool],
+    options: Options,
     outputs: Mapping[str, tuple[int | str, ...]],
     allowed: tuple[str, ...] = (),
-) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
-    """Return a task's signature; outputs are given by name and shape.
+) -> Signature:
+    """Return a task's signature; `outputs` has the shape of each output by name.
 
     Raises:
-        SuiteError: An option is unknown, or the task is none of such a network's.
+        SuiteError: An option is unknown, or the network does not have the task.
 
     """
     option(options, (*OPTIONS, *allowed))
@@ -159,11 +160,11 @@ def width_of(source: Source) -> int:
     for key in ("hidden_size", "dim", "d_model"):
         if key in config:
             return int(config[key])
-    raise KeyError("hidden_size")  # noqa: EM101  # `describe` puts it into words
+    raise KeyError("hidden_size")  # noqa: EM101  # `describe` makes the message
 
 
 def labels_of(source: Source) -> int:
-    """Return how many labels a head has; transformers leaves its usual two out."""
+    """Return the number of a head's labels; transformers omits its default of two."""
     config = read_config(source, "")
     return int(config.get("num_labels") or len(config.get("id2label") or ()) or 2)
 
@@ -171,24 +172,21 @@ def labels_of(source: Source) -> int:
 def load(
     component: Component, auto: str, attention: str, *, headless: bool = False
 ) -> torch.nn.Module:
-    """Load or draw the network that one of transformers' Auto classes chooses.
+    """Load or draw the network that an Auto class of transformers chooses.
 
     Args:
-        component: Whose source it is.
-        auto: Name of the Auto class, ``AutoModel``.
-        attention: ``eager`` or ``sdpa``; empty for the class's own choice.
-        headless: Leave the unused pooler out, which not every checkpoint has.
+        component: The component, which has the source.
+        auto: Name of the Auto class, for example ``AutoModel``.
+        attention: ``eager`` or ``sdpa``; empty for the default of the class.
+        headless: Whether to leave out the unused pooler, which some checkpoints lack.
 
     Raises:
         SuiteError: There is no such network for the checkpoint's configuration.
 
     """
-
-    def network() -> Any:
-        return _chosen(component.source, auto)
-
+    network = _chosen(component.source, auto)
     arguments: dict[str, object] = {}
-    if headless and _takes_pooling(network()):
+    if headless and _takes_pooling(network):
         arguments["add_pooling_layer"] = False
     return load_network(
         component.source, "", network, attention=attention, arguments=arguments
@@ -224,7 +222,7 @@ def wrap(
 ) -> torch.nn.Module:
     """Return the network behind ``forward(input_ids, attention_mask, ...)``.
 
-    It returns what the network's answer holds by `names`: one tensor, or a tuple.
+    It returns the values `names` of the network's output: one tensor, or a tuple.
     """
 
     def answer(made: Any) -> Any:

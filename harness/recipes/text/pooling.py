@@ -1,33 +1,31 @@
-"""Task ``pooling``: one vector a text, as sentence-transformers makes it."""
+"""Task ``pooling``: one vector for each text, as in sentence-transformers."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from harness.core.case import Component, Source, TensorSpec
+from harness.core.case import Component, Source
 from harness.core.errors import SuiteError
+from harness.recipes.checkpoint import read_object
 from harness.recipes.text import encoder
 from harness.recipes.text.sample_texts import SENTENCES, tokenised
+from harness.recipes.types import Drawn, Options, Rng, Signature, Sizes
 
 if TYPE_CHECKING:
     import numpy as np
     import torch
 
-Options = Mapping[str, str | int | bool]
 
 MODES = ("mean", "cls")
 _KEYS = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"}
 _KNOWN = {"Transformer", "Pooling", "Normalize"}
 
 
-def signature(
-    source: Source, options: Options
-) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
-    """Token ids to ``embeddings [batch, width]``."""
+def signature(source: Source, options: Options) -> Signature:
+    """Return the signature: token ids to ``embeddings [batch, width]``."""
     shape = ("batch", encoder.width_of(source))
-    # Unknown options are refused before the model's own files are complained about.
+    # Errors about unknown options come before errors about the model's files.
     both = encoder.signature(
         source, options, {"embeddings": shape}, ("pooling", "normalize")
     )
@@ -38,11 +36,11 @@ def signature(
 def pooling_of(source: Source, options: Options) -> tuple[str, bool]:
     """Return ``mean`` or ``cls``, and whether embeddings are normalised.
 
-    As the model's own configuration says; the options ``pooling`` and ``normalize``
-    say it where there is none, or otherwise.
+    Both come from the model's own configuration. The options ``pooling`` and
+    ``normalize`` replace it, and are needed if there is none.
 
     Raises:
-        SuiteError: Nothing says how, or it is a way that there is no recipe for.
+        SuiteError: Pooling is not configured, or its kind has no recipe.
 
     """
     modules = encoder.sentence_modules(source)
@@ -70,11 +68,7 @@ def _configured(source: Source, folder: str | None) -> str:
     if not path.is_file():
         msg = f"{source.path} does not say how it pools ({path} is missing); {say}."
         raise SuiteError(msg)
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        msg = f"{path} cannot be read as JSON: {error}."
-        raise SuiteError(msg) from None
+    config = read_object(path)
     chosen = [
         key for key, on in config.items() if on and key.startswith("pooling_mode_")
     ]
@@ -92,13 +86,13 @@ def _configured(source: Source, folder: str | None) -> str:
 
 
 def build(component: Component, attention: str = "") -> torch.nn.Module:
-    """Return the encoder, its pooling and perhaps the normalisation."""
+    """Return the encoder with its pooling and optional normalisation."""
     import torch
 
     mode, normalised = pooling_of(component.source, dict(component.options))
 
     class Pooled(torch.nn.Module):
-        """Token ids in, one vector an item out."""
+        """The encoder with token ids as input and a vector for each item as output."""
 
         def __init__(self, states: torch.nn.Module) -> None:
             super().__init__()
@@ -111,11 +105,11 @@ def build(component: Component, attention: str = "") -> torch.nn.Module:
                 pooled = hidden[:, 0]
             else:
                 weight = attention_mask.unsqueeze(-1).to(hidden.dtype)
-                # As sentence-transformers has it: no token at all makes zeros.
+                # As in sentence-transformers: an item without tokens gives zeros.
                 pooled = (hidden * weight).sum(1) / weight.sum(1).clamp(min=1e-9)
             if normalised:
-                # As torch's normalize has it, in plain operators: MNN takes the norm
-                # that the dynamo exporter writes for that over the whole batch.
+                # The same as torch's normalize, in plain operators. For normalize, the
+                # dynamo exporter writes a norm that MNN takes over the whole batch.
                 length = (pooled * pooled).sum(1, keepdim=True).sqrt()
                 pooled = pooled / length.clamp(min=1e-12)
             return pooled
@@ -124,26 +118,21 @@ def build(component: Component, attention: str = "") -> torch.nn.Module:
     return Pooled(encoder.wrap(component, network, "last_hidden_state")).eval()
 
 
-def realistic(
-    component: Component,
-    shapes: Mapping[str, int],
-    step: int,
-    rng: np.random.Generator,
-) -> dict[str, np.ndarray]:
-    """Sentences, cut or padded."""
+def realistic(component: Component, shapes: Sizes, step: int, rng: Rng) -> Drawn:
+    """Draw sentences, cut or padded."""
     return tokenised(component, shapes, SENTENCES, step, rng)
 
 
-def use(outputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return what embeddings are for: the cosine of every pair, and a ranking.
+def use(outputs: Mapping[str, np.ndarray]) -> Drawn:
+    """Return the cosine of every pair of embeddings, and a ranking.
 
-    The first text is searched for among the others: ``ranking[i, j]`` says whether
-    text i is nearer to it than text j. Needs three texts.
+    The ranking compares the first text with the others: ``ranking[i, j]`` is whether
+    text i is nearer to it than text j. It needs three texts.
     """
     import numpy as np
 
     embeddings = outputs["embeddings"]
-    if len(embeddings) < 3:  # noqa: PLR2004  # two have no order
+    if len(embeddings) < 3:  # noqa: PLR2004  # two texts have no order
         return {}
     length = np.linalg.norm(embeddings, axis=1, keepdims=True)
     unit = embeddings / np.maximum(length, 1e-12)

@@ -1,16 +1,13 @@
-"""Texts for encoders, and how they become token ids."""
+"""Texts for encoders, and functions that make token ids from them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from harness.core.case import Component, Source
 from harness.recipes.checkpoint import read_config
 from harness.recipes.tokenizer import load_tokenizer
-
-if TYPE_CHECKING:
-    import numpy as np
+from harness.recipes.types import Drawn, Rng, Sizes
 
 Text = str | tuple[str, str]
 
@@ -24,7 +21,7 @@ SENTENCES: Sequence[Text] = (
     "Wet and windy tomorrow, heavy showers over the hills, a cold front by evening.",
     "Can I return shoes that do not fit, and who pays for the parcel?",
 )
-"""Of different lengths; some mean the same as another, and most do not."""
+"""Sentences of different lengths; a few have the same meaning, most do not."""
 
 QUESTIONS: Sequence[Text] = (
     ("Who wrote the letter?", "The letter was written by Ada in the spring of 1843."),
@@ -39,7 +36,7 @@ QUESTIONS: Sequence[Text] = (
     ),
     ("How many?", "Seven."),
 )
-"""A question and the text that answers it."""
+"""Pairs of a question and the text that answers it."""
 
 CLAIMS: Sequence[Text] = (
     ("A man plays a guitar on stage.", "Somebody is making music."),
@@ -51,26 +48,26 @@ CLAIMS: Sequence[Text] = (
         "The council talked about trees.",
     ),
 )
-"""A premise and a hypothesis: natural language inference, and zero-shot labels."""
+"""Pairs of premise and hypothesis, for inference (NLI) and zero-shot labels."""
 
 
 def tokenised(
     component: Component,
-    shapes: Mapping[str, int],
+    shapes: Sizes,
     texts: Sequence[Text],
     step: int,
-    rng: np.random.Generator,
-) -> dict[str, np.ndarray]:
+    rng: Rng,
+) -> Drawn:
     """Return int32 inputs ``[batch, tokens]``, each text cut or padded to that length.
 
     Args:
-        component: Its inputs are drawn; with the option ``masked`` the last item's
-            mask is zero from end to end.
+        component: The component, whose inputs are drawn. With the option ``masked``
+            the last item's mask is all zeros.
         shapes: Sizes of ``batch`` and ``tokens``.
-        texts: What is said; item after item, from `step` on, numbered once they come
-            round again.
+        texts: The texts, one for each item, from `step` on. Repeated texts get a
+            number.
         step: Index of the sample.
-        rng: Draws words where there is no tokenizer.
+        rng: The random generator, which draws words if there is no tokenizer.
 
     """
     import numpy as np
@@ -101,7 +98,7 @@ def tokenised(
 
 
 def _numbered(texts: Sequence[Text], index: int, step: int) -> Text:
-    """Return a text; one that comes round again in a batch is another by its number."""
+    """Return a text; a text that is repeated in a batch gets a number."""
     text, again = texts[index % len(texts)], (index - step) // len(texts)
     if not again:
         return text
@@ -113,10 +110,8 @@ def _parts(text: Text) -> tuple[str, str]:
     return (text, "") if isinstance(text, str) else text
 
 
-def _drawn(
-    source: Source, texts: Sequence[Text], tokens: int, rng: np.random.Generator
-) -> dict[str, np.ndarray]:
-    """Draw an id for each word, as many as the texts have, padded on the right."""
+def _drawn(source: Source, texts: Sequence[Text], tokens: int, rng: Rng) -> Drawn:
+    """Draw an id for each word of the texts, and pad on the right."""
     import numpy as np
 
     config = read_config(source, "")
@@ -126,7 +121,7 @@ def _drawn(
     mask, segments = np.zeros(shape), np.zeros(shape)
     for item, text in enumerate(texts):
         first, second = (len(part.split()) for part in _parts(text))
-        filled = min(first + second + 2, tokens)  # marked at the begin and the end
+        filled = min(first + second + 2, tokens)  # markers at the begin and the end
         ids[item, :filled] = rng.integers(pad + 1, config["vocab_size"], size=filled)
         mask[item, :filled] = 1
         segments[item, first + 1 : filled] = 1 if second else 0

@@ -1,1 +1,1 @@
-"""A run as one HTML file: what was found, the nouns of the page, and its rendering."""
+"""A run as one HTML file: the page's sections, tables and charts, and its rendering."""

@@ -1,30 +1,24 @@
-"""The top of the page: the verdict, where it first parts, every case in a table."""
+"""The sections of the page that are about the whole run."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from pathlib import Path
+from typing import Any, ClassVar
 
 from harness.core.pipeline import IMAGE, LATENTS
-from harness.core.record import LAYERS, OUTPUTS, CaseRecord, coverage_share
-from harness.core.text import count, few, operator
+from harness.core.record import LAYERS, OUTPUTS, coverage_share
+from harness.core.text import count, few
 from harness.judge.case import CaseVerdict
-from harness.report.html.found import BAD, GOOD, QUIET, Found, Section
-from harness.report.html.table import Column, Table, Words, short
-from harness.report.stand_ins import stand_in_words
-from harness.report.summary import (
-    alike,
-    error_facts,
-    input_facts,
-    origin_facts,
-    shown_check,
-    where_facts,
-)
+from harness.report.html.section import Section
+from harness.report.html.table import Column, HtmlTable, Words, short
+from harness.report.html.values import place_cell
+from harness.report.run_facts import BAD, GOOD, QUIET, RunFacts, Since
+from harness.report.summary import stand_in_words
 
-MOST_FAILURES = 5
-"""How many failures are told in full; the table has them all."""
-
+_MEBI = 2**20
 _VERDICTS = {
     0: (GOOD, "Parity"),
     1: (BAD, "No parity"),
@@ -37,10 +31,10 @@ class Headline:
     """The verdict.
 
     Attributes:
-        state: Whether it agrees.
+        state: ``good`` or ``bad``.
         words: The verdict in two words.
-        sentence: What that means here.
-        complaints: What is wrong with the files that describe the run.
+        sentence: A sentence with the number of cases that agree.
+        complaints: Complaints about the files that describe the run.
 
     """
 
@@ -51,144 +45,107 @@ class Headline:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Divergence:
-    """Where a case first parts, or why it could not be told.
-
-    Attributes:
-        case: Its name.
-        what: The place, or how the case ended.
-        op: Operator there.
-        source: The model's line.
-        facts: Sentences, the most telling first.
-        also: Other cases that failed with the same words.
-
-    """
-
-    case: str
-    what: str
-    op: str = ""
-    source: str = ""
-    facts: Sequence[str] = ()
-    also: str = ""
-
-
-@dataclass(frozen=True, kw_only=True)
 class Cases(Section):
-    """Every case, and how its checks ended."""
+    """Every case and the outcomes of its checks."""
 
     template: ClassVar[str] = "table.html"
 
-    table: Table
+    table: HtmlTable
 
 
-def headline(found: Found) -> Headline:
+@dataclass(frozen=True, kw_only=True)
+class EnvironmentSection(Section):
+    """The machine of the run, its versions, and the command to run it again.
+
+    Attributes:
+        command: The run's command.
+        facts: Name to value.
+        packages: Name to version.
+
+    """
+
+    template: ClassVar[str] = "environment.html"
+
+    command: str
+    facts: Mapping[str, str]
+    packages: Mapping[str, str]
+
+
+def headline(facts: RunFacts) -> Headline:
     """Return the verdict of the run."""
-    states = [found.state(record) for record in found.asked]
+    states = [facts.state(record) for record in facts.requested]
     agree, skips = states.count(GOOD), states.count(QUIET)
-    told = len(states) - skips
-    state, words = _VERDICTS[found.exit_code]
-    if found.since and found.since.blocks and BAD not in states and told:
+    judged = len(states) - skips
+    state, words = _VERDICTS[facts.exit_code]
+    if facts.since and facts.since.blocks and BAD not in states and judged:
         words = "Worse than the baseline"
-    sentence = f"{agree:,} of {count(told, 'case')} agree with PyTorch"
-    if not told:
+    sentence = f"{agree:,} of {count(judged, 'case')} agree with PyTorch"
+    if not judged:
         sentence = "Nothing was compared"
-    elif agree == told:
-        sentence = "The one case agrees" if told == 1 else f"All {told:,} cases agree"
+    elif agree == judged:
+        sentence = (
+            "The one case agrees" if judged == 1 else f"All {judged:,} cases agree"
+        )
         sentence += " with PyTorch"
-    sentence += stand_in_words(found.asked)
-    gaps = sum(map(found.by_gap, found.asked))
-    if gaps:
+    sentence += stand_in_words(facts.requested)
+    if gaps := sum(map(facts.by_gap, facts.requested)):
         sentence += f", {count(gaps, 'case')} only by a known gap"
     if skips:
-        reasons = dict.fromkeys(
-            check.reason
-            for record in found.asked
-            for check in found.checks[record.key]
-            if found.state(record) == QUIET
-        )
-        sentence += f"; {count(skips, 'case')} skipped: {few(list(reasons), 2)}"
+        reasons = few(list(facts.skips()), 2)
+        sentence += f"; {count(skips, 'case')} skipped: {reasons}"
     return Headline(
-        state=state, words=words, sentence=f"{sentence}.", complaints=found.stale
+        state=state, words=words, sentence=f"{sentence}.", complaints=facts.stale
     )
 
 
-def divergences(found: Found) -> list[Divergence]:
-    """Return failures, the clearest first, those with the same words once."""
-    bad = (
-        (record, found.checks[record.key])
-        for record in found.asked
-        if found.state(record) == BAD
-    )
-    told = []
-    for same in alike(bad, found.names)[:MOST_FAILURES]:
-        others = [found.names[record.key] for record, _ in same[1:]]
-        told.append(_divergence(found, *same[0], also=few(others)))
-    return told
-
-
-def _divergence(
-    found: Found, record: CaseRecord, checks: Sequence[CaseVerdict], *, also: str
-) -> Divergence:
-    case = found.names[record.key]
-    if record.failure is not None:
-        failure = record.failure
-        return Divergence(
-            case=case, what=failure.outcome, facts=(failure.message,), also=also
-        )
-    rest = [
-        f"{check.what}: {check.outcome}, {check.reason}"
-        for check in checks
-        if not check.outcome.passed and check.first is None
+def since_table(since: Since | None) -> HtmlTable | None:
+    """Return every change since the baseline; None where nothing changed."""
+    if since is None or not since.changes:
+        return None
+    hows, names, words = Words(), Words(), Words()
+    rows = [
+        [hows.at(one.how), names.at(one.name), words.at(one.words)]
+        for one in since.changes
     ]
-    shown = shown_check(checks)
-    if shown is None or shown.first is None:
-        what = ", ".join(dict.fromkeys(check.outcome.value for check in checks))
-        return Divergence(case=case, what=what, facts=tuple(rest), also=also)
-    first = shown.first
-    facts = (
-        " · ".join(filter(None, error_facts(shown, first, checks))),
-        " · ".join(input_facts(first, shown.inputs)),
-        *origin_facts(shown, first),
-        shown.looks,
-        " · ".join(filter(None, where_facts(first))),
-        *(check.picture for check in checks if check.picture),
-        *rest,
-    )
-    return Divergence(
-        case=case,
-        what=first.row.module or first.row.probe,
-        op=operator(first.row.op),
-        source=first.row.source,
-        facts=tuple(filter(None, facts)),
-        also=also,
+    return HtmlTable(
+        id="since-table",
+        caption=f"What is not as it was in {since.before}, the worst first",
+        columns=(
+            Column(title="change", words=hows.all),
+            Column(title="of", words=names.all),
+            Column(title="how", words=words.all),
+        ),
+        rows=rows,
+        unit="change",
     )
 
 
-def cases(found: Found) -> Iterator[Cases]:
+def cases(facts: RunFacts) -> Iterator[Cases]:
     """Yield the section that lists every case."""
-    if not found.asked:
+    if not facts.requested:
         return
     subjects, backends, variants = Words(), Words(), Words()
     outcomes, places = Words(), Words()
     rows = []
-    for record in found.asked:
-        checks = {check.what: check for check in found.checks[record.key]}
+    for record in facts.requested:
+        checks = {check.what: check for check in facts.checks[record.key]}
         early = checks.get(LAYERS) or checks.get(LATENTS)
         late = checks.get(OUTPUTS) or checks.get(IMAGE)
-        name = found.names[record.key]
+        name = facts.names[record.key]
         subject = name.removesuffix(f"/{record.backend}/{record.variant}")
-        loudest = max(checks.values(), key=lambda check: check.usage)
+        bad = [check for check in checks.values() if not check.outcome.passed]
+        worst = max(checks.values(), key=lambda check: check.usage)
         rows.append(
             [
-                outcomes.at(_worst_outcome(list(checks.values()))),
+                outcomes.at((bad or list(checks.values()))[0].outcome.value),
                 subjects.at(subject),
                 backends.at(record.backend),
                 variants.at(record.variant),
                 outcomes.at(early.outcome.value if early else ""),
                 outcomes.at(late.outcome.value if late else ""),
-                short(loudest.usage) if loudest.worst else None,
-                places.at(_place(loudest)),
-                _least_sqnr(late),
+                short(worst.usage) if worst.worst else None,
+                places.at(place_cell(worst.worst) if worst.worst else ("",) * 4),
+                short(_least_sqnr(late)),
                 short(coverage_share(record)) if record.coverage else None,
             ]
         )
@@ -197,9 +154,9 @@ def cases(found: Found) -> Iterator[Cases]:
         title="Cases",
         gist=count(len(rows), "case"),
         open=True,
-        table=Table(
+        table=HtmlTable(
             id="cases-table",
-            caption="Every case and how its checks ended",
+            caption="Every case and the outcomes of its checks",
             unit="case",
             columns=(
                 Column(title="", kind="mark", words=outcomes.all, hint="agrees?"),
@@ -207,17 +164,17 @@ def cases(found: Found) -> Iterator[Cases]:
                 Column(title="runtime", words=backends.all),
                 Column(title="variant", words=variants.all),
                 Column(
-                    title="on the way",
+                    title="layers",
                     kind="outcome",
                     words=outcomes.all,
-                    hint="values in between: layers, latents of every step",
+                    hint="values in between: layers; of a pipeline, latents",
                     minor=True,
                 ),
                 Column(
-                    title="at the end",
+                    title="outputs",
                     kind="outcome",
                     words=outcomes.all,
-                    hint="outputs as deployed, pictures",
+                    hint="outputs as deployed; of a pipeline, pictures",
                     minor=True,
                 ),
                 Column(
@@ -245,19 +202,42 @@ def cases(found: Found) -> Iterator[Cases]:
     )
 
 
-def _worst_outcome(checks: Sequence[CaseVerdict]) -> str:
-    bad = [check for check in checks if not check.outcome.passed]
-    return (bad or checks)[0].outcome.value
+def _least_sqnr(check: CaseVerdict | None) -> float | None:
+    rows = check.rows if check else ()
+    return min((judged.row.comparison.sqnr_db for judged in rows), default=None)
 
 
-def _place(check: CaseVerdict) -> tuple[str, str, str, str]:
-    if check.worst is None:
-        return ("", "", "", "")
-    row = check.worst.row
-    shape = "×".join(map(str, row.comparison.expected_shape))
-    return (row.module or row.probe, operator(row.op), shape, row.source)
+def environment(facts: RunFacts) -> Iterator[EnvironmentSection]:
+    """Yield the section about the run's machine, versions and command."""
+    about: Mapping[str, Any] = facts.about.get("environment") or {}
+    yield EnvironmentSection(
+        id="environment",
+        title="Environment",
+        gist=" · ".join(filter(None, (about.get("system"), about.get("cpu")))),
+        command=shlex.join(facts.about.get("command") or ()),
+        facts=dict(_environment(facts, about)),
+        packages=about.get("packages") or {},
+    )
 
 
-def _least_sqnr(check: CaseVerdict | None) -> float | str | None:
-    values = [judged.row.comparison.sqnr_db for judged in (check.rows if check else ())]
-    return short(min(values)) if values else None
+def _environment(
+    facts: RunFacts, about: Mapping[str, Any]
+) -> Iterator[tuple[str, str]]:
+    suites = facts.about.get("suites") or ()
+    # Only a suite's folder and file: the rest of its path is of one machine.
+    paths = ("/".join(Path(suite["path"]).parts[-2:]) for suite in suites)
+    yield "suite", ", ".join(paths)
+    yield "what ran", "; ".join(facts.ran())
+    if facts.about.get("tier"):
+        yield "tier", str(facts.about["tier"])
+    if facts.about.get("changes"):
+        yield "changed bounds", ", ".join(facts.about["changes"])
+    for name in ("system", "python", "cpu"):
+        yield name, str(about.get(name) or "")
+    yield "cores", str(about.get("core_count") or "")
+    if memory := about.get("memory_bytes"):
+        yield "memory", f"{memory / _MEBI:,.0f} MB"
+    yield "gpu", ", ".join(map(str, about.get("gpus") or ())) or "none"
+    if commit := about.get("commit"):
+        changed = ", with changes" if about.get("dirty") else ""
+        yield "commit", f"{commit[:12]}{changed}"

@@ -1,58 +1,62 @@
-"""The page: its top, then sections one after the other.
+"""The page of a run: its top and its sections, in one file.
 
-A section more is a noun with a template of its own, and a line in `SECTIONS`.
+To add a section, write a class with its own template, and add a line to `SECTIONS`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import base64
+import io
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TypeVar
 
+from harness.core.text import FLOORS, few
+from harness.report.divergence import Divergence, divergences
 from harness.report.html.charts import Chart
-from harness.report.html.closing import coverage, environment
-from harness.report.html.component import Component, components
-from harness.report.html.found import Found, Section
 from harness.report.html.overview import (
-    Divergence,
     Headline,
     cases,
-    divergences,
+    environment,
     headline,
+    since_table,
 )
-from harness.report.html.pipeline import PipelinePart, pipelines
-from harness.report.html.since import Since
+from harness.report.html.section import Section
 from harness.report.html.speed import speeds
-from harness.report.html.table import Table
-from harness.report.html.where import wheres
+from harness.report.html.subject import SubjectSection, subjects
+from harness.report.html.table import HtmlTable
+from harness.report.run_facts import RunFacts, Since
 
 Part = TypeVar("Part")
 
-SECTIONS: tuple[Callable[[Found], Iterable[Section]], ...] = (
-    cases,
-    components,
-    pipelines,
-    speeds,
-    wheres,
-    coverage,
-    environment,
+SECTIONS: tuple[Callable[[RunFacts], Iterable[Section]], ...] = (
+    *(cases, subjects, speeds, environment),
 )
-"""In the order of the page; each yields nothing where it has no data."""
+"""Functions of the sections, in the page's order; without data each yields none."""
 
-CARDS = (Component, PipelinePart)
-"""What the top of the page shows in small."""
+MOST_FAILURES = 5
+"""Number of failures that are explained; the table lists all failures."""
+
+MOST_BYTES = 2_000_000
+"""Bytes of all pictures together; with its scripts the page stays below ten million."""
+
+EACH_BYTES = 150_000
+"""Bytes above which a picture becomes JPEG: people view it, nothing measures it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Page:
-    """All that the report shows.
+    """The content of the page.
 
     Attributes:
         run: Name of the run.
         headline: The verdict.
-        divergences: Where cases part, the clearest first.
-        since: What changed since a baseline, if the run was held against one.
-        sections: In order.
+        divergences: First divergences of cases, the clearest first.
+        since: Changes since the baseline; None without a baseline.
+        since_table: Table of these changes; None where nothing changed.
+        sections: Sections in order.
 
     """
 
@@ -60,42 +64,111 @@ class Page:
     headline: Headline
     divergences: Sequence[Divergence]
     since: Since | None
+    since_table: HtmlTable | None
     sections: Sequence[Section]
 
     @property
-    def cards(self) -> list[Component | PipelinePart]:
-        """Sections that the top shows in small."""
-        return [section for section in self.sections if isinstance(section, CARDS)]
+    def cards(self) -> list[SubjectSection]:
+        """Sections that have a card at the top of the page."""
+        return list(_are(self.sections, SubjectSection))
 
     @property
-    def charts(self) -> list[Chart]:
-        """Every chart, wherever it stands."""
-        return list(_parts(self.sections, Chart))
-
-    @property
-    def tables(self) -> list[Table]:
-        """Every table, wherever it stands."""
-        changed = [self.since.table] if self.since and self.since.table else []
-        return [*changed, *_parts(self.sections, Table)]
+    def tables(self) -> list[HtmlTable]:
+        """Every table, the one of changes first."""
+        values = (value for part in self.sections for value in vars(part).values())
+        return list(_are((self.since_table, *values), HtmlTable))
 
 
-def page_of(found: Found) -> Page:
+def page_of(facts: RunFacts) -> Page:
     """Return the page of a run; where nothing failed, its first component is open."""
-    sections = [section for make in SECTIONS for section in make(found)]
-    cards = [at for at, section in enumerate(sections) if isinstance(section, CARDS)]
-    if cards and not any(sections[at].open for at in cards):
-        sections[cards[0]] = replace(sections[cards[0]], open=True)
+    sections = [section for make in SECTIONS for section in make(facts)]
+    cards = list(_are(sections, SubjectSection))
+    if cards and not any(card.open for card in cards):
+        sections[sections.index(cards[0])] = replace(cards[0], open=True)
     return Page(
-        run=found.run,
-        headline=headline(found),
-        divergences=divergences(found),
-        since=found.since,
+        run=facts.run,
+        headline=headline(facts),
+        divergences=divergences(facts)[:MOST_FAILURES],
+        since=facts.since,
+        since_table=since_table(facts.since),
         sections=sections,
     )
 
 
-def _parts(sections: Iterable[Section], kind: type[Part]) -> Iterator[Part]:
-    for section in sections:
-        for value in vars(section).values():
-            if isinstance(value, kind):
-                yield value
+def write_page(facts: RunFacts, path: Path) -> Path:
+    """Write a run's page to `path` in one move and return the path.
+
+    Raises:
+        OSError: The file cannot be written.
+
+    """
+    temporary = path.with_suffix(".part")
+    temporary.write_text(rendered(page_of(facts), facts.folder), encoding="utf-8")
+    return temporary.replace(path)
+
+
+def rendered(page: Page, folder: Path) -> str:
+    """Return the page as HTML, with its pictures, its data and its scripts inside.
+
+    Args:
+        page: The page.
+        folder: The run's folder, which holds its pictures.
+
+    """
+    import jinja2
+    from plotly.offline import get_plotlyjs
+
+    templates = jinja2.Environment(
+        loader=jinja2.PackageLoader("harness.report.html"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    values = (value for part in page.sections for value in vars(part).values())
+    data = {
+        "tables": {table.id: table.to_json() for table in page.tables},
+        "charts": {chart.id: vars(chart) for chart in _are(values, Chart)},
+    }
+    text = json.dumps(data, allow_nan=False, separators=(",", ":"))
+    return templates.get_template("page.html").render(
+        page=page,
+        pictures=data_uris(page, folder),
+        few=few,
+        floors=FLOORS,
+        # So no text of a record can end the script that contains the data.
+        data=text.replace("<", "\\u003c"),
+        plotly=get_plotlyjs(),
+    )
+
+
+def data_uris(page: Page, folder: Path) -> Mapping[str, str]:
+    """Return the page's pictures by their path: the worst first, until it is full."""
+    drawings = [drawing for card in page.cards for drawing in card.drawings]
+    uris: dict[str, str] = {}
+    left = MOST_BYTES
+    for drawing in sorted(drawings, key=lambda drawing: -drawing.rms):
+        path = folder / drawing.path
+        if not path.is_file():
+            continue
+        kind, picture = _small(path.read_bytes())
+        if len(picture) <= left:
+            left -= len(picture)
+            text = base64.b64encode(picture).decode("ascii")
+            uris[drawing.path] = f"data:image/{kind};base64,{text}"
+    return uris
+
+
+def _small(png: bytes) -> tuple[str, bytes]:
+    if len(png) <= EACH_BYTES:
+        return "png", png
+    from PIL import Image
+
+    into = io.BytesIO()
+    with Image.open(io.BytesIO(png)) as picture:
+        picture.convert("RGB").save(into, "JPEG", quality=85)
+    return "jpeg", into.getvalue()
+
+
+def _are(values: Iterable[object], kind: type[Part]) -> Iterator[Part]:
+    return (value for value in values if isinstance(value, kind))

@@ -1,67 +1,114 @@
-"""Parity and speed in one picture: error against latency, size and memory."""
+"""Error and speed of each way to run a component or pipeline."""
 
 from __future__ import annotations
 
 import math
 import re
-import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from harness.core.comparison import Comparison
 from harness.core.pipeline import IMAGE
 from harness.core.record import OUTPUTS, CaseRecord
 from harness.core.text import count
-from harness.report.html.charts import Chart
-from harness.report.html.found import Found, Section
-from harness.report.html.speed_charts import pareto_views, times_figure
-from harness.report.html.table import Column, Table, Words, short
-from harness.report.html.ways import Way, front
-from harness.report.runs.cpu_load import AtWork, at_work_words
+from harness.report.html.charts import LAYOUT, LEAST, PALETTE, Chart, plain
+from harness.report.html.section import Section
+from harness.report.html.table import Column, HtmlTable, Words, short
+from harness.report.run_facts import RunFacts
+from harness.report.runs.times import disturbed_words, quartiles
 
 _METRIC = re.compile(r"latency(?:_at_(\d+)_threads)?_ms")
 _MEBI = 2**20
 _EAGER = "pytorch/eager"
-_COMPILED = "pytorch/compile"
+_MINOR = ("load_ms", "first_run_ms", "cores")
+
+
+class Way(NamedTuple):
+    """One way to run a component or pipeline.
+
+    Attributes:
+        name: Runtime and variant.
+        floors: Largest error of its outputs, in noise floors; 0 for the reference,
+            None if not compared.
+        about: The report's entry about its time.
+
+    """
+
+    name: str
+    floors: float | None
+    about: Mapping[str, Any]
+
+    @property
+    def quartiles_ms(self) -> tuple[float, float, float]:
+        """The median run in ms, between the ends of the middle half."""
+        return quartiles(self.about["runs"])
+
+    @property
+    def size_mb(self) -> float | None:
+        """Size of its file in MiB; None for PyTorch's own pipeline."""
+        return self.about.get("size_bytes", 0) / _MEBI or None
+
+    @property
+    def costs(self) -> tuple[float, ...]:
+        """Error, time, size and memory; an unknown error or size is infinite."""
+        error = math.inf if self.floors is None else self.floors
+        size = self.size_mb or math.inf
+        return error, self.quartiles_ms[1], size, self.about.get("memory_bytes", 0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Speed(Section):
-    """A component's or pipeline's ways to run, and which nothing else beats.
+    """The ways to run a component or pipeline, and which ways no other beats.
 
     Attributes:
-        chart: Error against what it costs.
-        times: What each run took.
-        table: Every way.
-        threads: How many threads each had, in words.
-        at_work: Where they were not at work, or not alone, in words.
+        chart: Chart of the error over the median run.
+        table: Table of every way.
+        threads: Number of threads of each way.
+        disturbed: A sentence about times that other work disturbed; empty for none.
 
     """
 
     template: ClassVar[str] = "speed.html"
 
     chart: Chart
-    times: Chart
-    table: Table
+    table: HtmlTable
     threads: str
-    at_work: str
+    disturbed: str
 
 
-def speeds(found: Found) -> Iterator[Speed]:
-    """Yield a component or pipeline after the other, of those timed and compared."""
+def speeds(found: RunFacts) -> Iterator[Speed]:
+    """Yield a section for each component or pipeline that was timed and compared."""
     timed: dict[str, list[Mapping[str, Any]]] = {}
     for entry in found.about.get("benchmarks") or ():
         if at := _METRIC.fullmatch(entry["metric"]):
             name = entry["case"].partition("/")[0]
-            # Another number of threads than the suite's is another question.
+            # With another number of threads than the suite's, it is another subject.
             name += f" at {count(int(at[1]), 'thread')}" if at[1] else ""
             timed.setdefault(name, []).append(entry)
     records = {record.case: record for record in found.records}
     for number, (subject, entries) in enumerate(timed.items()):
         ways = [_way(entry, records.get(entry["case"])) for entry in entries]
         if any(way.floors for way in ways):
-            yield _speed(f"speed-{number}", subject, ways, entries)
+            yield _speed(f"speed-{number}", subject, ways)
+
+
+def front(ways: Sequence[Way]) -> list[Way]:
+    """Return the ways that no other way matches in every cost and beats in one.
+
+    A way whose error is not known or not finite is left out, however fast it is.
+    """
+    return [
+        one
+        for one in ways
+        if one.floors is not None
+        and math.isfinite(one.floors)
+        and not any(
+            other.costs != one.costs
+            and all(b <= a for a, b in zip(one.costs, other.costs, strict=True))
+            for other in ways
+        )
+    ]
 
 
 def _way(entry: Mapping[str, Any], record: CaseRecord | None) -> Way:
@@ -71,131 +118,7 @@ def _way(entry: Mapping[str, Any], record: CaseRecord | None) -> Way:
         floors = _loudest(
             row.comparison for row in record.rows if row.what in {OUTPUTS, IMAGE}
         )
-    runs = sorted(map(float, entry["runs"]))
-    low, middle, high = (
-        statistics.quantiles(runs, n=4, method="inclusive")
-        if len(runs) > 1
-        else runs * 3
-    )
-    return Way(
-        name=name,
-        floors=floors,
-        latency_ms=middle,
-        quartiles_ms=(low, high),
-        load_ms=entry.get("load_ms"),
-        first_ms=entry.get("first_run_ms"),
-        # PyTorch's own pipeline has no file.
-        size_mb=entry.get("size_bytes", 0) / _MEBI or None,
-        memory_mb=entry.get("memory_bytes", 0) / _MEBI,
-        cores=entry.get("cores"),
-    )
-
-
-def _speed(
-    ident: str,
-    subject: str,
-    ways: Sequence[Way],
-    entries: Sequence[Mapping[str, Any]],
-) -> Speed:
-    best = front(ways)
-    names = [way.name for way in best]
-    figure, views = pareto_views(ways, best)
-    timed = [entry for entry in entries if "threads" in entry]
-    at_work = [
-        AtWork(
-            threads=entry["threads"],
-            cores=entry["cores"],
-            withheld=entry.get("withheld"),
-        )
-        for entry in timed
-        if "cores" in entry
-    ]
-    return Speed(
-        id=ident,
-        title=f"{subject}: error and speed",
-        gist=_gist(ways, best),
-        threads=" or ".join(
-            count(threads, "thread")
-            for threads in sorted({entry["threads"] for entry in timed})
-        ),
-        at_work=at_work_words(at_work),
-        chart=Chart(
-            id=f"{ident}-chart",
-            figure=figure,
-            views=views,
-            alt=f"Error of {subject} against its median latency, as large as the "
-            f"file. Nothing beats these in error, time, size and memory: "
-            f"{', '.join(names)}.",
-        ),
-        times=Chart(
-            id=f"{ident}-times",
-            figure=times_figure(ways),
-            alt=f"How long a run of {subject} takes: median and middle half of each "
-            "way, beside PyTorch eager.",
-            height=90 + 26 * len(ways),
-        ),
-        table=_table(f"{ident}-table", subject, ways, best),
-    )
-
-
-def _gist(ways: Sequence[Way], best: Sequence[Way]) -> str:
-    """Return what one picks for time, and what for size."""
-    fastest = min(ways, key=lambda way: way.latency_ms)
-    words = [f"fastest {fastest.name}, {fastest.latency_ms:.3g} ms"]
-    sizes = {way.name: way.size_mb for way in ways if way.size_mb}
-    if sizes:
-        smallest = min(sizes, key=sizes.__getitem__)
-        words.append(f"smallest {smallest}, {sizes[smallest]:.2g} MB")
-    words.append(f"{len(best)} of {count(len(ways), 'way')} on the front")
-    return " · ".join(words)
-
-
-def _table(ident: str, subject: str, ways: Sequence[Way], best: Sequence[Way]) -> Table:
-    eager = next((way.latency_ms for way in ways if way.name == _EAGER), None)
-    names, marks = Words(), Words()
-    rows = [
-        [
-            names.at(way.name),
-            short(way.floors),
-            short(way.latency_ms),
-            short(way.latency_ms / eager if eager else None),
-            short(way.size_mb),
-            short(way.memory_mb),
-            short(way.load_ms),
-            short(way.first_ms),
-            short(way.cores),
-            marks.at("front" if way in best else _why_not(way)),
-        ]
-        for way in ways
-    ]
-    return Table(
-        id=ident,
-        caption=f"Ways to run {subject}",
-        unit="way",
-        columns=(
-            Column(title="way", words=names.all),
-            Column(title="floors", kind="number", hint="worst output or picture"),
-            Column(title="ms", kind="number", hint="median run"),
-            Column(title="× eager", kind="number", hint="median beside PyTorch's"),
-            Column(title="file MB", kind="number", hint="of PyTorch, its weights"),
-            Column(title="memory MB", kind="number", hint="added to the process"),
-            Column(
-                title="load ms",
-                kind="number",
-                hint="from nothing to a loaded model",
-                minor=True,
-            ),
-            Column(
-                title="first ms",
-                kind="number",
-                hint="the first run, in which compilers work",
-                minor=True,
-            ),
-            Column(title="cores", kind="number", hint="really at work", minor=True),
-            Column(title="front", words=marks.all, hint="nothing beats it in all"),
-        ),
-        rows=rows,
-    )
+    return Way(name, floors, entry)
 
 
 def _loudest(compared: Iterable[Comparison]) -> float | None:
@@ -206,6 +129,116 @@ def _loudest(compared: Iterable[Comparison]) -> float | None:
         if (multiple := one.floor_multiple) is not None
     ]
     return max(known, default=None)
+
+
+def _speed(ident: str, subject: str, ways: Sequence[Way]) -> Speed:
+    best = [way.name for way in front(ways)]
+    threads = sorted({way.about["threads"] for way in ways if "threads" in way.about})
+    return Speed(
+        id=ident,
+        title=f"{subject}: error and speed",
+        gist=_gist(ways, best),
+        threads=" or ".join(count(number, "thread") for number in threads),
+        disturbed=disturbed_words(way.about.get("withheld") for way in ways),
+        chart=Chart(
+            id=f"{ident}-chart",
+            figure=_figure(ways),
+            alt=f"Error of {subject} against its median latency. Nothing beats these "
+            f"in error, time, size and memory: {', '.join(best)}.",
+        ),
+        table=_table(f"{ident}-table", subject, ways, best),
+    )
+
+
+def _gist(ways: Sequence[Way], best: Sequence[str]) -> str:
+    """Return the way to choose for time, and the way to choose for size."""
+    latency, fastest = min((way.quartiles_ms[1], way.name) for way in ways)
+    words = [f"fastest {fastest}, {latency:.3g} ms"]
+    if sizes := [(way.size_mb, way.name) for way in ways if way.size_mb]:
+        size, smallest = min(sizes)
+        words.append(f"smallest {smallest}, {size:.2g} MB")
+    words.append(f"{len(best)} of {count(len(ways), 'way')} on the front")
+    return " · ".join(words)
+
+
+def _figure(ways: Sequence[Way]) -> dict[str, Any]:
+    """Return a figure of errors over times, with the middle half of each way's runs."""
+    from plotly import graph_objects as go
+
+    groups: dict[str, list[Way]] = {}
+    for way in ways:
+        if way.floors is not None and math.isfinite(way.floors):
+            groups.setdefault(way.name.partition("/")[0], []).append(way)
+    figure = go.Figure()
+    for (runtime, own), colour in zip(groups.items(), PALETTE, strict=False):
+        spreads = [way.quartiles_ms for way in own]
+        figure.add_scatter(
+            x=[middle for _, middle, _ in spreads],
+            y=[max(way.floors or 0.0, LEAST) for way in own],
+            error_x={
+                "symmetric": False,
+                "array": [high - middle for _, middle, high in spreads],
+                "arrayminus": [middle - low for low, middle, _ in spreads],
+                "thickness": 1.5,
+            },
+            mode="markers",
+            name=runtime,
+            marker={"size": 11, "color": colour},
+            text=[way.name for way in own],
+            hovertemplate="%{text}<br>%{x:.3g} ms, %{y:.3g} floors<extra></extra>",
+        )
+    figure.update_layout(**LAYOUT)
+    figure.update_xaxes(title="a run, ms", type="log")
+    figure.update_yaxes(title="error, floors", type="log")
+    return plain(figure)
+
+
+def _table(
+    ident: str, subject: str, ways: Sequence[Way], best: Sequence[str]
+) -> HtmlTable:
+    medians = {way.name: way.quartiles_ms[1] for way in ways}
+    eager = medians.get(_EAGER)
+    names, marks = Words(), Words()
+    rows = [
+        [
+            names.at(way.name),
+            short(way.floors),
+            short(medians[way.name]),
+            short(medians[way.name] / eager if eager else None),
+            short(way.size_mb),
+            short(way.about.get("memory_bytes", 0) / _MEBI),
+            *(
+                short(way.about.get(key))
+                for key in ("load_ms", "first_run_ms", "cores")
+            ),
+            marks.at("front" if way.name in best else _why_not(way)),
+        ]
+        for way in ways
+    ]
+    numbers = (
+        ("floors", "worst output or picture", False),
+        ("ms", "median run", False),
+        ("× eager", "median beside PyTorch's", False),
+        ("file MB", "of PyTorch, its weights", False),
+        ("memory MB", "added to the process", False),
+        ("load ms", "from nothing to a loaded model", True),
+        ("first ms", "the first run, in which compilers work", True),
+        ("cores", "really at work", True),
+    )
+    return HtmlTable(
+        id=ident,
+        caption=f"Ways to run {subject}",
+        unit="way",
+        columns=(
+            Column(title="way", words=names.all),
+            *(
+                Column(title=title, kind="number", hint=hint, minor=minor)
+                for title, hint, minor in numbers
+            ),
+            Column(title="front", words=marks.all, hint="nothing beats it in all"),
+        ),
+        rows=rows,
+    )
 
 
 def _why_not(way: Way) -> str:

@@ -1,6 +1,6 @@
 """A table that the reader can sort and filter: columns, and rows of plain numbers.
 
-It goes into the page as JSON, and a small script shows fifty rows of it at a time.
+The page holds the table as JSON, and a small script shows fifty rows at a time.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ class Column:
     """One column.
 
     Attributes:
-        title: Its heading.
-        kind: How its cells are shown: ``text``, ``mark``, ``outcome``, ``place``,
+        title: Heading.
+        kind: How cells are shown: ``text``, ``mark``, ``outcome``, ``place``,
             ``number``, ``sci``, ``percent`` or ``ssim``.
-        hint: What the heading means.
-        words: What its cells stand for, where they are indices; those are what a
-            reader can choose from, unless it is a place.
-        minor: Left out on a narrow screen.
+        hint: Explanation of the heading.
+        words: Texts that the cells are indices of; a reader can choose one of them,
+            unless the column is a place.
+        minor: Whether a narrow screen leaves the column out.
 
     """
 
@@ -34,28 +34,18 @@ class Column:
     words: Sequence[Any] | None = None
     minor: bool = False
 
-    def to_json(self) -> dict[str, Any]:
-        """Return what the script reads."""
-        return {
-            "title": self.title,
-            "kind": self.kind,
-            "hint": self.hint,
-            "words": self.words,
-            "minor": self.minor,
-        }
-
 
 @dataclass(frozen=True, kw_only=True)
-class Table:
+class HtmlTable:
     """Rows under columns.
 
     Attributes:
-        id: Of the element in the page.
-        caption: What it lists.
-        columns: Left to right.
-        rows: Each with one cell a column.
-        sort: Column it is sorted by at first, largest first; None keeps the order.
-        unit: What a row is, ``value``.
+        id: Id of the element in the page.
+        caption: Sentence above the table.
+        columns: Columns, left to right.
+        rows: Rows, each with one cell a column.
+        sort: Column to sort by at first, largest first; None keeps the order.
+        unit: Noun for a row, such as ``value``.
 
     """
 
@@ -67,34 +57,28 @@ class Table:
     unit: str = "row"
 
     def to_json(self) -> dict[str, Any]:
-        """Return what the script reads."""
-        return {
-            "caption": self.caption,
-            "columns": [column.to_json() for column in self.columns],
-            "rows": self.rows,
-            "sort": self.sort,
-            "unit": self.unit,
-        }
+        """Return the JSON that the page's script reads."""
+        return {**vars(self), "columns": [vars(column) for column in self.columns]}
 
 
 @dataclass(frozen=True)
 class Words:
-    """Words in the order in which they were first said, each known by its index."""
+    """Texts in the order of their first use, each known by its index."""
 
     index: dict[Hashable, int] = field(default_factory=dict)
 
-    def at(self, word: Hashable) -> int:
-        """Return a word's index."""
-        return self.index.setdefault(word, len(self.index))
+    def at(self, text: Hashable) -> int:
+        """Return the index of a text."""
+        return self.index.setdefault(text, len(self.index))
 
     @property
     def all(self) -> list[Any]:
-        """Every word said so far."""
+        """Every text so far."""
         return list(self.index)
 
 
 def short(value: float | None) -> float | str | None:
-    """Return a number as short as it is shown; a word where JSON has no number.
+    """Return a number with four digits; a string where JSON has no number.
 
     >>> short(1234.5678), short(float("nan")), short(None)
     (1235.0, 'nan', None)

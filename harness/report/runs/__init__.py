@@ -1,1 +1,1 @@
-"""A run held against another: what changed, and whether it may ship."""
+"""Finished runs compared: what changed, and the baselines that are kept."""

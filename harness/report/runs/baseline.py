@@ -1,9 +1,10 @@
-"""Reviewed runs that later ones are held against: one small file a suite.
+"""Reviewed runs with which later runs are compared: one small file for each suite.
 
     reports/baselines/digits.json.xz
 
-It says who accepted which run, when and why, beside the run's snapshot. The same run
-accepted in the same words gives the same bytes.
+The file says who accepted which run, when and why. It also holds that run's report with
+fewer columns and shorter numbers: a report of 50 MB becomes well under one, which a
+repository can keep. The same run, accepted with the same words, gives the same bytes.
 """
 
 from __future__ import annotations
@@ -11,36 +12,43 @@ from __future__ import annotations
 import json
 import lzma
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import date
-from functools import partial
 from pathlib import Path
-from typing import Any
 
+import msgspec
+
+from harness.core.comparison import Comparison
 from harness.core.errors import ParityError
 from harness.core.outcome import Outcome
+from harness.core.record import ISOLATED, CaseRecord, Row, labels, suite_prefixes
 from harness.core.text import count, few
-from harness.engine.run_folder import LAST, damaged, find_run, run_before
-from harness.report.runs.cpu_load import is_disturbed
-from harness.report.runs.snapshot import Snapshot, load_snapshot
+from harness.engine.run_folder import Report, compact, refuse_damaged, report_of
+from harness.report.runs.times import is_disturbed
 
-SCHEMA = 1
+SCHEMA = 2
 SUFFIX = ".json.xz"
+
+DIGITS = 3
+"""Significant digits of an error: half a percent, while a tenth counts as a change."""
+
+REFERENCE_DIGITS = 6
+"""Significant digits of numbers that identify a reference, which differ by rounding."""
 
 _NO_FAILURE = {o.value for o in Outcome if o.passed} | {Outcome.UNAVAILABLE.value}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accepted:
-    """Who said that a run is what later ones are held against.
+    """The acceptance of a run as the one with which later runs are compared.
 
     Attributes:
-        who: A person's name.
-        when: The day.
-        why: In their words; may be empty where nothing fails.
-        failing: Checks that fail in it and were accepted nevertheless.
+        who: Name of the person who accepts it.
+        when: The day of acceptance.
+        why: The person's reason; may be empty where nothing fails.
+        failing: Checks that fail in the run and were accepted nevertheless.
 
     """
 
@@ -56,11 +64,11 @@ class Baseline:
 
     name: str
     accepted: Accepted
-    snapshot: Snapshot
+    report: Report
 
 
-def accept(  # one argument each
-    snapshot: Snapshot,
+def accept(
+    run: Report,
     *,
     name: str,
     who: str,
@@ -71,16 +79,16 @@ def accept(  # one argument each
     """Return a run as a baseline.
 
     Args:
-        snapshot: The run.
-        name: Of the baseline.
-        who: Accepts it.
-        why: In their words.
-        when: The day.
-        there: The baseline that it takes the place of.
+        run: The run.
+        name: Name of the baseline.
+        who: Name of the person who accepts it.
+        why: The person's reason.
+        when: The day of acceptance.
+        there: The baseline that it replaces, if any.
 
     Raises:
-        ParityError: Nobody accepts it, it has nothing to accept, or checks fail in it
-            or are not in it and nobody says why that is accepted.
+        ParityError: Nobody accepts the run, it has nothing to accept, or checks fail or
+            are missing and no reason is given.
 
     """
     if not name or Path(name).name != name:
@@ -92,78 +100,143 @@ def accept(  # one argument each
             'with --who "NAME".'
         )
         raise ParityError(msg)
-    failing = failing_of(snapshot)
-    if not any(case.rows for case in snapshot.cases.values()):
-        msg = f"run {snapshot.id} compared nothing, so it can be no baseline."
+    if not any(record.rows for record in run.records.values()):
+        msg = f"run {run.id} compared nothing, so it can be no baseline."
         raise ParityError(msg)
-    for doubt in _doubts(snapshot, failing, there):
+    failing = tuple(
+        f"{case}/{what}"
+        for case, found in run.cases.items()
+        for what, end in found.ends.items()
+        if end.outcome not in _NO_FAILURE
+    )
+    for doubt in _doubts(run, failing, there):
         if not why.strip():
             msg = f'{doubt}, or say why that is accepted with --why "REASON".'
             raise ParityError(msg)
     return Baseline(
         name=name,
         accepted=Accepted(who=who.strip(), when=when, why=why.strip(), failing=failing),
-        snapshot=snapshot,
+        report=_shortened(run),
     )
 
 
 def _doubts(
-    snapshot: Snapshot, failing: Sequence[str], there: Baseline | None
+    run: Report, failing: Sequence[str], there: Baseline | None
 ) -> Iterator[str]:
-    """Yield what speaks against holding later runs to this one, and the way out."""
+    """Yield each reason why the run should be no baseline, and how to fix it."""
     if failing:
         verb = "check fails" if len(failing) == 1 else "checks fail"
+        yield f"{len(failing):,} {verb} in run {run.id}: {few(failing)}. Fix them"
+    tier = [f"--tier {run.about['tier']}"] if run.about["tier"] else []
+    judged_by = [*tier, *(f"--set {change}" for change in run.about["changes"])]
+    if judged_by:
         yield (
-            f"{len(failing):,} {verb} in run {snapshot.id}: {few(failing)}. Mend them"
-        )
-    if snapshot.judged_by:
-        yield (
-            f"run {snapshot.id} was judged by {snapshot.judged_by} and not by its "
+            f"run {run.id} was judged by {' '.join(judged_by)} and not by its "
             "suite's own tolerances. Run again without"
         )
-    if not snapshot.whole:
+    if not run.about["whole"]:
         yield (
-            f"run {snapshot.id} is of a part of its suite, and the gate would not miss "
+            f"run {run.id} is of a part of its suite, and the gate would not miss "
             "the rest. Run the whole suite"
         )
-    disturbed = [
-        entry.case for entry in snapshot.benchmarks if is_disturbed(entry.withheld)
-    ]
+    disturbed = [one.case for one in run.benchmarks if is_disturbed(one.withheld)]
     if disturbed:
         yield (
-            f"{count(len(disturbed), 'time')} of run {snapshot.id} "
+            f"{count(len(disturbed), 'time')} of run {run.id} "
             f"{'was' if len(disturbed) == 1 else 'were'} taken beside other work, and "
             f"the gate would judge none against it: {few(disturbed)}. Time it again "
             "(`parity bench`) on a quiet machine"
         )
-    gone = [] if there is None else _checks(there.snapshot) - _checks(snapshot)
+    gone = [] if there is None else _checks(there.report) - _checks(run)
     if gone:
         yield (
-            f"run {snapshot.id} has not {count(len(gone), 'check')} of the baseline "
+            f"run {run.id} has not {count(len(gone), 'check')} of the baseline "
             f"that is there: {few(sorted(gone))}. Run the whole suite"
         )
 
 
-def _checks(snapshot: Snapshot) -> set[str]:
-    return {
-        f"{name}/{what}"
-        for name, case in snapshot.cases.items()
-        for what in case.outcomes
+def _checks(run: Report) -> set[str]:
+    return {f"{run.names[suite, case]}/{what}" for suite, case, what in run.ends}
+
+
+def _shortened(run: Report) -> Report:
+    """Return a run with only the facts with which later runs are compared.
+
+    A suite's path means nothing on another machine. The folder's name replaces it where
+    there are several suites; an empty text replaces it where there is one.
+    """
+    suites = {
+        path: prefix.removesuffix(":")
+        for path, prefix in suite_prefixes(run.suites).items()
     }
-
-
-def failing_of(snapshot: Snapshot) -> tuple[str, ...]:
-    """Return the ids of the checks that fail in a run."""
-    return tuple(
-        f"{name}/{what}"
-        for name, case in snapshot.cases.items()
-        for what, outcome in case.outcomes.items()
-        if outcome not in _NO_FAILURE
+    records = [
+        _short_record(record, suites[record.suite]) for record in run.records.values()
+    ]
+    kept = ("environment", "tier", "changes", "whole")
+    return replace(
+        run,
+        suites={suites[path]: files for path, files in run.suites.items()},
+        ends={
+            (suites[suite], case, what): end
+            for (suite, case, what), end in run.ends.items()
+        },
+        records={record.key: record for record in records},
+        names=labels(records),
+        about={name: run.about[name] for name in kept},
     )
 
 
+def _short_record(record: CaseRecord, suite: str) -> CaseRecord:
+    counts = record.coverage and {
+        name: value for name, value in record.coverage.items() if isinstance(value, int)
+    }
+    files = record.artifacts and {
+        stage: {"size_bytes": entry["size_bytes"]}
+        for stage, entry in record.artifacts.items()
+    }
+    return CaseRecord(
+        case=record.case,
+        component=record.component,
+        backend=record.backend,
+        variant=record.variant,
+        suite=suite,
+        asked=record.asked,
+        inputs=record.inputs,
+        coverage=counts,
+        artifacts=files,
+        peak_bytes=record.peak_bytes,
+        rows=tuple(
+            Row(
+                sample=row.sample,
+                what=row.what,
+                probe=row.probe,
+                module=row.module,
+                comparison=_short_comparison(row.comparison),
+            )
+            for row in record.rows
+            if row.what != ISOLATED
+        ),
+    )
+
+
+def _short_comparison(full: Comparison) -> Comparison:
+    floor = full.floor
+    return Comparison(
+        expected_shape=full.expected_shape,
+        nonfinite_mismatched=full.nonfinite_mismatched,
+        expected_rms=_rounded(full.expected_rms, REFERENCE_DIGITS),
+        rms=_rounded(full.rms),
+        required_atol=tuple(map(_rounded, full.required_atol)),
+        floor_rms=None if floor is None else _rounded(floor),
+    )
+
+
+def _rounded(value: float, digits: int = DIGITS) -> float:
+    return float(f"{value:.{digits - 1}e}")
+
+
 def git_user() -> str:
-    """Return who git says is at work here, or nothing."""
+    """Return the name of git's user here; empty if there is none."""
     try:
         done = subprocess.run(
             ["git", "config", "user.name"],
@@ -181,16 +254,29 @@ def save_baseline(baseline: Baseline, folder: Path) -> Path:
     """Write a baseline in one move.
 
     Raises:
-        ParityError: The folder cannot be written to.
+        ParityError: The folder is not writable.
 
     """
-    about = asdict(baseline.accepted) | {"when": baseline.accepted.when.isoformat()}
+    run = baseline.report
     data = {
+        **run.about,
         "schema": SCHEMA,
-        "accepted": about,
-        "snapshot": baseline.snapshot.to_json(),
+        "accepted": asdict(baseline.accepted) | {"when": str(baseline.accepted.when)},
+        "id": run.id,
+        "suites": [
+            {"path": path, "files": files} for path, files in run.suites.items()
+        ],
+        "required": run.required,
+        "verdicts": [
+            {"suite": suite, "id": f"{case}/{what}", **asdict(end)}
+            for (suite, case, what), end in sorted(run.ends.items())
+        ],
+        "cases": [
+            record.to_json(brief=True) for _, record in sorted(run.records.items())
+        ],
+        "benchmarks": [asdict(entry) for entry in run.benchmarks],
     }
-    text = json.dumps(data, sort_keys=True, allow_nan=False, separators=(",", ":"))
+    text = compact(data)
     path = path_of(folder, baseline.name)
     temporary = path.with_suffix(".part")
     try:
@@ -209,7 +295,7 @@ def load_baseline(path: Path) -> Baseline:
     """Read a baseline.
 
     Raises:
-        ParityError: It cannot be read, or another version wrote it.
+        ParityError: The file cannot be read, or another version wrote it.
 
     """
     try:
@@ -224,34 +310,23 @@ def load_baseline(path: Path) -> Baseline:
             "accept a run again."
         )
         raise ParityError(msg)
-    try:
+    with refuse_damaged(path, "restore it, or accept a run again"):
         return Baseline(
             name=path.name.removesuffix(SUFFIX),
-            accepted=_accepted(data["accepted"]),
-            snapshot=Snapshot.from_json(data["snapshot"]),
+            accepted=msgspec.convert(data["accepted"], Accepted),
+            report=report_of(data, path, brief=True),
         )
-    except (KeyError, TypeError, ValueError) as error:
-        raise damaged(path, error, "restore it, or accept a run again") from error
-
-
-def _accepted(data: Mapping[str, Any]) -> Accepted:
-    return Accepted(
-        who=data["who"],
-        when=date.fromisoformat(data["when"]),
-        why=data["why"],
-        failing=tuple(data["failing"]),
-    )
 
 
 def replaced(path: Path) -> Baseline | None:
-    """Return the baseline that another is to replace, if there is one to read."""
+    """Return the baseline that a new one would replace, if it can be read."""
     with suppress(ParityError):
         return load_baseline(path)
     return None
 
 
 def path_of(folder: Path, name: str) -> Path:
-    """Return where a baseline of a name lies."""
+    """Return the path of a baseline of this name."""
     return folder / f"{name}{SUFFIX}"
 
 
@@ -264,7 +339,7 @@ def find_baseline(folder: Path, name: str) -> Path:
     """Return the path of a baseline, given by path or by name.
 
     Raises:
-        ParityError: There is none.
+        ParityError: There is no such baseline.
 
     """
     for path in (Path(name), path_of(folder, name)):
@@ -275,47 +350,4 @@ def find_baseline(folder: Path, name: str) -> Path:
         f"there is no baseline {name!r}; {folder} has {few(there) or 'none'}. "
         "`parity baseline accept RUN` makes one."
     )
-    raise ParityError(msg)
-
-
-def load_either(name: str, *, runs: Path, baselines: Path) -> Snapshot:
-    """Read a baseline by path or name, or a run by path or id.
-
-    Raises:
-        ParityError: There is neither.
-
-    """
-    if name.endswith(SUFFIX) or path_of(baselines, name).is_file():
-        return load_baseline(find_baseline(baselines, name)).snapshot
-    return load_snapshot(find_run(runs, name))
-
-
-def load_two(
-    before: str, after: str | None, *, runs: Path, baselines: Path
-) -> tuple[Snapshot, Snapshot]:
-    """Read two runs or baselines that are to be compared.
-
-    Args:
-        before: The earlier one.
-        after: The later one. None stands for the last run; where `before` is "last"
-            too, the last run is compared with the one before it of the same suites.
-        runs: Folder of runs.
-        baselines: Folder of baselines.
-
-    Raises:
-        ParityError: One is not there, or both are the same run.
-
-    """
-    read = partial(load_either, runs=runs, baselines=baselines)
-    one, two = read(before), read(after or LAST)
-    if (one.id, one.machine) != (two.id, two.machine):
-        return one, two
-    earlier = run_before(runs, two.id)
-    if after is None and before == LAST and earlier:
-        return load_snapshot(earlier), two
-    way_out = "and there is no earlier run of its suite here; run again, then compare."
-    if earlier:
-        other = earlier.parent.name
-        way_out = f"so it would tell nothing; try `parity diff {other} {two.id}`."
-    msg = f"both sides are run {two.id}, {way_out}"
     raise ParityError(msg)

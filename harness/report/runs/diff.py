@@ -1,38 +1,51 @@
-"""Two runs held against each other, row by row, over the union of what they have."""
+"""Compare two runs, row by row, over the union of their rows."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
+from harness.core.comparison import Comparison
+from harness.core.errors import SuiteError
 from harness.core.outcome import Outcome
-from harness.core.text import count, in_bytes
+from harness.core.pipeline import IMAGE
+from harness.core.record import LAYERS, CaseRecord, Row, coverage_share
+from harness.core.text import count, in_bytes, in_floors
+from harness.engine.run_folder import CaseReport, Report
+from harness.measure.metrics import METRIC, Metric
 from harness.report.runs import thresholds
-from harness.report.runs.rows import RtolOf, compare_rows, rows_of, together
-from harness.report.runs.snapshot import KeptCase, Snapshot
 from harness.report.runs.thresholds import Change
 from harness.report.runs.times import compare_times
+from harness.suite.judge import Judge
 
 SIZE, MEMORY, SETTINGS, COVERAGE = "size", "memory", "settings", "coverage"
+
+PEAK = 255.0
+"""Largest level of a picture."""
+
+RtolOf = Callable[[str, Row], float]
+"""A function from case and row to the rtol of the tier that judges the row."""
 
 _PASSED = {outcome.value for outcome in Outcome if outcome.passed}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """What became of one thing of one case.
+class RunChange:
+    """The change of one check or measurement of one case between two runs.
 
     Attributes:
-        case: Its name in both runs.
+        case: The case's name in both runs.
         what: A check, ``size``, ``memory``, ``settings``, ``coverage`` or the metric
             of a benchmark.
-        change: What became of it.
-        words: That in a phrase with numbers; empty for what is the same.
-        rows: For a check, how many of its rows went which way.
-        factor: How many times the error of its loudest row is another.
-        of_machine: Whether it is time or memory, which another machine changes.
-        of_case: Whether it says that one run lacks the whole case.
+        change: The kind of change.
+        words: A phrase with numbers about the change; empty if there is none.
+        rows: For a check, each kind of change to its number of rows.
+        factor: Factor by which the error of the loudest row changed.
+        of_machine: Whether it is time or memory, which depend on the machine.
+        of_case: Whether one run lacks the whole case.
 
     """
 
@@ -47,41 +60,52 @@ class Finding:
 
     @property
     def name(self) -> str:
-        """The case, and what of it unless all of it is meant."""
+        """The case, and its check or measurement unless the whole case is meant."""
         return self.case if self.of_case else f"{self.case}/{self.what}"
+
+    @property
+    def blocks(self) -> bool:
+        """Whether the change counts against the later run.
+
+        On another machine time and memory cannot be compared. This is reported, but
+        does not count against the run.
+        """
+        if self.change is Change.INCOMPARABLE:
+            return not self.of_machine
+        return self.change in {Change.WORSE, Change.GONE}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diff:
-    """All that is different between two runs, and how much is not.
+    """All differences between two runs, and the number of results without one.
 
     Attributes:
-        before: The run held against.
-        after: The run that is held.
-        findings: One for each check and each measurement of each case, in order.
+        before: Id of the earlier run.
+        after: Id of the later run.
+        findings: A finding for each check and measurement of each case, in order.
         files: Files of the suite that differ.
         versions: Tool to its two versions, where they differ.
-        machines: Why times cannot be held against each other; empty if they can.
+        machines: The reason why times cannot be compared; empty if they can.
 
     """
 
     before: str
     after: str
-    findings: tuple[Finding, ...]
+    findings: tuple[RunChange, ...]
     files: tuple[str, ...]
     versions: Mapping[str, tuple[str, str]]
     machines: str
 
-    def of(self, *changes: Change) -> list[Finding]:
-        """Return the findings that went one of these ways, the loudest first."""
+    def of(self, *changes: Change) -> list[RunChange]:
+        """Return the findings with one of these changes, the largest first."""
         found = [finding for finding in self.findings if finding.change in changes]
         return sorted(found, key=lambda finding: -finding.factor)
 
     @property
     def tells(self) -> bool:
-        """Whether any check of one run could be held against the other's.
+        """Whether any check of one run could be compared with the other's.
 
-        That nothing came out where something did is an answer, too.
+        A check that failed in one run and had a result in the other counts, too.
         """
         told = (Change.SAME, Change.WORSE, Change.BETTER, Change.GONE)
         return any(
@@ -90,142 +114,173 @@ class Diff:
         )
 
     @property
-    def blocking(self) -> list[Finding]:
-        """The findings that speak against the later run.
-
-        That another machine tells nothing of time and memory is said, and is no fault
-        of the run.
-        """
-        return [
-            finding
-            for finding in self.of(Change.WORSE, Change.GONE, Change.INCOMPARABLE)
-            if finding.change is not Change.INCOMPARABLE or not finding.of_machine
-        ]
+    def blocking(self) -> list[RunChange]:
+        """The findings that count against the later run."""
+        return [one for one in self.of(*Change) if one.blocks]
 
 
-def diff(before: Snapshot, after: Snapshot, rtol_of: RtolOf) -> Diff:
-    """Hold a run against an earlier one.
+def diff(before: Report, after: Report, rtol_of: RtolOf) -> Diff:
+    """Compare a run with an earlier one.
 
     Args:
         before: The earlier run, or a baseline.
-        after: The run to hold against it.
-        rtol_of: By which rtol the required atol of a row is compared.
+        after: The later run.
+        rtol_of: A function that returns the rtol at which the required atol of a row is
+            compared.
 
     """
-    machines = _machines(before, after)
-    names = list(dict.fromkeys((*before.cases, *after.cases)))
-    findings: list[Finding] = []
-    for name in names:
-        one, two = before.cases.get(name), after.cases.get(name)
-        findings += _case(name, one, two, rtol_of, machines)
+    machines = other_machine(before, after)
+    one, two = before.cases, after.cases
+    findings: list[RunChange] = []
+    for name in dict.fromkeys((*one, *two)):
+        findings += _case(name, one.get(name), two.get(name), rtol_of, machines)
     findings += _benchmarks(before, after, machines)
-    versions = {
-        tool: (before.versions.get(tool, "none"), after.versions.get(tool, "none"))
-        for tool in sorted({**before.versions, **after.versions})
-        if before.versions.get(tool) != after.versions.get(tool)
-    }
-    files = {**before.files, **after.files}
     return Diff(
         before=before.id,
         after=after.id,
         findings=tuple(findings),
-        files=tuple(
-            name for name in files if before.files.get(name) != after.files.get(name)
-        ),
-        versions=versions,
+        files=other_files(before, after),
+        versions=other_versions(before, after),
         machines=machines,
     )
 
 
-def _machines(before: Snapshot, after: Snapshot) -> str:
+def other_files(before: Report, after: Report) -> tuple[str, ...]:
+    """Return the names of the suite's files that differ between two runs."""
+    one, two = before.files, after.files
+    return tuple(name for name in {**one, **two} if one.get(name) != two.get(name))
+
+
+def other_versions(before: Report, after: Report) -> dict[str, tuple[str, str]]:
+    """Return each tool whose version differs between two runs, to both versions."""
+    one, two = before.versions, after.versions
+    return {
+        tool: (one.get(tool, "none"), two.get(tool, "none"))
+        for tool in sorted({**one, **two})
+        if one.get(tool) != two.get(tool)
+    }
+
+
+def other_machine(before: Report, after: Report) -> str:
+    """Return a phrase if two runs were made on two machines; empty if on one."""
     if before.machine == after.machine:
         return ""
     one, two = (
         f"{run.environment['cpu']}, {count(run.environment['core_count'], 'core')}"
         for run in (before, after)
     )
-    return (
-        f"another machine: {one} before, {two} now"
-        if one != two
-        else ("another machine of the same processor")
-    )
+    if one == two:
+        return "another machine of the same processor"
+    return f"another machine: {one} before, {two} now"
+
+
+def rtol_by(judges: Mapping[str, Judge], after: Report) -> RtolOf:
+    """Return the function from case and row to the rtol of the row's tier.
+
+    Where the tier states no rtol, the rtol is 0, and the required atol is the largest
+    error.
+
+    Args:
+        judges: Each suite's path to its judge; the judge at "", if any, judges the
+            cases of all other suites.
+        after: The later run.
+
+    """
+    suites = {name: case.record.suite for name, case in after.cases.items()}
+
+    @cache
+    def rtol(name: str, what: str, probe: str, module: str) -> float:
+        judge = judges.get(suites[name]) or judges.get("")
+        if judge is None:
+            msg = f"nothing says which suite {name} is of; name it with --suite."
+            raise SuiteError(msg)
+        component, backend, variant = name.rpartition(":")[2].split("/")
+        rule = judge.policy.for_probe(
+            component=component,
+            backend=backend,
+            variant=variant,
+            group=what,
+            probe=probe,
+            module=module,
+        )
+        return rule.tolerance.rtol or 0.0
+
+    return lambda name, row: rtol(name, row.what, row.probe, row.module)
 
 
 def _case(
     name: str,
-    before: KeptCase | None,
-    after: KeptCase | None,
+    before: CaseReport | None,
+    after: CaseReport | None,
     rtol_of: RtolOf,
     machines: str,
-) -> Iterator[Finding]:
+) -> Iterator[RunChange]:
     before = _that_ran(before)
     if before is None or after is None or not _that_ran(after):
         yield from _only_one(name, before, after)
         return
-    for what in dict.fromkeys((*before.outcomes, *after.outcomes)):
+    for what in dict.fromkeys((*before.ends, *after.ends)):
         yield _check(name, what, before, after, rtol_of)
-    yield _settings(name, before, after)
-    if not before.rows or not after.rows:
-        # A stage ended without an answer: nothing was deployed, or nothing ran.
+    one, two = before.record, after.record
+    yield _settings(name, one, two)
+    if not one.rows or not two.rows:
+        # A stage ended without a result: nothing was deployed, or nothing ran.
         return
-    yield _coverage(name, before, after)
-    yield _amount(name, SIZE, before.size_bytes, after.size_bytes, thresholds.of_size)
-    if machines:
-        yield Finding(
-            case=name,
-            what=MEMORY,
-            change=Change.INCOMPARABLE,
-            words=machines,
-            of_machine=True,
-        )
-    else:
-        peaks = before.peak_bytes, after.peak_bytes
-        found = _amount(name, MEMORY, *peaks, thresholds.of_memory)
-        yield replace(found, of_machine=True)
+    yield _coverage(name, one, two)
+    yield _amount(name, SIZE, _size(one), _size(two), thresholds.of_size)
+    memory = RunChange(
+        case=name, what=MEMORY, change=Change.INCOMPARABLE, words=machines
+    )
+    if not machines:
+        peaks = one.peak_bytes, two.peak_bytes
+        memory = _amount(name, MEMORY, *peaks, thresholds.of_memory)
+    yield replace(memory, of_machine=True)
 
 
 def _only_one(
-    name: str, before: KeptCase | None, after: KeptCase | None
-) -> Iterator[Finding]:
-    """Yield a finding a check of a case that one of two runs lacks."""
+    name: str, before: CaseReport | None, after: CaseReport | None
+) -> Iterator[RunChange]:
+    """Yield a finding for each check of a case that one of two runs lacks."""
+    then, now = (case.ends if case else {} for case in (before, after))
     if before is None:
-        change, outcomes = Change.NEW, after.outcomes if after else {}
+        change, words, ends = Change.NEW, "no such case before", now
     else:
-        change, outcomes = Change.GONE, before.outcomes
-    for what in outcomes:
-        words = "no such case before" if before is None else "no such case now"
-        if before is not None and after is not None:
-            words = after.reasons.get(what, words)
-        yield Finding(case=name, what=what, change=change, words=words, of_case=True)
+        change, words, ends = Change.GONE, "no such case now", then
+    for what in ends:
+        if before and what in now:
+            words = now[what].reason
+        yield RunChange(case=name, what=what, change=change, words=words, of_case=True)
 
 
-def _that_ran(case: KeptCase | None) -> KeptCase | None:
-    """Return a case unless its runtime was missing, which is as good as no case."""
-    if case is None or Outcome.UNAVAILABLE in case.outcomes.values():
-        return None
-    return case
+def _that_ran(case: CaseReport | None) -> CaseReport | None:
+    """Return a case; None if its runtime was missing, which counts as no case."""
+    ends = case.ends.values() if case else ()
+    return None if Outcome.UNAVAILABLE in {end.outcome for end in ends} else case
 
 
 def _check(
-    name: str, what: str, before: KeptCase, after: KeptCase, rtol_of: RtolOf
-) -> Finding:
-    was, is_ = before.outcomes.get(what), after.outcomes.get(what)
+    name: str, what: str, before: CaseReport, after: CaseReport, rtol_of: RtolOf
+) -> RunChange:
+    was, is_ = before.ends.get(what), after.ends.get(what)
     if was is None or is_ is None:
         change = Change.NEW if was is None else Change.GONE
-        return Finding(case=name, what=what, change=change, words=was or is_ or "")
-    if was in _PASSED and is_ not in _PASSED and not rows_of(after, what):
-        # A stage ended without an answer, so no row tells more than this.
-        words = f"was {was}, {is_}: {after.reasons[what]}"
-        return Finding(case=name, what=what, change=Change.WORSE, words=words)
-    compared = list(compare_rows(name, what, before, after, rtol_of))
-    found = together(what, compared)
+        outcome = "".join(end.outcome for end in (was, is_) if end)
+        return RunChange(case=name, what=what, change=change, words=outcome)
+    fails = was.outcome in _PASSED and is_.outcome not in _PASSED
+    if fails and not rows_of(after.record, what):
+        # A stage ended without a result, so no row tells more than this.
+        words = f"was {was.outcome}, {is_.outcome}: {is_.reason}"
+        return RunChange(case=name, what=what, change=Change.WORSE, words=words)
+    compared = list(_compare_rows(name, what, before.record, after.record, rtol_of))
+    found = _together(what, compared)
     change, words = found.change, found.words
-    if was in _PASSED and is_ not in _PASSED:
+    if fails:
         change = Change.WORSE
-        words = f"was {was}, {is_}; {words or after.reasons[what]}"
-    elif change is Change.SAME and was not in _PASSED and is_ in _PASSED:
-        change, words = Change.BETTER, f"was {was}, {is_}"
-    return Finding(
+        words = f"was {was.outcome}, {is_.outcome}; {words or is_.reason}"
+    passes = was.outcome not in _PASSED and is_.outcome in _PASSED
+    if passes and change is Change.SAME:
+        change, words = Change.BETTER, f"was {was.outcome}, {is_.outcome}"
+    return RunChange(
         case=name,
         what=what,
         change=change,
@@ -235,31 +290,38 @@ def _check(
     )
 
 
-def _settings(name: str, before: KeptCase, after: KeptCase) -> Finding:
-    asked = {**before.asked, **after.asked}
+def _settings(name: str, before: CaseRecord, after: CaseRecord) -> RunChange:
     changed = [
         f"{key} {_setting(before.asked.get(key))} → {_setting(after.asked.get(key))}"
-        for key in asked
+        for key in {**before.asked, **after.asked}
         if before.asked.get(key) != after.asked.get(key)
     ]
     change = Change.INCOMPARABLE if changed else Change.SAME
-    return Finding(case=name, what=SETTINGS, change=change, words=", ".join(changed))
+    return RunChange(case=name, what=SETTINGS, change=change, words=", ".join(changed))
 
 
 def _setting(value: object) -> str:
-    """Return a device setting in words; hints are pairs of a name and a number."""
+    """Return a device setting as text; hints are pairs of a name and a number."""
     if not isinstance(value, Sequence) or isinstance(value, str):
         return str(value)
     return ", ".join(f"{name} = {number}" for name, number in value) or "none"
 
 
-def _coverage(name: str, before: KeptCase, after: KeptCase) -> Finding:
-    one, two = before.coverage or 0.0, after.coverage or 0.0
+def _coverage(name: str, before: CaseRecord, after: CaseRecord) -> RunChange:
+    one, two = (round(coverage_share(record), 4) for record in (before, after))
     change, words = Change.SAME, ""
     if one != two:
         change = Change.WORSE if two < one else Change.BETTER
         words = f"{one:.1%} → {two:.1%} of computing operators compared"
-    return Finding(case=name, what=COVERAGE, change=change, words=words)
+    return RunChange(case=name, what=COVERAGE, change=change, words=words)
+
+
+def _size(record: CaseRecord) -> int:
+    """Return the size of the deployed file, or of the files of all roles."""
+    artifacts = record.artifacts or {}
+    own = artifacts.get(record.backend)
+    entries = [own] if own else artifacts.values()
+    return sum(entry["size_bytes"] for entry in entries)
 
 
 def _amount(
@@ -268,16 +330,16 @@ def _amount(
     before: int,
     after: int,
     rule: Callable[[int, int], Change],
-) -> Finding:
+) -> RunChange:
     change = rule(before, after)
     words = ""
     if change is not Change.SAME:
         one, two = (in_bytes(value) for value in (before, after))
         words = f"{one} → {two} ({after / before - 1:+.0%})" if before else two
-    return Finding(case=name, what=what, change=change, words=words)
+    return RunChange(case=name, what=what, change=change, words=words)
 
 
-def _benchmarks(before: Snapshot, after: Snapshot, machines: str) -> Iterator[Finding]:
+def _benchmarks(before: Report, after: Report, machines: str) -> Iterator[RunChange]:
     same_torch = before.versions.get("torch") == after.versions.get("torch")
     one, two = (
         {(entry.case, entry.metric): entry for entry in run.benchmarks}
@@ -293,6 +355,201 @@ def _benchmarks(before: Snapshot, after: Snapshot, machines: str) -> Iterator[Fi
             words = "measured before and not now; `parity bench` adds it to the run"
         elif is_ is not None and not machines:
             change, words = compare_times(was, is_, same_torch=same_torch)
-        yield Finding(
+        yield RunChange(
             case=case, what=metric, change=change, words=words, of_machine=True
         )
+
+
+# The rows of one check
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _RowChange:
+    """The change of one row, and the factor by which its error changed."""
+
+    change: Change
+    words: str = ""
+    factor: float = 1.0
+
+
+def rows_of(record: CaseRecord, what: str) -> list[Row]:
+    """Return the rows of one check."""
+    return [row for row in record.rows if row.what == what]
+
+
+def floors_of(comparison: Comparison) -> float | None:
+    """Return an error in noise floors, also for a comparison of a baseline."""
+    if comparison.floor is None:
+        return None
+    if comparison.rms == 0.0:
+        return 0.0
+    return comparison.rms / comparison.floor if comparison.floor else math.inf
+
+
+def psnr_db(rms: float) -> float:
+    """Return a picture's peak signal to noise ratio, in dB, from its error's rms.
+
+    >>> round(psnr_db(2.55)), psnr_db(0.0)
+    (40, inf)
+    """
+    return 20 * math.log10(PEAK / rms) if rms > 0.0 else math.inf
+
+
+def _compare_rows(
+    name: str, what: str, before: CaseRecord, after: CaseRecord, rtol_of: RtolOf
+) -> Iterator[_RowChange]:
+    """Compare the rows of one check with another run's, over the union of both."""
+    one, two = rows_of(before, what), rows_of(after, what)
+    otherwise = {
+        row.sample for row in two if not _same_inputs(row.sample, before, after)
+    }
+    for was, is_ in _paired(one, two, otherwise):
+        row = is_ or was
+        place = f"{row.module or row.probe} ({row.sample})" if row else ""
+        if was is None or is_ is None:
+            change = Change.NEW if was is None else Change.GONE
+            yield _RowChange(change=change, words=place)
+            continue
+        other = "other weights, configuration or inputs"
+        if is_.sample not in otherwise:
+            other = _other_reference(was.comparison, is_.comparison)
+        if other:
+            yield _RowChange(change=Change.INCOMPARABLE, words=f"{place}: {other}")
+            continue
+        found = _row(was, is_, rtol_of(name, is_))
+        if found.change is Change.SAME:
+            yield found
+        else:
+            yield replace(found, words=f"{place}: {found.words}")
+
+
+def _paired(
+    before: Sequence[Row], after: Sequence[Row], otherwise: Collection[str]
+) -> Iterator[tuple[Row | None, Row | None]]:
+    """Yield each row with its counterpart, if there is one.
+
+    Another exporter uses different names for layers, or gives a name to another value.
+    So rows that the names do not pair are paired by module, shape and magnitude of the
+    value. Samples in `otherwise` have different inputs, so only names pair their rows.
+    """
+    by_name = {(row.sample, row.probe): row for row in after}
+    alone = []
+    for row in before:
+        key = row.sample, row.probe
+        named = by_name.get(key)
+        must_match = row.what == LAYERS and row.sample not in otherwise
+        if named and not (
+            must_match and _other_reference(row.comparison, named.comparison)
+        ):
+            yield row, by_name.pop(key)
+        else:
+            alone.append(row)
+    by_value: dict[tuple[object, ...], list[Row]] = {}
+    for row in by_name.values():
+        by_value.setdefault(_value(row), []).append(row)
+    for row in alone:
+        found = by_value.get(_value(row))
+        yield row, found.pop(0) if found else None
+    yield from ((None, row) for rows in by_value.values() for row in rows)
+
+
+def _value(row: Row) -> tuple[object, ...]:
+    about = row.comparison
+    # A baseline keeps six digits; two roundings must not make two values of one.
+    magnitude = f"{float(f'{about.expected_rms:.5e}'):.3g}"
+    return row.sample, row.module or row.probe, about.expected_shape, magnitude
+
+
+def _same_inputs(sample: str, before: CaseRecord, after: CaseRecord) -> bool:
+    """Whether both runs had the same weights and inputs, as far as records tell."""
+    one, two = (
+        (record.inputs or {}).get(sample, (record.inputs or {}).get(""))
+        for record in (before, after)
+    )
+    return not one or not two or one == two
+
+
+def _other_reference(was: Comparison, is_: Comparison) -> str:
+    """Return why the errors of two rows cannot be compared; empty if they can."""
+    if was.expected_shape != is_.expected_shape:
+        shapes = (list(one.expected_shape) for one in (was, is_))
+        return "shape {} before, {} now".format(*shapes)
+    if was.nonfinite_mismatched or is_.nonfinite_mismatched:
+        # The reference's rms covers only the places where both sides are finite.
+        return ""
+    rounding = max(
+        thresholds.SAME_REFERENCE * max(was.expected_rms, is_.expected_rms),
+        thresholds.RMS_FLOORS * max(was.floor or 0.0, is_.floor or 0.0),
+    )
+    if abs(was.expected_rms - is_.expected_rms) > rounding:
+        return f"the reference's rms was {was.expected_rms:g}, is {is_.expected_rms:g}"
+    return ""
+
+
+def _row(was: Row, is_: Row, rtol: float) -> _RowChange:
+    """Compare two errors of the same value."""
+    one, two = was.comparison, is_.comparison
+    places = one.nonfinite_mismatched, two.nonfinite_mismatched
+    if places[0] != places[1]:
+        return _RowChange(
+            change=Change.WORSE if places[1] > places[0] else Change.BETTER,
+            words=f"not finite at {places[0]:,} → {count(places[1], 'place')}",
+            factor=math.inf,
+        )
+    floor = max(one.floor, two.floor) if one.floor and two.floor else None
+    changes, words, factors = [], [], [1.0]
+    for name in thresholds.MOVES:
+        metric = METRIC[name]
+        errors = _number(metric, one, rtol), _number(metric, two, rtol)
+        change = thresholds.of_metric(name, *errors, floor)
+        if change is not Change.SAME:
+            changes.append(change)
+            words.append(_moved(metric, was, is_, rtol))
+            small, large = sorted(errors)
+            finite = small > 0.0 and math.isfinite(large)
+            factors.append(large / small if finite else math.inf)
+    if not changes:
+        return _RowChange(change=Change.SAME)
+    return _RowChange(
+        change=Change.WORSE if Change.WORSE in changes else Change.BETTER,
+        words=", ".join(words),
+        factor=max(factors),
+    )
+
+
+def _number(metric: Metric, comparison: Comparison, rtol: float) -> float:
+    number = metric.of(comparison, rtol)
+    return math.nan if number is None else number
+
+
+def _moved(metric: Metric, was: Row, is_: Row, rtol: float) -> str:
+    """Return a phrase about a metric of a row, before and after."""
+    one, two = (_number(metric, row.comparison, rtol) for row in (was, is_))
+    floors = floors_of(was.comparison), floors_of(is_.comparison)
+    after = ""
+    if metric.name == "rms" and is_.what == IMAGE:
+        # A picture's error is shown as PSNR, as is usual for pictures.
+        metric, one, two = METRIC["psnr_db"], psnr_db(one), psnr_db(two)
+    elif metric.name == "rms" and floors[0] is not None and floors[1] is not None:
+        return f"{in_floors(floors[0])} → {in_floors(floors[1])}"
+    elif metric.name == "atol":
+        after = f" at rtol {rtol:.0e}" if rtol else " at rtol 0"
+    return metric.phrase.format(f"{one:{metric.spec}} → {two:{metric.spec}}") + after
+
+
+def _together(what: str, rows: Sequence[_RowChange]) -> _RowChange:
+    """Return the change of a check, with the phrase of its loudest row."""
+    by_change: dict[Change, list[_RowChange]] = {}
+    for row in rows:
+        by_change.setdefault(row.change, []).append(row)
+    # Layers come and go with the exporter's choice of operators: coverage tells
+    # whether fewer are compared. An output or a sample that is gone is different.
+    order = [Change.WORSE, Change.INCOMPARABLE, Change.GONE, Change.BETTER, Change.NEW]
+    if what == LAYERS and by_change.get(Change.SAME):
+        order = [Change.WORSE, Change.INCOMPARABLE, Change.BETTER]
+    for change in order:
+        if found := by_change.get(change):
+            loudest = max(found, key=lambda row: row.factor)
+            number = f"{len(found):,} of {count(len(rows), 'value')}"
+            return replace(loudest, words=f"{number}; {loudest.words}")
+    return _RowChange(change=Change.SAME)

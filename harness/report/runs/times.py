@@ -1,69 +1,105 @@
-"""One build's time held against another's, where it says something of the build."""
+"""Compare one build's time with another's, where the times are reliable."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
+from harness.core.record import Benchmark
 from harness.core.text import count
 from harness.report.runs import thresholds
-from harness.report.runs.cpu_load import QUIET, is_disturbed
-from harness.report.runs.snapshot import Benchmark
 from harness.report.runs.thresholds import Change
+
+QUIET = 0.05
+"""Largest share of the processor time that other work may take for a time to be
+reliable; see `benchmarks/bench_times.py`."""
+
+
+def quartiles(runs: Sequence[float]) -> tuple[float, float, float]:
+    """Return the median of runs, between the ends of their middle half.
+
+    >>> quartiles([4.0]), quartiles([1.0, 2.0, 3.0, 4.0, 5.0])
+    ((4.0, 4.0, 4.0), (2.0, 3.0, 4.0))
+    """
+    if len(runs) == 1:
+        return runs[0], runs[0], runs[0]
+    low, middle, high = statistics.quantiles(runs, n=4, method="inclusive")
+    return low, middle, high
+
+
+def is_disturbed(withheld: float | None) -> bool:
+    """Return whether other work took too much of the processor for a reliable time."""
+    return withheld is not None and withheld > QUIET
+
+
+def disturbed_words(shares: Iterable[float | None]) -> str:
+    """Return a sentence about rows that other work disturbed; empty for none.
+
+    >>> disturbed_words([0.0, 0.33, None])[:52]
+    'other work took up to 33% of the processor time that'
+    """
+    disturbed = [share for share in shares if share and is_disturbed(share)]
+    if not disturbed:
+        return ""
+    return (
+        f"other work took up to {max(disturbed):.0%} of the processor time that "
+        f"{count(len(disturbed), 'row')} asked for: the gate judges no such time; time "
+        "again on a quiet machine"
+    )
 
 
 def doubt(entry: Benchmark) -> str:
-    """Return why a time says nothing of its build; empty if it does."""
+    """Return why a time says nothing about its build; empty if it is reliable."""
     if is_disturbed(entry.withheld):
         return (
             f"other work had over {QUIET:.0%} of the processor time asked for; time it "
             "again on a quiet machine"
         )
-    for what, every in (("measurement", entry.runs), ("round", entry.over_pytorch)):
-        if every and len(every) < thresholds.LEAST_RUNS:
-            needed = f"it takes {thresholds.LEAST_RUNS} to know their spread"
-            return f"{count(len(every), what)}, and {needed}"
+    for rounds in (entry.rounds, entry.over_pytorch or entry.rounds):
+        if len(rounds) < thresholds.LEAST_ROUNDS:
+            needed = f"it takes {thresholds.LEAST_ROUNDS} to know their spread"
+            return f"{count(len(rounds), 'round')}, and {needed}"
     return ""
 
 
 def compare_times(
     before: Benchmark, after: Benchmark, *, same_torch: bool
 ) -> tuple[Change, str]:
-    """Hold a time against another, and its share of PyTorch's where both have it.
+    """Compare a time with another, and its share of PyTorch's where both have it.
 
-    A neighbour slows both down, PyTorch often more: a time that was disturbed says
-    nothing of the build, and neither does its share. What slows the whole machine down
-    unseen, as heat does, is in both: only what both say counts
+    Other work slows both down, PyTorch often more. So a disturbed time says nothing
+    about the build, and neither does its share. An unseen cause that slows the whole
+    machine down, such as heat, affects both. So only a change in both counts
     (`benchmarks/bench_times.py`).
 
     Args:
-        before: Measured in one run.
-        after: The same case and metric in another, on the same machine.
+        before: The measurement of one run.
+        after: The measurement of the same case and metric in another run, on the same
+            machine.
         same_torch: Whether both were measured beside the same PyTorch.
 
     Returns:
-        What became of it, and that in words with numbers.
+        The kind of change, and a message with the numbers.
 
     """
-    told: dict[str, list[str]] = {}
+    doubts: dict[str, list[str]] = {}
     for which, entry in (("the run before", before), ("this run", after)):
         if why := doubt(entry):
-            told.setdefault(why, []).append(which)
-    if told:
-        doubts = (f"in {' and '.join(which)}: {why}" for why, which in told.items())
-        return Change.INCOMPARABLE, "; ".join(doubts)
-    pairs = [("runs", before.runs, after.runs)]
-    beside = same_torch and before.over_pytorch and after.over_pytorch
-    if beside:
-        pairs.append(("rounds", before.over_pytorch, after.over_pytorch))
-    change = thresholds.agreed(thresholds.of_times(one, two) for _, one, two in pairs)
-    if change is Change.SAME:
-        return change, ""
-    words = "; ".join(_times(one, two, what) for what, one, two in pairs)
-    return change, f"{words} of PyTorch's beside it" if beside else words
+            doubts.setdefault(why, []).append(which)
+    if doubts:
+        texts = (f"in {' and '.join(which)}: {why}" for why, which in doubts.items())
+        return Change.INCOMPARABLE, "; ".join(texts)
+    changes = [thresholds.of_times(before.rounds, after.rounds)]
+    text = _times(before.rounds, after.rounds)
+    if same_torch and before.over_pytorch and after.over_pytorch:
+        shares = before.over_pytorch, after.over_pytorch
+        changes.append(thresholds.of_shares(*shares))
+        text += f"; {_times(*shares)} of PyTorch's beside it"
+    change = thresholds.agreed(changes)
+    return change, "" if change is Change.SAME else text
 
 
-def _times(before: Sequence[float], after: Sequence[float], what: str) -> str:
-    one, two = (statistics.median(runs) for runs in (before, after))
-    spread = max((max(runs) - min(runs)) / 2 for runs in (before, after)) / one
-    return f"{one:.4g} → {two:.4g} ({two / one - 1:+.0%}, {what} within ±{spread:.0%})"
+def _times(before: Sequence[float], after: Sequence[float]) -> str:
+    one, two = (statistics.median(rounds) for rounds in (before, after))
+    spread = max((max(rounds) - min(rounds)) / 2 for rounds in (before, after)) / one
+    return f"{one:.4g} → {two:.4g} ({two / one - 1:+.0%}, rounds within ±{spread:.0%})"

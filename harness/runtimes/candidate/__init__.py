@@ -1,1 +1,1 @@
-"""The deployed file in its runtime: run, watched, and its operators run alone."""
+"""Run a deployed file in its runtime, watch it, and run its operators alone."""

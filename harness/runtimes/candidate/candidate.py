@@ -1,6 +1,6 @@
 """Run a deployed file and compare it, value by value, while it runs.
 
-Runs in a child process; only numbers come back.
+This runs in a child process; only numbers come back.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from harness.measure.align import (
     wanted_values,
 )
 from harness.measure.compare import compare
-from harness.measure.error_patterns import beyond_noise, signature
+from harness.measure.error_patterns.rules import beyond_noise, error_pattern
 from harness.measure.name_map import Names, about, as_given
 from harness.measure.trace import OUTPUT, Trace, load_inputs, open_trace
 from harness.recipes import uses
@@ -40,8 +40,8 @@ from harness.runtimes.graph.operands import Operands
 from harness.runtimes.session import load_backend
 
 DESCRIBED, LOOKED_AT = 32, 2**25
-"""Values of a sample whose error is put into words, and elements after which no more
-are: every rule goes over all of them."""
+"""Largest number of a sample's values whose errors are described, and of elements after
+which no more are described: every rule reads all elements of a value."""
 
 STALE = "the same answer as to an earlier sample: a buffer that was not written again"
 
@@ -57,7 +57,7 @@ def run_candidate(
 
     Returns:
         Fields of a `CaseRecord`: ``rows``, ``ran``, ``coverage``,
-        ``observer_max_abs``, ``taken``, ``contract``.
+        ``observer_max_abs``, ``foreign``, ``contract``.
 
     Raises:
         StageError: The artifact is damaged, or the runtime refuses it or the run.
@@ -99,7 +99,7 @@ def run_candidate(
                         failed=feeds,
                     ) from error
                 _check_outputs(file.model, made, outputs)
-                if len(trace.outputs) > len(outputs):  # an excerpt has no use
+                if len(trace.outputs) > len(outputs):  # an excerpt has no such values
                     made = {**made, **uses(component, made)}
                 rows += output_rows(
                     reading.sample, made, trace, deployed_outputs.values()
@@ -110,7 +110,7 @@ def run_candidate(
                 check_artifact(file.asked)
                 first = deployed_outputs[file.readings[0].sample]
                 contract.append(ask_file(session.run, has, given, first, file.asked))
-            # After the session: a file that is no graph is the runtime's to refuse.
+            # After the session: the runtime must be the one to refuse an invalid file.
             watches = any(reading.layers for reading in file.readings)
             readers = read_into(file.graph) if watches else {}
             for reading, feeds in zip(file.readings, given, strict=True):
@@ -133,19 +133,18 @@ def run_candidate(
         "ran": asdict(ran),
         "coverage": coverage,
         "observer_max_abs": observer,
-        "taken": taken,
+        "foreign": taken,
         "contract": tuple(contract),
     }
 
 
 def _lineage(probes: Sequence[Probe], rows: Sequence[Row]) -> dict[str, Any]:
-    """Return what rows do not say of values, for who asks what is made from which.
+    """Return facts about values that rows lack, to follow errors from value to value.
 
     Returns:
-        ``unseen``: Values that were not compared, and what those were made from.
-        ``unpaired``: Computing values that the file has under no name, and the modules
-        that they are in.
-        ``kinds``: Compared values that compute nothing, and what they do.
+        ``unseen``: Values that were not compared, to those they were computed from.
+        ``unpaired``: Computed values that the file has under no name, to their modules.
+        ``kinds``: Compared values that compute nothing, to their kinds.
 
     """
     compared = {row.probe for row in rows if row.what == LAYERS}
@@ -170,7 +169,7 @@ def _lineage(probes: Sequence[Probe], rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def check_artifact(artifact: Entry) -> None:
-    """Hold every file of the artifact against its digest, before native code reads it.
+    """Compare every file of the artifact with its digest before native code reads it.
 
     Raises:
         StageError: A file is missing, truncated or changed.
@@ -183,15 +182,15 @@ def check_artifact(artifact: Entry) -> None:
 
 
 class Watcher:
-    """Holds each value against the reference's while the runtime still has it.
+    """Compares each value with the reference's while the runtime still has it.
 
     Args:
-        sample: That the runtime was given.
-        trace: What the reference made of it.
-        probes: Which of its values the exported graph makes.
-        described: Values at most whose error is put into words.
-        operands: Says what a value's operator was given; None where that does not
-            matter, since its inputs are the candidate's own.
+        sample: The sample that the runtime runs.
+        trace: The reference's values for the sample.
+        probes: Probes with the exported graph's values that carry them.
+        described: Largest number of values whose errors are described.
+        operands: Finds the operands of a value's operator; None where they do not
+            matter, since the operator's inputs are the candidate's own.
 
     """
 
@@ -222,11 +221,11 @@ class Watcher:
 
     @property
     def compared(self) -> set[str]:
-        """Exported values that were held against the reference."""
+        """Exported values that were compared with the reference."""
         return set(self._seen)
 
     def expected(self, value: str) -> np.ndarray:
-        """Return the reference's value of an exported one."""
+        """Return the reference's value for an exported value."""
         return self._trace[self._wanted[value].name]
 
     def on_value(self, name: str, actual: np.ndarray) -> None:
@@ -256,7 +255,7 @@ class Watcher:
         found: Comparison,
         probe: Probe,
     ) -> str:
-        """Describe an error far beyond noise; of many, the first."""
+        """Describe an error far beyond noise, unless enough errors were described."""
         if not self._to_describe or self._looked_at >= LOOKED_AT:
             return ""
         if not beyond_noise(found):
@@ -265,10 +264,10 @@ class Watcher:
         self._looked_at += expected.size
         near = {p: self._trace[p] for p in probe.parents if p in self._trace}
         it = self._operands.of(probe) if self._operands else None
-        return signature(expected, actual, found.floor_rms, probe.op, near, it=it)
+        return error_pattern(expected, actual, found.floor_rms, probe.op, near, it=it)
 
     def rows(self) -> list[Row]:
-        """Return what was compared, in order of execution."""
+        """Return a row for each compared value, in order of execution."""
         found = sorted(self._seen.values(), key=lambda pair: pair[0].position)
         return [
             Row(
@@ -290,7 +289,7 @@ class Watcher:
 def _check_outputs(
     model: str, made: Mapping[str, np.ndarray], promised: Sequence[str]
 ) -> None:
-    """Refuse a run without every promised output: what is not there has no row."""
+    """Refuse a run that lacks an output: no row would show what is missing."""
     if lost := [name for name in promised if name not in made]:
         msg = f"{model} ran and gave {sorted(made)}; {', '.join(lost)} is missing."
         raise StageError(msg, outcome=Outcome.MISSING)
@@ -302,13 +301,13 @@ def output_rows(
     trace: Trace,
     earlier: Iterable[Mapping[str, np.ndarray]] = (),
 ) -> list[Row]:
-    """Hold outputs against the recorded ones.
+    """Compare outputs with the recorded ones.
 
     Args:
-        sample: Id.
-        made: What the candidate made.
-        trace: What the reference made.
-        earlier: What the candidate made of other samples.
+        sample: Id of the sample.
+        made: The candidate's outputs.
+        trace: The reference's recorded values.
+        earlier: The candidate's outputs for other samples.
 
     """
     rows = []
@@ -320,7 +319,7 @@ def output_rows(
             others = [outputs[name] for outputs in earlier if name in outputs]
             stale = any(np.array_equal(actual, other) for other in others)
             near = {other: trace[OUTPUT + other] for other in made if other != name}
-            looks = signature(expected, actual, floor, "output", near)
+            looks = error_pattern(expected, actual, floor, "output", near)
             looks = STALE if stale else looks
         rows.append(
             Row(
@@ -342,7 +341,7 @@ def output_rows(
 def _gap(one: Mapping[str, np.ndarray], two: Mapping[str, np.ndarray]) -> float:
     """Return the largest difference; infinite where one side alone is not finite."""
     worst = 0.0
-    for name in two:  # what is read from outputs is beside them in the first alone
+    for name in two:  # only the first also has values that are read from outputs
         measured = compare(expected=one[name], actual=two[name])
         if measured.nonfinite_mismatched or measured.count == 0:
             return math.inf

@@ -1,6 +1,6 @@
-"""Ask a deployed file what PyTorch was asked: do its inputs matter, is it steady.
+"""Check a deployed file as PyTorch was: do its inputs matter, do its outputs repeat.
 
-Runs where the file runs, on a session that is open; only numbers come back.
+The checks run in the file's process, on its open session; only numbers come back.
 """
 
 from __future__ import annotations
@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 
 from harness.core.case import Component, TensorSpec
-from harness.core.contract import unfreeze
+from harness.core.contract import beyond, unfreeze
 from harness.core.entry import Entry
 from harness.core.errors import StageError
 from harness.core.outcome import Outcome
-from harness.core.spans import beyond
 from harness.measure.sensitivity import (
     FILE,
     Arrays,
@@ -28,7 +27,7 @@ from harness.measure.sensitivity import (
 )
 
 _CANNOT = frozenset({Outcome.RUN, Outcome.SHAPE})
-"""How a run ends that its sizes may be the reason of."""
+"""Outcomes of a failed run whose reason may be its sizes."""
 
 
 def ask_file(
@@ -38,17 +37,17 @@ def ask_file(
     first: Arrays,
     asked: Entry,
 ) -> dict[str, Any]:
-    """Return how a file keeps its component's promises, as a record holds it.
+    """Return how a file keeps its component's contract, as a record holds it.
 
     Args:
-        run: Runs the file; it has run every sample once, in order.
-        component: Who promises.
-        feeds: The samples' inputs, of which the values' ranges are told.
-        first: What the file gave for the first.
-        asked: What PyTorch was asked and answered.
+        run: Runs the file, which has run every sample once, in order.
+        component: The component, for its inputs and outputs.
+        feeds: The samples' inputs, whose ranges are recorded.
+        first: The file's outputs for the first sample.
+        asked: The inputs and outputs of PyTorch's check.
 
     Raises:
-        StageError: An input was given values that its kind does not hold.
+        StageError: An input has values outside the range of its kind.
 
     """
     spans = {
@@ -60,10 +59,10 @@ def ask_file(
     }
     for spec in component.inputs:
         if words := beyond(spec, *spans[spec.name]):
-            msg = f"{component.name}: input {words}; mend how its recipe draws it."
+            msg = f"{component.name}: input {words}; fix how its recipe draws it."
             raise StageError(msg, outcome=Outcome.REFERENCE)
-    # After every other sample, so after every other size; then once more at once.
-    # What people read from outputs stands beside them, and is not asked again.
+    # The first sample runs again after all others, so after every other size, and then
+    # once more. Values that are read from outputs are not compared again.
     made = {spec.name: first[spec.name] for spec in component.outputs}
     gap = repeated(run, feeds[0], made, times=2)
     reference = effects_of(asked)
@@ -102,9 +101,9 @@ def frozen(
     feeds: Sequence[Arrays],
     failed: Arrays,
 ) -> StageError:
-    """Return the error again, or what it comes down to: a size that is fixed.
+    """Return the error, or in its place the error that a size is fixed in the file.
 
-    A size is, if it is the same in no run that works and in one that does not.
+    A size is fixed if no value that it has in a failing run occurs in a working run.
     """
     if error.outcome not in _CANNOT:
         return error
@@ -142,7 +141,7 @@ def _works(run: Run, feeds: Arrays) -> bool:
 
 
 def _place(spec: TensorSpec, symbol: str) -> str:
-    """Return ``axis 0 of input 'x'``, without the axis where the size is a multiple."""
+    """Return ``axis 0 of input 'x'``; no axis where its size is a multiple."""
     if symbol not in spec.shape:
         return f"input {spec.name!r}"
     return f"axis {spec.shape.index(symbol)} of input {spec.name!r}"

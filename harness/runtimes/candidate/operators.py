@@ -1,8 +1,8 @@
-"""Run every operator on the reference's own inputs: the error that it introduces.
+"""Run every operator on the reference's own inputs, to measure its local error.
 
-The other error, the cumulative one, is inherited as well. An operator is to blame when
-its own error is out of tolerance, however far off its inputs are. Runs in a child
-process; only numbers come back.
+The cumulative error also contains the error propagated from its inputs. An operator is
+the cause when its local error is out of tolerance, however wrong its inputs are. This
+runs in a child process; only numbers come back.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from harness.core.record import ISOLATED, Row
 from harness.engine.deployed import Deployed
 from harness.engine.host import report_progress
 from harness.measure.align import source_value
-from harness.measure.seen import NOISE
+from harness.measure.error_patterns.observed import NOISE
 from harness.measure.trace import load_inputs, open_trace
 from harness.runtimes.candidate.candidate import Watcher, check_artifact
 from harness.runtimes.graph.attributes import differing_attributes
@@ -74,10 +74,10 @@ def _both(said: str, looks: str) -> str:
 
 
 class Given(Mapping[str, "np.ndarray"]):
-    """The reference's values under a runtime's names, in its dtypes; read when asked.
+    """The reference's values under a runtime's names, in its dtypes; read when needed.
 
     Args:
-        watcher: Knows which value of the reference each carries.
+        watcher: Knows the reference's value for each of the runtime's names.
         kinds: The runtime's name of a value to the dtype and shape that it had.
 
     """
@@ -87,7 +87,7 @@ class Given(Mapping[str, "np.ndarray"]):
         self._kinds = kinds
 
     def __getitem__(self, name: str) -> np.ndarray:
-        """Return the value; in its own shape, unless the runtime renamed it for one."""
+        """Return the value; in the runtime's shape where the runtime renamed it."""
         dtype, shape = self._kinds[name]
         expected = self._watcher.expected(source_value(name))
         value = expected.astype(dtype)
@@ -99,7 +99,7 @@ class Given(Mapping[str, "np.ndarray"]):
         return iter(self._kinds)
 
     def __len__(self) -> int:
-        """How many there are."""
+        """Return the number of values."""
         return len(self._kinds)
 
 

@@ -1,1 +1,1 @@
-"""Whole pipelines: the same picture from PyTorch and from a runtime."""
+"""Diffusion pipelines: the same picture from PyTorch and from a runtime."""

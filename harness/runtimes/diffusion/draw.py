@@ -1,6 +1,6 @@
-"""Draw pictures with diffusers' own pipeline, whoever sits in its seats.
+"""Draw pictures with diffusers' own pipeline, with any network in each of its roles.
 
-There is no denoising loop here: a pipeline is put together from `seats` and called.
+There is no denoising loop here: a pipeline is assembled from its roles and called.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ import torch
 from harness.core.pipeline import INPAINT, SD, SD3, SDXL, Pipeline, Sampling
 from harness.recipes.checkpoint import read_index
 from harness.recipes.diffusion.clip_text import tokenizer_of
-from harness.runtimes.diffusion.inputs import Inputs
+from harness.runtimes.diffusion.inputs import PipelineInputs
 from harness.runtimes.diffusion.modules import (
-    ControlNetSeat,
+    ControlNetRole,
     StoredTokens,
-    TextSeat,
-    TransformerSeat,
-    UNetSeat,
-    VaeSeat,
+    TextRole,
+    TransformerRole,
+    UNetRole,
+    VaeRole,
     control_of,
 )
 from harness.runtimes.diffusion.networks import Network
@@ -32,8 +32,8 @@ from harness.runtimes.diffusion.noise import stored_noise
 from harness.runtimes.diffusion.schedule import make_scheduler
 
 OnStep = Callable[[int, float, torch.Tensor, Any], torch.Tensor]
-"""Gets the step's number and timestep, the latents it made and the scheduler; returns
-the latents to go on with."""
+"""A function that gets a step's number, its timestep, its latents and the scheduler,
+and returns the latents for the next step."""
 
 _CLASSES = {
     "text2img": "Pipeline",
@@ -41,7 +41,7 @@ _CLASSES = {
     "controlnet": "ControlNetPipeline",
     INPAINT: "InpaintPipeline",
 }
-"""Kind to what follows the family in the name of diffusers' class."""
+"""Kind to the part after the family in the name of diffusers' class."""
 
 _FIXED: Mapping[str, Mapping[str, Any]] = {
     SD: {
@@ -52,22 +52,22 @@ _FIXED: Mapping[str, Mapping[str, Any]] = {
     SDXL: {"add_watermarker": False},
     SD3: {"text_encoder_3": None, "tokenizer_3": None},
 }
-"""Family to what its class is given, whoever plays."""
+"""Family to the arguments of its class that are always the same."""
 
 FULL_SCALE = 255.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cast:
-    """Who plays in one drawing.
+class PipelineParts:
+    """The parts of one drawing that may be exchanged.
 
     Attributes:
-        networks: Seat to network.
-        sampling: How the scheduler is made.
-        own_sampling: Whether the app's scheduler is taken as it is; diffusers mends
+        networks: Role to network.
+        sampling: Settings of the scheduler.
+        own_sampling: Whether the app's scheduler is used unchanged; diffusers fixes
             outdated settings of the checkpoint's.
-        factors: Seat of the autoencoder to the scaling factor of the app.
-        dtype: Of latents and of what is computed outside the networks.
+        factors: Role of the autoencoder to the scaling factor of the app.
+        dtype: Dtype of latents and of values computed outside the networks.
 
     """
 
@@ -78,13 +78,13 @@ class Cast:
     dtype: torch.dtype = torch.float32
 
 
-def app_cast(
+def app_parts(
     pipeline: Pipeline, networks: Mapping[str, Network], factors: Sequence[str]
-) -> Cast:
-    """Return who plays, with the app's scheduler and its factor in VAE seats."""
+) -> PipelineParts:
+    """Return the networks with the app's scheduler, and its factor in VAE roles."""
     app = pipeline.app
     factor = app.scaling_factor
-    return Cast(
+    return PipelineParts(
         networks=networks,
         sampling=app.sampling or pipeline.sampling,
         own_sampling=app.sampling is not None,
@@ -92,39 +92,40 @@ def app_cast(
     )
 
 
-def assemble(pipeline: Pipeline, inputs: Inputs, cast: Cast) -> Any:
-    """Return diffusers' pipeline with the cast in its seats."""
-    source, dtype, networks = pipeline.source, cast.dtype, cast.networks
+def assemble(pipeline: Pipeline, inputs: PipelineInputs, given: PipelineParts) -> Any:
+    """Return diffusers' pipeline with the given networks in its roles."""
+    source, dtype, networks = pipeline.source, given.dtype, given.networks
     parts: dict[str, Any] = {
-        "vae": VaeSeat(
+        "vae": VaeRole(
             networks.get("vae_encoder"),
             networks["vae_decoder"],
             source,
             dtype,
-            cast.factors or {},
+            given.factors or {},
             tiling=pipeline.vae_tiling,
         ),
-        "scheduler": make_scheduler(source, cast.sampling),
+        "scheduler": make_scheduler(source, given.sampling),
         **_FIXED[pipeline.family],
     }
-    for seat in pipeline.encoders:
-        parts[seat] = TextSeat(networks[seat], source, dtype, seat)
-        parts[tokenizer_of(seat)] = StoredTokens(inputs.ids[seat])
-    for seat in ("unet", "controlled_unet"):
-        if seat in networks:
-            parts["unet"] = UNetSeat(networks[seat], source, dtype)
+    for role in pipeline.encoders:
+        parts[role] = TextRole(networks[role], source, dtype, role)
+        parts[tokenizer_of(role)] = StoredTokens(inputs.ids[role])
+    for role in ("unet", "controlled_unet"):
+        if role in networks:
+            parts["unet"] = UNetRole(networks[role], source, dtype)
     if "controlnet" in networks:
-        parts["controlnet"] = ControlNetSeat(networks["controlnet"], source, dtype)
+        parts["controlnet"] = ControlNetRole(networks["controlnet"], source, dtype)
     if "transformer" in networks:
-        parts["transformer"] = TransformerSeat(networks["transformer"], source, dtype)
+        parts["transformer"] = TransformerRole(networks["transformer"], source, dtype)
     if pipeline.family == SDXL:
         zeros = read_index(source).get("force_zeros_for_empty_prompt", True)
         parts["force_zeros_for_empty_prompt"] = zeros
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # outdated settings, mended
+        # It warns of outdated settings, and fixes them.
+        warnings.simplefilter("ignore", FutureWarning)
         pipe = getattr(diffusers, pipeline.family + _CLASSES[pipeline.kind])(**parts)
-    if cast.own_sampling:
-        pipe.scheduler = make_scheduler(source, cast.sampling)
+    if given.own_sampling:
+        pipe.scheduler = make_scheduler(source, given.sampling)
     pipe.set_progress_bar_config(disable=True)
     return pipe
 
@@ -132,7 +133,7 @@ def assemble(pipeline: Pipeline, inputs: Inputs, cast: Cast) -> Any:
 def draw(
     pipe: Any,
     pipeline: Pipeline,
-    inputs: Inputs,
+    inputs: PipelineInputs,
     *,
     on_step: OnStep | None = None,
     decode: bool = True,
@@ -141,12 +142,13 @@ def draw(
     """Call the pipeline and return its pictures.
 
     Args:
-        pipe: From `assemble`.
-        pipeline: What is drawn.
+        pipe: The pipeline that `assemble` returned.
+        pipeline: The pipeline's settings.
         inputs: Stored ids, noise and pictures.
-        on_step: Told of every step, and may replace its latents.
+        on_step: A function that is called after every step, and may replace its
+            latents.
         decode: Whether to draw pictures, or stop at latents.
-        guidance_scale: The app's; None takes the pipeline's.
+        guidance_scale: The app's guidance scale; None for the pipeline's.
 
     Returns:
         Pictures ``[batch, height, width, 3]``, float32, 0 to 255 and not rounded; or
@@ -157,7 +159,7 @@ def draw(
     texts = list(pipeline.texts)
     call: dict[str, Any] = {
         "prompt": texts,
-        # None is no empty text to Stable Diffusion XL, whose states are then zeros.
+        # For Stable Diffusion XL None is no empty text: the states are then zeros.
         "negative_prompt": [pipeline.negative_prompt] * len(texts)
         if pipeline.negative_prompt
         else None,

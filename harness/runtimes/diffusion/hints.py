@@ -1,7 +1,8 @@
 """Make a ControlNet's hint, or a starting picture, from a picture file.
 
-The classic Canny recipe, of the apps that Lvmin Zhang published with ControlNet, to the
-bit: its order of steps, its interpolation, its rounding. Knows arrays, and no model.
+This is the classic Canny recipe of the apps that Lvmin Zhang published with ControlNet.
+Its results are equal to the bit: it has the same order of steps, interpolation and
+rounding. It handles arrays, and no model.
 """
 
 from __future__ import annotations
@@ -17,24 +18,24 @@ from harness.core.errors import SpecError, SuiteError
 from harness.suite.families import fitted_size
 
 FALL_OFF: Final = 0.825
-"""In guess mode a residual weighs this much of the next deeper one."""
+"""Weight of a residual in guess mode, relative to the next deeper one."""
 
 WHITE: Final = 255
 GREY, RGB, RGBA = 1, 3, 4
-"""Channels."""
+"""Number of channels of each kind of picture."""
 
 
 def read_image(path: Path) -> np.ndarray:
-    """Read a picture file of 8 bits a channel, upright.
+    """Read a picture file with 8 bits for each channel, and turn it upright.
 
     Returns:
-        uint8, in RGB order: ``[height, width]`` if it is grey, ``[height, width, 3]``,
-        or ``[height, width, 4]`` if it is transparent somewhere; alpha comes last and
-        is not multiplied in.
+        The picture, uint8, in RGB order: ``[height, width]`` if it is grey,
+        ``[height, width, 3]``, or ``[height, width, 4]`` if it is transparent
+        somewhere; alpha comes last and is not multiplied in.
 
     Raises:
-        SuiteError: There is no such file, or it is no picture, or not one of 8 bits a
-            channel, or both transparent and to be turned.
+        SuiteError: There is no such file, or it is no picture, or it has not 8 bits for
+            each channel, or it is transparent and must be turned.
 
     """
     try:
@@ -50,7 +51,8 @@ def read_image(path: Path) -> np.ndarray:
             "read; save it with 8, so that how it is rounded is your choice."
         )
         raise SuiteError(msg)
-    # Unchanged also means: lying on its side, as a camera was held. Not so here.
+    # "Unchanged" also leaves a picture on its side, as the camera was held. Here it is
+    # turned upright.
     if stored.ndim == 2:  # noqa: PLR2004  # no channels
         return _decode(path, data, cv2.IMREAD_GRAYSCALE)
     if stored.shape[2] == RGB:
@@ -93,10 +95,10 @@ def three_channels(image: np.ndarray) -> np.ndarray:
     """Return a picture as uint8 ``[height, width, 3]``, over white if transparent.
 
     Args:
-        image: uint8 ``[height, width]`` or ``[height, width, 1 | 3 | 4]``.
+        image: Picture, uint8 ``[height, width]`` or ``[height, width, 1 | 3 | 4]``.
 
     Raises:
-        SpecError: It is neither.
+        SpecError: The array has another shape or dtype.
 
     >>> three_channels(np.array([[[0, 100, 255, 128]]], dtype=np.uint8)).tolist()
     [[[126, 177, 255]]]
@@ -120,32 +122,32 @@ def three_channels(image: np.ndarray) -> np.ndarray:
     colour = layers[..., :RGB].astype(np.float32)
     alpha = layers[..., RGB:].astype(np.float32) / 255.0
     over = colour * alpha + 255.0 * (1.0 - alpha)
-    # Cut, not rounded, as the recipe does it: where float32 falls short of 255, white
-    # over white is 254. The edge detector is to see the recipe's picture.
+    # The recipe truncates and does not round: where float32 is just below 255, white
+    # over white is 254. The edge detector must see the recipe's picture.
     return over.clip(0, WHITE).astype(np.uint8)
 
 
 def fit(image: np.ndarray, resolution: int) -> np.ndarray:
-    """Scale a picture's shorter side to `resolution`, and all to multiples of 64.
+    """Scale a picture's shorter side to `resolution`, and both to multiples of 64.
 
     Args:
-        image: uint8 ``[height, width, 3]``.
-        resolution: Of the shorter side, in pixels, before it is rounded.
+        image: Picture, uint8 ``[height, width, 3]``.
+        resolution: Length of the shorter side, in pixels, before it is rounded.
 
     Returns:
-        uint8 ``[height, width, 3]`` of `fitted_size`: Lanczos if that enlarges, area
-        means if not. The proportions change by what is rounded.
+        The picture, uint8 ``[height, width, 3]``, in the size of `fitted_size`. It is
+        enlarged by Lanczos, or reduced by area means. Rounding changes the proportions.
 
     Raises:
-        SpecError: It is no RGB picture.
+        SpecError: The array is no RGB picture.
         SuiteError: A side would be 0.
 
     """
     _check_rgb(image)
     height, width = image.shape[:2]
     rows, columns = fitted_size(height, width, resolution)
-    # Of the scale, not of the sides: 500 px at resolution 500 become 512, and are
-    # still taken by area, as in the recipe.
+    # The scale decides, not the sides: 500 px at resolution 500 become 512, and area
+    # means still make them, as in the recipe.
     enlarges = resolution > min(height, width)
     how = cv2.INTER_LANCZOS4 if enlarges else cv2.INTER_AREA
     return np.asarray(cv2.resize(image, (columns, rows), interpolation=how))
@@ -154,21 +156,22 @@ def fit(image: np.ndarray, resolution: int) -> np.ndarray:
 def canny_hint(
     image: np.ndarray, *, low_threshold: int, high_threshold: int
 ) -> np.ndarray:
-    """Return the edges of a picture, as a Canny ControlNet takes them.
+    """Return the edges of a picture, as a Canny ControlNet expects them.
 
     Args:
-        image: uint8 ``[height, width, 3]``, RGB. It is not made grey: each pixel's
-            steepest channel counts.
-        low_threshold: An edge goes on along gradients above it, 1 to 255. Along a
+        image: Picture, uint8 ``[height, width, 3]``, RGB. It is not made grey: each
+            pixel's steepest channel counts.
+        low_threshold: An edge goes on along gradients above this, 1 to 255. Along a
             straight step of n levels the gradient is 4 n.
-        high_threshold: And has one above this somewhere, 1 to 255.
+        high_threshold: An edge has a gradient above this somewhere, 1 to 255.
 
     Returns:
-        float32 ``[3, height, width]``, three times the same: 1 on an edge, 0 elsewhere.
+        Edges, float32 ``[3, height, width]``, three equal channels: 1 on an edge, 0
+        elsewhere.
 
     Raises:
-        SpecError: It is no RGB picture.
-        SuiteError: The thresholds are not those of an edge detector.
+        SpecError: The array is no RGB picture.
+        SuiteError: The thresholds are not valid for an edge detector.
 
     """
     _check_rgb(image)
@@ -189,10 +192,10 @@ def residual_scales(
     """Return the factor of each ControlNet residual: down blocks first, middle last.
 
     Args:
-        strength: Of the whole ControlNet, unitless; 1 is as trained.
-        count: How many residuals there are; 13 in Stable Diffusion 1.5.
-        guess_mode: Whether they fall off from the middle towards the input. Not as in
-            diffusers, whose guess mode spaces them from 0.1 to 1.
+        strength: Strength of the whole ControlNet, unitless; 1 is as trained.
+        count: Number of residuals; 13 in Stable Diffusion 1.5.
+        guess_mode: Whether factors fall off from the middle towards the input. They
+            differ from those of diffusers, whose guess mode spaces them from 0.1 to 1.
 
     Raises:
         SpecError: There is no residual, or the strength is no number.

@@ -1,6 +1,6 @@
-"""What a pipeline starts from: token ids, noise, a picture or a hint; drawn once.
+"""A pipeline's inputs: token ids, noise, a picture or a hint. They are drawn once.
 
-Stored as arrays, so that every runtime gets the same bits.
+They are stored as arrays, so that every runtime gets the same bits.
 """
 
 from __future__ import annotations
@@ -21,24 +21,25 @@ from harness.recipes.tokenizer import load_tokenizer
 from harness.runtimes.diffusion.hints import canny_hint, fit, read_image, three_channels
 
 _HALF = 127.5
-"""Of a mask's grey levels; what is as white as that or whiter is drawn anew."""
+"""Lowest grey level of a mask at which a pixel is drawn anew."""
 
 _TWO_ORDERS = 2
-"""Most network calls that a scheduler makes of one step: Heun's."""
+"""Largest number of network calls that a scheduler makes in one step: Heun's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Inputs:
+class PipelineInputs:
     """A pipeline's inputs.
 
     Attributes:
         ids: Text encoder to text to token ids, int64 ``[tokens]``.
-        noise: ``[draws, batch, channels, height, width]``, float32, unit variance; the
-            first is the initial noise, the others are the scheduler's.
-        image: ``[3, height, width]`` in [0, 1]: a picture, or a hint of 0 and 1; None
-            for text to image.
-        mask: ``[1, height, width]``, 1 where a picture is drawn anew and 0 elsewhere;
-            None where all of it is.
+        noise: Noise ``[draws, batch, channels, height, width]``, float32, unit
+            variance; the first draw is the initial noise, the others are the
+            scheduler's.
+        image: Array ``[3, height, width]`` in [0, 1]: a picture, or a hint of 0 and 1;
+            None for text to image.
+        mask: Array ``[1, height, width]``, 1 where a picture is drawn anew and 0
+            elsewhere; None where the whole picture is drawn anew.
 
     """
 
@@ -48,11 +49,11 @@ class Inputs:
     mask: np.ndarray | None = None
 
 
-def draw_inputs(pipeline: Pipeline) -> Inputs:
+def draw_inputs(pipeline: Pipeline) -> PipelineInputs:
     """Draw a pipeline's inputs from its seed.
 
     Raises:
-        SuiteError: Its picture cannot be read, or is no picture of the asked size.
+        SuiteError: Its picture cannot be read, or has not the requested size.
 
     """
     rng = np.random.default_rng(pipeline.seed)
@@ -67,18 +68,18 @@ def draw_inputs(pipeline: Pipeline) -> Inputs:
     )
     draws = 2 + _TWO_ORDERS * pipeline.steps
     noise = rng.standard_normal((draws, *latents), dtype=np.float32)
-    return Inputs(
-        ids={seat: _ids(pipeline, texts, seat) for seat in pipeline.encoders},
+    return PipelineInputs(
+        ids={role: _ids(pipeline, texts, role) for role in pipeline.encoders},
         noise=noise,
         image=_image(pipeline, rng),
         mask=_mask(pipeline, factor) if pipeline.kind == INPAINT else None,
     )
 
 
-def save_inputs(inputs: Inputs, folder: Path) -> Mapping[str, object]:
+def save_inputs(inputs: PipelineInputs, folder: Path) -> Mapping[str, object]:
     """Write the arrays to `folder`; return the texts, in the order of their ids."""
-    for seat, ids in inputs.ids.items():
-        np.save(folder / f"{seat}.npy", np.stack(list(ids.values())))
+    for role, ids in inputs.ids.items():
+        np.save(folder / f"{role}.npy", np.stack(list(ids.values())))
     np.save(folder / "noise.npy", inputs.noise)
     for name, picture in (("image", inputs.image), ("mask", inputs.mask)):
         if picture is not None:
@@ -86,10 +87,10 @@ def save_inputs(inputs: Inputs, folder: Path) -> Mapping[str, object]:
     return {"texts": list(next(iter(inputs.ids.values())))}
 
 
-def load_inputs(folder: Path, texts: list[str]) -> Inputs:
+def load_inputs(folder: Path, texts: list[str]) -> PipelineInputs:
     """Read what `save_inputs` wrote."""
     image, mask = folder / "image.npy", folder / "mask.npy"
-    return Inputs(
+    return PipelineInputs(
         ids={
             path.stem: dict(zip(texts, np.load(path), strict=True))
             for path in sorted(folder.glob("text_encoder*.npy"))
@@ -101,23 +102,23 @@ def load_inputs(folder: Path, texts: list[str]) -> Inputs:
 
 
 def _ids(
-    pipeline: Pipeline, texts: tuple[str, ...], seat: str
+    pipeline: Pipeline, texts: tuple[str, ...], role: str
 ) -> dict[str, np.ndarray]:
     source = pipeline.source
-    tokenizer = load_tokenizer(source.path / tokenizer_of(seat), "CLIPTokenizer")
+    tokenizer = load_tokenizer(source.path / tokenizer_of(role), "CLIPTokenizer")
     if tokenizer is None:
-        # Weights are drawn where there is no tokenizer, and words mean nothing.
+        # Without a tokenizer weights are drawn, and words mean nothing.
         rng = np.random.default_rng(pipeline.seed)
-        drawn = token_ids(source, len(texts), 0, rng, seat).astype(np.int64)
+        drawn = token_ids(source, len(texts), 0, rng, role).astype(np.int64)
         return dict(zip(texts, drawn, strict=True))
-    tokens = read_config(source, seat)["max_position_embeddings"]
+    tokens = read_config(source, role)["max_position_embeddings"]
     found = {}
     for text in texts:
         ids = tokenizer(text, padding="max_length", max_length=tokens)["input_ids"]
         if len(ids) > tokens:
             msg = (
                 f"{pipeline.name}: the prompt {text[:40]!r} has {len(ids)} tokens and "
-                f"the {seat.replace('_', ' ')} takes {tokens}; shorten it, or "
+                f"the {role.replace('_', ' ')} takes {tokens}; shorten it, or "
                 "added_prompt."
             )
             raise SuiteError(msg)
@@ -147,10 +148,10 @@ def _image(pipeline: Pipeline, rng: np.random.Generator) -> np.ndarray | None:
 
 
 def _mask(pipeline: Pipeline, factor: int) -> np.ndarray:
-    """Return what is white in the mask, or a box that is in no corner and no square.
+    """Return the white part of the mask, or a box that is in no corner and no square.
 
     Raises:
-        SuiteError: It is of another size, or no latent is to be drawn anew.
+        SuiteError: The mask has another size, or leaves no latent to be drawn anew.
 
     """
     height, width = pipeline.height, pipeline.width
@@ -161,7 +162,7 @@ def _mask(pipeline: Pipeline, factor: int) -> np.ndarray:
     picture = three_channels(read_image(pipeline.mask))
     _check_size(pipeline, pipeline.mask, picture)
     mask[0] = picture.mean(axis=2) >= _HALF
-    if not mask[:, ::factor, ::factor].any():  # those that diffusers' pipeline looks at
+    if not mask[:, ::factor, ::factor].any():  # diffusers reads these pixels
         msg = (
             f"{pipeline.name}: {pipeline.mask} is white at none of the pixels that "
             f"stand for latents, each {factor}th of each {factor}th row, so nothing "

@@ -1,31 +1,41 @@
-"""Draw with deployed files in the seats, and hold every step against PyTorch's.
+"""Run a pipeline with deployed files in its roles; compare each step with PyTorch's.
 
-Runs in a child process; numbers and small pictures come back.
+This runs in a child process; numbers and small pictures come back.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import math
+import sys
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import torch
 
-from harness.core.app import other_settings, tried, without
 from harness.core.errors import StageError
 from harness.core.outcome import Outcome
-from harness.core.pipeline import DENOISING, IMAGE, LATENTS, Pipeline
+from harness.core.pipeline import (
+    DENOISING,
+    IMAGE,
+    LATENTS,
+    Pipeline,
+    other_settings,
+    tried,
+    without,
+)
 from harness.core.record import Row
 from harness.measure.attribution import attribute
 from harness.measure.compare import compare
 from harness.measure.pictures import compare_pictures, png, side_by_side
-from harness.runtimes.diffusion.draw import app_cast, assemble, draw
-from harness.runtimes.diffusion.inputs import Inputs
+from harness.runtimes.diffusion.draw import app_parts, assemble, draw
+from harness.runtimes.diffusion.inputs import PipelineInputs
 from harness.runtimes.diffusion.networks import Network, Remembered
-from harness.runtimes.diffusion.readers import Reader, read_picture, reader_of
 from harness.runtimes.diffusion.reference import (
     PREDICTION,
     Forcing,
@@ -44,22 +54,25 @@ from harness.runtimes.diffusion.schedule import (
 )
 
 EXCHANGED = 0.1
-"""Below this share of the error, exchanging the halves of the batch explains it."""
+"""Below this remaining share of the error, exchanged halves of the batch explain it."""
 
 _SHOWN = 8
-"""Pictures that are kept of a case."""
+"""Number of pictures that are kept for a case."""
 
 _VAE = ("vae_encoder", "vae_decoder")
 Say = Callable[[str], None]
+Reader = Callable[[np.ndarray], object]
+"""A suite's own function, which returns a text about what a picture shows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
-    """What an end-to-end case left.
+class MeasuredPictures:
+    """The results of a pipeline case.
 
     Attributes:
         rows: Comparisons of latents and pictures.
-        about: How errors grow, what guidance does to them, who brought them.
+        about: Facts about how errors grow, how guidance changes them, and which roles
+            cause them.
         pictures: File name to PNG: reference, candidate and difference, side by side.
 
     """
@@ -70,73 +83,73 @@ class Measured:
 
 
 class _Bench:
-    """One case's pipeline, and everybody who may sit in its seats."""
+    """One case's pipeline, and every network that its roles may have."""
 
     def __init__(
         self,
         pipeline: Pipeline,
-        inputs: Inputs,
+        inputs: PipelineInputs,
         candidates: Mapping[str, Network],
         torch_networks: Mapping[str, Network],
     ) -> None:
         self.pipeline = pipeline
         self.inputs = inputs
-        self.seats = [seat for seat in pipeline.seats if seat in candidates]
-        self.candidates = {seat: Remembered(candidates[seat]) for seat in self.seats}
+        self.roles = [role for role in pipeline.roles if role in candidates]
+        self.candidates = {role: Remembered(candidates[role]) for role in self.roles}
         self.references = {
-            seat: Remembered(network) for seat, network in torch_networks.items()
+            role: Remembered(network) for role, network in torch_networks.items()
         }
 
     def networks(self, taken: Sequence[str] | frozenset[str]) -> dict[str, Network]:
-        """Return a network for every seat: the candidate's in those `taken`."""
+        """Return a network for every role: the candidate's in the roles of `taken`."""
         return {
-            seat: self.candidates[seat] if seat in taken else self.references[seat]
-            for seat in self.pipeline.seats
+            role: self.candidates[role] if role in taken else self.references[role]
+            for role in self.pipeline.roles
         }
 
     def pipe(self, networks: Mapping[str, Network], *, factors: Sequence[str]) -> Any:
         """Return diffusers' pipeline as the app runs it."""
-        cast = app_cast(self.pipeline, networks, factors)
-        return assemble(self.pipeline, self.inputs, cast)
+        parts = app_parts(self.pipeline, networks, factors)
+        return assemble(self.pipeline, self.inputs, parts)
 
     def vae(self, taken: Sequence[str] | frozenset[str]) -> list[str]:
-        """Return the autoencoder's seats that the candidate takes."""
-        return [seat for seat in _VAE if seat in taken]
+        """Return the roles of `taken` that are the autoencoder's."""
+        return [role for role in _VAE if role in taken]
 
 
 def measure(
     *,
     case: str,
     pipeline: Pipeline,
-    inputs: Inputs,
+    inputs: PipelineInputs,
     reference: Reference,
     candidates: Mapping[str, Network],
     torch_networks: Mapping[str, Network],
     say: Say = lambda _: None,
-) -> Measured:
-    """Draw free-running and teacher-forced, compare, and find who is to blame.
+) -> MeasuredPictures:
+    """Run free-running and teacher-forced, compare, and find which roles cause errors.
 
     Args:
-        case: Begins every message.
-        pipeline: What is drawn.
-        inputs: As the reference had them.
-        reference: PyTorch's drawing.
-        candidates: Seat to who takes it; PyTorch has the others.
-        torch_networks: PyTorch's network for every seat.
-        say: Told what is being done.
+        case: Name of the case, with which every message begins.
+        pipeline: The pipeline.
+        inputs: The inputs that the reference had.
+        reference: PyTorch's run.
+        candidates: Role to its network; PyTorch's networks have the other roles.
+        torch_networks: PyTorch's network for every role.
+        say: A function that gets each progress message.
 
     Raises:
         StageError: The schedule differs, a runtime refuses to run, or the reader fails.
 
     """
-    # A reader that cannot be had is better known before the pictures are drawn.
+    # A reader that cannot be imported must fail before the pictures are drawn.
     reader = reader_of(pipeline.reader)
     bench = _Bench(pipeline, inputs, candidates, torch_networks)
     _preload(bench, reference)
     for network in bench.candidates.values():
         network.always_runs = True
-    free = listening(bench.networks(bench.seats))
-    pipe = bench.pipe(free, factors=bench.vae(bench.seats))
+    free = listening(bench.networks(bench.roles))
+    pipe = bench.pipe(free, factors=bench.vae(bench.roles))
     _require_schedule(case, reference, pipe, pipeline)
 
     steps = Steps()
@@ -172,22 +185,23 @@ def measure(
     )
     about["app"] = [setting.to_json() for setting in settings]
     if pipeline.attribution and error > 0.0:
-        say("exchanging seats")
-        # Seats are exchanged with the reference's guidance, and share what that leaves.
+        say("exchanging roles")
+        # Roles are exchanged with the reference's guidance. So they share the error
+        # without the part that the app's guidance causes.
         gone = next((s.share for s in settings if s.name == "guidance_scale"), 0.0)
         found = attribute(
-            bench.seats,
+            bench.roles,
             error * (1.0 - gone),
             lambda taken: _exchanged(bench, reference, taken, say),
         )
         about["attribution"] = found.to_json()
-    return Measured(
+    return MeasuredPictures(
         rows=tuple(rows), about=about, pictures=_shown(reference.pictures, pictures)
     )
 
 
 def _preload(bench: _Bench, reference: Reference) -> None:
-    """Have the denoiser's memory begin with what it answered in the reference."""
+    """Fill the denoiser's memory with its outputs in the reference."""
     denoiser = denoiser_of(bench.references)
     for key, answer in zip(reference.seen, reference.predictions, strict=True):
         denoiser.learn(key, {PREDICTION: torch.from_numpy(answer)})
@@ -196,10 +210,11 @@ def _preload(bench: _Bench, reference: Reference) -> None:
 def _require_schedule(
     case: str, reference: Reference, pipe: Any, pipeline: Pipeline
 ) -> None:
-    """Refuse to run networks on another schedule: nothing later would mean anything.
+    """Refuse to run networks on another schedule: no later comparison would be valid.
 
     Raises:
-        StageError: Saying what differs, and which setting is behind it.
+        StageError: The schedules differ; the message names the difference and the
+            setting that causes it.
 
     """
     gap = schedule_gap(reference.schedule, schedule_of(pipe, pipeline))
@@ -216,8 +231,8 @@ def _require_schedule(
 def _forced(
     bench: _Bench, reference: Reference, say: Say
 ) -> tuple[list[torch.Tensor], np.ndarray]:
-    """Take every step from the reference's latents; return steps and predictions."""
-    taken = [seat for seat in bench.seats if seat in DENOISING]
+    """Make every step from the reference's latents; return steps and predictions."""
+    taken = [role for role in bench.roles if role in DENOISING]
     networks = listening(bench.networks(taken))
     forcing = Forcing(reference.latents, reference.states)
     total = len(reference.timesteps)
@@ -244,17 +259,17 @@ def _forced(
 def _exchanged(
     bench: _Bench, reference: Reference, taken: frozenset[str], say: Say
 ) -> float:
-    say(f"exchanging seats, candidate in {', '.join(sorted(taken))}")
+    say(f"exchanging roles, candidate in {', '.join(sorted(taken))}")
     pipe = bench.pipe(bench.networks(taken), factors=bench.vae(taken))
     return _power(reference.pictures, draw(pipe, bench.pipeline, bench.inputs))
 
 
 def _without(bench: _Bench, reference: Reference, name: str, say: Say) -> float:
-    """Draw as the app does, but for one of its settings."""
+    """Run as the app does, without one of its settings; return the squared error."""
     say(f"drawing without the app's {name}")
     told = without(bench.pipeline, name)
-    cast = app_cast(told, bench.networks(bench.seats), bench.vae(bench.seats))
-    pipe, guided = assemble(told, bench.inputs, cast), told.app.guidance_scale
+    parts = app_parts(told, bench.networks(bench.roles), bench.vae(bench.roles))
+    pipe, guided = assemble(told, bench.inputs, parts), told.app.guidance_scale
     pictures = draw(pipe, told, bench.inputs, guidance_scale=guided)
     return _power(reference.pictures, pictures)
 
@@ -266,14 +281,14 @@ def _power(expected: np.ndarray, actual: np.ndarray) -> float:
 
 
 def _conditioning(heard_by: Mapping[str, Any], reference: Reference) -> Iterator[Row]:
-    """Compare what is made before the first step."""
+    """Compare the values that are computed before the first step."""
     for key, actual in conditions_of(heard_by).items():
-        seat, _, name = key.partition(".")
+        role, _, name = key.partition(".")
         yield _row(
             name,
             position=-1,
-            op=seat,
-            module=seat,
+            op=role,
+            module=role,
             expected=reference.conditions[key],
             actual=actual,
             floor=reference.floors[key][0],
@@ -359,7 +374,7 @@ def _picture_rows(
 
 
 def _growth(rows: Sequence[Row]) -> float | None:
-    """Return the factor by which the free-running error grows a step, on average."""
+    """Return the factor by which the free-running error grows per step, on average."""
     errors = [row.comparison.rms for row in rows if row.op == "free-running"]
     if len(errors) < 2 or not errors[0] or not math.isfinite(errors[-1]):  # noqa: PLR2004  # two make a factor
         return None
@@ -369,10 +384,10 @@ def _growth(rows: Sequence[Row]) -> float | None:
 def _guidance(
     pipeline: Pipeline, reference: Reference, predictions: np.ndarray
 ) -> dict[str, Any]:
-    """Say how guidance amplifies the error of the predictions, step by step.
+    """Return how guidance amplifies the error of the predictions, step by step.
 
-    Guidance takes ``u + s (c - u)`` of the two halves of the batch; where their errors
-    differ, that difference is multiplied by the scale s.
+    Guidance computes ``u + s (c - u)`` from the two halves of the batch. Where their
+    errors differ, that difference is multiplied by the scale s.
     """
     if not pipeline.guided:
         return {}
@@ -401,3 +416,59 @@ def _shown(expected: np.ndarray, actual: np.ndarray) -> dict[str, bytes]:
             image, amplified = side_by_side(one, two)
             shown[f"{index}-difference-x{amplified:g}.png"] = png(image)
     return shown
+
+
+def reader_of(path: str) -> Reader | None:
+    """Import the function that ``file.py:function`` or ``module:function`` names.
+
+    Raises:
+        StageError: The function cannot be imported, or is no function.
+
+    """
+    if not path:
+        return None
+    place, _, name = path.rpartition(":")
+    try:
+        if place.endswith(".py"):
+            spec = importlib.util.spec_from_file_location(Path(place).stem, place)
+            assert spec is not None  # noqa: S101  # a .py file has a loader
+            assert spec.loader is not None  # noqa: S101  # as above
+            module = importlib.util.module_from_spec(spec)
+            # Dataclasses look their module up there.
+            sys.modules[spec.name] = module
+            spec.loader.exec_module(module)
+        else:
+            module = importlib.import_module(place)
+        reader: object = getattr(module, name)
+    except Exception as error:  # a suite's own code may raise anything
+        what = f"reader {path!r} cannot be imported"
+        raise _failed(error, what) from error
+    if not callable(reader):
+        msg = f"reader {path!r} is no function but {reader!r}."
+        raise StageError(msg, outcome=Outcome.RUN)
+    return cast("Reader", reader)
+
+
+def read_picture(reader: Reader, path: str, shown: str, picture: np.ndarray) -> str:
+    """Return a reader's text about a picture.
+
+    Args:
+        reader: The function.
+        path: The function's name in the suite.
+        shown: Name of the picture.
+        picture: Picture, uint8 ``[height, width, 3]``.
+
+    Raises:
+        StageError: The reader raised an exception; the message names both.
+
+    """
+    try:
+        return str(reader(picture))
+    except Exception as error:  # as above
+        what = f"reader {path!r} cannot read {shown}"
+        raise _failed(error, what) from error
+
+
+def _failed(error: Exception, what: str) -> StageError:
+    msg = f"{what}: {type(error).__name__}: {error}"
+    return StageError(msg, outcome=Outcome.RUN, log=traceback.format_exc())

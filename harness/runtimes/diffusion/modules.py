@@ -1,7 +1,7 @@
-"""Thin modules that stand in a diffusers pipeline for its networks.
+"""Thin modules that replace the networks of a diffusers pipeline.
 
-Each has the `config`, `dtype` and `forward` that the pipeline expects, and asks a
-`Network` for the numbers: PyTorch's own module or a deployed file, who sits there.
+Each has the `config`, `dtype` and `forward` that the pipeline expects, and calls a
+`Network` for the numbers: PyTorch's own module or a deployed file.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from harness.runtimes.diffusion.networks import Network
 _CPU = torch.device("cpu")
 
 
-class _Seat(torch.nn.Module):
-    """What a pipeline asks of any of its networks."""
+class _Role(torch.nn.Module):
+    """The attributes that a pipeline expects from each of its networks."""
 
     def __init__(self, dtype: torch.dtype) -> None:
         super().__init__()
@@ -43,12 +43,12 @@ class _Seat(torch.nn.Module):
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """What transformers' encoder answers, as far as a pipeline looks.
+    """The outputs of transformers' encoder that a pipeline reads.
 
     Attributes:
-        outputs: By number.
-        hidden_states: Of the layers, the last two; none where the network is read at
-            its end.
+        outputs: Outputs by number.
+        hidden_states: Hidden states of the last two layers; empty where the pipeline
+            reads the network's last output.
 
     """
 
@@ -60,8 +60,8 @@ class Encoded:
         return self.outputs[index]
 
 
-class TextSeat(_Seat):
-    """Stands for a text encoder, the one in `folder`."""
+class TextRole(_Role):
+    """Replaces the text encoder in `folder`."""
 
     def __init__(
         self,
@@ -75,9 +75,9 @@ class TextSeat(_Seat):
         self.config = SimpleNamespace(**read_config(source, folder))
 
     def forward(self, input_ids: torch.Tensor, **unused: object) -> Encoded:
-        """Return hidden states and the pooled output, a projected one first.
+        """Return hidden states and the pooled output; a projected output comes first.
 
-        Of the inner states there are the last two, where the network gives them.
+        The inner states are the last two, where the network gives them.
         """
         del unused  # attention_mask, which Stable Diffusion's encoder does not use
         made = self._network({"input_ids": input_ids})
@@ -92,15 +92,15 @@ class TextSeat(_Seat):
         )
 
 
-class UNetSeat(_Seat):
-    """Stands for the UNet, with a ControlNet's residuals or without."""
+class UNetRole(_Role):
+    """Replaces the UNet, with or without a ControlNet's residuals."""
 
     def __init__(self, network: Network, source: Source, dtype: torch.dtype) -> None:
         super().__init__(dtype)
         self._network = network
         self._source = source
         self.config = _config(UNet2DConditionModel, source, "unet")
-        # Stable Diffusion XL's pipeline looks up how many sizes and crops there are.
+        # Stable Diffusion XL's pipeline reads the number of sizes and crops.
         width = self.config.projection_class_embeddings_input_dim
         self.add_embedding = SimpleNamespace(
             linear_1=SimpleNamespace(in_features=width)
@@ -134,8 +134,8 @@ class UNetSeat(_Seat):
         return (self._network(feeds)["out_sample"].to(self.dtype),)
 
 
-class TransformerSeat(_Seat):
-    """Stands for the transformer of Stable Diffusion 3."""
+class TransformerRole(_Role):
+    """Replaces the transformer of Stable Diffusion 3."""
 
     def __init__(self, network: Network, source: Source, dtype: torch.dtype) -> None:
         super().__init__(dtype)
@@ -162,11 +162,11 @@ class TransformerSeat(_Seat):
         return (self._network(feeds)["out_sample"].to(self.dtype),)
 
 
-class ControlNetSeat(ControlNetModel):
-    """Stands for the ControlNet; scales the residuals, which are exported unscaled.
+class ControlNetRole(ControlNetModel):
+    """Replaces the ControlNet; scales the residuals, which are exported unscaled.
 
-    diffusers asks for an instance of its own class, and has guess mode fall off as
-    ``10 ** (i / 12 - 1)``; here it falls off as the classic app has it.
+    diffusers requires an instance of its own class. Its guess mode falls off as
+    ``10 ** (i / 12 - 1)``; here guess mode falls off as in the classic app.
     """
 
     def __init__(self, network: Network, source: Source, dtype: torch.dtype) -> None:
@@ -189,7 +189,7 @@ class ControlNetSeat(ControlNetModel):
         guess_mode: bool = False,
         **unused: object,
     ) -> tuple[list[torch.Tensor], torch.Tensor]:
-        """Return residuals of the down blocks, and the middle one, scaled."""
+        """Return the scaled residuals of the down blocks, and that of the middle."""
         del unused
         made = self._network(
             {
@@ -208,16 +208,16 @@ class ControlNetSeat(ControlNetModel):
         return scaled[:-1], scaled[-1]
 
 
-class VaeSeat(_Seat):
-    """Stands for the autoencoder: an encoder that never samples, and a decoder.
+class VaeRole(_Role):
+    """Replaces the autoencoder: an encoder that never samples, and a decoder.
 
     Args:
-        encoder: Picture to latents; None where no picture is encoded.
-        decoder: Latents to picture.
-        source: Of the configuration.
-        dtype: Of the pipeline.
-        factors: What encoder and decoder scale latents by, where that is not what
-            the configuration says.
+        encoder: Network from picture to latents; None where no picture is encoded.
+        decoder: Network from latents to picture.
+        source: Source of the configuration.
+        dtype: Dtype of the pipeline.
+        factors: Role to the factor by which it scales latents, where that is not the
+            configuration's.
         tiling: Whether to decode tiles, which diffusers cuts and blends.
 
     """
@@ -240,16 +240,16 @@ class VaeSeat(_Seat):
         self._tiles = _tiles(self._decoded, self.config) if tiling else None
 
     def encode(self, picture: torch.Tensor) -> SimpleNamespace:
-        """Return the mode of the latents, which the pipeline will scale."""
+        """Return the mode of the latents, which the pipeline scales."""
         assert self._encoder is not None  # noqa: S101  # only image to image encodes
         mode = self._encoder({"sample": picture})["latent_sample"].to(self.dtype)
-        return SimpleNamespace(latents=mode * self._otherwise("vae_encoder"))
+        return SimpleNamespace(latents=mode * self._factor("vae_encoder"))
 
     def decode(self, latents: torch.Tensor, **unused: object) -> tuple[torch.Tensor]:
         """Return the picture of latents that the pipeline has scaled back."""
         del unused
         shift = self.config.shift_factor or 0.0
-        latents = (latents - shift) / self._otherwise("vae_decoder") + shift
+        latents = (latents - shift) / self._factor("vae_decoder") + shift
         if self._tiles is not None:
             return (self._tiles.decode(latents, return_dict=False)[0],)
         return (self._decoded(latents),)
@@ -257,15 +257,15 @@ class VaeSeat(_Seat):
     def _decoded(self, latents: torch.Tensor) -> torch.Tensor:
         return self._decoder({"latent_sample": latents})["sample"].to(self.dtype)
 
-    def _otherwise(self, seat: str) -> float:
-        """Return the seat's own factor over the configuration's."""
-        return self._factors.get(seat, self.config.scaling_factor) / float(
+    def _factor(self, role: str) -> float:
+        """Return the role's own factor divided by the configuration's."""
+        return self._factors.get(role, self.config.scaling_factor) / float(
             self.config.scaling_factor
         )
 
 
 class _Tile(torch.nn.Module):
-    """Stands for the decoder inside diffusers' autoencoder."""
+    """Replaces the decoder inside diffusers' autoencoder."""
 
     def __init__(self, decoded: Callable[[torch.Tensor], torch.Tensor]) -> None:
         super().__init__()
@@ -275,9 +275,9 @@ class _Tile(torch.nn.Module):
 def _tiles(
     decoded: Callable[[torch.Tensor], torch.Tensor], config: FrozenDict
 ) -> AutoencoderKL:
-    """Return diffusers' autoencoder, tiling, without weights and with `decoded` in it.
+    """Return diffusers' tiling autoencoder, without weights, which calls `decoded`.
 
-    A component's decoder has the convolution before it inside.
+    A component's decoder contains the convolution before diffusers' decoder.
     """
     with torch.device("meta"):
         autoencoder = AutoencoderKL.from_config(config)
@@ -288,7 +288,7 @@ def _tiles(
 
 
 class StoredTokens:
-    """Stands for the tokenizer: gives stored ids, the same for every runtime."""
+    """Replaces the tokenizer: returns stored ids, the same for every runtime."""
 
     added_tokens_encoder: Mapping[str, int] = {}
 
@@ -297,7 +297,7 @@ class StoredTokens:
         self.model_max_length = len(next(iter(ids.values())))
 
     def tokenize(self, text: str) -> list[str]:
-        """Return no words: textual inversion looks for its own, and finds none."""
+        """Return no words, so that textual inversion finds none of its own."""
         del text
         return []
 
@@ -310,7 +310,7 @@ class StoredTokens:
 
 
 def control_of(pipeline: Pipeline) -> dict[str, Any]:
-    """Return a ControlNet pipeline's own arguments."""
+    """Return the arguments that only a ControlNet pipeline has."""
     control = pipeline.control
     return {
         "controlnet_conditioning_scale": float(control.strength),

@@ -1,7 +1,7 @@
-"""Networks by name of input and output: PyTorch's own, or a deployed file's session.
+"""Networks with named inputs and outputs: PyTorch's own, or a deployed file's session.
 
-A network is loaded when it is first called, and let go again when memory runs short:
-a pipeline never needs them all at once.
+A network is loaded when it is first called, and dropped when memory runs short: a
+pipeline never needs all networks at once.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import torch
 import xxhash
 
 from harness.core.case import Component, Device, TensorSpec
+from harness.core.contract import beyond
 from harness.core.errors import StageError
 from harness.core.memory import GIB, available_bytes
 from harness.core.outcome import Outcome
-from harness.core.pipeline import Seated
+from harness.core.pipeline import RoleFile
 from harness.core.runtime import runtime
-from harness.core.spans import beyond
 from harness.engine.needs import REMEMBERED_BYTES
 from harness.recipes import recipe_module, weight_folders
 from harness.recipes.checkpoint import likely_files
@@ -32,11 +32,11 @@ from harness.runtimes.session import Session, load_backend
 Tensors = dict[str, torch.Tensor]
 
 _WORK_BYTES = 2 << 30
-"""Left free beside a network's weights, for the values it computes."""
+"""Memory that is left free beside a network's weights, for the values it computes."""
 
 
 class Network(Protocol):
-    """Tensors in by name, tensors out by name; on the CPU, in the caller's dtype."""
+    """A function of tensors by name, on the CPU, in the caller's dtype."""
 
     def __call__(self, feeds: Mapping[str, torch.Tensor]) -> Tensors:
         """Run once."""
@@ -44,27 +44,28 @@ class Network(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Loaded:
-    """Something in memory, and how to let go of it."""
+class Resident:
+    """A loaded object, and the function that drops it."""
 
     value: Any
     close: Callable[[], None]
 
 
 class Residents:
-    """The networks in memory; those least recently used go when there is no room.
+    """The networks in memory; the least recently used is dropped if memory runs short.
 
     Args:
-        limit_gib: What this process may take: None or 0 for what the machine has.
+        limit_gib: Memory in GiB that this process may use; None or 0 for all that the
+            machine has.
 
     """
 
     def __init__(self, limit_gib: float | None = None) -> None:
         self._limit_bytes = int((limit_gib or 0) * GIB)
-        self._loaded: dict[Hashable, Loaded] = {}
+        self._loaded: dict[Hashable, Resident] = {}
 
-    def use(self, key: Hashable, need_bytes: int, load: Callable[[], Loaded]) -> Any:
-        """Return what is loaded under `key`, loading it if it is not."""
+    def use(self, key: Hashable, need_bytes: int, load: Callable[[], Resident]) -> Any:
+        """Return the object under `key`; load it if it is not loaded."""
         loaded = self._loaded.pop(key, None)
         if loaded is None:
             self._make_room(need_bytes + _WORK_BYTES)
@@ -73,7 +74,7 @@ class Residents:
         return loaded.value
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Drop every network."""
         while self._loaded:
             self._drop_oldest()
 
@@ -96,9 +97,9 @@ class TorchNetwork:
     """A component's unmodified PyTorch module.
 
     Args:
-        component: What is built.
-        residents: Holds it while there is room.
-        device: Where it runs.
+        component: The component whose module is built.
+        residents: Holds the module while there is memory.
+        device: The device on which the module runs.
         dtype: ``float32``, or ``float64`` for noise floors.
 
     """
@@ -127,10 +128,10 @@ class TorchNetwork:
         names = [spec.name for spec in component.outputs]
         return {name: value.cpu() for name, value in zip(names, made, strict=True)}
 
-    def _load(self) -> Loaded:
+    def _load(self) -> Resident:
         module = recipe_module(self._component.recipe).build(self._component)
         module = module.to(self._device.device, self._dtype)
-        return Loaded(value=module, close=lambda: None)
+        return Resident(value=module, close=lambda: None)
 
     def _placed(self, value: torch.Tensor) -> torch.Tensor:
         dtype = self._dtype if value.is_floating_point() else value.dtype
@@ -149,19 +150,19 @@ class SessionNetwork:
     """A deployed file in its runtime.
 
     Args:
-        seated: The file, and where and how it is asked to run.
-        residents: Holds its session while there is room.
+        role_file: The file, and the device and settings to run it with.
+        residents: Holds the file's session while there is memory.
 
     """
 
-    def __init__(self, seated: Seated, residents: Residents) -> None:
-        self._seated = seated
+    def __init__(self, role_file: RoleFile, residents: Residents) -> None:
+        self._role_file = role_file
         self._residents = residents
         self.ran: Any = None
 
     def __call__(self, feeds: Mapping[str, torch.Tensor]) -> Tensors:
         """Run as deployed."""
-        file, component = self._seated, self._seated.component
+        file, component = self._role_file, self._role_file.component
         need = int(file.artifact.size_bytes * runtime(file.backend).session_times)
         session: Session = self._residents.use(id(self), need, self._load)
         made = session.run(
@@ -173,25 +174,26 @@ class SessionNetwork:
         self.ran = session.ran
         return {name: torch.from_numpy(value) for name, value in made.items()}
 
-    def _load(self) -> Loaded:
-        file, stack = self._seated, ExitStack()
+    def _load(self) -> Resident:
+        file, stack = self._role_file, ExitStack()
         outputs = [spec.name for spec in file.component.outputs]
         path = file.artifact.file(file.model)
         session = load_backend(file.backend).open_session(path, file.device, outputs)
-        return Loaded(value=stack.enter_context(session), close=stack.close)
+        return Resident(value=stack.enter_context(session), close=stack.close)
 
 
 def as_declared(spec: TensorSpec, value: torch.Tensor, component: str) -> np.ndarray:
-    """Return a value in the dtype that a deployed file takes, if nothing is lost.
+    """Return a value in the dtype of a deployed file's input, if nothing is lost.
 
     Raises:
-        StageError: A whole number is declared, and the value is none: a scheduler
-            that stops between timesteps. Or the values leave the input's span.
+        StageError: The input is declared as whole numbers, and the value is not one,
+            as with a scheduler that stops between timesteps. Or the values are outside
+            the input's range.
 
     """
     array = value.detach().numpy()
     if words := beyond(spec, float(array.min()), float(array.max())):
-        msg = f"{component}: input {words}; mend what the pipeline hands it."
+        msg = f"{component}: input {words}; fix what the pipeline hands it."
         raise StageError(msg, outcome=Outcome.RUN)
     declared = array.astype(spec.dtype)
     if declared.dtype.kind in "iu" and not np.array_equal(declared, array):
@@ -205,14 +207,14 @@ def as_declared(spec: TensorSpec, value: torch.Tensor, component: str) -> np.nda
 
 
 class Remembered:
-    """A network that remembers its answers.
+    """A network that remembers its outputs.
 
-    Where seats are exchanged, the same bits go through the same network again and
-    again, and it need not run again. What is measured always runs.
+    Where roles are exchanged, the same network gets the same bits again and again, and
+    need not run again. A measured network always runs.
 
     Args:
-        network: Is asked when the inputs are new.
-        limit_bytes: Of answers kept.
+        network: The network, which runs when the inputs are new.
+        limit_bytes: Largest size of the outputs that are kept.
 
     """
 
@@ -221,10 +223,10 @@ class Remembered:
         self._left_bytes = limit_bytes
         self._answers: dict[str, Tensors] = {}
         self.always_runs = False
-        """Whether to run on inputs that were seen before, too."""
+        """Whether to run again on inputs that were seen before."""
 
     def __call__(self, feeds: Mapping[str, torch.Tensor]) -> Tensors:
-        """Answer, from memory if the same bits were seen before."""
+        """Return the outputs, from memory if the same bits were seen before."""
         key = fingerprint(feeds)
         answer = None if self.always_runs else self._answers.get(key)
         if answer is None:
@@ -233,7 +235,7 @@ class Remembered:
         return {name: value.clone() for name, value in answer.items()}
 
     def learn(self, key: str, answer: Tensors) -> None:
-        """Keep an answer, if there is room."""
+        """Keep an output, if the limit allows it."""
         size = sum(value.nbytes for value in answer.values())
         if key not in self._answers and size <= self._left_bytes:
             self._left_bytes -= size
@@ -241,7 +243,7 @@ class Remembered:
 
 
 def fingerprint(feeds: Mapping[str, torch.Tensor]) -> str:
-    """Return a digest of inputs, names, shapes and dtypes included."""
+    """Return a digest of inputs, with their names, shapes and dtypes."""
     digest = xxhash.xxh3_128()
     for name, value in sorted(feeds.items()):
         digest.update(f"{name}{tuple(value.shape)}{value.dtype}".encode())

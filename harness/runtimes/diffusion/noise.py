@@ -1,4 +1,4 @@
-"""Noise is an input: drawn once, stored, and handed to every pipeline alike.
+"""Give every pipeline the same noise, which is drawn once and stored.
 
 A seed gives other noise on another device, in another dtype, and from another library.
 """
@@ -22,14 +22,15 @@ if TYPE_CHECKING:
 
 @contextmanager
 def stored_noise(noise: np.ndarray, *users: object) -> Iterator[None]:
-    """Have pipelines and schedulers draw stored noise, in order.
+    """Make pipelines and schedulers draw stored noise, in order.
 
     Args:
-        noise: ``[draws, batch, channels, height, width]``, float32, unit variance.
+        noise: Noise ``[draws, batch, channels, height, width]``, float32, unit
+            variance.
         users: Objects whose modules call diffusers' ``randn_tensor``.
 
     Raises:
-        StageError: More is drawn than is stored, or in another shape.
+        StageError: More noise is drawn than is stored, or noise of another shape.
 
     """
     left = iter(noise)

@@ -1,8 +1,8 @@
-"""Record PyTorch's own drawing: what every runtime's is held against.
+"""Record PyTorch's own pictures, with which every runtime's pictures are compared.
 
-The pipeline is drawn in float32, which is the reference, and twice in float64: on its
-own, and from the reference's latents at every step. How far float32 is from those is
-the noise floor of each step and of the picture.
+The pipeline runs in float32, which is the reference, and twice in float64: once freely,
+and once from the reference's latents at every step. The distance of float32 from these
+runs is the noise floor of each step and of the picture.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import torch
 
 from harness.core.case import Device
 from harness.core.pipeline import Pipeline
-from harness.runtimes.diffusion.draw import Cast, assemble, draw
-from harness.runtimes.diffusion.inputs import Inputs
+from harness.runtimes.diffusion.draw import PipelineParts, assemble, draw
+from harness.runtimes.diffusion.inputs import PipelineInputs
 from harness.runtimes.diffusion.networks import (
     Network,
     Residents,
@@ -39,22 +39,22 @@ _STATES = "states.pt"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reference:
-    """PyTorch's drawing, step by step.
+    """PyTorch's run of a pipeline, step by step.
 
     Attributes:
         schedule: The scheduler's arrays by name.
         settings: The scheduler's configuration.
-        timesteps: Of the steps that were made.
-        conditions: What the seats make before the first step, as ``seat.name``:
+        timesteps: Timesteps of the steps that were made.
+        conditions: Outputs of the roles before the first step, as ``role.name``:
             ``text_encoder.embeddings [texts, tokens, width]``, a second encoder's and
             its pooled output, the autoencoder's latents of the first picture.
-        predictions: The UNet's answers ``[steps, rows, channels, height, width]``;
+        predictions: The UNet's outputs ``[steps, rows, channels, height, width]``;
             with guidance the rows without the prompt come first.
         seen: Fingerprints of the inputs that gave `predictions`.
-        latents: After each step ``[steps, batch, channels, height, width]``.
-        states: What the scheduler remembers after each step.
-        pictures: ``[batch, height, width, 3]``, 0 to 255, not rounded.
-        floors: Name to rms of float32's own error, one a step or picture.
+        latents: Latents after each step ``[steps, batch, channels, height, width]``.
+        states: The scheduler's memory after each step.
+        pictures: Pictures ``[batch, height, width, 3]``, 0 to 255, not rounded.
+        floors: Name to rms of float32's own error, one for each step or picture.
 
     """
 
@@ -72,11 +72,11 @@ class Reference:
 
 @dataclass(slots=True)
 class Listener:
-    """A network between a seat and its own, that keeps what was answered.
+    """A network between a role and its real network, which keeps the outputs.
 
     Attributes:
-        network: Who answers.
-        answers: Output to one a call, of those in `HEARD`.
+        network: The real network.
+        answers: Name of each output in `HEARD`, to its tensors, one for each call.
         seen: Fingerprints of the inputs.
 
     """
@@ -86,10 +86,10 @@ class Listener:
     seen: list[str] = field(default_factory=list)
 
     def __call__(self, feeds: Mapping[str, torch.Tensor]) -> Tensors:
-        """Pass on question and answer."""
+        """Pass on inputs and outputs."""
         made = self.network(feeds)
         for output in HEARD:
-            # The state before the last is there where the last goes unread.
+            # A network gives the state before the last where the last is not read.
             unread = output == LAST and PENULTIMATE in made
             if output in made and not unread:
                 self.answers.setdefault(output, []).append(made[output].clone())
@@ -106,12 +106,12 @@ HEARD = {
     "latent_sample": "begun",
     PREDICTION: "predictions",
 }
-"""Output that is kept to what it is called."""
+"""Name of each output that is kept, to its name among the conditions."""
 
 
 @dataclass(slots=True)
 class Steps:
-    """Keeps what a pipeline tells of its steps."""
+    """Keeps the timesteps, latents and scheduler states of a pipeline's steps."""
 
     latents: list[torch.Tensor] = field(default_factory=list)
     timesteps: list[float] = field(default_factory=list)
@@ -120,7 +120,7 @@ class Steps:
     def told(
         self, step: int, timestep: float, latents: torch.Tensor, scheduler: Any
     ) -> torch.Tensor:
-        """Keep a step; change nothing."""
+        """Keep a step, and return its latents unchanged."""
         del step
         self.latents.append(latents.clone())
         self.timesteps.append(timestep)
@@ -130,12 +130,12 @@ class Steps:
 
 @dataclass(slots=True)
 class Forcing:
-    """Puts the reference's latents in the place of a step's own, once kept.
+    """Keeps each step's latents, and replaces them by the reference's.
 
     Attributes:
-        latents: The reference's, after each step.
-        states: The reference's scheduler, after each step.
-        own: What each step made.
+        latents: The reference's latents after each step.
+        states: The state of the reference's scheduler after each step.
+        own: The latents that each step made.
 
     """
 
@@ -146,7 +146,7 @@ class Forcing:
     def told(
         self, step: int, timestep: float, latents: torch.Tensor, scheduler: Any
     ) -> torch.Tensor:
-        """Keep what was made, and go on as the reference did."""
+        """Keep a step's latents, and return the reference's."""
         del timestep
         self.own.append(latents.clone())
         restore(scheduler, self.states[step], latents.dtype)
@@ -154,35 +154,35 @@ class Forcing:
 
 
 def listening(networks: Mapping[str, Network]) -> dict[str, Any]:
-    """Return the networks with a listener before each whose answer is kept."""
+    """Return the networks, with a listener before each whose outputs are kept."""
     unheard = ("controlnet", "vae_decoder")
     return {
-        seat: network if seat in unheard else Listener(network)
-        for seat, network in networks.items()
+        role: network if role in unheard else Listener(network)
+        for role, network in networks.items()
     }
 
 
 def denoiser_of(networks: Mapping[str, Any]) -> Any:
     """Return the network that predicts noise."""
-    seats = ("controlled_unet", "unet", "transformer")
-    return next(networks[seat] for seat in seats if seat in networks)
+    roles = ("controlled_unet", "unet", "transformer")
+    return next(networks[role] for role in roles if role in networks)
 
 
 def predictions_of(networks: Mapping[str, Any]) -> np.ndarray:
-    """Return what the denoiser answered, step after step."""
+    """Return the denoiser's outputs, step after step."""
     return stacked(denoiser_of(networks).answers[PREDICTION])
 
 
 def conditions_of(networks: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """Return what was heard of seats that work before the first step.
+    """Return the kept outputs of roles that run before the first step.
 
-    What a second text encoder makes is numbered as it is: ``pooled_2``.
+    Outputs of a second text encoder have its number: ``pooled_2``.
     """
     return {
-        f"{seat}.{HEARD[output]}{seat.removeprefix('text_encoder')}"
-        if seat.startswith("text_encoder")
-        else f"{seat}.{HEARD[output]}": torch.cat(answers).numpy()
-        for seat, listener in networks.items()
+        f"{role}.{HEARD[output]}{role.removeprefix('text_encoder')}"
+        if role.startswith("text_encoder")
+        else f"{role}.{HEARD[output]}": torch.cat(answers).numpy()
+        for role, listener in networks.items()
         if isinstance(listener, Listener)
         for output, answers in listener.answers.items()
         if output != PREDICTION
@@ -195,25 +195,25 @@ def torch_networks(
     device: Device,
     dtype: torch.dtype = torch.float32,
 ) -> dict[str, Network]:
-    """Return PyTorch's network for every seat."""
+    """Return PyTorch's network for every role."""
     return {
-        seat: TorchNetwork(component, residents, device, dtype)
-        for seat, component in zip(pipeline.seats, pipeline.components, strict=True)
+        role: TorchNetwork(component, residents, device, dtype)
+        for role, component in zip(pipeline.roles, pipeline.components, strict=True)
     }
 
 
 def record(
     pipeline: Pipeline,
-    inputs: Inputs,
+    inputs: PipelineInputs,
     folder: Path,
     device: Device,
     limit_gib: float | None = None,
 ) -> Mapping[str, object]:
-    """Draw the reference and its floors, and write them to `folder`."""
+    """Run the reference, measure its floors, and write both to `folder`."""
     residents = Residents(limit_gib)
     networks = listening(torch_networks(pipeline, residents, device))
-    cast = Cast(networks=networks, sampling=pipeline.sampling)
-    pipe = assemble(pipeline, inputs, cast)
+    parts = PipelineParts(networks=networks, sampling=pipeline.sampling)
+    pipe = assemble(pipeline, inputs, parts)
     schedule = schedule_of(pipe, pipeline)
     steps = Steps()
     pictures = draw(pipe, pipeline, inputs, on_step=steps.told)
@@ -241,25 +241,25 @@ def record(
 
 def _floors(
     pipeline: Pipeline,
-    inputs: Inputs,
+    inputs: PipelineInputs,
     device: Device,
     single: Mapping[str, np.ndarray],
     states: tuple[Mapping[str, Any], ...],
     *,
     residents: Residents,
 ) -> dict[str, np.ndarray]:
-    """Draw in float64, free and from the reference's latents; return rms by name."""
+    """Run in float64, freely and from the reference's latents; return rms by name."""
     dtype = torch.float64
     networks = listening(torch_networks(pipeline, residents, device, dtype))
-    cast = Cast(networks=networks, sampling=pipeline.sampling, dtype=dtype)
+    parts = PipelineParts(networks=networks, sampling=pipeline.sampling, dtype=dtype)
     steps = Steps()
     pictures = draw(
-        assemble(pipeline, inputs, cast), pipeline, inputs, on_step=steps.told
+        assemble(pipeline, inputs, parts), pipeline, inputs, on_step=steps.told
     )
     conditions = conditions_of(networks)
     forcing = Forcing(single["latents"], states)
     draw(
-        assemble(pipeline, inputs, cast),
+        assemble(pipeline, inputs, parts),
         pipeline,
         inputs,
         on_step=forcing.told,
@@ -278,7 +278,7 @@ def _floors(
 
 
 def load_reference(folder: Path, meta: Mapping[str, Any]) -> Reference:
-    """Read what `record` wrote; `meta` is what it returned."""
+    """Read the files that `record` wrote; `meta` is the mapping that it returned."""
     with np.load(folder / _ARRAYS) as arrays:
         named = {name: arrays[name] for name in arrays.files}
     states = torch.load(folder / _STATES, weights_only=True)
@@ -308,7 +308,7 @@ def stacked(values: list[torch.Tensor]) -> np.ndarray:
 
 
 def _rms(single: np.ndarray, double: np.ndarray) -> np.ndarray:
-    """Return the root mean square of the difference, for each along the first axis."""
+    """Return the difference's root mean square for each index of the first axis."""
     axes = tuple(range(1, single.ndim))
     gaps = single.astype(np.float64) - double.astype(np.float64)
     return np.sqrt(np.mean(gaps**2, axis=axes))

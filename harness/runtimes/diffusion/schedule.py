@@ -1,7 +1,7 @@
-"""Schedulers: made from the checkpoint's configuration, compared as arrays, restored.
+"""Make schedulers from a checkpoint's configuration, compare them, restore their state.
 
-Two pipelines whose timesteps differ compute different things, however well their
-networks agree; so schedules are compared exactly, before any network runs.
+Two pipelines whose timesteps differ compute different things, even if their networks
+agree. So schedules are compared exactly, as arrays, before any network runs.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def make_scheduler(source: Source, sampling: Sampling) -> Any:
 
     own = load_scheduler(source)
     name = SCHEDULERS.get(sampling.scheduler) or type(own).__name__
-    # What another scheduler has no use for is left out by diffusers itself, as when
+    # diffusers itself leaves out settings that another scheduler does not have, as when
     # an app changes the scheduler of a pipeline.
     cls = getattr(diffusers, name)
     known = inspect.signature(cls).parameters
@@ -42,7 +42,7 @@ def make_scheduler(source: Source, sampling: Sampling) -> Any:
 
 
 def schedule_of(pipe: Any, pipeline: Pipeline) -> dict[str, np.ndarray]:
-    """Return all arrays that decide which latents a step makes, float64.
+    """Return all arrays that decide the latents of a step, in float64.
 
     Returns:
         ``timesteps``, ``sigmas``, ``alphas_cumprod`` and ``init_noise_sigma``, as far
@@ -62,7 +62,7 @@ def schedule_of(pipe: Any, pipeline: Pipeline) -> dict[str, np.ndarray]:
 def schedule_gap(
     expected: Mapping[str, np.ndarray], actual: Mapping[str, np.ndarray]
 ) -> str:
-    """Return in words how two schedules differ; empty when they are equal.
+    """Return a message about how two schedules differ; empty when they are equal.
 
     >>> one = {"timesteps": np.array([801.0, 1.0])}
     >>> schedule_gap(one, {"timesteps": np.array([800.0, 0.0])})
@@ -83,7 +83,7 @@ def schedule_gap(
 
 
 def settings_of(scheduler: Any) -> dict[str, Any]:
-    """Return a scheduler's configuration, as JSON can hold it."""
+    """Return a scheduler's configuration, in types that JSON can hold."""
     plain = {
         name: value
         for name, value in scheduler.config.items()
@@ -96,7 +96,7 @@ def settings_of(scheduler: Any) -> dict[str, Any]:
 
 
 def config_gap(expected: Mapping[str, Any], actual: Mapping[str, Any]) -> str:
-    """Return the settings of two schedulers that differ, in words.
+    """Return a message about the settings in which two schedulers differ.
 
     >>> config_gap({"steps_offset": 1, "_class_name": "A"}, {"steps_offset": 0})
     'steps_offset is 0, expected 1'
@@ -115,7 +115,7 @@ def _few(values: np.ndarray) -> str:
 
 
 def state_of(scheduler: Any) -> dict[str, Any]:
-    """Return what a multistep scheduler remembers of earlier steps, as copies."""
+    """Return copies of a multistep scheduler's memory of earlier steps."""
     return {
         name: _copied(value)
         for name, value in vars(scheduler).items()
@@ -124,7 +124,7 @@ def state_of(scheduler: Any) -> dict[str, Any]:
 
 
 def restore(scheduler: Any, state: Mapping[str, Any], dtype: torch.dtype) -> None:
-    """Give a scheduler the memory of another run, what is floating in `dtype`."""
+    """Give a scheduler the memory of another run, with floating tensors in `dtype`."""
     for name, value in state.items():
         now = getattr(scheduler, name, None)
         # Tables that were made with the schedule keep their own dtype.

@@ -1,4 +1,4 @@
-"""End-to-end stages, as they run in a child process."""
+"""The stages of a pipeline case, which run in a child process."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any, cast
 
 from harness.core.case import REFERENCE, Device
 from harness.core.entry import Entry
-from harness.core.pipeline import ChainRun, Pipeline
+from harness.core.pipeline import Pipeline, PipelineRun
 from harness.engine.host import report_progress
 from harness.engine.keys import drawing_inputs_key, drawing_key
 from harness.engine.store import Store
 from harness.runtimes.candidate.candidate import check_artifact
 from harness.runtimes.diffusion.inputs import (
-    Inputs,
+    PipelineInputs,
     draw_inputs,
     load_inputs,
     save_inputs,
@@ -30,9 +30,9 @@ from harness.runtimes.pytorch.prepare import ask_device
 def draw_reference(
     root: Path, pipeline: Pipeline, device: Device, limit_gib: float | None = None
 ) -> float:
-    """Draw inputs and PyTorch's pictures into the store; return seconds taken.
+    """Draw inputs and PyTorch's pictures into the store; return the seconds this took.
 
-    Networks are let go of to keep within `limit_gib` of memory, if that is given.
+    Networks are dropped from memory to stay within `limit_gib`, if that is given.
 
     Raises:
         StageError: PyTorch cannot run on `device`.
@@ -57,8 +57,8 @@ def draw_reference(
     return time.perf_counter() - start
 
 
-def run_chain(given: ChainRun) -> dict[str, Any]:
-    """Draw with deployed files in the seats, and write the pictures.
+def run_pipeline(given: PipelineRun) -> dict[str, Any]:
+    """Run a pipeline with deployed files in its roles, and write the pictures.
 
     Returns:
         Fields of a `CaseRecord`: ``rows``, ``ran``, ``chain``.
@@ -69,10 +69,16 @@ def run_chain(given: ChainRun) -> dict[str, Any]:
     """
     case, device, folder = given.case, given.device, given.folder
     ask_device(device)
-    for entry in (given.inputs, given.reference, *(f.artifact for f in given.seated)):
+    for entry in (
+        given.inputs,
+        given.reference,
+        *(f.artifact for f in given.role_files),
+    ):
         check_artifact(entry)
     residents = Residents(given.limit_gib)
-    candidates = {file.seat: SessionNetwork(file, residents) for file in given.seated}
+    candidates = {
+        file.role: SessionNetwork(file, residents) for file in given.role_files
+    }
     try:
         measured = measure(
             case=case,
@@ -95,16 +101,16 @@ def run_chain(given: ChainRun) -> dict[str, Any]:
     return {
         "rows": measured.rows,
         "ran": _together(ran),
-        "chain": {**measured.about, "pictures": pictures},
+        "pipeline": {**measured.about, "pictures": pictures},
     }
 
 
-def _inputs(entry: Entry) -> Inputs:
+def _inputs(entry: Entry) -> PipelineInputs:
     return load_inputs(entry.path, cast("list[str]", entry.meta["texts"]))
 
 
 def _together(ran: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return what ran in one set of words; a chain of several runtimes names each."""
+    """Return one description of what ran; it names each of several runtimes."""
     if not ran:
         return {"backend": REFERENCE}
     words = {

@@ -1,17 +1,17 @@
-"""Line up a file that others exported with PyTorch's values, as far as it lets us.
+"""Line up a foreign model with PyTorch's values, as far as the file allows.
 
-Four ways, from the finest to none; the first that lines up half of what computes is
-used, or failing that the one that lines up most:
+There are four ways, from the finest to none. The first way that lines up half of the
+computed values is used; if none does, the way that lines up most:
 
 ===========  =========================================================================
 ``names``    The dynamo exporter left the program's own names, and the modules' paths
              beside them: operator by operator.
 ``scopes``   The TorchScript exporter names nodes by the modules around them:
-             ``/down_blocks.0/resnets.0/conv1/Conv``. Module by module; what the
-             exporter's and the recipe's wrappers put in front is looked through.
+             ``/down_blocks.0/resnets.0/conv1/Conv``. Module by module; prefixes of the
+             exporter's and the recipe's wrappers are ignored.
 ``weights``  A node reads a tensor whose bytes are a parameter's, maybe transposed or
              in float16. Modules with parameters of their own.
-             Of these and of scopes, only what has the module's shape is paired.
+             By weights and by scopes, only values of the module's shape are paired.
 ``outputs``  Nothing; the file's outputs alone are compared.
 ===========  =========================================================================
 """
@@ -26,10 +26,17 @@ from pathlib import Path
 import onnx
 import onnx_ir
 import torch
+from msgspec import structs
 
 from harness.core.case import Component, ExportSettings
-from harness.core.probes import Kind, Probe
+from harness.core.errors import StageError, first_line
+from harness.core.foreign_files import bring, check_whole
+from harness.core.onnx_header import read_header
+from harness.core.outcome import Outcome
+from harness.core.probes import Kind, Probe, save_probes
+from harness.engine.export_files import GRAPH, MODEL, PROBES
 from harness.measure.align import link
+from harness.measure.name_map import Names, match
 from harness.runtimes.foreign.pairing import followed, paired, sizes_in, widened
 from harness.runtimes.foreign.translated import Translated, translate_now
 from harness.runtimes.graph.onnx_graph import (
@@ -38,28 +45,29 @@ from harness.runtimes.graph.onnx_graph import (
     module_scope,
     program_value,
 )
+from harness.runtimes.pytorch.export import Exported, quiet
 from harness.runtimes.pytorch.program import Program
 from harness.runtimes.pytorch.submodules import program_of_module
-from harness.runtimes.pytorch.weights import digest, owners_of
+from harness.runtimes.pytorch.weights import digests_in, owners_of
 
 NAMES, SCOPES, WEIGHTS, OUTPUTS = "names", "scopes", "weights", "outputs"
 ENOUGH = 0.5
-"""Of the values that compute; a finer way that lines up less is passed over."""
+"""Share of the computed values; a finer way that lines up less is not used."""
 
 ALMOST_ALL = 0.9
-"""Bare names, such as `add_5`, are believed where so many are there."""
+"""Share of the computed values above which bare names, such as `add_5`, are trusted."""
 
 _DEEPEST_PREFIX = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lineup:
-    """How a file's values lie on a program's.
+    """How a file's values correspond to a program's.
 
     Attributes:
-        by: Which way was taken.
-        program: Whose values they are.
-        probes: With the file's value that carries each, if any.
+        by: The way that was used.
+        program: The program.
+        probes: Probes with the file's value that carries each, if any.
 
     """
 
@@ -69,22 +77,22 @@ class Lineup:
 
     @property
     def share(self) -> float:
-        """The part of the computing values that the file carries."""
+        """The share of the computed values that the file carries."""
         computing = [p for p in self.probes if p.kind in {Kind.COMPUTE, Kind.DUPLICATE}]
         return sum(bool(p.onnx) for p in computing) / max(1, len(computing))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Network:
-    """What a file is lined up with, and all that it takes to run that.
+class TracedNetwork:
+    """A network that a file is lined up with, and all that a run of it needs.
 
     Attributes:
-        module: Unmodified.
-        copy: What an exporter would get; maybe `module` itself.
-        component: What is tested.
-        settings: What to export with, where names are compared.
-        example: Inputs to run with.
-        translated: Returns what the exporter makes of `copy`, made now or stored.
+        module: The unmodified module.
+        copy: The module that an exporter would get; maybe `module` itself.
+        component: The component that is tested.
+        settings: Settings of the export, where names are compared.
+        example: Inputs of the run.
+        translated: Returns the exporter's translation of `copy`, made now or stored.
 
     """
 
@@ -96,13 +104,67 @@ class Network:
     translated: Callable[..., Translated] = translate_now
 
 
-def line_up(path: Path, network: Network, outputs: Mapping[str, str]) -> Lineup:
+def take_onnx(path: Path, network: TracedNetwork, folder: Path) -> Exported:
+    """Bring the file at `path` to `folder`, and line it up with the network.
+
+    Args:
+        path: Path of the ONNX file; it is not changed.
+        network: The suite's network; its component's `foreign` maps names.
+        folder: An empty folder; it gets the files an export would leave, and the names.
+
+    Raises:
+        StageError: onnx.checker refuses the file, or a file beside it is too short.
+        SuiteError: The file's names are not the recipe's.
+
+    """
+    component = network.component
+    header = read_header(path)
+    names = match(component, path.name, header.inputs, header.outputs)
+    check_whole(path, "onnx", component.name)
+    bring(path, "onnx", folder, MODEL)
+    try:
+        onnx.checker.check_model(str(folder / MODEL))
+    except (onnx.checker.ValidationError, OSError) as error:
+        reason = first_line(error)
+        msg = f"{component.name}: onnx.checker refuses {path.name}: {reason}."
+        raise StageError(msg, outcome=Outcome.LOAD) from error
+    return _lined_up(folder / MODEL, names, network, folder)
+
+
+def line_up_converted(taken: Path, network: TracedNetwork, folder: Path) -> Exported:
+    """Line up a converted file with the network; `folder` gets no model.
+
+    Args:
+        taken: Folder of the store that holds the file, its names and its graph.
+        network: The suite's network.
+        folder: An empty folder.
+
+    """
+    names = Names.load(taken)
+    if names is None:
+        msg = f"{taken} holds no names."
+        raise StageError(msg, outcome=Outcome.LOAD)
+    return _lined_up(taken / GRAPH, names, network, folder)
+
+
+def _lined_up(
+    graph: Path, names: Names, network: TracedNetwork, folder: Path
+) -> Exported:
+    with quiet():
+        outputs = {known: name for name, known in names.compared.items()}
+        found = line_up(graph, network, outputs)
+    structs.replace(names, by=found.by).save(folder)
+    save_probes(found.probes, folder / PROBES)
+    return Exported(program=found.program, probes=found.probes)
+
+
+def line_up(path: Path, network: TracedNetwork, outputs: Mapping[str, str]) -> Lineup:
     """Line up the ONNX file at `path` with a network's values.
 
     Args:
-        path: Of the file.
-        network: That it was exported from, as the suite has it.
-        outputs: The component's name of an output to the file's.
+        path: Path of the file.
+        network: The suite's network, from which the file was exported.
+        outputs: The component's name of each output to the file's name.
 
     """
     found = []
@@ -131,7 +193,7 @@ def line_up(path: Path, network: Network, outputs: Mapping[str, str]) -> Lineup:
 
 
 def _by_names(
-    path: Path, network: Network, outputs: Mapping[str, str]
+    path: Path, network: TracedNetwork, outputs: Mapping[str, str]
 ) -> Lineup | None:
     nodes = onnx.load(path, load_external_data=False).graph.node
     places = {
@@ -140,7 +202,7 @@ def _by_names(
         if program_value(node)
         for name in node.output
     }
-    # Tools that drop what the exporter noted beside the names keep the names.
+    # Some tools drop the exporter's metadata, but keep the names.
     bare = not places and not any(module_scope(node) for node in nodes)
     if not places and not bare:
         return None
@@ -152,7 +214,7 @@ def _by_names(
         return None
     program = translated.program
     modules = {probe.name: probe.module for probe in program.probes}
-    # A name such as `add_5` counts where the module around it is the same one too.
+    # A name such as `add_5` counts only where the module around it is the same too.
     values = [
         value
         for value in graph_values(path, program_value)
@@ -169,7 +231,7 @@ def _by_names(
 
 
 def _same_place(theirs: str, ours: str) -> bool:
-    """Whether two paths are one, but for what wrappers put before one of them."""
+    """Whether two paths are equal, but for a wrapper's prefix of one of them."""
     long, short = sorted((f".{theirs}", f".{ours}"), key=len, reverse=True)
     return long.endswith(short) or short == "."
 
@@ -187,10 +249,10 @@ def _by_scopes(path: Path, program: Program) -> Lineup:
 
 
 def paths_of_scopes(ours: Mapping[str, str], theirs: Collection[str]) -> dict[str, str]:
-    """Return the module's path of each of a file's scopes that has one.
+    """Return each of a file's scopes that belongs to a module, to the module's path.
 
-    Of all that may stand before either side's scopes, what makes most of them equal
-    is looked through: ``network/conv_in`` and ``unet/conv_in`` are one.
+    Each side's scopes may have a prefix. The two prefixes are removed that make most
+    scopes equal: ``network/conv_in`` and ``unet/conv_in`` are one.
     """
     best: dict[str, str] = {}
     for mine in _prefixes(ours):
@@ -207,7 +269,7 @@ def paths_of_scopes(ours: Mapping[str, str], theirs: Collection[str]) -> dict[st
 
 
 def _prefixes(scopes: Collection[str]) -> list[str]:
-    """Return what half of the scopes begin with, the shortest first."""
+    """Return the prefixes that half of the scopes have, the shortest first."""
     counted = Counter(
         "/".join(parts[:depth]) + "/"
         for parts in (scope.split("/") for scope in scopes)
@@ -224,7 +286,8 @@ def _by_weights(path: Path, program: Program, module: torch.nn.Module) -> Lineup
         for name, part in module.named_modules()
         if isinstance(part, torch.nn.Embedding)
     }
-    origins = dict(_origins(nodes, _held(path), owners_of(module), looked_up))
+    held = digests_in(onnx_ir.load(path))
+    origins = dict(_origins(nodes, held, owners_of(module), looked_up))
 
     def origin(node: onnx.NodeProto) -> str:
         return origins.get(node.output[0], "")
@@ -233,34 +296,19 @@ def _by_weights(path: Path, program: Program, module: torch.nn.Module) -> Lineup
     return Lineup(by=WEIGHTS, program=program, probes=tuple(probes))
 
 
-def _held(path: Path) -> dict[str, bytes]:
-    """Return a digest of each tensor that the file holds, by name."""
-    graph = onnx_ir.load(path).graph
-    held = {
-        name: digest(value.const_value.tobytes())
-        for name, value in graph.initializers.items()
-        if value.const_value is not None
-    }
-    for node in graph:
-        name = node.outputs[0].name
-        if node.op_type == "Constant" and "value" in node.attributes and name:
-            held[name] = digest(node.attributes["value"].as_tensor().tobytes())
-    return held
-
-
 def _origins(
     nodes: Sequence[onnx.NodeProto],
     held: Mapping[str, bytes],
     owners: Mapping[bytes, frozenset[tuple[str, str]]],
     looked_up: Collection[str] = (),
 ) -> Iterator[tuple[str, str]]:
-    """Yield each value that a module's own parameters make, and the module.
+    """Yield each value computed with a module's own parameters, and the module.
 
-    A module that looks up rows, of `looked_up`, is carried by what looks up rows alone:
-    where a whole table is added to something, the sum is not the module's value.
+    Only a node that looks up rows carries a module of `looked_up`, which does the same.
+    Where a node adds a whole table to a value, the sum is not the module's value.
 
-    A module counts only where all of its own parameters are read on its behalf: half
-    of one, a product without its bias, is not what PyTorch's module returns.
+    A module counts only where nodes read all of its own parameters for it: a product
+    without its bias is not the output of PyTorch's module.
     """
     carried = dict(held)
     for node in nodes:
@@ -282,7 +330,7 @@ def _origins(
         ]
         common = frozenset.intersection(*paths)
         before = {made[name] for name in node.input if name in made}
-        # Equal tensors, such as biases of zeros, are whoever's they are added to.
+        # Equal tensors, such as biases of zeros, belong to the module before them.
         chosen = common & before or common
         if len(chosen) == 1:
             (path,) = chosen
@@ -290,18 +338,10 @@ def _origins(
             read.setdefault(path, set()).update(
                 name for tensor in tensors for own, name in tensor if own == path
             )
-    whole = _parameters(owners)
-    yield from (
-        (value, path) for value, path in made.items() if read[path] >= whole[path]
-    )
-
-
-def _parameters(
-    owners: Mapping[bytes, frozenset[tuple[str, str]]],
-) -> dict[str, set[str]]:
-    """Return the names of each module's own parameters."""
     whole: dict[str, set[str]] = {}
     for tensor in owners.values():
         for path, name in tensor:
             whole.setdefault(path, set()).add(name)
-    return whole
+    yield from (
+        (value, path) for value, path in made.items() if read[path] >= whole[path]
+    )

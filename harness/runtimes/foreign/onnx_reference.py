@@ -1,43 +1,55 @@
-"""Stages of an ONNX file without a PyTorch model: the file is its own reference.
+"""The stages of an ONNX file without a PyTorch model: the file is its own reference.
 
-Runs in a child process. ONNX Runtime runs the graph with every rewrite off, and what
-each node makes is recorded. No run in float64 exists to measure noise floors by, so
-tolerances can only be of the numbers themselves.
+They run in a child process. ONNX Runtime runs the graph with every rewrite off, and the
+value of each node is recorded. There is no float64 run to measure noise floors with, so
+tolerances can only bound the numbers themselves.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import numpy as np
+import onnx
+from msgspec import structs
 
-from harness.core.case import ITSELF, Component, Device, ExportSettings, Sample
+from harness.core.case import (
+    ITSELF,
+    Component,
+    Device,
+    ExportSettings,
+    Group,
+    Sample,
+)
 from harness.core.entry import Entry
 from harness.core.errors import StageError
 from harness.core.foreign_files import bring, check_whole
-from harness.core.groups import Group, smallest
 from harness.core.onnx_header import read_header
 from harness.core.outcome import Outcome
-from harness.core.probes import load_probes, save_probes
+from harness.core.probes import Kind, Probe, load_probes, save_probes
 from harness.engine.export_files import MODEL, PROBES
-from harness.engine.host import report_progress
-from harness.engine.keys import asked_key, inputs_key, onnx_key, reference_key
 from harness.engine.store import Store
-from harness.measure.align import MASKED, wanted_values
+from harness.measure.align import MASKED, GraphValue, wanted_values
 from harness.measure.name_map import match
-from harness.measure.trace import OUTPUT, TraceWriter, load_inputs, save_inputs
-from harness.recipes.inputs import draw
-from harness.runtimes.foreign.probes import probes_of_file
+from harness.measure.sensitivity import Run
+from harness.measure.trace import OUTPUT, TraceWriter, load_inputs
+from harness.runtimes.graph.onnx_graph import graph_values, module_scope
 from harness.runtimes.onnxruntime.session import OPTIMISATION, open_session
-from harness.runtimes.pytorch.contract import ask
+from harness.runtimes.pytorch.stages import Stages
 from harness.runtimes.session import Session
 
+_MOVES = frozenset(
+    {
+        *("Cast", "Concat", "Expand", "Flatten", "Gather", "Identity", "Pad"),
+        *("Reshape", "Shape", "Slice", "Split", "Squeeze", "Tile", "Transpose"),
+        *("Unsqueeze", "Where"),
+    }
+)
+
 _EXPECTED_BYTES = 2**20
-"""Of a value that nobody has seen yet, when a large graph is cut to fit memory."""
+"""Expected size of a value that was not seen yet, to cut a large graph for memory."""
 
 
 def prepare_given(
@@ -47,13 +59,12 @@ def prepare_given(
     groups: Sequence[Group],
     device: Device,
 ) -> dict[str, float]:
-    """Draw inputs, take the file and record its own run; return seconds taken.
+    """Draw inputs, store the file and record its own run; return seconds by stage.
 
     Raises:
-        StageError: ONNX Runtime refuses the file, or gives two answers.
+        StageError: ONNX Runtime refuses the file, or its outputs do not repeat.
 
     """
-    start = time.perf_counter()
     work = _Work(Store(root=root), component, settings, device)
     for group in groups:
         work.graph(group)
@@ -61,115 +72,113 @@ def prepare_given(
             work.reference(group, sample)
         if group.samples:
             work.ask(group)
-    return {"reference": time.perf_counter() - start}
+    return work.took_s
 
 
-class _Work:
-    """One file's stages, each made once."""
-
-    def __init__(
-        self,
-        store: Store,
-        component: Component,
-        settings: ExportSettings,
-        device: Device,
-    ) -> None:
-        self._store = store
-        self._component = component
-        self._settings = settings
-        self._device = device
+class _Work(Stages):
+    """The stages of a file that is its own reference."""
 
     def graph(self, group: Group) -> Entry:
         """Return the file in the store, with its names and its own values."""
-        path = self._component.source.path
+        path = self.component.source.path
 
         def build(folder: Path) -> Mapping[str, object]:
             header = read_header(path)
-            names = match(self._component, path.name, header.inputs, header.outputs)
-            check_whole(path, "onnx", self._component.name)
+            names = match(self.component, path.name, header.inputs, header.outputs)
+            check_whole(path, "onnx", self.component.name)
             bring(path, "onnx", folder, MODEL)
-            replace(names, by=ITSELF).save(folder)
+            structs.replace(names, by=ITSELF).save(folder)
             save_probes(probes_of_file(folder / MODEL), folder / PROBES)
             return {}
 
-        return self._store.make("onnx", self._graph_key(group), build)
+        return self.made("onnx", self.graph_key(group), build)
 
-    def inputs(self, sample: Sample) -> Entry:
-        """Return a sample's arrays."""
-
-        def build(folder: Path) -> Mapping[str, object]:
-            save_inputs(draw(self._component, sample), folder)
-            return {}
-
-        return self._store.make("inputs", inputs_key(self._component, sample), build)
-
-    def reference(self, group: Group, sample: Sample) -> Entry:
-        """Return what the file itself makes of a sample."""
-        inputs, graph = self.inputs(sample), self.graph(group)
-
-        def build(folder: Path) -> Mapping[str, object]:
-            name = self._component.name
-            report_progress("recording", name, f"float32, {sample.id}")
-            feeds = load_inputs(inputs, self._component)
-            wanted = wanted_values(load_probes(graph.file(PROBES)))
-            return self._record(
-                graph.file(MODEL), feeds, wanted if sample.layers else (), folder
-            )
-
-        key = reference_key(
-            self._graph_key(group), inputs, self._device, layers=sample.layers
-        )
-        return self._store.make("reference", key, build)
-
-    def ask(self, group: Group) -> Entry:
-        """Return which inputs matter to the file itself."""
-        sizes, graph = smallest(group), self.graph(group)
-
-        def build(folder: Path) -> Mapping[str, object]:
-            with self._opened(graph.file(MODEL)) as session:
-                return ask(session.run, self._component, sizes, folder)
-
-        key = asked_key(self._component, sizes, self._device)
-        return self._store.make("asked", key, build)
-
-    def _opened(self, model: Path) -> AbstractContextManager[Session]:
-        """Open the file with every rewrite off."""
-        plain = Device(
-            threads=self._device.threads,
-            device=self._device.device,
-            hints=((OPTIMISATION, 0),),
-        )
-        return open_session(model, plain, [s.name for s in self._component.outputs])
-
-    def _graph_key(self, group: Group) -> dict[str, object]:
-        return onnx_key(self._component, self._settings, dict(group.shapes))
-
-    def _record(
-        self,
-        model: Path,
-        feeds: Mapping[str, np.ndarray],
-        wanted: Collection[str],
-        folder: Path,
-    ) -> dict[str, object]:
-        outputs = [spec.name for spec in self._component.outputs]
+    def record(
+        self, group: Group, sample: Sample, inputs: Entry, folder: Path
+    ) -> Mapping[str, object]:
+        """Record the values of the file's nodes, with every rewrite off."""
+        self.say("recording", f"float32, {sample.id}")
+        graph = self.graph(group)
+        feeds = load_inputs(inputs, self.component)
+        wanted = wanted_values(load_probes(graph.file(PROBES))) if sample.layers else ()
         writer = TraceWriter(folder)
-        with self._opened(model) as session:
+        with self._session(graph) as session:
             one, two = session.run(feeds), session.run(feeds)
-            for name in outputs:
-                if not np.array_equal(one[name], two[name], equal_nan=True):
+            for spec in self.component.outputs:
+                made = one[spec.name]
+                if not np.array_equal(made, two[spec.name], equal_nan=True):
                     msg = (
-                        f"{self._component.name} is random: two runs on the same "
-                        f"inputs differ in {name!r}, so it can be no reference."
+                        f"{self.component.name} is random: two runs on the same "
+                        f"inputs differ in {spec.name!r}, so it can be no reference."
                     )
                     raise StageError(msg, outcome=Outcome.REFERENCE)
-                writer.add(OUTPUT + name, one[name])
-            sizes = dict.fromkeys(wanted, _EXPECTED_BYTES)
+                writer.add(OUTPUT + spec.name, made)
 
-            def record(name: str, value: np.ndarray) -> None:
+            def keep(name: str, value: np.ndarray) -> None:
                 floating = value.dtype.kind == "f" and value.size > 0
                 is_mask = floating and bool((np.abs(value) > MASKED).any())
                 writer.add(name, value, is_mask=is_mask)
 
             if wanted:
-                session.watch(feeds, sizes, record)
+                session.watch(feeds, dict.fromkeys(wanted, _EXPECTED_BYTES), keep)
         return {"values": writer.close({}), "rewrite_max_abs": 0.0}
+
+    @contextmanager
+    def opened(self, group: Group) -> Iterator[Run]:
+        """Open the file in a session."""
+        with self._session(self.graph(group)) as session:
+            yield session.run
+
+    def _session(self, graph: Entry) -> AbstractContextManager[Session]:
+        plain = Device(
+            threads=self.device.threads,
+            device=self.device.device,
+            hints=((OPTIMISATION, 0),),
+        )
+        outputs = [spec.name for spec in self.component.outputs]
+        return open_session(graph.file(MODEL), plain, outputs)
+
+
+def probes_of_file(path: Path) -> tuple[Probe, ...]:
+    """Return a probe for each value that depends on the graph's inputs.
+
+    Where nodes are named by scopes, a value counts as computed if it leaves a scope, as
+    in a module-by-module reference: runtimes fuse the operators inside. Elsewhere the
+    value of every operator counts that does more than move numbers.
+    """
+    nodes = onnx.load(path, load_external_data=False).graph.node
+    made = {name: node for node in nodes for name in node.output}
+    values = [v for v in graph_values(path, module_scope) if not v.is_constant]
+    scoped = any(value.origin for value in values)
+    nearest: dict[str, tuple[str, ...]] = {}
+    probes = []
+    for position, value in enumerate(values):
+        node = made[value.name]
+        kind = _kind(value, node, scoped=scoped)
+        before = dict.fromkeys(p for name in node.input for p in nearest.get(name, ()))
+        computes = kind is Kind.COMPUTE
+        nearest[value.name] = (value.name,) if computes else tuple(before)
+        probes.append(
+            Probe(
+                name=value.name,
+                position=position,
+                kind=kind,
+                op=node.op_type,
+                module=value.origin.replace("/", "."),
+                source="",
+                onnx=value.name,
+                parents=tuple(before),
+            )
+        )
+    return tuple(probes)
+
+
+def _kind(value: GraphValue, node: onnx.NodeProto, *, scoped: bool) -> Kind:
+    if value.repeats:
+        return Kind.IDENTITY
+    if node.op_type in _MOVES:
+        return Kind.MOVE
+    inside = scoped and not value.is_output
+    if inside and value.origin and set(value.used_by) <= {value.origin}:
+        return Kind.IDENTITY
+    return Kind.COMPUTE

@@ -1,4 +1,4 @@
-"""Which values of a module can be whose: what they are made from, and their shapes."""
+"""Which values of a module and a file can be paired, by their parents and shapes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 Shape = tuple[int, ...]
 Sized = Mapping[str, Sequence[int | str]]
-"""Value of a file to its sizes: a number, the name of an open axis, "" if unknown."""
+"""Value of a file to its sizes: numbers, names of open axes, "" where unknown."""
 
 
 def followed(
@@ -30,10 +30,10 @@ def followed(
     example: tuple[torch.Tensor, ...],
     probes: Sequence[Probe],
 ) -> tuple[tuple[Probe, ...], dict[str, Shape]]:
-    """Run a module, and see what its submodules' values are made from.
+    """Run a module, and record from which values its submodules' values are computed.
 
     Returns:
-        The probes with their parents, and the shape of each value that computes.
+        The probes with their parents, and the shape of each computed value.
 
     """
     wanted = {probe.name for probe in probes if probe.kind is Kind.COMPUTE}
@@ -57,7 +57,7 @@ def followed(
         stack.enter_context(torch.no_grad())
         stack.enter_context(following)
         module(*example)
-    # In order of execution, whatever order they were read in.
+    # Parents are in order of execution, not in the order in which they were read.
     order = {probe.name: probe.position for probe in probes}
     return tuple(
         replace(
@@ -69,7 +69,7 @@ def followed(
 
 
 class _Following(TorchDispatchMode):
-    """Follows which named values each tensor was computed from."""
+    """Follows from which named values each tensor was computed."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -100,10 +100,11 @@ class _Following(TorchDispatchMode):
 
 
 class _Widening(TorchDispatchMode):
-    """Computes in float64 what a module asks for in float32, whatever its weights are.
+    """Makes float64 tensors where a module requests float32, for weights of any dtype.
 
-    A table of frequencies is one. Files of others hold it as somebody else's float32
-    made it, so its rounding is part of the noise floor, as it is in dynamo's program.
+    A table of frequencies is an example. A foreign model holds it as another float32
+    program computed it, so its rounding is part of the noise floor, as it is in
+    dynamo's program.
     """
 
     def __torch_dispatch__(
@@ -132,7 +133,7 @@ def widened(program: Program, module: torch.nn.Module) -> Program:
         rounding: Rounding = as_computed,
     ) -> tuple[torch.Tensor, ...]:
         with ExitStack() as stack:
-            if double:  # around the module alone: its weights come back in float32
+            if double:  # only around the module: its weights return to float32
                 mode = _Widening()
                 enter = module.register_forward_pre_hook(lambda *_: _enter(mode))
                 leave = module.register_forward_hook(
@@ -163,9 +164,9 @@ def sizes_in(
     """Return the sizes of a file's values, as far as its operators tell them.
 
     Args:
-        path: Of the file; what it notes beside its operators is not believed.
-        component: Whose inputs `example` holds, in order.
-        example: Their sizes are what the names of open axes stand for.
+        path: Path of the file; shapes that it states beside its operators are ignored.
+        component: The component, whose inputs `example` holds, in order.
+        example: Inputs, whose sizes replace the names of open axes.
 
     """
     model = onnx.load(path, load_external_data=False)
@@ -174,7 +175,7 @@ def sizes_in(
         graph = onnx.shape_inference.infer_shapes(model).graph
     except (onnx.shape_inference.InferenceError, ValueError):
         return {}
-    mapped = dict(component.taken.names) if component.taken else {}
+    mapped = dict(component.foreign.names) if component.foreign else {}
     fed = {
         mapped.get(spec.name, spec.name): tuple(tensor.shape)
         for spec, tensor in zip(component.inputs, example, strict=True)
@@ -204,8 +205,8 @@ def paired(
 ) -> list[Probe]:
     """Return probes without those values that have another shape in the file.
 
-    A table of positions is [1, n, w] and its sum with the tokens [batch, n, w]: one is
-    broadcast to the other, and is not the other.
+    A table of positions is [1, n, w] and its sum with the tokens [batch, n, w]: the
+    table is broadcast to the sum, and is not the sum.
     """
     return [
         probe if _fits(shapes.get(probe.name), sized.get(probe.onnx)) else _alone(probe)

@@ -1,7 +1,7 @@
-"""What the dynamo exporter makes of a network, kept for every file lined up with it.
+"""The dynamo exporter's program of a network, kept for every file lined up with it.
 
-Translating a network takes minutes at full size, and many files may be of one network.
-The store keeps the program without its weights, which the module has.
+A translation takes minutes at full size, and many files may come from one network. The
+store keeps the program without its weights, which the module has.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ def translate_now(
     settings: ExportSettings,
     example: tuple[torch.Tensor, ...],
 ) -> Translated:
-    """Translate a network, whatever is stored.
+    """Translate a network, without a look into the store.
 
     Raises:
-        Exception: The exporter cannot; it raises anything.
+        Exception: The exporter fails; it may raise any exception.
 
     """
     made = translate(module, component, settings, example)
@@ -59,20 +59,20 @@ def translate_once(
     settings: ExportSettings,
     example: tuple[torch.Tensor, ...],
 ) -> Translated:
-    """Return a network's translation from the store, translating it if it lacks it.
+    """Return a network's translation from the store; make it if it is missing.
 
     Args:
-        store: Where it is kept.
-        module: As an exporter would get it; gives the program its weights.
-        component: Of the network; its name and its file do not matter.
-        settings: To export with.
+        store: The store that keeps the program.
+        module: The module that an exporter would get; gives the program its weights.
+        component: The network's component; its name and its file do not matter.
+        settings: Settings of the export.
         example: Inputs to trace with.
 
     Raises:
-        Exception: The exporter cannot; it raises anything, and nothing is kept.
+        Exception: The exporter fails; it may raise any exception, and nothing is kept.
 
     """
-    # With state that is the module's alone the program is whole without it.
+    # All of the program's state is the module's, so the program is kept without it.
     weights = module.state_dict(keep_vars=True)
     fresh: list[ExportedProgram] = []
 
@@ -93,7 +93,7 @@ def translate_once(
 
 
 def _bare(exported: ExportedProgram) -> ExportedProgram:
-    """Return a program with zeros for weights that take no room: one, many times."""
+    """Return a program with zeros for weights, which need no memory: one, repeated."""
     bare = copy.copy(exported)
     zeros: dict[str, torch.Tensor] = {}
     for name, value in exported.state_dict.items():

@@ -1,8 +1,8 @@
-"""Hold an exported graph's attributes against the program's, without running either.
+"""Compare an exported graph's attributes with the program's, without running either.
 
-The nodes that carry a probe are those between its value and its parents' values. What
-a node says there (an epsilon, an axis, a number of groups, a scale) must be what the
-program's operator was told.
+The nodes that carry a probe are those between its value and its parents' values. A
+node's attributes (an epsilon, an axis, a number of groups, a scale) must be equal to
+the arguments of the program's operator.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ import onnx
 
 from harness.core.probes import Probe
 from harness.measure.align import wanted_values
+from harness.runtimes.graph.onnx_graph import small_constants
 
 if TYPE_CHECKING:
     import numpy as np
 
 _CLOSE = 1e-6
 _LARGEST_CONSTANT = 16
-"""Elements that a scale or a shape may have."""
+"""Largest number of elements of a constant that is read as a scale or a shape."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,17 +56,17 @@ class _Part:
 
 
 Found = Iterator[tuple[str, object, object]]
-"""Attribute, what the graph says, what the program says; None on a side is no word."""
+"""An attribute's name, its value in the graph, and in the program; None if unstated."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """One attribute that a graph has otherwise than the program.
+    """One attribute that differs between a graph and the program.
 
     Attributes:
-        probe: Value of the program that it makes.
-        name: Of the attribute.
-        words: Both values.
+        probe: The program's value that the operator makes.
+        name: Name of the attribute.
+        words: A message with both values.
 
     """
 
@@ -75,11 +76,11 @@ class Told:
 
 
 def differing_attributes(probes: Sequence[Probe], path: Path) -> dict[str, str]:
-    """Return probe to what its nodes say otherwise than the program, in words.
+    """Return a message about each probe whose nodes have other attributes.
 
     Args:
-        probes: Of the program, with their settings.
-        path: Of the exported graph; its weights are not read.
+        probes: Probes of the program, with their settings.
+        path: Path of the exported graph; its weights are not read.
 
     """
     graph = onnx.load(path, load_external_data=False).graph
@@ -91,8 +92,8 @@ def differing_attributes(probes: Sequence[Probe], path: Path) -> dict[str, str]:
 
 
 def attributes_told(probes: Sequence[Probe], graph: onnx.GraphProto) -> Iterator[Told]:
-    """Yield each attribute of a graph that is not what the program was told."""
-    constants = _constants(graph)
+    """Yield each attribute of a graph that differs from the program's argument."""
+    constants = small_constants(graph, _LARGEST_CONSTANT)
     makers = {name: node for node in graph.node for name in node.output}
     values = value_names(probes)
     for probe in probes:
@@ -111,7 +112,7 @@ def attributes_told(probes: Sequence[Probe], graph: onnx.GraphProto) -> Iterator
 
 
 def value_names(probes: Sequence[Probe]) -> dict[str, str]:
-    """Return probe to the exported value that carries it."""
+    """Return each probe's name to the exported value that carries it."""
     return {probe.name: value for value, probe in wanted_values(probes).items()}
 
 
@@ -121,13 +122,13 @@ def nodes_of(
     """Return the nodes between a probe's value and its parents', the last first.
 
     Args:
-        probe: Of the program.
+        probe: A probe of the program.
         makers: Each value of the graph to the node that makes it.
-        values: As `value_names` returns them.
+        values: Each probe's value, as `value_names` returns them.
 
     """
     ends = {values[name] for name in probe.parents if name in values}
-    # A module's probe knows no parents: then it begins at whatever has a name.
+    # A module's probe has no parents: then any value with a name ends the search.
     ends = ends or set(values.values())
     start = values.get(probe.name, "")
     return list(nodes_between(makers, start, ends)) if start else []
@@ -136,7 +137,7 @@ def nodes_of(
 def nodes_between(
     makers: Mapping[str, onnx.NodeProto], value: str, ends: Collection[str]
 ) -> Iterator[onnx.NodeProto]:
-    """Yield the nodes that make a value from others, which are not looked behind."""
+    """Yield the nodes that make a value; the search stops at the values in `ends`."""
     waiting, seen = [value], set()
     while waiting:
         name = waiting.pop()
@@ -151,7 +152,7 @@ _RANDOM = (
     *("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"),
     *("Bernoulli", "Multinomial"),
 )
-"""Operators that no deployed graph has where PyTorch's is the same twice."""
+"""Operators that no graph of a repeatable PyTorch module contains."""
 
 
 def _none(_part: _Part, _told: Mapping[str, Any]) -> Found:
@@ -199,7 +200,7 @@ def _convolution(part: _Part, told: Mapping[str, Any]) -> Found:
     pads = part.said(kinds, "pads", None)
     padding = told.get("padding")
     if (mode := part.said(("Pad",), "mode", "constant")) is not None:
-        # The padding is in a node of its own, and so is what it is filled with.
+        # A separate node has the padding and its fill value.
         yield "padding's mode", mode, "constant"
         return
     if isinstance(pads, list) and isinstance(padding, list):
@@ -234,7 +235,7 @@ def _attention(part: _Part, told: Mapping[str, Any]) -> Found:
     yield "axis of softmax", part.said(("Softmax",), "axis", -1), -1
     scale = told.get("scale")
     factors = part.scalars("Mul")
-    # Exporters put the root of the scale to the query and to the key, or all to one.
+    # Exporters multiply query and key by the root of the scale, or one by all of it.
     if isinstance(scale, float) and factors:
         yield "scale", math.prod(factors), scale
 
@@ -261,22 +262,7 @@ _RULES: dict[str, Callable[[_Part, Mapping[str, Any]], Found]] = {
     "scaled_dot_product_attention": _attention,
     "upsample_nearest2d": _resize,
 }
-"""PyTorch operator to what its nodes must say."""
-
-
-def _constants(graph: onnx.GraphProto) -> dict[str, np.ndarray]:
-    """Return small constants, whether they are initialisers or nodes."""
-    tensors = {tensor.name: tensor for tensor in graph.initializer}
-    for node in graph.node:
-        if node.op_type == "Constant" and node.attribute[0].name == "value":
-            tensors[node.output[0]] = node.attribute[0].t
-    return {
-        name: onnx.numpy_helper.to_array(tensor)
-        for name, tensor in tensors.items()
-        if tensor.data_location != onnx.TensorProto.EXTERNAL
-        and tensor.data_type != onnx.TensorProto.STRING
-        and math.prod(tensor.dims) <= _LARGEST_CONSTANT
-    }
+"""PyTorch operator to the function that compares its nodes' attributes."""
 
 
 def _plain(value: object) -> object:

@@ -1,8 +1,8 @@
 """Compare a graph's weights and attributes with PyTorch's, without running either.
 
 A weight is paired with the constant that the operator at its place reads, or with the
-one of its name; what has neither is looked for by a digest of its bytes. Each pair is
-equal bit for bit, or `weight_kinds` says what the stored one is.
+constant of its name. A weight with neither is looked up by a digest of its bytes. Each
+pair is equal bit for bit, or `weight_kinds` describes the difference.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from harness.runtimes.graph.constants import Held, Places, Read, digest_of
 from harness.runtimes.pytorch.program import WRAPPER, own_path
 
 NAMED = 64
-"""Differing weights that are kept one by one; of more, the counts are."""
+"""Number of differing weights that are kept one by one; further ones are counted."""
 
 _MATRIX = 2
 _UNKNOWN = (OTHER, FEW, MOVED, CHANNELS)
-"""Kinds that say less than that a weight is another one of PyTorch's."""
+"""Kinds that say less than "it is another weight of PyTorch's"."""
 
 _ADDED = {"weight": False, "bias": True}
 
@@ -47,20 +47,21 @@ _ADDED = {"weight": False, "bias": True}
 def check_graph(
     module: nn.Module, probes: Sequence[Probe], path: Path
 ) -> dict[str, Any]:
-    """Return what a graph holds and says otherwise than its module, as JSON.
+    """Return where a graph differs from its module, as JSON.
 
     Args:
-        module: In float32.
-        probes: With the graph's values that carry them.
-        path: Of the ONNX file; weights beside it are read.
+        module: PyTorch's module, in float32.
+        probes: Probes with the graph's values that carry them.
+        path: Path of the ONNX file; weights beside it are read.
 
     Returns:
-        ``tensors``: how many weights PyTorch has; ``matrices``: of these, with two
-        axes and more; ``equal``: of these, in the graph bit for bit; ``elsewhere``:
-        names of those in another form or not there at all; ``stored``: type of number
-        to how many tensors the file keeps in it, where it has fewer bits than
-        float32; ``weights``: those that differ; ``differing``: how many; ``kinds``: of
-        what kind; ``attributes``: those that differ.
+        ``tensors``: number of weights in PyTorch; ``matrices``: number of weights with
+        two axes and more; ``equal``: number of weights that the graph holds bit for
+        bit; ``elsewhere``: names of weights that the graph holds in another form or
+        not at all; ``stored``: dtype with fewer bits than float32 to the number of
+        tensors that the file stores in it; ``weights``: the weights that differ;
+        ``differing``: their number; ``kinds``: kind of difference to its number;
+        ``attributes``: the attributes that differ.
 
     """
     graph = onnx.load(path, load_external_data=False).graph
@@ -100,7 +101,7 @@ def check_graph(
 
 
 def _told(module: nn.Module, probes: Sequence[Probe]) -> Iterator[Probe]:
-    """Yield probes; one that stands for a module as the operator that it is."""
+    """Yield probes; the probe of a module names the module's operator."""
     parts = dict(module.named_modules())
     op: str
     names: tuple[str, ...]
@@ -158,7 +159,7 @@ class _Differing:
 
 
 class _Weights:
-    """A module's parameters in float32, by the checkpoint's own names."""
+    """A module's parameters in float32, by their names in the checkpoint."""
 
     def __init__(self, module: nn.Module, held: Held) -> None:
         self._held = held
@@ -178,9 +179,10 @@ class _Weights:
         return np.asarray(self._parameters[name].detach().cpu().numpy()).squeeze()
 
     def forms(self, name: str) -> Mapping[bytes, frozenset[bool]]:
-        """Return digests of a parameter, and whether each is of it transposed.
+        """Return digests of a parameter, and whether each is of its transpose.
 
-        One that the graph holds as it is, is not turned: that would copy it.
+        A parameter that the graph holds unchanged is not transposed, since that would
+        copy it.
         """
         if name not in self._forms:
             array = self.array(name)
@@ -193,11 +195,11 @@ class _Weights:
 
     @property
     def matrices(self) -> int:
-        """How many parameters have two axes and more."""
+        """The number of parameters with two axes and more."""
         return sum(self.array(name).ndim >= _MATRIX for name in self.names)
 
     def compared(self, name: str, places: Places) -> str | _Differing:
-        """Compare one parameter with the constant that stands for it."""
+        """Compare one parameter with the constant that it is paired with."""
         forms, shape = self.forms(name), self.array(name).shape
         fitting = {
             read.name: read
@@ -223,7 +225,7 @@ class _Weights:
                     return EQUAL
                 return self.paired(name, Read(known, None))
         found = any(told in self._held.digests for told in forms)
-        # What is 0 everywhere may be left out: it adds nothing.
+        # A graph may leave out a parameter of zeros: it adds nothing.
         return EQUAL if found or not self.array(name).any() else ELSEWHERE
 
     def paired(self, name: str, read: Read, by: str = PLACE) -> str | _Differing:
@@ -253,9 +255,10 @@ class _Weights:
 def _by_shape(
     found: Sequence[str | _Differing], weights: _Weights, held: Held
 ) -> Iterator[str | _Differing]:
-    """Yield what was found, a lost matrix paired with the one constant of its shape.
+    """Yield the findings; a lost matrix is paired with the one constant of its shape.
 
-    Such is a table that is read while the graph is made: its place is a constant.
+    An example is a table that is read while the graph is made: a constant takes the
+    place of its operator.
     """
     known = {told for name in weights.names for told in weights.forms(name)}
     known |= {one.told for one in found if isinstance(one, _Differing)}
@@ -274,7 +277,7 @@ def _by_shape(
 
 
 def _without_folded(found: Sequence[str | _Differing]) -> Iterator[str | _Differing]:
-    """Yield what was found, but for weights that a batch normalisation went into."""
+    """Yield the findings without weights that a batch normalisation was folded into."""
     folded = {
         _module_of(one.name)
         for one in found
@@ -286,7 +289,7 @@ def _without_folded(found: Sequence[str | _Differing]) -> Iterator[str | _Differ
 
 
 def _name_others(differing: Sequence[_Differing], weights: _Weights) -> None:
-    """Say so where a weight that differs is another of PyTorch's."""
+    """Note each differing constant that equals another of PyTorch's weights."""
     if not any(one.found.kind in _UNKNOWN for one in differing):
         return
     owners = {
@@ -304,7 +307,7 @@ def _name_others(differing: Sequence[_Differing], weights: _Weights) -> None:
 
 
 def _fits(shape: tuple[int, ...], other: tuple[int, ...]) -> bool:
-    """Whether two arrays may be one, transposed perhaps."""
+    """Whether two shapes are equal, or equal once transposed."""
     return other in {shape, shape[::-1]} if len(shape) == _MATRIX else other == shape
 
 

@@ -1,4 +1,4 @@
-"""The constants of a graph: who reads each, and a digest of its bytes."""
+"""The constants of a graph, the operators that read them, and digests of the bytes."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ from harness.core.outcome import Outcome
 from harness.core.probes import Kind, Probe
 from harness.measure.align import wanted_values
 from harness.runtimes.graph.attributes import nodes_between
+from harness.runtimes.graph.onnx_graph import tensors_of
 
 if TYPE_CHECKING:
     import onnx
 
 _WITH_BIAS = ("Conv", "ConvTranspose", "Gemm", "LayerNormalization")
 _BIAS = 2
-"""Where these operators take their bias."""
+"""Index of the bias among these operators' inputs."""
 
 _PASSES_ON = ("Identity", "Cast", "Reshape", "Unsqueeze", "Squeeze")
 _HELD_BY_OUTPUT = ("aten.linear.", "aten.conv", "aten.embedding.")
 _MODULES = ("Linear", "Conv1d", "Conv2d", "Conv3d", "Embedding")
-"""Operators and modules whose matrix has a row an output."""
+"""Operators and modules whose weight has one row for each output."""
 
 _NARROW = {
     onnx_ir.DataType.FLOAT16: "float16",
@@ -38,7 +39,7 @@ _NARROW = {
     onnx_ir.DataType.INT4: "int4",
     onnx_ir.DataType.UINT4: "uint4",
 }
-"""Types of fewer bits than float32."""
+"""Dtypes with fewer bits than float32."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +47,8 @@ class Read:
     """A constant as an operator reads it.
 
     Attributes:
-        name: Of the initialiser or the Constant node's value.
-        turned: Whether it lies transposed to what PyTorch's operator holds; None
+        name: Name of the initialiser or of the Constant node's value.
+        turned: Whether it is the transpose of the weight of PyTorch's operator; None
             where the operator does not tell.
         added: Whether the operator adds it, as it does a bias.
 
@@ -59,10 +60,10 @@ class Read:
 
 
 class Places:
-    """Which constants are read at each module's place."""
+    """The constants that each module's operators read."""
 
     def __init__(self, probes: Sequence[Probe], graph: onnx.GraphProto) -> None:
-        self._makers = {name: node for node in graph.node for name in node.output}
+        self._artifacts = {name: node for node in graph.node for name in node.output}
         self._found: dict[str, dict[Read, None]] = {}
         computed = [
             (value, probe)
@@ -73,7 +74,7 @@ class Places:
         for value, probe in computed:
             knows = probe.op.startswith(_HELD_BY_OUTPUT) or probe.op in _MODULES
             reads = self._found.setdefault(probe.module, {})
-            for node in nodes_between(self._makers, value, ends):
+            for node in nodes_between(self._artifacts, value, ends):
                 for one in self._read_by(node):
                     reads[one if knows else replace(one, turned=None)] = None
 
@@ -82,13 +83,13 @@ class Places:
         return list(self._found.get(module, ()))
 
     def _read_by(self, node: onnx.NodeProto) -> Iterator[Read]:
-        if node.op_type in (*_PASSES_ON, "Transpose"):  # who reads that reads through
+        if node.op_type in (*_PASSES_ON, "Transpose"):  # its readers look through it
             return
         for index, given in enumerate(node.input):
             name, turned = given, _turned(node, index)
             last = node.op_type in _WITH_BIAS and index == _BIAS
             added = last or node.op_type in {"Add", "Sub"}
-            while (maker := self._makers.get(name)) is not None and maker.input:
+            while (maker := self._artifacts.get(name)) is not None and maker.input:
                 if maker.op_type == "Transpose":
                     turned = None if turned is None else not turned
                 elif maker.op_type not in _PASSES_ON:
@@ -98,7 +99,7 @@ class Places:
 
 
 def _turned(node: onnx.NodeProto, index: int) -> bool | None:
-    """Return whether an operator takes a matrix transposed to PyTorch's module."""
+    """Return whether an operator reads the transpose of PyTorch's matrix."""
     if node.op_type == "MatMul" and index == 1:
         return True
     if node.op_type == "Gemm" and index == 1:
@@ -116,9 +117,10 @@ class Held:
         self._arrays: dict[str, np.ndarray] = {}
         self._digests: dict[str, bytes] = {}
         self.narrow: Counter[str] = Counter()
-        for name, tensor in _constants(path, graph):
+        for name, proto in tensors_of(graph).items():
             if name not in read:
                 continue
+            tensor = onnx_ir.serde.deserialize_tensor(proto, str(path.parent))
             if tensor.dtype is onnx_ir.DataType.FLOAT:
                 self._arrays[name] = _array(name, tensor).squeeze()
                 self._digests[name] = digest_of(self._arrays[name])
@@ -137,12 +139,12 @@ class Held:
         return self._arrays[name]
 
     def digest_of(self, name: str) -> bytes:
-        """Return a digest of its bytes."""
+        """Return a digest of a constant's bytes."""
         return self._digests[name]
 
 
 def _array(name: str, tensor: onnx_ir.TensorProtocol) -> np.ndarray:
-    """Return a tensor's numbers, mapped where they lie in a file beside the graph."""
+    """Return a tensor's numbers, memory-mapped if a file beside the graph has them."""
     try:
         return np.asarray(tensor.numpy())
     except (OSError, ValueError) as error:
@@ -153,17 +155,6 @@ def _array(name: str, tensor: onnx_ir.TensorProtocol) -> np.ndarray:
         raise StageError(msg, outcome=Outcome.LOAD) from error
 
 
-def _constants(
-    path: Path, graph: onnx.GraphProto
-) -> Iterator[tuple[str, onnx_ir.TensorProtocol]]:
-    tensors = {tensor.name: tensor for tensor in graph.initializer}
-    for node in graph.node:
-        if node.op_type == "Constant" and node.attribute[0].name == "value":
-            tensors[node.output[0]] = node.attribute[0].t
-    for name, tensor in tensors.items():
-        yield name, onnx_ir.serde.deserialize_tensor(tensor, str(path.parent))
-
-
 def digest_of(array: np.ndarray) -> bytes:
-    """Return what arrays of equal bytes have in common."""
+    """Return a digest that is equal for arrays of equal bytes."""
     return xxhash.xxh3_128_digest(np.ascontiguousarray(array))

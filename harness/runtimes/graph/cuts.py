@@ -1,7 +1,7 @@
-"""Cut a graph at named values, so that each piece runs on values that are given.
+"""Cut a graph at named values, so that each piece runs on given values.
 
-Pure names; a backend makes the cuts. The *cut* of a value is what lies between it and
-the nearest known values that it is computed from.
+This module handles names only; a backend makes the cuts. The *cut* of a value is the
+part of the graph between it and the nearest known values that it is computed from.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CutGroup:
-    """Cuts that can run together, none of them reading what another makes.
+    """Cuts that can run together, since none reads a value that another makes.
 
     Attributes:
-        given: Values to feed.
-        made: Values to read.
+        given: Names of the values to feed.
+        made: Names of the values to read.
 
     """
 
@@ -53,9 +53,9 @@ def grouped(
     inputs_of: Mapping[str, Sequence[str]],
     known: Collection[str],
 ) -> tuple[CutGroup, ...]:
-    """Put the cuts of `values` into few groups, first fit.
+    """Put the cuts of `values` into few groups, by first fit.
 
-    In a group no value is both given and made: a runtime would hand it through.
+    In a group no value is both given and made: a runtime would return the given one.
 
     >>> chain = {"c": ["b"], "b": ["a"], "a": ["x"]}
     >>> [group.made for group in grouped("abc", chain, {"x", "a", "b", "c"})]

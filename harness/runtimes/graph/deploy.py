@@ -1,37 +1,51 @@
-"""Stage that makes a variant's deployed file from an exported graph.
+"""The stage that makes a variant's deployed file from an exported graph.
 
-Runs in a child process.
+It runs in a child process.
 """
 
 from __future__ import annotations
 
 import importlib
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from harness.core.case import Component, Variant
+from harness.core.case import ONNX, Component, Variant
 from harness.core.entry import Entry
 from harness.core.errors import StageError
 from harness.core.foreign_files import check_whole
 from harness.core.probes import load_probes
-from harness.core.runtime import ONNX, runtime
+from harness.core.runtime import runtime
 from harness.engine import export_files
 from harness.engine.host import report_progress
 from harness.engine.keys import variant_key
 from harness.engine.store import Store
 from harness.measure.name_map import Names, as_named
+from harness.measure.trace import load_inputs
+from harness.runtimes.renamed import fed
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
-def deploy(
+def deploy(  # noqa: PLR0917  # a job has positions only
     root: Path,
     component: Component,
     variant: Variant,
     onnx: Entry,
     native: str | None,
+    calibration: Sequence[Entry] = (),
 ) -> float:
-    """Make the file if it is missing and return the seconds that took.
+    """Make the file if it is missing, and return the seconds that this took.
+
+    Args:
+        root: Folder of the store.
+        component: The component that is deployed.
+        variant: The variant to make.
+        onnx: The exported graph.
+        native: A native converter to use instead of the one that the runtime has.
+        calibration: Drawn inputs, for a variant that is calibrated.
 
     Raises:
         StageError: The graph's weights are not all there, or the converter or the
@@ -60,18 +74,29 @@ def deploy(
                 component=promises,
                 probes=load_probes(onnx.file(export_files.PROBES)),
                 native=native,
+                calibration=[_fed(entry, component, names) for entry in calibration],
             )
         except StageError as error:
             raise _with_unread(error, onnx, names) from error
         return made
 
     start = time.perf_counter()
-    Store(root=root).make(variant.backend, variant_key(onnx, variant, native), build)
+    Store(root=root).make(
+        variant.backend, variant_key(onnx, variant, native, calibration), build
+    )
     return time.perf_counter() - start
 
 
+def _fed(
+    entry: Entry, component: Component, names: Names | None
+) -> dict[str, np.ndarray]:
+    """Return drawn inputs in the names and dtypes of the graph."""
+    drawn = load_inputs(entry, component)
+    return fed(names, drawn) if names else drawn
+
+
 def _with_unread(error: StageError, onnx: Entry, names: Names | None) -> StageError:
-    """Add what the exported graph has no use for: the converter drops it."""
+    """Add the inputs that the exported graph does not use: the converter drops them."""
     own = {fed.given: fed.name for fed in names.inputs} if names else {}
     given = [str(name) for name in cast("list[str]", onnx.meta.get("unread", []))]
     unread = [own.get(name, name) for name in given]

@@ -1,11 +1,11 @@
-"""Stage that cuts an excerpt out of an exported graph.
+"""The stage that cuts an excerpt out of an exported graph.
 
-Runs in a child process.
+It runs in a child process.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,13 +16,14 @@ from harness.core.case import Component
 from harness.core.entry import Entry
 from harness.core.errors import StageError
 from harness.core.outcome import Outcome
-from harness.core.probes import load_probes, save_probes
+from harness.core.probes import Probe, load_probes, save_probes
 from harness.engine.deployed import Reading
-from harness.engine.excerpt import Spot, known_values
+from harness.engine.excerpt import Spot
 from harness.engine.export_files import MODEL, PROBES, PROTO_LIMIT_BYTES, WEIGHTS
 from harness.engine.host import report_progress
 from harness.engine.keys import excerpt_key
 from harness.engine.store import Store
+from harness.measure.align import wanted_values
 from harness.measure.name_map import Names
 from harness.measure.trace import (
     OUTPUT,
@@ -48,14 +49,15 @@ def cut_excerpt(
     """Make the excerpt around a probe, if it is missing.
 
     Args:
-        root: Of the store.
-        component: Whose graph it is.
+        root: Folder of the store.
+        component: The component that was exported.
         graph: The exported graph.
         reading: One sample, with layers.
-        spot: Where to cut.
+        spot: The place where to cut.
 
     Raises:
-        StageError: The graph has no such value, or it is made of constants alone.
+        StageError: The graph has no such value, or the value is computed from
+            constants alone.
 
     """
 
@@ -79,7 +81,7 @@ def _cut(
     if target is None or not target.onnx:
         msg = f"{component.name}: no value of the exported graph carries {name!r}."
         raise StageError(msg, outcome=Outcome.LOAD)
-    known = known_values(probes, set(spot.shown) - {name}, component)
+    known = _known_values(probes, set(spot.shown) - {name}, component)
     fed_by = load_inputs(reading.inputs, component)
     if file_names := Names.load(graph.path):
         known.update((own, own) for own in file_names.own_inputs)
@@ -122,9 +124,23 @@ def _cut(
     }
 
 
+def _known_values(
+    probes: Sequence[Probe], shown: Collection[str], component: Component
+) -> dict[str, str]:
+    """Return each input and each exported value that a run showed, to its probe.
+
+    An input of the component has its own name in place of a probe's.
+    """
+    known = {spec.name: spec.name for spec in component.inputs}
+    for value, probe in wanted_values(probes).items():
+        if probe.name in shown:
+            known[value] = probe.name
+    return known
+
+
 def _source(component: Component, graph: Entry) -> Path:
     """Return the ONNX file to cut from."""
-    if component.taken and component.taken.onnx is None:
+    if component.foreign and component.foreign.onnx is None:
         msg = (
             f"{component.name} is an MNN file of others, which cannot be cut; give the "
             "ONNX file that it was converted from as `onnx`, and it can."
@@ -172,7 +188,7 @@ def _info(name: str, array: np.ndarray) -> onnx.ValueInfoProto:
 
 
 def _add_weights(cut: onnx.ModelProto, model: onnx.ModelProto, folder: Path) -> None:
-    """Add the weights that the excerpt reads, out of their file."""
+    """Add the weights that the excerpt reads, from their file."""
     used = {name for node in cut.graph.node for name in node.input}
     for tensor in model.graph.initializer:
         if tensor.name in used:

@@ -1,15 +1,20 @@
-"""Read an exported graph: which value was made for what, and which say nothing new."""
+"""Read an exported graph: each value's origin, and the values that repeat others."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from math import prod
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import numpy as np
 import onnx
 
-from harness.core.contract import Found, Sides
+from harness.core.contract import Sides, TensorFound
+from harness.core.probes import Probe
 from harness.measure.align import GraphValue
+
+if TYPE_CHECKING:
+    import numpy as np
 
 _NEUTRAL = {"Div": 1, "Mul": 1, "Add": 0, "Sub": 0}
 _EITHER_SIDE = ("Mul", "Add")
@@ -23,8 +28,9 @@ def graph_values(
     """Return every value that the graph's nodes make, in order.
 
     Args:
-        path: Of the exported file; its weights are not read.
-        origin_of: What the exporter made a node for.
+        path: Path of the exported file; its weights are not read.
+        origin_of: A function that returns the value or module for which the exporter
+            made a node.
 
     """
     model = onnx.load(path, load_external_data=False)
@@ -36,7 +42,8 @@ def graph_values(
             users.setdefault(name, []).append(origin_of(node))
     types = types_of(model)
     depends = {value.name for value in graph.input}
-    scalars = _scalars(graph)
+    constants = small_constants(graph, 1)
+    scalars = {n: float(one.item()) for n, one in constants.items() if not one.ndim}
     repeats: dict[str, str] = {}
     origins: dict[str, str] = {}
     for node in graph.node:
@@ -44,13 +51,14 @@ def graph_values(
         if node.op_type == "Cast" and types.get(node.input[0]) == types.get(
             node.output[0], 0
         ):
-            # PyTorch returns the tensor itself, so no module's own result is a cast
-            # to what it is already: it is whoever's the value before it is.
+            # A cast to the same dtype is no module's result, since PyTorch returns the
+            # tensor itself. So it has the owner of the value before it.
             origins[node.output[0]] = origins.get(node.input[0], "")
             repeats[node.output[0]] = repeats.get(node.input[0], node.input[0])
         nested = any(a.HasField("g") for a in node.attribute)
         reads = nested or any(name in depends for name in node.input)
-        # A size decides shapes, not numbers: what hangs on it alone is constant.
+        # A size decides shapes, not numbers: a value that depends on sizes alone is
+        # constant.
         if reads and node.op_type not in _SIZES:
             depends.update(node.output)
         if before := _unchanged(node, scalars):
@@ -71,7 +79,7 @@ def graph_values(
 
 
 def read_into(path: Path) -> dict[str, list[str]]:
-    """Return each value of a graph to those whose numbers are computed from it."""
+    """Return each value of a graph to the values that are computed from its numbers."""
     found: dict[str, list[str]] = {}
     for node in onnx.load(path, load_external_data=False).graph.node:
         if node.op_type in _SIZES:
@@ -83,16 +91,16 @@ def read_into(path: Path) -> dict[str, list[str]]:
 
 
 def types_of(model: onnx.ModelProto) -> dict[str, int]:
-    """Return the kind of number of each value whose kind can be inferred."""
+    """Return the element type of each value where it can be inferred."""
     graph = onnx.shape_inference.infer_shapes(model).graph
     known = (*graph.input, *graph.value_info, *graph.output)
     return {value.name: value.type.tensor_type.elem_type for value in known}
 
 
 def sides_of(path: Path) -> Sides:
-    """Return a graph's inputs as its file states them, and outputs as they are made.
+    """Return a graph's inputs as its file states them, and its outputs as inferred.
 
-    What is stated of an output is what the exporter was asked for, so its sizes are
+    The file states the output sizes that the exporter was asked for. So the sizes are
     inferred from the operators instead.
     """
     model = onnx.load(path, load_external_data=False)
@@ -118,16 +126,16 @@ def unread_inputs(path: Path) -> list[str]:
     return [value.name for value in graph.input if value.name not in needed]
 
 
-def _found(value: onnx.ValueInfoProto) -> Found:
+def _found(value: onnx.ValueInfoProto) -> TensorFound:
     tensor = value.type.tensor_type
     dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type).name
     if not tensor.HasField("shape"):
-        return Found(name=value.name, dtype=dtype)
+        return TensorFound(name=value.name, dtype=dtype)
     sizes = (
         size.dim_value if size.HasField("dim_value") else None
         for size in tensor.shape.dim
     )
-    return Found(name=value.name, dtype=dtype, shape=tuple(sizes))
+    return TensorFound(name=value.name, dtype=dtype, shape=tuple(sizes))
 
 
 def program_value(node: onnx.NodeProto) -> str:
@@ -152,8 +160,28 @@ def module_scope(node: onnx.NodeProto) -> str:
     return node.name.rpartition("/")[0].strip("/")
 
 
+def origin_of(nodes: Sequence[onnx.NodeProto], probes: Sequence[Probe]) -> str:
+    """Return where the first of some nodes comes from, and how many there are.
+
+    Args:
+        nodes: Nodes of the exported graph; the text is empty if there are none.
+        probes: Probes of the same graph, for the module, the call and its line. Without
+            probes, the nodes' own metadata is used.
+
+    """
+    if not nodes:
+        return ""
+    value, made = program_value(nodes[0]), set(nodes[0].output)
+    probe = next((p for p in probes if p.name == value or p.onnx in made), None)
+    where = (probe and probe.module) or made_in(nodes[0]) or nodes[0].name
+    called = filter(None, (probe.op, probe.source)) if probe else ()
+    what = f" ({', '.join(called)})" if probe else ""
+    count = f"{len(nodes)} places" if len(nodes) > 1 else "one place"
+    return f"It comes from {where or nodes[0].output[0]}{what}, {count}."
+
+
 def _unchanged(node: onnx.NodeProto, scalars: dict[str, float]) -> str:
-    """Return the value that a node passes on as it is, or nothing."""
+    """Return the value that a node passes on unchanged; empty if there is none."""
     if node.op_type == "Identity":
         return node.input[0]
     neutral = _NEUTRAL.get(node.op_type)
@@ -165,17 +193,21 @@ def _unchanged(node: onnx.NodeProto, scalars: dict[str, float]) -> str:
     return two if node.op_type in _EITHER_SIDE and scalars.get(one) == neutral else ""
 
 
-def _scalars(graph: onnx.GraphProto) -> dict[str, float]:
-    """Return the constants that are one number without axes."""
+def tensors_of(graph: onnx.GraphProto) -> dict[str, onnx.TensorProto]:
+    """Return a graph's initialisers and the values of its Constant nodes, by name."""
     tensors = {tensor.name: tensor for tensor in graph.initializer}
     for node in graph.node:
         if node.op_type == "Constant" and node.attribute[0].name == "value":
             tensors[node.output[0]] = node.attribute[0].t
-    kept = onnx.TensorProto.EXTERNAL
+    return tensors
+
+
+def small_constants(graph: onnx.GraphProto, most: int) -> dict[str, np.ndarray]:
+    """Return the constants of at most `most` elements that are in the graph's file."""
     return {
-        name: float(np.asarray(onnx.numpy_helper.to_array(tensor)).item())
-        for name, tensor in tensors.items()
-        if not tensor.dims
-        and tensor.data_location != kept
+        name: onnx.numpy_helper.to_array(tensor)
+        for name, tensor in tensors_of(graph).items()
+        if tensor.data_location != onnx.TensorProto.EXTERNAL
         and tensor.data_type != onnx.TensorProto.STRING
+        and prod(tensor.dims) <= most
     }

@@ -1,6 +1,6 @@
-"""What an operator of PyTorch's was given: values, inputs, the graph's weights.
+"""The operands of PyTorch's operators: values, inputs, the graph's weights.
 
-Nothing is read before it is asked for: most runs have no error to describe.
+Nothing is read before it is needed: most runs have no error to describe.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ import onnx
 from onnx.external_data_helper import load_external_data_for_tensor
 
 from harness.core.probes import Kind, Probe
-from harness.measure.operation import Form, Operation, other_orders, wide
+from harness.measure.error_patterns.observed import Form, Operation, other_orders, wide
 from harness.runtimes.graph.attributes import nodes_of, value_names
 
 if TYPE_CHECKING:
     from harness.measure.trace import Trace
 
 _TRIED = 64
-"""Other values of a shape that are handed out at most."""
+"""Largest number of other values of one shape that are tried."""
 
 _ELEMENTS = 2**25
-"""Elements that these have together at most."""
+"""Largest number of elements that the values tried have together."""
 
 _ROLES: Mapping[str, Sequence[tuple[str, int, str, bool]]] = {
     "linear": (
@@ -38,15 +38,19 @@ _ROLES: Mapping[str, Sequence[tuple[str, int, str, bool]]] = {
     "conv2d": (("Conv", 1, "weight", False), ("Conv", 2, "bias", False)),
     "embedding": (("Gather", 0, "weight", False),),
 }
-"""PyTorch operator to where its nodes have what: node, input, argument, transposed."""
+"""PyTorch operator to the weights that its nodes read.
+
+Each weight is the node's type, the index of its input, PyTorch's argument, and whether
+the node reads the transpose.
+"""
 
 
 class Operands:
-    """Finds what operators were given, in one sample.
+    """Finds the operands of operators, in one sample.
 
     Args:
-        trace: What the reference recorded.
-        probes: Of the program.
+        trace: The values that the reference recorded.
+        probes: Probes of the program.
         feeds: The sample's inputs.
         graph: Path of the exported graph.
 
@@ -65,7 +69,7 @@ class Operands:
         self._path = graph
 
     def of(self, probe: Probe) -> Operation:
-        """Return a value's operator with what is at hand of its tensors."""
+        """Return a value's operator with those of its tensors that are available."""
         op = probe.op.removeprefix("aten.").partition(".")[0]
         known = [
             (argument, name, value)
@@ -82,7 +86,7 @@ class Operands:
         )
 
     def _value(self, name: str) -> np.ndarray | None:
-        """Return a value as it was recorded, or moved as the program moves it."""
+        """Return a value as recorded, or as the program's view of another value."""
         if name in self._trace:
             return self._trace[name]
         if name in self._feeds:
@@ -134,11 +138,11 @@ class Operands:
     def _graph(self) -> onnx.GraphProto | None:
         try:
             return onnx.load(self._path, load_external_data=False).graph
-        except Exception:  # noqa: BLE001  # protobuf's own; an .mnn of others has no graph
+        except Exception:  # noqa: BLE001  # protobuf's own; a foreign .mnn file has no graph
             return None
 
     @cached_property
-    def _makers(self) -> dict[str, onnx.NodeProto]:
+    def _artifacts(self) -> dict[str, onnx.NodeProto]:
         nodes = self._graph.node if self._graph else ()
         return {name: node for node in nodes for name in node.output}
 
@@ -156,13 +160,13 @@ class Operands:
         roles = _ROLES.get(op, ())
         if not roles or self._graph is None:
             return {}
-        nodes = nodes_of(probe, self._makers, self._values)
+        nodes = nodes_of(probe, self._artifacts, self._values)
         found: dict[str, np.ndarray] = {}
         for kind, at, argument, turned in roles:
             for node in nodes:
                 if node.op_type != kind or len(node.input) <= at:
                     continue
-                # A sum has its bias on either side.
+                # The bias may be either operand of an Add.
                 names = node.input if kind == "Add" else node.input[at : at + 1]
                 for name in names:
                     if name in self._tensors and argument not in found:
@@ -182,7 +186,7 @@ class Operands:
 
 
 def moved(probe: Probe, value: np.ndarray) -> np.ndarray | None:
-    """Return a value as a view shows it; None where its sizes are not known."""
+    """Return a value as a probe's view shows it; None where its sizes are unknown."""
     told = dict(probe.settings)
     match probe.op.removeprefix("aten.").partition(".")[0]:
         case "transpose":
@@ -203,7 +207,7 @@ def _int(value: object) -> int:
 
 
 def _viewed(value: np.ndarray, sizes: object) -> np.ndarray | None:
-    """Reshape; of two open sizes the first is the batch's."""
+    """Return a reshaped value; of two open sizes the first is the batch's."""
     if not isinstance(sizes, list) or not sizes:
         return None
     wanted = list(sizes)
@@ -216,5 +220,5 @@ def _viewed(value: np.ndarray, sizes: object) -> np.ndarray | None:
 
 
 def _transposes(node: onnx.NodeProto) -> bool:
-    """Whether a Gemm holds its weight as PyTorch's Linear does."""
+    """Whether a Gemm transposes its weight, as PyTorch's Linear does."""
     return any(a.name == "transB" and a.i for a in node.attribute)

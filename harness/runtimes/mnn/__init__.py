@@ -1,4 +1,4 @@
-"""MNN: its declaration; beside it conversion, sessions and its file format."""
+"""The declaration of MNN, beside its conversion, sessions and file format."""
 
 from __future__ import annotations
 
@@ -64,6 +64,13 @@ RUNTIME = Runtime(
             risk="an eighth; 16 steps a channel: most networks need more bits",
             blames="weights in int4",
         ),
+        "int8-static": BuiltIn(
+            tier="quantized",
+            flags=(_GELU,),
+            risk="activations in 8 bits: what calibration did not see saturates",
+            blames="weights and activations in int8",
+            calibrated=True,
+        ),
         "fused": BuiltIn(
             tier="standard",
             flags=(_GELU, "--transformerFuse"),
@@ -88,8 +95,8 @@ RUNTIME = Runtime(
         lacking="harness.runtimes.mnn.file:lacking_mnn",
         take="harness.runtimes.mnn.given:take_mnn",
     ),
-    # What the converter and its sessions offer is documented by ``MNNConvert --help``
-    # and ``Interpreter.hpp``.
+    # ``MNNConvert --help`` and ``Interpreter.hpp`` document the settings of the
+    # converter and its sessions.
     settings=(
         Setting(
             name="winograd_memory_level",
@@ -163,8 +170,8 @@ RUNTIME = Runtime(
         Setting(name="--hqq", cause="weights are rounded one by one", kinds=_ROUNDED),
     ),
     rename="--bizCode=",
-    # With low precision and no float16 it computes in float32, bit for bit as with
-    # high precision.
+    # With low precision but without float16, MNN computes in float32, bit for bit as
+    # with high precision.
     falls_back={
         "": r".*Can't Find type=\d+ backend, use \d+ instead.*",
         "low": r"The device supports:.*fp16:0.*",

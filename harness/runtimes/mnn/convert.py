@@ -1,29 +1,34 @@
-"""ONNX to MNN, judged by the file that it leaves and by nothing that it says.
+"""Convert ONNX to MNN, and check the file that this leaves, not the messages.
 
-MNN's converter exits 0 and prints success on failure, and leaves an older file in
+When MNN's converter fails, it exits 0, prints success, and leaves an older file in
 place. Here it writes into an empty folder, and the file must load and have the right
-inputs and outputs. The wheel's command-line wrapper is never used: importing it
-installs packages and reports to a server. The extension module behind it does neither.
+inputs and outputs. The wheel's command-line wrapper is never used: its import installs
+packages and reports to a server. The extension module behind it does neither.
 """
 
 from __future__ import annotations
 
+import json
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from harness.core.case import Component, TensorSpec, Variant
-from harness.core.contract import Found, Sides, breach
+from harness.core.contract import Sides, TensorFound, breach
 from harness.core.errors import StageError
 from harness.core.outcome import Outcome
 from harness.core.probes import Probe
-from harness.runtimes.graph.origin import origin_of
+from harness.runtimes.graph.onnx_graph import origin_of
 from harness.runtimes.mnn import MODEL, RUNTIME, WEIGHTS
+
+if TYPE_CHECKING:
+    import numpy as np
 
 _UNSUPPORTED = re.compile(r"These Op Not Support: (?P<ops>.+)")
 _OLDER_OPSET = (
@@ -44,11 +49,11 @@ _WAY_OUT = {
         'exported, whoever does it gives the model attn_implementation="eager".'
     ),
 }
-"""Operator that MNN 3.6 lacks to what exports without it; each was tried."""
+"""Operator that MNN 3.6 lacks, to a way to export without it; each was tried."""
 _TAIL_LINES = 8
 
 
-def convert(
+def convert(  # one conversion's whole circumstances
     source: Path,
     variant: Variant,
     folder: Path,
@@ -56,55 +61,37 @@ def convert(
     component: Component,
     probes: Sequence[Probe],
     native: str | None,
-) -> dict[str, object]:
-    """Convert the graph at `source` to a variant; see `convert_mnn`."""
-    return convert_mnn(
-        source,
-        variant.kind,
-        variant.flags,
-        folder,
-        component=component,
-        probes=probes,
-        native=native,
-    )
-
-
-def convert_mnn(  # one conversion's whole circumstances
-    source: Path,
-    kind: str,
-    flags: Sequence[str],
-    folder: Path,
-    *,
-    component: Component,
-    probes: Sequence[Probe],
-    native: str | None,
+    calibration: Sequence[Mapping[str, np.ndarray]] = (),
 ) -> dict[str, object]:
     """Convert the ONNX file at `source` into the empty `folder`.
 
     Args:
-        source: The exported model.
-        kind: A key of `FLAGS`.
-        flags: Added after the variant's own, so that they win.
-        folder: Gets ``model.mnn`` and ``model.mnn.weight``.
-        component: Whose inputs and outputs the file must have.
-        probes: To say which module an unsupported operator comes from.
+        source: Path of the exported model.
+        variant: The variant. Its own flags come after those of its kind, so that they
+            win.
+        folder: The folder that gets ``model.mnn`` and ``model.mnn.weight``.
+        component: The component, whose inputs and outputs the file must have.
+        probes: Probes that name the module of an unsupported operator.
         native: A native converter to use instead of the wheel's.
+        calibration: Sets of inputs by name. MNN's offline quantization runs the
+            network on them; empty for a variant that is not calibrated.
 
     Returns:
-        The command's arguments and the converter's log.
+        The converter's flags, and the converter's name.
 
     Raises:
-        StageError: No loadable file with these inputs and outputs came out.
+        StageError: The converter wrote no loadable file with these inputs and outputs.
 
     """
+    flags = [*RUNTIME.variants[variant.kind].flags, *variant.flags]
     target = folder / MODEL
     arguments = [
         "-f", "ONNX",
         "--modelFile", str(source.absolute()),
         "--MNNModel", str(target.absolute()),
         "--bizCode", "parity",
-        "--saveExternalData=1",
-        *RUNTIME.variants[kind].flags,
+        # The tool for offline quantization reads no weights beside a file.
+        *([] if calibration else ["--saveExternalData=1"]),
         *flags,
     ]  # fmt: skip
     log = _run_converter(arguments, native)
@@ -115,14 +102,14 @@ def convert_mnn(  # one conversion's whole circumstances
             f"{component.name}: the MNN converter left no file; it says: {_tail(log)}",
             log,
         )
-    if not (folder / WEIGHTS).is_file():  # empty, where there are no weights
+    if calibration:
+        log += _quantize(target, calibration)
+        (folder / WEIGHTS).touch()
+    if not (folder / WEIGHTS).is_file():  # empty, if there are no weights
         msg = f"{component.name}: the MNN converter left no {WEIGHTS} by its {MODEL}."
         _fail(msg, log)
     _check_loads(target, component, log)
-    return {
-        "arguments": [*RUNTIME.variants[kind].flags, *flags],
-        "converter": native or "wheel",
-    }
+    return {"arguments": flags, "converter": native or "wheel"}
 
 
 def _run_converter(arguments: Sequence[str], native: str | None) -> str:
@@ -131,10 +118,14 @@ def _run_converter(arguments: Sequence[str], native: str | None) -> str:
     else:
         program = "import sys, MNN, _tools; _tools.mnnconvert(sys.argv)"
         command = [sys.executable, "-c", program, *arguments]
-    # It keeps weights in a file of a fixed name where it is started: two of them in one
-    # folder write zeros into each other's.
+    return _run(command)
+
+
+def _run(command: Sequence[str]) -> str:
+    # The converter keeps weights in a file of a fixed name in its working folder. Two
+    # converters in one folder write zeros into each other's file.
     with tempfile.TemporaryDirectory() as alone:
-        # The caller bounds this process; the converter dies with it.
+        # The caller limits this process's time; the converter ends with it.
         done = subprocess.run(  # a program that the user named, or ours
             command,
             cwd=alone,
@@ -147,6 +138,61 @@ def _run_converter(arguments: Sequence[str], native: str | None) -> str:
     if done.returncode < 0:
         return f"{done.stdout}\n{_signal(-done.returncode)} ended the converter"
     return done.stdout
+
+
+def _quantize(target: Path, calibration: Sequence[Mapping[str, np.ndarray]]) -> str:
+    """Quantize a converted file offline, in its place, and return the tool's log."""
+    import numpy as np
+
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        for index, inputs in enumerate(calibration):
+            sample = folder / "inputs" / f"{index:04}"
+            sample.mkdir(parents=True)
+            for name, value in inputs.items():
+                # Nine digits restore every float32 exactly.
+                np.savetxt(sample / f"{name}.txt", value.reshape(1, -1), fmt="%.9g")
+            (sample / "input.json").write_text(json.dumps({"inputs": _shapes(inputs)}))
+        settings = {
+            "path": f"{folder / 'inputs'}/",
+            "used_sample_num": len(calibration),
+            "input_type": "sequence",
+            "inputs": _shapes(calibration[0]),
+            "feature_quantize_method": "KL",
+            "weight_quantize_method": "MAX_ABS",
+            "feature_clamp_value": 127,
+            "weight_clamp_value": 127,
+            "batch_size": 1,
+            "quant_bits": 8,
+        }
+        (folder / "settings.json").write_text(json.dumps(settings))
+        made = folder / "quantized.mnn"
+        program = "import sys, MNN, _tools; _tools.mnnquant(sys.argv)"
+        log = _run(
+            [
+                sys.executable,
+                "-c",
+                program,
+                str(target.absolute()),
+                str(made),
+                str(folder / "settings.json"),
+            ]
+        )
+        # A tool that fails writes no file, and `target` must not pass for its result.
+        target.unlink()
+        if made.is_file():
+            shutil.move(made, target)
+        else:
+            _fail(
+                f"MNN's offline quantization left no file; it says: {_tail(log)}", log
+            )
+    return log
+
+
+def _shapes(inputs: Mapping[str, np.ndarray]) -> list[dict[str, object]]:
+    return [
+        {"name": name, "shape": list(value.shape)} for name, value in inputs.items()
+    ]
 
 
 def _signal(number: int) -> str:
@@ -168,7 +214,7 @@ def _check_loads(target: Path, component: Component, log: str) -> None:
         )
     except Exception as error:  # noqa: BLE001  # MNN raises no class of its own
         _fail(f"{component.name}: the converted file does not load ({error}).", log)
-    # A session's sizes are those of the moment, so none is held to stay open.
+    # A session has only its current sizes, so no size is checked to be open.
     where = "the converted file"
     if words := breach(component, None, sides, where=where, ordered=False):
         _fail(f"{words} The converter lost or renamed it, or changed it.", log)
@@ -176,8 +222,8 @@ def _check_loads(target: Path, component: Component, log: str) -> None:
 
 def _found(
     tensors: Mapping[str, Any], promised: Sequence[TensorSpec]
-) -> tuple[Found, ...]:
-    """Return what a session has; MNN's integers are of 32 bits, whatever was asked."""
+) -> tuple[TensorFound, ...]:
+    """Return the tensors of a session; MNN's integers always have 32 bits."""
     import MNN
 
     asked = {spec.name: spec.dtype for spec in promised}
@@ -188,7 +234,7 @@ def _found(
         if dtype and dtype.startswith("float") != floating:
             dtype = "float32" if floating else "int32"
         axes = (None,) * len(tensor.getShape()) if name in asked else None
-        found.append(Found(name=name, dtype=dtype, shape=axes))
+        found.append(TensorFound(name=name, dtype=dtype, shape=axes))
     return tuple(found)
 
 

@@ -1,8 +1,8 @@
 """Read from an ``.mnn`` file which values its operators make, by name.
 
-MNN's Python shows an operator's name or a value's, never both. The file has both: it is
-a flatbuffer, whose tables are read by the numbers of their fields, which a format that
-grows never changes (``MNN.fbs``: `Net`, `Op`).
+MNN's Python shows an operator's name or a value's, never both. The file has both. It is
+a flatbuffer, whose tables are read by the numbers of their fields. A format that grows
+never changes these numbers (``MNN.fbs``: `Net`, `Op`).
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class Operator:
     """One operator of a file.
 
     Attributes:
-        name: Its own; what MNN's session calls it.
-        reads: Names of the values that it takes.
-        makes: Names of those that it makes.
+        name: The operator's own name, which MNN's session uses.
+        reads: Names of the values that the operator reads.
+        makes: Names of the values that the operator makes.
 
     """
 
@@ -49,7 +49,7 @@ def operators(path: Path) -> list[Operator]:
     """Return the operators of the file at `path`, in order.
 
     Raises:
-        ValueError: It is no such file, or it is cut off.
+        ValueError: It is no ``.mnn`` file, or it is cut off.
 
     """
     return _read(path, _operators)
@@ -68,16 +68,16 @@ def _read(path: Path, what: Callable[[mmap.mmap], T]) -> T:
 
 
 def lacking_mnn(path: Path, beside: Path) -> str:
-    """Return in one sentence which operator's weights the file beside does not hold.
+    """Return one sentence about an operator whose weights the file beside lacks.
 
-    MNN itself reads past the end of a file that is too short, and computes with it.
+    MNN itself reads past the end of a file that is too short, and computes with that.
 
     Args:
-        path: Of the ``.mnn`` file.
-        beside: Of the file that holds its weights; it may be missing.
+        path: Path of the ``.mnn`` file.
+        beside: Path of the file that holds its weights; it may be missing.
 
     Returns:
-        Empty text where `beside` holds all that `path` says, or nothing is needed.
+        The sentence; empty where `beside` holds all weights that `path` needs.
 
     Raises:
         ValueError: There is no ``.mnn`` file at `path`, or it is cut off.
@@ -96,12 +96,12 @@ def lacking_mnn(path: Path, beside: Path) -> str:
 
 
 def values_made(found: Iterable[Operator]) -> dict[str, str]:
-    """Return what those operators make whose value has another name than they have.
+    """Return each operator whose value has another name than itself, to that name.
 
-    The converter computes a ReLU in the convolution or the sum before it, which keeps
-    its name and makes the ReLU's value. It moves a change of layout behind an operator
-    element by element, and every value between keeps the name it had *there*: the name
-    is that at the end of the operators which were moved, each called as what it reads.
+    The converter computes a ReLU in the convolution or the sum before it; that operator
+    keeps its name and makes the ReLU's value. The converter also moves a change of
+    layout behind an elementwise operator. Each moved operator has the name of the value
+    that it reads, and the last of them makes the value with the wanted name.
 
     >>> relu = Operator(name="conv2d", reads=("x",), makes=("relu",))
     >>> silu = Operator(name="silu", reads=("linear",), makes=("Convert5",))
@@ -131,7 +131,7 @@ def _operators(data: mmap.mmap) -> list[Operator]:
 
 
 def _farthest(data: mmap.mmap) -> tuple[str, int]:
-    """Return the operator whose weights end last in the other file, and where."""
+    """Return the operator whose weights end last in the other file, and their end."""
     net = Table(data, encode.Get(packer.uoffset, data, 0))
     ends = {"": 0}
     for place in _places(net, _NET_OPERATORS):
@@ -161,7 +161,7 @@ def _operator(op: Table, names: list[str]) -> Operator:
 
 
 def _places(table: Table, field: int, size: int = _ENTRY) -> range:
-    """Return where a table's vector keeps its entries, of `size` bytes each."""
+    """Return the places of the entries of a table's vector, of `size` bytes each."""
     offset = table.Offset(_slot(field))
     if not offset:
         return range(0)
@@ -170,7 +170,7 @@ def _places(table: Table, field: int, size: int = _ENTRY) -> range:
 
 
 def _slot(field: int) -> int:
-    """Return where a table's index of fields keeps one; two sizes stand before them."""
+    """Return the place of a field in a table's index, which begins with two sizes."""
     return 4 + 2 * field
 
 

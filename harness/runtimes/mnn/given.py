@@ -1,7 +1,7 @@
-"""Take an ``.mnn`` file that others converted, and say what it is made of.
+"""Read a foreign ``.mnn`` file, and describe its graph.
 
-Runs in a child process. Its values keep the names that an ONNX file gave them, so the
-graph is written down as ONNX, without weights, for `lineup` to read.
+This runs in a child process. The file's values keep their names of an ONNX file. So the
+graph is written as ONNX, without weights, for `lineup` to read.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from harness.engine.keys import converted_key
 from harness.engine.store import Store
 from harness.measure.name_map import Names, match
 from harness.runtimes.mnn import MODEL, RUNTIME
+from harness.runtimes.mnn.session import refused
 from harness.suite.foreign import whose_file
 
 _DATA, _CONSTANT = "Input", "Const"
@@ -30,14 +31,14 @@ _LAYOUT = "___tr4"
 
 
 def take_mnn(root: Path, component: Component) -> None:
-    """Make the store's entry of the ``.mnn`` file that a component takes.
+    """Make the store's entry of a component's foreign ``.mnn`` file.
 
     Raises:
         StageError: MNN refuses the file, or its weights are not all there.
-        SuiteError: Its names are not the recipe's.
+        SuiteError: The file's names are not the recipe's.
 
     """
-    path = component.taken.of(RUNTIME.reads) if component.taken else None
+    path = component.foreign.of(RUNTIME.reads) if component.foreign else None
     if path is None:
         return
 
@@ -60,11 +61,7 @@ def _names(component: Component, path: Path, model: Path) -> Names:
         inputs = net.getSessionInputAll(session)
         outputs = net.getSessionOutputAll(session)
     except Exception as error:  # MNN raises no class of its own
-        msg = (
-            f"MNN {MNN.version()} refuses {path.name}: it is truncated, of another "
-            f"version, or no MNN file ({error})."
-        )
-        raise StageError(msg, outcome=Outcome.LOAD) from error
+        raise refused(path, error) from error
     try:
         return match(
             component,
@@ -85,7 +82,7 @@ def _port(name: str, tensor: MNN.Tensor) -> Port:
 
 
 def _graph(model: Path, names: Names) -> onnx.ModelProto:
-    """Return the file's operators as an ONNX graph that nobody can run."""
+    """Return the file's operators as an ONNX graph, which cannot run."""
     found = MNN.expr.load_as_dict(str(model))
     inputs_of = {
         name: [entry.name for entry in variable.inputs]
@@ -111,10 +108,11 @@ def _graph(model: Path, names: Names) -> onnx.ModelProto:
 def contracted(
     inputs_of: Mapping[str, list[str]], outputs: Collection[str]
 ) -> dict[str, list[str]]:
-    """Return a graph without what the converter put between values that have a scope.
+    """Return a graph without the values that the converter put between exported ones.
 
-    Reshapes and changes of layout have names of the converter's own, ``Reshape441`` or
-    ``/conv_in/Conv_output_0___tr4sample``; whoever reads one reads what it is made of.
+    The converter names its reshapes and changes of layout itself, ``Reshape441`` or
+    ``/conv_in/Conv_output_0___tr4sample``. In the result, a reader of such a value
+    reads the values that it is computed from.
     """
     if not any(name.startswith("/") for name in inputs_of):
         return dict(inputs_of)
@@ -136,7 +134,7 @@ def contracted(
 
 
 def _sorted(inputs_of: Mapping[str, list[str]]) -> list[str]:
-    """Return the values in an order in which each comes after those it is made of."""
+    """Return the values in order: each comes after those that it is computed from."""
     done: dict[str, None] = {}
     for start in inputs_of:
         waiting = [start]

@@ -1,4 +1,4 @@
-"""What fills in the script that shows a divergence with MNN alone."""
+"""The values for the script that shows a divergence with MNN alone."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from harness.runtimes.mnn import HINTS
 
 
 def words(device: Device, *, as_deployed: bool) -> dict[str, object]:
-    """Return the words of ``repro.txt`` that only MNN has.
+    """Return the values in ``repro.txt`` that only MNN has.
 
     Args:
-        device: As the case has it.
+        device: The device of the case.
         as_deployed: Whether outputs, as deployed, show the divergence; MNN runs one
             file for both.
 

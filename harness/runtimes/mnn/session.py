@@ -1,11 +1,11 @@
-"""MNN: the deployed file as it is, watched through the session's own callback."""
+"""MNN's session: the deployed file unchanged, watched by the session's own callback."""
 
 from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import cached_property
 from pathlib import Path
 
@@ -21,17 +21,24 @@ from harness.measure.align import source_value
 from harness.runtimes.graph.cuts import grouped
 from harness.runtimes.mnn import HINTS
 from harness.runtimes.mnn.file import operators, values_made
-from harness.runtimes.session import Ran, Spent, check_feeds
+from harness.runtimes.session import (
+    Feeds,
+    OnValue,
+    Ran,
+    Spent,
+    check_feeds,
+    check_outputs,
+)
 
 _BACKENDS_INFO = 2  # Interpreter::SessionInfoCode::BACKENDS
 _FORWARD_TYPES = {
-    "cpu": (0, 13),  # plain, and with this machine's instruction extensions
+    "cpu": (0, 13),  # without and with this machine's instruction extensions
     "metal": (1,),
     "cuda": (2,),
     "opencl": (3,),
     "vulkan": (7,),
 }
-"""MNNForwardType numbers that a device may answer with."""
+"""Device to the MNNForwardType numbers that its session may report."""
 _ERRORS = {
     1: "out of memory",
     2: "not supported",
@@ -39,12 +46,17 @@ _ERRORS = {
     4: "no execution",
     5: "invalid value",
 }
-"""ErrorCode.hpp, as far as a run can end in it."""
+"""Error codes of ErrorCode.hpp with which a run can end."""
 _INT32 = np.iinfo(np.int32)
 
 
-class MnnSession:
-    """One ``.mnn`` file in an interpreter session."""
+class MnnSession(AbstractContextManager["MnnSession"]):
+    """One ``.mnn`` file in an interpreter session.
+
+    Raises:
+        StageError: MNN refuses the file, or the file lost an output.
+
+    """
 
     def __init__(self, path: Path, device: Device, outputs: Sequence[str]) -> None:
         self._path = path
@@ -65,13 +77,8 @@ class MnnSession:
         except StageError:
             raise
         except Exception as error:  # MNN raises no class of its own
-            raise _refused(path, error) from error
-        if missing := sorted(set(self._outputs) - set(found)):
-            msg = (
-                f"{path.name} has the outputs {found}; the component promises "
-                f"{list(self._outputs)}, so {missing} are lost."
-            )
-            raise StageError(msg, outcome=Outcome.MISSING)
+            raise refused(path, error) from error
+        check_outputs(found, self._outputs, path)
         self._check_device(device)
         self._shapes: dict[str, tuple[int, ...]] = {}
         self.ran = Ran(
@@ -85,14 +92,15 @@ class MnnSession:
 
     @cached_property
     def _made(self) -> dict[str, str]:
-        """Operators to their values' names; read by who watches, no part of loading."""
+        """Names of operators, to the names of the values that they make."""
+        # Names are read when a run is watched: a file that is only run needs none.
         try:
             return values_made(operators(self._path))
         except ValueError as error:
-            raise _refused(self._path, error) from error
+            raise refused(self._path, error) from error
 
     def _check_device(self, device: Device) -> None:
-        """Hold what MNN runs on against what was asked; it falls back quietly."""
+        """Refuse a device that was not requested: MNN falls back without a message."""
         got = self._net.getSessionInfo(self._session, _BACKENDS_INFO)
         if got not in _FORWARD_TYPES[device.device]:
             msg = (
@@ -102,17 +110,14 @@ class MnnSession:
             )
             raise StageError(msg, outcome=Outcome.FELL_BACK)
 
-    def run(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def run(self, feeds: Feeds) -> dict[str, np.ndarray]:
         """Run as deployed."""
         self._fill(feeds)
         self._check_ran(self._net.runSession(self._session))
         return self._read_outputs()
 
     def watch(
-        self,
-        feeds: Mapping[str, np.ndarray],
-        sizes: Mapping[str, int],
-        on_value: Callable[[str, np.ndarray], None],
+        self, feeds: Feeds, sizes: Mapping[str, int], on_value: OnValue
     ) -> dict[str, np.ndarray]:
         """Run with a callback after every operator; the file is not changed."""
         self._fill(feeds)
@@ -124,7 +129,7 @@ class MnnSession:
             return True
 
         def end(tensors: list[MNN.Tensor], info: MNN.OpInfo) -> bool:
-            # An operator is named after its first output, but for those of `names`.
+            # An operator has the name of its first output, except for those in `names`.
             named = info.getName()
             name = names.get(named, named)
             known = source_value(named) in sizes and source_value(name) in sizes
@@ -143,13 +148,8 @@ class MnnSession:
         self._check_ran(code)
         return self._read_outputs()
 
-    def isolate(
-        self,
-        feeds: Mapping[str, np.ndarray],
-        given: Mapping[str, np.ndarray],
-        on_value: Callable[[str, np.ndarray], None],
-    ) -> None:
-        """Run cuts of the file as it is, a few groups of them, none converted again."""
+    def isolate(self, feeds: Feeds, given: Feeds, on_value: OnValue) -> None:
+        """Run cuts of the unchanged file, in a few groups; none is converted again."""
         self._session = None  # one copy of the weights at a time
         graph = MNN.expr.load_as_dict(str(self._path))
         inputs_of = {
@@ -204,11 +204,15 @@ class MnnSession:
             self._check_ran(
                 self._net.runSessionWithCallBackInfo(self._session, begin, end)
             )
-        # One name may stand for several steps of a run; what they took adds up.
+        # One name may stand for several steps of a run, whose times add up.
         return [
             Spent(values=(name,), op=op, took_s=_of_a_run(seen, runs))
             for name, (op, seen) in took.items()
         ]
+
+    def __exit__(self, *_: object) -> None:
+        """Close the file, however the `with` ends."""
+        self.close()
 
     def close(self) -> None:
         """Drop the session; MNN frees it with its interpreter."""
@@ -216,7 +220,7 @@ class MnnSession:
         self._session = self._net = None
 
     def _fill(self, feeds: Mapping[str, np.ndarray]) -> None:
-        """Resize where shapes changed, and write every input: a run overwrites them."""
+        """Resize where shapes changed, and write every input: runs overwrite inputs."""
         check_feeds(feeds, list(self._inputs), self._path)
         shapes = {name: value.shape for name, value in feeds.items()}
         for name, tensor in self._inputs.items():
@@ -243,7 +247,7 @@ class MnnSession:
             )
 
     def _check_ran(self, code: int) -> None:
-        """Refuse what a run that failed has left in memory: it reads like numbers."""
+        """Refuse the memory of a failed run, which looks like numbers."""
         if code != 0:
             msg = (
                 f"MNN {MNN.version()} cannot run {self._path.name} on inputs of "
@@ -257,7 +261,8 @@ class MnnSession:
         return {name: _copy(tensors[name]) for name in self._outputs}
 
 
-def _refused(path: Path, error: Exception) -> StageError:
+def refused(path: Path, error: Exception) -> StageError:
+    """Return the message about a file that MNN does not load."""
     msg = (
         f"MNN {MNN.version()} refuses {path.name}: it is truncated, of another "
         f"version, or no MNN file ({error})."
@@ -266,7 +271,7 @@ def _refused(path: Path, error: Exception) -> StageError:
 
 
 def _of_a_run(seen: Sequence[float], runs: int) -> float:
-    """Return the median over runs of what one name took in each."""
+    """Return the median over runs of the time of one name in each run."""
     steps = len(seen) // runs
     return statistics.median(
         sum(seen[run * steps : (run + 1) * steps]) for run in range(runs)
@@ -274,7 +279,7 @@ def _of_a_run(seen: Sequence[float], runs: int) -> float:
 
 
 def _copy(tensor: MNN.Tensor) -> np.ndarray:
-    """Copy a tensor out in NCHW order, whatever its layout inside; owned."""
+    """Return a copy of a tensor in NCHW order, for any internal layout."""
     kind = tensor.getDataType()
     dtype = np.float32 if kind == MNN.Halide_Type_Float else np.int32
     shape = tuple(tensor.getShape())
@@ -289,21 +294,21 @@ def _copy(tensor: MNN.Tensor) -> np.ndarray:
 
 
 def _variable(name: str, value: np.ndarray) -> MNN.expr.Var:
-    """Return a value as what a module takes."""
+    """Return a value as an input of an MNN module."""
     value = _narrowed(name, value)
     kind = MNN.expr.float if value.dtype == np.float32 else MNN.expr.int
     return MNN.expr.const(value, list(value.shape), MNN.expr.NCHW, kind)
 
 
 def _read(variable: MNN.expr.Var) -> np.ndarray:
-    """Copy a module's answer out in NCHW order; owned."""
+    """Return a copy of a module's output in NCHW order."""
     if variable.data_format == MNN.expr.NC4HW4:
         variable = MNN.expr.convert(variable, MNN.expr.NCHW)
     return np.array(variable.read())
 
 
 def _narrowed(name: str, value: np.ndarray) -> np.ndarray:
-    """Return float32 or int32: MNN reads int64 as wrong numbers, without an error."""
+    """Return a value in float32 or int32: MNN misreads int64, without an error."""
     if value.dtype.kind == "f":
         return np.ascontiguousarray(value, dtype=np.float32)
     if value.size and (value.min() < _INT32.min or value.max() > _INT32.max):
@@ -313,7 +318,7 @@ def _narrowed(name: str, value: np.ndarray) -> np.ndarray:
 
 
 def _hint(name: str) -> int:
-    """Return the number of a session hint, by its name or as given."""
+    """Return the number of a session hint, given by its name or its number."""
     if name.isdigit():
         return int(name)
     if name not in HINTS:
@@ -325,18 +330,4 @@ def _hint(name: str) -> int:
     return HINTS.index(name)
 
 
-@contextmanager
-def open_session(
-    path: Path, device: Device, outputs: Sequence[str]
-) -> Iterator[MnnSession]:
-    """Load an ``.mnn`` file for the length of a ``with``.
-
-    Raises:
-        StageError: MNN refuses the file, or the file lost an output.
-
-    """
-    session = MnnSession(path, device, outputs)
-    try:
-        yield session
-    finally:
-        session.close()
+open_session = MnnSession

@@ -1,10 +1,11 @@
-"""ONNX Runtime: its declaration; beside it conversion, sessions and their messages."""
+"""The declaration of ONNX Runtime, beside its conversion, sessions and messages."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from harness.core.runtime import EXACT, ONNX, BuiltIn, Cost, Runtime, Setting
+from harness.core.case import ONNX
+from harness.core.runtime import EXACT, BuiltIn, Cost, Runtime, Setting
 
 OPTIMISERS = (
     *("AttentionFusion", "BiasGeluFusion", "BiasSkipLayerNormFusion"),
@@ -17,7 +18,7 @@ OPTIMISERS = (
     *("NchwcTransformer", "NhwcTransformer", "QuickGeluFusion"),
     *("SimplifiedLayerNormFusion", "SkipLayerNormFusion", "TransposeOptimizer"),
 )
-"""Rewrites that touch arithmetic; a hint of this name and value 0 leaves one out."""
+"""Rewrites that change arithmetic; a hint of this name with value 0 disables one."""
 
 _RUN = Cost(
     words="running {component} in ONNX Runtime",
@@ -45,9 +46,9 @@ RUNTIME = Runtime(
             tier="relaxed",
             risk="half the size; numbers beyond 65504 overflow, small ones vanish",
             blames="arithmetic in float16",
-            # The processor computes in float32: halves are widened beside themselves.
+            # The processor computes in float32, so memory holds weights in both dtypes.
             run=replace(_RUN, copies=2.2),
-            # One weight at a time, if they lie beside the graph.
+            # Weights in a file beside the graph are converted one at a time.
             make=Cost(
                 words="halving {component}'s weights for ONNX Runtime",
                 base=400,
@@ -61,12 +62,18 @@ RUNTIME = Runtime(
             blames="weights in int8",
             run=replace(_RUN, copies=2.1),
         ),
+        "int8-static": BuiltIn(
+            tier="quantized",
+            risk="activations in 8 bits: what calibration did not see saturates",
+            blames="weights and activations in int8",
+            run=replace(_RUN, copies=2.1),
+            calibrated=True,
+        ),
     },
     as_exported=(EXACT,),
     run=_RUN,
     make=Cost(words="rewriting {component} for ONNX Runtime", base=400, copies=5.0),
     session_times=1.5,
-    inline_twice=True,
     reads=ONNX,
     settings=(
         Setting(

@@ -1,14 +1,21 @@
-"""ONNX to ONNX, for the variants that ONNX Runtime is deployed with."""
+"""Convert ONNX to ONNX, for the variants that ONNX Runtime is deployed with."""
 
 from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import onnx
-from onnxruntime.quantization import QuantType, quantize_dynamic
+from onnxruntime.quantization import (
+    CalibrationDataReader,
+    QuantFormat,
+    QuantType,
+    quantize_dynamic,
+    quantize_static,
+)
 
 from harness.core.case import Component, Variant
 from harness.core.contract import breach
@@ -19,8 +26,11 @@ from harness.engine.export_files import MODEL, PROTO_LIMIT_BYTES
 from harness.runtimes.graph.onnx_graph import sides_of
 from harness.runtimes.onnxruntime.float16 import halve
 
+if TYPE_CHECKING:
+    import numpy as np
+
 _QUANTIZED = ["MatMul", "Gemm"]
-"""Convolutions are left alone: ONNX Runtime's CPU provider has no integer
+"""Convolutions are not quantized: ONNX Runtime's CPU provider has no integer
 convolution for signed weights, and deployments keep them in floating point."""
 
 _KEEP = "--keep="
@@ -35,15 +45,16 @@ def convert(
     component: Component,
     probes: Sequence[Probe],  # noqa: ARG001  # another runtime's messages name modules by them
     native: str | None,  # noqa: ARG001  # there is no other converter
+    calibration: Sequence[Mapping[str, np.ndarray]] = (),
 ) -> dict[str, object]:
     """Write the variant of the model at `source` to `folder`.
 
     Raises:
-        StageError: As `transform_onnx`, or the variant has other inputs or outputs
-            than the component promises.
+        StageError: `transform_onnx` raised it, or the variant's inputs or outputs are
+            not those of the component.
 
     """
-    transform_onnx(source, variant.kind, folder, variant.flags)
+    transform_onnx(source, variant.kind, folder, variant.flags, calibration)
     where = f"the graph made {variant.kind}"
     if words := breach(component, None, sides_of(folder / MODEL), where=where):
         raise StageError(words, outcome=Outcome.CONVERT)
@@ -51,18 +62,24 @@ def convert(
 
 
 def transform_onnx(
-    source: Path, kind: str, folder: Path, flags: Sequence[str] = ()
+    source: Path,
+    kind: str,
+    folder: Path,
+    flags: Sequence[str] = (),
+    calibration: Sequence[Mapping[str, np.ndarray]] = (),
 ) -> None:
     """Write the variant `kind` of the model at `source` to `folder`.
 
-    ``fp16`` converts the graph, inputs and outputs staying float32;
-    ``int8-weights`` quantizes matrix products dynamically. The flag
-    ``--keep=NAME,NAME`` leaves nodes as they are: operators by type, or nodes by the
-    name of a value that they make. With ``--per-channel`` each column of a quantized
-    matrix has a scale of its own.
+    ``fp16`` converts the graph; inputs and outputs stay float32. ``int8-weights``
+    quantizes matrix products dynamically. ``int8-static`` quantizes these and
+    convolutions with scales that are measured on the inputs of `calibration`, and
+    writes QuantizeLinear and DequantizeLinear around them. The flag
+    ``--keep=NAME,NAME`` leaves nodes unchanged: operators by type, or nodes by the name
+    of a value that they make. With ``--per-channel`` each column of a quantized matrix
+    has its own scale.
 
     Raises:
-        StageError: A flag is unknown or names nothing in the graph, or the tool left
+        StageError: A flag is unknown or names nothing in the graph, or the tool wrote
             no model that onnx.checker accepts.
 
     """
@@ -75,6 +92,8 @@ def transform_onnx(
         warnings.simplefilter("ignore")
         if kind == "fp16":
             halve(source, folder, kept)
+        elif kind == "int8-static":
+            _quantize_static(source, target, kept, calibration, per_channel=per_channel)
         else:
             _quantize(source, target, kept, per_channel=per_channel)
     try:
@@ -86,13 +105,13 @@ def transform_onnx(
 
 
 def _kept(graph: onnx.GraphProto, flags: Sequence[str]) -> Iterator[str]:
-    """Yield the names of the nodes that the flags keep as they are."""
+    """Yield the names of the nodes that the flags leave unchanged."""
     for flag in flags:
         if not flag.startswith(_KEEP):
             msg = (
                 f"onnxruntime's variants take no flag {flag!r}; the one there is reads "
-                f"{_KEEP}NAME,NAME, operator types or values to leave as they are. Of "
-                f"int8-weights there is {_PER_CHANNEL} too."
+                f"{_KEEP}NAME,NAME, operator types or values to leave as they are. "
+                f"int8-weights and int8-static take {_PER_CHANNEL} too."
             )
             raise StageError(msg, outcome=Outcome.CONVERT)
         for name in flag.removeprefix(_KEEP).split(","):
@@ -119,6 +138,43 @@ def _quantize(
         target,
         op_types_to_quantize=_QUANTIZED,
         nodes_to_exclude=list(kept),
+        weight_type=QuantType.QInt8,
+        per_channel=per_channel,
+        use_external_data_format=_weight_bytes(source) > PROTO_LIMIT_BYTES,
+    )
+
+
+class _Calibration(CalibrationDataReader):
+    """Gives ONNX Runtime's tool one set of inputs after another."""
+
+    def __init__(self, inputs: Sequence[Mapping[str, np.ndarray]]) -> None:
+        self._left = iter(inputs)
+
+    def get_next(self) -> dict[str, np.ndarray] | None:
+        """Return the next set, or None after the last."""
+        inputs = next(self._left, None)
+        return None if inputs is None else dict(inputs)
+
+
+def _quantize_static(
+    source: Path,
+    target: Path,
+    kept: Sequence[str],
+    calibration: Sequence[Mapping[str, np.ndarray]],
+    *,
+    per_channel: bool,
+) -> None:
+    logging.getLogger().setLevel(logging.ERROR)
+    # Signed on both sides: ONNX Runtime's documentation names it as the first choice,
+    # and unsigned activations can saturate on processors without VNNI.
+    quantize_static(
+        source,
+        target,
+        _Calibration(calibration),
+        quant_format=QuantFormat.QDQ,
+        op_types_to_quantize=[*_QUANTIZED, "Conv"],
+        nodes_to_exclude=list(kept),
+        activation_type=QuantType.QInt8,
         weight_type=QuantType.QInt8,
         per_channel=per_channel,
         use_external_data_format=_weight_bytes(source) > PROTO_LIMIT_BYTES,

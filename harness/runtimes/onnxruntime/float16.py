@@ -1,8 +1,8 @@
-"""Float16 in place of float32, with weights beside a graph halved one at a time.
+"""Convert a graph to float16; weights in a file beside it are converted one at a time.
 
-The tool that converts a graph wants all of it in memory, several times over; a network
-of 10 GB then takes 47. So weights that lie in a file of their own stay there: the tool
-sees them empty, and says by its type which are to be halved.
+The tool that converts a graph needs all of it in memory, several times over; a network
+of 10 GB then takes 47. So weights in a separate file stay there: the tool gets them as
+empty tensors, and their new type tells which are to be converted.
 """
 
 from __future__ import annotations
@@ -29,15 +29,16 @@ from onnxruntime.transformers.onnx_model import OnnxModel
 from harness.engine.export_files import MODEL, WEIGHTS
 
 Aside = dict[str, onnx.TensorProto]
-"""Weights that lie in files of their own, by name: what they are and where."""
+"""Name of each weight in a separate file, to the tensor that says where it is."""
 
 
 def halve(source: Path, folder: Path, kept: Sequence[str]) -> None:
     """Write the model at `source` in float16 to `folder`, inputs and outputs float32.
 
     Args:
-        source: A model, perhaps with its weights in files beside it.
-        folder: Gets the model, and one file of weights if they were beside it before.
+        source: Path of a model; its weights may be in files beside it.
+        folder: The folder that gets the model, and one file of weights if the source
+            has such files.
         kept: Names of nodes that stay in float32.
 
     """
@@ -48,7 +49,7 @@ def halve(source: Path, folder: Path, kept: Sequence[str]) -> None:
     halved = convert_float_to_float16(
         model,
         keep_io_types=True,
-        disable_shape_infer=True,  # done above, while weights had their shapes
+        disable_shape_infer=True,  # done above, when weights still had their shapes
         op_block_list=DEFAULT_OP_BLOCK_LIST,
         node_block_list=list(kept),
     )
@@ -56,14 +57,14 @@ def halve(source: Path, folder: Path, kept: Sequence[str]) -> None:
     if kept:
         _join_kept(halved.graph, kept)
     sorted_ = OnnxModel(halved)
-    sorted_.topological_sort()  # the tool puts its casts behind all other nodes
+    sorted_.topological_sort()  # the tool puts its casts after all other nodes
     if aside:
         _bring_back(sorted_.model.graph, aside, source.parent, folder)
     onnx.save_model(sorted_.model, folder / MODEL)
 
 
 def _set_aside(graph: onnx.GraphProto) -> Aside:
-    """Empty the weights that lie in files, and return what they were."""
+    """Empty the weights that are in separate files, and return them as they were."""
     aside: Aside = {}
     for tensor in graph.initializer:
         if uses_external_data(tensor):
@@ -79,7 +80,7 @@ def _set_aside(graph: onnx.GraphProto) -> Aside:
 def _bring_back(
     graph: onnx.GraphProto, aside: Aside, source: Path, folder: Path
 ) -> None:
-    """Write the weights that were set aside, each as the graph now wants it."""
+    """Write the weights that were set aside, in the types that the graph now has."""
     with (folder / WEIGHTS).open("wb") as file:
         for tensor in graph.initializer:
             if tensor.name in aside:
@@ -92,7 +93,7 @@ def _bring_back(
                 tensor.dims[:] = was.dims
                 set_external_data(tensor, WEIGHTS, offset=place, length=data.nbytes)
                 tensor.ClearField("raw_data")
-    # Of a weight that the tool cast for one reader it recorded the empty shape.
+    # Where the tool cast a weight for one reader, it recorded the empty shape.
     casts = {f"{name}_cast_to_fp32" for name in aside}
     for value in [value for value in graph.value_info if value.name in casts]:
         graph.value_info.remove(value)
@@ -113,14 +114,18 @@ def _drop_repeated_casts(graph: onnx.GraphProto) -> None:
     made: dict[str, onnx.NodeProto] = {}
     for node in list(graph.node):
         twin = made.setdefault(node.output[0], node)
-        if twin is not node and (twin.op_type, twin.input) == ("Cast", node.input):
+        if twin is not node and (twin.op_type, twin.input) == (
+            "Cast",
+            node.input,
+        ):
             graph.node.remove(node)
 
 
 def _join_kept(graph: onnx.GraphProto, kept: Sequence[str]) -> None:
-    """Hand values from one kept node to the next in float32, not through float16.
+    """Pass values from one kept node to the next in float32, not through float16.
 
-    The tool casts what every kept node makes, even where another kept one reads it.
+    The tool casts the values of every kept node, even where another kept node reads
+    them.
     """
     exact = {name for node in graph.node if node.name in kept for name in node.output}
     types = {name: _cast_to(node) for node in graph.node for name in node.output}
@@ -140,7 +145,7 @@ def _join_kept(graph: onnx.GraphProto, kept: Sequence[str]) -> None:
 
 
 def _cast_to(node: onnx.NodeProto) -> int:
-    """Return the type that a Cast makes, 0 for another operator."""
+    """Return the type to which a Cast converts; 0 for another operator."""
     if node.op_type != "Cast":
         return 0
     return int(onnx.helper.get_node_attr_value(node, "to"))

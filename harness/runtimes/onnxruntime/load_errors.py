@@ -1,4 +1,4 @@
-"""Why ONNX Runtime refuses a file: which operator it lacks, where, and a way out."""
+"""Why ONNX Runtime refuses a file: the operator that it lacks, its place, and a fix."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ import onnx
 
 from harness.core.errors import first_line
 from harness.core.probes import Probe
-from harness.runtimes.graph.onnx_graph import types_of
-from harness.runtimes.graph.origin import origin_of
+from harness.runtimes.graph.onnx_graph import origin_of, types_of
 
 _LACKED: Final = (
     (
@@ -40,7 +39,7 @@ _LACKED: Final = (
         "it knows no operator {op}.",
     ),
 )
-"""What ONNX Runtime says of an operator, and what that is in our words."""
+"""ONNX Runtime's messages about an operator, each with the message of this project."""
 
 _NEWER: Final = (
     (
@@ -64,7 +63,7 @@ _NAMES: Final = {
     number: {"DOUBLE": "float64", "FLOAT": _FLOAT32}.get(name, name.lower())
     for name, number in onnx.TensorProto.DataType.items()
 }
-"""ONNX's number of a type to its name as a suite has it."""
+"""ONNX's number of a type to the type's name in a suite."""
 _NARROW: Final = (
     "Most operators are made for float32 alone: compute that line in float32, or "
     "rewrite it."
@@ -77,13 +76,13 @@ _ANEW: Final = (
 def why_refused(
     error: Exception, model: onnx.ModelProto, probes: Sequence[Probe], provider: str
 ) -> str:
-    """Return what ONNX Runtime's exception comes down to, and what to do about it.
+    """Return the cause of ONNX Runtime's exception, and what to do about it.
 
     Args:
-        error: Of opening a session.
-        model: That it was opened on, or of which that is a part.
-        probes: Of the exported graph; may be empty.
-        provider: That was asked for.
+        error: The exception that was raised when a session was opened.
+        model: The model of the session, or the whole model that it is a part of.
+        probes: Probes of the exported graph; may be empty.
+        provider: The requested execution provider.
 
     """
     text = str(error)
@@ -103,7 +102,7 @@ def _lacked(
     probes: Sequence[Probe],
     provider: str,
 ) -> str:
-    """Return what is lacked, where it comes from, and what avoids it."""
+    """Return which operator the runtime lacks, its origin, and how to avoid it."""
     kinds = _kinds(model)
     nodes = _nodes(model, found["op"], found["node"]) or _written_out(model, kinds)
     kind = kinds[nodes[0].output[0]] if nodes else ""
@@ -119,7 +118,7 @@ def _lacked(
 
 
 def _nodes(model: onnx.ModelProto, called: str, name: str) -> list[onnx.NodeProto]:
-    """Return the nodes of an operator, such as ``domain:Name``, the one meant first."""
+    """Return the nodes of an operator, such as ``domain:Name``; the named one first."""
     domain, _, operator = called.rpartition(":")
     nodes = [
         node
@@ -134,8 +133,9 @@ def _written_out(
 ) -> list[onnx.NodeProto]:
     """Return nodes that may have become an operator that the file does not name.
 
-    ONNX defines some operators by others, and the runtime writes those out that it has
-    no kernel for. Where nodes of several operators may be meant, none is returned.
+    ONNX defines some operators by others. Where the runtime has no kernel for such an
+    operator, it replaces it by these others. Where nodes of several operators are
+    possible, none is returned.
     """
     nodes = [
         node
@@ -156,9 +156,9 @@ def _is_defined_by_others(operator: str, opset: int) -> bool:
 
 
 def _kinds(model: onnx.ModelProto) -> dict[str, str]:
-    """Return the type of the numbers that each node reads first, by its first value.
+    """Return the first known type of each node's inputs, by the node's first output.
 
-    Empty where it is not known.
+    The type is an empty text where none is known.
     """
     types = types_of(model)
     types |= {tensor.name: tensor.data_type for tensor in model.graph.initializer}

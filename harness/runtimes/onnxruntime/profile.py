@@ -1,4 +1,4 @@
-"""ONNX Runtime's own profile: what each node of the optimised graph took."""
+"""ONNX Runtime's own profile: the time of each node of the optimised graph."""
 
 from __future__ import annotations
 
@@ -19,15 +19,18 @@ OPTIMISED = "optimised.onnx"
 _WEIGHTS = "optimised.bin"
 _KERNEL = "_kernel_time"
 _HOPS = 4
-"""How far to look for what a value becomes: a layout of its own, a fused product."""
+"""Largest number of nodes between a value and the one with an exported name.
+
+They change its layout, or fuse operators.
+"""
 
 
 def keep_profile(options: ort.SessionOptions, folder: Path) -> None:
-    """Have a session write its profile and the graph that it really runs."""
+    """Make a session write its profile and the graph that it really runs."""
     options.enable_profiling = True
     options.profile_file_prefix = str(folder / "profile")
     options.optimized_model_filepath = str(folder / OPTIMISED)
-    # Beside the graph: a file of over 2 GB would be refused.
+    # Weights go beside the graph: a file of over 2 GB would be refused.
     options.add_session_config_entry(
         "session.optimized_model_external_initializers_file_name", _WEIGHTS
     )
@@ -35,11 +38,11 @@ def keep_profile(options: ort.SessionOptions, folder: Path) -> None:
 
 
 def read_profile(profile: Path, optimised: Path) -> list[Spent]:
-    """Return what each node took, in order of execution.
+    """Return the time of each node, in order of execution.
 
     Args:
-        profile: Events as ONNX Runtime wrote them.
-        optimised: The graph that ran, which knows what each node makes.
+        profile: Path of the events that ONNX Runtime wrote.
+        optimised: Path of the graph that ran, which has the values of each node.
 
     """
     graph = onnx.load(optimised, load_external_data=False).graph
@@ -64,9 +67,9 @@ def read_profile(profile: Path, optimised: Path) -> list[Spent]:
 def leading_to(
     node: onnx.NodeProto, readers: Mapping[str, Sequence[onnx.NodeProto]]
 ) -> Iterator[str]:
-    """Yield what a node makes, then what is made of that, the nearest first.
+    """Yield the values of a node, then the values computed from them, nearest first.
 
-    An optimiser gives a value in a layout of its own another name; the value that the
+    An optimiser gives another name to a value in another layout; the value that the
     exporter named is a step or two further.
     """
     wave = [name for name in node.output if name]

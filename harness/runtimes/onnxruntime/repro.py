@@ -1,4 +1,4 @@
-"""What fills in the script that shows a divergence with ONNX Runtime alone."""
+"""The values for the script that shows a divergence with ONNX Runtime alone."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ _PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
 
 
 def words(device: Device, *, as_deployed: bool) -> dict[str, object]:
-    """Return the words of ``repro.txt`` that only ONNX Runtime has.
+    """Return the values in ``repro.txt`` that only ONNX Runtime has.
 
     Args:
-        device: As the case has it.
+        device: The device of the case.
         as_deployed: Whether outputs, as deployed, show the divergence; layers come
             from the graph with optimisation off.
 

@@ -1,6 +1,6 @@
-"""Take an ONNX graph apart: into pieces that run one after another, or each alone.
+"""Split an ONNX graph into pieces that run one after another, or each alone.
 
-Names and protobufs; no weight is read and nothing runs.
+This module handles names and protobufs; it reads no weight and runs nothing.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     import numpy as np
 
 SEGMENT_BYTES = 256 * 2**20
-"""Values read in one segment: enough to make segments few, little beside a model."""
+"""Size of the values read in one segment: few segments, yet little beside a model."""
 
 GIVEN = "//given"
-"""Ends the name of an input that stands in for a value of the graph."""
+"""Suffix of the name of an input that replaces a value of the graph."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,10 +26,10 @@ class Segment:
     """Consecutive nodes that run as one session.
 
     Attributes:
-        nodes: Of the graph, in order.
-        reads: Values from earlier segments or the graph's inputs.
-        shows: Wanted values made here.
-        keeps: Values made here that later segments or the caller need.
+        nodes: Nodes of the graph, in order.
+        reads: Names of values from earlier segments or of the graph's inputs.
+        shows: Names of the wanted values that the segment makes.
+        keeps: Names of its values that later segments or the caller need.
 
     """
 
@@ -40,10 +40,10 @@ class Segment:
 
 
 def cut_model(model: onnx.ModelProto, names: Collection[str]) -> onnx.ModelProto:
-    """Return the graph with an input in the place of each named value's readers.
+    """Return the graph with a new input for the readers of each named value.
 
-    Whoever made a value still makes it; who reads it reads ``NAME`` + `GIVEN`. What a
-    subgraph reads from outside stays as it was.
+    The node that made a value still makes it; its readers read ``NAME`` + `GIVEN`.
+    Values that a subgraph reads from outside are not replaced.
     """
     cut = onnx.ModelProto()
     cut.CopyFrom(model)
@@ -65,7 +65,7 @@ def plan_segments(
 ) -> list[Segment]:
     """Cut a graph's nodes into runs whose wanted values fit `limit_bytes`.
 
-    A graph with subgraphs is left whole, since those read outer values by name.
+    A graph with subgraphs is left whole, since subgraphs read outer values by name.
     """
     nested = any(a.g.node or a.graphs for n in graph.node for a in n.attribute)
     cuts: list[list[onnx.NodeProto]] = [[]]
@@ -93,7 +93,7 @@ def plan_segments(
                 if name and name not in weights and made_in.get(name) != index:
                     reads[index][name] = None
                     kept.add(name)
-    if len(cuts) == 1:  # outer values of subgraphs may be read there alone
+    if len(cuts) == 1:  # only subgraphs may read an outer value
         own = (value.name for value in graph.input)
         reads[0] = {name: None for name in own if name not in weights}
     return [
@@ -110,7 +110,7 @@ def plan_segments(
 def segment_model(
     model: onnx.ModelProto, segment: Segment, live: Mapping[str, np.ndarray]
 ) -> onnx.ModelProto:
-    """Return the segment as a model of its own; weights stay where they are."""
+    """Return the segment as a separate model; weights stay where they are."""
     cut = onnx.ModelProto()
     cut.ir_version = model.ir_version
     cut.opset_import.extend(model.opset_import)

@@ -1,16 +1,16 @@
-"""ONNX Runtime: outputs as deployed, layers from the graph as exported.
+"""ONNX Runtime's session: outputs as deployed, layers from the graph as exported.
 
-The deployed session optimises everything; asking it for a value in the middle would
-undo a fusion. Layers are therefore read with optimisation off. A large graph is run
-in consecutive segments, each with its own weights, so that neither the weights nor
-the values are ever held together.
+The deployed session optimises the whole graph; a request for a value inside it would
+undo a fusion. Layers are therefore read with optimisation off. A large graph is run in
+consecutive segments, each with its own weights. So memory never holds all weights or
+all values together.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -34,13 +34,13 @@ from harness.runtimes.onnxruntime.segments import (
     plan_segments,
     segment_model,
 )
-from harness.runtimes.session import Ran, Spent, check_feeds
+from harness.runtimes.session import Feeds, OnValue, Ran, Spent, check_feeds
 
 if TYPE_CHECKING:
     import numpy as np
 
 OPTIMISATION = "optimization"
-"""The hint that says how far the deployed session may rewrite: 0, 1, 2 or 99."""
+"""The hint for how much the deployed session may rewrite: 0, 1, 2 or 99."""
 
 _LEVELS = {
     0: ort.GraphOptimizationLevel.ORT_DISABLE_ALL,
@@ -51,15 +51,20 @@ _LEVELS = {
 _PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
 
 
-class OrtSession:
-    """One ONNX file; sessions are made when first needed and dropped after."""
+class OrtSession(AbstractContextManager["OrtSession"]):
+    """One ONNX file; sessions are made when first needed and dropped after use.
+
+    Raises:
+        StageError: onnxruntime refuses the file or uses another provider.
+
+    """
 
     def __init__(self, path: Path, device: Device, outputs: Sequence[str]) -> None:
         self._path = path
         self._device = device
         self._outputs = tuple(outputs)
         self._proto = _read(path)
-        # Files of others may list their weights too, as all did before IR version 4.
+        # Foreign models may list weights as inputs, as all did before IR version 4.
         listed = self._proto.graph.initializer if Names.load(path.parent) else ()
         weights = {tensor.name for tensor in listed}
         self._inputs = tuple(
@@ -81,7 +86,7 @@ class OrtSession:
             ),
         )
 
-    def run(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def run(self, feeds: Feeds) -> dict[str, np.ndarray]:
         """Run as deployed."""
         check_feeds(feeds, self._inputs, self._path)
         if self._deployed is None:
@@ -89,12 +94,9 @@ class OrtSession:
         return self._outputs_of(self._deployed, feeds)
 
     def watch(
-        self,
-        feeds: Mapping[str, np.ndarray],
-        sizes: Mapping[str, int],
-        on_value: Callable[[str, np.ndarray], None],
+        self, feeds: Feeds, sizes: Mapping[str, int], on_value: OnValue
     ) -> dict[str, np.ndarray]:
-        """Run unoptimised, segment by segment."""
+        """Run without optimisation, segment by segment."""
         check_feeds(feeds, self._inputs, self._path)
         self._deployed = None  # one copy of the weights at a time
         segments = plan_segments(self._proto.graph, sizes, self._outputs)
@@ -116,13 +118,8 @@ class OrtSession:
             live = {name: value for name, value in live.items() if name in needed}
         return {name: live[name] for name in self._outputs}
 
-    def isolate(
-        self,
-        feeds: Mapping[str, np.ndarray],
-        given: Mapping[str, np.ndarray],
-        on_value: Callable[[str, np.ndarray], None],
-    ) -> None:
-        """Run the graph unoptimised, every reader of a value reading the given one."""
+    def isolate(self, feeds: Feeds, given: Feeds, on_value: OnValue) -> None:
+        """Run the graph without optimisation; every operator reads given values."""
         self._deployed = self._whole = None  # one copy of the weights at a time
         model = cut_model(self._proto, given)
         sizes = {name: given[name].nbytes for name in given}
@@ -144,7 +141,7 @@ class OrtSession:
                 on_value(name, value)
 
     def clock(self, feeds: Mapping[str, np.ndarray], runs: int) -> list[Spent]:
-        """Run a session of its own that keeps a profile."""
+        """Run a separate session that writes a profile."""
         self._deployed = self._whole = None  # one copy of the weights at a time
         with TemporaryDirectory() as name:
             folder = Path(name)
@@ -152,6 +149,10 @@ class OrtSession:
             for _ in range(runs):
                 self._outputs_of(session, feeds)
             return read_profile(Path(session.end_profiling()), folder / OPTIMISED)
+
+    def __exit__(self, *_: object) -> None:
+        """Close the file, however the `with` ends."""
+        self.close()
 
     def close(self) -> None:
         """Drop the sessions."""
@@ -202,7 +203,7 @@ class OrtSession:
                     providers=[(provider, settings)],
                     disabled_optimizers=self._left_out,
                 )
-            except Exception as error:  # its own classes share no base but this one
+            except Exception as error:  # onnxruntime's classes share no other base
                 probes = self._path.parent / PROBES
                 why = why_refused(
                     error,
@@ -243,7 +244,7 @@ class OrtSession:
     ) -> list[np.ndarray]:
         try:
             made: list[np.ndarray] = session.run(names, dict(feeds))
-        except Exception as error:  # its own classes share no base but this one
+        except Exception as error:  # onnxruntime's classes share no other base
             msg = (
                 f"onnxruntime {ort.__version__} cannot run {self._path.name}: "
                 f"{first_line(error)}."
@@ -255,10 +256,10 @@ class OrtSession:
 def _rewrites(
     hints: Iterable[tuple[str, int]],
 ) -> tuple[ort.GraphOptimizationLevel, list[str]]:
-    """Return how far to optimise, and the rewrites to leave out.
+    """Return the optimisation level, and the rewrites to leave out.
 
     Raises:
-        StageError: A hint is neither.
+        StageError: A hint names neither the level nor a rewrite.
 
     """
     given = dict(hints)
@@ -283,26 +284,12 @@ def _said(hints: Iterable[tuple[str, int]]) -> str:
     return f"{level} without {', '.join(given)}" if given else level
 
 
-@contextmanager
-def open_session(
-    path: Path, device: Device, outputs: Sequence[str]
-) -> Iterator[OrtSession]:
-    """Load an ONNX file for the length of a ``with``.
-
-    Raises:
-        StageError: onnxruntime refuses the file or gives another provider.
-
-    """
-    session = OrtSession(path, device, outputs)
-    try:
-        yield session
-    finally:
-        session.close()
-
-
 def _read(path: Path) -> onnx.ModelProto:
     try:
         return onnx.load(path, load_external_data=False)
-    except Exception as error:  # whatever protobuf makes of it
+    except Exception as error:  # protobuf raises several classes
         msg = f"{path.name} is truncated or no ONNX file ({first_line(error)})."
         raise StageError(msg, outcome=Outcome.LOAD) from error
+
+
+open_session = OrtSession

@@ -1,4 +1,4 @@
-"""OpenVINO: its declaration; beside it conversion and sessions."""
+"""The declaration of OpenVINO, beside its conversion and sessions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RUNTIME = Runtime(
     model=MODEL,
     weights=(WEIGHTS,),
     devices=("cpu", "gpu"),
-    # A processor with bfloat16 computes in that by default, and nothing says so.
+    # A processor with bfloat16 computes in it by default, without a message.
     precisions=("f32", "bf16", "f16"),
     precision_note="OpenVINO's own default may be bfloat16",
     variants={

@@ -1,22 +1,25 @@
-"""ONNX to OpenVINO's own format, with weights as the variant has them."""
+"""Convert ONNX to OpenVINO's own format, with weights in the variant's dtype."""
 
 from __future__ import annotations
 
 import contextlib
 import io
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import openvino as ov
 
 from harness.core.case import Component, Variant
-from harness.core.contract import Found, Sides, breach
+from harness.core.contract import Sides, TensorFound, breach
 from harness.core.errors import StageError, first_line
 from harness.core.outcome import Outcome
 from harness.core.probes import Probe
 from harness.runtimes.openvino import MODEL
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 def convert(
@@ -27,34 +30,36 @@ def convert(
     component: Component,
     probes: Sequence[Probe],
     native: str | None,
+    calibration: Sequence[Mapping[str, np.ndarray]] = (),
 ) -> dict[str, object]:
     """Write the variant of the ONNX file at `source` to `folder`.
 
-    ``fp16`` stores weights in float16, which OpenVINO's own ``ovc`` does by default.
+    ``fp16`` stores weights in float16, as OpenVINO's own ``ovc`` does by default.
     ``int8-weights`` is nncf's compression of weights, with a scale for each channel.
 
     Args:
-        source: The exported graph.
-        variant: One that this runtime declares.
-        folder: Empty.
-        component: Has the names of inputs and outputs.
+        source: Path of the exported graph.
+        variant: A variant that this runtime declares.
+        folder: An empty folder.
+        component: The component, which has the names of inputs and outputs.
         probes: Not needed: the graph's names stay.
         native: Not needed: there is no other converter.
+        calibration: Not needed: no variant is calibrated.
 
     Returns:
-        What is noted about the conversion.
+        Facts to note about the conversion.
 
     Raises:
         StageError: OpenVINO cannot read the graph, nncf is not installed, a flag is
-            given, or the file has other inputs or outputs than the component promises.
+            given, or the file's inputs or outputs are not those of the component.
 
     """
-    del probes, native
+    del probes, native, calibration
     if variant.flags:
         msg = f"openvino's variants take no flags, got {' '.join(variant.flags)}."
         raise StageError(msg, outcome=Outcome.CONVERT)
     try:
-        # The reader of ONNX files; `convert_model` reports to a server.
+        # This reads ONNX files; `convert_model` would also report to a server.
         model = ov.Core().read_model(source)
     except RuntimeError as error:
         msg = f"{component.name}: OpenVINO refuses the graph: {first_line(error)}."
@@ -72,7 +77,7 @@ def convert(
 
 
 def _compressed(model: ov.Model, component: Component) -> ov.Model:
-    os.environ.setdefault("NNCF_CI", "1")  # it reports its use to a server otherwise
+    os.environ.setdefault("NNCF_CI", "1")  # else it reports its use to a server
     try:
         import nncf
     except ModuleNotFoundError as error:
@@ -85,10 +90,10 @@ def _compressed(model: ov.Model, component: Component) -> ov.Model:
         return nncf.compress_weights(model, mode=nncf.CompressWeightsMode.INT8_SYM)
 
 
-def _found(port: Any) -> Found:
+def _found(port: Any) -> TensorFound:
     sizes = port.get_partial_shape()
     shape = None
     if sizes.rank.is_static:
         shape = tuple(one.get_length() if one.is_static else None for one in sizes)
     dtype = port.get_element_type().to_dtype().name
-    return Found(name=port.get_any_name(), dtype=dtype, shape=shape)
+    return TensorFound(name=port.get_any_name(), dtype=dtype, shape=shape)

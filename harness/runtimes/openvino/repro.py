@@ -1,4 +1,4 @@
-"""What fills in the script that shows a divergence with OpenVINO alone."""
+"""The values for the script that shows a divergence with OpenVINO alone."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from harness.core.case import Device
 
 
 def words(device: Device, *, as_deployed: bool) -> dict[str, object]:
-    """Return the words of ``repro.txt`` that only OpenVINO has: none.
+    """Return the values in ``repro.txt`` that only OpenVINO has: none.
 
     Args:
-        device: As the case has it.
+        device: The device of the case.
         as_deployed: Whether outputs, as deployed, show the divergence; one file has
             both.
 

@@ -1,10 +1,10 @@
-"""OpenVINO: outputs as deployed, layers from a copy that has them as added outputs."""
+"""OpenVINO's session: outputs as deployed, layers as added outputs of a copy."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -15,18 +15,30 @@ from openvino import opset15
 from harness.core.case import Device
 from harness.core.errors import StageError, first_line
 from harness.core.outcome import Outcome
-from harness.runtimes.session import Ran, Spent, check_feeds
+from harness.runtimes.session import (
+    Feeds,
+    OnValue,
+    Ran,
+    Spent,
+    check_feeds,
+    check_outputs,
+)
 
 _GIVEN = "__given"
-"""Ends the name of an input that stands for a given value."""
+"""Suffix of the name of an input that holds a given value."""
 
 _MAKE_NOTHING = {"Constant", "Parameter", "Result"}
 _AT_ONCE_BYTES = 2**28
-"""Values that one run hands over at most, unless one alone is larger."""
+"""Largest size of the values that one run hands over, unless one alone is larger."""
 
 
-class OpenVinoSession:
-    """One file of OpenVINO's format, compiled for a device."""
+class OpenVinoSession(AbstractContextManager["OpenVinoSession"]):
+    """One file of OpenVINO's format, compiled for a device.
+
+    Raises:
+        StageError: OpenVINO refuses the file, or has no such device.
+
+    """
 
     def __init__(self, path: Path, device: Device, outputs: Sequence[str]) -> None:
         self._path = path
@@ -38,22 +50,17 @@ class OpenVinoSession:
             msg = f"openvino takes no hints, got {names}."
             raise StageError(msg, outcome=Outcome.LOAD)
         wanted = device.device.upper()
-        if wanted not in {name.partition(".")[0] for name in _devices(self._core)}:
+        devices = list(self._core.available_devices)
+        if wanted not in {name.partition(".")[0] for name in devices}:
             msg = (
-                f"openvino was asked for {device.device} and has "
-                f"{', '.join(_devices(self._core))}; ask for cpu, or install the "
-                "driver that it needs."
+                f"openvino was asked for {device.device} and has {', '.join(devices)}; "
+                "ask for cpu, or install the driver that it needs."
             )
             raise StageError(msg, outcome=Outcome.FELL_BACK)
         self._model = self._read()
         self._inputs = tuple(port.get_any_name() for port in self._model.inputs)
         given = [port.get_any_name() for port in self._model.outputs]
-        if missing := sorted(set(self._outputs) - set(given)):
-            msg = (
-                f"{path.name} has the outputs {given}; the component promises "
-                f"{list(self._outputs)}, so {missing} are lost."
-            )
-            raise StageError(msg, outcome=Outcome.MISSING)
+        check_outputs(given, self._outputs, path)
         self._deployed: ov.CompiledModel | None = self._compiled(self._model)
         got = self._deployed.get_property("INFERENCE_PRECISION_HINT").to_string()
         self.ran = Ran(
@@ -64,7 +71,7 @@ class OpenVinoSession:
             precision=str(got),
         )
 
-    def run(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def run(self, feeds: Feeds) -> dict[str, np.ndarray]:
         """Run as deployed."""
         check_feeds(feeds, self._inputs, self._path)
         if self._deployed is None:
@@ -72,10 +79,7 @@ class OpenVinoSession:
         return dict(self._called(self._deployed, feeds, self._outputs))
 
     def watch(
-        self,
-        feeds: Mapping[str, np.ndarray],
-        sizes: Mapping[str, int],
-        on_value: Callable[[str, np.ndarray], None],
+        self, feeds: Feeds, sizes: Mapping[str, int], on_value: OnValue
     ) -> dict[str, np.ndarray]:
         """Run copies of the model in which wanted values are outputs too."""
         check_feeds(feeds, self._inputs, self._path)
@@ -95,13 +99,8 @@ class OpenVinoSession:
                     found[name] = value
         return {name: found[name] for name in self._outputs}
 
-    def isolate(
-        self,
-        feeds: Mapping[str, np.ndarray],
-        given: Mapping[str, np.ndarray],
-        on_value: Callable[[str, np.ndarray], None],
-    ) -> None:
-        """Run copies in which whatever reads a value reads the given one instead."""
+    def isolate(self, feeds: Feeds, given: Feeds, on_value: OnValue) -> None:
+        """Run copies in which every reader of a value reads the given one instead."""
         self._deployed = None  # one copy of the weights at a time
         made = _ports(self._model)
         sizes = {name: given[name].nbytes for name in given if name in made}
@@ -118,7 +117,7 @@ class OpenVinoSession:
                 on_value(name, value)
 
     def clock(self, feeds: Mapping[str, np.ndarray], runs: int) -> list[Spent]:
-        """Run a copy that counts, as deployed."""
+        """Run a copy that measures times, as deployed."""
         self._deployed = None
         compiled = self._compiled(self._model, {"PERF_COUNT": "YES"})
         makes = {
@@ -142,8 +141,12 @@ class OpenVinoSession:
             for name, (kind, seen) in took.items()
         ]
 
+    def __exit__(self, *_: object) -> None:
+        """Close the file, however the `with` ends."""
+        self.close()
+
     def close(self) -> None:
-        """Drop what is compiled."""
+        """Drop the compiled model."""
         self._deployed = None
 
     def _read(self) -> ov.Model:
@@ -178,7 +181,7 @@ class OpenVinoSession:
         feeds: Mapping[str, np.ndarray],
         names: Iterable[str],
     ) -> Iterator[tuple[str, np.ndarray]]:
-        """Yield each asked output by its name, owned."""
+        """Yield the name and a copy of each requested output."""
         try:
             found = compiled(dict(feeds), share_inputs=True)
         except RuntimeError as error:
@@ -189,7 +192,7 @@ class OpenVinoSession:
             yield name, np.array(found[compiled.output(name)])
 
     def _cut(self, given: Iterable[str], names: Sequence[str]) -> ov.Model:
-        """Return a model that makes `names` of given values and of the inputs."""
+        """Return a model that computes `names` from given values and the inputs."""
         model = self._read()
         ports = _ports(model)
         parameters = list(model.get_parameters())
@@ -211,7 +214,7 @@ class OpenVinoSession:
 
 
 def _behind(results: Iterable[Any]) -> set[str]:
-    """Return the friendly names of all operators that results are made of."""
+    """Return the friendly names of all operators that results are computed with."""
     waiting, seen = list(results), set()
     while waiting:
         node = waiting.pop()
@@ -223,7 +226,7 @@ def _behind(results: Iterable[Any]) -> set[str]:
 
 
 def _ports(model: ov.Model) -> dict[str, Any]:
-    """Return what makes each named value; constants and inputs make none."""
+    """Return the port of each named value, without those of constants and inputs."""
     return {
         name: port
         for op in model.get_ordered_ops()
@@ -251,22 +254,4 @@ def _batches(sizes: Mapping[str, int]) -> list[tuple[str, ...]]:
     return [*batches, tuple(batch)] if batch else batches
 
 
-def _devices(core: ov.Core) -> list[str]:
-    return list(core.available_devices)
-
-
-@contextmanager
-def open_session(
-    path: Path, device: Device, outputs: Sequence[str]
-) -> Iterator[OpenVinoSession]:
-    """Load a file of OpenVINO's format for the length of a ``with``.
-
-    Raises:
-        StageError: OpenVINO refuses the file, or has no such device.
-
-    """
-    session = OpenVinoSession(path, device, outputs)
-    try:
-        yield session
-    finally:
-        session.close()
+open_session = OpenVinoSession

@@ -1,4 +1,4 @@
-"""Ask a reference which inputs matter, and whether it answers the same again."""
+"""Check which inputs matter to a reference, and whether its outputs repeat."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _DRAWS: tuple[tuple[str, int], ...] = (
     ("boundary", 0),
     ("large-mean", 0),
 )
-"""What is asked first, and draws to change an input to: the first that differs."""
+"""The first run's draw, then draws to change an input to: the first that differs."""
 
 
 Sizes = tuple[tuple[str, int], ...]
@@ -39,16 +39,16 @@ Sizes = tuple[tuple[str, int], ...]
 def ask(
     run: Run, component: Component, sizes: Sizes, folder: Path
 ) -> dict[str, object]:
-    """Change each input alone, write what was asked, and return the effects.
+    """Change each input alone, write inputs and outputs, and return the effects.
 
     Args:
         run: The reference.
-        component: Its inputs.
-        sizes: Of what is drawn.
-        folder: Gets the questions and answers.
+        component: The component, which describes the inputs.
+        sizes: The sizes of the drawn inputs.
+        folder: The folder that gets the inputs and outputs of the runs.
 
     Raises:
-        StageError: The reference gives another answer when it is asked again.
+        StageError: The reference returns other outputs for the same inputs.
 
     """
     asked, found = _asked(run, component, sizes)
@@ -72,10 +72,10 @@ def effects_at(run: Run, component: Component, sizes: Sizes) -> dict[str, float]
 def _asked(
     run: Run, component: Component, sizes: Sizes
 ) -> tuple[Asked, dict[str, float]]:
-    """Change each input alone: to another draw, or failing that to what is near it.
+    """Change each input alone: to another draw, or if none differs to a nearby value.
 
-    A pipeline gives some inputs the same at every step (Flux's guidance and positions,
-    PixArt's sizes), so no other draw of them differs.
+    A pipeline gives some inputs the same values at every step (Flux's guidance and
+    positions, PixArt's sizes), so no other draw of them differs.
     """
     base, drawn = _draws(component, sizes)
     outputs, found = effects(run, base, drawn)
@@ -92,7 +92,7 @@ def _asked(
             if _moves(effect):
                 break
     asked = Asked(base=base, changed=changed, outputs=outputs)
-    # What was not tried is left out, and what gave no number to compare.
+    # Inputs that were not tried are left out, and those that gave no finite number.
     return asked, {n: v for n, v in found.items() if v == 0.0 or _moves(v)}
 
 
@@ -101,7 +101,7 @@ def _moves(effect: float | None) -> TypeGuard[float]:
 
 
 def _tried(run: Run, feeds: Arrays, outputs: Arrays) -> float | None:
-    """Return how far the outputs move, None where a network refuses such an input."""
+    """Return how far the outputs move; None where a network refuses such an input."""
     try:
         return distance(outputs, run(feeds))
     except Exception:  # noqa: BLE001  # networks raise anything

@@ -1,4 +1,4 @@
-"""PyTorch to ONNX, by either exporter, and proof that nothing was lost on the way."""
+"""Export from PyTorch to ONNX, by either exporter, and proof that nothing is lost."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exported:
-    """What an export leaves behind in memory, besides its files."""
+    """The objects that an export leaves in memory, besides its files."""
 
     program: Program
     probes: tuple[Probe, ...]
@@ -58,15 +58,16 @@ def export_onnx(
     """Write ``model.onnx``, perhaps ``weights.pb``, and ``probes.json`` to `folder`.
 
     Args:
-        module: In eval mode; its ``forward`` takes `component.inputs` in order.
-        component: Names of inputs and outputs.
+        module: Module in eval mode; its ``forward`` takes `component.inputs` in order.
+        component: The component, which names inputs and outputs.
         settings: Exporter, opset, open axes, attention.
         example: Inputs to trace with; sizes of open axes differ from one another.
-        folder: Empty.
-        effects: Tells how much each input matters to PyTorch; asked if one is lost.
+        folder: An empty folder.
+        effects: Returns how much each input matters to PyTorch; called if an input is
+            lost.
 
     Raises:
-        StageError: The exporter refused, gave another opset than asked, or lost a
+        StageError: The exporter refused, wrote another opset than requested, or lost a
             weight; the message names operator and source line where it can.
 
     """
@@ -119,10 +120,11 @@ def translate(
     settings: ExportSettings,
     example: tuple[torch.Tensor, ...],
 ) -> ONNXProgram:
-    """Return what the dynamo exporter makes of a module, in memory.
+    """Return the dynamo exporter's translation of a module, in memory.
 
     Raises:
-        StageError: The program changes its inputs, or returns more or less than said.
+        StageError: The program changes its inputs, or its number of outputs is not the
+            recipe's.
 
     """
     translated = torch.onnx.export(
@@ -135,7 +137,7 @@ def translate(
         dynamic_shapes=_dynamic_shapes(module, component, settings),
         verbose=False,
     )
-    if translated is None:  # as it is for dynamo=False alone
+    if translated is None:  # only dynamo=False returns None
         raise TypeError
     _check_signature(translated, component)
     return translated
@@ -174,7 +176,7 @@ def _by_torchscript(  # one signature for both exporters
 
 
 def _gather_weights(folder: Path) -> None:
-    """Put a file a tensor, as that exporter writes them, into one `WEIGHTS`."""
+    """Join the files that the exporter writes, one for each tensor, in `WEIGHTS`."""
     model = onnx_ir.load(folder / MODEL)
     scattered = {
         value.const_value.location
@@ -189,7 +191,7 @@ def _gather_weights(folder: Path) -> None:
 def _dynamic_shapes(
     module: torch.nn.Module, component: Component, settings: ExportSettings
 ) -> tuple[object, ...] | None:
-    """Return, for each argument of ``forward``, its open axes."""
+    """Return the open axes of each argument of ``forward``."""
     open_axes = [_open_axes(spec.shape, settings) for spec in component.inputs]
     if not any(open_axes):
         return None
@@ -227,7 +229,7 @@ def _open_axes(shape: Sequence[int | str], settings: ExportSettings) -> dict[int
 
 
 def _check_signature(translated: ONNXProgram, component: Component) -> None:
-    """Refuse a program that changes its inputs or returns more or less than said."""
+    """Refuse a program that changes its inputs or has another number of outputs."""
     signature = translated.exported_program.graph_signature
     for name in signature.user_inputs_to_mutate.values():
         changed = component.inputs[signature.user_inputs.index(name)].name
@@ -236,7 +238,7 @@ def _check_signature(translated: ONNXProgram, component: Component) -> None:
 
 
 def program_names(translated: ONNXProgram, component: Component) -> dict[str, str]:
-    """Return the program's value behind each output, identities looked through."""
+    """Return the program's value behind each output, before any identities."""
     values = translated.exported_program.graph_signature.user_outputs
     outputs = zip(values, component.outputs, strict=True)
     return {str(value): spec.name for value, spec in outputs}
@@ -249,7 +251,7 @@ def _check(
     example: tuple[torch.Tensor, ...],
     folder: Path,
 ) -> None:
-    """Hold the file against the checker and the module's weights."""
+    """Refuse a file that is invalid or lost one of the module's weights."""
     try:
         onnx.checker.check_model(str(folder / MODEL))
     except onnx.checker.ValidationError as error:
@@ -272,9 +274,9 @@ def _check(
 def _refuse_squeezed(
     component: Component, settings: ExportSettings, model: onnx_ir.Model
 ) -> None:
-    """Refuse a Squeeze of an axis that is not one, which no runtime takes.
+    """Refuse a Squeeze of an axis whose size is not 1, which no runtime accepts.
 
-    PyTorch's squeeze leaves such an axis alone; dynamo translates it all the same.
+    PyTorch's squeeze leaves such an axis as it is, but dynamo translates the operator.
     """
     for node in model.graph.all_nodes():
         if node.op_type != "Squeeze" or len(node.inputs) == 1:
@@ -300,14 +302,14 @@ def _broken(
     folder: Path,
     effects: Callable[[], Mapping[str, float]],
 ) -> str:
-    """Return what the graph breaks of the component's contract; empty if nothing."""
+    """Return how the graph breaks the component's contract; empty if it does not."""
     sides = sides_of(folder / MODEL)
     return breach(
         component,
         settings,
         sides,
         where="the exported graph",
-        # Costs some runs, and only who lost an input wants to know.
+        # The effects cost some runs, and matter only where an input was lost.
         effects=effects() if len(sides.inputs) < len(component.inputs) else {},
     )
 
@@ -318,7 +320,7 @@ def _fail(message: str) -> None:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Keep the exporters' warnings in the stage's log, out of the user's way."""
+    """Keep the exporters' warnings in the stage's log, where users do not see them."""
     level = logging.getLogger("torch.onnx").level
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     try:

@@ -1,4 +1,4 @@
-"""Say what an exporter stopped at: the operator, and the line that called it."""
+"""Find where an exporter stopped: the operator, and the line that called it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from harness.core.outcome import Outcome
 from harness.recipes.lora import HOW_TO_MERGE, adapter_of
 
 _OPSETS = {"dynamo": "18 to 25, and often 15 to 17", "torchscript": "14 to 23"}
-"""As measured with torch 2.13 and onnxscript 0.7; older or newer ones may differ."""
+"""Measured with torch 2.13 and onnxscript 0.7; other versions may differ."""
 
 _MISSING_OPS = (
     re.compile(r"OpOverload\(op='([^']+)'"),
@@ -24,7 +24,10 @@ _MISSING_OPS = (
 _LINE = re.compile(r'File "([^"]+)", line (\d+)')
 _TORCHSCRIPT_LINE = re.compile(r"(\S+)\((\d+)\):")
 _LONGEST = 300
-"""Characters that are quoted of an exporter, which may print a graph on one line."""
+"""Largest number of characters quoted from an exporter's message.
+
+An exporter may print a graph on one line.
+"""
 
 _NOT_THE_USERS = ("/torch/", "/onnxscript/", "/onnx/", "/harness/", "<")
 
@@ -32,7 +35,7 @@ _NOT_THE_USERS = ("/torch/", "/onnxscript/", "/onnx/", "/harness/", "<")
 def refusal(
     component: Component, settings: ExportSettings, error: Exception
 ) -> StageError:
-    """Return the one sentence that an exporter's exception comes down to."""
+    """Return an error that states the cause of an exporter's exception."""
     chain = list(_causes(error))
     text = "\n".join(str(cause) for cause in chain)
     if "opset" in text.lower() and "support" in text.lower() and "::" not in text:
@@ -44,7 +47,7 @@ def refusal(
     where = f" ({place})" if place else ""
     other = "torchscript" if settings.exporter == "dynamo" else "dynamo"
     reason = "" if operator else f": {first_line(chain[-1])[:_LONGEST]}"
-    # Without a line it is no operator that stops it, but what is asked of the sizes.
+    # Without a line, no operator stops the exporter: the requested sizes do.
     ways = [f'exporter = "{other}"']
     if where or operator:
         ways.append("rewrite that line")
@@ -61,7 +64,7 @@ def refusal(
 def wrong_opset(
     component: Component, settings: ExportSettings, given: int | None
 ) -> StageError:
-    """Return the sentence about an opset that an exporter does not write."""
+    """Return the error about an opset that an exporter does not write."""
     wrote = f" (it wrote {given})" if given else ""
     return StageError(
         f"{component.name}: the {settings.exporter} exporter cannot write opset "
@@ -74,11 +77,11 @@ def wrong_opset(
 def refuse_adapters(component: Component, module: torch.nn.Module) -> None:
     """Refuse a module with a LoRA's layers beside its own.
 
-    They would be exported as operators of their own, which nobody deploys, and be
-    taken for the network.
+    They would be exported as separate operators, which nobody deploys, and the result
+    would pass for the network.
 
     Raises:
-        StageError: There is such a layer.
+        StageError: The module has such a layer.
 
     """
     names = (name for name, _ in module.named_parameters())
@@ -88,7 +91,7 @@ def refuse_adapters(component: Component, module: torch.nn.Module) -> None:
 
 
 def _place(chain: Sequence[BaseException], text: str, operator: str) -> str:
-    """Return the innermost line outside the frameworks, if it can be told."""
+    """Return the innermost line outside the frameworks, if it is known."""
     lines: list[tuple[str, str]] = []
     for cause in chain:
         lines += _lines_of_operator(cause, operator)
@@ -103,7 +106,7 @@ def _place(chain: Sequence[BaseException], text: str, operator: str) -> str:
 
 
 def _lines_of_operator(error: BaseException, operator: str) -> list[tuple[str, str]]:
-    """Return where an operator was called, which only the exporters' frames know."""
+    """Return the lines that called an operator, which the exporters' frames hold."""
     place = error.__traceback__
     while place is not None:
         known = place.tb_frame.f_locals

@@ -1,10 +1,10 @@
-"""A value's noise floor: how large float32's rounding error may be, by chance too.
+"""A value's noise floor: how large float32's rounding error may be, chance included.
 
 One float32 run is one draw of its rounding error. Over few elements such a draw can be
-far below the next one, so a floor that rests on one draw makes sound runtimes fail.
-Here the draw is repeated where a value has few elements, convolutions are computed in a
-second way, and the estimate is widened by what chance can still do. docs/floors.md has
-the argument and the measurements.
+far below the next one, so a floor from one draw alone makes sound runtimes fail. The
+draw is therefore repeated where a value has few elements. Convolutions are computed in
+a second way. The estimate is then widened by the chance that remains. docs/floors.md
+has the argument and the measurements.
 """
 
 from __future__ import annotations
@@ -28,36 +28,36 @@ from harness.core.probes import Probe
 
 FEW = 64
 """Values with fewer elements get more draws. Measured under 27 simulated CPUs: with one
-draw the worst CPU stands at 6.4 floors below 8 elements and at 1.5 from 64 on."""
+draw the worst CPU's error is 6.4 floors below 8 elements and 1.5 from 64 on."""
 
 DRAWS = 8
-"""Further float32 runs for values of few elements."""
+"""Number of further float32 runs for values of few elements."""
 
 CHANCE = 1e-4
 """Share of equally good float32 runs whose error is above the floor."""
 
 _ONE_IN = 24
-"""An element goes up one unit in the last place in one of so many cases, and down in as
-many: the variance, 1/12 of a unit squared, is that of one rounding."""
+"""An element moves up by one unit in the last place in one of so many cases, and down
+in one of as many. The variance, 1/12 of a unit squared, is that of one rounding."""
 
 _LARGEST = 1e30
-"""What is beyond it masks a softmax; one step up could be infinity."""
+"""Larger values mask a softmax; one step up from them could be infinity."""
 
 
 def convolves(probes: Iterable[Probe]) -> bool:
-    """Whether a program has convolutions, which each kind of CPU computes otherwise."""
+    """Whether a program has convolutions, which CPUs compute in different ways."""
     return any("conv" in probe.op.lower() for probe in probes)
 
 
 @contextmanager
 def other_convolutions() -> Iterator[None]:
-    """Compute convolutions without oneDNN, in a way that all CPUs have in common.
+    """Compute convolutions without oneDNN, in a way that all CPUs share.
 
-    oneDNN chooses its method by the instruction set: in the first layers of an
+    oneDNN chooses its method by the instruction set. In the first layers of an
     autoencoder its error was 2.8 times as large with AVX2 as with AVX-512.
     """
     with warnings.catch_warnings():
-        # Setting one flag sets all, and PyTorch warns of the one for Intel's GPUs.
+        # This sets all flags, and PyTorch warns about the one for Intel's GPUs.
         warnings.simplefilter("ignore", UserWarning)
         with torch.backends.mkldnn.flags(enabled=False):
             yield
@@ -70,9 +70,9 @@ class _AllSeen(Exception):  # noqa: N818  # no error: it ends a run early
 def other_rounding(seed: int) -> Callable[[torch.Tensor], torch.Tensor]:
     """Return a function that rounds a float32 tensor as another machine might.
 
-    It moves single elements to the next float32 number, up or down, as random
+    The function moves single elements to the next float32 number, up or down, as random
     rounding does in Monte Carlo arithmetic (D. S. Parker, *Monte Carlo arithmetic*,
-    1997). Other dtypes, zeros and masks stay as they are.
+    1997). Other dtypes, zeros and masks are not changed.
     """
     generator = torch.Generator().manual_seed(seed)
 
@@ -83,8 +83,8 @@ def other_rounding(seed: int) -> Callable[[torch.Tensor], torch.Tensor]:
         drawn.random_(0, _ONE_IN, generator=generator)
         step = (drawn == 0).to(torch.int32) - (drawn == 1).to(torch.int32)
         moves = (value != 0) & (value.abs() < _LARGEST)
-        # Neighbouring floats have neighbouring bit patterns. The layout is kept, for a
-        # view of the value may depend on it.
+        # Neighbouring floats have neighbouring bit patterns. The layout is kept because
+        # a view of the value may depend on it.
         moved = value.clone()
         moved.view(torch.int32).add_(step.to(value.device) * moves)
         return moved
@@ -103,14 +103,14 @@ def redraw(
     """Return values of further float32 runs that differ in rounding alone.
 
     Args:
-        run: Runs a program, as `Program.run` does.
+        run: A function that runs a program, as `Program.run` does.
         inputs: One sample, in order.
         values: Names of the wanted values.
-        outputs: Names what a run returns.
+        outputs: A function that returns a run's outputs by name.
         whole: Whether outputs are wanted; else a run ends at the last wanted value.
 
     Returns:
-        One dict a draw, value's name to its array.
+        One dict for each draw, from a value's name to its array.
 
     """
     draws = []
@@ -130,16 +130,17 @@ def redraw(
 
 
 def floor_of(runs: Sequence[float], draws: Sequence[float], count: int) -> float:
-    """Return the error that one more float32 run stays below, but for `CHANCE`.
+    """Return the error that one more float32 run exceeds with probability `CHANCE`.
 
     Args:
         runs: Mean squared error of each float32 run against float64, in the square of
             the value's unit; at least one.
-        draws: The same of runs that differ in rounding alone, as `redraw` makes them.
-        count: Elements of the value, at least one.
+        draws: Mean squared error of each run that differs in rounding alone, as
+            `redraw` makes them.
+        count: Number of elements of the value, at least one.
 
     Returns:
-        The root of the mean of all, times `widening`, in the value's unit.
+        The root of the mean of all errors, times `widening`, in the value's unit.
 
     """
     every = (*runs, *draws)
@@ -155,8 +156,8 @@ def widening(freedom: float, of_floor: float) -> float:
     distribution (R. A. Fisher, 1924).
 
     Args:
-        freedom: Degrees of freedom of one draw: its elements that err independently.
-        of_floor: Those of the estimate.
+        freedom: Degrees of freedom of one draw: its elements with independent errors.
+        of_floor: Degrees of freedom of the estimate.
 
     >>> [round(widening(3, n), 1) for n in (3, 27)], round(widening(9e5, 9e5), 2)
     ([25.7, 3.2], 1.0)
@@ -167,11 +168,11 @@ def widening(freedom: float, of_floor: float) -> float:
 
 
 def _freedom(draws: Sequence[float], count: int) -> float:
-    """Return how many elements err independently, by how much draws scatter.
+    """Return how many elements have independent errors, from the scatter of the draws.
 
     A mean square with f degrees of freedom has variance 2 mean²/f (F. E.
-    Satterthwaite, 1946). Without draws all elements count as independent, which was
-    measured to do no harm from `FEW` elements on.
+    Satterthwaite, 1946). Without draws all elements count as independent; by
+    measurement this does no harm from `FEW` elements on.
     """
     variance = float(np.var(draws, ddof=1)) if draws else 0.0
     if variance == 0.0:

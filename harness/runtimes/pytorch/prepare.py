@@ -1,14 +1,14 @@
-"""Stages that need PyTorch: draw inputs, export, record the reference.
+"""The stages that need PyTorch: draw inputs, export, record the reference.
 
-Runs in a child process. One call makes all that is missing for one component, so that
-the network is built and exported once.
+They run in a child process. One call makes every missing entry of one component, so
+that the network is built and exported once.
 """
 
 from __future__ import annotations
 
-import time
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -16,39 +16,41 @@ from tempfile import TemporaryDirectory
 
 import torch
 
-from harness.core.case import Component, Device, ExportSettings, Sample
+from harness.core.case import (
+    ONNX,
+    Component,
+    Device,
+    ExportSettings,
+    Group,
+    Sample,
+)
 from harness.core.entry import Entry
 from harness.core.errors import StageError
-from harness.core.groups import Group, smallest
 from harness.core.outcome import Outcome
 from harness.core.probes import load_probes
-from harness.core.runtime import ONNX
 from harness.engine.export_files import MODEL, PROBES
-from harness.engine.host import report_progress
-from harness.engine.keys import (
-    asked_key,
-    checked_key,
-    converted_key,
-    inputs_key,
-    onnx_key,
-    reference_key,
-)
-from harness.engine.store import Build, Store
+from harness.engine.keys import checked_key, converted_key
+from harness.engine.store import Store
 from harness.measure.align import wanted_values
 from harness.measure.name_map import Names
-from harness.measure.trace import load_inputs, save_inputs
+from harness.measure.sensitivity import Run
+from harness.measure.trace import load_inputs
 from harness.recipes import recipe_module
 from harness.recipes.inputs import draw
-from harness.runtimes.foreign.lineup import Network
-from harness.runtimes.foreign.onnx import line_up_converted, take_onnx
+from harness.runtimes.foreign.lineup import (
+    TracedNetwork,
+    line_up_converted,
+    take_onnx,
+)
 from harness.runtimes.foreign.translated import translate_once
 from harness.runtimes.graph.check import check_graph
 from harness.runtimes.graph.onnx_graph import unread_inputs
-from harness.runtimes.pytorch.contract import ask, effects_at
+from harness.runtimes.pytorch.contract import effects_at
 from harness.runtimes.pytorch.export import Exported, export_onnx
 from harness.runtimes.pytorch.export_errors import refuse_adapters
 from harness.runtimes.pytorch.program import own_path
 from harness.runtimes.pytorch.reference import check_mode, record_reference, run_of
+from harness.runtimes.pytorch.stages import Stages
 
 
 def prepare(
@@ -78,6 +80,13 @@ def prepare(
     return work.took_s
 
 
+def draw_inputs(root: Path, component: Component, samples: Sequence[Sample]) -> None:
+    """Draw the inputs of one component that the store lacks; build no network."""
+    work = Work(Store(root=root), component, ExportSettings(), Device())
+    for sample in samples:
+        work.inputs(sample)
+
+
 def check(
     root: Path,
     component: Component,
@@ -85,7 +94,7 @@ def check(
     graph: Entry,
     device: Device,
 ) -> None:
-    """Compare a graph that is in the store with its PyTorch module, if nobody has."""
+    """Compare a graph of the store with its PyTorch module, unless the store has it."""
     ask_device(device)
     Work(Store(root=root), component, settings, device).check(graph)
 
@@ -93,21 +102,22 @@ def check(
 def weigh(component: Component) -> int:
     """Return the bytes of a component's weights in float32.
 
-    On PyTorch's meta device nothing is drawn, so that this costs no memory.
+    On PyTorch's meta device no weights are drawn, so this costs no memory.
     """
-    # Merging a LoRA reads its numbers, which a meta tensor has not; it adds no weight.
+    # To merge a LoRA is to read its numbers, which a meta tensor lacks. A merged LoRA
+    # adds no weight.
     component = replace(component, source=replace(component.source, lora=None))
     with torch.device("meta"), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # nothing is copied there, which is meant
+        warnings.simplefilter("ignore")  # it copies nothing, as intended
         module = recipe_module(component.recipe).build(component)
     return 4 * sum(weight.numel() for weight in module.parameters())
 
 
 def ask_device(device: Device) -> None:
-    """Set threads and TF32, and see that the device is there.
+    """Set threads and TF32, and check that the device is there.
 
     Raises:
-        StageError: CUDA was asked for and PyTorch has none.
+        StageError: CUDA was requested and PyTorch has none.
 
     """
     torch.set_num_threads(device.threads)
@@ -122,10 +132,10 @@ def ask_device(device: Device) -> None:
 
 
 def refuse_not_finite(component: Component, module: torch.nn.Module) -> None:
-    """Refuse weights of NaN or infinity: nothing can be compared with what they make.
+    """Refuse weights of NaN or infinity: no output of theirs can be compared.
 
     Raises:
-        StageError: There is one; names the first weight that holds some.
+        StageError: A weight has such a number; the message names the first.
 
     """
     counts = {
@@ -146,8 +156,8 @@ def refuse_not_finite(component: Component, module: torch.nn.Module) -> None:
     raise StageError(msg, outcome=Outcome.REFERENCE)
 
 
-class Work:
-    """One component's torch stages; what they share is made when first needed."""
+class Work(Stages):
+    """One component's PyTorch stages; shared objects are made when first needed."""
 
     def __init__(
         self,
@@ -156,23 +166,9 @@ class Work:
         settings: ExportSettings,
         device: Device,
     ) -> None:
-        self.store = store
-        self.component = component
-        self.settings = settings
-        self.device = device
-        self.took_s: dict[str, float] = {}
+        super().__init__(store, component, settings, device)
         self._module: torch.nn.Module | None = None
         self._exports: dict[Group, Exported] = {}
-
-    def inputs(self, sample: Sample) -> Entry:
-        """Return a sample's drawn arrays, drawing them if they are missing."""
-
-        def build(folder: Path) -> Mapping[str, object]:
-            self._say("drawing", sample.id)
-            save_inputs(draw(self.component, sample), folder)
-            return {}
-
-        return self._timed("inputs", inputs_key(self.component, sample), build)
 
     def export(self, group: Group) -> Entry:
         """Return the graph that serves a group, exporting it if it is missing."""
@@ -181,57 +177,44 @@ class Work:
             self._exports[group] = self._export(group, folder)
             return {"unread": _unread(folder)}
 
-        key = onnx_key(self.component, self.settings, dict(group.shapes))
-        return self._timed("onnx", key, build)
+        return self.made("onnx", self.graph_key(group), build)
 
     def check(self, graph: Entry) -> Entry:
-        """Return what a graph holds and says otherwise than the module."""
+        """Return the entry that says where a graph differs from the module."""
 
         def build(_: Path) -> Mapping[str, object]:
-            if MODEL not in graph.files:  # of a taken MNN file there is no graph
+            if MODEL not in graph.files:  # a foreign MNN file has no graph
                 return {}
-            self._say("comparing", "weights and attributes")
+            self.say("comparing", "weights and attributes")
             probes = load_probes(graph.file(PROBES))
             return check_graph(self.module, probes, graph.file(MODEL))
 
-        return self._timed("checked", checked_key(self.component, graph), build)
+        return self.made("checked", checked_key(self.component, graph), build)
 
-    def reference(self, group: Group, sample: Sample) -> Entry:
-        """Return a sample's recorded reference, recording it if it is missing."""
-        inputs = self.inputs(sample)
+    def record(
+        self, group: Group, sample: Sample, inputs: Entry, folder: Path
+    ) -> Mapping[str, object]:
+        """Record the module's outputs, and its program's values and floors."""
+        exported = self.exported(group)
+        self.say("recording", f"float32 and float64, {sample.id}")
+        return record_reference(
+            self.module,
+            exported.program,
+            self.component,
+            load_inputs(inputs, self.component),
+            folder,
+            device=self.device.device,
+            layers=sample.layers,
+            wanted={p.name for p in wanted_values(exported.probes).values()},
+        )
 
-        def build(folder: Path) -> Mapping[str, object]:
-            exported = self.exported(group)
-            self._say("recording", f"float32 and float64, {sample.id}")
-            return record_reference(
-                self.module,
-                exported.program,
-                self.component,
-                load_inputs(inputs, self.component),
-                folder,
-                device=self.device.device,
-                layers=sample.layers,
-                wanted={p.name for p in wanted_values(exported.probes).values()},
-            )
-
-        graph = onnx_key(self.component, self.settings, dict(group.shapes))
-        key = reference_key(graph, inputs, self.device, layers=sample.layers)
-        return self._timed("reference", key, build)
-
-    def ask(self, group: Group) -> Entry:
-        """Return which inputs matter to the module, asking it if it is missing."""
-        sizes = smallest(group)
-
-        def build(folder: Path) -> Mapping[str, object]:
-            self._say("recording", "each input changed alone")
-            run = run_of(self.module, self.component, self.device.device)
-            return ask(run, self.component, sizes, folder)
-
-        key = asked_key(self.component, sizes, self.device)
-        return self._timed("asked", key, build)
+    def opened(self, group: Group) -> AbstractContextManager[Run]:
+        """Return the module, which serves every group."""
+        del group
+        return nullcontext(run_of(self.module, self.component, self.device.device))
 
     def exported(self, group: Group) -> Exported:
-        """Return a group's program; the graph may be in the store, it is not."""
+        """Return a group's program, which the store does not keep."""
         if group not in self._exports:
             with TemporaryDirectory() as scratch:
                 self._exports[group] = self._export(group, Path(scratch))
@@ -241,10 +224,10 @@ class Work:
     def module(self) -> torch.nn.Module:
         """The unmodified module."""
         if self._module is None:
-            self._say("building", "PyTorch module")
+            self.say("building", "PyTorch module")
             recipe = recipe_module(self.component.recipe)
             module = recipe.build(self.component)
-            check_mode(module, self.component)  # exporting would fail for odd reasons
+            check_mode(module, self.component)  # the exporter's own error is unclear
             refuse_adapters(self.component, module)
             refuse_not_finite(self.component, module)
             self._module = module
@@ -263,11 +246,11 @@ class Work:
         example = tuple(
             torch.tensor(value) for value in draw(self.component, traced).values()
         )
-        taken = self.component.taken
+        taken = self.component.foreign
         if taken:
             kind, path = taken.files[0]
-            self._say("lining up", str(path))
-            network = Network(
+            self.say("lining up", str(path))
+            network = TracedNetwork(
                 module=module,
                 copy=copy,
                 component=self.component,
@@ -283,7 +266,7 @@ class Work:
                 raise StageError(msg, outcome=Outcome.LOAD)
             return line_up_converted(graph.path, network, folder)
         how = f"opset {self.settings.opset}, {self.settings.exporter}"
-        self._say("exporting", how)
+        self.say("exporting", how)
         return export_onnx(
             copy,
             self.component,
@@ -295,23 +278,11 @@ class Work:
             ),
         )
 
-    def _timed(self, kind: str, key: Mapping[str, object], build: Build) -> Entry:
-        found = self.store.find(kind, key)
-        if found is not None:
-            return found
-        start = time.perf_counter()
-        entry = self.store.make(kind, key, build)
-        self.took_s[kind] = self.took_s.get(kind, 0.0) + time.perf_counter() - start
-        return entry
-
-    def _say(self, stage: str, detail: str) -> None:
-        report_progress(stage, self.component.name, detail)
-
 
 def _unread(folder: Path) -> list[str]:
     """Return the component's inputs that no output of an export depends on."""
     model = folder / MODEL
-    if not model.is_file():  # a taken MNN file has no graph of its own here
+    if not model.is_file():  # a foreign MNN file has no graph here
         return []
     names = Names.load(folder)
     ours = {fed.name: fed.given for fed in names.inputs} if names else {}

@@ -1,7 +1,7 @@
-"""Read a PyTorch program: what each value is, and every value as it is computed.
+"""Read a PyTorch program: a probe for each value, and the values as they are computed.
 
-A program is the graph that the dynamo exporter decomposed, or, for the TorchScript
-exporter, the module itself seen at the borders of its `submodules`.
+A program is the graph that the dynamo exporter decomposed. For the TorchScript exporter
+it is the module itself, with the outputs of its `submodules` as values.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
 WRAPPER = "network"
-"""Attribute under which a recipe's wrapper holds the checkpoint's module; it is left
-out of module paths, so that they read as the checkpoint's own."""
+"""Attribute under which a recipe's wrapper holds the checkpoint's module. Module paths
+leave it out, so that they are equal to the checkpoint's own."""
 
 _MOVES = frozenset(
     {
@@ -42,18 +42,18 @@ _IDENTITIES = frozenset(
 )
 _CASTS = frozenset({"_to_copy", "to", "type_as", "convert_element_type"})
 _NEUTRAL = {"div": 1, "mul": 1, "add": 0, "sub": 0}
-"""Second operand with which an operator changes nothing."""
+"""Operator to the second operand with which it changes nothing."""
 
 _HOME = Path(__file__).parents[3].as_posix()
 _STACK_LINE = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 
 Rounding = Callable[[torch.Tensor], torch.Tensor]
-"""Takes a computed value and returns it, rounded in another way."""
+"""A function that takes a computed value and returns it, rounded in another way."""
 
 
 def as_computed(value: torch.Tensor) -> torch.Tensor:
-    """Return a value as it is."""
+    """Return a value unchanged."""
     return value
 
 
@@ -63,12 +63,13 @@ class Program:
 
     Attributes:
         probes: Every value, in order of execution.
-        run: Runs it once, calling back with each computed value; returns the
-            outputs. Takes the inputs in order. With ``double`` it runs in float64;
-            with ``rounding`` that function is applied to each computed value, and
-            what is computed later reads its result.
-        place: Moves its weights, and what it makes on its own, to a device.
-        scopes: What the TorchScript exporter calls a submodule, to its path.
+        run: A function that runs the program once, with the inputs in order, calls back
+            with each computed value, and returns the outputs. With ``double`` it runs
+            in float64. With ``rounding`` that function is applied to each computed
+            value, and later operators read its result.
+        place: A function that moves to a device the program's weights and the tensors
+            that it makes itself.
+        scopes: The TorchScript exporter's scope of a submodule, to its path.
 
     """
 
@@ -91,7 +92,8 @@ def probes_of_graph(graph: fx.Graph) -> list[Probe]:
             computed[node] = ()
             continue
         if node.op != "call_function" or _is_size(node):
-            # A size decides shapes, not numbers: what hangs on it alone is constant.
+            # A size decides shapes, not numbers: a value that depends on sizes alone is
+            # constant.
             computed[node] = ()
             continue
         parents = [parent for parent in _read(node) if parent in tainted]
@@ -130,7 +132,7 @@ def probes_of_graph(graph: fx.Graph) -> list[Probe]:
 
 
 def _read(node: fx.Node) -> list[fx.Node]:
-    """Return the nodes whose numbers a node reads; of `type_as`, not the pattern."""
+    """Return the nodes whose numbers a node reads; for `type_as` only the first."""
     nodes = node.all_input_nodes
     return nodes[:1] if _operator_name(node) == "type_as" else nodes
 
@@ -177,14 +179,14 @@ def _only_permutes(node: fx.Node, name: str) -> bool:
 
 
 def _scalar(argument: object) -> object:
-    """Return the number that an argument stands for, if it is a constant scalar."""
+    """Return an argument's number, if it is a constant scalar."""
     if isinstance(argument, fx.Node) and _operator_name(argument) == "scalar_tensor":
         return argument.args[0]
     return argument
 
 
 def _operator_name(node: fx.Node) -> str:
-    """``conv2d`` of ``aten.conv2d.default``."""
+    """Return ``conv2d`` for ``aten.conv2d.default``."""
     target = node.target
     if isinstance(target, torch._ops.OpOverload):  # noqa: SLF001  # no public name
         return str(target.overloadpacket.__name__)
@@ -220,7 +222,7 @@ def _is_number(value: object) -> bool:
 def _arguments(
     node: fx.Node, same: Mapping[fx.Node, fx.Node]
 ) -> Iterator[tuple[str, str]]:
-    """Yield an operator's tensors, by argument, as their values are recorded."""
+    """Yield each argument of an operator, and the recorded name of its tensor."""
     if isinstance(node.target, torch._ops.OpOverload):  # noqa: SLF001  # no public name
         names = [argument.name for argument in node.target._schema.arguments]  # noqa: SLF001  # likewise
     else:
@@ -235,7 +237,7 @@ def _arguments(
 
 
 def _structure(node: fx.Node, same: Mapping[fx.Node, fx.Node]) -> str:
-    """Text that is equal for two nodes that compute the same value."""
+    """Return a text that is equal for two nodes that compute the same value."""
 
     def named(argument: fx.Node) -> str:
         return same.get(argument, argument).name
@@ -272,7 +274,7 @@ def _source_line(node: fx.Node) -> str:
 
 
 class _Streaming(fx.Interpreter):
-    """Runs a graph, hands over each value, and frees it when nobody needs it."""
+    """Runs a graph, hands over each value, and frees it when no node needs it."""
 
     def __init__(
         self,
@@ -296,7 +298,7 @@ class _Streaming(fx.Interpreter):
         kwargs: dict[str, Any],
     ) -> Any:
         if self.double:
-            # A weight is wide only while it is used: two copies more of a large
+            # A weight is in float64 only while it is used: two more copies of a large
             # network would not fit. The graph also fixes dtypes that the module
             # derived from its float32 inputs.
             args = fx.node.map_aggregate(args, _widened)
@@ -349,7 +351,7 @@ def program_of_export(exported: ExportedProgram) -> Program:
 
 
 def doubled(values: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
-    """Return values in float64; integers and booleans stay."""
+    """Return values in float64; integers and booleans are not changed."""
     return tuple(
         value.to(torch.float64) if value.is_floating_point() else value
         for value in values

@@ -1,8 +1,8 @@
 """Run the reference: PyTorch's unmodified module, its program, and its noise.
 
-The module itself gives the outputs, and is run twice to see that it may serve. The
-program, which is what the exporter translated, gives the values in between. Both are
-then run in float64; how far float32 is from that is each value's noise floor.
+The module itself gives the outputs. It is run twice, to see that its outputs repeat.
+The program that the exporter translated gives the values in between. The program is
+then run in float64; the distance of float32 from that is each value's noise floor.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ def check_reference(
 
     Args:
         module: The unmodified module.
-        component: What it promises.
+        component: The component, whose outputs the module must return.
         inputs: One sample, by name, in order.
-        device: Where it runs.
-        twice: Whether to run it again, to see that it is not random.
+        device: The device on which the module runs.
+        twice: Whether to run the module again, to see that it is not random.
 
     Raises:
-        StageError: It is in train mode, changes its inputs, gives two answers, or
-            does not return the outputs that the component promises.
+        StageError: The module is in train mode, changes its inputs, returns other
+            outputs the second time, or lacks outputs of the component.
 
     """
     check_mode(module, component)
@@ -88,10 +88,10 @@ def check_reference(
 
 
 def check_mode(module: torch.nn.Module, component: Component) -> None:
-    """Refuse a module in train mode: dropout draws, and normalisation remembers.
+    """Refuse a module in train mode: dropout is random, normalisation has state.
 
     Raises:
-        StageError: It, or a part of it, is in train mode.
+        StageError: The module or one of its submodules is in train mode.
 
     """
     training = [name or "all of it" for name, m in module.named_modules() if m.training]
@@ -103,10 +103,10 @@ def check_mode(module: torch.nn.Module, component: Component) -> None:
 
 
 def check_count(component: Component, count: int) -> None:
-    """Refuse another number of outputs than the recipe promises.
+    """Refuse a module whose number of outputs is not the recipe's.
 
     Raises:
-        StageError: It is another.
+        StageError: The numbers differ.
 
     """
     if count != len(component.outputs):
@@ -118,7 +118,7 @@ def check_count(component: Component, count: int) -> None:
 
 
 def refuse_changed_input(component: Component, name: str) -> None:
-    """Say that a module writes to one of its inputs.
+    """Refuse a module that writes to one of its inputs.
 
     Raises:
         StageError: Always.
@@ -135,7 +135,7 @@ def _unsound(message: str) -> None:
 
 
 def run_of(module: torch.nn.Module, component: Component, device: str) -> Run:
-    """Return a module as what takes and gives arrays by name."""
+    """Return a module as a function from arrays to arrays, both by name."""
     module.to(device)
 
     def run(feeds: Arrays) -> Arrays:
@@ -162,25 +162,26 @@ def record_reference(  # one run's whole circumstances
     wanted: Collection[str] | None = None,
     twice: bool = True,
 ) -> dict[str, object]:
-    """Write the trace of one sample to `folder`, and return what was seen.
+    """Write the trace of one sample to `folder`, and return facts about the run.
 
     Args:
         module: The unmodified module.
-        program: Its program, perhaps of a copy made to be exportable.
-        component: Names of the outputs.
+        program: The program of the module, or of a copy made to be exportable.
+        component: The component, which names the outputs.
         inputs: One sample, by name, in order.
-        folder: Empty; gets the trace's two files.
-        device: Where PyTorch runs, ``cpu`` or ``cuda``.
+        folder: An empty folder; it gets the trace's two files.
+        device: The device on which PyTorch runs, ``cpu`` or ``cuda``.
         layers: Whether to record the program's values, or outputs alone.
-        wanted: Which of the program's values; all when left out.
+        wanted: Names of the program's values to record; all when left out.
         twice: Whether to run the module again, to see that it is not random.
 
     Returns:
-        ``values``, how many were recorded; ``rewrite_max_abs``, how far the program's
-        outputs are from the module's, 0 when nothing had to be rewritten.
+        ``values``, the number of recorded values; ``rewrite_max_abs``, the largest
+        difference between the program's outputs and the module's, 0 when nothing had
+        to be rewritten.
 
     Raises:
-        StageError: The module may not serve as a reference.
+        StageError: The module cannot serve as a reference.
 
     """
     module.to(device)
@@ -226,14 +227,17 @@ def _bound(component: Component, inputs: Mapping[str, np.ndarray]) -> dict[str, 
 
 
 def _largest_gap(one: torch.Tensor, two: torch.Tensor) -> float:
-    """Return the largest difference where both are finite; judges see the others."""
+    """Return the largest difference where both tensors are finite.
+
+    Judges see elements that are not finite.
+    """
     finite = one.isfinite() & two.isfinite()
     gaps = (one.double() - two.double()).abs()[finite]
     return float(gaps.max()) if gaps.numel() else 0.0
 
 
 Values = Callable[[str], np.ndarray]
-"""Returns a value of a float32 run by its name in a trace."""
+"""A function that returns a value of a float32 run by its name in a trace."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,13 +254,14 @@ class _Noise:
     ) -> dict[str, float]:
         """Return each recorded value's noise floor, in its own unit.
 
-        An output's floor is that of the program's own output: compared with the
-        module's, a program that was rewritten wrongly would raise the floor it is
-        judged by.
+        An output's floor comes from the program's own output. If it came from the
+        module's, a wrong rewrite of the program would raise the floor by which the
+        rewrite is judged.
 
         Args:
-            rewritten: What the program returned in float32.
-            folder: Where a second run's values may lie for the time being.
+            rewritten: The outputs of the program in float32.
+            folder: The trace's folder; a second run's values are kept beside it for
+                a while.
             on_cpu: Whether PyTorch runs on the CPU.
 
         """
@@ -338,9 +343,9 @@ class _Noise:
     def _mean_square(
         self, name: str, single: np.ndarray, double: np.ndarray
     ) -> list[float]:
-        """Return a mean squared error; nothing where it cannot be measured.
+        """Return a mean squared error; an empty list where it cannot be measured.
 
-        Infinities on both sides leave nothing to measure, and there is no floor then.
+        Where all elements are infinite on both sides, the value has no floor.
         """
         if self.recorded.places[name].is_mask:
             single, double = ended(single), ended(double)
@@ -351,7 +356,7 @@ class _Noise:
 def _named(
     component: Component, outputs: tuple[torch.Tensor, ...]
 ) -> dict[str, np.ndarray]:
-    """Return outputs, and what is read from them, by their names in a trace."""
+    """Return outputs, and values that are read from them, by their names in a trace."""
     arrays = {
         spec.name: value.detach().cpu().numpy()
         for spec, value in zip(component.outputs, outputs, strict=True)

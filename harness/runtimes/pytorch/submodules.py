@@ -1,4 +1,4 @@
-"""A module as a program: the values that pass the borders of its submodules."""
+"""A module as a program: the inputs and outputs of its submodules."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
     from torch.utils.hooks import RemovableHandle
 
 Seen = Callable[[str, torch.nn.Module, object], object]
-"""Takes a submodule's path, the submodule, and what went in or came out. What it
-returns takes the place of that, unless it is None."""
+"""A function that gets a submodule's path, the submodule, and its inputs or output.
+What it returns replaces them, unless it returns None."""
 
 
 def program_of_module(
     module: torch.nn.Module, example: tuple[torch.Tensor, ...]
 ) -> Program:
-    """Return a module's program seen at the outputs of its submodules.
+    """Return a module's program, whose values are the outputs of its submodules.
 
-    Only submodules that one forward calls exactly once and that return one tensor
-    have a name that means one value. One that returns what it was given, or what a
-    part of it returned, computes nothing that is not seen already.
+    The name of a submodule means one value only if one forward calls it exactly once
+    and it returns one tensor. A submodule that returns its input, or the output of its
+    own submodule, computes no new value.
     """
     calls: Counter[str] = Counter()
     order: list[tuple[str, str, bool]] = []
@@ -106,11 +106,11 @@ def _like(returned: object, tensor: torch.Tensor) -> object:
 
 
 def scopes_of(called: Mapping[str, int]) -> dict[str, str]:
-    """Return what the TorchScript exporter calls each submodule, to its path.
+    """Return the TorchScript exporter's scope of each submodule, to its path.
 
-    A scope is the names of the modules called around it, joined by ``/``; a name
-    that is a number stands with those before it, up to one that is none. What two
-    submodules share says nothing and is left out.
+    A scope is the names of the called modules around a submodule, joined by ``/``. A
+    name that is a number follows the names before it, back to the first that is not a
+    number. A scope that two submodules share is left out.
     """
     scopes: dict[str, list[str]] = {}
     for path in called:
@@ -122,7 +122,7 @@ def scopes_of(called: Mapping[str, int]) -> dict[str, str]:
 
 @contextmanager
 def _in_double(module: torch.nn.Module) -> Iterator[None]:
-    """Hold weights in float64 for the length of a ``with``; they come back exactly."""
+    """Hold weights in float64 for the length of a ``with``; restore them exactly."""
     odd = [
         (table, name, value, value.data)
         for part in module.modules()
@@ -159,7 +159,7 @@ def _one_tensor(returned: object) -> torch.Tensor | None:
 def _watched(
     module: torch.nn.Module, before: Seen | None, after: Seen
 ) -> Iterator[None]:
-    """Hear of each submodule's call and return, for the length of a ``with``."""
+    """Watch each submodule's call and return, for the length of a ``with``."""
 
     def hooks(path: str, part: torch.nn.Module) -> list[RemovableHandle]:
         made = [part.register_forward_hook(lambda m, _, out: after(path, m, out))]

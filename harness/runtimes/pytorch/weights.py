@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 def lost_weights(
     module: torch.nn.Module, example: tuple[torch.Tensor, ...], model: onnx_ir.Model
 ) -> list[str]:
-    """Return parameters that the file ought to hold and whose values it does not.
+    """Return parameters that the file must hold and whose values it does not.
 
-    Equal by digest of the bytes; a matrix may be transposed. Zeros may go: a bias of
-    nothing adds nothing, and exporters leave it out.
+    Values are compared by a digest of their bytes; a matrix may be transposed. Zeros
+    may be missing: exporters leave out a bias of zeros, which adds nothing.
     """
-    held = {digest(data) for data in _tensors(model)}
+    held = set(digests_in(model).values())
     absent = []
     for name, parameter in module.named_parameters():
         array = parameter.detach().numpy()
@@ -37,9 +37,10 @@ def lost_weights(
 
 
 def owners_of(module: torch.nn.Module) -> dict[bytes, frozenset[tuple[str, str]]]:
-    """Return whose parameters have each digest: pairs of module path and own name.
+    """Return each digest to its parameters, as pairs of module path and local name.
 
-    As they are, transposed if a matrix, and either in float16.
+    Each parameter has a digest unchanged, of its transpose if it is a matrix, and of
+    both in float16.
     """
     owners: dict[bytes, frozenset[tuple[str, str]]] = {}
     for path, part in module.named_modules():
@@ -53,11 +54,12 @@ def owners_of(module: torch.nn.Module) -> dict[bytes, frozenset[tuple[str, str]]
 
 
 def weights_due(module: torch.nn.Module, example: tuple[torch.Tensor, ...]) -> set[str]:
-    """Return parameters that every faithful export holds as they are.
+    """Return parameters that every faithful export holds unchanged.
 
-    These are applied to values made from the inputs, on a way to the outputs. Others
-    may be gone: exporters prune what reaches no output, compute what hangs on
-    parameters alone, and multiply a batch normalisation into the operator before it.
+    These are applied to values computed from the inputs, on a path to the outputs.
+    Others may be missing: exporters prune values that reach no output, compute values
+    that depend on parameters alone, and multiply a batch normalisation into the
+    operator before it.
     """
     names: dict[int, frozenset[str]] = {}
     for name, parameter in module.named_parameters():
@@ -71,11 +73,11 @@ def weights_due(module: torch.nn.Module, example: tuple[torch.Tensor, ...]) -> s
 
 @dataclass(frozen=True, slots=True)
 class _Origin:
-    """What a value made from the inputs hangs on.
+    """The parameters on which a value computed from the inputs depends.
 
     Attributes:
-        before: Parameters applied on the way to it.
-        last: Of these, the ones that the last operator applied.
+        before: Parameters applied on the path to the value.
+        last: The parameters that the last operator applied.
 
     """
 
@@ -88,7 +90,7 @@ class _Origin:
 
 
 class _Following(TorchDispatchMode):
-    """Follows values, by the memory that they lie in, from the inputs on."""
+    """Follows values from the inputs on, by the memory that holds them."""
 
     def __init__(self, names: Mapping[int, frozenset[str]]) -> None:
         super().__init__()
@@ -117,7 +119,7 @@ class _Following(TorchDispatchMode):
         origins = [self._origins[m] for m in read if m in self._origins]
         for memory in _memories(result):
             if memory in read and not func._schema.is_mutable:  # noqa: SLF001  # no public name
-                continue  # a view of what was read hangs on what that hangs on
+                continue  # a view depends on the same parameters as its base
             if origins:
                 self._origins[memory] = self._made(str(func), read, origins)
             else:
@@ -142,14 +144,19 @@ def _memory(value: torch.Tensor) -> int:
 
 
 def digest(data: bytes) -> bytes:
-    """Return what equal tensors have in common."""
+    """Return a digest that is equal for equal bytes."""
     return xxhash.xxh3_128_digest(data)
 
 
-def _tensors(model: onnx_ir.Model) -> Iterator[bytes]:
-    for value in model.graph.initializers.values():
-        if value.const_value is not None:
-            yield value.const_value.tobytes()
+def digests_in(model: onnx_ir.Model) -> dict[str, bytes]:
+    """Return a digest of each tensor that a model holds, by name."""
+    held = {
+        name: digest(value.const_value.tobytes())
+        for name, value in model.graph.initializers.items()
+        if value.const_value is not None
+    }
     for node in model.graph:
         if node.op_type == "Constant" and "value" in node.attributes:
-            yield node.attributes["value"].as_tensor().tobytes()
+            value = node.attributes["value"].as_tensor()
+            held[str(node.outputs[0].name)] = digest(value.tobytes())
+    return held

@@ -1,4 +1,4 @@
-"""The command's own words: what is cheap to ask must stay cheap, and clean."""
+"""The command's help loads no NumPy and no framework; an unknown word exits with 2."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""`harness.core.environment`: what identifies a machine, and what must not."""
+"""`harness.core.environment`: the facts that identify a machine, and no others."""
 
 import dataclasses
 import json

@@ -1,4 +1,4 @@
-"""`harness.core.errors`: what people read of an exception that others raised."""
+"""`harness.core.errors`: the text that people read about a library's exception."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""`harness.core.probes`: what is written is what is read."""
+"""`harness.core.probes`: probes are equal after they are written and read."""
 
 import json
 

@@ -1,8 +1,6 @@
-"""The strict reader: right values, and complaints that name the line and the word."""
+"""The strict reader returns right values, or an error with the line and the word."""
 
 from __future__ import annotations
-
-from datetime import date
 
 import pytest
 
@@ -90,141 +88,66 @@ def test_each_key_is_found_on_its_line(load, path, line, ends):
     assert root.line(*path) == line
 
 
-def test_values_arrive_with_the_kind_that_was_asked_for(load):
-    root = load(
-        'name = "unet"\nfloors = 8\ncount = 3\non = true\nuntil = 2027-01-01\n'
-        'flags = ["--a", "--b"]\n[[gap]]\nx = 1\n[[gap]]\nx = 2\n[free]\na = 1\n'
-    )
+def test_tables_are_found_by_name_and_in_order(load):
+    root = load("[[gap]]\nx = 1\n[[gap]]\nx = 2\n[free.inner]\na = 1\n")
 
-    assert root.take("name", str) == "unet"
-    floors = root.take("floors", float)
-    assert (floors, type(floors)) == (8.0, float)
-    assert root.take("count", int) == 3
-    assert root.take("on", bool) is True
-    assert root.take("until", date) == date(2027, 1, 1)
-    assert root.take_list("flags", str) == ("--a", "--b")
-    assert [gap.take("x", int) for gap in root.tables("gap")] == [1, 2]
-    assert [(name, table.name) for name, table in root.children()] == [
-        ("free", "[free]")
-    ]
-    root.done()
+    assert [gap.data for gap in root.tables("gap")] == [{"x": 1}, {"x": 2}]
+    ((name, table),) = root.table("free").children()
+    assert (name, table.name, table.data) == ("inner", "[free.inner]", {"a": 1})
 
 
-def test_what_is_missing_takes_its_default(load):
+def test_a_missing_table_is_empty(load):
     root = load("")
 
-    assert root.take("a", float, None) is None
-    assert root.take_list("b", str, ()) == ()
-    assert root.choice("c", ("x",), "x") == "x"
-    assert root.tables("d") == ()
-    assert root.table("e").take("f", int, 1) == 1
     assert "a" not in root
-    root.done()
+    assert root.table("a").data == {}
+    assert root.tables("b") == root.table("a").children() == ()
 
 
 def test_a_byte_order_mark_means_nothing(load):
-    assert load(b"\xef\xbb\xbfx = 1").take("x", int) == 1
+    assert load(b"\xef\xbb\xbfx = 1").data == {"x": 1}
 
 
 @pytest.mark.parametrize(
-    ("text", "read", "message"),
+    ("text", "message"),
     [
         pytest.param(
-            "\n[mnn]\nfloor = 8\n",
-            lambda root: (
-                (mnn := root.table("mnn")).take("floors", float, None) or mnn.done()
-            ),
-            "suite.toml:3: unknown key 'floor' in [mnn]; did you mean 'floors'?",
-            id="misspelt-key",
+            "a = 1\nmnn = [1]",
+            "2: 'mnn' must be a table, got a list in [ ].",
+            id="list",
         ),
-        pytest.param(
-            "\nzebra = 8\n",
-            lambda root: root.take("floors", float, None) or root.done(),
-            "suite.toml:2: unknown key 'zebra'; it can be 'floors'.",
-            id="unknown-key",
-        ),
-        pytest.param(
-            "\ncas = 'x'\n",
-            lambda root: root.take("case", str),
-            "suite.toml:2: unknown key 'cas' in the file; did you mean 'case'?",
-            id="misspelt-required-key",
-        ),
-        pytest.param(
-            "[[gap]]\nx = 1\n[[gap]]\n",
-            lambda root: [gap.take("x", int) for gap in root.tables("gap")],
-            "suite.toml:3: [gap] has no 'x', which it must have.",
-            id="required-key",
-        ),
-        pytest.param(
-            "\ntier = 'strikt'",
-            lambda root: root.choice("tier", ("exact", "strict")),
-            """suite.toml:2: unknown tier "strikt"; did you mean 'strict'?""",
-            id="misspelt-choice",
-        ),
-        pytest.param(
-            "\ntier = ''",
-            lambda root: root.choice("tier", ("exact", "strict"), ""),
-            """suite.toml:2: unknown tier ""; it can be 'exact', 'strict'.""",
-            id="empty-choice-is-not-the-default",
-        ),
-        pytest.param(
-            "\ntier = 'x'",
-            lambda root: root.choice("tier", ()),
-            'suite.toml:2: unknown tier "x"; there is none to choose from.',
-            id="no-choice-at-all",
-        ),
-        pytest.param(
-            "floors = '8'",
-            lambda root: root.take("floors", float),
-            "suite.toml:1: 'floors' must be a number, got \"8\".",
-            id="text-for-a-number",
-        ),
-        pytest.param(
-            "count = true",
-            lambda root: root.take("count", int),
-            "suite.toml:1: 'count' must be a whole number, got true.",
-            id="boolean-for-a-number",
-        ),
-        pytest.param(
-            "until = 2027-01-01T00:00:00",
-            lambda root: root.take("until", date),
-            "suite.toml:1: 'until' must be a date such as 2027-01-31, "
-            "got 2027-01-01 00:00:00.",
-            id="time-for-a-date",
-        ),
-        pytest.param(
-            f"floors = 1{'0' * 400}",
-            lambda root: root.take("floors", float),
-            f"suite.toml:1: 'floors' must be a number, got 1{'0' * 400}.",
-            id="number-beyond-floats",
-        ),
-        pytest.param(
-            "flags = [\n'a',\n1,\n]",
-            lambda root: root.take_list("flags", str),
-            "suite.toml:3: item 2 of 'flags' must be text in quotes, got 1.",
-            id="item-of-another-kind",
-        ),
-        pytest.param(
-            "\nmnn = [1]",
-            lambda root: root.table("mnn"),
-            "suite.toml:2: 'mnn' must be a table, got a list in [ ].",
-            id="list-for-a-table",
-        ),
-        pytest.param(
-            "\n[a]\nmnn = 1",
-            lambda root: root.table("a").children(),
-            "suite.toml:3: 'mnn' must be a table, got 1.",
-            id="number-for-a-table",
-        ),
+        pytest.param("mnn = 1", "1: 'mnn' must be a table, got 1.", id="number"),
     ],
 )
-def test_each_mistake_names_its_line_and_what_would_be_right(load, text, read, message):
-    root = load(text)
-
+def test_what_is_no_table_is_named_with_its_line(load, text, message):
     with pytest.raises(SuiteError) as error:
-        read(root)
+        load(text).table("mnn")
 
-    assert complaint(error) == message
+    assert complaint(error) == f"suite.toml:{message}"
+
+
+@pytest.mark.parametrize(
+    ("tier", "options", "message"),
+    [
+        ("strikt", ("exact", "strict"), "did you mean 'strict'?"),
+        ("", ("exact", "strict"), "it can be 'exact', 'strict'."),
+        ("x", (), "there is none to choose from."),
+    ],
+)
+def test_a_word_that_is_no_option_is_named_with_the_nearest(
+    load, tier, options, message
+):
+    table = load(f"\ntier = '{tier}'\ntiers = [\n'exact',\n'{tier}']")
+    tiers = table.data["tiers"]
+
+    with pytest.raises(SuiteError) as one:
+        table.check_option("tier", tier, options)
+    with pytest.raises(SuiteError) as of_list:
+        table.check_options("tiers", tiers, ("exact", *options))
+
+    assert complaint(one) == f'suite.toml:2: unknown tier "{tier}"; {message}'
+    assert complaint(of_list).startswith(f"suite.toml:5: unknown {tier!r} in 'tiers'; ")
+    table.check_options("tiers", tiers, tiers)
 
 
 @pytest.mark.parametrize(

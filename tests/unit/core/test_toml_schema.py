@@ -1,4 +1,4 @@
-"""Declared tables: what they take, and the sentence about everything else."""
+"""Declared tables: the values that they accept, and the message about all others."""
 
 from __future__ import annotations
 
@@ -23,6 +23,12 @@ class Open(Keys, frozen=True, kw_only=True, forbid_unknown_fields=False):
     on: bool = True
 
 
+class Part(Keys, frozen=True, kw_only=True):
+    """Has one key, which is required."""
+
+    size: float
+
+
 class Sheet(Keys, frozen=True, kw_only=True):
     """One key for each thing that can be declared."""
 
@@ -40,6 +46,7 @@ class Sheet(Keys, frozen=True, kw_only=True):
     axes: Annotated[tuple[str, ...], DISTINCT] = ()
     sizes: dict[str, int] = field(default_factory=dict)
     open: tuple[Open, ...] = ()
+    inner: tuple[Part, ...] = ()
     bounds: Annotated[str, one_of(COLOURS)] | Open | None = None
 
 
@@ -195,6 +202,21 @@ width = 4
             "name = 'x'\n[[open]]\n[[open]]\nwidth = 0",
             "4: 'width' must be 1 or more, got 0.",
             id="other-key-of-an-open-table",
+        ),
+        pytest.param(
+            "name = 'x'\n[[inner]]\nsize = 1\n[[inner]]",
+            "4: [inner] has no 'size', which it must have.",
+            id="absent-in-a-table",
+        ),
+        pytest.param(
+            "name = 'x'\n[[inner]]\nsize = 1\nzebra = 1",
+            "4: unknown key 'zebra' in [inner]; it can be 'size'.",
+            id="unknown-key-in-a-table",
+        ),
+        pytest.param(
+            f"name = 'x'\nfactor = 1{'0' * 400}",
+            f"2: 'factor' must be a number, got 1{'0' * 400}.",
+            id="number-beyond-floats",
         ),
         pytest.param(
             "name = 'x'\nopen = [1]",

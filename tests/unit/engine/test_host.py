@@ -1,4 +1,4 @@
-"""Whatever befalls a job, its parent hears of it, and no process is left behind."""
+"""A parent process learns how each job ended, and no process is left behind."""
 
 from __future__ import annotations
 

@@ -1,21 +1,23 @@
-"""`harness.engine.keys`: what was made is found again, and nothing else is."""
+"""`harness.engine.keys`: a stored artifact is found again, and no other one."""
 
 import json
 import shutil
 from dataclasses import replace
+from functools import partial
+from importlib.metadata import version
+from types import SimpleNamespace
 
 import pytest
 
 from harness.core.case import (
     Device,
     ExportSettings,
+    ForeignModel,
     Sample,
     Source,
-    Taken,
     Variant,
 )
 from harness.core.digest import digest_value
-from harness.core.entry import Entry
 from harness.core.runtime import runtimes
 from harness.engine import keys
 from harness.engine.deployed import Reading
@@ -26,11 +28,7 @@ from harness.suite.suite import load_suite
 from tests.unit import nets
 
 SHAPES = (("batch", 2), ("height", 8), ("width", 12))
-SAMPLE = Sample(profile="realistic", index=1, shapes=SHAPES)
-HERE = Device()
-ONNX = next((nets.DIGITS.parent / "exported").rglob("*.onnx"))
-SETTINGS = ExportSettings()
-VARIANT = Variant(name="fp32", backend="mnn", kind="fp32")
+ONNX, OTHER_ONNX, *_ = (nets.DIGITS.parent / "exported").rglob("*.onnx")
 
 
 @pytest.fixture(scope="module")
@@ -39,110 +37,404 @@ def source(tmp_path_factory):
     return Source(path=nets.small_checkpoint(folder), seed=0)
 
 
+def stored(root, data):
+    def build(folder):
+        (folder / "model.onnx").write_bytes(data)
+        return {}
+
+    return Store(root=root).make("onnx", {"data": data.decode()}, build)
+
+
 @pytest.fixture(scope="module")
-def unet(source):
-    return describe("unet", "unet", source)
+def given(source, tmp_path_factory):
+    """All that keys are made from; a test moves one part of it."""
+    folder = tmp_path_factory.mktemp("given")
+    for name in ("file.mnn", "other.mnn", "picture", "converter", "lora.safetensors"):
+        (folder / name).write_text(name)
+    unet = describe("unet", "unet", source)
+    entry = stored(folder, b"graph")
+    foreign = ForeignModel(onnx=ONNX, converted=(("mnn", folder / "file.mnn"),))
+    return SimpleNamespace(
+        folder=folder,
+        component=unet,
+        foreign=replace(unet, foreign=foreign),
+        sample=Sample(profile="realistic", index=1, shapes=SHAPES),
+        settings=ExportSettings(),
+        shapes=SHAPES,
+        traced=[[2, 4, 8, 12]],
+        graph=entry,
+        graph_key={"a": 1},
+        inputs=entry,
+        device=Device(),
+        layers=True,
+        variant=Variant(name="fp32", backend="mnn", kind="fp32"),
+        native=None,
+        calibration=(),
+        reading=Reading(sample="s", inputs=entry, reference=entry, layers=True),
+        spot=Spot(probe="v", shown=()),
+        pipeline=load_suite(nets.DIGITS).pipeline_cases[0].pipeline,
+    )
+
+
+def keys_of(given):
+    """Return each kind of entry, or of question, to what makes its key."""
+    shapes, inputs = dict(given.shapes), given.inputs
+
+    def deployed(name):
+        return keys.variant_key(
+            given.graph,
+            replace(given.variant, backend=name),
+            given.native,
+            given.calibration,
+        )
+
+    return {
+        "inputs": lambda: keys.inputs_key(given.component, given.sample),
+        "onnx": lambda: keys.onnx_key(given.component, given.settings, shapes),
+        "foreign onnx": lambda: keys.onnx_key(given.foreign, given.settings, shapes),
+        "program": lambda: keys.program_key(
+            given.component, given.settings, given.traced
+        ),
+        "reference": lambda: keys.reference_key(
+            given.graph_key, inputs, given.device, layers=given.layers
+        ),
+        "input sensitivity": lambda: keys.asked_key(
+            given.component, given.shapes, given.device
+        ),
+        "graph check": lambda: keys.checked_key(given.component, given.graph),
+        "weights": lambda: keys.weights_key(given.component),
+        **{name: partial(deployed, name) for name in runtimes()},
+        "foreign mnn": lambda: keys.converted_key(given.foreign, "mnn"),
+        "excerpt": lambda: keys.excerpt_key(given.graph, given.reading, given.spot),
+        "drawing inputs": lambda: keys.drawing_inputs_key(given.pipeline),
+        "drawing": lambda: keys.drawing_key(given.pipeline, inputs, given.device),
+        "question": lambda: {"q": keys.question(given.component, given.sample)},
+        "drawing question": lambda: {"q": keys.drawing_question(given.pipeline)},
+    }
+
+
+def moved(thing, path, value):
+    """Return a copy of a thing with one part of it replaced."""
+    name, _, rest = path.partition(".")
+    part = getattr(thing, name)
+    if rest:
+        part = moved(part, rest, value)
+    else:
+        part = value(part) if callable(value) else value
+    if isinstance(thing, SimpleNamespace):
+        return SimpleNamespace(**{**vars(thing), name: part})
+    return replace(thing, **{name: part})
+
+
+def digests(given, kind):
+    return digest_value(keys_of(given)[kind]())
+
+
+def renamed(specs):
+    return (replace(specs[0], name="renamed"), *specs[1:])
+
+
+COMPONENT = [
+    ("component.recipe", "component.recipe", "controlnet"),
+    ("component.checkpoint", "component.source.seed", 1),
+    ("component.options", "component.options", (("depth", 1),)),
+    ("component.inputs", "component.inputs", renamed),
+    ("component.outputs", "component.outputs", renamed),
+]
+
+
+def each(prefix, at, **values):
+    return [(f"{prefix}.{name}", f"{at}.{name}", v) for name, v in values.items()]
+
+
+EXPORT = [
+    *each("export", "settings", exporter="torchscript", opset=20, dynamic=()),
+    *each("export", "settings", external_data=True, attention="eager"),
+]
+DEVICE = [
+    *each("device", "device", device="cuda", threads=1, precision="low", tf32=True),
+    *each("device", "device", hints=(("hint", 1),)),
+]
+CONTROL = [
+    *each("control", "pipeline.control", resolution=64, strength=0.5, guess_mode=True),
+    *each("control", "pipeline.control", low_threshold=99, high_threshold=199),
+]
+SAMPLE = [
+    *each("sample", "sample", profile="unit-normal", index=2, seed=1),
+    *each("sample", "sample", shapes=(("batch", 3),), knobs=(("knob", 0.5),)),
+]
+DEPLOYED = [
+    ("onnx", "graph", "other entry"),
+    ("kind", "variant.kind", "fp16"),
+    ("flags", "variant.flags", ("--flag",)),
+    ("converter", "native", "converter"),
+    ("calibration", "calibration", "other entries"),
+]
+DRAWN = [
+    ("checkpoint", "pipeline.source.seed", 1),
+    ("kind", "pipeline.kind", "img2img"),
+    ("encoders", "pipeline.family", "StableDiffusionXL"),
+    ("texts", "pipeline.prompts", ("three",)),
+    ("texts", "pipeline.added_prompt", "red ink"),
+    ("texts", "pipeline.negative_prompt", "blue ink"),
+    ("texts", "pipeline.samples", 2),
+    ("steps", "pipeline.steps", 11),
+    ("seed", "pipeline.seed", 1),
+    ("size", "pipeline.height", 128),
+    ("size", "pipeline.width", 128),
+    ("image", "pipeline.image", "picture"),
+    ("mask", "pipeline.mask", "picture"),
+    *CONTROL,
+]
+SAMPLED = [
+    ("scheduler", "pipeline.source.path", "another scheduler"),
+    ("sampling.scheduler", "pipeline.sampling.scheduler", "euler"),
+    ("sampling.options", "pipeline.sampling.options", (("steps_offset", 0),)),
+    ("guidance_scale", "pipeline.guidance_scale", 1.0),
+    ("eta", "pipeline.eta", 0.5),
+    ("strength", "pipeline.strength", 0.5),
+]
+MOVES = {
+    "inputs": [
+        ("component", "component.name", "another"),
+        ("recipe", "component.recipe", "controlnet"),
+        ("checkpoint", "component.source.seed", 1),
+        *SAMPLE,
+    ],
+    "onnx": [*COMPONENT, *EXPORT, ("shapes", "shapes", (*SHAPES[:2], ("width", 13)))],
+    "foreign onnx": [
+        *(
+            (field, path.replace("component", "foreign"), v)
+            for field, path, v in COMPONENT
+        ),
+        ("taken", "foreign.foreign.onnx", OTHER_ONNX),
+        ("names", "foreign.foreign.names", (("sample", "x"),)),
+        ("attention", "settings.attention", "eager"),
+    ],
+    "program": [*COMPONENT, *EXPORT, ("shapes", "traced", [[1]])],
+    "reference": [
+        ("onnx", "graph_key", {"a": 2}),
+        ("inputs", "inputs", "other entry"),
+        *DEVICE,
+        ("layers", "layers", False),
+    ],
+    "input sensitivity": [
+        *COMPONENT,
+        ("name", "component.name", "another"),
+        ("sizes", "shapes", (("batch", 3),)),
+        *DEVICE,
+    ],
+    "graph check": [*COMPONENT, ("onnx", "graph", "other entry")],
+    "weights": COMPONENT,
+    **dict.fromkeys(runtimes(), DEPLOYED),
+    "foreign mnn": [
+        ("file", "foreign.foreign.converted", "other file"),
+        ("names", "foreign.foreign.names", (("sample", "x"),)),
+        ("inputs", "foreign.inputs", renamed),
+        ("outputs", "foreign.outputs", renamed),
+    ],
+    "excerpt": [
+        ("onnx", "graph", "other entry"),
+        ("inputs", "reading.inputs", "other entry"),
+        ("reference", "reading.reference", "other entry"),
+        ("spot.probe", "spot.probe", "w"),
+        ("spot.shown", "spot.shown", ("u",)),
+    ],
+    "drawing inputs": DRAWN,
+    "drawing": [
+        ("inputs", "inputs", "other entry"),
+        ("components", "pipeline.components", lambda all_of: all_of[1:]),
+        ("index", "pipeline.source.path", "another index"),
+        *SAMPLED,
+        *CONTROL,
+        ("t5_tokens", "pipeline.t5_tokens", 8),
+        ("vae_tiling", "pipeline.vae_tiling", True),
+        *DEVICE,
+    ],
+    "question": [
+        ("recipe", "component.recipe", "controlnet"),
+        ("checkpoint", "component.source.seed", 1),
+        ("options", "component.options", (("depth", 1),)),
+        *SAMPLE,
+    ],
+    "drawing question": [
+        *DRAWN,
+        *SAMPLED,
+        ("checkpoints", "pipeline.components", lambda all_of: all_of[1:]),
+        ("t5_tokens", "pipeline.t5_tokens", 8),
+        ("vae_tiling", "pipeline.vae_tiling", True),
+    ],
+}
+"""Each kind of entry to triples: a field of its key, what decides it, and a move."""
 
 
 @pytest.fixture
-def entry(tmp_path) -> Entry:
-    def build(folder):
-        (folder / "model.onnx").write_bytes(b"graph")
-        return {}
+def real(given, tmp_path):
+    """Return what stands for the words of `MOVES` that need files."""
 
-    return Store(root=tmp_path).make("onnx", {"one": 1}, build)
+    def checkpoint(name):
+        home = tmp_path / "checkpoint"
+        shutil.copytree(given.pipeline.source.path, home)
+        with (home / name).open("a", encoding="utf-8") as file:
+            file.write("\n")
+        return home
+
+    def index():
+        home = checkpoint("model_index.json")
+        text = (home / "model_index.json").read_text(encoding="utf-8")
+        (home / "model_index.json").write_text(
+            json.dumps({**json.loads(text), "force_zeros_for_empty_prompt": False})
+        )
+        return home
+
+    makers = {
+        "other entry": lambda: stored(tmp_path, b"other"),
+        "other entries": lambda: (stored(tmp_path, b"other"),),
+        "other file": lambda: (("mnn", given.folder / "other.mnn"),),
+        "another scheduler": lambda: checkpoint("scheduler/scheduler_config.json"),
+        "another index": index,
+        "converter": lambda: str(given.folder / "converter"),
+        "picture": lambda: given.folder / "picture",
+    }
+    return lambda value: (
+        makers[value]() if isinstance(value, str) and value in makers else value
+    )
 
 
-def onnx(component, settings=SETTINGS, **shapes):
-    return digest_value(keys.onnx_key(component, settings, {**dict(SHAPES), **shapes}))
-
-
-def test_keys_are_json_and_hold_no_path(unet, entry, source):
-    made = [
-        keys.inputs_key(unet, SAMPLE),
-        keys.onnx_key(unet, SETTINGS, dict(SHAPES)),
-        keys.reference_key({"a": 1}, entry, Device(), layers=True),
-        keys.variant_key(entry, VARIANT, None),
-    ]
-
-    for key in made:
-        assert str(source.path) not in json.dumps(key)
+def field_of(key, field):
+    name, _, part = field.partition(".")
+    return key[name].get(part) if part else key[name]
 
 
 @pytest.mark.parametrize(
-    "settings",
+    ("kind", "move"),
     [
-        replace(SETTINGS, opset=20),
-        replace(SETTINGS, exporter="torchscript"),
-        replace(SETTINGS, dynamic=()),
-        replace(SETTINGS, external_data=True),
-        replace(SETTINGS, attention="eager"),
+        pytest.param(kind, move, id="-".join((kind, *move[:2])))
+        for kind, moves in MOVES.items()
+        for move in moves
     ],
-    ids=str,
 )
-def test_a_graph_is_another_when_it_is_asked_for_otherwise(unet, settings):
-    assert onnx(unet, settings) != onnx(unet)
+def test_whatever_decides_an_entry_is_in_its_key(given, real, kind, move):
+    field, path, value = move
+    here = keys_of(given)[kind]()
+    there = keys_of(moved(given, path, real(value)))[kind]()
+
+    assert digest_value(there) != digest_value(here)
+    if "question" not in kind:  # which is a digest already
+        assert field_of(there, field) != field_of(here, field)
 
 
-def test_a_graph_is_another_for_other_sizes_seeds_and_networks(unet, source):
-    reseeded = describe("unet", "unet", replace(source, seed=1))
-    control = describe("unet", "controlnet", source)
+@pytest.mark.parametrize("kind", [kind for kind in MOVES if "question" not in kind])
+def test_every_field_of_a_key_is_moved_once(given, kind):
+    nested = {"component", "export", "device", "control", "sampling", "sample", "spot"}
+    fields = {"sample.knobs"} if kind == "inputs" else set()  # left out when empty
+    for name, value in keys_of(given)[kind]().items():
+        inner = isinstance(value, dict) and name in nested
+        fields |= {f"{name}.{part}" for part in value} if inner else {name}
 
-    assert len({onnx(unet), onnx(unet, height=9), onnx(reseeded), onnx(control)}) == 4
-
-
-def test_a_graph_is_the_same_under_another_name_or_place(unet, tmp_path):
-    moved = Source(path=nets.small_checkpoint(tmp_path / "moved"), seed=0)
-
-    assert onnx(describe("unet", "unet", moved)) == onnx(unet)
-    assert onnx(replace(unet, name="denoiser")) == onnx(unet)
+    assert {field for field, _, _ in MOVES[kind]} == fields - {"code", "tools"}
 
 
-def test_only_the_networks_own_folder_decides_its_graph(unet, tmp_path):
+@pytest.mark.parametrize(
+    ("kind", "path", "value"),
+    [
+        ("inputs", "sample.layers", False),
+        ("inputs", "sample.label", "worst-1"),
+        ("onnx", "component.name", "denoiser"),
+        ("onnx", "device.threads", 1),
+        ("program", "component.name", "denoiser"),
+        ("weights", "component.name", "denoiser"),
+        ("mnn", "variant.name", "mine"),
+        ("drawing", "pipeline.name", "mine"),
+        ("drawing", "pipeline.reader", "file.py:read"),
+        ("drawing", "pipeline.attribution", False),
+        ("drawing", "pipeline.app.guidance_scale", 2.0),
+        ("question", "sample.layers", False),
+        ("question", "component.name", "denoiser"),
+    ],
+)
+def test_whatever_decides_nothing_is_in_no_key(given, kind, path, value):
+    assert digests(moved(given, path, value), kind) == digests(given, kind)
+
+
+EXPORT_TOOLS = ("torch", "onnx", "onnxscript", "onnx-ir", "diffusers", "transformers")
+DRAWING_TOOLS = ("torch", "diffusers", "transformers", "numpy")
+TOOLS = {
+    "inputs": DRAWING_TOOLS,
+    **dict.fromkeys(("onnx", "foreign onnx", "program"), EXPORT_TOOLS),
+    **dict.fromkeys(("input sensitivity", "graph check"), EXPORT_TOOLS),
+    "mnn": ("MNN",),
+    "onnxruntime": ("onnxruntime", "onnxruntime-gpu"),
+    "openvino": ("openvino", "nncf"),
+    "foreign mnn": ("MNN",),
+    "drawing inputs": (*DRAWING_TOOLS, "opencv-python", "opencv-python-headless"),
+    "drawing": DRAWING_TOOLS,
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "tool"), [(kind, tool) for kind, tools in TOOLS.items() for tool in tools]
+)
+def test_another_version_of_a_tool_remakes_what_it_made(given, monkeypatch, kind, tool):
+    before = digests(given, kind)
+
+    keys.versions.cache_clear()
+    monkeypatch.setattr(keys, "version", lambda n: "new" if n == tool else version(n))
+    after = digests(given, kind)
+    keys.versions.cache_clear()
+
+    assert after != before
+
+
+@pytest.mark.parametrize(
+    "name", ["config.json", "model.safetensors", "merges.txt", "spiece.model"]
+)
+def test_a_checkpoint_is_its_configuration_weights_and_words(given, tmp_path, name):
+    home = tmp_path / "checkpoint"
+    shutil.copytree(given.component.source.path, home)
+    (home / "unet" / "notes.md").write_text("not read")
+    here = moved(given, "component.source.path", home)
+    assert digests(here, "weights") == digests(given, "weights")
+
+    keys.checkpoint_digest.cache_clear()
+    with (home / "unet" / name).open("a") as file:
+        file.write("\n")
+    assert digests(here, "weights") != digests(given, "weights")
+
+
+def test_a_checkpoint_with_a_lora_is_another_at_each_scale(given):
+    plain = digests(given, "weights")
+    file = given.folder / "lora.safetensors"
+    merged = moved(given, "component.source.lora", file)
+    half = moved(merged, "component.source.lora_scale", 0.5)
+
+    assert len({plain, digests(merged, "weights"), digests(half, "weights")}) == 3
+
+
+def test_keys_hold_no_path(given):
+    for make in keys_of(given).values():
+        assert str(given.component.source.path) not in json.dumps(make())
+
+
+def test_a_graph_is_the_same_in_another_place(given, tmp_path):
+    there = Source(path=nets.small_checkpoint(tmp_path / "moved"), seed=0)
+
+    other = moved(given, "component", describe("unet", "unet", there))
+    assert digests(other, "onnx") == digests(given, "onnx")
+
+
+def test_only_the_networks_own_folder_decides_its_graph(given, tmp_path):
     folder = nets.small_checkpoint(tmp_path / "changed")
     config = folder / "controlnet" / "config.json"
     config.write_text(config.read_text(encoding="utf-8") + "\n", encoding="utf-8")
     other = Source(path=folder, seed=0)
-    unet_there = describe("unet", "unet", other)
 
-    assert onnx(unet_there) == onnx(unet)
-    assert onnx(describe("c", "controlnet", other)) != onnx(
-        describe("c", "controlnet", unet.source)
-    )
-
-
-def test_inputs_hang_on_the_sample_but_not_on_whether_layers_are_watched(unet):
-    key = keys.inputs_key(unet, SAMPLE)
-
-    assert keys.inputs_key(unet, replace(SAMPLE, layers=False)) == key
-    for change in ({"index": 2}, {"seed": 1}, {"profile": "unit-normal"}):
-        assert keys.inputs_key(unet, replace(SAMPLE, **change)) != key
-
-
-def test_a_reference_hangs_on_graph_inputs_device_and_layers(entry):
-    def key(graph=1, device=HERE, *, layers=True):
-        return keys.reference_key({"graph": graph}, entry, device, layers=layers)
-
-    others = [key(2), key(device=Device(device="cuda")), key(layers=False)]
-
-    assert key() == key()
-    assert key() not in others
-
-
-def test_a_deployed_file_hangs_on_contents_kind_flags_and_converter(entry, tmp_path):
-    program = tmp_path / "MNNConvert"
-    program.write_text("one", encoding="utf-8")
-    key = keys.variant_key(entry, VARIANT, None)
-    others = [
-        keys.variant_key(entry, replace(VARIANT, kind="fp16-weights"), None),
-        keys.variant_key(entry, replace(VARIANT, flags=("--fp16",)), None),
-        keys.variant_key(entry, replace(VARIANT, backend="onnxruntime"), None),
-        keys.variant_key(entry, VARIANT, str(program)),
-    ]
-
-    assert keys.variant_key(entry, replace(VARIANT, name="mine"), None) == key
-    assert key not in others
-    assert len({digest_value(other) for other in others}) == 4
+    for recipe, same in (("unet", True), ("controlnet", False)):
+        here, there = (
+            moved(given, "component", describe("c", recipe, source))
+            for source in (given.component.source, other)
+        )
+        assert (digests(here, "onnx") == digests(there, "onnx")) is same
 
 
 FOLDERS = (
@@ -181,48 +473,23 @@ def forget():
     clear()
 
 
-def keys_of(component, entry, pipeline):
-    """Return the key of one entry of every kind."""
-    taken = replace(component, taken=Taken(onnx=ONNX))
-    reading = Reading(sample="s", inputs=entry, reference=entry, layers=True)
-    return {
-        "inputs": keys.inputs_key(component, SAMPLE),
-        "onnx": keys.onnx_key(component, SETTINGS, dict(SHAPES)),
-        "foreign onnx": keys.onnx_key(taken, SETTINGS, dict(SHAPES)),
-        "program": keys.program_key(component, SETTINGS, [[1]]),
-        "reference": keys.reference_key({"a": 1}, entry, HERE, layers=True),
-        "input sensitivity": keys.asked_key(component, SHAPES, HERE),
-        "graph check": keys.checked_key(component, entry),
-        "weights": keys.weights_key(component),
-        **{
-            name: keys.variant_key(entry, replace(VARIANT, backend=name), None)
-            for name in runtimes()
-        },
-        "foreign mnn": keys.converted_key(component, "mnn"),
-        "excerpt": keys.excerpt_key(entry, reading, Spot(probe="v", shown=())),
-        "drawing inputs": keys.drawing_inputs_key(pipeline),
-        "drawing": keys.drawing_key(pipeline, entry, HERE),
-    }
-
-
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_a_changed_line_of_code_remakes_what_it_decides_and_nothing_else(
-    folder, unet, entry, monkeypatch, forget
+    folder, given, tmp_path, monkeypatch, forget
 ):
-    pipeline = load_suite(nets.DIGITS).chains[0].pipeline
-    home = entry.path.parent / "copy" / "harness"
+    home = tmp_path / "copy" / "harness"
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(keys.HOME, home, ignore=ignored)
     monkeypatch.setattr(keys, "HOME", home)
     forget()
-    before = keys_of(unet, entry, pipeline)
+    made = keys_of(given)
+    before = {name: make() for name, make in made.items()}
 
     changed = next((home / folder).rglob("[a-z]*.py"))
     changed.write_text(f"{changed.read_text(encoding='utf-8')}\n# A line.\n")
     forget()
-    after = keys_of(unet, entry, pipeline)
 
-    remade = {name for name in before if before[name] != after[name]}
+    remade = {name for name in before if before[name] != made[name]()}
     assert remade == {name for name, homes in REMADE.items() if folder in homes}
 
 
@@ -240,21 +507,14 @@ def test_only_installed_packages_have_a_version():
     assert list(found) == ["torch"]
 
 
-def test_a_question_is_the_weights_and_the_sample_and_nothing_of_the_tools(
-    unet, monkeypatch
-):
-    asked = keys.question(unet, SAMPLE)
+@pytest.mark.parametrize("kind", ["question", "drawing question"])
+def test_a_question_knows_neither_tools_nor_code(given, monkeypatch, kind):
+    asked = digests(given, kind)
 
     monkeypatch.setattr(keys, "versions", lambda _names: {"torch": "another"})
     monkeypatch.setattr(keys, "code_digest", lambda _modules: "another")
-    assert keys.question(unet, replace(SAMPLE, layers=not SAMPLE.layers)) == asked
 
-    for changed in (
-        keys.question(unet, replace(SAMPLE, seed=SAMPLE.seed + 1)),
-        keys.question(unet, replace(SAMPLE, shapes=(("batch", 3),))),
-        keys.question(replace(unet, source=replace(unet.source, seed=7)), SAMPLE),
-    ):
-        assert changed != asked
+    assert digests(given, kind) == asked
 
 
 def test_t5_is_found_again_when_a_folder_that_it_does_not_read_changes(tmp_path):
@@ -266,6 +526,6 @@ def test_t5_is_found_again_when_a_folder_that_it_does_not_read_changes(tmp_path)
         config = json.loads(scheduler.read_text(encoding="utf-8"))
         scheduler.write_text(json.dumps({**config, "num_train_timesteps": steps}))
         part = describe("t5_encoder", "t5_encoder", Source(path=home, seed=0))
-        found.add(digest_value(keys.onnx_key(part, SETTINGS, dict(SHAPES))))
+        found.add(digest_value(keys.onnx_key(part, ExportSettings(), dict(SHAPES))))
 
     assert len(found) == 1

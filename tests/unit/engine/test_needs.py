@@ -1,14 +1,14 @@
-"""`harness.engine.needs`: a pipeline's memory is told, and refused, beforehand."""
+"""`harness.engine.needs`: a pipeline's memory is forecast before it runs."""
 
 from dataclasses import replace
 
 import pytest
 
-from harness.commands.forecast import print_forecast
+from harness.commands.run import print_forecast
 from harness.core.memory import GIB
 from harness.core.outcome import Outcome
 from harness.engine.engine import Engine
-from harness.engine.needs import chain_need, drawing_need
+from harness.engine.needs import drawing_need, pipeline_need
 from harness.engine.store import Store
 from harness.suite.schema import Limits
 from harness.suite.suite import load_suite
@@ -34,8 +34,8 @@ def digits():
     return load_suite(DIGITS)
 
 
-def chain(suite, name):
-    (found,) = (one for one in suite.chains if one.id == name)
+def pipeline_case(suite, name):
+    (found,) = (one for one in suite.pipeline_cases if one.id == name)
     return found
 
 
@@ -44,7 +44,7 @@ def weigh(component):
 
 
 def run_need(one, count=weigh):
-    need = chain_need(one, count)
+    need = pipeline_need(one, count)
     assert need is not None
     return need
 
@@ -61,14 +61,14 @@ def drawn_need(pipeline):
 def test_all_networks_of_a_full_controlnet_pipeline_take_what_was_measured(
     sd15, backend, took_gib
 ):
-    need = run_need(chain(sd15, f"canny/{backend}/fp32"))
+    need = run_need(pipeline_case(sd15, f"canny/{backend}/fp32"))
 
     assert took_gib <= need.most_bytes / GIB <= 1.2 * took_gib
 
 
 def test_only_the_largest_network_must_fit_for_the_others_are_let_go(sd15):
-    drawing = drawn_need(chain(sd15, "canny/mnn/fp32").pipeline)
-    run = run_need(chain(sd15, "canny/mnn/fp32"))
+    drawing = drawn_need(pipeline_case(sd15, "canny/mnn/fp32").pipeline)
+    run = run_need(pipeline_case(sd15, "canny/mnn/fp32"))
 
     for need in (drawing, run):
         assert 2.6 * UNET_GIB < need.size_bytes / GIB < 4 * UNET_GIB
@@ -76,7 +76,7 @@ def test_only_the_largest_network_must_fit_for_the_others_are_let_go(sd15):
 
 
 def test_larger_pictures_need_more_unless_they_are_decoded_in_tiles(sd15):
-    pipeline = chain(sd15, "text2img/mnn/fp32").pipeline
+    pipeline = pipeline_case(sd15, "text2img/mnn/fp32").pipeline
     large = replace(pipeline, height=2048, width=2048)
 
     small, whole, tiled = (
@@ -87,7 +87,7 @@ def test_larger_pictures_need_more_unless_they_are_decoded_in_tiles(sd15):
 
 
 def test_without_attribution_pytorch_does_not_stand_beside_every_file(sd15):
-    whole = chain(sd15, "canny/mnn/fp32")
+    whole = pipeline_case(sd15, "canny/mnn/fp32")
     pipeline = replace(whole.pipeline, attribution=False)
     alone = replace(whole, pipeline=pipeline)
 
@@ -96,7 +96,7 @@ def test_without_attribution_pytorch_does_not_stand_beside_every_file(sd15):
 
 
 def test_nothing_is_forecast_of_a_network_whose_weights_are_not_known(sd15):
-    assert chain_need(chain(sd15, "canny/mnn/fp32"), lambda _: 0) is None
+    assert pipeline_need(pipeline_case(sd15, "canny/mnn/fp32"), lambda _: 0) is None
 
 
 def test_a_pipeline_that_cannot_fit_is_refused_before_anything_is_drawn(
@@ -104,7 +104,7 @@ def test_a_pipeline_that_cannot_fit_is_refused_before_anything_is_drawn(
 ):
     store = Store(root=tmp_path)
     with Engine(store, Limits(memory_gib=0.5)) as engine:
-        record = engine.run(chain(digits, "text2img-euler/mnn/fp32"))
+        record = engine.run(pipeline_case(digits, "text2img-euler/mnn/fp32"))
 
     assert record.failure is not None
     assert record.failure.outcome is Outcome.MEMORY
@@ -115,7 +115,7 @@ def test_a_pipeline_that_cannot_fit_is_refused_before_anything_is_drawn(
 
 
 def test_a_pipelines_memory_is_told_ahead(sd15, tmp_path, capsys):
-    chosen = [chain(sd15, "canny/mnn/fp32")]
+    chosen = [pipeline_case(sd15, "canny/mnn/fp32")]
     lines = []
     for gib in (24.0, 4.0):
         limited = replace(sd15, limits=Limits(memory_gib=gib))
@@ -123,8 +123,8 @@ def test_a_pipelines_memory_is_told_ahead(sd15, tmp_path, capsys):
         lines.append(capsys.readouterr().out.splitlines()[-1])
     fits, refused = lines
 
-    name, *sizes = fits.split()[:4]
+    name, size, *_ = fits.split()
     assert name == chosen[0].id
-    assert all(7 < float(size) < 11 for size in sizes)
+    assert 7 < float(size) < 11
     assert fits.endswith("up to 20.4 where there is room")
-    assert refused.endswith("does not fit")
+    assert refused.endswith("; does not fit")

@@ -1,4 +1,4 @@
-"""Records survive JSON, and JSON stays strict."""
+"""Records are unchanged after JSON, and the JSON is strict."""
 
 import json
 import math
@@ -57,8 +57,17 @@ def test_rows_of_many_samples_name_their_probe_once():
 
     data = record(*rows).to_json()
 
-    assert len(data["rows"]["rows"]) == 27
-    assert len(data["probes"]["rows"]) == 3
+    assert len(data["rows"]["rms"]) == 27
+    assert len(data["probes"]["probe"]) == 3
+
+
+@pytest.mark.parametrize("column", ["rms", "sample"])
+def test_a_column_that_is_too_short_is_refused(column):
+    data = record(*chain(1, 2)).to_json()
+    data["rows"][column].pop()
+
+    with pytest.raises(ValueError, match=r"shorter|longer"):
+        CaseRecord.from_json(data)
 
 
 def test_two_suites_of_a_run_keep_their_cases_apart(tmp_path):
@@ -92,7 +101,8 @@ def test_a_record_is_made_once(tmp_path):
 
 
 def finish(folder):
-    about: dict[str, list[str]] = {"suites": [], "required": []}
+    about: dict[str, object] = {"suites": [], "required": [], "environment": {}}
+    about |= {"tier": "", "changes": [], "whole": True}
     return folder.finish(about, [], list(folder.records().values()))
 
 

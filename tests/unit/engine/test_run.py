@@ -1,4 +1,4 @@
-"""What a run asks for, and what it says first."""
+"""The checks that a run requests, and its first messages."""
 
 import sys
 from types import SimpleNamespace

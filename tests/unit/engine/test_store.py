@@ -1,4 +1,4 @@
-"""The store gives each key one whole entry, whoever dies and whatever is full."""
+"""Each key of the store has one whole entry, even after a crash or on a full disk."""
 
 from __future__ import annotations
 
@@ -130,10 +130,10 @@ def test_a_file_it_does_not_have_is_named_with_those_it_has(store):
 def test_four_processes_that_want_one_key_build_it_once(tmp_path):
     log = tmp_path / "built"
     body = f"open({str(log)!r}, 'a').write('x'); time.sleep(0.3)"
-    makers = [maker(tmp_path / "store", body) for _ in range(4)]
-    answers = {process.communicate(timeout=60)[0] for process in makers}
+    artifacts = [maker(tmp_path / "store", body) for _ in range(4)]
+    answers = {process.communicate(timeout=60)[0] for process in artifacts}
 
-    assert [process.returncode for process in makers] == [0, 0, 0, 0]
+    assert [process.returncode for process in artifacts] == [0, 0, 0, 0]
     assert len(answers) == 1
     assert log.read_text() == "x"
 

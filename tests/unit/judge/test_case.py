@@ -1,4 +1,4 @@
-"""What a record comes to under a policy, and where it first parts."""
+"""The verdict on a record under a policy, and where the case first diverges."""
 
 import math
 from datetime import date
@@ -132,8 +132,8 @@ def test_a_failure_is_one_sentence_that_says_what_where_and_how_much(judged):
     verdict = judged(record(*chain(3, 411)))
 
     assert verdict.sentence == (
-        f"{CASE}/layers: parts at net.v1 (conv2d), s-0: 411 floors, allowed 16; "
-        "inputs to it agree to 3 floors"
+        f"{CASE}/layers: first diverges at net.v1 (conv2d), s-0: "
+        "411 floors, allowed 16; inputs to it agree to 3 floors"
     )
 
 
@@ -162,10 +162,10 @@ TAKEN = {"by": "names", "left_out": [], "extra": [], "unfed": []}
     ("attribute", "floors", "about", "outcome"),
     [
         (EPSILON, 2, {}, Outcome.ATTRIBUTES),
-        (EPSILON, 2, {"taken": TAKEN}, Outcome.ATTRIBUTES),
+        (EPSILON, 2, {"foreign": TAKEN}, Outcome.ATTRIBUTES),
         (PADDING, 2, {}, Outcome.ATTRIBUTES),
-        (PADDING, 2, {"taken": TAKEN}, Outcome.WITHIN),
-        (PADDING, 40, {"taken": TAKEN}, Outcome.ATTRIBUTES),
+        (PADDING, 2, {"foreign": TAKEN}, Outcome.WITHIN),
+        (PADDING, 40, {"foreign": TAKEN}, Outcome.ATTRIBUTES),
     ],
 )
 def test_another_attribute_fails_outputs_unless_a_rewrite_explains_it(
@@ -195,7 +195,7 @@ def test_a_known_gap_may_say_that_weights_are_others(judged):
     }
     found = {"differing": 1, "kinds": {"float16": 1}, "weights": [weight]}
     graphs = ({**GRAPH, **found, "attributes": []},)
-    made = record(output(2), graphs=graphs, taken=TAKEN)
+    made = record(output(2), graphs=graphs, foreign=TAKEN)
     gap = Gap(case="unet/*", outcome=Outcome.WEIGHTS, why="meant")
 
     assert judged(made, OUTPUTS).outcome is Outcome.WEIGHTS

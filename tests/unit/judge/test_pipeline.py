@@ -1,4 +1,4 @@
-"""`harness.judge.pipeline`: how far a picture is off, since when, and by whom."""
+"""`harness.judge.pipeline`: the error of a picture, its first step, its cause."""
 
 import json
 import math
@@ -9,7 +9,7 @@ import pytest
 
 from harness.core.comparison import Picture
 from harness.core.record import CaseRecord, Row
-from harness.judge.pipeline import attribution_of, chain_lines, picture_words
+from harness.judge.pipeline import attribution_of, picture_words, pipeline_lines
 from harness.measure.attribution import Attribution, Part
 from harness.measure.compare import compare
 from tests.unit import reports
@@ -20,7 +20,7 @@ PARTS = {
     "vae_decoder": Part(alone=0.625, without=1.875, share=0.125),
 }
 FOUND = Attribution(rms=2.0, parts=PARTS, interaction=0.025)
-SEATS = {"text_encoder": "mnn/fp32", "unet": "mnn/fp32", "vae_decoder": "pytorch"}
+ROLES = {"text_encoder": "mnn/fp32", "unet": "mnn/fp32", "vae_decoder": "pytorch"}
 
 
 def row(probe, expected, actual, *, op, what="latents", floor=1e-3):
@@ -87,7 +87,7 @@ def of_another_size(number=0):
 
 def record(*rows, **chain):
     return reports.record(
-        *rows, case="text2img/mnn/fp32", chain={"seats": SEATS, **chain}
+        *rows, case="text2img/mnn/fp32", pipeline={"roles": ROLES, **chain}
     )
 
 
@@ -96,7 +96,7 @@ def blamed(*rows, found=FOUND):
 
 
 def lines(made):
-    return [line.text for line in chain_lines(made)]
+    return [line.text for line in pipeline_lines(made)]
 
 
 def the_line(made, word):
@@ -124,7 +124,7 @@ def test_the_worst_of_several_pictures_counts():
     assert words == "picture 36.1 dB, off by 4 of 255"
 
 
-def test_nobody_is_blamed_for_rounding():
+def test_no_role_is_blamed_for_rounding():
     # 60 dB are 0.255 levels.
     assert picture_words(blamed(picture(0.25))) == "picture 60.2 dB"
     assert picture_words(blamed(picture(0.26))).endswith("80% from unet")
@@ -163,7 +163,7 @@ def test_a_picture_of_another_size_is_not_passed_over(rows):
 # In full
 
 
-def test_who_sits_where_comes_first():
+def test_what_runs_each_role_comes_first():
     assert lines(record())[0] == (
         "  text_encoder mnn/fp32, unet mnn/fp32, vae_decoder pytorch"
     )
@@ -211,13 +211,13 @@ def test_growth_and_guidance_are_said_where_they_are_known():
 def test_a_signature_stands_out():
     said = "the halves of the guidance batch are exchanged"
 
-    (line,) = [x for x in chain_lines(record(signature=said)) if said in x.text]
+    (line,) = [x for x in pipeline_lines(record(signature=said)) if said in x.text]
 
     assert line.tone == "bad"
-    assert not [x for x in chain_lines(record(signature="")) if x.tone == "bad"]
+    assert not [x for x in pipeline_lines(record(signature="")) if x.tone == "bad"]
 
 
-def test_every_seat_has_its_share():
+def test_every_role_has_its_share():
     assert lines(blamed())[1:] == [
         "  picture off by 2 of 255 rms; of that error's power",
         "      5.0% text_encoder     alone 0.5, without it 2",
@@ -242,7 +242,7 @@ def test_a_picture_says_all_that_was_measured():
 
 
 def test_a_picture_of_another_size_is_named_as_bad():
-    (line,) = [x for x in chain_lines(record(of_another_size())) if ".0" in x.text]
+    (line,) = [x for x in pipeline_lines(record(of_another_size())) if ".0" in x.text]
 
     assert line.text == "  picture.0: not measured as a picture"
     assert line.tone == "bad"

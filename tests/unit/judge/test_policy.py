@@ -1,10 +1,9 @@
-"""Which tolerance is found for what, and what a policy file may not say."""
+"""The tolerance of each value, and the entries that a policy file may not have."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 import harness.judge.policy
 from harness.core.errors import SpecError, SuiteError

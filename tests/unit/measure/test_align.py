@@ -43,57 +43,80 @@ def linked(probes, values, outputs=None):
     return {p.name: p for p in link(probes, values, outputs or {})}
 
 
-def test_a_value_of_the_same_name_is_the_same():
-    assert linked([probe("conv2d")], [value("conv2d")])["conv2d"].onnx == "conv2d"
+@pytest.mark.parametrize(
+    ("name", "values", "carrier"),
+    [
+        pytest.param("conv2d", [value("conv2d")], "conv2d", id="the-same-name"),
+        pytest.param("conv2d", [value("conv2d_1")], "", id="a-name-with-a-number"),
+        pytest.param("conv2d", [value("Conv2d")], "", id="a-name-in-other-letters"),
+        pytest.param("conv2d", [value("conv2")], "", id="a-name-that-begins-so"),
+        pytest.param("conv2d", [value("val_conv2d")], "", id="a-name-that-ends-so"),
+        pytest.param("add_7", [value("sample")], "sample", id="a-renamed-output"),
+        pytest.param(
+            "gelu",
+            [
+                value("val_1", "gelu", ("gelu",)),
+                value("val_2", "gelu", ("linear",)),
+                value("val_3", "other", ("linear",)),
+            ],
+            "val_2",
+            id="the-one-value-that-leaves-an-operator",
+        ),
+        pytest.param(
+            "mid",
+            [
+                value("/mid/Add", "mid", ("mid.act", "mid")),
+                value("/mid/act/Mul", "mid.act", ("mid",)),
+                value("/mid/Div", "mid", ("middle",)),
+            ],
+            "/mid/Div",
+            id="the-one-value-that-leaves-a-module",
+        ),
+        pytest.param(
+            "gelu",
+            [value("val_1", "gelu", ("linear",)), value("val_2", "gelu", ("add",))],
+            "",
+            id="two-values-that-leave",
+        ),
+        pytest.param(
+            "mid",
+            [
+                value("/mid/Mul", "mid", ("next",)),
+                value("/next/Cast", "mid", ("later",), repeats="/mid/Mul"),
+            ],
+            "/mid/Mul",
+            id="two-values-that-leave-and-are-the-same-one",
+        ),
+        pytest.param(
+            "attn",
+            [
+                value("/attn/Shape", "attn", ("other",), is_constant=True),
+                value("/attn/Add", "attn", ("other",)),
+            ],
+            "/attn/Add",
+            id="a-constant-beside-it",
+        ),
+        pytest.param(
+            "resnet",
+            [
+                value("/resnet/Add", "resnet", ("resnet",)),
+                value("/resnet/Div", "resnet", ("next",), repeats="/resnet/Add"),
+            ],
+            "/resnet/Add",
+            id="a-division-by-one",
+        ),
+    ],
+)
+def test_a_value_is_carried_by_name_or_by_the_one_value_that_leaves(
+    name, values, carrier
+):
+    assert linked([probe(name)], values, {"add_7": "sample"})[name].onnx == carrier
 
 
-@pytest.mark.parametrize("name", ["conv2d_1", "Conv2d", "conv2", "val_conv2d"])
-def test_a_name_that_only_resembles_is_no_match(name):
-    assert linked([probe("conv2d")], [value(name)])["conv2d"].onnx == ""
-
-
-def test_an_output_is_found_under_the_name_it_was_given():
-    found = linked([probe("add_7")], [value("sample")], {"add_7": "sample"})
-
-    assert found["add_7"].onnx == "sample"
-
-
-def test_a_merged_operator_shares_what_its_twin_became():
+def test_a_merged_operator_shares_what_the_one_before_it_became():
     twice = probe("silu_1", Kind.DUPLICATE, 1, onnx="silu")
-    found = linked([probe("silu"), twice], [value("silu")])
 
-    assert found["silu_1"].onnx == "silu"
-
-
-def test_the_one_value_that_leaves_an_operator_carries_it():
-    values = [
-        value("val_1", "gelu", ("gelu",)),
-        value("val_2", "gelu", ("linear",)),
-        value("val_3", "other", ("linear",)),
-    ]
-
-    assert linked([probe("gelu")], values)["gelu"].onnx == "val_2"
-
-
-def test_the_one_value_that_leaves_a_module_carries_it():
-    values = [
-        value("/mid/Add", "mid", ("mid.act", "mid")),
-        value("/mid/act/Mul", "mid.act", ("mid",)),
-        value("/mid/Div", "mid", ("middle",)),
-    ]
-    found = linked([probe("mid"), probe("mid.act")], values)
-
-    assert found["mid"].onnx == "/mid/Div"
-    assert found["mid.act"].onnx == "/mid/act/Mul"
-
-
-def test_two_values_that_leave_are_not_chosen_between():
-    values = [
-        value("val_1", "gelu", ("linear",)),
-        value("val_2", "gelu", ("add",)),
-    ]
-
-    assert linked([probe("gelu")], values)["gelu"].onnx == ""
+    assert linked([probe("silu"), twice], [value("silu")])["silu_1"].onnx == "silu"
 
 
 def test_a_move_is_not_matched_by_what_leaves_it():
@@ -102,30 +125,12 @@ def test_a_move_is_not_matched_by_what_leaves_it():
     assert linked([probe("view", Kind.MOVE)], values)["view"].onnx == ""
 
 
-def test_a_constant_that_leaves_a_module_does_not_hide_its_value():
-    values = [
-        value("/attn/Shape", "attn", ("other",), is_constant=True),
-        value("/attn/Add", "attn", ("other",)),
-    ]
-
-    assert linked([probe("attn")], values)["attn"].onnx == "/attn/Add"
-
-
 def test_a_module_whose_only_value_is_constant_computes_nothing():
     values = [value("/position/Gather", "position", ("add",), is_constant=True)]
     found = linked([probe("position"), probe("lost")], values)
 
     assert found["position"].kind is Kind.CONSTANT
     assert found["lost"].kind is Kind.COMPUTE
-
-
-def test_a_division_by_one_carries_the_value_before_it():
-    values = [
-        value("/resnet/Add", "resnet", ("resnet",)),
-        value("/resnet/Div", "resnet", ("next",), repeats="/resnet/Add"),
-    ]
-
-    assert linked([probe("resnet")], values)["resnet"].onnx == "/resnet/Add"
 
 
 def test_a_module_that_passes_on_a_value_seen_already_computes_nothing():
@@ -269,15 +274,6 @@ def test_a_fused_value_is_inside_the_one_compared_value_that_it_goes_into(
 
     assert (coverage.fused, coverage.inside) == (1, inside)
     assert coverage.aligned == 1, "fused stays fused"
-
-
-def test_two_values_that_leave_and_are_the_same_one_carry_it():
-    values = [
-        value("/mid/Mul", "mid", ("next",)),
-        value("/next/Cast", "mid", ("later",), repeats="/mid/Mul"),
-    ]
-
-    assert linked([probe("mid")], values)["mid"].onnx == "/mid/Mul"
 
 
 def test_nothing_that_computes_is_no_coverage():

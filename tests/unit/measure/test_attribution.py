@@ -1,4 +1,4 @@
-"""Powers that add up, and what is left to interaction."""
+"""Shares of an error that add up, and the rest, which is interaction."""
 
 import json
 import math
@@ -7,27 +7,27 @@ import pytest
 
 from harness.measure.attribution import Attribution, Part, attribute
 
-SEATS = ("text_encoder", "unet", "vae_decoder")
+ROLES = ("text_encoder", "unet", "vae_decoder")
 
 
 def added(**power):
-    """Pictures to which each seat adds so much power, whoever sits elsewhere."""
-    return lambda taken: sum(power.get(seat, 0.0) for seat in taken)
+    """Pictures to which each role adds so much power, whatever runs the others."""
+    return lambda taken: sum(power.get(role, 0.0) for role in taken)
 
 
-def drawn(draw, seats=SEATS):
-    """The attribution, and every cast that was drawn for it."""
-    casts = []
+def drawn(draw, roles=ROLES):
+    """The attribution, and each set of roles that was drawn for it."""
+    draws = []
 
     def counted(taken):
-        casts.append(taken)
+        draws.append(taken)
         return draw(taken)
 
-    return attribute(seats, draw(frozenset(seats)), counted), casts
+    return attribute(roles, draw(frozenset(roles)), counted), draws
 
 
 def shares(found):
-    return {seat: part.share for seat, part in found.parts.items()}
+    return {role: part.share for role, part in found.parts.items()}
 
 
 def test_powers_that_add_up_leave_nothing_to_interaction():
@@ -44,10 +44,10 @@ def test_powers_that_add_up_leave_nothing_to_interaction():
     assert found.parts["unet"] == Part(alone=4.0, without=2.0, share=0.8)
 
 
-def test_each_seat_is_exchanged_in_both_directions_and_the_total_is_not_drawn_again():
-    _, casts = drawn(added(unet=1.0))
+def test_each_role_is_exchanged_in_both_directions_and_the_total_is_not_drawn_again():
+    _, draws = drawn(added(unet=1.0))
 
-    assert sorted(map(sorted, casts)) == sorted(
+    assert sorted(map(sorted, draws)) == sorted(
         [
             ["text_encoder"],
             ["unet"],
@@ -59,21 +59,42 @@ def test_each_seat_is_exchanged_in_both_directions_and_the_total_is_not_drawn_ag
     )
 
 
-def test_parts_stand_in_the_order_of_the_seats():
-    found, _ = drawn(added(unet=1.0), seats=("vae_decoder", "unet", "text_encoder"))
+def test_parts_stand_in_the_order_of_the_roles():
+    found, _ = drawn(added(unet=1.0), roles=("vae_decoder", "unet", "text_encoder"))
 
     assert list(found.parts) == ["vae_decoder", "unet", "text_encoder"]
 
 
-def test_an_error_that_takes_two_is_interaction_and_is_shared():
-    def draw(taken):
-        return 8.0 if {"text_encoder", "unet"} <= taken else 0.0
-
+@pytest.mark.parametrize(
+    ("draw", "interaction", "expected"),
+    [
+        # Neither brings anything alone; with either taken out all of it goes.
+        pytest.param(
+            lambda taken: 8.0 if {"text_encoder", "unet"} <= taken else 0.0,
+            1.0,
+            {"text_encoder": 0.5, "unet": 0.5},
+            id="an-error-that-takes-two",
+        ),
+        pytest.param(added(), 0.0, {}, id="no-error"),
+        pytest.param(
+            lambda taken: math.inf if taken & {"unet", "vae_decoder"} else 0.0,
+            0.0,
+            {"unet": 0.5, "vae_decoder": 0.5},
+            id="a-picture-that-any-of-two-breaks",
+        ),
+        pytest.param(
+            lambda taken: math.inf if {"unet", "vae_decoder"} <= taken else 0.0,
+            0.0,
+            {"unet": 0.5, "vae_decoder": 0.5},
+            id="a-picture-that-only-two-together-break",
+        ),
+    ],
+)
+def test_an_error_of_two_roles_is_half_of_each(draw, interaction, expected):
     found, _ = drawn(draw)
 
-    # Neither brings anything alone; with either taken out all of it goes.
-    assert found.interaction == 1.0
-    assert shares(found) == {"text_encoder": 0.5, "unet": 0.5, "vae_decoder": 0.0}
+    assert found.interaction == interaction
+    assert shares(found) == {**dict.fromkeys(ROLES, 0.0), **expected}
 
 
 def test_errors_that_cancel_are_negative_interaction():
@@ -99,22 +120,15 @@ def test_shares_of_two_that_act_on_each_other_sum_to_one():
     assert found.interaction == pytest.approx(1 - 1.01 / 1.21)
 
 
-def test_a_seat_alone_brings_all_and_no_cast_without_it_is_drawn():
-    found, casts = drawn(added(unet=4.0), seats=("unet",))
+def test_a_role_alone_brings_all_and_no_picture_without_it_is_drawn():
+    found, draws = drawn(added(unet=4.0), roles=("unet",))
 
     assert found.parts == {"unet": Part(alone=2.0, without=0.0, share=1.0)}
     assert found.interaction == 0.0
-    assert casts == [frozenset({"unet"})]
+    assert draws == [frozenset({"unet"})]
 
 
-def test_without_an_error_nobody_brings_any():
-    found, _ = drawn(added())
-
-    assert shares(found) == dict.fromkeys(SEATS, 0.0)
-    assert (found.rms, found.interaction) == (0.0, 0.0)
-
-
-def test_who_breaks_a_picture_is_named():
+def test_the_role_that_breaks_a_picture_is_named():
     def draw(taken):
         return math.inf if "unet" in taken else 1.0
 
@@ -127,36 +141,14 @@ def test_who_breaks_a_picture_is_named():
     assert found.interaction == 0.0
 
 
-def test_a_picture_that_any_of_two_breaks_is_half_of_each():
-    def draw(taken):
-        return math.inf if taken & {"unet", "vae_decoder"} else 0.0
-
-    assert shares(drawn(draw)[0]) == {
-        "text_encoder": 0.0,
-        "unet": 0.5,
-        "vae_decoder": 0.5,
-    }
-
-
-def test_a_picture_that_only_two_together_break_is_half_of_each():
-    def draw(taken):
-        return math.inf if {"unet", "vae_decoder"} <= taken else 0.0
-
-    assert shares(drawn(draw)[0]) == {
-        "text_encoder": 0.0,
-        "unet": 0.5,
-        "vae_decoder": 0.5,
-    }
-
-
-@pytest.mark.parametrize("seats", [SEATS, SEATS[::-1]])
-def test_a_seat_that_breaks_a_picture_alone_is_named_in_any_order(seats):
+@pytest.mark.parametrize("roles", [ROLES, ROLES[::-1]])
+def test_a_role_that_breaks_a_picture_alone_is_named_in_any_order(roles):
     """With all together the picture is finite again, and somebody hid a fault."""
 
     def draw(taken):
         return math.inf if taken == {"unet"} else 1.0
 
-    found, _ = drawn(draw, seats)
+    found, _ = drawn(draw, roles)
 
     assert found.culprit == "unet"
     assert found.parts["unet"].alone == math.inf
@@ -166,7 +158,7 @@ def test_a_seat_that_breaks_a_picture_alone_is_named_in_any_order(seats):
     "draw",
     [
         pytest.param(added(text_encoder=1.0, unet=16.0), id="finite"),
-        pytest.param(lambda cast: math.inf if "unet" in cast else 1.0, id="infinite"),
+        pytest.param(lambda taken: math.inf if "unet" in taken else 1.0, id="infinite"),
     ],
 )
 def test_what_is_written_is_read(draw):
@@ -174,4 +166,4 @@ def test_what_is_written_is_read(draw):
     text = json.dumps(found.to_json())
 
     assert Attribution.from_json(json.loads(text)) == found
-    assert list(Attribution.from_json(json.loads(text)).parts) == list(SEATS)
+    assert list(Attribution.from_json(json.loads(text)).parts) == list(ROLES)

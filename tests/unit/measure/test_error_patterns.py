@@ -1,4 +1,4 @@
-"""Each error that people met is recognised by its look, and noise is called noise."""
+"""Each known error is recognised by its pattern, and noise is called noise."""
 
 from __future__ import annotations
 
@@ -13,16 +13,13 @@ import pytest
 import torch
 from torch.nn import functional
 
-from harness.measure.error_patterns import signature
-from harness.measure.operation import Operation
+from harness.measure.error_patterns.observed import Operation
+from harness.measure.error_patterns.rules import error_pattern
 
 ROOT = Path(__file__).parents[3]
 FLOOR = 1e-7
 GAP = "…"
-RULES = (
-    *("error_patterns", "activations", "patterns"),
-    *("forms", "attention_forms", "weighted_forms"),
-)
+RULES = ("rules", "arithmetic", "forms", "weighted_forms")
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(2, 64, 8, 8)).astype(np.float32)
 
@@ -71,7 +68,7 @@ ERRORS = {
 
 @pytest.mark.parametrize("words", ERRORS)
 def test_an_error_is_known_by_its_look(words):
-    assert words in signature(X, ERRORS[words], FLOOR, "aten.conv2d.default")
+    assert words in error_pattern(X, ERRORS[words], FLOOR, "aten.conv2d.default")
 
 
 @pytest.mark.parametrize(
@@ -85,7 +82,7 @@ def test_another_gelu_is_known_by_where_its_error_peaks(formula, words):
     x = torch.tensor(X)
     expected, actual = functional.gelu(x).numpy(), formula(x).numpy()
 
-    assert words in signature(expected, actual, FLOOR, "aten.gelu.default")
+    assert words in error_pattern(expected, actual, FLOOR, "aten.gelu.default")
 
 
 @pytest.mark.parametrize("eps", [1e-5, 1e-4])
@@ -95,7 +92,7 @@ def test_another_epsilon_scales_each_group_by_its_own_factor(eps):
     expected = functional.group_norm(small, 32, eps=1e-6).numpy()
     actual = functional.group_norm(small, 32, eps=eps).numpy()
 
-    found = signature(expected, actual, FLOOR, "aten.group_norm.default")
+    found = error_pattern(expected, actual, FLOOR, "aten.group_norm.default")
 
     assert "a normalisation's epsilon, groups or variance" in found
 
@@ -104,7 +101,7 @@ def test_softmax_over_another_axis_does_not_add_up():
     x = torch.tensor(X)
     expected, actual = x.softmax(-1).numpy(), x.softmax(-2).numpy()
 
-    found = signature(expected, actual, FLOOR, "aten.softmax.int")
+    found = error_pattern(expected, actual, FLOOR, "aten.softmax.int")
 
     assert "another axis" in found
 
@@ -114,7 +111,7 @@ def test_float16_loses_what_is_beyond_its_range():
     with np.errstate(over="ignore"):
         actual = large.astype(np.float16).astype(np.float32)
 
-    assert "float16 overflows" in signature(large, actual, FLOOR, "aten.mul.Tensor")
+    assert "float16 overflows" in error_pattern(large, actual, FLOOR, "aten.mul.Tensor")
 
 
 @pytest.mark.parametrize(
@@ -134,7 +131,7 @@ def test_float16_loses_what_is_beyond_its_range():
 def test_only_what_rounding_can_be_is_called_rounding(floors, op, said, not_said):
     noise = RNG.normal(size=X.shape) * floors * FLOOR
 
-    found = signature(X, (X + noise).astype(np.float32), FLOOR, op)
+    found = error_pattern(X, (X + noise).astype(np.float32), FLOOR, op)
 
     assert said in found
     assert not_said not in found
@@ -147,38 +144,42 @@ def test_an_operator_on_right_inputs_rounds_less_than_what_comes_after_tiles():
         (None, "by Winograd's tiles"),
         (Operation(op="linear"), "more than"),
     ):
-        assert said in signature(X, noisy, FLOOR, "aten.linear.default", it=it)
+        assert said in error_pattern(X, noisy, FLOOR, "aten.linear.default", it=it)
 
 
 def test_a_value_in_the_place_of_another_is_named():
     other = RNG.normal(size=X.shape).astype(np.float32)
     near = {"skip": other}
 
-    assert "it is skip" in signature(X, other, FLOOR, "aten.add.Tensor", near)
-    assert "skip is missing" in signature(X + other, X, FLOOR, "aten.add.Tensor", near)
+    assert "it is skip" in error_pattern(X, other, FLOOR, "aten.add.Tensor", near)
+    assert "skip is missing" in error_pattern(
+        X + other, X, FLOOR, "aten.add.Tensor", near
+    )
     twice = X + np.float32(2) * other
-    assert "once too often" in signature(X + other, twice, FLOOR, "aten.add", near)
+    assert "once too often" in error_pattern(X + other, twice, FLOOR, "aten.add", near)
 
 
 def test_ids_that_went_through_float16_are_recognised():
     ids = np.arange(2049, 4097, 2).reshape(8, -1)
     through = ids.astype(np.float16).astype(np.int64)
 
-    assert "rounded to float16" in signature(ids, through, None, "placeholder")
+    assert "rounded to float16" in error_pattern(ids, through, None, "placeholder")
 
 
 def test_ids_that_went_through_bfloat16_are_recognised_however_few():
     ids = np.array([[1, 300, 511, 511, 511, 511]])
     through = np.array([[1, 300, 512, 512, 512, 512]])
 
-    assert "rounded to bfloat16" in signature(ids, through, None, "aten.view.default")
+    assert "rounded to bfloat16" in error_pattern(
+        ids, through, None, "aten.view.default"
+    )
 
 
 def test_ids_that_are_a_little_off_are_no_rounding():
     ids = RNG.integers(1000, 1100, size=(4, 64))
     off = ids + RNG.integers(-1, 2, size=ids.shape)
 
-    assert signature(ids, off, None, "aten.view.default") == ""
+    assert error_pattern(ids, off, None, "aten.view.default") == ""
 
 
 @pytest.mark.parametrize(
@@ -193,13 +194,15 @@ def test_another_activation_is_known_by_what_went_into_it(formula, words):
     x = torch.tensor(X)
     expected, actual = (x * torch.sigmoid(1.702 * x)).numpy(), formula(x).numpy()
 
-    found = signature(expected, actual, FLOOR, "aten.mul.Tensor", {"linear": X})
+    found = error_pattern(expected, actual, FLOOR, "aten.mul.Tensor", {"linear": X})
 
     assert words in found
 
 
 def test_a_factor_that_was_left_out_is_told_beside_what_is_there_instead():
-    found = signature(X * np.float32(1.702), X, FLOOR, "aten.mul.Tensor", {"linear": X})
+    found = error_pattern(
+        X * np.float32(1.702), X, FLOOR, "aten.mul.Tensor", {"linear": X}
+    )
 
     assert "it is linear: the operator changed nothing" in found
     assert "everything is 0.5875 times what it should be" in found
@@ -208,7 +211,7 @@ def test_a_factor_that_was_left_out_is_told_beside_what_is_there_instead():
 def test_what_is_nearly_nothing_is_no_multiple():
     small = RNG.normal(size=X.shape).astype(np.float32) * np.float32(1e-3)
 
-    assert "times" not in signature(X, small, FLOOR, "aten.conv2d.default")
+    assert "times" not in error_pattern(X, small, FLOOR, "aten.conv2d.default")
 
 
 def test_only_large_values_that_are_rounded_are_told_from_the_rest():
@@ -216,26 +219,26 @@ def test_only_large_values_that_are_rounded_are_told_from_the_rest():
     halved = large.astype(np.float16).astype(np.float32)
     actual = np.where(np.abs(large) >= 2048, halved, large)
 
-    found = signature(large, actual, FLOOR, "aten.add.Tensor")
+    found = error_pattern(large, actual, FLOOR, "aten.add.Tensor")
 
     assert found == "only values beyond 2048 are off, as float16 rounds them"
 
 
 def test_nothing_is_said_of_equal_values_and_of_what_cannot_be_compared():
-    assert signature(X, X, FLOOR, "") == ""
-    assert signature(X, X[:, :3], FLOOR, "") == ""
-    assert signature(X > 0, X > 1, None, "") == ""
+    assert error_pattern(X, X, FLOOR, "") == ""
+    assert error_pattern(X, X[:, :3], FLOOR, "") == ""
+    assert error_pattern(X > 0, X > 1, None, "") == ""
 
 
 def test_nothing_is_said_of_an_error_like_nothing_known():
     other = RNG.normal(size=X.shape).astype(np.float32)
 
-    assert signature(X, other, FLOOR, "aten.conv2d.default") == ""
+    assert error_pattern(X, other, FLOOR, "aten.conv2d.default") == ""
 
 
 def sentences():
     """Yield how each thing that the rules say begins, a gap where a figure stands."""
-    files = (ROOT / "harness" / "measure" / f"{name}.py" for name in RULES)
+    files = (ROOT / f"harness/measure/error_patterns/{name}.py" for name in RULES)
     trees = (ast.parse(file.read_text(encoding="utf-8")) for file in files)
     for node in chain.from_iterable(map(ast.walk, trees)):
         match node:

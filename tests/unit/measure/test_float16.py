@@ -1,4 +1,4 @@
-"""What float16 would lose is told from float32 values, and what it holds is not."""
+"""Float32 values tell what float16 would lose, and what it would hold."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An operator that computed another form is told which, by PyTorch's own results."""
+"""An operator that computed another form is recognised by PyTorch's own results."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch.nn import functional
 
-from harness.measure.error_patterns import signature
-from harness.measure.operation import Operation
+from harness.measure.error_patterns.observed import Operation
+from harness.measure.error_patterns.rules import error_pattern
 
 FLOOR = 1e-7
 G = torch.Generator().manual_seed(0)
@@ -122,7 +122,7 @@ def half(x):
 def test_a_form_is_recognised(it, actual, words):
     right = RIGHT[it.op].numpy()
 
-    assert words in signature(right, actual.numpy(), FLOOR, it.op, it=it)
+    assert words in error_pattern(right, actual.numpy(), FLOOR, it.op, it=it)
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_a_weight_of_the_graph_that_is_not_pytorchs_is_told(it, theirs, words):
     """The candidate computes what its graph says, and PyTorch's value is `theirs`."""
     actual = RIGHT[it.op].numpy()
 
-    assert words in signature(theirs.numpy(), actual, FLOOR, it.op, it=it)
+    assert words in error_pattern(theirs.numpy(), actual, FLOOR, it.op, it=it)
 
 
 def test_other_weights_show_through_a_runtimes_own_rounding():
@@ -148,7 +148,7 @@ def test_other_weights_show_through_a_runtimes_own_rounding():
     right = convolved(X, KERNEL + 1e-4).numpy()
     noise = 0.1 * abs(made - right).mean() * torch.randn(made.shape, generator=G)
 
-    found = signature(right, made + noise.numpy(), FLOOR, "conv2d", it=CONV)
+    found = error_pattern(right, made + noise.numpy(), FLOOR, "conv2d", it=CONV)
 
     assert "the graph's initialiser is another one than PyTorch's" in found
 
@@ -157,7 +157,7 @@ def test_tiles_alone_round_by_hundreds_of_floors_where_the_weights_are_right():
     right = convolved(X).numpy()
     noisy = right + 400 * FLOOR * torch.randn(right.shape, generator=G).numpy()
 
-    found = signature(right, noisy, FLOOR, "conv2d", it=CONV)
+    found = error_pattern(right, noisy, FLOOR, "conv2d", it=CONV)
 
     assert found.endswith("rounding, not a rule")
 
@@ -168,7 +168,7 @@ def test_a_masked_attention_is_recognised_without_its_mask():
     it = operation("scaled_dot_product_attention", tensors)
     right = functional.scaled_dot_product_attention(Q, K, V, mask).numpy()
 
-    found = signature(right, attended(Q, K, V).numpy(), FLOOR, it.op, it=it)
+    found = error_pattern(right, attended(Q, K, V).numpy(), FLOOR, it.op, it=it)
 
     assert found == "the mask of attention is dropped"
 
@@ -178,13 +178,13 @@ def test_parts_in_another_order_and_a_product_in_another_layout_are_recognised()
     cat = Operation(op="cat", settings={"dim": 1}, arguments=both)
     right, wrong = torch.cat([X, Y], 1).numpy(), torch.cat([Y, X], 1).numpy()
 
-    assert "are exchanged" in signature(right, wrong, FLOOR, "cat", it=cat)
+    assert "are exchanged" in error_pattern(right, wrong, FLOOR, "cat", it=cat)
 
     keys = K.mT
     it = operation("matmul", {"self": Q, "other": keys})
     read = Q @ K.reshape(keys.shape)
 
-    found = signature((Q @ keys).numpy(), read.numpy(), FLOOR, "matmul", it=it)
+    found = error_pattern((Q @ keys).numpy(), read.numpy(), FLOOR, "matmul", it=it)
 
     assert "an operand is reshaped where PyTorch transposes it" in found
 
@@ -193,6 +193,6 @@ def test_an_operator_like_no_form_of_its_own_gets_no_form():
     noise = torch.randn(X.shape, generator=G)
     right = normed(X)
 
-    found = signature(right.numpy(), (right + noise).numpy(), FLOOR, "", it=NORM)
+    found = error_pattern(right.numpy(), (right + noise).numpy(), FLOOR, "", it=NORM)
 
     assert found == ""

@@ -40,9 +40,7 @@ def test_a_row_names_a_field_that_holds_its_number(metric):
 
 
 def test_every_metric_that_can_be_a_bound_is_one_of_a_tolerance():
-    stated = [field.name for field in fields(Tolerance)]
-
-    assert stated == list(BOUNDS)
+    assert sorted(Tolerance.__struct_fields__) == sorted(BOUNDS)
     assert [metric.name for metric in BOUNDED] == [
         *("atol", "floors", "sqnr_db", "cosine_distance", "psnr_db", "ssim")
     ]
@@ -57,22 +55,6 @@ def test_cosine_distance_agrees_with_numpy_in_float64(shape, scale, dtype):
     found = compare(expected=expected, actual=actual).cosine_distance
 
     assert found == pytest.approx(distance_of(expected, actual), rel=1e-8, abs=1e-17)
-
-
-def test_decibels_are_the_signal_over_the_error_as_numpy_has_it():
-    expected, actual = noisy((7, 9), 1e-3)
-    error = (actual - expected).astype(np.float64)
-    power = np.sum(expected.astype(np.float64) ** 2) / np.sum(error**2)
-
-    found = compare(expected=expected, actual=actual).sqnr_db
-    assert found == pytest.approx(10 * np.log10(power))
-
-
-def test_the_cosine_of_zeros_and_something_is_zero():
-    zeros, ones = np.zeros(8, np.float32), np.ones(8, np.float32)
-
-    assert compare(expected=zeros, actual=ones).cosine == 0.0
-    assert compare(expected=zeros, actual=zeros).cosine == 1.0
 
 
 def test_cosine_distance_keeps_the_digits_that_a_subtraction_loses():

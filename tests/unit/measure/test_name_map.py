@@ -1,11 +1,11 @@
-"""A file's signature laid on a recipe's."""
+"""The inputs and outputs of a file are matched with those of a recipe."""
 
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from harness.core.case import Component, Source, Taken, TensorSpec
+from harness.core.case import Component, ForeignModel, Source, TensorSpec
 from harness.core.errors import StageError, SuiteError
 from harness.core.onnx_header import Port
 from harness.core.outcome import Outcome
@@ -26,7 +26,7 @@ def component(*names):
         source=Source(path=Path()),
         inputs=(SAMPLE, STEP, STATES),
         outputs=(OUT, POOLED),
-        taken=Taken(onnx=Path("net.onnx"), names=names),
+        foreign=ForeignModel(onnx=Path("net.onnx"), names=names),
     )
 
 

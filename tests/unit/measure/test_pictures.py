@@ -1,4 +1,4 @@
-"""Pictures are measured unrounded, and one without content is never a good one."""
+"""Pictures are measured unrounded, and a picture without content never passes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from skimage.metrics import peak_signal_noise_ratio, structural_similarity
 
-from harness.core.comparison import Comparison
+from harness.core.comparison import Comparison, from_columns, to_columns
 from harness.core.errors import SpecError
 from harness.core.outcome import Outcome
 from harness.judge.tolerance import TIERS, Tolerance
@@ -94,17 +94,6 @@ def test_psnr_is_20_log10_of_255_over_the_rms(pair):
     assert -1 <= seen.ssim <= 1
 
 
-def test_psnr_by_hand():
-    checks = np.indices((SIZE, SIZE, 3)).sum(axis=0) % 2 * 2 - 1
-    one = one_colour(100, 100, 100)
-
-    seen = compare_pictures(expected=one, actual=one + np.float32(2.55) * checks)
-
-    assert seen.picture is not None
-    assert seen.picture.psnr_db == pytest.approx(40.0, abs=1e-5)
-    assert seen.picture.mean_abs == pytest.approx(2.55, rel=1e-6)
-
-
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.uint8])
 def test_a_wrap_around_of_bytes_cannot_happen(dtype):
     one, two = one_colour(250, 0, 0).astype(dtype), one_colour(5, 0, 0).astype(dtype)
@@ -127,7 +116,9 @@ def test_a_difference_far_below_a_level_is_measured():
     assert 105 < seen.picture.psnr_db < 110
 
 
-def test_without_its_package_a_perceptual_distance_is_missing_in_words(monkeypatch):
+def test_without_its_package_a_perceptual_distance_is_missing_with_a_message(
+    monkeypatch,
+):
     monkeypatch.setitem(sys.modules, "flip_evaluator", None)
 
     seen = compare_pictures(expected=picture(), actual=picture(1)).picture
@@ -150,17 +141,6 @@ def test_what_a_reader_sees_is_kept():
     verdict = judge(seen, LOOSEST, is_output=False)
     assert verdict.outcome is Outcome.MISREAD
     assert verdict.reason.startswith("read as 'b', expected ")
-
-
-def test_a_misreading_may_be_allowed_and_then_numbers_decide():
-    one = picture()
-    seen = compare_pictures(
-        expected=one, actual=one + 1, read=lambda levels: levels[0, 0, 0]
-    )
-
-    allowed = judge(seen, LOOSEST, is_output=False, allow_misread=True)
-
-    assert allowed.outcome is Outcome.WITHIN
 
 
 @pytest.mark.parametrize(
@@ -187,13 +167,6 @@ def test_a_black_picture_fails_though_the_reference_is_dark_and_psnr_high():
     assert seen.picture is not None
     assert seen.picture.psnr_db > 40
     assert judge(seen, LOOSEST, is_output=False).outcome is Outcome.BLACK
-
-
-def test_one_nan_in_a_picture_fails_whatever_the_others_are():
-    two = picture()
-    two[3, 4, 1] = np.nan
-
-    assert outcome(picture(), two) is Outcome.NONFINITE
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
@@ -233,32 +206,6 @@ def test_a_picture_that_may_be_not_finite_is_read_all_the_same():
     allowed = judge(seen, TIERS["exact"].image, is_output=False, allow_nonfinite=True)
 
     assert allowed.outcome is Outcome.MISREAD
-
-
-def test_a_picture_may_be_of_one_colour_if_that_is_allowed():
-    red = one_colour(200, 30, 40)
-
-    assert outcome(red, red, allow_constant=True) is Outcome.WITHIN
-
-
-@pytest.mark.parametrize(
-    ("tolerance", "words"),
-    [
-        pytest.param(Tolerance(psnr_db=60.0), "PSNR 40.6 dB, at least 60.0", id="psnr"),
-        pytest.param(Tolerance(ssim=0.9999), "SSIM ", id="ssim"),
-        pytest.param(Tolerance(rtol=0.0, atol=1.0), "atol", id="levels"),
-    ],
-)
-def test_each_bound_of_a_picture_can_fail(tolerance, words):
-    one = picture()
-    checks = np.indices(one.shape).sum(axis=0) % 2 * 2 - 1
-
-    seen = compare_pictures(expected=one, actual=one + np.float32(2.38) * checks)
-    verdict = judge(seen, tolerance, is_output=False)
-
-    assert verdict.outcome is Outcome.EXCEEDS
-    assert words in verdict.reason
-    assert verdict.usage > 1
 
 
 @pytest.mark.parametrize("bound", [{"psnr_db": 1.0}, {"ssim": -1.0}])
@@ -306,11 +253,11 @@ def test_what_is_no_picture_is_refused(shape):
 
 
 def test_json_of_another_picture_is_refused():
-    data = compare_pictures(expected=picture(), actual=picture()).to_json()
-    data["picture"]["bogus"] = data["picture"].pop("ssim")
+    data = to_columns([compare_pictures(expected=picture(), actual=picture())])
+    data["picture"][0]["bogus"] = data["picture"][0].pop("ssim")
 
     with pytest.raises(SpecError, match=r"picture .* \['ssim'\], unknown \['bogus'\]"):
-        Comparison.from_json(data)
+        list(from_columns(data))
 
 
 def test_a_picture_is_written_and_read_back():
@@ -319,9 +266,9 @@ def test_a_picture_is_written_and_read_back():
     for actual, read in ((picture(1), lambda _: "nan"), (two, None)):
         seen = compare_pictures(expected=picture(), actual=actual, read=read)
 
-        text = json.dumps(seen.to_json(), allow_nan=False)
+        text = json.dumps(to_columns([seen]), allow_nan=False)
 
-        assert repr(Comparison.from_json(json.loads(text))) == repr(seen)
+        assert repr(list(from_columns(json.loads(text)))) == repr([seen])
 
 
 # Shown

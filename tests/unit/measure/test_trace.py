@@ -1,4 +1,4 @@
-"""`harness.measure.trace`: values on disk are the values that were recorded."""
+"""`harness.measure.trace`: values on disk are equal to the recorded values."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""Signatures, texts, pooling, refusals."""
+"""Text encoders' recipes: signatures, texts, pooling, refusals."""
 
 import json
 
@@ -7,14 +7,15 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModel
 
-from harness.core.case import Sample, Source
+from harness.core.case import Source
 from harness.core.errors import SuiteError
 from harness.recipes import deployed_as, describe, discover, recipe_module, uses
-from harness.recipes.inputs import draw
 from harness.recipes.text.pooling import pooling_of
 from harness.recipes.text.sample_texts import SENTENCES
 from harness.recipes.tokenizer import load_tokenizer
+from tests.unit import recipe_runs
 from tests.unit.encoders import KINDS, write_encoder, write_tokenizer
+from tests.unit.recipe_runs import answers as run
 
 TASKS = ("default", "pooling", "question-answering", "text-classification")
 SHAPES = {"batch": 4, "tokens": 11}
@@ -38,15 +39,7 @@ def component(source, task, **options):
 
 
 def drawn(part, profile="realistic", index=0, shapes=SHAPES):
-    sample = Sample(profile=profile, index=index, shapes=tuple(sorted(shapes.items())))
-    return draw(part, sample)
-
-
-def run(part, feeds, attention=""):
-    module = recipe_module(part.recipe).build(part, attention)
-    with torch.no_grad():
-        out = module(*(torch.from_numpy(array.copy()) for array in feeds.values()))
-    return out if isinstance(out, tuple) else (out,)
+    return recipe_runs.drawn(part, shapes, profile, index)
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -187,7 +180,7 @@ def test_an_answer_needs_a_start_and_an_end(tmp_path):
         describe("question-answering", "question-answering", source)
 
 
-def test_a_network_without_such_a_task_is_refused_in_words(tmp_path):
+def test_a_network_without_such_a_task_is_refused_with_a_message(tmp_path):
     source = write_encoder(tmp_path, "clip_vision_model")
 
     with pytest.raises(SuiteError, match=r"no AutoModelForQuestionAnswering for mode"):

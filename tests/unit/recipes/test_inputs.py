@@ -1,4 +1,4 @@
-"""The same bits everywhere, no two items alike, nothing absurd."""
+"""Drawn inputs have the same bits everywhere, differ by item, and are plausible."""
 
 import dataclasses
 import hashlib

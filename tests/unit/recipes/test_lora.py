@@ -13,7 +13,6 @@ from harness.core.errors import StageError, SuiteError
 from harness.engine.keys import checkpoint_digest
 from harness.recipes import describe, recipe_module
 from harness.recipes.checkpoint import load_network
-from harness.recipes.diffusion.unet import network
 from harness.runtimes.pytorch.export_errors import refuse_adapters
 from harness.suite.suite import load_suite
 from tests.unit.nets import DIGITS
@@ -53,7 +52,7 @@ def in_kohyas_words(layer, out=64, into=64):
 
 
 def unet(source):
-    return load_network(source, "unet", network)
+    return load_network(source, "unet", "UNet2DConditionModel")
 
 
 def weight(module, layer=LAYER):
@@ -200,14 +199,14 @@ def transformer(source):
         (XL, {}, "no weights in it"),
     ],
 )
-def test_what_nobody_takes_is_refused(tmp_path, source, tensors, said):
+def test_a_lora_of_another_network_is_refused(tmp_path, source, tensors, said):
     build = unet if source is XL else transformer
 
     with pytest.raises(SuiteError, match=said):
         build(saved(tmp_path, tensors, of=source))
 
 
-def test_what_another_network_takes_stays_its_own(tmp_path):
+def test_what_is_of_another_network_is_left_to_it(tmp_path):
     other = in_pefts_words("text_encoder_2.encoder.layers.0.self_attn.q_proj", 48, 48)
     source = saved(tmp_path, other)
 
@@ -308,7 +307,7 @@ def test_a_text_model_alone_takes_what_peft_saved_of_it_with_its_head(tmp_path):
     down, up = halves(32, 32)
 
     plain, merged = (
-        load_network(source, "", lambda: BertModel)
+        load_network(source, "", BertModel)
         for source in (bert, saved(tmp_path, keys, of=bert))
     )
 

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from harness.core.case import ExportSettings, Sample, Source
+from harness.core.case import ExportSettings, Source
 from harness.engine.keys import onnx_key
-from harness.recipes import describe, recipe_module
-from harness.recipes.inputs import draw
+from harness.recipes import describe
 from harness.suite.suite import load_suite
+from tests.unit import recipe_runs
 
 FIXTURES = Path(__file__).parents[3] / "fixtures"
 SOURCE = Source(path=FIXTURES / "channels", seed=0)
@@ -25,16 +25,13 @@ def part(name, source=SOURCE, **about):
 
 
 def drawn(component):
-    sample = Sample(profile="realistic", index=1, shapes=tuple(sorted(SHAPES.items())))
-    return draw(component, sample)
+    return recipe_runs.drawn(component, SHAPES)
 
 
 def answers(component):
-    feeds = [torch.from_numpy(array.copy()) for array in drawn(component).values()]
-    module = recipe_module(component.recipe).build(component)
-    with torch.no_grad():
-        made = module(*feeds)
-    return made if isinstance(made, tuple) else (made,), module.network, feeds
+    feeds = drawn(component)
+    made = recipe_runs.answers(component, feeds)
+    return made, recipe_runs.network_of(component), recipe_runs.tensors(feeds)
 
 
 @pytest.mark.parametrize("name", NAMES)

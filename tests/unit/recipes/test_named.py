@@ -1,4 +1,4 @@
-"""`harness.recipes.named`: what a checkpoint names must be there."""
+"""`harness.recipes.named`: every part that a checkpoint names must be there."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""`harness.recipes.onnx_file`: what an ONNX file by itself is fed."""
+"""`harness.recipes.onnx_file`: the inputs of an ONNX file without a recipe."""
 
 import numpy as np
 import onnx

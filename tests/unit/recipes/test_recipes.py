@@ -1,4 +1,4 @@
-"""`harness.recipes`: what a signature promises, the network behind it does."""
+"""`harness.recipes`: the network behind a signature has its inputs and outputs."""
 
 import json
 import shutil
@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import CLIPTextConfig, CLIPTextModel
 
-from harness.core.case import Sample, Source
+from harness.core.case import Source
 from harness.core.errors import SuiteError
 from harness.recipes import describe, discover, recipe_module
 from harness.recipes.checkpoint import (
@@ -16,9 +15,9 @@ from harness.recipes.checkpoint import (
     load_network,
     load_scheduler,
 )
-from harness.recipes.diffusion import controlnet, unet, vae
-from harness.recipes.inputs import draw
+from harness.recipes.diffusion import unet
 from harness.recipes.tokenizer import load_tokenizer
+from tests.unit.recipe_runs import answers, drawn
 
 ROOT = Path(__file__).parents[3]
 DIGITS = ROOT / "fixtures" / "digits"
@@ -36,19 +35,14 @@ def component(name, source=None, **options):
 
 
 def run(part, shapes=SHAPES, index=1, profile="realistic", attention=""):
-    sample = Sample(profile=profile, index=index, shapes=tuple(sorted(shapes.items())))
-    feeds = [torch.from_numpy(array.copy()) for array in draw(part, sample).values()]
-    module = recipe_module(part.recipe).build(part, attention)
-    with torch.no_grad():
-        out = module(*feeds)
-    return out if isinstance(out, tuple) else (out,)
+    return answers(part, drawn(part, shapes, profile, index), attention)
 
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
     """A checkpoint with the weights of the drawn UNet."""
     folder = tmp_path_factory.mktemp("checkpoint")
-    load_network(SOURCE, "unet", unet.network).save_pretrained(folder / "unet")
+    load_network(SOURCE, "unet", unet.CLASS).save_pretrained(folder / "unet")
     return folder
 
 
@@ -109,19 +103,15 @@ def test_eager_attention_computes_what_sdpa_does():
 
 
 def test_realistic_samples_step_through_timesteps():
-    steps = []
-    for index in range(4):
-        sample = Sample(
-            profile="realistic", index=index, shapes=tuple(sorted(SHAPES.items()))
-        )
-        steps += draw(component("unet"), sample)["timestep"].tolist()
+    unet = component("unet")
+    steps = [int(drawn(unet, SHAPES, index=i)["timestep"][0]) for i in range(4)]
 
     assert steps == [0, 1, 499, 999]
 
 
 def test_the_same_seed_draws_the_same_weights_and_another_others():
-    first, again = (load_network(SOURCE, "unet", unet.network) for _ in range(2))
-    other = load_network(Source(path=DIGITS, seed=1), "unet", unet.network)
+    first, again = (load_network(SOURCE, "unet", unet.CLASS) for _ in range(2))
+    other = load_network(Source(path=DIGITS, seed=1), "unet", unet.CLASS)
 
     for name, weight in first.state_dict().items():
         assert torch.equal(weight, again.state_dict()[name])
@@ -129,8 +119,8 @@ def test_the_same_seed_draws_the_same_weights_and_another_others():
 
 
 def test_weights_are_loaded_as_they_were_saved(saved):
-    loaded = load_network(Source(path=saved), "unet", unet.network)
-    drawn = load_network(SOURCE, "unet", unet.network)
+    loaded = load_network(Source(path=saved), "unet", unet.CLASS)
+    drawn = load_network(SOURCE, "unet", unet.CLASS)
 
     assert not loaded.training
     for name, weight in drawn.state_dict().items():
@@ -146,7 +136,7 @@ def test_a_missing_weight_is_refused_not_drawn(saved, tmp_path):
     (tmp_path / "unet" / weights.name).symlink_to(weights)
 
     with pytest.raises(SuiteError, match=r"unet lacks \d+ of the weights"):
-        load_network(Source(path=tmp_path), "unet", unet.network)
+        load_network(Source(path=tmp_path), "unet", unet.CLASS)
 
 
 @pytest.mark.parametrize(
@@ -227,8 +217,7 @@ def test_discovery_reads_folders_not_promises(tmp_path):
 
 def test_without_a_tokenizer_prompts_begin_end_and_pad_as_clip_does():
     part = component("text_encoder", Source(path=FULL_SIZE, seed=0))
-    sample = Sample(profile="realistic", index=0, shapes=(("batch", 2),))
-    ids = draw(part, sample)["input_ids"]
+    ids = drawn(part, {"batch": 2}, index=0)["input_ids"]
 
     assert load_tokenizer(FULL_SIZE / "tokenizer") is None
     assert set(ids[:, 0].tolist()) == {49406}
@@ -247,7 +236,7 @@ def test_the_scheduler_is_the_checkpoints_own():
         ("{}", "names None under `_class_name`"),
         ('{"_class_name": "Of2031"}', "names 'Of2031' under `_class_name`"),
         ('{"_class_name": "UNet2DModel"}', "has no scheduler of that name"),
-        ("[]", "names None under `_class_name`"),
+        ("[]", "must hold a JSON object, it holds a list"),
         ("{", "cannot be read as JSON"),
     ],
 )
@@ -267,33 +256,6 @@ def test_a_text_folder_may_name_no_architecture(tmp_path):
     path.write_text(json.dumps(config))
 
     assert discover(Source(path=tmp_path)) == ("text_encoder",)
-
-
-@pytest.mark.parametrize(
-    ("folder", "count"),
-    [
-        ("unet", 859_520_964),
-        ("controlnet", 361_279_120),
-        ("text_encoder", 123_060_480),
-        ("vae", 83_653_863),
-    ],
-)
-def test_the_full_size_fixture_is_stable_diffusion(folder, count):
-    with torch.device("meta"):  # shapes without memory
-        if folder == "text_encoder":
-            config = CLIPTextConfig.from_pretrained(FULL_SIZE / folder)
-            network = CLIPTextModel(config)
-        else:
-            networks = {
-                "unet": unet.network(),
-                "controlnet": controlnet.network(),
-                "vae": vae.network(Source(path=FULL_SIZE)),
-            }
-            cls = networks[folder]
-            network = cls.from_config(cls.load_config(FULL_SIZE / folder))
-
-    assert sum(weight.numel() for weight in network.parameters()) == count
-    assert f"{count:,}" in (FULL_SIZE / "README.md").read_text(encoding="utf-8")
 
 
 def test_the_full_size_fixture_holds_no_weights():

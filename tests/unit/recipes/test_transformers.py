@@ -1,17 +1,16 @@
-"""Diffusion transformers, T5, tiny autoencoders: built as configured, fed as used."""
+"""Diffusion transformers, T5, tiny autoencoders: their configuration and inputs."""
 
 import json
 import shutil
 from pathlib import Path
 
-import diffusers
 import numpy as np
 import pytest
 import torch
 from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
-from transformers import T5Config, T5EncoderModel, T5Tokenizer
+from transformers import T5Tokenizer
 
-from harness.core.case import ExportSettings, Sample, Source
+from harness.core.case import ExportSettings, Source
 from harness.core.contract import FAINT
 from harness.core.errors import StageError, SuiteError
 from harness.core.outcome import Outcome
@@ -20,11 +19,11 @@ from harness.recipes.diffusion.clip_text import PROMPTS
 from harness.recipes.diffusion.flow_matching import sigmas
 from harness.recipes.diffusion.transformer import class_of
 from harness.recipes.diffusion.transformer_flux import GUIDANCE, grid_of
-from harness.recipes.inputs import draw
 from harness.runtimes.pytorch.contract import effects_at
 from harness.runtimes.pytorch.export import export_onnx
 from harness.runtimes.pytorch.reference import run_of
 from harness.suite.suite import load_suite
+from tests.unit import recipe_runs
 
 FIXTURES = Path(__file__).parents[3] / "fixtures"
 SHAPES = {
@@ -47,15 +46,12 @@ def source(name):
 
 
 def drawn(part, profile="realistic", index=1, shapes=SHAPES):
-    sample = Sample(profile=profile, index=index, shapes=tuple(sorted(shapes.items())))
-    return draw(part, sample)
+    return recipe_runs.drawn(part, shapes, profile, index)
 
 
 def run(part, feeds):
-    with torch.no_grad():
-        return recipe_module(part.recipe).build(part)(
-            *(torch.from_numpy(array.copy()) for array in feeds.values())
-        )
+    (made,) = recipe_runs.answers(part, feeds)
+    return made
 
 
 def changed(tmp_path, name, folder, **values):
@@ -179,9 +175,7 @@ def test_what_dynamo_finds_in_the_sizes_is_quoted_and_no_line_that_there_is_not(
 ):
     part = describe("transformer", "transformer", source("dit"))
     shapes = {"batch": 2, "height": 16, "width": 24}
-    feeds = [
-        torch.from_numpy(array.copy()) for array in drawn(part, shapes=shapes).values()
-    ]
+    feeds = recipe_runs.tensors(drawn(part, shapes=shapes))
 
     with pytest.raises(StageError, match=r"found: .*is inconsistent") as refused:
         export_onnx(
@@ -440,7 +434,7 @@ def test_an_export_that_cannot_be_right_names_the_way_out(
     tmp_path, fixture, settings, cause, way_out
 ):
     part = describe("transformer", "transformer", source(fixture))
-    example = tuple(torch.from_numpy(a.copy()) for a in drawn(part).values())
+    example = tuple(recipe_runs.tensors(drawn(part)))
     module = recipe_module("transformer").build(part)
 
     with pytest.raises(StageError) as caught:
@@ -449,32 +443,3 @@ def test_an_export_that_cannot_be_right_names_the_way_out(
     assert caught.value.outcome is Outcome.EXPORT
     assert cause in str(caught.value)
     assert way_out in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("folder", "count"),
-    [
-        ("sd3_medium/transformer", 2_028_328_000),
-        ("sd3_medium/vae", 83_819_683),
-        ("flux_width/transformer", 1_310_154_816),
-        ("flux_width/text_encoder_2", 903_387_136),
-        ("flux_width/vae", 2_458_899),
-        ("pixart_xl/transformer", 611_349_152),
-        ("dit_xl/transformer", 749_826_464),
-        ("sd15_inpaint/unet", 859_535_364),
-        ("sdxl_controlnet/controlnet", 1_251_014_160),
-    ],
-)
-def test_the_full_size_suites_have_the_published_sizes(folder, count):
-    path = FIXTURES / "full_size" / folder
-    with torch.device("meta"):  # shapes without memory
-        if "text_encoder" in folder:
-            network = T5EncoderModel(T5Config.from_pretrained(path))
-        else:
-            name = json.loads((path / "config.json").read_text())["_class_name"]
-            cls = getattr(diffusers, name)
-            network = cls.from_config(cls.load_config(path))
-
-    assert sum(weight.numel() for weight in network.parameters()) == count
-    readme = (FIXTURES / "full_size" / "README.md").read_text(encoding="utf-8")
-    assert f"{count:,}" in readme

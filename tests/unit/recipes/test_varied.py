@@ -1,17 +1,17 @@
-"""Inputs drawn by knobs: what the signature promises, at every end of every knob."""
+"""Inputs drawn by parameters: each input has some, and they have the stated effect."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from harness.commands.tune.inputs import Space, independent
+from harness.commands.tune.draws import independent
 from harness.core.case import VARIED, Sample
 from harness.core.errors import SpecError
 from harness.engine.keys import inputs_key
 from harness.recipes import describe, discover
 from harness.recipes.inputs import draw
-from harness.recipes.varied import knobs_of
+from harness.recipes.varied import parameters_of
 from tests.unit.recipes.test_inputs import COMPONENTS, SHAPES, SOURCE
 
 
@@ -29,25 +29,24 @@ def component(name):
     return describe(name, name, SOURCE)
 
 
-@pytest.mark.parametrize("end", ["low", "high"])
+@pytest.mark.parametrize("share", [0.0, 1.0])
 @pytest.mark.parametrize("name", COMPONENTS)
-def test_either_end_of_all_knobs_draws_what_the_signature_promises(name, end):
+def test_either_end_of_all_parameters_draws_what_the_signature_says(name, share):
     part = component(name)
-    knobs = {knob: getattr(stands, end) for knob, stands in knobs_of(part).items()}
+    ends = {name: one.at(share) for name, one in parameters_of(part).items()}
 
-    drawn = draw(part, sample(knobs))
+    drawn = draw(part, sample(ends))
 
-    assert list(drawn) == [spec.name for spec in part.inputs]
     for spec in part.inputs:
         assert drawn[spec.name].shape == spec.bind(dict(SHAPES))
         assert drawn[spec.name].dtype.name == spec.dtype
 
 
-def test_every_input_of_every_component_has_a_knob():
+def test_every_input_of_every_component_has_a_parameter():
     for name in discover(SOURCE):
         part = component(name)
-        turned = {knob.partition(".")[0] for knob in knobs_of(part)}
-        assert turned == {spec.name for spec in part.inputs if spec.draw}
+        varied = {name.partition(".")[0] for name in parameters_of(part)}
+        assert varied == {spec.name for spec in part.inputs if spec.draw}
 
 
 def test_a_scale_and_an_offset_are_those_of_the_values():
@@ -60,7 +59,7 @@ def test_a_scale_and_an_offset_are_those_of_the_values():
     assert np.std(drawn[name]) == pytest.approx(0.01, rel=0.1)
 
 
-def test_a_prompt_is_filled_as_far_as_its_knob_says_and_padded_after():
+def test_a_prompt_is_filled_as_far_as_its_parameter_says_and_padded_after():
     part = component("text_encoder")
     knobs = {"input_ids.filled": 0.5, "input_ids.special": 0.0}
 
@@ -73,7 +72,7 @@ def test_a_prompt_is_filled_as_far_as_its_knob_says_and_padded_after():
     assert (ids[:, 1 + words :] == end).all()
 
 
-def test_a_knob_out_of_its_range_is_refused_and_named():
+def test_a_parameter_out_of_its_range_is_refused_and_named():
     part = component("vae_decoder")
     name = part.inputs[0].name
 
@@ -81,9 +80,8 @@ def test_a_knob_out_of_its_range_is_refused_and_named():
         draw(part, sample({f"{name}.scale": 50.0, f"{name}.offset": 1.0}))
 
 
-def test_knobs_decide_the_key_of_what_is_drawn_and_a_label_does_not():
+def test_parameters_decide_the_key_of_what_is_drawn_and_a_label_does_not():
     part = component("vae_decoder")
-    space = Space(component=part, shapes=(SHAPES,), seed=0)
-    one, two = independent(space, VARIED, 2)
+    one, two = independent(part, [SHAPES], VARIED, 2)
     assert inputs_key(part, one) != inputs_key(part, two)
     assert inputs_key(part, one) == inputs_key(part, replace(one, label="other"))

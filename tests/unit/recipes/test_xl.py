@@ -6,14 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from diffusers import AutoencoderKL, UNet2DConditionModel
-from transformers import CLIPTextConfig, CLIPTextModel, CLIPTextModelWithProjection
+from diffusers import UNet2DConditionModel
 
-from harness.core.case import Sample, Source
+from harness.core.case import Source
 from harness.core.errors import SuiteError
-from harness.recipes import describe, discover, recipe_module
+from harness.recipes import describe, discover
 from harness.recipes.diffusion.clip_text import token_ids
-from harness.recipes.inputs import draw
+from tests.unit import recipe_runs
 from tests.unit.nets import DIGITS
 
 XL = Source(path=Path(__file__).parents[3] / "fixtures" / "sdxl", seed=0)
@@ -26,18 +25,15 @@ def part(name, source=XL, **options):
 
 
 def drawn(component, profile="realistic"):
-    sample = Sample(profile=profile, index=1, shapes=tuple(sorted(SHAPES.items())))
-    return draw(component, sample)
+    return recipe_runs.drawn(component, SHAPES, profile)
 
 
 def answers(component):
-    feeds = [torch.from_numpy(array.copy()) for array in drawn(component).values()]
-    module = recipe_module(component.recipe).build(component)
-    with torch.no_grad():
-        made = module(*feeds)
-    made = made if isinstance(made, tuple) else (made,)
+    feeds = drawn(component)
+    made = recipe_runs.answers(component, feeds)
     names = [spec.name for spec in component.outputs]
-    return dict(zip(names, made, strict=True)), module.network, feeds
+    network = recipe_runs.network_of(component)
+    return dict(zip(names, made, strict=True)), network, recipe_runs.tensors(feeds)
 
 
 def with_unet(tmp_path, **about):
@@ -85,7 +81,7 @@ def test_the_second_encoder_gives_a_projected_pooled_output_too():
     ]
     assert torch.equal(made["text_embeds"], out.text_embeds)
     assert torch.equal(made["penultimate_hidden_state"], out.hidden_states[-2])
-    # The projection is not square here, so nobody can leave it out.
+    # The projection is not square here, so it cannot be left out.
     assert made["text_embeds"].shape[-1] != made["last_hidden_state"].shape[-1]
 
 
@@ -107,7 +103,7 @@ def test_the_second_tokenizer_pads_with_the_first_word():
     assert (second == 599).sum(axis=1).tolist() == [1, 1]
 
 
-def test_the_unet_is_asked_as_its_pipeline_asks_it():
+def test_the_unet_is_called_as_its_pipeline_calls_it():
     made, network, feeds = answers(part("unet"))
     sample, timestep, states, text_embeds, time_ids = feeds
     with torch.no_grad():
@@ -169,28 +165,3 @@ def test_latents_are_divided_by_the_checkpoints_own_factor():
     latents = drawn(part("vae_decoder"))["latent_sample"]
 
     assert latents.std() * 0.13025 == pytest.approx(1.0, rel=0.2)
-
-
-@pytest.mark.parametrize(
-    ("name", "count"),
-    [
-        ("unet", 2_567_463_684),
-        ("text_encoder", 123_060_480),
-        ("text_encoder_2", 694_659_840),
-        ("vae", 83_653_863),
-    ],
-)
-def test_the_full_size_fixture_is_stable_diffusion_xl(name, count):
-    home = FULL_SIZE / name
-    with torch.device("meta"):  # shapes without memory
-        if name.startswith("text"):
-            two = name.endswith("_2")
-            cls = CLIPTextModelWithProjection if two else CLIPTextModel
-            network = cls(CLIPTextConfig.from_pretrained(home))
-        else:
-            cls = {"unet": UNet2DConditionModel, "vae": AutoencoderKL}[name]
-            network = cls.from_config(cls.load_config(home))
-
-    assert sum(weight.numel() for weight in network.parameters()) == count
-    for folder in (FULL_SIZE, FULL_SIZE.parent):
-        assert f"{count:,}" in (folder / "README.md").read_text(encoding="utf-8")

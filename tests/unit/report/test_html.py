@@ -1,4 +1,4 @@
-"""`harness.report.html`: what the page of a run shows, as plain values."""
+"""`harness.report.html`: the content of a run's page, as plain values."""
 
 import json
 import math
@@ -9,14 +9,15 @@ import pytest
 from harness.core.outcome import Outcome
 from harness.judge.known_gaps import Gap
 from harness.report.html.charts import Curve, depth_figure, thinned
-from harness.report.html.closing import Coverage
-from harness.report.html.component import Component
-from harness.report.html.page import page_of
-from harness.report.html.pictures import MOST_BYTES, data_uris
-from harness.report.html.pipeline import PipelinePart
-from harness.report.html.since import Changed, Since
+from harness.report.html.page import (
+    MOST_BYTES,
+    data_uris,
+    page_of,
+    rendered,
+    write_page,
+)
 from harness.report.html.table import short
-from harness.report.html.write import rendered, write_page
+from harness.report.run_facts import Changed, Since
 from tests.unit.found import found_in
 from tests.unit.reports import CASE, chain, output, record, row
 
@@ -33,14 +34,12 @@ def agreeing(case=CASE):
     return record(*chain(1.0, 2.0, 3.0), output(2.0), case=case)
 
 
-def parting(case=CASE):
+def diverging(case=CASE):
     return record(*chain(1.0, 2.0, 412.0, 400.0), output(61.0), case=case)
 
 
 def component(page, name="unet"):
-    return next(
-        s for s in page.sections if isinstance(s, Component) and s.title == name
-    )
+    return next(card for card in page.cards if card.title == name)
 
 
 def cells(table, title):
@@ -65,12 +64,12 @@ def test_a_run_that_could_not_tell_does_not_say_parity(found):
 
 
 def test_the_first_divergence_names_place_operator_line_and_inputs(found):
-    page = page_of(found(parting(), exit_code=1))
+    page = page_of(found(diverging(), exit_code=1))
 
     first = page.divergences[0]
-    assert (first.case, first.what, first.op) == (CASE, "net.v2", "conv2d")
+    assert (first.case, first.place, first.op) == (CASE, "net.v2", "conv2d")
     assert first.source == "net.py:7"
-    assert "412 floors, allowed 16" in first.facts[0]
+    assert first.facts[0][0] == "412 floors, allowed 16"
     assert "its inputs agree to 2 floors" in first.facts[0]
 
 
@@ -79,8 +78,8 @@ def test_a_case_without_numbers_tells_why(found):
 
     page = page_of(found(failed, exit_code=2))
 
-    assert page.divergences[0].what == "convert"
-    assert page.divergences[0].facts == ("MNN has no IsNaN.",)
+    assert page.divergences[0].outcome == "convert"
+    assert page.divergences[0].facts == (("MNN has no IsNaN.",),)
     assert component(page).chart is None
     assert "mnn fp32: convert. MNN has no IsNaN." in component(page).notes
 
@@ -88,13 +87,13 @@ def test_a_case_without_numbers_tells_why(found):
 def test_a_pass_by_a_known_gap_is_said_beside_the_verdict(found):
     gap = Gap(case=f"{CASE}/*", outcome=Outcome.EXCEEDS, why="tanh form of GELU")
 
-    page = page_of(found(parting(), gaps=(gap,)))
+    page = page_of(found(diverging(), gaps=(gap,)))
 
     assert page.headline.sentence.endswith("1 case only by a known gap.")
     assert "tanh form of GELU" in component(page).notes[0]
 
 
-def test_a_missing_runtime_is_a_skip_and_neither_agrees_nor_parts(found):
+def test_a_missing_runtime_is_a_skip_and_neither_agrees_nor_diverges(found):
     missing = record(
         case="unet/mnn/fp32",
         failure={"outcome": "unavailable", "message": "mnn is not installed"},
@@ -108,7 +107,7 @@ def test_a_missing_runtime_is_a_skip_and_neither_agrees_nor_parts(found):
     assert component(page).state == "quiet"
 
 
-def test_a_component_shows_both_runtimes_and_the_limit_they_are_held_to(found):
+def test_a_component_shows_both_runtimes_and_their_limit(found):
     page = page_of(found(agreeing(), agreeing("unet/onnxruntime/fp32")))
 
     figure = component(page).chart.figure
@@ -122,12 +121,14 @@ def test_a_component_shows_both_runtimes_and_the_limit_they_are_held_to(found):
     assert told["y"] == pytest.approx(math.log10(16))
 
 
-def test_a_variant_that_agrees_waits_in_the_legend_and_one_that_parts_is_drawn(found):
+def test_a_variant_that_agrees_waits_in_the_legend_and_one_out_of_limit_is_drawn(
+    found,
+):
     page = page_of(
         found(
             agreeing(),
             agreeing("unet/mnn/fused"),
-            parting("unet/mnn/deploy"),
+            diverging("unet/mnn/deploy"),
             exit_code=1,
         )
     )
@@ -142,7 +143,7 @@ def test_a_variant_that_agrees_waits_in_the_legend_and_one_that_parts_is_drawn(f
 
 
 def test_points_out_of_tolerance_have_a_mark_of_their_own(found):
-    page = page_of(found(parting(), exit_code=1))
+    page = page_of(found(diverging(), exit_code=1))
 
     wrong = component(page).chart.figure["data"][1]
     assert wrong["marker"]["symbol"] == "x"
@@ -150,7 +151,7 @@ def test_points_out_of_tolerance_have_a_mark_of_their_own(found):
 
 
 def test_each_point_knows_its_row_of_the_table(found):
-    page = page_of(found(agreeing(), parting("unet/onnxruntime/fp32"), exit_code=1))
+    page = page_of(found(agreeing(), diverging("unet/onnxruntime/fp32"), exit_code=1))
 
     part = component(page)
     floors = cells(part.table, "floors")
@@ -212,9 +213,8 @@ def test_what_cases_did_not_compare_is_listed(found):
 
     page = page_of(found(fused))
 
-    section = next(s for s in page.sections if isinstance(s, Coverage))
-    assert section.gist == "at least 90.0% of computing operators compared"
-    assert cells(section.table, "not compared") == ["gelu_3"]
+    assert cells(page.tables[0], "coverage") == [0.9]
+    assert component(page).notes == ("mnn fp32: not compared: gelu_3",)
 
 
 def since(*changes, blocks=True):
@@ -239,7 +239,7 @@ def test_a_run_like_its_baseline_says_so_without_a_table(found):
 
     assert page.headline.words == "Parity"
     assert page.since is not None
-    assert page.since.table is None
+    assert page.since_table is None
     assert "12 rows: 12 same" in rendered(page, Path())
 
 
@@ -259,6 +259,13 @@ def test_what_a_run_recorded_cannot_write_markup_into_the_page(found, tmp_path):
 
     assert evil not in text
     assert "a &lt;fast&gt; one" in text
+
+
+def test_floors_are_explained_before_their_first_use(found):
+    text = rendered(page_of(found(diverging(), exit_code=1)), Path())
+    explained = text.index("floors: × PyTorch&#39;s own float32 rounding error")
+
+    assert explained < text.index("412 floors")
 
 
 def test_the_page_asks_for_nothing_from_elsewhere(found):
@@ -289,12 +296,12 @@ def drawing_record(tmp_path, sizes):
         (tmp_path / path).write_bytes(b"\x89PNG" + bytes(size))
         picture = row("picture.0", 1.0 + at, what="image", module="a seven")
         chained: dict[str, object] = {
-            "seats": {},
+            "roles": {},
             "pictures": [path],
             "attribution": None,
         }
         records.append(
-            record(picture, case=f"text2img/mnn/v{at}", chain=chained, coverage=None)
+            record(picture, case=f"text2img/mnn/v{at}", pipeline=chained, coverage=None)
         )
     return records
 
@@ -302,7 +309,7 @@ def drawing_record(tmp_path, sizes):
 def test_pictures_are_inside_the_page_the_worst_first_until_it_is_full(
     found, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("harness.report.html.pictures.EACH_BYTES", MOST_BYTES)
+    monkeypatch.setattr("harness.report.html.page.EACH_BYTES", MOST_BYTES)
     records = drawing_record(tmp_path, [1000, MOST_BYTES - 500])
     page = page_of(found(*records, whats=("image",), exit_code=1))
 
@@ -315,6 +322,5 @@ def test_a_picture_says_what_it_shows_and_how_much_is_amplified(found, tmp_path)
     (drawn,) = drawing_record(tmp_path, [1000])
     page = page_of(found(drawn, whats=("image",), exit_code=1))
 
-    part = next(s for s in page.sections if isinstance(s, PipelinePart))
-    assert part.drawings[0].amplified == "16"
+    assert page.cards[0].drawings[0].amplified == "16"
     assert "mnn v0, and their difference times 16" in rendered(page, tmp_path)

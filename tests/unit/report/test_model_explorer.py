@@ -1,11 +1,11 @@
-"""`harness.report.model_explorer`: errors as Model Explorer takes them."""
+"""`harness.report.layers.node_data`: errors in Model Explorer's format."""
 
 import json
 import math
 
 import pytest
 
-from harness.report.model_explorer import node_data
+from harness.report.layers import node_data
 from tests.unit.found import found_in
 from tests.unit.reports import chain, output, record
 

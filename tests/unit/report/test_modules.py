@@ -1,4 +1,4 @@
-"""Errors by module: what lies under a path is counted once on every level of it."""
+"""Errors by module: a value under a path counts once on every level of it."""
 
 from __future__ import annotations
 
@@ -59,12 +59,12 @@ def test_a_module_has_what_all_of_its_parts_have(judged):
     assert whole.parts["up"].out == 0
 
 
-def test_an_inherited_error_is_told_from_an_operators_own(judged):
+def test_a_propagated_error_is_told_from_an_operators_local_error(judged):
     parts = rolled_up(*judged(*ROWS, *OWN)).parts["down"].parts["1"].parts
 
-    assert parts["norm"].own == pytest.approx(400.0, rel=1e-3)
+    assert parts["norm"].local == pytest.approx(400.0, rel=1e-3)
     assert parts["conv"].floors == pytest.approx(300.0, rel=1e-3)
-    assert parts["conv"].own == pytest.approx(1.5, rel=1e-3)
+    assert parts["conv"].local == pytest.approx(1.5, rel=1e-3)
 
 
 def test_what_is_out_of_tolerance_is_shown_to_the_end_and_the_rest_is_not(judged):
@@ -72,7 +72,8 @@ def test_what_is_out_of_tolerance_is_shown_to_the_end_and_the_rest_is_not(judged
     lines = [line.text for line in module_lines(made, verdicts, depth=1)]
 
     assert lines[0] == "unet/mnn/fp32: 4 values by module, 2 out of tolerance"
-    names = [line.split()[4:] for line in lines[2:]]
+    assert lines[1] == "  floors: × PyTorch's own float32 rounding error"
+    names = [line.split()[4:] for line in lines[3:]]
     assert names == [["down"], ["1"], ["norm", "conv2d"], ["conv", "conv2d"], ["up"]]
 
 
@@ -82,13 +83,13 @@ def test_a_module_of_nothing_but_nan_is_infinitely_far_off(judged, own):
     down, mid = rolled_up(made, verdicts).parts.values()
 
     assert (mid.floors, mid.out) == (math.inf, 1)
-    assert math.isnan(down.own)
+    assert math.isnan(down.local)
     last = list(module_lines(made, verdicts, depth=1))[-1].text.split()
     assert last[:2] == ["inf", "inf" if own else "-"]
 
 
-def test_without_isolated_runs_the_own_column_is_empty(judged):
+def test_without_isolated_runs_the_local_column_is_empty(judged):
     made, verdicts = judged(*ROWS)
     lines = [line.text for line in module_lines(made, verdicts, depth=1)]
 
-    assert all(line.split()[1] == "-" for line in lines[2:])
+    assert all(line.split()[1] == "-" for line in lines[3:])

@@ -1,30 +1,17 @@
-"""Error against speed on the page of a run."""
+"""Error and speed on the page of a run."""
 
 import math
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
 
 from harness.measure.compare import compare
+from harness.report.html.charts import LEAST
 from harness.report.html.page import page_of
-from harness.report.html.speed import Speed, speeds
-from harness.report.html.ways import Way, front, stairs
+from harness.report.html.speed import Speed, Way, front, speeds
 from tests.unit.found import found_in
 from tests.unit.reports import output, record
-
-FAST = Way(
-    name="fast",
-    floors=100.0,
-    latency_ms=1.0,
-    quartiles_ms=(1.0, 1.0),
-    size_mb=1.0,
-    memory_mb=1.0,
-)
-EXACT = replace(
-    FAST, name="exact", floors=1.0, latency_ms=9.0, size_mb=4.0, memory_mb=4.0
-)
 
 
 def timed(case, *runs, size=2**20):
@@ -35,6 +22,15 @@ def timed(case, *runs, size=2**20):
         "size_bytes": size,
         "memory_bytes": 2**20,
     }
+
+
+def way(name, floors, latency_ms, size_bytes, memory_bytes):
+    about = {**timed(name, latency_ms, size=size_bytes), "memory_bytes": memory_bytes}
+    return Way(name, floors, about)
+
+
+FAST = way("fast", 100.0, 1.0, 1, 1)
+EXACT = way("exact", 1.0, 9.0, 4, 4)
 
 
 def found_with(folder, *benchmarks):
@@ -52,24 +48,25 @@ def test_what_is_best_in_something_is_on_the_front():
     assert front([FAST, EXACT]) == [FAST, EXACT]
 
 
-@pytest.mark.parametrize("name", ["floors", "latency_ms", "size_mb", "memory_mb"])
-def test_what_is_worse_in_one_thing_and_better_in_none_is_not(name):
-    change: dict[str, Any] = {"name": "worse", name: 50.0}
-    worse = replace(EXACT, **change)
-
+@pytest.mark.parametrize(
+    "worse",
+    [
+        pytest.param(way("worse", 50.0, 9.0, 4, 4), id="error"),
+        pytest.param(way("worse", 1.0, 50.0, 4, 4), id="time"),
+        pytest.param(way("worse", 1.0, 9.0, 50, 4), id="size"),
+        pytest.param(way("worse", 1.0, 9.0, 4, 50), id="memory"),
+        pytest.param(way("no-file", 1.0, 9.0, 0, 4), id="no-file"),
+        pytest.param(way("never-compared", None, 0.1, 1, 1), id="never-compared"),
+    ],
+)
+def test_what_is_worse_in_one_thing_and_better_in_none_is_not(worse):
     assert front([EXACT, worse]) == [EXACT]
 
 
 def test_two_that_are_equal_in_everything_are_both_on_it():
-    twin = replace(EXACT, name="twin")
+    twin = EXACT._replace(name="twin")
 
     assert front([EXACT, twin]) == [EXACT, twin]
-
-
-def test_what_was_never_compared_is_not_on_the_front_however_fast():
-    unknown = replace(FAST, name="unknown", floors=None, latency_ms=0.1)
-
-    assert unknown not in front([EXACT, unknown])
 
 
 @pytest.mark.parametrize("broken", [math.nan, math.inf])
@@ -120,71 +117,27 @@ def test_the_worst_output_stands_against_the_median_run(tmp_path):
     assert section.gist == (
         "fastest mnn/int8, 2 ms · smallest mnn/int8, 0.25 MB · 3 of 3 ways on the front"
     )
-    bars = {name for trace in section.times.figure["data"] for name in trace["y"]}
-    assert bars == set(cells)
+    drawn = {
+        name: (x, y)
+        for trace in section.chart.figure["data"]
+        for name, x, y in zip(trace["text"], trace["x"], trace["y"], strict=True)
+    }
+    assert drawn["mnn/fp32"] == (4.0, pytest.approx(2.0, rel=0.1))
+    assert drawn["pytorch/eager"] == (6.0, LEAST)
+    assert set(drawn) == set(cells)
 
 
-@pytest.mark.parametrize(
-    ("against", "line"),
-    [
-        ("time", [(2.0, 50.0), (4.0, 2.0), (6.0, 0.1)]),
-        ("size", [(0.25, 50.0), (1.0, 0.1)]),
-        ("memory", [(1.0, 0.1)]),
-    ],
-)
-def test_a_line_joins_what_nothing_beats_in_what_is_drawn(tmp_path, against, line):
-    found = found_with(
-        tmp_path,
-        timed("unet/pytorch/eager", 6.0),
-        timed("unet/mnn/fp32", 4.0),
-        timed("unet/mnn/int8", 2.0, size=2**18),
-    )
-
-    (section,) = speeds(found)
-
-    view = (section.chart.views or {})[against]
-    drawn = zip(view["x"][0], view["y"][0], strict=True)
-    assert list(drawn) == [pytest.approx(place, rel=0.1) for place in line]
-
-
-def test_it_says_where_threads_were_not_at_work(tmp_path):
+def test_it_says_what_other_work_disturbed(tmp_path):
     times = [
-        {**timed(case, 4.0), "threads": 2, "cores": cores}
-        for case, cores in (("unet/mnn/fp32", 1.9), ("unet/mnn/int8", 0.3))
+        {**timed(case, 4.0), "threads": 2, "withheld": withheld}
+        for case, withheld in (("unet/mnn/fp32", 0.01), ("unet/mnn/int8", 0.3))
     ]
 
     (section,) = speeds(found_with(tmp_path, *times))
 
     assert section.threads == "2 threads"
-    assert section.at_work.startswith("1 row kept under half of the threads at work")
-
-
-def test_stairs_go_down_from_left_to_right():
-    places = stairs([(3.0, 1.0), (1.0, 5.0), (2.0, 6.0), (2.0, 2.0), (2.5, 2.0)])
-
-    assert places == [(1.0, 5.0), (2.0, 2.0), (3.0, 1.0)]
-
-
-def test_names_in_one_place_do_not_hide_each_other(tmp_path):
-    found = found_with(
-        tmp_path,
-        timed("unet/pytorch/eager", 6.0),
-        timed("unet/mnn/fp32", 4.0),
-        timed("unet/mnn/int8", 2.0),
-    )
-    twin = record(output(2.0), case="unet/mnn/deploy")
-    times = [*found.about["benchmarks"], timed("unet/mnn/deploy", 4.0)]
-    found = replace(
-        found,
-        records=[*found.records, twin],
-        about={**found.about, "benchmarks": times},
-    )
-
-    (section,) = speeds(found)
-
-    view = (section.chart.views or {})["time"]
-    names = [name for own in view["text"][1:] for name in own]
-    assert sorted(filter(None, names)) == ["mnn/fp32", "mnn/int8", "pytorch/eager"]
+    assert section.disturbed.startswith("other work took up to 30% of the processor")
+    assert "1 row asked for" in section.disturbed
 
 
 def test_a_pipeline_is_drawn_by_the_error_of_its_pictures(tmp_path):
@@ -200,12 +153,6 @@ def test_a_pipeline_is_drawn_by_the_error_of_its_pictures(tmp_path):
 
     assert section.title == "text2img: error and speed"
     assert section.table.rows[1][1] == pytest.approx(7.0, rel=0.1)
-
-
-def test_pytorchs_pipeline_has_no_file_and_is_not_the_smallest():
-    none = replace(FAST, name="pytorch/eager", floors=0.0, size_mb=None)
-
-    assert none.costs[2] > EXACT.costs[2]
 
 
 def test_times_at_other_threads_than_the_suites_are_not_mixed_in(tmp_path):

@@ -1,4 +1,4 @@
-"""What people read when a run is over; the clearest failure leads."""
+"""The summary of a finished run; the clearest failure comes first."""
 
 from dataclasses import replace
 from datetime import date
@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from harness.core.outcome import Outcome
-from harness.core.record import ISOLATED, LAYERS, OUTPUTS, Row
-from harness.core.settings import Settings
-from harness.core.text import WIDTH, case_line
+from harness.core.record import ISOLATED, LAYERS, OUTPUTS
+from harness.core.settings import NextSteps, Settings
+from harness.core.text import FLOORS, WIDTH, case_line
 from harness.judge.case import judge_case
 from harness.judge.known_gaps import Gap
 from harness.judge.policy import Policy
@@ -18,6 +18,7 @@ from harness.measure.compare import compare
 from harness.report.layers import layer_lines
 from harness.report.markdown import markdown
 from harness.report.summary import DETAILED, summary
+from tests.unit.found import found_in
 from tests.unit.reports import CASE, chain, output, record, row
 
 RAN = {
@@ -27,49 +28,40 @@ RAN = {
     "threads": 1,
     "precision": "high",
 }
-TOLERANCES = """
-[mnn.fp32]
-outputs = { tier = "standard", rtol = 1e-4, atol = 1.0, floors = 16.0 }
-layers = "standard"
-why = "only floors matter here"
-
-[mnn.int8-weights]
-outputs = { tier = "standard", rtol = 1e-4, atol = 1.0, floors = 16.0 }
-layers = "standard"
-why = "only floors matter here"
-"""
-
-
-@pytest.fixture(scope="module")
-def policy(tmp_path_factory):
-    path = tmp_path_factory.mktemp("policy") / "tolerances.toml"
-    path.write_text(TOLERANCES)
-    return Policy.load(path)
 
 
 @pytest.fixture
-def judged(policy):
-    def judge(records, gaps=(), whats=(LAYERS, OUTPUTS)):
-        return [
-            judge_case(one, what, policy, gaps, min_coverage=0.9, today=date.today())  # noqa: DTZ011  # any day
-            for one in records
-            for what in whats
-        ]
+def found(tmp_path):
+    def find(*records, **about):
+        return found_in(tmp_path, records, **about)
 
-    return judge
+    return find
 
 
 @pytest.fixture
-def said(judged):
-    def say(*records, gaps=(), **about):
-        verdicts = judged(records, gaps)
-        return [line.text for line in summary(records, verdicts, **about)]
+def said(found):
+    def say(*records, report="", next_steps=None, **about):
+        steps = next_steps or NextSteps()
+        facts = found(*records, **about)
+        lines = summary(facts, report=report, next_steps=steps)
+        return [line.text for line in lines]
 
     return say
 
 
+@pytest.fixture
+def listed(found):
+    """Returns the lines of a case's values."""
+
+    def listed(made, sample="", **about):
+        verdicts = found(made, **about).verdicts
+        return [line.text for line in layer_lines(made, verdicts, sample=sample)]
+
+    return listed
+
+
 def alone(rows, *floors):
-    """What each value's operator brings by itself, on the reference's own inputs."""
+    """The local error of each value's operator, on the reference's own inputs."""
     return [
         replace(each, what=ISOLATED, comparison=row(each.probe, own).comparison)
         for each, own in zip(rows, floors, strict=True)
@@ -93,14 +85,15 @@ def test_it_leads_with_the_first_divergence(said):
     lines = said(good("vae/mnn/fp32"), bad())
     agree = "its inputs agree to 3 floors"
 
-    assert lines[:5] == [
-        " ✗ unet/mnn/fp32   parts at net.v2  (conv2d)",
-        f"     411 floors, allowed 16 · {agree} · output off by 61 floors",
+    assert lines[:6] == [
+        " ✗ unet/mnn/fp32   first diverges at net.v2  (conv2d)",
+        f"     411 floors ({FLOORS}), allowed 16 · {agree}",
+        "     output off by 61 floors",
         "     from net.v1 (conv2d) [2, 8] 3 floors",
         "     on s-0 · worst at [0, 0] of [2, 8] · -0.589, expected -1",
         "     net.py:7",
     ]
-    assert lines[5] == " 1 of 2 cases agree. Closest to their limit:"
+    assert lines[6] == " 1 of 2 cases agree. Closest to their limit:"
     assert lines[-2:] == [
         " all layers  parity show last unet/mnn/fp32",
         " why         parity explain unet/mnn/fp32",
@@ -164,19 +157,18 @@ def test_after_a_few_explanations_there_is_a_line_each(said):
     assert sum("allowed 16" in line for line in lines) == DETAILED
 
 
-def test_an_output_that_parts_alone_says_that_layers_agree(said):
+def test_an_output_that_diverges_alone_says_that_layers_agree(said):
     lines = said(record(*chain(1, 2), output(61)))
 
-    assert lines[0] == " ✗ unet/mnn/fp32   parts at output sample"
-    assert "61 floors, allowed 16 · every layer within (2 compared)" in lines[1]
+    assert lines[0] == " ✗ unet/mnn/fp32   first diverges at output sample"
+    assert f"61 floors ({FLOORS}), allowed 16" in lines[1]
+    assert "every layer within tolerance (2 compared)" in lines[2]
 
 
-def test_with_outputs_only_nothing_is_said_of_layers(judged):
-    records = [record(output(61))]
-    verdicts = judged(records, whats=[OUTPUTS])
-    lines = [line.text for line in summary(records, verdicts)]
+def test_with_outputs_only_nothing_is_said_of_layers(said):
+    lines = said(record(output(61)), whats=(OUTPUTS,))
 
-    assert lines[0] == " ✗ unet/mnn/fp32   parts at output sample"
+    assert lines[0] == " ✗ unet/mnn/fp32   first diverges at output sample"
     assert not any("layers:" in line or "every layer" in line for line in lines)
 
 
@@ -188,25 +180,15 @@ def test_a_check_without_rows_is_said(said):
 
 
 def test_one_batch_item_that_carries_the_error_is_named(said):
-    import numpy as np
-
-    from harness.measure.compare import compare
-
     expected = np.ones((2, 8))
     actual = expected.copy()
     actual[1] += 1.0
-    one = row("v0", 1)
-    shared = {
-        name: getattr(one, name) for name in Row.__slots__ if name != "comparison"
-    }
-    wrong = Row(
-        **shared,
-        comparison=compare(expected=expected, actual=actual, floor_rms=1e-3),
-    )
+    wrong = compare(expected=expected, actual=actual, floor_rms=1e-3)
 
-    assert "batch item 1 carries all of it, the other agrees" in "\n".join(
-        said(record(wrong, output(1)))
-    )
+    lines = said(record(replace(row("v0", 1), comparison=wrong), output(1)))
+
+    agree = "batch item 1 has all of the error, the other agrees"
+    assert agree in "\n".join(lines)
 
 
 def test_a_gap_that_went_stale_says_so(said):
@@ -214,8 +196,8 @@ def test_a_gap_that_went_stale_says_so(said):
     lines = said(good(), gaps=[gap])
 
     assert lines[0] == " ✗ unet/mnn/fp32   layers: stale-gap"
-    assert "and it passes; remove the gap" in lines[1]
-    assert lines[2].strip() == "(g:1)"
+    reason = " ".join(line.strip() for line in lines[1:4])
+    assert reason.endswith("and it passes; remove the gap (g:1)")
 
 
 def test_a_known_gap_is_counted_and_named(said):
@@ -242,14 +224,14 @@ def test_a_run_that_agrees_is_short(said):
 
     assert lines == [
         " 1 of 1 case agrees. Closest to their limit:",
-        "   unet/mnn/fp32  net.v1  2 floors, allowed 16",
+        f"   unet/mnn/fp32  net.v1  2 floors ({FLOORS}), allowed 16",
         " coverage at least 100.0% in mnn",
         " ran mnn 3.6.1 on CPU (1 thread, precision high)",
         " report      reports/runs/x/report.json",
     ]
 
 
-def test_long_names_do_not_break_the_width(said, judged):
+def test_long_names_do_not_break_the_width(said, listed):
     block = "down_blocks.0.attentions.0.transformer_blocks.0"
     module = f"{block}.ff.net.0.proj.wrapped.and.wrapped.once.more"
     case = "controlled_unet/mnn/int8-weights"
@@ -260,20 +242,20 @@ def test_long_names_do_not_break_the_width(said, judged):
     wide = record(*rows, output(50), case=case, ran=RAN)
 
     assert [line for line in said(wide) if len(line) > WIDTH] == []
-    lines = [line.text for line in layer_lines(wide, judged([wide]))]
+    lines = listed(wide)
     assert [line for line in lines if len(line) > WIDTH] == []
     assert lines[-1].endswith("sample  output")
 
 
-def test_layers_come_in_order_with_a_plot_and_a_mark(judged):
-    made = record(*chain(0, 1, 3, 411, 90), output(61))
-    lines = [line.text for line in layer_lines(made, judged([made]))]
+def test_layers_come_in_order_with_a_plot_and_a_mark(listed):
+    lines = listed(record(*chain(0, 1, 3, 411, 90), output(61)))
 
     assert lines[0] == (
         "unet/mnn/fp32: 6 values in order of execution, 3 out of tolerance"
     )
     assert lines[1].strip() == "▁▂█▆▅"
     assert lines[1].startswith("   ▁")
+    assert lines[2].endswith(f" floors ({FLOORS})")
     values = lines[4:]
     assert [line.split()[0] for line in values] == ["0", "1", "3", "411", "90", "61"]
     assert ["✗" in line for line in values] == [False] * 3 + [True] * 3
@@ -308,29 +290,24 @@ def test_a_bounded_cosine_distance_has_a_column_and_a_reason(tmp_path):
     assert verdicts[1].outcome is Outcome.WITHIN
 
 
-def test_layers_of_one_sample_are_only_its_own(judged):
+def test_layers_of_one_sample_are_only_its_own(listed):
     made = record(*chain(1, 2, sample="s-0"), *chain(5, 6, sample="s-1"))
-    lines = [
-        line.text
-        for line in layer_lines(made, judged([made], whats=[LAYERS]), sample="s-0")
-    ]
+    lines = listed(made, sample="s-0", whats=(LAYERS,))
 
     assert [line.split()[0] for line in lines[4:]] == ["1", "2"]
 
 
-def test_a_case_without_values_says_why(judged):
-    made = failed()
-    (line,) = layer_lines(made, judged([made]))
+def test_a_case_without_values_says_why(listed):
+    (line,) = listed(failed())
 
-    assert line.text == "unet/mnn/fp32: no values were compared: it died"
+    assert line == "unet/mnn/fp32: no values were compared: it died"
 
 
-def test_markdown_has_the_summary_and_a_row_a_case(judged):
-    records = [good("vae/mnn/fp32"), bad()]
-    verdicts = judged(records)
-    text = markdown(records, verdicts, list(summary(records, verdicts)), "RUN")
+def test_markdown_has_the_summary_and_a_row_a_case(found):
+    facts = found(good("vae/mnn/fp32"), bad())
+    text = markdown(facts, list(summary(facts)))
 
-    assert text.startswith("## Parity RUN\n\n```text\n ✗ unet/mnn/fp32 ")
+    assert text.startswith(f"## Parity {facts.run}\n\n```text\n ✗ unet/mnn/fp32 ")
     assert "\n| vae/mnn/fp32 | within | within | 2 floors |" in text
     assert "\n| unet/mnn/fp32 | **exceeds** | **exceeds** | 61 floors |" in text
 
@@ -347,7 +324,7 @@ def test_markdown_has_the_summary_and_a_row_a_case(judged):
                 "layers": {"parity.outcome": "exceeds", "parity.first_divergence": "m"},
                 "outputs": {"parity.outcome": "gap"},
             },
-            "✗ c layers exceeds · outputs known gap · parts at m",
+            "✗ c layers exceeds · outputs known gap · first diverges at m",
         ),
         ({"outputs": {"parity.outcome": "unavailable"}}, "- c not installed"),
         ({"outputs": {"parity.outcome": "crashed"}}, "✗ c outputs crashed"),
@@ -370,16 +347,16 @@ def test_the_place_is_told_after_the_longest_words():
 
     text = case_line("text2img/mnn/fused", told).text
 
-    assert text.endswith(f"{far} · image exceeds · parts at step 10 of 10")
+    assert text.endswith(f"{far} · image exceeds · first diverges at step 10 of 10")
 
 
-def test_every_operator_that_parts_is_named_with_its_kind(said):
+def test_every_operator_with_a_local_error_is_named_with_its_kind(said):
     rows = chain(1, 40, 90)
 
     text = "\n".join(said(record(*rows, *alone(rows, 1, 40, 80), output(2), ran=RAN)))
 
-    assert "parts at net.v1  (conv2d)" in text
-    assert "1 other operator parts by itself: net.v2 (conv2d)" in text
+    assert "first diverges at net.v1  (conv2d)" in text
+    assert "1 other operator has a local error: net.v2 (conv2d)" in text
 
 
 def test_beside_nan_there_are_no_floors_of_what_is_finite(said):

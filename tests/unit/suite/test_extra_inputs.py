@@ -1,11 +1,12 @@
-"""Inputs that a tuning keeps: written beside the suite, and run by it."""
+"""Inputs that a tuning keeps are written beside the suite, and run with it."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from harness.commands.tune.keep import kept, worst_inputs_text
-from harness.commands.tune.plan import Tried
+from harness.commands.tune.record import Tried
+from harness.commands.tune.worst import kept, pruned_text, worst_inputs_text
 from harness.core.case import VARIED
 from harness.core.errors import SuiteError
 from harness.core.outcome import Outcome
@@ -27,9 +28,8 @@ def written(path, *cases, tried=()):
 def test_what_is_kept_reads_back_as_the_sample_it_was(tmp_path):
     found = sample("varied-s0-7", VARIED, knobs=(("x.scale", 0.1), ("x.step", 3)))
     case = case_of(output(1.0), draws=3)
-    worst = replace(case.points[1], sample="varied-s0-7", usage=0.9)
-    case = replace(case, points=(*case.points, worst))
-    written(tmp_path / "w.toml", case, tried=[Tried(sample=found, why="searched")])
+    case = replace(case, usage={**case.usage, "varied-s0-7": 0.9})
+    written(tmp_path / "w.toml", case, tried=[Tried(sample=found, why="independent")])
 
     (back,) = load_worst_inputs(tmp_path / "w.toml", [CASE])[CASE]
 
@@ -39,8 +39,7 @@ def test_what_is_kept_reads_back_as_the_sample_it_was(tmp_path):
 def test_an_input_that_was_kept_stays_while_it_is_the_worst(tmp_path):
     path = tmp_path / "w.toml"
     case = case_of(output(1.0), draws=3, worst="kept-0")
-    again = replace(case.points[1], sample="kept-0", usage=0.9)
-    case = replace(case, points=(*case.points, again))
+    case = replace(case, usage={**case.usage, "kept-0": 0.9})
     earlier = Tried(sample=sample("kept-0"), why="kept")
 
     written(path, case, tried=[earlier])
@@ -73,6 +72,12 @@ def test_cases_that_were_not_tuned_again_keep_theirs(tmp_path):
 
     assert set(found) == {CASE, OTHER}
     assert path.read_text().count("[[input]]") == 1
+
+
+def test_what_is_written_again_unchanged_is_the_same_text():
+    digits = Path(__file__).parents[3] / "fixtures" / "digits" / "worst_inputs.toml"
+
+    assert pruned_text(digits, ()) == digits.read_text()
 
 
 ENTRY = """\

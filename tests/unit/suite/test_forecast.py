@@ -1,4 +1,4 @@
-"""Memory is told, and refused, beforehand."""
+"""A case's memory is forecast, and refused, before it runs."""
 
 import json
 import shutil
@@ -12,19 +12,18 @@ import numpy as np
 import onnx
 import pytest
 
-from harness.core.case import GIVEN, Sample, Source, Taken
+from harness.core.case import GIVEN, ForeignModel, Sample, Source, Variant
 from harness.core.errors import StageError, SuiteError
-from harness.core.memory import GIB, Need, Room, available_bytes
+from harness.core.memory import GIB, MemoryBudget, Need, available_bytes
 from harness.core.outcome import Outcome
 from harness.core.runtime import runtimes
 from harness.engine.engine import Engine
 from harness.engine.store import Store
-from harness.engine.worker_pool import Workshop
+from harness.engine.worker_pool import WorkerPool
 from harness.recipes import describe
 from harness.runtimes.pytorch.prepare import weigh
 from harness.suite.forecast import (
     CONVERT,
-    cost_of,
     extent_of,
     file_weights,
     need_of,
@@ -63,64 +62,88 @@ def need(size_gib):
     return Need(stage="doing it", size_bytes=int(size_gib * GIB), reason="weights")
 
 
-@pytest.mark.parametrize(
-    ("host", "took_gib"), [("convert-mnn", 7.1), ("mnn", 8.3), ("onnxruntime", 3.9)]
-)
-def test_the_forecast_of_a_full_unet_is_near_what_was_measured(sd15, host, took_gib):
-    unet = component(sd15, "unet")
-    forecast = need_of(unet, host, extent_of(unet, [SMALL], UNET_WEIGHTS))
+def case_of(suite, name, kind="fp32", backend="mnn"):
+    case = next(case for case in suite.cases if case.subject == name)
+    return replace(case, variant=Variant(name=kind, backend=backend, kind=kind))
 
-    assert took_gib <= forecast.size_bytes / GIB <= 1.4 * took_gib
+
+def gib(case, host, sample, weights):
+    return need_of(case, host, [sample], weights).size_bytes / GIB
+
+
+def sample_of(**shapes):
+    return replace(SMALL, shapes=tuple(shapes.items()))
+
+
+LARGER = sample_of(batch=3, height=40, width=32)
+NETS = {"unet": (UNET_WEIGHTS, SMALL), "controlnet": (361_279_120 * 4, LARGER)}
+
+
+@pytest.mark.parametrize(
+    ("name", "host", "kind", "took_gib"),
+    [
+        ("unet", "convert-mnn", "fp32", 7.1),
+        ("unet", "mnn", "fp32", 8.3),
+        ("unet", "onnxruntime", "fp32", 3.9),
+        ("controlnet", "torch", "fp32", 2.3),
+        ("controlnet", "convert-mnn", "fp16-weights", 3.5),
+        ("controlnet", "convert-onnxruntime", "int8-weights", 7.0),
+        ("controlnet", "onnxruntime", "fp32", 2.1),
+        ("controlnet", "onnxruntime", "fp16", 3.4),
+        ("controlnet", "onnxruntime", "int8-weights", 3.2),
+        ("controlnet", "mnn", "int8-weights", 2.6),
+    ],
+)
+def test_a_forecast_is_near_what_was_measured(sd15, name, host, kind, took_gib):
+    case = case_of(sd15, name, kind, host.removeprefix(CONVERT).replace("torch", "mnn"))
+    weights, sample = NETS[name]
+
+    forecast = gib(case, host, sample, weights)
+
+    assert took_gib <= forecast <= (1.4 if name == "unet" else 2.1) * took_gib
 
 
 def test_a_copy_with_another_attention_is_a_second_network(sd15):
-    text = component(sd15, "text_encoder")
-    sample = replace(SMALL, shapes=(("batch", 2),))
-    extent = extent_of(text, [sample], int(0.458 * GIB))
-
+    case = case_of(sd15, "text_encoder")
+    plain = replace(case, export=replace(case.export, attention=""))
     took_gib = 2.26 - 0.46  # of mapped weights
-    forecast = need_of(text, "torch", extent, rewritten=True).size_bytes / GIB
+    weights = int(0.458 * GIB)
+
+    forecast = gib(case, "torch", sample_of(batch=2), weights)
     assert took_gib <= forecast <= 1.3 * took_gib
-    assert need_of(text, "torch", extent).size_bytes / GIB < took_gib
+    assert gib(plain, "torch", sample_of(batch=2), weights) < took_gib
 
 
 def test_more_positions_need_more(sd15):
-    unet = component(sd15, "unet")
-    large = replace(SMALL, shapes=(("batch", 2), ("height", 64), ("width", 64)))
-    small, both = (extent_of(unet, s, UNET_WEIGHTS) for s in ([SMALL], [SMALL, large]))
+    case = case_of(sd15, "unet")
+    large = sample_of(batch=2, height=64, width=64)
+    few = need_of(case, "mnn", [SMALL], UNET_WEIGHTS)
+    many = need_of(case, "mnn", [SMALL, large], UNET_WEIGHTS)
 
-    assert (
-        need_of(unet, "mnn", small).size_bytes < need_of(unet, "mnn", both).size_bytes
-    )
-
-
-def test_a_hint_of_many_pixels_is_no_attention_over_them(sd15):
-    net = component(sd15, "controlnet")
-
-    assert extent_of(net, [SMALL], 1).positions == 32 * 48
+    assert few.size_bytes < many.size_bytes
 
 
 @pytest.mark.parametrize(
     ("suite", "name", "positions", "width"),
     [
-        ("flux_width", "transformer", 384 + 512, 3072),
-        ("sd3_medium", "transformer", 16 * 24 + 333, 1536),
-        ("pixart_xl", "transformer", 16 * 24, 1152),
-        ("sdxl_unet", "unet", 32 * 48, 320),
-        ("sdxl_base", "text_encoder_2", 77, 1280),
+        ("full_size/flux_width", "transformer", 384 + 512, 3072),
+        ("full_size/sd3_medium", "transformer", 16 * 24 + 333, 1536),
+        ("full_size/pixart_xl", "transformer", 16 * 24, 1152),
+        ("full_size/sdxl_unet", "unet", 32 * 48, 320),
+        ("full_size/sdxl_base", "text_encoder_2", 77, 1280),
+        # A hint has many pixels, and no attention over them.
+        ("sd15", "controlnet", 32 * 48, 320),
     ],
 )
 def test_positions_are_those_that_attention_sees(suite, name, positions, width):
-    loaded = load_suite(DIGITS.parent / "full_size" / suite)
+    loaded = load_suite(DIGITS.parent / suite)
     case = next(case for case in loaded.cases if case.subject == name)
-    sizes = dict(case.samples[0].shapes)
-    sample = replace(SMALL, shapes=tuple({**sizes, "batch": 1}.items()))
+    sizes = {**dict(case.samples[0].shapes), "batch": 1}
 
-    extent = extent_of(component(loaded, name), [sample], 1)
+    extent = extent_of(component(loaded, name), [sample_of(**sizes)], 1)
 
-    assert extent.items == 1
-    assert extent.positions == pytest.approx(positions, abs=5)  # a timestep counts one
-    assert extent.width == width
+    # A timestep counts one.
+    assert extent.value / 4 / width == pytest.approx(positions, abs=5)
 
 
 def test_weights_are_counted_from_headers_alone(digits):
@@ -163,20 +186,19 @@ def test_a_t5_is_counted_in_its_folder_and_by_its_index(tmp_path):
     config = json.loads((root / "text_encoder_2" / "config.json").read_text())
 
     assert stored_weights(t5) == 2 * 7 * 3 * 4
-    sample = replace(SMALL, shapes=(("batch", 2), ("tokens", 512)))
-    extent = extent_of(t5, [sample], 1)
-    assert (extent.width, extent.heads) == (config["d_model"], config["num_heads"])
-    assert (extent.positions, extent.attended) == (512, 512)
+    extent = extent_of(t5, [sample_of(batch=2, tokens=512)], 1)
+    assert extent.value == 4 * 2 * 512 * config["d_model"]
+    assert extent.scores == 4 * 2 * 512**2 * config["num_heads"]
 
 
 def test_a_network_that_attends_to_halved_pictures_fits_where_it_does():
-    unet = component(load_suite(DIGITS.parent / "full_size" / "sdxl_unet"), "unet")
-    picture = replace(SMALL, shapes=(("batch", 2), ("height", 128), ("width", 128)))
-    extent = extent_of(unet, [picture], 2_567_463_684 * 4)
+    case = case_of(load_suite(DIGITS.parent / "full_size" / "sdxl_unet"), "unet")
+    picture = sample_of(batch=2, height=128, width=128)
+    extent = extent_of(case.component, [picture], 2_567_463_684 * 4)
 
-    assert extent.attended == 64 * 64, "its first block has no attention"
-    assert extent.heads == 10
-    assert need_of(unet, "mnn", extent).size_bytes / GIB < 32
+    # Its first block has no attention.
+    assert extent.scores == 4 * 2 * 10 * (64 * 64) ** 2
+    assert gib(case, "mnn", picture, extent.weights) < 32
 
 
 def test_weights_that_are_drawn_are_counted_without_drawing_them(sd15):
@@ -206,37 +228,14 @@ def test_a_network_that_cannot_be_built_is_not_counted_as_none(tmp_path):
 
 
 def test_every_runtime_has_a_cost_of_each_of_its_variants():
-    for name, declared in runtimes().items():
+    for declared in runtimes().values():
         for kind in (*declared.variants, GIVEN):
-            assert cost_of(name, kind).copies > 0
-            assert cost_of(f"{CONVERT}{name}", kind).copies > 0
-
-
-@pytest.mark.parametrize(
-    ("host", "kind", "took_gib"),
-    [
-        ("torch", "dynamo", 2.3),
-        ("convert-mnn", "fp16-weights", 3.5),
-        ("convert-onnxruntime", "int8-weights", 7.0),
-        ("onnxruntime", "fp32", 2.1),
-        ("onnxruntime", "fp16", 3.4),
-        ("onnxruntime", "int8-weights", 3.2),
-        ("mnn", "int8-weights", 2.6),
-    ],
-)
-def test_the_forecast_of_a_controlnet_is_near_what_was_measured(
-    sd15, host, kind, took_gib
-):
-    net = component(sd15, "controlnet")
-    small = replace(SMALL, shapes=(("batch", 3), ("height", 40), ("width", 32)))
-    extent = extent_of(net, [small], 361_279_120 * 4)
-
-    forecast = need_of(net, host, extent, kind=kind).size_bytes / GIB
-    assert took_gib <= forecast <= 2.1 * took_gib
+            assert declared.cost(kind).copies > 0
+            assert declared.cost_of_making(kind).copies > 0
 
 
 def test_what_cannot_fit_is_refused_with_stage_need_and_a_way_out():
-    with pytest.raises(StageError) as caught, Room(2.0).taken(need(3.5)):
+    with pytest.raises(StageError) as caught, MemoryBudget(2.0).reserve(need(3.5)):
         pytest.fail("it was let in")
 
     assert caught.value.outcome is Outcome.MEMORY
@@ -248,9 +247,9 @@ def test_what_cannot_fit_is_refused_with_stage_need_and_a_way_out():
 
 
 def test_no_process_is_started_for_what_cannot_fit():
-    workshop = Workshop(10.0, memory_gib=1.0)
+    worker_pool = WorkerPool(10.0, memory_gib=1.0)
     with pytest.raises(StageError, match=r"forecast to need 2\.0 GiB"):
-        workshop.job(
+        worker_pool.job(
             "no such host",
             "builtins:print",
             subject="s",
@@ -258,23 +257,23 @@ def test_no_process_is_started_for_what_cannot_fit():
             failure=Outcome.RUN,
             need=need(2.0),
         )
-    workshop.close()
+    worker_pool.close()
 
 
 def test_anything_is_let_in_where_the_suite_says_so():
-    with Room(0).taken(need(1e6)):
+    with MemoryBudget(0).reserve(need(1e6)):
         pass
 
 
-def in_turn(room, one, two):
-    """Who was done first, where the second asks for room while the first has its."""
+def in_turn(budget, one, two):
+    """Return who ends first, where the second asks while the first holds its part."""
     order = []
 
     def second():
-        with room.taken(two):
+        with budget.reserve(two):
             order.append("second")
 
-    with room.taken(one):
+    with budget.reserve(one):
         other = threading.Thread(target=second)
         other.start()
         other.join(0.2)
@@ -284,19 +283,19 @@ def in_turn(room, one, two):
 
 
 def test_what_fits_alone_waits_for_what_runs():
-    assert in_turn(Room(4.0), need(2.0), need(3.0)) == ["first", "second"]
+    assert in_turn(MemoryBudget(4.0), need(2.0), need(3.0)) == ["first", "second"]
 
 
 def test_what_fits_beside_another_does_not_wait():
-    room = Room(4.0)
-    with room.taken(need(2.0)), room.taken(need(2.0)):
+    budget = MemoryBudget(4.0)
+    with budget.reserve(need(2.0)), budget.reserve(need(2.0)):
         pass
 
 
 def test_what_takes_more_where_there_is_room_has_it_to_itself():
     growing = replace(need(1.0), most_bytes=10 * GIB)
 
-    assert in_turn(Room(4.0), growing, need(1.0)) == ["first", "second"]
+    assert in_turn(MemoryBudget(4.0), growing, need(1.0)) == ["first", "second"]
 
 
 def half(folder, *, external):
@@ -325,7 +324,7 @@ def half(folder, *, external):
 def test_a_file_without_pytorch_is_counted_as_it_is_loaded(tmp_path, external):
     path = half(tmp_path, external=external)
     given = replace(
-        describe("half", "given", Source(path=path)), taken=Taken(onnx=path)
+        describe("half", "given", Source(path=path)), foreign=ForeignModel(onnx=path)
     )
 
     assert stored_weights(given) is None
@@ -336,7 +335,8 @@ def test_an_mnn_file_is_counted_with_the_weights_beside_it():
     folder = DIGITS.parent / "exported"
     unet = describe("unet", "unet", Source(path=folder / "sd", seed=0))
     taken = replace(
-        unet, taken=Taken(converted=(("mnn", folder / "mnn_scripts" / "unet.mnn"),))
+        unet,
+        foreign=ForeignModel(converted=(("mnn", folder / "mnn_scripts" / "unet.mnn"),)),
     )
 
     assert file_weights(unet) == 0

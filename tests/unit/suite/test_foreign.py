@@ -1,10 +1,10 @@
-"""Files of others in a suite: how they are called, and whose they are."""
+"""Foreign models in a suite: their names and their components."""
 
 from pathlib import Path
 
 import pytest
 
-from harness.commands.explain.knobs import plain_variant
+from harness.commands.explain.setting_changes import plain_variant
 from harness.core.errors import SuiteError
 from harness.suite.suite import load_suite
 

@@ -1,4 +1,4 @@
-"""Inpainting: diffusers' own pipeline to the bit, and what it refuses."""
+"""Inpainting: equal to diffusers' own pipeline to the bit, and the refused settings."""
 
 import json
 import shutil
@@ -16,7 +16,7 @@ from harness.core.case import Device, Source
 from harness.core.errors import SuiteError
 from harness.core.pipeline import INPAINT, KINDS, Pipeline
 from harness.recipes import describe
-from harness.runtimes.diffusion.draw import Cast, assemble, draw
+from harness.runtimes.diffusion.draw import PipelineParts, assemble, draw
 from harness.runtimes.diffusion.inputs import draw_inputs, load_inputs, save_inputs
 from harness.runtimes.diffusion.networks import Residents
 from harness.runtimes.diffusion.noise import stored_noise
@@ -45,7 +45,7 @@ def pipeline(path=DIGITS, **about):
         name="inpaint",
         kind=INPAINT,
         source=source,
-        components=tuple(describe(seat, seat, source) for seat in KINDS[INPAINT]),
+        components=tuple(describe(role, role, source) for role in KINDS[INPAINT]),
         prompts=("a seven in red ink on white paper", "three"),
         height=height,
         width=width,
@@ -58,10 +58,10 @@ def pipeline(path=DIGITS, **about):
 def drawn(plan, inputs, **about):
     """Pictures, and who drew them."""
     networks = {
-        seat: Overheard(network)
-        for seat, network in torch_networks(plan, RESIDENTS, Device()).items()
+        role: Overheard(network)
+        for role, network in torch_networks(plan, RESIDENTS, Device()).items()
     }
-    cast = Cast(networks=networks, sampling=plan.sampling)
+    cast = PipelineParts(networks=networks, sampling=plan.sampling)
     return draw(assemble(plan, inputs, cast), plan, inputs, **about), networks
 
 
@@ -164,10 +164,10 @@ def test_inputs_come_back_from_their_files(tmp_path):
     again = load_inputs(tmp_path, list(inputs.ids["text_encoder"]))
 
     assert list(again.ids) == list(inputs.ids)
-    for seat, ids in inputs.ids.items():
-        assert list(again.ids[seat]) == list(ids)
+    for role, ids in inputs.ids.items():
+        assert list(again.ids[role]) == list(ids)
         for text in ids:
-            np.testing.assert_array_equal(again.ids[seat][text], ids[text])
+            np.testing.assert_array_equal(again.ids[role][text], ids[text])
     for name in ("noise", "image", "mask"):
         np.testing.assert_array_equal(getattr(again, name), getattr(inputs, name))
 
@@ -226,7 +226,7 @@ def load(tmp_path):
         path.write_text(json.dumps(config))
         suite = tmp_path / "parity.toml"
         suite.write_text(SUITE + table, encoding="utf-8")
-        return load_suite(suite).chains[0].pipeline
+        return load_suite(suite).pipeline_cases[0].pipeline
 
     return load
 
@@ -254,11 +254,7 @@ def test_the_mask_is_found_beside_the_suite(load, tmp_path):
             'gives the UNet 4 channels, and .*unet takes 9. It inpaints: kind = "inp',
         ),
         (TABLE.replace("inpaint", "text2img"), 8, "and .*unet takes 8.$"),
-        (
-            TABLE.replace("inpaint", "text2img") + 'mask = "mask.png"\n',
-            4,
-            "mask",
-        ),
+        (TABLE.replace("inpaint", "text2img") + 'mask = "mask.png"\n', 4, "mask"),
     ],
 )
 def test_what_cannot_be_inpainted_is_refused_in_a_sentence(load, table, channels, said):

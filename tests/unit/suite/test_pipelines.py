@@ -1,15 +1,16 @@
-"""`harness.suite.pipelines`: what [pipeline.*] means, and what is refused."""
+"""`harness.suite.pipelines`: the meaning of [pipeline.*], and the refused entries."""
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from harness.core.case import sample_groups
 from harness.core.errors import SuiteError
-from harness.core.groups import sample_groups
 from harness.core.pipeline import App, Control, Sampling
 from harness.engine.keys import onnx_key
 from harness.runtimes.diffusion.hints import fit, read_image, three_channels
@@ -58,41 +59,54 @@ kind = "controlnet"
 prompts = ["three"]
 resolution = 128
 """
+BASES = {"text": TEXT, "image": IMAGE, "canny": CANNY}
+APP = "[pipeline.text2img.app]"
 
 
 @pytest.fixture
 def load(tmp_path):
     def load(pipelines, suite=SUITE):
-        path = tmp_path / "parity.toml"
-        path.write_text(suite + pipelines, encoding="utf-8")
-        return load_suite(path)
+        (tmp_path / "parity.toml").write_text(suite + pipelines, encoding="utf-8")
+        return load_suite(tmp_path)
 
     return load
 
 
 @pytest.fixture
 def pipeline(load):
-    return lambda text: load(text).chains[0].pipeline
+    return lambda text: load(text).pipeline_cases[0].pipeline
 
 
 @pytest.fixture
-def checkpoint(tmp_path):
-    """Digits without some of its folders."""
+def refused(load):
+    """Checks that a text is refused in one sentence about one of its lines."""
 
-    def checkpoint(*without):
-        folder = tmp_path / "checkpoint"
-        folder.mkdir()
-        for child in DIGITS.iterdir():
-            if child.name not in without:
-                (folder / child.name).symlink_to(child)
-        return SUITE.replace(json.dumps(str(DIGITS)), '"checkpoint"')
+    def refused(text, line, said):
+        with pytest.raises(SuiteError) as caught:
+            load(text)
 
-    return checkpoint
+        message = str(caught.value)
+        where = re.match(r".*parity\.toml:(\d+): ", message)
+        assert where, message
+        assert int(where[1]) == FIRST + line, message
+        assert said in message
+        assert "\n" not in message
+
+    return refused
 
 
 def changed(text, old, new):
     assert text.count(old) == 1, old
     return text.replace(old, new)
+
+
+def digits_without(folder, *names):
+    """Return a suite of the checkpoint of digits without some of its folders."""
+    (folder / "digits").mkdir()
+    for child in DIGITS.iterdir():
+        if child.name not in names:
+            (folder / "digits" / child.name).symlink_to(child)
+    return SUITE.replace(json.dumps(str(DIGITS)), '"digits"')
 
 
 def picture(folder, height, width, orientation=UPRIGHT):
@@ -104,26 +118,17 @@ def picture(folder, height, width, orientation=UPRIGHT):
 
 
 def chain(suite, name):
-    (found,) = [chain for chain in suite.chains if chain.id == name]
+    (found,) = [chain for chain in suite.pipeline_cases if chain.id == name]
     return found
 
 
-def sizes(chain):
-    """What each seat's file must take, by symbol."""
-    return {
-        seat: dict(sample.shapes)
-        for seat, case in chain.seats
-        for sample in case.samples
-    }
+# Cases
 
 
-# Chains
-
-
-def test_chains_stand_in_file_order_after_the_components_cases(load):
+def test_cases_stand_in_file_order_after_the_components_cases(load):
     suite = load(TEXT + 'variants = ["fp32"]\n' + CANNY)
 
-    assert [chain.id for chain in suite.chains] == [
+    assert [chain.id for chain in suite.pipeline_cases] == [
         "text2img/onnxruntime/fp32",
         "text2img/mnn/fp32",
         "canny/onnxruntime/fp32",
@@ -131,38 +136,38 @@ def test_chains_stand_in_file_order_after_the_components_cases(load):
         "canny/mnn/fp32",
         "canny/mnn/int8-weights",
     ]
-    assert suite.tested == (*suite.cases, *suite.chains)
+    assert suite.tested == (*suite.cases, *suite.pipeline_cases)
 
 
 def test_a_variant_that_one_runtime_has_is_run_in_that_one(load):
     suite = load(TEXT + 'variants = ["int8-weights"]\n')
 
-    assert [chain.id for chain in suite.chains] == ["text2img/mnn/int8-weights"]
+    assert [chain.id for chain in suite.pipeline_cases] == ["text2img/mnn/int8-weights"]
 
 
 @pytest.mark.parametrize(
-    ("text", "seats"),
+    ("text", "roles"),
     [
         (TEXT, ["text_encoder", "unet", "vae_decoder"]),
         (IMAGE, ["text_encoder", "vae_encoder", "unet", "vae_decoder"]),
         (CANNY, ["text_encoder", "controlnet", "controlled_unet", "vae_decoder"]),
     ],
 )
-def test_every_seat_is_taken_by_the_component_of_its_name(load, text, seats):
-    first = load(text).chains[0]
+def test_every_role_is_taken_by_the_component_of_its_name(load, text, roles):
+    first = load(text).pipeline_cases[0]
 
-    assert [seat for seat, _ in first.seats] == seats
-    assert [component.name for component in first.pipeline.components] == seats
-    for seat, case in first.seats:
-        assert case.component.name == seat
-        assert case.id == f"{seat}/onnxruntime/fp32"
+    assert [role for role, _ in first.roles] == roles
+    assert [component.name for component in first.pipeline.components] == roles
+    for role, case in first.roles:
+        assert case.component.name == role
+        assert case.id == f"{role}/onnxruntime/fp32"
 
 
 def test_a_name_of_ones_own_has_a_kind(load):
     suite = load(changed(TEXT, "[pipeline.text2img]", '[pipeline.a]\nkind="text2img"'))
 
-    assert suite.chains[0].id == "a/onnxruntime/fp32"
-    assert suite.chains[0].pipeline.kind == "text2img"
+    assert suite.pipeline_cases[0].id == "a/onnxruntime/fp32"
+    assert suite.pipeline_cases[0].pipeline.kind == "text2img"
 
 
 def test_a_chain_is_selected_and_checked_by_its_id(load):
@@ -171,63 +176,61 @@ def test_a_chain_is_selected_and_checked_by_its_id(load):
     chosen = [case.id for case in suite.select(["text2img/mnn"])]
     assert chosen == ["text2img/mnn/fp32", "text2img/mnn/int8-weights"]
     checks = [check.id for check in suite.checks("latents", "image")]
-    assert checks[:2] == [
-        "text2img/onnxruntime/fp32/latents",
-        "text2img/onnxruntime/fp32/image",
-    ]
-    assert len(checks) == 2 * len(suite.chains)
+    ids = [case.id for case in suite.pipeline_cases]
+    assert checks == [f"{name}/{what}" for name in ids for what in ("latents", "image")]
 
 
-def test_settings_of_a_component_hold_for_its_seat_listed_or_not(load):
-    listed = changed(
-        SUITE, "[inputs]", '[component.unet]\nexporter = "torchscript"\n[inputs]'
-    )
-    suite = load(TEXT, listed)
-    seats = dict(chain(suite, "text2img/mnn/fp32").seats)
+def test_settings_of_a_component_hold_for_its_role_listed_or_not(load):
+    component = '[component.unet]\nexporter = "torchscript"\n'
+    suite = load(TEXT, changed(SUITE, "[inputs]", f"{component}[inputs]"))
+    roles = dict(chain(suite, "text2img/mnn/fp32").roles)
 
-    assert seats["unet"].export.exporter == "torchscript"
-    assert seats["vae_decoder"].export.exporter == "dynamo"
+    assert roles["unet"].export.exporter == "torchscript"
+    assert roles["vae_decoder"].export.exporter == "dynamo"
 
 
-def test_a_component_under_another_name_takes_the_seat_of_its_recipe(load):
+def test_a_component_under_another_name_takes_the_role_of_its_recipe(load):
     own = changed(SUITE, '"unet"]', '"painter"]').replace(
         "[inputs]", '[component.painter]\nrecipe = "unet"\n[inputs]'
     )
 
-    seats = dict(chain(load(TEXT, own), "text2img/mnn/fp32").seats)
-
-    assert seats["unet"].component.name == "painter"
-
-
-# Mixed chains
+    drawn = load(TEXT, own).pipeline_cases[0].pipeline
+    assert drawn.components[1].name == "painter"
 
 
-def test_three_runtimes_make_24_mixed_chains_of_27(load):
-    words = '["pytorch", "onnxruntime/fp32", "mnn/fp32"]'
-    suite = load(f"{TEXT}mixed = {words}\n")
-    mixed = [chain for chain in suite.chains if chain.backend == "mixed"]
+# Mixed-runtime pipelines
 
-    assert len(mixed) == 24
-    assert len({chain.id for chain in mixed}) == 24
-    assert mixed[0].id == "text2img/mixed/pytorch-pytorch-onnxruntime"
-    assert mixed[-1].id == "text2img/mixed/mnn-mnn-onnxruntime"
-    names = ("pytorch", "onnxruntime", "mnn")
-    for seen in mixed:
-        words = seen.variant.split("-")
-        assert len(words) == 3
-        assert set(words) <= set(names)
-        assert len(set(words)) > 1
+TWO = 'mixed = ["pytorch", "mnn/fp32"]\n'
+THREE = TWO.replace("]", ', "onnxruntime/fp32"]')
 
 
-def test_four_seats_in_two_runtimes_make_14_mixed_chains(load):
-    suite = load(IMAGE + 'mixed = ["pytorch", "mnn/fp32"]\n')
+@pytest.mark.parametrize(
+    ("text", "count", "ends"),
+    [
+        (TEXT, 0, []),
+        (TEXT + THREE, 24, ["pytorch-pytorch-mnn", "onnxruntime-onnxruntime-mnn"]),
+        (IMAGE + TWO, 14, ["pytorch-pytorch-pytorch-mnn", "mnn-mnn-mnn-pytorch"]),
+        # ControlNet and UNet work in turns, and have one runtime.
+        (CANNY + THREE, 24, ["pytorch-pytorch-mnn", "onnxruntime-onnxruntime-mnn"]),
+    ],
+)
+def test_every_mixture_of_the_runtimes_is_a_case(load, text, count, ends):
+    cases = load(text).pipeline_cases
+    mixed = [case for case in cases if case.backend == "mixed"]
+    names = [case.variant for case in mixed]
 
-    mixed = [chain for chain in suite.chains if chain.backend == "mixed"]
-    assert len(mixed) == 2**4 - 2
-    assert mixed[0].variant == "pytorch-pytorch-pytorch-mnn"
+    assert len(set(names)) == len(names) == count
+    assert [*names[:1], *names[-1:]] == ends
+    for case in mixed:
+        words = case.variant.split("-")
+        assert 1 < len(set(words)) <= len(words)
+        assert case.asked.get("controlnet") == case.asked.get("controlled_unet")
+        # It is drawn alike; exchanging its roles would find nothing new.
+        assert case.pipeline == replace(cases[0].pipeline, attribution=False)
+    assert cases[0].pipeline.attribution
 
 
-def test_who_sits_where_is_as_the_name_says(load):
+def test_each_role_has_the_runtime_that_the_name_says(load):
     suite = load(TEXT + 'mixed = ["pytorch", "onnxruntime/fp16", "mnn/int8-weights"]\n')
 
     found = chain(suite, "text2img/mixed/onnxruntime.fp16-pytorch-mnn.int8-weights")
@@ -237,38 +240,8 @@ def test_who_sits_where_is_as_the_name_says(load):
         "unet": "pytorch",
         "vae_decoder": "mnn/int8-weights",
     }
-    assert dict(found.seats)["unet"] is None
+    assert dict(found.roles)["unet"] is None
     assert found.runtimes == ("onnxruntime", "mnn")
-
-
-def test_controlnet_and_unet_are_one_seat_of_a_mixture(load):
-    suite = load(CANNY + 'mixed = ["pytorch", "onnxruntime/fp32", "mnn/fp32"]\n')
-    mixed = [chain for chain in suite.chains if chain.backend == "mixed"]
-
-    assert len(mixed) == 24
-    for found in mixed:
-        assert found.asked["controlnet"] == found.asked["controlled_unet"]
-        assert len(found.variant.split("-")) == 3
-    found = chain(suite, "canny/mixed/pytorch-mnn-onnxruntime")
-    assert found.asked["controlled_unet"] == "mnn/fp32"
-
-
-def test_mixtures_are_drawn_alike_and_their_seats_are_not_exchanged(load):
-    suite = load(TEXT + 'mixed = ["pytorch", "mnn/fp32"]\n')
-    whole, mixed = chain(suite, "text2img/mnn/fp32"), suite.chains[-1]
-
-    assert whole.pipeline.attribution
-    assert not mixed.pipeline.attribution
-    assert mixed.pipeline.prompts == whole.pipeline.prompts
-
-
-def test_nothing_is_mixed_unless_it_is_asked_for(load):
-    assert {chain.backend for chain in load(TEXT).chains} == {"onnxruntime", "mnn"}
-
-
-def test_a_mixture_of_one_is_refused(load):
-    with pytest.raises(SuiteError, match="mixed"):
-        load(TEXT + 'mixed = ["mnn/fp32"]\n')
 
 
 # What is drawn
@@ -302,42 +275,35 @@ attribution = false
     assert made.image == tmp_path / "picture.png"
     assert (made.strength, made.steps, made.seed) == (0.25, 7, 5)
     assert (made.guidance_scale, made.eta) == (1.0, 1.0)
-    assert not made.guided
-    assert not made.attribution
+    assert (made.guided, made.attribution) == (False, False)
 
 
-def test_every_prompt_is_drawn_as_often_as_samples_ask(pipeline):
-    text = changed(TEXT, '["three"]', '["three", "four"]')
-    made = pipeline(text + 'samples = 2\nadded_prompt = "red ink"\n')
-
-    assert made.texts == (
-        "three, red ink",
-        "three, red ink",
-        "four, red ink",
-        "four, red ink",
-    )
+FROM_FILE = changed(TEXT, 'prompts = ["three"]', 'prompts_file = "lines.txt"')
 
 
-def test_one_prompt_needs_no_list_and_may_be_empty(pipeline):
-    assert pipeline(changed(TEXT, '["three"]', '"three"')).texts == ("three",)
-    assert pipeline(changed(TEXT, '["three"]', '[""]')).texts == ("",)
-
-
-def test_prompts_are_read_from_a_file_one_a_line(pipeline, tmp_path):
+@pytest.mark.parametrize(
+    ("text", "texts"),
+    [
+        (changed(TEXT, '["three"]', '"three"'), ["three"]),
+        (changed(TEXT, '["three"]', '[""]'), [""]),
+        (FROM_FILE, ["one", "two"]),
+        (
+            changed(TEXT, '["three"]', '["three", "four"]')
+            + 'samples = 2\nadded_prompt = "red ink"\n',
+            [*["three, red ink"] * 2, *["four, red ink"] * 2],
+        ),
+    ],
+)
+def test_every_prompt_is_drawn_as_often_as_samples_ask(pipeline, tmp_path, text, texts):
     (tmp_path / "lines.txt").write_text("one\n\n  two  \n", encoding="utf-8")
 
-    made = pipeline(changed(TEXT, 'prompts = ["three"]', 'prompts_file = "lines.txt"'))
-
-    assert made.prompts == ("one", "two")
+    assert pipeline(text).texts == tuple(texts)
 
 
-def test_a_prompts_file_without_prompts_is_refused(load, tmp_path):
+def test_a_prompts_file_without_prompts_is_refused(refused, tmp_path):
     (tmp_path / "lines.txt").write_text("\n  \n", encoding="utf-8")
 
-    with pytest.raises(
-        SuiteError, match=rf"parity\.toml:{FIRST + 1}: .*nothing to draw"
-    ):
-        load(changed(TEXT, 'prompts = ["three"]', 'prompts_file = "lines.txt"'))
+    refused(FROM_FILE, 1, "nothing to draw")
 
 
 def test_a_scheduler_has_a_short_word_and_options(pipeline):
@@ -346,71 +312,66 @@ def test_a_scheduler_has_a_short_word_and_options(pipeline):
         'timestep_spacing = "trailing"\nsolver_order = 3\nlower_order_final = false\n'
     )
 
-    assert made.sampling == Sampling(
-        scheduler="dpm++",
-        options=(
-            ("timestep_spacing", "trailing"),
-            ("solver_order", 3),
-            ("lower_order_final", False),
+    assert made.sampling.scheduler == "dpm++"
+    assert dict(made.sampling.options) == {
+        "timestep_spacing": "trailing",
+        "solver_order": 3,
+        "lower_order_final": False,
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "app"),
+    [
+        ("", App()),
+        ("scaling_factor = 0.13025", App(scaling_factor=0.13025)),
+        ("guidance_scale = 4.0", App(guidance_scale=4.0)),
+        ('scheduler = "lms"', App(sampling=Sampling(scheduler="lms"))),
+        (
+            "scheduler_options = { steps_offset = 0 }",
+            App(sampling=Sampling(scheduler="euler", options=(("steps_offset", 0),))),
         ),
-    )
+    ],
+)
+def test_what_the_app_does_otherwise_is_read(pipeline, text, app):
+    table = f'{TEXT}scheduler = "euler"\n[pipeline.text2img.app]\n{text}\n'
+
+    assert pipeline(table).app == app
 
 
-def test_what_the_app_does_otherwise_is_read(pipeline):
-    text = 'scheduler = "euler"\n[pipeline.text2img.app]\n'
-
-    assert pipeline(TEXT + text).app == App()
-    assert pipeline(TEXT + text + "scaling_factor = 0.13025\n").app == App(
-        scaling_factor=0.13025
-    )
-    assert pipeline(TEXT + text + "guidance_scale = 4.0\n").app == App(
-        guidance_scale=4.0
-    )
-    assert pipeline(TEXT + text + 'scheduler = "lms"\n').app.sampling == Sampling(
-        scheduler="lms"
-    )
-    options = "scheduler_options = { steps_offset = 0 }\n"
-    assert pipeline(TEXT + text + options).app.sampling == Sampling(
-        scheduler="euler", options=(("steps_offset", 0),)
-    )
-
-
-def test_a_checkpoint_without_a_scheduler_can_be_drawn(load, checkpoint, tmp_path):
-    suite = checkpoint("scheduler", "model_index.json")
+def test_a_checkpoint_without_a_scheduler_can_be_drawn(load, tmp_path):
+    suite = digits_without(tmp_path, "scheduler", "model_index.json")
     index = json.loads((DIGITS / "model_index.json").read_text(encoding="utf-8"))
     absent = json.dumps({**index, "scheduler": [None, None]})
-    (tmp_path / "checkpoint" / "model_index.json").write_text(absent, encoding="utf-8")
+    (tmp_path / "digits" / "model_index.json").write_text(absent, encoding="utf-8")
 
-    (own, *_), (named, *_) = (
-        load(text, suite).chains for text in (TEXT, TEXT + 'scheduler = "euler"\n')
-    )
-
-    assert own.pipeline.sampling == Sampling()
-    assert named.pipeline.sampling == Sampling(scheduler="euler")
+    for text, name in ((TEXT, ""), (TEXT + 'scheduler = "euler"\n', "euler")):
+        drawn = load(text, suite).pipeline_cases[0].pipeline
+        assert drawn.sampling == Sampling(scheduler=name)
 
 
 def test_a_pipeline_that_the_checkpoint_cannot_draw_is_named_with_its_line(
-    load, checkpoint
+    load, tmp_path
 ):
+    suite = digits_without(tmp_path, "controlnet")
+
     with pytest.raises(SuiteError, match=rf"parity\.toml:{FIRST}: .*controlnet"):
-        load(CANNY, checkpoint("controlnet"))
+        load(CANNY, suite)
 
 
 def test_the_reader_is_looked_up_beside_the_suite(pipeline, tmp_path):
     (tmp_path / "eyes.py").touch()
 
-    beside = pipeline(TEXT + 'reader = "eyes.py:read"\n')
-    module = pipeline(TEXT + 'reader = "my.eyes:read"\n')
-
-    assert beside.reader == f"{tmp_path / 'eyes.py'}:read"
-    assert module.reader == "my.eyes:read"
+    for said, path in (
+        ("eyes.py:read", f"{tmp_path / 'eyes.py'}:read"),
+        ("my.eyes:read", "my.eyes:read"),
+    ):
+        assert pipeline(f'{TEXT}reader = "{said}"\n').reader == path
 
 
 def test_a_hint_is_described(pipeline):
-    made = pipeline(
-        CANNY + "low_threshold = 50\nhigh_threshold = 50\nstrength = 1.5\n"
-        "guess_mode = true\n"
-    )
+    thresholds = "low_threshold = 50\nhigh_threshold = 50\n"
+    made = pipeline(f"{CANNY}{thresholds}strength = 1.5\nguess_mode = true\n")
 
     assert made.control == Control(
         resolution=128,
@@ -424,65 +385,57 @@ def test_a_hint_is_described(pipeline):
 
 # Sizes
 
-
-def test_guidance_doubles_the_batch_of_the_unet_alone(load):
-    text = changed(TEXT, "height = 64", "height = 96") + "samples = 3\n"
-
-    guided = sizes(load(text).chains[0])
-    alone = sizes(load(text + "guidance_scale = 1.0\n").chains[0])
-
-    # No sample of the components is 24 latents high, so the pipeline's own sizes show.
-    assert guided["unet"] == {"batch": 6, "height": 24, "width": 16}
-    assert guided["vae_decoder"] == {"batch": 3, "height": 24, "width": 16}
-    assert alone["unet"] == {"batch": 3, "height": 24, "width": 16}
+TALL = changed(TEXT, "height = 64", "height = 96") + "samples = 3\n"
 
 
-def test_a_controlnet_sees_the_prompts_half_only_in_guess_mode(load):
-    plain = sizes(load(CANNY).chains[0])
-    guess = sizes(load(CANNY + "guess_mode = true\n").chains[0])
+@pytest.mark.parametrize(
+    ("text", "batches"),
+    [
+        (TALL, {"unet": 6, "vae_decoder": 3}),
+        (TALL + "guidance_scale = 1.0", {"unet": 3, "vae_decoder": 3}),
+        (CANNY, {"controlnet": 2, "controlled_unet": 2, "vae_decoder": 1}),
+        (CANNY + "guess_mode = true", {"controlnet": 1, "controlled_unet": 2}),
+    ],
+)
+def test_guidance_doubles_the_batch_of_what_sees_both_halves(load, text, batches):
+    case, *_ = load(text).pipeline_cases
+    sizes = {role: dict(one.samples[0].shapes) for role, one in case.roles}
 
-    assert plain["controlnet"] == {"batch": 2, "height": 32, "width": 32}
-    assert guess["controlnet"] == {"batch": 1, "height": 32, "width": 32}
-    assert guess["controlled_unet"] == plain["controlled_unet"] == plain["controlnet"]
+    # No sample of the components has these sizes, so the pipeline's own show.
+    side = {"height": 24, "width": 16} if TALL in text else {"height": 32, "width": 32}
+    for role, batch in batches.items():
+        assert sizes[role] == {"batch": batch, **side}
 
 
-def graph(case):
-    """What the exported graph of a case's first sample is stored under."""
-    first = sample_groups(case, case.samples)[0]
-    return onnx_key(case.component, case.export, dict(first.shapes))
-
-
-def test_a_seat_takes_the_file_that_its_component_is_tested_with(load):
+def test_a_role_takes_the_file_that_its_component_is_tested_with(load):
     suite = load(TEXT)
-    seats = dict(chain(suite, "text2img/mnn/fp32").seats)
+    role = dict(chain(suite, "text2img/mnn/fp32").roles)["unet"]
     (unet,) = [case for case in suite.cases if case.id == "unet/mnn/fp32"]
+    tested, stored = (
+        [onnx_key(case.component, case.export, dict(g.shapes)) for g in groups]
+        for case in (unet, role)
+        for groups in (sample_groups(case, case.samples),)
+    )
 
     # Sample 1 is of 16 × 16 latents, which are 64 × 64 px; its batch is left open.
-    assert seats["unet"].samples == (unet.samples[1],)
-    assert dict(seats["unet"].samples[0].shapes)["batch"] == 3
-    tested = [
-        onnx_key(unet.component, unet.export, dict(group.shapes))
-        for group in sample_groups(unet, unet.samples)
-    ]
-    assert graph(seats["unet"]) in tested
+    assert role.samples == (unet.samples[1],)
+    assert dict(role.samples[0].shapes)["batch"] == 3
     assert len(tested) == 2
+    assert stored[0] in tested
 
 
 def test_a_batch_that_is_baked_in_must_be_the_pipelines(load):
-    baked = changed(SUITE, '["batch"]', "[]")
+    suite = load(TEXT, changed(SUITE, '["batch"]', "[]"))
+    roles = dict(chain(suite, "text2img/mnn/fp32").roles)
 
-    seats = dict(chain(load(TEXT, baked), "text2img/mnn/fp32").seats)
-
-    assert dict(seats["unet"].samples[0].shapes)["batch"] == 2
-    assert dict(seats["text_encoder"].samples[0].shapes)["batch"] == 1
+    assert dict(roles["unet"].samples[0].shapes)["batch"] == 2
+    assert dict(roles["text_encoder"].samples[0].shapes)["batch"] == 1
 
 
 def test_a_picture_without_a_sample_of_its_size_gets_one(load):
-    wide = changed(TEXT, "width = 64", "width = 96")
+    suite = load(changed(TEXT, "width = 64", "width = 96"))
+    (sample,) = dict(chain(suite, "text2img/mnn/fp32").roles)["unet"].samples
 
-    seats = dict(chain(load(wide), "text2img/mnn/fp32").seats)
-
-    (sample,) = seats["unet"].samples
     assert dict(sample.shapes) == {"batch": 2, "height": 16, "width": 24}
     assert sample.profile == "realistic"
 
@@ -501,21 +454,22 @@ def test_a_picture_without_a_sample_of_its_size_gets_one(load):
         ((8, 9), 33),
     ],
 )
-def test_a_hint_has_the_size_that_the_recipe_gives_it(load, tmp_path, size, resolution):
+def test_a_hint_has_the_size_that_the_recipe_gives_it(
+    pipeline, tmp_path, size, resolution
+):
     path = picture(tmp_path, *size)
-    text = changed(CANNY, "128", f'{resolution}\nimage = "picture.png"')
 
-    made = load(text).chains[0].pipeline
+    made = pipeline(changed(CANNY, "128", f'{resolution}\nimage = "picture.png"'))
 
     fitted = fit(three_channels(read_image(path)), resolution).shape
     assert (made.height, made.width, 3) == fitted
 
 
-def test_a_picture_held_on_its_side_has_its_size_as_it_is_shown(load, tmp_path):
+def test_a_picture_held_on_its_side_has_its_size_as_it_is_shown(pipeline, tmp_path):
     path = picture(tmp_path, 64, 128, TURNED)
     assert read_image(path).shape == (128, 64)
 
-    made = load(changed(CANNY, "128", '64\nimage = "picture.png"')).chains[0].pipeline
+    made = pipeline(changed(CANNY, "128", '64\nimage = "picture.png"'))
 
     assert (made.height, made.width) == (128, 64)
     hint = draw_inputs(made).image
@@ -527,134 +481,73 @@ def test_a_picture_held_on_its_side_has_its_size_as_it_is_shown(load, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "line", "said"),
+    ("base", "added", "said"),
     [
-        pytest.param(
-            changed(TEXT, "text2img", "sketch"),
-            0,
-            "is no kind of pipeline",
-            id="no-kind",
-        ),
-        pytest.param(
-            TEXT + 'kind = "txt2img"\n', 4, "did you mean 'text2img'", id="kind"
-        ),
-        pytest.param(
-            changed(TEXT, "[pipeline.text2img]", '[pipeline.unet]\nkind = "text2img"'),
-            0,
-            "'unet' is a component",
-            id="name-of-a-component",
-        ),
-        pytest.param(
-            changed(
-                TEXT, "[pipeline.text2img]", '[pipeline.vae_encoder]\nkind = "text2img"'
-            ),
-            0,
-            "'vae_encoder' is a component",
-            id="name-of-a-recipe",
-        ),
-        pytest.param(
-            changed(TEXT, "[pipeline.text2img]", '[pipeline."A/b"]\nkind = "text2img"'),
-            0,
-            "lower case letters, digits",
-            id="name-that-makes-no-id",
-        ),
-        pytest.param(
-            IMAGE + 'image = "none.png"\n', 4, "there is no picture", id="image"
-        ),
-        pytest.param(
-            CANNY + 'image = "parity.toml"\n',
-            4,
-            "no picture that can be read",
-            id="text",
-        ),
-        pytest.param(
-            changed(CANNY, "128", "32"),
-            3,
-            "give a resolution above 32",
-            id="resolution",
-        ),
-        pytest.param(
-            CANNY + "low_threshold = 201\n", 0, "low <= high <= 255", id="low"
-        ),
-        pytest.param(CANNY + "high_threshold = 256\n", 4, "got 100 and 256", id="high"),
-        pytest.param(CANNY + "low_threshold = 0\n", 4, "1 or more", id="threshold-0"),
-        pytest.param(CANNY + "strength = 2.5\n", 4, "from 0 to 2", id="control"),
-        pytest.param(IMAGE + "strength = 1.5\n", 4, "from 0 to 1", id="strength"),
-        pytest.param(TEXT + "strength = 0.5\n", 4, "unknown key", id="misplaced"),
-        pytest.param(TEXT + "guess_mode = true\n", 4, "unknown key", id="guess"),
-        pytest.param(TEXT + "eta = 1.5\n", 4, "from 0 to 1, got 1.5", id="eta-high"),
-        pytest.param(TEXT + "eta = -0.1\n", 4, "got -0.1", id="eta-low"),
-        pytest.param(TEXT + "eta = nan\n", 4, "got nan", id="eta-nan"),
-        pytest.param(TEXT + "guidance_scale = -1\n", 4, "from 0 to 100", id="guidance"),
-        pytest.param(TEXT + "steps = 0\n", 4, "1 or more", id="steps"),
-        pytest.param(TEXT + "samples = 0\n", 4, "1 or more", id="samples"),
-        pytest.param(
-            changed(TEXT, "height = 64", "height = 72"), 2, "multiple of 32", id="size"
-        ),
-        pytest.param(changed(TEXT, "width = 64\n", ""), 0, "'width'", id="no-size"),
-        pytest.param(
-            changed(TEXT, '["three"]', "[]"), 1, "nothing to draw", id="no-prompt"
-        ),
-        pytest.param(
-            changed(TEXT, 'prompts = ["three"]\n', ""), 0, "'prompts'", id="prompts"
-        ),
-        pytest.param(
-            TEXT + 'prompts_file = "parity.toml"\n', 1, "not both", id="two-prompts"
-        ),
-        pytest.param(
-            changed(TEXT, 'prompts = ["three"]', 'prompts_file = "no.txt"'),
-            1,
-            "no.txt",
-            id="prompts-file",
-        ),
-        pytest.param(TEXT + 'scheduler = "ddmi"\n', 4, "mean 'ddim'", id="scheduler"),
-        pytest.param(
-            TEXT + "scheduler_options = { betas = [1] }\n", 4, "numbers", id="options"
-        ),
-        pytest.param(TEXT + 'reader = "read"\n', 4, "'file.py:function'", id="reader"),
-        pytest.param(
-            TEXT + 'reader = "no.py:read"\n', 4, "there is no file", id="reader-file"
-        ),
-        pytest.param(TEXT + 'variants = ["fp23"]\n', 4, "'fp32'", id="variant"),
-        pytest.param(TEXT + 'variants = ["fp32", "fp32"]\n', 4, "twice", id="twice"),
-        pytest.param(TEXT + "variants = []\n", 4, "nothing to test", id="no-variant"),
-        pytest.param(
-            TEXT + 'mixed = ["pytorch", "mnn"]\n', 4, "'mnn/fp32'", id="mixed-word"
-        ),
-        pytest.param(
-            TEXT + "[pipeline.text2img.app]\nscaling = 1.0\n",
-            5,
-            "did you mean 'scaling_factor'",
-            id="app-key",
-        ),
-        pytest.param(
-            TEXT + "[pipeline.text2img.app]\nscaling_factor = 0\n",
-            5,
-            "more than 0",
-            id="app-factor",
-        ),
-        pytest.param(
-            TEXT + "[pipeline.text2img.app]\nguidance_scale = 1.0\n",
-            5,
-            "must be more than 1",
-            id="app-guidance",
-        ),
-        pytest.param(TEXT + "step = 5\n", 4, "did you mean 'steps'", id="key"),
-        pytest.param(
-            TEXT + 'kind = "text2img"\nimages = 3\n', 5, "'image'", id="key-of-a-kind"
-        ),
+        ("text", 'kind = "txt2img"', "did you mean 'text2img'"),
+        ("image", 'image = "none.png"', "there is no picture"),
+        ("canny", 'image = "parity.toml"', "no picture that can be read"),
+        ("canny", "high_threshold = 256", "got 100 and 256"),
+        ("canny", "low_threshold = 0", "1 or more"),
+        ("canny", "strength = 2.5", "from 0 to 2"),
+        ("image", "strength = 1.5", "from 0 to 1"),
+        ("image", "steps = 2\nstrength = 0.4", "none of 2 steps"),
+        ("text", "strength = 0.5", "unknown key"),
+        ("text", "guess_mode = true", "unknown key"),
+        ("text", "eta = 1.5", "from 0 to 1, got 1.5"),
+        ("text", "eta = -0.1", "got -0.1"),
+        ("text", "eta = nan", "got nan"),
+        ("text", 'scheduler = "euler"\neta = 0.7', "'eta' is DDIM's"),
+        ("text", "guidance_scale = -1", "from 0 to 100"),
+        ("text", "steps = 0", "1 or more"),
+        ("text", "samples = 0", "1 or more"),
+        ("text", 'scheduler = "ddmi"', "mean 'ddim'"),
+        ("text", "scheduler_options = { betas = [1] }", "numbers"),
+        ("text", 'reader = "read"', "'file.py:function'"),
+        ("text", 'reader = "no.py:read"', "there is no file"),
+        ("text", 'variants = ["fp23"]', "'fp32'"),
+        ("text", 'variants = ["fp32", "fp32"]', "twice"),
+        ("text", "variants = []", "nothing to test"),
+        ("text", 'mixed = ["pytorch", "mnn"]', "'mnn/fp32'"),
+        ("text", 'mixed = ["mnn/fp32"]', "two or more"),
+        ("text", f"{APP}\nscaling = 1.0", "did you mean 'scaling_factor'"),
+        ("text", f"{APP}\nscaling_factor = 0", "more than 0"),
+        ("text", f"{APP}\nguidance_scale = 1.0", "must be more than 1"),
+        ("text", "step = 5", "did you mean 'steps'"),
+        ("text", 'kind = "text2img"\nimages = 3', "'image'"),
     ],
 )
-def test_a_mistake_is_named_with_its_line_and_the_right_word(load, text, line, said):
-    with pytest.raises(SuiteError) as caught:
-        load(text)
+def test_a_line_that_is_wrong_is_named_with_the_right_word(refused, base, added, said):
+    text = f"{BASES[base]}{added}\n"
 
-    message = str(caught.value)
-    where = re.match(r".*parity\.toml:(\d+): ", message)
-    assert where, message
-    assert int(where[1]) == FIRST + line, message
-    assert said in message
-    assert "\n" not in message
+    refused(text, text.count("\n") - 1, said)
+
+
+@pytest.mark.parametrize(
+    ("base", "change", "line", "said"),
+    [
+        ("text", ("text2img", "sketch"), 0, "is no kind of pipeline"),
+        ("text", ("text2img]", 'unet]\nkind = "text2img"'), 0, "'unet' is a comp"),
+        ("text", ("text2img]", 'vae_encoder]\nkind = "text2img"'), 0, "is a component"),
+        ("text", ("text2img]", '"A/b"]\nkind = "text2img"'), 0, "lower case letters"),
+        ("canny", ("128", "32"), 3, "give a resolution above 32"),
+        ("canny", ("128", "128\nlow_threshold = 201"), 0, "low <= high <= 255"),
+        ("text", ("height = 64", "height = 72"), 2, "multiple of 32"),
+        ("text", ("width = 64\n", ""), 0, "'width'"),
+        ("text", ('["three"]', "[]"), 1, "nothing to draw"),
+        ("text", ('prompts = ["three"]\n', ""), 0, "'prompts'"),
+        (
+            "text",
+            ('["three"]', '["three"]\nprompts_file = "parity.toml"'),
+            1,
+            "not both",
+        ),
+        ("text", ('prompts = ["three"]', 'prompts_file = "no.txt"'), 1, "no.txt"),
+    ],
+)
+def test_a_table_that_is_wrong_is_named_by_the_line_at_fault(
+    refused, base, change, line, said
+):
+    refused(changed(BASES[base], *change), line, said)
 
 
 def test_a_pipeline_may_not_share_its_name_with_any_component(load):
@@ -663,19 +556,9 @@ def test_a_pipeline_may_not_share_its_name_with_any_component(load):
     )
     text = changed(TEXT, "[pipeline.text2img]", '[pipeline.sketch]\nkind = "text2img"')
 
-    # Its seats are taken by others; the ids would be the same all the same.
+    # Its roles are taken by others; the ids would be the same all the same.
     with pytest.raises(SuiteError, match="'sketch' is a component"):
         load(text, own)
-
-
-def test_noise_of_ddim_is_asked_of_no_other_scheduler(load):
-    with pytest.raises(SuiteError, match="eta"):
-        load(TEXT + 'scheduler = "euler"\neta = 0.7\n')
-
-
-def test_a_strength_that_leaves_no_step_is_refused(load):
-    with pytest.raises(SuiteError, match="strength"):
-        load(IMAGE + "steps = 2\nstrength = 0.4\n")
 
 
 NO_UNET = """\
@@ -709,4 +592,4 @@ def test_a_checkpoint_that_is_not_drawn_with_is_named_by_its_class(load, family)
     assert f"parity.toml:{line}: 'text2img' is not drawn with a {name}, which" in words
     assert "StableDiffusionPipeline, StableDiffusionXLPipeline" in words
     assert "StableDiffusion3Pipeline" in words
-    assert not load("", suite).chains
+    assert not load("", suite).pipeline_cases

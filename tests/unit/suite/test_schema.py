@@ -1,4 +1,4 @@
-"""The JSON Schema of the TOML files: as declared, and what the files here are."""
+"""The JSON Schema of the TOML files: it is as declared, and accepts the files here."""
 
 import json
 import tomllib
@@ -11,9 +11,10 @@ import pytest
 from harness.core.case import REFERENCE
 from harness.core.errors import SuiteError
 from harness.core.runtime import runtimes
-from harness.judge.scope import Bounds
+from harness.judge.policy import Bounds
 from harness.judge.tolerance import BOUNDS
-from harness.suite.schema import Backend, schemas
+from harness.suite.json_schemas import schemas
+from harness.suite.schema import BackendTable
 from harness.suite.suite import load_suite
 
 ROOT = Path(__file__).parents[3]
@@ -36,7 +37,7 @@ def errors_of(name, text):
 def test_the_file_in_the_documentation_is_as_declared(name):
     written = (ROOT / "docs" / name).read_text(encoding="utf-8")
 
-    assert written == schemas()[name], "run: python -m harness.suite.schema docs"
+    assert written == schemas()[name], "run: python -m harness.suite.json_schemas docs"
 
 
 BACKEND = {
@@ -74,7 +75,7 @@ width = 16
     return True
 
 
-@pytest.mark.parametrize("key", Backend.__struct_fields__)
+@pytest.mark.parametrize("key", BackendTable.__struct_fields__)
 def test_a_key_that_backends_are_declared_to_have_is_read_by_one(key, tmp_path):
     path, setting = tmp_path / "parity.toml", f"{key} = {BACKEND[key]}"
 

@@ -1,4 +1,4 @@
-"""Open axes are run at more sizes, which the network can take."""
+"""Open axes are run at more sizes that the network accepts."""
 
 from math import prod
 

@@ -1,4 +1,4 @@
-"""What is said of cases that left a suite: refused in one sentence, pruned in one."""
+"""Entries for cases that left a suite: one message refuses all, one command prunes."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What stands in for real inputs is known of a suite, and said beside its verdict."""
+"""Stand-ins for real inputs are known of a suite, and named beside its verdict."""
 
 import shutil
 from dataclasses import replace
@@ -9,7 +9,7 @@ from harness.commands.init.write import write_suite
 from harness.core.case import GIVEN, Source
 from harness.recipes import describe
 from harness.recipes.stand_ins import stand_ins
-from harness.report.stand_ins import stand_in_words
+from harness.report.summary import stand_in_words
 from harness.suite.families import drawn_with
 from harness.suite.suite import load_suite
 from tests.unit.encoders import write_encoder, write_tokenizer
@@ -42,7 +42,7 @@ def test_of_a_whole_checkpoint_nothing_stands_in():
     suite = load_suite(DIGITS)
 
     assert set(found(suite).values()) == {()}
-    assert {drawn_with(chain.pipeline) for chain in suite.chains} == {()}
+    assert {drawn_with(chain.pipeline) for chain in suite.pipeline_cases} == {()}
 
 
 def test_without_a_tokenizer_prompts_are_drawn_wherever_text_is_read(wordless):
@@ -54,7 +54,7 @@ def test_without_a_tokenizer_prompts_are_drawn_wherever_text_is_read(wordless):
         **dict.fromkeys(("controlnet", "controlled_unet"), ("prompts",)),
         **dict.fromkeys(("vae_encoder", "vae_decoder"), ()),
     }
-    drawn = {c.pipeline.name: drawn_with(c.pipeline) for c in suite.chains}
+    drawn = {c.pipeline.name: drawn_with(c.pipeline) for c in suite.pipeline_cases}
     assert drawn["text2img"] == ("prompts",)
     assert drawn["img2img"] == ("prompts", "picture")
     assert drawn["canny"] == ("prompts", "hint")
@@ -107,7 +107,7 @@ def test_ids_for_a_file_alone_are_drawn():
             [("weights", "prompts", "hint", "scheduler")],
             (
                 " (weights, prompts and hint drawn at random; "
-                "Stable Diffusion's DDIM for want of a scheduler)"
+                "Stable Diffusion's DDIM, as no scheduler is given)"
             ),
         ),
     ],
@@ -119,4 +119,4 @@ def test_it_is_said_in_few_words(kinds, words):
 def test_sizes_that_were_not_tried_stand_beside_the_verdict():
     some = [record(too_large=("height64",)), record(too_large=("height64", "batch5"))]
 
-    assert stand_in_words(some) == " (not tried for want of memory: height64, batch5)"
+    assert stand_in_words(some) == " (not tried for lack of memory: height64, batch5)"

@@ -1,4 +1,4 @@
-"""What parity.toml means, and what is refused."""
+"""The meaning of parity.toml, and the refused entries."""
 
 import json
 import re
@@ -168,6 +168,19 @@ def test_a_variant_of_ones_own_runs_because_it_is_written(load):
     assert (variant.kind, variant.flags) == ("int4-weights", ("--hqq",))
 
 
+def test_only_what_is_quantized_statically_is_calibrated_and_with_other_inputs(load):
+    text = changed('["fp32", "fp16"]', '["fp32", "int8-static"]')
+    suite = load(text.replace("realistic = 3", "realistic = 3\ncalibration = 5"))
+
+    calibrated = {c.id: len(c.calibration) for c in suite.cases if c.calibration}
+    assert calibrated == {
+        "text_encoder/onnxruntime/int8-static": 5,
+        "unet/onnxruntime/int8-static": 5,
+    }
+    (one,) = (c for c in suite.cases if c.id == "unet/onnxruntime/int8-static")
+    assert {s.seed for s in one.calibration}.isdisjoint(s.seed for s in one.samples)
+
+
 def test_a_recipe_may_be_used_under_another_name(load):
     text = '[component.other]\nrecipe = "vae_decoder"\n'
     suite = load(changed('"unet"]', '"other"]') + text)
@@ -203,158 +216,95 @@ def test_the_checkpoint_is_looked_up_from_the_file(load, tmp_path):
 @pytest.mark.parametrize(
     ("old", "new", "line", "said"),
     [
-        pytest.param("[inputs]", "[input]", 16, "did you mean 'inputs'", id="table"),
-        pytest.param("opset = 18", "opsett = 18", 5, "'opset'", id="key"),
-        pytest.param(
-            "realistic = 3", "realist = 3", 18, "'realistic'", id="inputs-key"
-        ),
-        pytest.param("jobs = 1", "job = 1", 28, "'jobs'", id="limits-key"),
-        pytest.param("opset = 18", "opset = 11", 5, "opset 14 or newer", id="opset"),
-        pytest.param("opset = 18", 'exporter = "dinamo"', 5, "'dynamo'", id="exporter"),
-        pytest.param(
+        ("[inputs]", "[input]", 16, "did you mean 'inputs'"),
+        ("opset = 18", "opsett = 18", 5, "'opset'"),
+        ("realistic = 3", "realist = 3", 18, "'realistic'"),
+        ("jobs = 1", "job = 1", 28, "'jobs'"),
+        ("opset = 18", "opset = 11", 5, "opset 14 or newer"),
+        ("opset = 18", 'exporter = "dinamo"', 5, "'dynamo'"),
+        (
             'components = ["text_encoder", "unet"]',
             'components = [\n"text_encoder",\n"unnet"]',
             3,
             "did you mean 'unet'",
-            id="component",
         ),
-        pytest.param('"unet"]', '"text_encoder"]', 1, "twice", id="component-twice"),
-        pytest.param(
+        ('"unet"]', '"text_encoder"]', 1, "twice"),
+        (
             'components = ["text_encoder", "unet"]',
             "components = []",
             1,
             "nothing to test",
-            id="no-component",
         ),
-        pytest.param(
+        (
             "[component.text_encoder]",
             "[component.text_encodr]",
             25,
             "did you mean 'text_encoder'",
-            id="component-table",
         ),
-        pytest.param(
+        (
             "[component.text_encoder]",
             "[component.vae_encoder]",
             25,
             "list it in `components`",
-            id="component-not-listed",
         ),
-        pytest.param(
-            'attention = "eager"', 'atention = "eager"', 26, "'attention'", id="setting"
-        ),
-        pytest.param(
-            'attention = "eager"',
-            "penultimat = true",
-            26,
-            "did you mean 'penultimate'",
-            id="recipe-option",
-        ),
-        pytest.param(
-            'attention = "eager"', 'attention = "eagre"', 26, "'eager'", id="attention"
-        ),
-        pytest.param(
+        ('attention = "eager"', 'atention = "eager"', 26, "'attention'"),
+        ('attention = "eager"', "penultimat = true", 26, "did you mean 'penultimate'"),
+        ('attention = "eager"', 'attention = "eagre"', 26, "'eager'"),
+        (
             'attention = "eager"',
             'recipe = "no.such.net"',
             26,
             "no recipe 'no.such.net'",
-            id="recipe",
         ),
-        pytest.param(
-            'attention = "eager"', "penultimate = 0.5", 26, "must be text", id="option"
-        ),
-        pytest.param(
-            'attention = "eager"',
-            'variants = ["fp23"]',
-            26,
-            "'fp32'",
-            id="own-variants",
-        ),
-        pytest.param("[backend.mnn]", "[backend.mmn]", 21, "'mnn'", id="backend"),
-        pytest.param(
-            '"int8-weights"]', '"int8-weight"]', 22, "'int8-weights'", id="variant"
-        ),
-        pytest.param('"fp16"]', '"fp32"]', 20, "twice", id="variant-twice"),
-        pytest.param('["fp32", "fp16"]', "[]", 20, "nothing to test", id="no-variant"),
-        pytest.param(
+        ('attention = "eager"', "penultimate = 0.5", 26, "must be text"),
+        ('attention = "eager"', 'variants = ["fp23"]', 26, "'fp32'"),
+        ("[backend.mnn]", "[backend.mmn]", 21, "'mnn'"),
+        ('"int8-weights"]', '"int8-weight"]', 22, "'int8-weights'"),
+        ('"fp16"]', '"fp32"]', 20, "twice"),
+        ('["fp32", "fp16"]', "[]", 20, "nothing to test"),
+        (
             "[variant.mnn.int8-weights]",
             "[variant.mnn.int8-weigths]",
             23,
             "did you mean 'int8-weights'",
-            id="variant-table",
         ),
-        pytest.param(
+        (
             "[variant.mnn.int8-weights]",
             "[variant.mnn.deploy]",
             23,
             "not among the `variants`",
-            id="variant-not-listed",
         ),
-        pytest.param(
+        (
             "[variant.mnn.int8-weights]",
             '[variant.mnn.int8-weights]\nflags = ["--x"]',
             23,
             "a name of its own",
-            id="flags-of-a-built-in",
         ),
-        pytest.param(
+        (
             "[variant.mnn.int8-weights]",
             '[variant.mnn.mine]\nfrom = "int8"',
             24,
             "'int8-weights'",
-            id="from",
         ),
-        pytest.param('"boundary"]', '"bondary"]', 17, "'boundary'", id="profile"),
-        pytest.param('"boundary"]', '"realistic"]', 17, "twice", id="profile-twice"),
-        pytest.param("realistic = 3", "realistic = 0", 18, "1 or more", id="realistic"),
-        pytest.param(
-            "realistic = 3",
-            "realistic = 1",
-            11,
-            "set realistic to 2",
-            id="unused-shapes",
-        ),
-        pytest.param("height = 32", "heigth = 32", 13, "'height'", id="symbol"),
-        pytest.param("height = 32\n", "", 11, "'height', which 'unet'", id="no-symbol"),
-        pytest.param("height = 32", "height = 0", 13, "1 or more", id="size"),
-        pytest.param(
-            "batch = 2\nheight = 32", "batch = 1\nheight = 16", 11, "twice", id="same"
-        ),
-        pytest.param('["batch"]', '["bach"]', 6, "did you mean 'batch'", id="axis"),
-        pytest.param(
-            "[backend.mnn]", '[backend.mnn]\ndevice = "gpu"', 22, "'cpu'", id="device"
-        ),
-        pytest.param(
-            "[backend.mnn]", "[backend.mnn]\ntf32 = true", 22, "'tf32'", id="misplaced"
-        ),
-        pytest.param(
-            "[backend.mnn]", "[backend.mnn]\nthreads = 0", 22, "1 or more", id="threads"
-        ),
-        pytest.param(
-            json.dumps(str(DIGITS)), '"nowhere"', 3, "no checkpoint at", id="checkpoint"
-        ),
-        pytest.param(
-            json.dumps(str(DIGITS)), '"."', 3, "model_index.json", id="no-index"
-        ),
-        pytest.param(
-            "checkpoint =", 'hub = "a/b"\ncheckpoint =', 2, "has both", id="two-sources"
-        ),
-        pytest.param(
-            f"checkpoint = {json.dumps(str(DIGITS))}",
-            "",
-            2,
-            "has neither",
-            id="no-source",
-        ),
-        pytest.param("jobs = 1", "coverage = 95", 28, "from 0 to 1", id="coverage"),
-        pytest.param("jobs = 1", "timeout_s = 0", 28, "more than 0", id="timeout"),
-        pytest.param(
-            "[limits]",
-            '[files]\ntolerances = "no.toml"\n[limits]',
-            28,
-            "no.toml",
-            id="file",
-        ),
+        ('"boundary"]', '"bondary"]', 17, "'boundary'"),
+        ('"boundary"]', '"realistic"]', 17, "twice"),
+        ("realistic = 3", "realistic = 0", 18, "1 or more"),
+        ("realistic = 3", "realistic = 1", 11, "set realistic to 2"),
+        ("height = 32", "heigth = 32", 13, "'height'"),
+        ("height = 32\n", "", 11, "'height', which 'unet'"),
+        ("height = 32", "height = 0", 13, "1 or more"),
+        ("batch = 2\nheight = 32", "batch = 1\nheight = 16", 11, "twice"),
+        ('["batch"]', '["bach"]', 6, "did you mean 'batch'"),
+        ("[backend.mnn]", '[backend.mnn]\ndevice = "gpu"', 22, "'cpu'"),
+        ("[backend.mnn]", "[backend.mnn]\ntf32 = true", 22, "'tf32'"),
+        ("[backend.mnn]", "[backend.mnn]\nthreads = 0", 22, "1 or more"),
+        (json.dumps(str(DIGITS)), '"nowhere"', 3, "no checkpoint at"),
+        (json.dumps(str(DIGITS)), '"."', 3, "model_index.json"),
+        ("checkpoint =", 'hub = "a/b"\ncheckpoint =', 2, "has both"),
+        (f"checkpoint = {json.dumps(str(DIGITS))}", "", 2, "has neither"),
+        ("jobs = 1", "coverage = 95", 28, "from 0 to 1"),
+        ("jobs = 1", "timeout_s = 0", 28, "more than 0"),
+        ("[limits]", '[files]\ntolerances = "no.toml"\n[limits]', 28, "no.toml"),
     ],
 )
 def test_a_mistake_is_named_with_its_line_and_the_right_word(
@@ -383,7 +333,7 @@ def test_an_empty_matrix_is_refused(load, table):
         kept += [] if skipping else [text]
 
     with pytest.raises(
-        SuiteError, match=r"parity\.toml:1: no (\[\[shapes\]\]|backend)"
+        SuiteError, match=r"parity\.toml:1: (no \[\[shapes\]\]|there is no backend)"
     ):
         load("\n".join(kept))
 

@@ -1,15 +1,15 @@
-"""Suites of text encoders: where they come from, and what is left out."""
+"""Suites of text encoders: their sources, and the defaults for omitted keys."""
 
 from pathlib import Path
 
 import pytest
 
 from harness.commands.init.write import write_suite
-from harness.commands.tune.inputs import Space
-from harness.core.case import VARIED
+from harness.core.case import VARIED, Sample
 from harness.core.errors import SuiteError
 from harness.judge.policy import Policy
 from harness.recipes.inputs import draw
+from harness.recipes.varied import parameters_of
 from harness.suite.suite import load_suite
 from tests.unit.encoders import write_encoder
 
@@ -90,13 +90,19 @@ def test_init_writes_a_suite_for_an_encoder(tmp_path, checkpoint):
 
 @pytest.mark.usefixtures("checkpoint")
 @pytest.mark.parametrize("position", [0.0, 0.4, 1.0])
-def test_knobs_move_masks_and_types_and_every_row_reads_a_token(tmp_path, position):
+def test_parameters_move_masks_and_types_and_every_row_reads_a_token(
+    tmp_path, position
+):
     case = suite(tmp_path, 'checkpoint = "model"\nseed = 0').cases[0]
-    space = Space(component=case.component, shapes=(case.samples[0].shapes,), seed=0)
-    knobs = tuple((name, position) for name in sorted(space.knobs))
-    point = space.sample(VARIED, shapes=space.shapes[0], seed=1, knobs=knobs)
+    sample = Sample(
+        profile=VARIED,
+        index=0,
+        shapes=case.samples[0].shapes,
+        seed=1,
+        knobs=tuple((name, position) for name in parameters_of(case.component)),
+    )
 
-    feeds = draw(case.component, point)
+    feeds = draw(case.component, sample)
 
     assert feeds["attention_mask"].any(axis=1).all()
     assert (feeds["token_type_ids"] == 0).all() == (position == 1.0)

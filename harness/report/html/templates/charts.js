@@ -32,15 +32,37 @@ function described(spec, at) {
   return lines.filter(Boolean).join("<br>");
 }
 
+// A card shows a chart's curves in small, without axes, names or hovering.
+function small({ data: traces, layout }) {
+  const solid = ({ mode, line, visible }) => visible === true && mode !== "markers" && line.dash !== "dot";
+  return {
+    data: traces.filter(solid).map((trace) => ({ ...trace, mode: "lines", hoverinfo: "skip" })),
+    layout: {
+      ...layout,
+      margin: { l: 0, r: 0, t: 2, b: 2 },
+      showlegend: false,
+      annotations: [],
+      xaxis: { visible: false },
+      yaxis: { type: "log", visible: false },
+    },
+  };
+}
+
 function draw(host) {
-  const { figure, table, still } = data.charts[host.id];
+  const { figure, table } = data.charts[host.dataset.of || host.id];
+  if (host.dataset.of) {
+    host.figure = small(figure);
+    Plotly.newPlot(host, host.figure.data, dressed(host.figure.layout), { ...QUIET, staticPlot: true });
+    return;
+  }
+  host.figure = figure;
   const spec = data.tables[table];
   const traces = figure.data.map((trace) => {
-    if (!spec || !trace.customdata) return still ? { ...trace, hoverinfo: "skip" } : trace;
+    if (!spec || !trace.customdata) return trace;
     const text = trace.customdata.map((at) => described(spec, at));
     return { ...trace, text, hovertemplate: "%{text}<extra></extra>" };
   });
-  Plotly.newPlot(host, traces, dressed(figure.layout), { ...QUIET, staticPlot: still });
+  Plotly.newPlot(host, traces, dressed(figure.layout), QUIET);
   if (!spec) return;
   host.on("plotly_click", ({ points }) => {
     const at = points[0].customdata;
@@ -50,10 +72,10 @@ function draw(host) {
   });
 }
 
-// Of a chart's points the table knows more than one measure.
+// The table has more than one measure of a chart's points.
 const MEASURES = {
   floors: { column: "floors", title: "error, floors" },
-  limit: { column: "of limit", title: "error, parts of its limit" },
+  limit: { column: "of limit", title: "error, share of its limit" },
 };
 const LEAST = 0.001;
 
@@ -75,15 +97,6 @@ function measure(host, name) {
   });
 }
 
-// The same points, held against something else.
-function view(host, name) {
-  const { x, y, text, title } = data.charts[host.id].views[name];
-  Plotly.update(host, { x, y, text }, { "xaxis.title.text": title, "xaxis.autorange": true, "yaxis.autorange": true });
-}
-
-for (const choice of document.querySelectorAll("select[data-views]"))
-  choice.addEventListener("change", () => view(document.getElementById(choice.dataset.views), choice.value));
-
 for (const choice of document.querySelectorAll("select[data-chart]"))
   choice.addEventListener("change", () => measure(document.getElementById(choice.dataset.chart), choice.value));
 
@@ -99,7 +112,7 @@ for (const host of document.querySelectorAll(".chart")) seen.observe(host);
 
 dark.addEventListener("change", () => {
   for (const host of document.querySelectorAll(".chart.js-plotly-plot"))
-    Plotly.relayout(host, dressed(data.charts[host.id].figure.layout));
+    Plotly.relayout(host, dressed(host.figure.layout));
 });
 
 function open() {

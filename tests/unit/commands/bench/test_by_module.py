@@ -1,10 +1,10 @@
-"""Time of operators, rolled up by the model's own modules."""
+"""Times of operators are summed up by the model's own modules."""
 
 import onnx
 import pytest
 from onnx import helper
 
-from harness.commands.bench.by_module import NOWHERE, rolled_up
+from harness.commands.bench.by_module import NOWHERE, found_where
 from harness.core.probes import Kind, Probe
 from harness.runtimes.onnxruntime.profile import leading_to
 from harness.runtimes.session import Spent
@@ -29,44 +29,44 @@ def spent(took_s, *values, op="Conv"):
 PROBES = [probe("a", "down.0.conv1"), probe("b", "down.0.conv2"), probe("c", "up.1")]
 
 
-def test_operators_of_one_module_add_up_to_the_depth_asked_for():
-    made, guessed = rolled_up([spent(1, "a"), spent(2, "b"), spent(4, "c")], PROBES)
+@pytest.mark.parametrize(
+    ("row", "took_s", "guessed"),
+    [
+        pytest.param(
+            [spent(1, "a"), spent(2, "b"), spent(4, "c")],
+            {"up.1": 4, "down.0": 3},
+            0.0,
+            id="one-module-adds-up",
+        ),
+        pytest.param(
+            [spent(1, "reorder"), spent(3, "c")],
+            {"up.1": 4},
+            0.25,
+            id="the-runtimes-own-counts-with-the-next",
+        ),
+        pytest.param(
+            [spent(3, "c"), spent(1, "reorder")],
+            {"up.1": 3, NOWHERE: 1},
+            0.25,
+            id="after-the-last-known-value",
+        ),
+        pytest.param(
+            [spent(5, "layout", "a"), spent(1, "c")],
+            {"down.0": 5, "up.1": 1},
+            0.0,
+            id="with-the-value-that-it-leads-to",
+        ),
+    ],
+)
+def test_an_operator_counts_with_a_module_and_no_time_is_lost(row, took_s, guessed):
+    found = found_where("case", row, 1.0, PROBES)
 
-    assert [(place.module, place.took_s, place.count) for place in made] == [
-        ("up.1", 4, 1),
-        ("down.0", 3, 2),
+    # The slowest module comes first.
+    assert [(one["module"], one["ms"]) for one in found["places"]] == [
+        (module, 1e3 * took) for module, took in took_s.items()
     ]
-    assert guessed == 0
-
-
-def test_no_time_is_lost():
-    row = [spent(1, "x"), spent(2, "a"), spent(3, "y"), spent(4, "c"), spent(5, "z")]
-
-    made, _ = rolled_up(row, PROBES)
-
-    assert sum(place.took_s for place in made) == 15
-
-
-def test_an_operator_of_the_runtimes_own_counts_with_the_next_and_that_is_said():
-    made, guessed = rolled_up([spent(1, "reorder"), spent(3, "c")], PROBES)
-
-    assert [(place.module, place.took_s) for place in made] == [("up.1", 4)]
-    assert guessed == pytest.approx(0.25)
-
-
-def test_what_comes_after_the_last_known_value_is_in_no_module():
-    made, _ = rolled_up([spent(3, "c"), spent(1, "reorder")], PROBES)
-
-    assert {place.module: place.took_s for place in made} == {"up.1": 3, NOWHERE: 1}
-
-
-def test_an_operator_counts_with_the_value_that_it_leads_to_not_with_its_neighbour():
-    row = [spent(5, "layout", "a"), spent(1, "c")]
-
-    made, guessed = rolled_up(row, PROBES)
-
-    assert {place.module: place.took_s for place in made} == {"down.0": 5, "up.1": 1}
-    assert guessed == 0
+    assert sum(one["operators"] for one in found["places"]) == len(row)
+    assert found["guessed"] == pytest.approx(guessed)
 
 
 def test_values_that_a_node_leads_to_come_nearest_first():

@@ -1,12 +1,12 @@
-"""What is timed, with how many threads, and how rounds become figures."""
+"""The timed calls, their number of threads, and the figures made from rounds."""
 
 import json
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
+from click.testing import CliRunner
 
-from harness.commands.bench.pytest_session import Played
+from harness.commands.bench.command import bench
 from harness.commands.bench.record import (
     DETAIL,
     TABLE,
@@ -14,10 +14,15 @@ from harness.commands.bench.record import (
     merged,
     write_tables,
 )
-from harness.commands.bench.subjects import device_of, subjects_of, timed_cases
-from harness.commands.bench.timing import Plan, Round, Timing
+from harness.commands.bench.timing import (
+    BenchPlan,
+    Round,
+    Subject,
+    Timing,
+    subjects_of,
+    timed_cases,
+)
 from harness.core.case import Case
-from harness.core.errors import SpecError
 from harness.suite.suite import load_suite
 
 DIGITS = load_suite(Path(__file__).parents[4] / "fixtures" / "digits")
@@ -37,33 +42,34 @@ def turn(*runs_s, first_s=1.0, base=100, peak=150, withheld=0.0):
     )
 
 
-def timing(*rounds, **about):
-    return Timing(
-        **{
-            "subject": "unet/mnn/fp32",
-            "component": "unet",
-            "runtime": "mnn",
-            "how": "fp32",
-            "threads": 2,
-            "rounds": rounds,
-            **about,
-        }
-    )
+(MNN,) = DIGITS.select(("unet/mnn/fp32",))
+(EAGER, _, _) = subjects_of([MNN])["unet"]
 
 
-def test_the_median_is_of_all_runs_and_a_rounds_median_of_its_own():
-    made = timing(turn(1.0, 2.0, 9.0), turn(3.0, 4.0, 5.0))
+def timing(*rounds, case=MNN, **about):
+    return Timing(subject=Subject.of(case), rounds=rounds, **about)
 
-    assert made.median_s == 3.5
-    assert made.medians_s == (2.0, 4.0)
+
+def entry(*rounds, **about):
+    (made,) = benchmarks([timing(*rounds, **about)])
+    return made
+
+
+def test_an_entry_has_every_run_and_the_median_of_each_round():
+    made = entry(turn(1.0, 2.0, 9.0), turn(3.0, 4.0, 5.0))
+
+    assert made["runs"] == [1000, 2000, 9000, 3000, 4000, 5000]
+    assert made["rounds"] == [2000, 4000]
 
 
 def test_the_first_run_is_the_slowest_because_compiled_code_is_kept():
-    assert timing(turn(1.0, first_s=90.0), turn(1.0, first_s=2.0)).first_s == 90.0
+    made = entry(turn(1.0, first_s=90.0), turn(1.0, first_s=2.0))
+
+    assert (made["load_ms"], made["first_run_ms"]) == (500.0, 90000.0)
 
 
 def test_memory_is_what_the_process_gained_not_what_it_imported():
-    assert timing(turn(1.0, base=100, peak=150)).memory_bytes == 50
+    assert entry(turn(1.0, base=100, peak=150))["memory_bytes"] == 50
 
 
 def test_pytorch_comes_first_eager_and_compiled_in_every_component():
@@ -81,18 +87,18 @@ def test_pytorch_comes_first_eager_and_compiled_in_every_component():
 def test_every_runtime_has_as_many_threads_as_the_plan_says():
     subjects = subjects_of(DIGITS.cases)["unet"]
 
-    assert {device_of(one, Plan(threads=3)).threads for one in subjects} == {3}
-    assert {device_of(one, Plan()).threads for one in subjects} == {2}
+    assert {one.device(3).threads for one in subjects} == {3}
+    assert {one.device(0).threads for one in subjects} == {2}
 
 
 def test_pytorch_has_the_threads_of_the_files_it_is_beside():
-    case: Case = DIGITS.cases[0]
-    case = replace(case, device=replace(case.device, threads=5))
+    assert isinstance(MNN, Case)
+    case = replace(MNN, device=replace(MNN.device, threads=5))
 
-    eager = subjects_of([case])[case.subject][0]
+    eager = subjects_of([case])["unet"][0]
 
     assert case.reference.threads != 5
-    assert device_of(eager, Plan()).threads == 5
+    assert eager.device(0).threads == 5
 
 
 def test_new_times_take_the_place_of_old_ones_of_the_same_case_alone():
@@ -113,13 +119,12 @@ def test_a_case_that_failed_has_no_row_an_earlier_one_neither():
     failed = timing(failure="it fell back")
 
     assert list(benchmarks([failed])) == []
-    old = [{"case": failed.subject, "metric": "latency_ms", "runs": [9.0]}]
+    old = [{"case": MNN.id, "metric": "latency_ms", "runs": [9.0]}]
     assert merged(old, [failed]) == []
 
 
-def test_each_round_is_held_against_pytorch_of_the_same_round():
-    eager = timing(turn(0.1), turn(0.4), subject="vae/pytorch/eager")
-    eager = replace(eager, runtime="pytorch", how="eager")
+def test_each_round_is_compared_with_pytorch_of_the_same_round():
+    eager = Timing(subject=EAGER, rounds=(turn(0.1), turn(0.4)))
 
     own, other = benchmarks([timing(turn(0.2), turn(0.2)), eager])
 
@@ -128,47 +133,32 @@ def test_each_round_is_held_against_pytorch_of_the_same_round():
 
 
 def test_what_was_timed_without_pytorch_is_a_share_of_nothing():
-    (entry,) = benchmarks([timing(turn(0.2))])
-
-    assert entry["over_pytorch"] == []
+    assert entry(turn(0.2))["over_pytorch"] == []
 
 
 def test_a_time_is_as_disturbed_as_pytorch_beside_it():
-    eager = timing(turn(0.1, withheld=0.4), subject="vae/pytorch/eager")
-    eager = replace(eager, runtime="pytorch", how="eager")
+    eager = Timing(subject=EAGER, rounds=(turn(0.1, withheld=0.4),))
 
     own, other = benchmarks([timing(turn(0.2, withheld=0.01)), eager])
 
     assert (own["withheld"], other["withheld"]) == (0.4, 0.4)
 
 
-def test_a_neighbour_in_a_round_or_two_is_left_to_the_quartiles():
-    (entry,) = benchmarks(
-        [timing(*(turn(0.2, withheld=w) for w in (0.0, 0.4, 0.0, 0.0, 0.4, 0.0)))]
-    )
+def test_a_neighbour_in_a_round_or_two_is_left_to_the_rounds():
+    rounds = (turn(0.2, withheld=share) for share in (0.0, 0.4, 0.0, 0.0, 0.4, 0.0))
 
-    assert entry["withheld"] == 0.0
-
-
-def test_loading_and_the_first_run_are_kept_beside_the_runs():
-    (entry,) = benchmarks([timing(turn(0.1, first_s=90.0), turn(0.1, first_s=2.0))])
-
-    assert (entry["load_ms"], entry["first_run_ms"]) == (500.0, 90000.0)
+    assert entry(*rounds)["withheld"] == 0.0
 
 
 def test_a_component_timed_later_leaves_the_lines_of_the_others(tmp_path):
-    for part in ("unet", "vae", "unet"):
-        made = timing(turn(0.1), subject=f"{part}/mnn/fp32", component=part)
-        write_tables(tmp_path, DIGITS, [made], Plan())
+    (other,) = DIGITS.select(("vae_decoder/mnn/fp32",))
+    for case in (MNN, other, MNN):
+        write_tables(tmp_path, DIGITS, [timing(turn(0.1), case=case)], BenchPlan())
 
     lines = (tmp_path / TABLE).read_text(encoding="utf-8").splitlines()
-    assert [line.partition(",")[0] for line in lines] == [
-        *("subject", "vae/mnn/fp32", "unet/mnn/fp32")
-    ]
+    assert [line.partition(",")[0] for line in lines] == ["subject", other.id, MNN.id]
     detail = json.loads((tmp_path / DETAIL).read_text(encoding="utf-8"))
-    assert [one["subject"] for one in detail["timings"]] == [
-        *("vae/mnn/fp32", "unet/mnn/fp32")
-    ]
+    assert [one["case"] for one in detail["timings"]] == [other.id, MNN.id]
 
 
 def test_all_is_every_component_and_every_pipeline():
@@ -186,21 +176,11 @@ def test_chains_of_several_runtimes_are_timed_only_where_a_name_says_so():
 
 
 def test_times_of_other_threads_have_a_name_of_their_own():
-    (entry,) = benchmarks([timing(turn(1.0), threads=8, asked=False)])
-
-    assert entry["metric"] == "latency_at_8_threads_ms"
+    assert entry(turn(1.0), threads=8)["metric"] == "latency_at_8_threads_ms"
 
 
-def test_a_plan_without_a_round_is_refused():
-    with pytest.raises(SpecError, match="a round and a run at least, got 0"):
-        Plan(rounds=0)
+def test_no_round_is_refused():
+    ended = CliRunner().invoke(bench, ["--rounds", "0"])
 
-
-def test_the_clock_shows_the_measured_runs_and_nothing_else():
-    clock = Played([0.25, 0.5])
-    seen = [clock()]
-    for _ in range(2):
-        clock.run()
-        seen += [clock(), clock()]
-
-    assert seen == [0.0, 0.25, 0.25, 0.75, 0.75]
+    assert ended.exit_code == 2
+    assert "0 is not in the range x>=1" in ended.output

@@ -1,4 +1,4 @@
-"""`parity doctor`: what each finding is made from, and that a crash becomes one."""
+"""`parity doctor`: each finding follows from its probe; a crash is a finding."""
 
 import ast
 import os
@@ -13,41 +13,34 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from harness.commands.doctor import Finding, Status, checks, examine, exit_code, render
-from harness.commands.doctor.child import ask_child
-from harness.core.doctor import Answer
+from harness.commands.doctor import examine as doctor
+from harness.commands.doctor.child import Answer, ask_child
+from harness.commands.doctor.examine import Finding, Status, exit_code, render
 from harness.core.environment import packages
-from harness.runtimes.mnn import doctor as mnn
-from harness.runtimes.onnxruntime import doctor as onnxruntime
-from harness.runtimes.onnxruntime.doctor import cuda_fit as fit
+from harness.core.runtime import runtime, runtimes
+from harness.runtimes.onnxruntime.doctor import cuda_remedy
 
 ROOT = Path(__file__).parents[4]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 OK, WARN, FAIL, ABSENT = Status.OK, Status.WARN, Status.FAIL, Status.ABSENT
 
-TESTED = checks.tested_versions()
+TESTED = doctor.tested_versions()
 HAVE = {
-    name: TESTED[checks.canonical(name)] for name in packages() if name != "onnxruntime"
+    name: TESTED[doctor.canonical(name)] for name in packages() if name != "onnxruntime"
 }
-RAN = {"value": 2.0, "fed": 1.0, "right": True}
-FELL_BACK = Answer(
-    facts={"got": "CPUExecutionProvider", **RAN},
-    words="\x1b[1;31m[E:onnxruntime] Failed to load library libonnxruntime_providers"
-    "_cuda.so with error: libcublasLt.so.13: cannot open shared object file: "
-    "No such file or directory\x1b[m",
-)
-NO_BACKEND = Answer(facts=RAN, words="Can't Find type=3 backend, use 0 instead")
+RAN = Answer(facts={"version": "1.0", "value": 2.0, "fed": 1.0, "right": True})
+WRONG = Answer(facts={**RAN.facts, "right": False})
+REFUSED = Answer(facts={"refused": "asked for cuda and runs on cpu. Install it."})
+CRASHED = Answer(facts={}, ended="crashed with SIGSEGV")
 
 
 def answering(**answers):
-    """Answer questions from a table; `mnn_CUDA` goes before `mnn`."""
+    """Answer from a table; `run_one_operator_cuda` goes before `run_one_operator`."""
 
-    def ask(question, *arguments):
-        question = question.rpartition(":")[2]
-        for name in ("_".join((question, *arguments)), question):
-            if name in answers:
-                return answers[name]
-        pytest.fail(f"asked {question} {arguments}, which this test has no answer for")
+    def ask(function, *arguments):
+        function = function.rpartition(":")[2]
+        names = (f"{function}_{arguments[-1]}" if arguments else "", function)
+        return answers[next(name for name in names if name in answers)]
 
     return ask
 
@@ -65,21 +58,21 @@ def only(findings):
 
 
 def test_a_sound_installation_has_one_finding():
-    assert only(checks.check_packages(HAVE, TESTED)).status is OK
+    assert only(doctor.check_packages(HAVE, TESTED)).status is OK
 
 
 def test_a_local_build_of_the_tested_version_is_the_tested_version():
     have = {**HAVE, "torch": f"{HAVE['torch']}+cu130"}
 
-    assert only(checks.check_packages(have, TESTED)).status is OK
+    assert only(doctor.check_packages(have, TESTED)).status is OK
 
 
-def test_another_version_warns_and_the_tested_one_mends():
-    finding = only(checks.check_packages({**HAVE, "numpy": "1.0"}, TESTED))
+def test_another_version_warns_and_the_tested_one_fixes_it():
+    finding = only(doctor.check_packages({**HAVE, "numpy": "1.0"}, TESTED))
 
     assert finding.status is WARN
     assert f"numpy 1.0 ({TESTED['numpy']})" in finding.says
-    assert finding.mend == f"pip install numpy=={TESTED['numpy']}"
+    assert finding.fix == f"pip install numpy=={TESTED['numpy']}"
 
 
 @pytest.mark.parametrize(
@@ -92,175 +85,103 @@ def test_another_version_warns_and_the_tested_one_mends():
 def test_a_missing_package_fails(missing, named):
     have = {name: version for name, version in HAVE.items() if name != missing}
 
-    finding = only(checks.check_packages(have, TESTED))
+    finding = only(doctor.check_packages(have, TESTED))
 
     assert finding.status is FAIL
     assert finding.says == f"not installed: {named}"
-    assert finding.mend == f"pip install {named}=={TESTED[named.lower()]}"
-
-
-def test_two_onnxruntimes_fail_and_one_does_not():
-    both = {**HAVE, "onnxruntime": "1.20.0"}
-
-    assert only(onnxruntime.check_shadowing(both)).status is FAIL
-    assert list(onnxruntime.check_shadowing(HAVE)) == []
+    assert finding.fix == f"pip install {named}=={TESTED[named.lower()]}"
 
 
 # Imports
 
 
+LOADED = Answer(facts={})
+
+
 def test_an_onnx_that_cannot_be_imported_fails_with_the_way_back():
-    ask = answering(onnx=Answer(facts={}, ended="failed: TypeError: Descriptors"))
-    have = {**HAVE, checks.MNN_TELEMETRY: "0.9", "protobuf": "3.20.3"}
+    broken = Answer(facts={}, ended="failed: TypeError: Descriptors")
+    ask = answering(load_onnx=broken, load_torch=LOADED, load_numba=LOADED)
+    have = {**HAVE, doctor.MNN_TELEMETRY: "0.9", "protobuf": "3.20.3"}
 
-    found = list(checks.check_onnx(ask, have, TESTED))
+    found = list(doctor.check_loads(ask, have, TESTED))
 
-    assert [each.status for each in found] == [WARN, FAIL]
+    assert [each.status for each in found] == [WARN, FAIL, OK, OK]
     assert "protobuf 3.20.3" in found[1].says
     assert "TypeError: Descriptors" in found[1].says
-    assert found[1].mend == (
-        f"pip uninstall -y {checks.MNN_TELEMETRY} && pip install "
+    assert found[1].fix == (
+        f"pip uninstall -y {doctor.MNN_TELEMETRY} && pip install "
         f"onnx=={TESTED['onnx']} protobuf=={TESTED['protobuf']}"
     )
 
 
-def test_more_threads_than_cores_warn(monkeypatch):
-    monkeypatch.setattr(checks, "core_count", lambda: 2)
+@pytest.mark.parametrize("name", ["onnx", "torch", "numba"])
+def test_what_crashes_while_it_loads_fails_alone(name):
+    answers = dict.fromkeys(("load_onnx", "load_torch", "load_numba"), LOADED)
+    ask = answering(**{**answers, f"load_{name}": CRASHED})
 
-    for threads, status in ((1, OK), (2, OK), (3, WARN)):
-        ask = answering(torch=Answer(facts={"threads": threads, "cuda": ""}))
-        assert only(checks.check_torch(ask, HAVE)).status is status
-
-
-@pytest.mark.parametrize(
-    ("answer", "status"),
-    [
-        pytest.param(Answer(facts={"cached": True, "right": True}), OK, id="caches"),
-        pytest.param(Answer(facts={"cached": False, "right": True}), WARN, id="cannot"),
-        pytest.param(Answer(facts={"cached": True, "right": False}), FAIL, id="wrong"),
-        pytest.param(Answer(facts={}, ended="crashed with SIGILL"), FAIL, id="crash"),
-    ],
-)
-def test_numba_must_compile_and_should_cache(answer, status):
-    assert only(checks.check_numba(answering(numba=answer))).status is status
+    failed = [
+        each for each in doctor.check_loads(ask, HAVE, TESTED) if each.status is FAIL
+    ]
+    assert [each.check for each in failed] == [name]
+    assert "crashed with SIGSEGV" in failed[0].says
+    assert failed[0].fix
 
 
 # Runtimes
 
 
-def providers(cuda, *, driver=""):
-    return answering(
-        providers=Answer(
-            facts={
-                "providers": ["CUDAExecutionProvider", "CPUExecutionProvider"],
-                "cuda": "13.0",
-            }
-        ),
-        driver=Answer(facts={"cuda": driver}),
-        torch=Answer(facts={"cuda": "", "threads": 1}),
-        provider_CPUExecutionProvider=FELL_BACK,
-        provider_CUDAExecutionProvider=cuda,
-    )
-
-
-def test_a_listed_provider_that_falls_back_is_absent_in_its_own_words():
-    cpu, cuda = onnxruntime.check_onnxruntime(providers(FELL_BACK), HAVE)
-
-    assert (cpu.check, cpu.status) == ("onnxruntime CPU", OK)
-    assert (cuda.check, cuda.status) == ("onnxruntime CUDA", ABSENT)
-    assert cuda.says == (
-        "falls back to the CPU: libcublasLt.so.13: cannot open shared object file"
-    )
-
-
-def test_the_same_beside_a_gpu_is_a_warning_with_a_way_out():
-    _, cuda = onnxruntime.check_onnxruntime(providers(FELL_BACK, driver="13.1"), HAVE)
-
-    assert cuda.status is WARN
-    assert cuda.mend.startswith('pip install "onnxruntime-gpu[cuda,cudnn]"')
-
-
 @pytest.mark.parametrize(
-    ("answer", "status"),
+    ("answer", "first", "other"),
     [
-        pytest.param(
-            Answer(facts={"got": "CUDAExecutionProvider", **RAN}), OK, id="runs"
-        ),
-        pytest.param(
-            Answer(facts={"got": "CUDAExecutionProvider", **RAN, "right": False}),
-            FAIL,
-            id="wrong-numbers",
-        ),
-        pytest.param(Answer(facts={}, ended="crashed with SIGSEGV"), WARN, id="crash"),
+        pytest.param(RAN, OK, OK, id="runs"),
+        pytest.param(WRONG, FAIL, FAIL, id="wrong-numbers"),
+        pytest.param(REFUSED, FAIL, ABSENT, id="refused"),
+        pytest.param(CRASHED, FAIL, WARN, id="crash"),
     ],
 )
-def test_a_provider_is_believed_after_it_ran(answer, status):
-    _, cuda = onnxruntime.check_onnxruntime(providers(answer, driver="13.1"), HAVE)
+def test_a_device_is_believed_after_it_ran_and_the_first_must_run(answer, first, other):
+    ask = answering(run_one_operator=answer)
+    found = seen(doctor.check_runtime(ask, runtime("mnn"), HAVE))
 
-    assert cuda.status is status
-
-
-@pytest.mark.parametrize(
-    ("driver", "torch", "onnxruntime", "says"),
-    [
-        pytest.param("12.8", "12.8", "13.0", "update the driver", id="old-driver"),
-        pytest.param("9.2", "", "13.0", "update the driver", id="very-old-driver"),
-        pytest.param("13.1", "12.8", "13.0", "brings CUDA 12.8", id="other-torch"),
-        pytest.param("13.1", "", "13.0", "CPU build", id="cpu-torch"),
-        pytest.param("13.1", "13.0", "13.0", "pip install", id="libraries-missing"),
-        pytest.param("13.1", "13.0", "", "no CUDA", id="cpu-onnxruntime"),
-    ],
-)
-def test_a_sentence_says_why_cuda_does_not_fit(driver, torch, onnxruntime, says):
-    told = fit(driver=driver, torch=torch, onnxruntime=onnxruntime)
-
-    assert says in told
+    assert found.pop("mnn cpu") is first
+    assert set(found) == {f"mnn {name}" for name in runtime("mnn").devices[1:]}
+    assert set(found.values()) == {other}
 
 
-def test_a_backend_that_mnn_replaces_is_absent():
+def test_a_device_that_a_remedy_would_make_work_is_a_warning():
     ask = answering(
-        mnn=NO_BACKEND, mnn_CPU_high=Answer(facts=RAN), mnn_CPU_low=NO_BACKEND
+        run_one_operator=RAN,
+        run_one_operator_cuda=REFUSED,
+        remedy=Answer(facts={"remedy": "update the driver"}),
     )
+    _, cuda = doctor.check_runtime(ask, runtime("onnxruntime"), HAVE)
 
-    assert seen(mnn.check_mnn(ask, HAVE)) == {
-        "mnn CPU": OK,
-        "mnn precision": ABSENT,
-        **dict.fromkeys(("mnn OPENCL", "mnn VULKAN", "mnn CUDA", "mnn METAL"), ABSENT),
-    }
+    assert (cuda.status, cuda.fix) == (WARN, "update the driver")
+    assert cuda.says == REFUSED.facts["refused"]
 
 
-def test_low_precision_that_changes_a_number_is_effective():
-    ask = answering(
-        mnn=NO_BACKEND,
-        mnn_CPU_high=Answer(facts=RAN),
-        mnn_CPU_low=Answer(facts={**RAN, "right": False}),
-    )
+def test_two_onnxruntimes_fail_and_one_does_not():
+    ask = answering(run_one_operator=RAN)
+    both = {**HAVE, "onnxruntime": "1.20.0"}
+    shadowed, *_ = doctor.check_runtime(ask, runtime("onnxruntime"), both)
+    alone = doctor.check_runtime(ask, runtime("onnxruntime"), HAVE)
 
-    assert seen(mnn.check_mnn(ask, HAVE))["mnn precision"] is OK
-
-
-def test_a_crash_on_the_cpu_fails_and_elsewhere_warns():
-    ask = answering(mnn=Answer(facts={}, ended="crashed with SIGSEGV"))
-
-    found = seen(mnn.check_mnn(ask, HAVE))
-
-    assert found["mnn CPU"] is FAIL
-    assert found["mnn CUDA"] is WARN
+    assert shadowed.status is FAIL
+    assert "share one folder" in shadowed.says
+    assert set(seen(alone).values()) == {OK}
 
 
 @pytest.mark.parametrize(
-    ("answer", "status"),
+    ("driver", "built_with", "says"),
     [
-        pytest.param(Answer(facts={"made": True}), OK, id="made"),
-        # The converter returns True and exits with 0 all the same.
-        pytest.param(Answer(facts={"made": False}), FAIL, id="no-file"),
-        pytest.param(Answer(facts={}, ended="crashed with SIGSEGV"), FAIL, id="crash"),
+        pytest.param("12.8", "13.0", "update the driver", id="old-driver"),
+        pytest.param("9.2", "13.0", "update the driver", id="very-old-driver"),
+        pytest.param("13.1", "13.0", "pip install", id="libraries-missing"),
+        pytest.param("13.1", "", "no CUDA", id="cpu-onnxruntime"),
     ],
 )
-def test_the_converter_is_judged_by_its_file(answer, status):
-    found = mnn.check_converter(answering(converter=answer))
-
-    assert seen(found)["converter"] is status
+def test_a_sentence_says_what_cuda_lacks(driver, built_with, says):
+    assert says in cuda_remedy(driver, built_with)
 
 
 # The store
@@ -278,31 +199,21 @@ def test_a_full_disk_warns(monkeypatch, tmp_path, free_gib, status):
     usage = shutil.disk_usage(tmp_path)._replace(free=free_gib * 2**30)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
 
-    finding = only(checks.check_store(tmp_path / "not" / "yet" / "there"))
+    *_, finding = doctor.check_machine(tmp_path / "not" / "yet" / "there")
 
     assert finding.status is status
-    assert ("full size" in finding.says) == (free_gib == 5)
+    assert ("full size" in finding.says) == (free_gib < 12)
     assert not (tmp_path / "not").exists()
 
 
 def test_a_store_that_cannot_be_written_fails(monkeypatch, tmp_path):
     monkeypatch.setattr(os, "access", lambda *_: False)
 
-    assert only(checks.check_store(tmp_path)).status is FAIL
+    *_, finding = doctor.check_machine(tmp_path)
+    assert finding.status is FAIL
 
 
 # The child process
-
-
-@pytest.fixture
-def question(monkeypatch):
-    """Ask a process whose Python runs the given line in place of an answer."""
-
-    def ask(line, **options):
-        monkeypatch.setattr("harness.commands.doctor.child._CHILD", line)
-        return ask_child("onnx", **options)
-
-    return ask
 
 
 @pytest.mark.parametrize(
@@ -314,66 +225,50 @@ def question(monkeypatch):
             id="crash",
         ),
         pytest.param("import no_such", "failed: ModuleNotFoundError", id="raises"),
-        pytest.param("import os; os._exit(3)", "failed: without a word", id="exits"),
+        pytest.param("import os; os._exit(3)", "failed: no message", id="exits"),
         pytest.param("import os; os._exit(0)", "ended without an answer", id="quits"),
+        pytest.param(
+            "import time; time.sleep(60)", "did not answer within 1 s", id="hangs"
+        ),
     ],
 )
-def test_a_child_that_dies_says_how(question, line, ended):
-    answer = question(line)
+def test_a_child_that_dies_says_how(line, ended, monkeypatch):
+    monkeypatch.setattr("harness.commands.doctor.child._CHILD", line)
+    answer = ask_child("load_onnx", timeout_s=1.0)
 
     assert answer.ended.startswith(ended)
     assert answer.facts == {}
 
 
-def test_a_child_that_hangs_is_ended(question):
-    answer = question("import time; time.sleep(60)", timeout_s=0.3)
+def test_what_a_child_prints_is_kept_apart_from_its_answer(monkeypatch):
+    line = "print('chatter'); open('answer.json', 'w').write('{\"a\": 1}')"
+    monkeypatch.setattr("harness.commands.doctor.child._CHILD", line)
 
-    assert answer.ended == "did not answer within 0 s"
-
-
-def test_what_a_child_prints_is_kept_apart_from_its_answer(question):
-    answer = question(
-        "print('native chatter'); open('answer.json', 'w').write('{\"a\": 1}')"
-    )
-
-    assert answer.facts == {"a": 1}
-    assert "native chatter" in answer.words
-
-
-def test_the_doctor_leaves_nothing_behind():
-    cached = ROOT / "harness" / "__pycache__"
-
-    answer = ask_child("numba")
-
-    assert answer.ended == ""
-    assert list(cached.glob("*parity_doctor*")) == []
+    assert ask_child("load_onnx").facts == {"a": 1}
 
 
 # What is shown
 
 
-def test_like_findings_share_a_line_and_absent_ones_come_last():
+def test_absent_findings_come_last():
     lines = list(
         render(
             [
-                Finding(check="mnn CUDA", status=ABSENT, says="not here"),
-                Finding(check="mnn METAL", status=ABSENT, says="not here"),
-                Finding(check="torch", status=WARN, says="slow", mend="do this"),
-                Finding(check="mnn CPU", status=OK, says="runs"),
+                Finding(check="mnn cuda", status=ABSENT, says="not here"),
+                Finding(check="torch", status=WARN, says="slow", fix="do this"),
+                Finding(check="mnn cpu", status=OK, says="runs"),
             ],
             has_suite=True,
         )
     )
 
     assert lines == [
-        "",
         " ! torch                 slow",
         "                         → do this",
-        " ✓ mnn CPU               runs",
+        " ✓ mnn cpu               runs",
+        " · mnn cuda              not here",
         "",
-        " · mnn                   CUDA, METAL: not here",
-        "",
-        "Ready: parity can be measured on mnn CPU.",
+        "Ready: parity can be measured on mnn cpu.",
         "next   pytest -m parity",
     ]
 
@@ -389,14 +284,14 @@ def test_a_failure_is_the_verdict():
 
     *_, verdict, command = render(findings, has_suite=True)
 
-    assert verdict == "Not ready: mend 1 thing (✗) first."
+    assert verdict == "Not ready: fix what has a ✗ first (1 in all)."
     assert command == "next   parity doctor"
     assert exit_code(findings) == 2
     assert exit_code([]) == 0
 
 
 def test_a_long_sentence_wraps_and_a_command_does_not():
-    finding = Finding(check="a", status=WARN, says="word " * 40, mend="pip " * 40)
+    finding = Finding(check="a", status=WARN, says="word " * 40, fix="pip " * 40)
 
     lines = list(render([finding], has_suite=True))
 
@@ -408,7 +303,7 @@ def test_a_long_sentence_wraps_and_a_command_does_not():
 
 
 def test_each_package_of_record_has_a_tested_version():
-    assert [name for name in packages() if checks.canonical(name) not in TESTED] == []
+    assert [name for name in packages() if doctor.canonical(name) not in TESTED] == []
 
 
 def declared(*groups):
@@ -419,7 +314,7 @@ def declared(*groups):
         *(each for extra in extras for each in extra),
         *(each for name in groups for each in PROJECT["dependency-groups"][name]),
     ]
-    return {checks.canonical(Requirement(each).name) for each in wanted}
+    return {doctor.canonical(Requirement(each).name) for each in wanted}
 
 
 def imported(folder):
@@ -448,8 +343,8 @@ REWRITERS = ("onnxoptimizer", "onnxsim", "onnxslim")
         pytest.param(
             "tests",
             ("test",),
-            # All but the first two are of environments that tests/exporters makes.
-            {"harness", "tests", "optimum", "txtai", *REWRITERS},
+            # All but the first three are of environments that tests/exporters makes.
+            {"harness", "tests", "docs", "optimum", "txtai", *REWRITERS},
             id="tests",
         ),
     ],
@@ -461,7 +356,7 @@ def test_what_is_imported_is_declared(folder, groups, ours):
     assert [
         name
         for name in sorted(imported(folder) - ours)
-        if asked.isdisjoint(map(checks.canonical, there.get(name, [name])))
+        if asked.isdisjoint(map(doctor.canonical, there.get(name, [name])))
     ] == []
 
 
@@ -485,8 +380,8 @@ def test_a_wheel_carries_the_tested_versions():
 
 
 def test_this_machine_is_examined(tmp_path):
-    findings = examine(store=tmp_path)
+    findings = doctor.examine(store=tmp_path)
 
     assert [each.says for each in findings if each.status is FAIL] == []
-    assert {"onnxruntime CPU", "mnn CPU"} <= set(seen(findings))
+    assert {f"{name} cpu" for name in runtimes()} <= set(seen(findings))
     assert list(tmp_path.iterdir()) == []

@@ -1,4 +1,4 @@
-"""What it writes loads, and it never writes by halves."""
+"""The suite that `parity init` writes loads, and is never half written."""
 
 import ast
 import json
@@ -11,7 +11,7 @@ import jsonschema
 import pytest
 import torch
 
-from harness.commands.init.variants import first_runtimes
+from harness.commands.init.render import first_runtimes
 from harness.commands.init.write import write_suite
 from harness.core.errors import SuiteError
 from harness.core.runtime import runtimes
@@ -24,17 +24,21 @@ from harness.suite.judge import Judge
 from harness.suite.suite import load_suite
 from tests.unit.encoders import write_encoder
 
-ROOT = Path(__file__).parents[4]
-DIGITS = ROOT / "fixtures" / "digits"
-FAMILIES = ROOT / "fixtures"
-FULL_SIZE = ROOT / "fixtures" / "sd15"
-EXPORTED = ROOT / "fixtures" / "exported"
+FIXTURES = Path(__file__).parents[4] / "fixtures"
+DIGITS = FIXTURES / "digits"
+EXPORTED = FIXTURES / "exported"
 
 
-@pytest.fixture
-def checkpoint(tmp_path):
+def copy_digits(root):
+    """Return a copy of digits' checkpoint that a test may damage."""
+    shutil.copytree(DIGITS, root, ignore=shutil.ignore_patterns("*.toml", "*.png"))
+    return root
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
     """A small checkpoint, linked, so that a relative path to it is short."""
-    link = tmp_path / "model"
+    link = tmp_path_factory.mktemp("digits") / "model"
     link.mkdir()
     for path in DIGITS.iterdir():
         if path.is_dir() or path.name == "model_index.json":
@@ -42,10 +46,29 @@ def checkpoint(tmp_path):
     return link
 
 
-def test_what_it_writes_loads(checkpoint, tmp_path):
-    written = write_suite(checkpoint, tmp_path / "parity")
-    suite = load_suite(tmp_path / "parity")
+@pytest.fixture(scope="module")
+def written(checkpoint):
+    """The files of a suite that tests read alone."""
+    return write_suite(checkpoint, checkpoint.parent / "parity")
 
+
+@pytest.fixture(scope="module")
+def suite(written):
+    return load_suite(written[0])
+
+
+def rule_of(policy, case, group="layers", probe="x", **about):
+    return policy.for_probe(
+        component=case.component.name,
+        backend=case.backend,
+        variant=case.variant.name,
+        group=group,
+        probe=probe,
+        **about,
+    )
+
+
+def test_what_it_writes_loads(checkpoint, written, suite):
     assert [path.name for path in written] == [
         "parity.toml",
         "tolerances.toml",
@@ -65,20 +88,12 @@ def test_a_checkpoint_far_away_is_named_in_full(tmp_path):
     assert f'checkpoint = "{DIGITS}"' in parity.read_text(encoding="utf-8")
 
 
-def test_every_case_has_a_tolerance(checkpoint, tmp_path):
-    write_suite(checkpoint, tmp_path)
-    suite = load_suite(tmp_path)
+def test_every_case_has_a_tolerance(suite):
     policy = Policy.load(suite.tolerances_path)
 
     for case in suite.cases:
         for group in ("outputs", "layers"):
-            assert policy.for_probe(
-                component=case.component.name,
-                backend=case.backend,
-                variant=case.variant.name,
-                group=group,
-                probe="x",
-            ).tier
+            assert rule_of(policy, case, group).tier
 
 
 def test_every_built_in_variant_has_a_tier_to_begin_with():
@@ -88,11 +103,10 @@ def test_every_built_in_variant_has_a_tier_to_begin_with():
     assert names < set(first_tiers())
 
 
-def test_only_what_a_healthy_checkpoint_passes_runs_at_first(checkpoint, tmp_path):
-    parity, *_ = write_suite(checkpoint, tmp_path)
-    text = parity.read_text()
+def test_only_what_a_healthy_checkpoint_passes_runs_at_first(written, suite):
+    text = written[0].read_text()
 
-    assert {case.variant.kind for case in load_suite(tmp_path).cases} == {"fp32"}
+    assert {case.variant.kind for case in suite.cases} == {"fp32"}
     for one in first_runtimes():
         for name in [*one.variants][1:]:
             assert re.search(rf'^  # "{name}", +# \S.+', text, re.MULTILINE), name
@@ -112,12 +126,11 @@ def test_a_variant_is_one_line_away_with_its_tolerance_ready(checkpoint, tmp_pat
     judge.require((case, what) for case in suite.cases for what in case.whats)
 
 
-def test_mnn_gets_a_hint_where_something_is_convolved(checkpoint, tmp_path):
-    write_suite(checkpoint, tmp_path / "digits")
-    write_suite(FAMILIES / "dit", tmp_path / "dit")
+def test_mnn_gets_a_hint_where_something_is_convolved(suite, tmp_path):
+    write_suite(FIXTURES / "dit", tmp_path)
     hints = [
-        {case.backend: case.device.hints for case in load_suite(tmp_path / name).cases}
-        for name in ("digits", "dit")
+        {case.backend: case.device.hints for case in one.cases}
+        for one in (suite, load_suite(tmp_path))
     ]
 
     assert hints[0] == {"onnxruntime": (), "mnn": (("winograd_memory_level", 0),)}
@@ -131,21 +144,18 @@ def test_mnn_gets_a_hint_where_something_is_convolved(checkpoint, tmp_path):
 def test_an_encoders_layers_may_be_off_by_what_its_groupnorms_sum(
     family, bound, tmp_path
 ):
-    write_suite(FAMILIES / family, tmp_path)
+    write_suite(FIXTURES / family, tmp_path)
     policy = Policy.load(tmp_path / "tolerances.toml")
-    for backend in (one.name for one in first_runtimes()):
-        rule = policy.for_probe(
-            component="vae_encoder",
-            backend=backend,
-            variant="fp32",
-            group="layers",
-            probe="x",
-        )
+    cases = [c for c in load_suite(tmp_path).cases if c.subject == "vae_encoder"]
+
+    assert len(cases) == len(first_runtimes())
+    for case in cases:
+        rule = rule_of(policy, case)
         assert (rule.tolerance.floors, rule.tolerance.sqnr_db) == bound
 
 
 def test_configurations_alone_get_a_seed_and_large_ones_smaller_layers(tmp_path):
-    write_suite(FULL_SIZE, tmp_path)
+    write_suite(FIXTURES / "sd15", tmp_path)
     suite = load_suite(tmp_path)
     samples = next(c for c in suite.cases if c.id == "unet/mnn/fp32").samples
 
@@ -158,7 +168,7 @@ def test_configurations_alone_get_a_seed_and_large_ones_smaller_layers(tmp_path)
 
 @pytest.mark.parametrize("family", ["sd3", "flux", "pixart", "dit"])
 def test_a_transformer_gets_a_suite_with_every_size(family, tmp_path):
-    write_suite(FAMILIES / family, tmp_path)
+    write_suite(FIXTURES / family, tmp_path)
     suite = load_suite(tmp_path)
 
     assert "transformer" in [component.name for component in suite.components]
@@ -172,17 +182,11 @@ def test_a_transformer_gets_a_suite_with_every_size(family, tmp_path):
 
 @pytest.mark.parametrize("family", ["flux", "pixart"])
 def test_a_t5_may_hold_the_logarithm_of_zero_where_pytorchs_does(family, tmp_path):
-    write_suite(FAMILIES / family, tmp_path)
+    write_suite(FIXTURES / family, tmp_path)
     policy = Policy.load(tmp_path / "tolerances.toml")
+    case = next(c for c in load_suite(tmp_path).cases if c.id == "t5_encoder/mnn/fp32")
     of_log, of_all = (
-        policy.for_probe(
-            component="t5_encoder",
-            backend="mnn",
-            variant="fp32",
-            group="layers",
-            probe="log",
-            module=module,
-        )
+        rule_of(policy, case, probe="log", module=module)
         for module in ("encoder.block.0.layer.0.SelfAttention", "encoder.block.0")
     )
 
@@ -190,7 +194,7 @@ def test_a_t5_may_hold_the_logarithm_of_zero_where_pytorchs_does(family, tmp_pat
 
 
 def test_pixart_goes_through_the_exporter_that_can(tmp_path):
-    write_suite(FAMILIES / "pixart", tmp_path)
+    write_suite(FIXTURES / "pixart", tmp_path)
     exports = {c.component.name: c.export for c in load_suite(tmp_path).cases}
 
     assert exports["t5_encoder"].exporter == "dynamo"
@@ -211,7 +215,9 @@ def test_a_unet_gets_the_pipelines_that_feed_it(channels, kinds, tmp_path):
     (root / "unet" / "config.json").write_text(changed)
     write_suite(root, tmp_path)
 
-    assert {chain.pipeline.kind for chain in load_suite(tmp_path).chains} == kinds
+    assert {
+        chain.pipeline.kind for chain in load_suite(tmp_path).pipeline_cases
+    } == kinds
 
 
 @pytest.mark.parametrize(("kind", "most"), [("bert", 64), ("roberta", 62)])
@@ -230,20 +236,21 @@ def test_texts_are_no_longer_than_the_model_has_positions_for(kind, most, tmp_pa
         network(*(torch.full((1, most + 1), 2) for _ in feeds))
 
 
-def test_a_folder_with_other_files_beside_its_configuration_has_no_weights(tmp_path):
-    shutil.copytree(FAMILIES / "text_tasks" / "bert", tmp_path / "bert")
-    write_suite(tmp_path / "bert", tmp_path)
-
-    assert load_suite(tmp_path).source.seed == 0
-
-
-@pytest.mark.parametrize("name", ["pytorch_model.bin", "weights.pkl"])
-def test_pickled_weights_are_not_hidden_by_a_seed(name, tmp_path):
-    shutil.copytree(FAMILIES / "text_tasks" / "bert", tmp_path / "bert")
+@pytest.mark.parametrize(
+    ("name", "seed"),
+    [
+        pytest.param("notes.txt", 0, id="no-weights"),
+        # A seed would hide pickles, which loading refuses.
+        pytest.param("pytorch_model.bin", None, id="pickled"),
+        pytest.param("weights.pkl", None, id="pickled-under-any-name"),
+    ],
+)
+def test_weights_are_drawn_where_there_are_none(name, seed, tmp_path):
+    shutil.copytree(FIXTURES / "text_tasks" / "bert", tmp_path / "bert")
     (tmp_path / "bert" / name).write_bytes(b"")
     write_suite(tmp_path / "bert", tmp_path)
 
-    assert load_suite(tmp_path).source.seed is None
+    assert load_suite(tmp_path).source.seed == seed
 
 
 def test_a_text_encoder_alone_is_enough(tmp_path):
@@ -255,30 +262,28 @@ def test_a_text_encoder_alone_is_enough(tmp_path):
     assert "height =" not in (tmp_path / "parity.toml").read_text()
 
 
-def test_the_test_file_is_python_and_ten_lines(checkpoint, tmp_path):
-    *_, test = write_suite(checkpoint, tmp_path)
-    text = test.read_text()
+def test_the_test_file_is_python_and_ten_lines(written):
+    text = written[-1].read_text()
 
     ast.parse(text)
     assert len([line for line in text.splitlines() if line]) <= 10
 
 
-def test_an_editor_finds_the_schema_of_what_it_writes(checkpoint, tmp_path):
-    written = write_suite(checkpoint, tmp_path / "parity")
+def test_an_editor_finds_the_schema_of_what_it_writes(written):
     text = written[0].read_text(encoding="utf-8")
 
     directive, _, where = text.partition("\n")[0].partition(" ")
     assert directive == "#:schema"
     # As a language server joins it: relative to the suite, wherever that is moved.
-    schema = json.loads((tmp_path / "parity" / where).read_text(encoding="utf-8"))
+    schema = json.loads((written[0].parent / where).read_text(encoding="utf-8"))
     jsonschema.Draft7Validator(schema).validate(tomllib.loads(text))
     spoilt = tomllib.loads(text.replace("[limits]", "[limit]"))
     with pytest.raises(jsonschema.ValidationError, match="'limit'"):
         jsonschema.Draft7Validator(schema).validate(spoilt)
 
 
-def test_lines_fit_a_screen(checkpoint, tmp_path):
-    for path in write_suite(checkpoint, tmp_path):
+def test_lines_fit_a_screen(written):
+    for path in written:
         if path.suffix != ".json":  # nobody edits the schema
             assert max(map(len, path.read_text().splitlines())) <= 88
 
@@ -371,13 +376,7 @@ def test_files_of_others_get_a_suite_of_their_own(optimum, tmp_path):
     assert 'onnx = "onnx/unet/model.onnx"' in (tmp_path / "parity.toml").read_text()
     policy = Policy.load(suite.tolerances_path)
     for case in suite.cases:
-        assert policy.for_probe(
-            component=case.component.name,
-            backend=case.backend,
-            variant=case.variant.name,
-            group="layers",
-            probe="x",
-        ).tolerance.sqnr_db
+        assert rule_of(policy, case).tolerance.sqnr_db
 
 
 def test_files_side_by_side_are_named_by_themselves(tmp_path):
@@ -390,21 +389,21 @@ def test_files_side_by_side_are_named_by_themselves(tmp_path):
     components = load_suite(tmp_path).components
 
     assert [c.name for c in components] == ["default", "pooling", "text-classification"]
-    converted = [c.name for c in components if c.taken and c.taken.converted]
+    converted = [c.name for c in components if c.foreign and c.foreign.converted]
     assert converted == ["pooling"]
 
 
-def test_mnn_files_alone_have_nothing_to_be_held_against(tmp_path):
-    (tmp_path / "unet.mnn").write_bytes(b"")
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("unet.mnn", "put the ONNX file that each was made from"),
+        ("model.onnx", r"model\.onnx is no ONNX file"),
+    ],
+)
+def test_a_file_that_cannot_be_tested_alone_is_refused(name, words, tmp_path):
+    (tmp_path / name).write_bytes(b"nothing")
 
-    with pytest.raises(SuiteError, match="put the ONNX file that each was made from"):
-        write_suite(tmp_path, tmp_path / "parity")
-
-
-def test_a_file_that_is_no_onnx_is_named(tmp_path):
-    (tmp_path / "model.onnx").write_bytes(b"nothing")
-
-    with pytest.raises(SuiteError, match=r"model\.onnx is no ONNX file"):
+    with pytest.raises(SuiteError, match=words):
         write_suite(tmp_path, tmp_path / "parity")
 
 
@@ -415,36 +414,45 @@ def noticed(checkpoint, folder):
     return said
 
 
-def test_half_a_download_is_no_reason_for_random_weights(tmp_path):
-    root = tmp_path / "model"
-    shutil.copytree(DIGITS, root, ignore=shutil.ignore_patterns("*.toml", "*.png"))
-    (root / "vae" / "diffusion_pytorch_model.safetensors").unlink()
+def damaged(path):
+    path.write_text("{")
 
-    with pytest.raises(SuiteError, match=r"in some of its folders, and none in vae: f"):
+
+def half_fetched(path):
+    (path.parent / "diffusion_pytorch_model.safetensors").unlink()
+
+
+def renamed(path):
+    main = path.parent / "diffusion_pytorch_model.safetensors"
+    main.rename(main.with_suffix(".fp16.safetensors"))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (damaged, "cannot be read as JSON"),
+        (half_fetched, r"in some of its folders, and none in vae: f"),
+        (renamed, r"vae has no .*, but .*fp16.safetensors"),
+    ],
+)
+def test_a_damaged_checkpoint_gets_no_suite(spoil, words, tmp_path):
+    root = copy_digits(tmp_path / "model")
+    spoil(root / "vae" / "config.json")
+
+    with pytest.raises(SuiteError, match=words):
         write_suite(root, tmp_path / "suite")
     assert not (tmp_path / "suite").exists()
 
 
-def test_a_variant_that_loading_does_not_read_is_refused(tmp_path):
-    root = tmp_path / "model"
-    shutil.copytree(DIGITS, root, ignore=shutil.ignore_patterns("*.toml", "*.png"))
-    main = root / "vae" / "diffusion_pytorch_model.safetensors"
-    main.rename(main.with_suffix(".fp16.safetensors"))
-
-    with pytest.raises(SuiteError, match=r"vae has no .*, but .*fp16.safetensors"):
-        write_suite(root, tmp_path / "suite")
-
-
 def test_a_seed_is_said_aloud_and_no_seed_is_not(checkpoint, tmp_path):
-    (said,) = noticed(FULL_SIZE, tmp_path / "drawn")
+    (said,) = noticed(FIXTURES / "sd15", tmp_path / "drawn")
 
-    assert said == f"{FULL_SIZE} has no weights: they will be drawn from seed 0"
+    assert said == f"{FIXTURES / 'sd15'} has no weights: they will be drawn from seed 0"
     assert noticed(checkpoint, tmp_path / "stored") == []
 
 
 def test_a_network_that_no_recipe_knows_is_left_out_and_named(tmp_path):
-    root = tmp_path / "model"
-    shutil.copytree(DIGITS, root, ignore=shutil.ignore_patterns("*.toml", "*.png"))
+    root = copy_digits(tmp_path / "model")
     config = json.loads((root / "vae" / "config.json").read_text())
     changed = json.dumps({**config, "_class_name": "AutoencoderOfTomorrow"})
     (root / "vae" / "config.json").write_text(changed)
@@ -463,15 +471,6 @@ def test_a_network_that_no_recipe_knows_is_left_out_and_named(tmp_path):
     assert max(map(len, text.splitlines())) <= 88
 
 
-def test_a_damaged_configuration_is_not_left_out(tmp_path):
-    root = tmp_path / "model"
-    shutil.copytree(DIGITS, root, ignore=shutil.ignore_patterns("*.toml", "*.png"))
-    (root / "vae" / "config.json").write_text("{")
-
-    with pytest.raises(SuiteError, match=r"cannot be read as JSON"):
-        write_suite(root, tmp_path / "suite")
-
-
 def test_without_any_network_that_a_recipe_knows_its_sentence_is_said(tmp_path):
     root = tmp_path / "model"
     (root / "vae").mkdir(parents=True)
@@ -483,7 +482,7 @@ def test_without_any_network_that_a_recipe_knows_its_sentence_is_said(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["nosuchfolder", "org/nosuchmodel"])
-def test_a_checkpoint_that_is_not_there_is_not_mended_by_force(
+def test_a_checkpoint_that_is_not_there_is_not_helped_by_force(
     name, checkpoint, tmp_path, monkeypatch
 ):
     write_suite(checkpoint, tmp_path)

@@ -1,4 +1,4 @@
-"""Drift: what has moved towards its limit, before it leaves it."""
+"""Drift is reported: an error that moves towards its limit, before it exceeds it."""
 
 from dataclasses import replace
 from datetime import date
@@ -6,8 +6,8 @@ from datetime import date
 import numpy as np
 import pytest
 
-from harness.commands.tune.drift import drifts
-from harness.commands.tune.extent import Headroom
+from harness.commands.tune.drift import drift_lines
+from harness.commands.tune.headroom import Headroom
 from harness.judge.case import judge_case
 from harness.judge.policy import Policy
 from harness.measure.pictures import compare_pictures
@@ -30,8 +30,8 @@ def judged(folder, text, made, what="outputs"):
     [
         pytest.param(8.0, 2.0, False, id="as-tuned"),
         pytest.param(12.0, 2.0, True, id="more-than-half-of-it-used"),
-        pytest.param(12.0, 1.2, False, id="less-headroom-was-asked-for"),
-        pytest.param(6.0, 9.0, True, id="more-was"),
+        pytest.param(12.0, 1.2, False, id="tuned-with-less-headroom"),
+        pytest.param(6.0, 9.0, True, id="tuned-with-more"),
     ],
 )
 def test_a_check_has_moved_where_half_of_its_headroom_is_used(
@@ -39,29 +39,25 @@ def test_a_check_has_moved_where_half_of_its_headroom_is_used(
 ):
     verdict = judged(tmp_path, SIXTEEN, record(output(floors)))
 
-    found = list(drifts([verdict], Headroom(factor=factor)))
+    _, found = drift_lines([verdict], Headroom(factor=factor), "run 1")
 
-    assert bool(found) is moved
+    assert found is moved
 
 
-def test_a_picture_near_its_limit_has_moved(tmp_path):
-    near, far = (
-        replace(output(0.0), what="image", probe="image", comparison=picture(levels))
-        for levels in (1.4, 0.3)
-    )
+@pytest.mark.parametrize(
+    ("levels", "moved"),
+    [pytest.param(1.4, True, id="near"), pytest.param(0.3, False, id="far")],
+)
+def test_a_picture_near_its_limit_has_moved(tmp_path, levels, moved):
+    comparison = picture(levels)
+    row = replace(output(0.0), what="image", probe="image", comparison=comparison)
+    verdict = judged(tmp_path, PICTURE, record(row), "image")
 
-    told = {
-        row.comparison.picture.psnr_db: list(
-            drifts([judged(tmp_path, PICTURE, record(row), "image")], Headroom())
-        )
-        for row in (near, far)
-    }
+    lines, found = drift_lines([verdict], Headroom(), "run 1")
 
-    (near_db, moved), (far_db, still) = told.items()
-    assert 45.0 < near_db < 46.5 < far_db
-    assert moved
-    assert not still
-    assert "has moved towards its limit" in moved[0].reason
+    assert comparison.picture.psnr_db > 45.0
+    assert found is moved
+    assert ("has moved towards its limit" in lines[0].text) is moved
 
 
 def picture(levels):

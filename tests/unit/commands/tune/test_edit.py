@@ -1,9 +1,9 @@
-"""The ratchet: tighter by itself, looser with a reason; nothing is half written."""
+"""The ratchet tightens by itself, loosens with a reason, and writes whole files."""
 
 import pytest
 
 from harness.commands.tune.edit import edit
-from harness.commands.tune.extent import Headroom
+from harness.commands.tune.headroom import Headroom
 from harness.commands.tune.proposal import propose
 from harness.core.errors import SuiteError
 from harness.judge.policy import Policy

@@ -1,15 +1,15 @@
-"""Proposals: the tightest that holds with headroom, from records alone."""
-
-from dataclasses import replace
+"""Proposals are the tightest tolerances that hold with headroom, from records alone."""
 
 import pytest
+from msgspec import structs
 
-from harness.commands.tune.extent import Headroom
-from harness.commands.tune.proposal import assured_share, propose, rounded, tightest
+from harness.commands.tune.headroom import Headroom
+from harness.commands.tune.proposal import propose, tightest
 from harness.core.outcome import Outcome
 from harness.judge.known_gaps import Gap
-from harness.judge.scope import Rule
+from harness.judge.policy import Rule
 from harness.judge.tolerance import TIERS, Tolerance
+from harness.measure.metrics import METRIC
 from tests.unit.reports import output, row
 from tests.unit.tunings import case_of, judge_of, tuning_of
 
@@ -18,7 +18,9 @@ HEADROOM = Headroom(factor=2.0, decibels=3.0)
 
 
 def rule(tier, group="layers", **bounds):
-    return Rule(tolerance=replace(TIERS[tier].for_group(group), **bounds), tier=tier)
+    return Rule(
+        tolerance=structs.replace(TIERS[tier].for_group(group), **bounds), tier=tier
+    )
 
 
 def layers(floors):
@@ -208,13 +210,6 @@ def test_a_stated_share_is_left_alone(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("draws", "share"), [(0, 0.0), (1, 0.05), (59, 0.9505), (200, 0.9851), (299, 0.99)]
-)
-def test_confidence_is_that_of_the_largest_of_so_many_draws(draws, share):
-    assert assured_share(draws) == pytest.approx(share, abs=1e-4)
-
-
-@pytest.mark.parametrize(
     ("bound", "value", "written"),
     [
         ("floors", 5.4321, 5.5),
@@ -226,4 +221,4 @@ def test_confidence_is_that_of_the_largest_of_so_many_draws(draws, share):
     ],
 )
 def test_bounds_are_rounded_outwards(bound, value, written):
-    assert rounded(bound, value) == pytest.approx(written, rel=1e-12)
+    assert METRIC[bound].rounded(value) == pytest.approx(written, rel=1e-12)

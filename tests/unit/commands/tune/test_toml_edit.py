@@ -1,10 +1,10 @@
-"""Tables change; comments, order and every other byte stay."""
+"""An edit changes TOML tables; comments, order and every other byte stay."""
 
 import tomllib
 
 import pytest
 
-from harness.commands.tune.toml_edit import MARK, TableChange, changed, value_of
+from harness.commands.tune.toml_edit import MARK, TableChange, bounds_of, changed
 from harness.core.errors import SuiteError
 
 TEXT = """\
@@ -33,8 +33,20 @@ def change(*path, provenance=(f"{MARK}today",), **values):
     return TableChange(path=path, values=values, provenance=provenance)
 
 
-def test_a_value_is_replaced_and_the_comment_after_it_stays():
-    result = changed(TEXT, [change("unet", "mnn", "fp32", layers='"strict"')], "t")
+@pytest.fixture
+def after(tmp_path):
+    """Return a function: a text with one table changed."""
+
+    def write(text, changes):
+        path = tmp_path / "t.toml"
+        path.write_bytes(text.encode())
+        return changed(path, [changes])
+
+    return write
+
+
+def test_a_value_is_replaced_and_the_comment_after_it_stays(after):
+    result = after(TEXT, change("unet", "mnn", "fp32", layers="strict"))
 
     assert result == TEXT.replace(
         '[unet.mnn.fp32]\nlayers = { tier = "standard", floors = 40.0 }',
@@ -42,78 +54,71 @@ def test_a_value_is_replaced_and_the_comment_after_it_stays():
     )
 
 
-def test_provenance_takes_the_place_of_the_earlier_one_alone():
-    once = changed(TEXT, [change("vae", "mnn", "fp32", layers='"exact"')], "t")
+def test_provenance_takes_the_place_of_the_earlier_one_alone(after):
     lines = (f"{MARK}tomorrow", f"{MARK}and how")
-    twice = changed(
-        once,
-        [change("vae", "mnn", "fp32", provenance=lines, layers='"exact"')],
-        "t",
-    )
+    once = after(TEXT, change("vae", "mnn", "fp32", layers="exact"))
+    twice = after(once, change("vae", "mnn", "fp32", provenance=lines, layers="exact"))
 
     assert "# The VAE.\n# tuned tomorrow\n# tuned and how\n[vae.mnn.fp32]" in twice
     assert "today" not in twice
 
 
-def test_windows_line_ends_stay():
+def test_windows_line_ends_stay(after):
     text = '# mine\r\n[mnn.fp32]\r\nlayers = "standard"\r\n'
-    change = TableChange(
-        path=("mnn", "fp32"), values={"layers": '"strict"'}, provenance=()
-    )
 
-    assert changed(text, [change], "t.toml") == text.replace("standard", "strict")
+    result = after(text, change("mnn", "fp32", provenance=(), layers="strict"))
 
-
-def test_a_new_table_stands_after_its_kin():
-    result = changed(TEXT, [change("unet", "mnn", "int8", outputs='"strict"')], "t")
-
-    assert '"another"\n\n# tuned today\n[unet.mnn.int8]\noutputs' in result
-    assert (
-        result.replace('\n# tuned today\n[unet.mnn.int8]\noutputs = "strict"\n', "")
-        == TEXT
-    )
+    assert result == text.replace("standard", "strict")
 
 
-def test_a_new_table_without_kin_stands_at_the_end():
-    result = changed(TEXT, [change("clip", "mnn", "fp32", outputs='"strict"')], "t")
+@pytest.mark.parametrize(
+    ("name", "before"),
+    [
+        pytest.param("unet", '"another"\n', id="after-its-component"),
+        pytest.param("clip", 'layers = "strict"\n', id="at-the-end"),
+    ],
+)
+def test_a_new_table_changes_no_other_byte(after, name, before):
+    result = after(TEXT, change(name, "mnn", "int8", outputs="strict"))
 
-    assert result.endswith('\n# tuned today\n[clip.mnn.fp32]\noutputs = "strict"\n')
+    added = f'\n# tuned today\n[{name}.mnn.int8]\noutputs = "strict"\n'
+    assert result == TEXT.replace(before, before + added)
 
 
-def test_a_key_that_is_not_there_stands_before_the_reason():
-    result = changed(TEXT, [change("unet", "mnn", "fp32", outputs='"strict"')], "t")
+def test_a_new_key_stands_in_its_table(after):
+    result = after(TEXT, change("unet", "mnn", "fp32", outputs="strict"))
 
-    assert 'in May\noutputs = "strict"\nwhy = "a reason"' in result
+    assert 'why = "a reason"\noutputs = "strict"\n\n[unet.mnn.fp32.probes' in result
 
 
-def test_a_reason_of_several_lines_is_replaced_as_a_whole():
+def test_a_reason_of_several_lines_is_replaced_as_a_whole(after):
     text = TEXT.replace('"a reason"', '"""a\n[reason]\n"""')
 
-    result = changed(text, [change("unet", "mnn", "fp32", why='"short"')], "t")
+    result = after(text, change("unet", "mnn", "fp32", why="short"))
 
     assert 'why = "short"\n\n[unet.mnn.fp32.probes' in result
 
 
-def test_a_pattern_is_a_key_like_any_other():
+def test_a_pattern_is_a_key_like_any_other(after):
     path = ("unet", "mnn", "fp32", "probes", "time_*")
 
-    result = changed(TEXT, [change(*path, layers='"standard"')], "t")
+    result = after(TEXT, change(*path, layers="standard"))
 
     table = tomllib.loads(result)["unet"]["mnn"]["fp32"]["probes"]["time_*"]
     assert table == {"layers": "standard", "why": "another"}
 
 
-def test_a_table_that_is_written_inline_is_refused_and_named():
+def test_a_table_that_is_written_inline_is_refused_and_named(after):
     text = 'vae.mnn.fp32 = { layers = "strict" }\n'
 
     with pytest.raises(SuiteError, match=r"\[vae\.mnn\.fp32\] cannot be changed"):
-        changed(text, [change("vae", "mnn", "fp32", layers='"exact"')], "t.toml")
+        after(text, change("vae", "mnn", "fp32", layers="exact"))
 
 
-def test_a_header_in_a_text_is_no_table():
+def test_a_header_in_a_text_is_no_table(after):
     text = TEXT.replace('"a reason"', '"""a\n[vae.mnn.fp32]\n"""')
 
-    result = changed(text, [change("vae", "mnn", "fp32", layers='"exact"')], "t")
+    result = after(text, change("vae", "mnn", "fp32", layers="exact"))
 
     assert '[vae.mnn.fp32]\n"""' in result
     assert result.endswith('# tuned today\n[vae.mnn.fp32]\nlayers = "exact"\n')
@@ -127,6 +132,7 @@ def test_a_header_in_a_text_is_no_table():
         ("", {"floors": 4.0}, "{ floors = 4.0 }"),
     ],
 )
-def test_a_value_reads_back_as_it_was_meant(tier, bounds, text):
-    assert value_of(tier, bounds) == text
-    tomllib.loads(f"x = {text}")
+def test_a_group_is_written_as_people_write_it(after, tier, bounds, text):
+    result = after(TEXT, change("vae", "mnn", "fp32", layers=bounds_of(tier, bounds)))
+
+    assert f"[vae.mnn.fp32]\nlayers = {text}\n" in result

@@ -1,9 +1,15 @@
-"""The gate says ship or don't, and each reason once."""
+"""The gate passes or blocks a release, and gives each reason once."""
 
 from datetime import date
 
-from harness.commands.release.gate import CANNOT_SAY, DO_NOT_SHIP, SHIP, decide
-from harness.commands.release.gate_page import gate_lines, gate_markdown
+from harness.commands.release.gate import (
+    CANNOT_SAY,
+    DO_NOT_SHIP,
+    SHIP,
+    decide,
+    gate_lines,
+    gate_markdown,
+)
 from harness.core.outcome import Outcome
 from harness.judge.case import judge_case
 from harness.judge.known_gaps import Gap
@@ -28,7 +34,7 @@ GAP = Gap(
 def decided(
     before, after, tmp_path, *, gaps=(), stale=(), today=TODAY, why="", **about
 ):
-    """What the gate says of `after`, held against `before` as a baseline."""
+    """What the gate says of `after`, compared with `before` as a baseline."""
     tolerances = tmp_path / "tolerances.toml"
     tolerances.write_text(
         '[mnn.fp32]\nwhy = "a test"\n'
@@ -36,7 +42,7 @@ def decided(
     )
     policy = Policy.load(tolerances)
     kept = run(before, **about)
-    held = accept(kept, name="digits", who="A. Reviewer", why=why, when=TODAY)
+    reviewed = accept(kept, name="digits", who="A. Reviewer", why=why, when=TODAY)
     verdicts = [
         judge_case(after, what, policy, gaps, min_coverage=0.5, today=today)
         for what in dict.fromkeys(row.what for row in after.rows or before.rows)
@@ -44,8 +50,8 @@ def decided(
     told = [verdict(v.id, v.outcome.value, v.reason) for v in verdicts]
     later = run(after, verdicts=told, id_="2026-11-21T10-00-00")
     return decide(
-        held,
-        diff(held.snapshot, later, exactly),
+        reviewed,
+        diff(reviewed.report, later, exactly),
         verdicts,
         names={after.key: after.case},
         gaps=gaps,
@@ -67,7 +73,9 @@ def test_what_is_the_same_ships(tmp_path):
     decision = decided(same, same, tmp_path)
 
     assert decision.code == SHIP
-    assert page(decision).startswith("SHIP   2026-11-21T10-00-00\n held against digits")
+    assert page(decision).startswith(
+        "SHIP   2026-11-21T10-00-00\n compared with digits"
+    )
 
 
 def test_what_is_worse_within_its_tolerance_does_not_ship(tmp_path):
@@ -86,7 +94,7 @@ def test_what_fails_is_one_reason_with_what_it_was(tmp_path):
     assert "2 floors → 99 floors" in decision.reasons[0].words
 
 
-def test_what_fails_says_where_it_first_parts(tmp_path):
+def test_what_fails_says_where_it_first_diverges(tmp_path):
     before = record(*chain(1, 1, 1), output(1))
     after = record(*chain(1, 400, 900), output(1))
 
@@ -118,7 +126,6 @@ def test_a_known_gap_ships_and_says_who_accepted_it_and_until_when(tmp_path):
     said = " ".join(page(decision).split())
     assert "exceeds, 1 check; accepted by B. Owner, until 2027-01-01" in said
     assert "the converter fuses it (issue 31)" in said
-    assert "| B. Owner | 2027-01-01 |" in gate_markdown(decision)
 
 
 def test_a_gap_that_has_expired_does_not_ship_and_says_when_and_whose(tmp_path):
@@ -179,7 +186,7 @@ def test_a_failure_accepted_with_the_baseline_ships_while_it_is_no_worse(tmp_pat
     assert kinds(decision) == [(f"{CASE}/outputs", "exceeds")]
 
 
-def test_what_answers_another_question_cannot_be_said(tmp_path):
+def test_a_run_of_other_inputs_cannot_be_decided(tmp_path):
     decision = decided(
         record(output(2), inputs={"s-0": "one"}),
         record(output(2), inputs={"s-0": "two"}),
@@ -199,5 +206,5 @@ def test_the_page_fits_and_its_markdown_has_every_reason(tmp_path):
 
     assert all(len(line) <= 100 for line in page(decision).splitlines())
     text = gate_markdown(decision)
-    assert text.startswith("## DO NOT SHIP: 2026-11-21T10-00-00\n")
-    assert [text.count(f"| {n} | {CASE}/") for n in (1, 2, 3)] == [1, 1, 1]
+    assert text.startswith("## DO NOT SHIP   2026-11-21T10-00-00\n")
+    assert [text.count(f"  {n}  {CASE}/") for n in (1, 2, 3)] == [1, 1, 1]

@@ -1,18 +1,23 @@
-"""Which times two runs are held together by, and what is said of the others."""
+"""Which times of two runs are compared, and the message about the others."""
 
 import pytest
 
-from harness.report.runs.cpu_load import QUIET
 from harness.report.runs.diff import MEMORY, diff
-from harness.report.runs.thresholds import LEAST_RUNS, Change
+from harness.report.runs.thresholds import LEAST_ROUNDS, Change, of_times
+from harness.report.runs.times import QUIET
 from tests.unit.reports import CASE, output, record
 from tests.unit.snapshots import MACHINE, exactly, found, off_by, run, text
 
 TIME = "latency_ms"
 
 
-def timed(*runs, beside=(), withheld=None, torch="2.13.0", **machine):
-    times = {"runs": list(runs), "over_pytorch": list(beside), "withheld": withheld}
+def timed(*rounds, beside=(), withheld=None, torch="2.13.0", **machine):
+    times = {
+        "runs": [1.0, *rounds],
+        "rounds": list(rounds),
+        "over_pytorch": list(beside),
+        "withheld": withheld,
+    }
     return run(
         record(output(1)),
         benchmarks=[{"case": CASE, "metric": TIME, **times}],
@@ -31,6 +36,7 @@ STEADY = (10.0, 10.2, 9.9, 10.1, 10.0, 10.3)
         pytest.param([7.0, 7.1, 7.2, 7.0, 7.1], Change.BETTER, id="faster"),
         pytest.param([10.6, 10.7, 10.6, 10.8, 10.7], Change.SAME, id="a-little"),
         pytest.param([10.0, 30.0, 10.1, 40.0, 10.2], Change.SAME, id="a-neighbour"),
+        pytest.param([10.1, 14.0, 14.1, 14.0, 14.2], Change.SAME, id="one-lucky"),
         pytest.param([20.0, 20.0], Change.INCOMPARABLE, id="no-spread"),
     ],
 )
@@ -38,10 +44,31 @@ def test_a_time_is_worse_beyond_the_spread_of_both(after, change):
     assert found(timed(*STEADY), timed(*after), TIME).change is change
 
 
+def test_two_runs_of_a_build_whose_processes_jump_by_a_third_are_the_same():
+    for slow in range(1, 2**6 - 1):
+        rounds = [1.6 * (1.33 if slow >> at & 1 else 1.0) for at in range(6)]
+        mirrored = [1.6 * (1.0 if slow >> at & 1 else 1.33) for at in range(6)]
+        assert of_times(rounds, mirrored) is Change.SAME
+
+
+def test_a_report_that_does_not_say_its_rounds_is_compared_by_its_runs():
+    before, after = (
+        run(
+            record(output(1)),
+            benchmarks=[
+                {"case": CASE, "metric": TIME, "runs": [time * one for one in STEADY]}
+            ],
+        )
+        for time in (1.0, 1.5)
+    )
+
+    assert found(before, after, TIME).change is Change.WORSE
+
+
 def test_a_slower_build_is_said_with_both_times_and_their_spread():
     finding = found(timed(*STEADY), timed(13.0, 13.1, 12.9, 13.2, 13.0), TIME)
 
-    assert finding.words == "10.05 → 13 (+29%, runs within ±2%)"
+    assert finding.words == "10.05 → 13 (+29%, rounds within ±2%)"
 
 
 def test_a_machine_that_is_slower_all_day_slows_pytorch_too():
@@ -55,7 +82,7 @@ def test_a_machine_that_is_slower_all_day_slows_pytorch_too():
     finding = found(before, slower, TIME)
     assert finding.change is Change.WORSE
     assert finding.words == (
-        "10.05 → 20.1 (+100%, runs within ±4%); "
+        "10.05 → 20.1 (+100%, rounds within ±4%); "
         "0.5 → 0.65 (+30%, rounds within ±3%) of PyTorch's beside it"
     )
 
@@ -82,7 +109,7 @@ def test_too_few_measurements_are_no_verdict_and_are_not_held_against_a_run():
 
     assert diff(before, after, exactly).blocking == []
     said = " ".join(text(before, after).split())
-    assert f"it takes {LEAST_RUNS} to know their spread" in said
+    assert f"it takes {LEAST_ROUNDS} to know their spread" in said
 
 
 def test_another_machine_has_no_verdict_on_time_and_one_on_errors():

@@ -1,4 +1,4 @@
-"""What a runtime computes is held against the right value."""
+"""A runtime's value is compared with the right value of the reference."""
 
 import numpy as np
 import pytest

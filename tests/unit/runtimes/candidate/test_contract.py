@@ -1,4 +1,4 @@
-"""What a file must keep, on real graphs."""
+"""The contract that a deployed file must keep, on real graphs."""
 
 from dataclasses import replace
 
@@ -365,13 +365,6 @@ def test_a_record_keeps_its_contract_through_json(tmp_path, asked):
     found["repeated"] = float("inf")
 
     assert CaseRecord.from_json(record(found).to_json()).contract == (found,)
-
-
-def test_an_older_record_without_a_contract_can_be_read():
-    data = record({"inputs": []}).to_json()
-    del data["contract"]
-
-    assert CaseRecord.from_json(data).contract == ()
 
 
 def test_a_case_line_tells_what_each_input_moves(tmp_path, asked):

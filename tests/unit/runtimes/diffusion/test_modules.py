@@ -1,4 +1,4 @@
-"""Who stands in for a network changes no bit of it."""
+"""The modules that replace a pipeline's networks change no bit of their values."""
 
 from dataclasses import replace
 from functools import partial
@@ -14,14 +14,14 @@ from transformers import CLIPTextModel, CLIPTokenizer
 from harness.core.case import Device, Source
 from harness.core.pipeline import KINDS, Control, Pipeline, Sampling
 from harness.recipes import describe
-from harness.runtimes.diffusion.draw import Cast, assemble, draw
+from harness.runtimes.diffusion.draw import PipelineParts, assemble, draw
 from harness.runtimes.diffusion.inputs import draw_inputs
 from harness.runtimes.diffusion.modules import (
-    ControlNetSeat,
+    ControlNetRole,
     StoredTokens,
-    TextSeat,
-    UNetSeat,
-    VaeSeat,
+    TextRole,
+    UNetRole,
+    VaeRole,
 )
 from harness.runtimes.diffusion.networks import Residents, TorchNetwork
 from harness.runtimes.diffusion.noise import stored_noise
@@ -42,7 +42,7 @@ def pipeline(kind="text2img", **about):
         name=kind,
         kind=kind,
         source=SOURCE,
-        components=tuple(describe(seat, seat, SOURCE) for seat in KINDS[kind]),
+        components=tuple(describe(role, role, SOURCE) for role in KINDS[kind]),
         height=64,
         width=64,
         steps=2,
@@ -55,10 +55,10 @@ def pipeline(kind="text2img", **about):
 
 def cast(plan, **about):
     networks = {
-        seat: Overheard(network)
-        for seat, network in torch_networks(plan, RESIDENTS, Device()).items()
+        role: Overheard(network)
+        for role, network in torch_networks(plan, RESIDENTS, Device()).items()
     }
-    return Cast(networks=networks, sampling=plan.sampling, **about)
+    return PipelineParts(networks=networks, sampling=plan.sampling, **about)
 
 
 def drawn(plan, inputs, **about):
@@ -265,11 +265,11 @@ def test_guess_mode_sees_the_prompt_and_not_the_empty_one(guess):
         assert torch.equal(asked["encoder_hidden_states"], states)
 
 
-# One seat
+# One role
 
 
-def network(seat):
-    return TorchNetwork(describe(seat, seat, SOURCE), RESIDENTS, Device())
+def network(role):
+    return TorchNetwork(describe(role, role, SOURCE), RESIDENTS, Device())
 
 
 @pytest.fixture(scope="module")
@@ -286,33 +286,33 @@ def states():
 
 def test_a_text_encoder_answers_as_transformers_own():
     ids = torch.randint(0, 596, (2, 77), generator=torch.Generator().manual_seed(0))
-    seat = TextSeat(network("text_encoder"), SOURCE, torch.float32)
+    role = TextRole(network("text_encoder"), SOURCE, torch.float32)
 
-    made = seat(ids, attention_mask=None)
+    made = role(ids, attention_mask=None)
 
     with torch.no_grad():
         own = CLIPTextModel.from_pretrained(DIGITS / "text_encoder").eval()(ids)
     assert torch.equal(made[0], own.last_hidden_state)
     assert torch.equal(made[1], own.pooler_output)
-    assert seat.config.hidden_size == 64
+    assert role.config.hidden_size == 64
 
 
 @pytest.mark.parametrize("timestep", [torch.tensor(981), torch.tensor(958.9)])
 def test_a_unet_answers_as_diffusers_own(sample, states, timestep):
-    seat = UNetSeat(network("unet"), SOURCE, torch.float32)
+    role = UNetRole(network("unet"), SOURCE, torch.float32)
 
-    made = seat(sample, timestep, encoder_hidden_states=states, return_dict=False)[0]
+    made = role(sample, timestep, encoder_hidden_states=states, return_dict=False)[0]
 
     own = diffusers.UNet2DConditionModel.from_pretrained(DIGITS / "unet").eval()
     with torch.no_grad():
         expected = own(sample, timestep, encoder_hidden_states=states).sample
     assert torch.equal(made, expected)
-    assert dict(seat.config).items() >= {"in_channels": 4, "sample_size": 16}.items()
+    assert dict(role.config).items() >= {"in_channels": 4, "sample_size": 16}.items()
 
 
 def test_a_controlnet_answers_as_diffusers_own(sample, states, controlnet):
     hint = (torch.arange(2 * 3 * 64 * 64).reshape(2, 3, 64, 64) % 7 == 0).float()
-    seat = ControlNetSeat(network("controlnet"), SOURCE, torch.float32)
+    role = ControlNetRole(network("controlnet"), SOURCE, torch.float32)
     asked = {
         "encoder_hidden_states": states,
         "controlnet_cond": hint,
@@ -320,23 +320,23 @@ def test_a_controlnet_answers_as_diffusers_own(sample, states, controlnet):
         "return_dict": False,
     }
 
-    down, middle = seat(sample, torch.tensor(501), **asked)
+    down, middle = role(sample, torch.tensor(501), **asked)
 
     with torch.no_grad():
         own_down, own_middle = controlnet(sample, torch.tensor(501), **asked)
-    assert isinstance(seat, diffusers.ControlNetModel)
+    assert isinstance(role, diffusers.ControlNetModel)
     assert len(down) == 12
     assert all(map(torch.equal, down, own_down))
     assert torch.equal(middle, own_middle)
-    assert list(seat.parameters()) == []
+    assert list(role.parameters()) == []
 
 
 def test_a_controlnet_answers_its_second_call_as_its_first(sample, states):
-    seat = ControlNetSeat(network("controlnet"), SOURCE, torch.float32)
+    role = ControlNetRole(network("controlnet"), SOURCE, torch.float32)
     hint = torch.ones(2, 3, 64, 64)
     asked = {"encoder_hidden_states": states, "controlnet_cond": hint}
 
-    one, two = (seat(sample, torch.tensor(501), **asked) for _ in range(2))
+    one, two = (role(sample, torch.tensor(501), **asked) for _ in range(2))
 
     assert len(one[0]) == len(two[0]) == 12
     assert all(map(torch.equal, one[0], two[0]))
@@ -348,22 +348,22 @@ def vae():
 
 
 def vae_seat(**factors):
-    return VaeSeat(
+    return VaeRole(
         network("vae_encoder"), network("vae_decoder"), SOURCE, torch.float32, factors
     )
 
 
 def test_an_autoencoder_answers_as_diffusers_own(sample, vae):
     pictures = torch.linspace(-1, 1, 2 * 3 * 64 * 64).reshape(2, 3, 64, 64)
-    seat = vae_seat()
+    role = vae_seat()
 
     with torch.no_grad():
         mode = vae.encode(pictures).latent_dist.mode()
         decoded = vae.decode(sample).sample
-    assert torch.equal(seat.encode(pictures).latents, mode)
-    assert torch.equal(seat.decode(sample, return_dict=False)[0], decoded)
-    assert seat.config.scaling_factor == vae.config.scaling_factor == 0.63462
-    assert seat.config.block_out_channels == vae.config.block_out_channels
+    assert torch.equal(role.encode(pictures).latents, mode)
+    assert torch.equal(role.decode(sample, return_dict=False)[0], decoded)
+    assert role.config.scaling_factor == vae.config.scaling_factor == 0.63462
+    assert role.config.block_out_channels == vae.config.block_out_channels
 
 
 def test_each_half_of_an_autoencoder_may_scale_otherwise(sample):
@@ -444,7 +444,9 @@ def test_double_precision_is_computed_outside_the_networks_too():
     plan = pipeline(prompts=("three",))
     inputs = draw_inputs(plan)
     networks = torch_networks(plan, RESIDENTS, Device(), torch.float64)
-    players = Cast(networks=networks, sampling=plan.sampling, dtype=torch.float64)
+    players = PipelineParts(
+        networks=networks, sampling=plan.sampling, dtype=torch.float64
+    )
 
     pipe = assemble(plan, inputs, players)
     exact = draw(pipe, plan, inputs, decode=False)

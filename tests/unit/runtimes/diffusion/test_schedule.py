@@ -1,4 +1,4 @@
-"""Arrays are compared exactly, and memory is handed over."""
+"""Schedules are compared exactly, and a scheduler's memory is restored."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -72,7 +72,7 @@ def test_without_a_word_it_is_the_checkpoints_own():
     assert type(make("")) is diffusers.DDIMScheduler
 
 
-def test_options_are_said_otherwise_than_the_checkpoint():
+def test_options_replace_the_checkpoints():
     made = make("euler", timestep_spacing="trailing", steps_offset=0)
 
     assert (made.config.timestep_spacing, made.config.steps_offset) == ("trailing", 0)
@@ -126,19 +126,29 @@ def test_another_offset_is_said_in_timesteps_and_in_settings():
     assert config_gap(one.config, two.config) == "steps_offset is 0, expected 1"
 
 
-def test_only_what_differs_is_shown():
-    one = {"timesteps": np.array([3.0, 2.0, 1.0])}
-    two = {"timesteps": np.array([3.0, 2.0, 0.0])}
-
-    assert schedule_gap(one, two) == "timesteps [0], expected [1]"
-
-
-def test_one_rounding_is_a_difference():
-    one = {"sigmas": np.array([14.6146, 1.0])}
-    two = {"sigmas": np.nextafter(one["sigmas"], 0)}
-
-    assert schedule_gap(one, two).startswith("sigmas [14.6146, 1]")
-    assert schedule_gap(one, one) == ""
+@pytest.mark.parametrize(
+    ("name", "one", "two", "said"),
+    [
+        pytest.param(
+            *("timesteps", [3.0, 2.0, 1.0], [3.0, 2.0, 0.0]),
+            "timesteps [0], expected [1]",
+            id="only-what-differs",
+        ),
+        pytest.param(
+            *("sigmas", [14.6146, 1.0], np.nextafter([14.6146, 1.0], 0)),
+            "sigmas [14.6146, 1], expected [14.6146, 1]",
+            id="one-rounding",
+        ),
+        pytest.param(
+            *("sigmas", [1.0, np.nan], [1.0, np.nan]),
+            "sigmas [nan], expected [nan]",
+            id="not-finite",
+        ),
+        pytest.param("sigmas", [14.6146, 1.0], [14.6146, 1.0], "", id="equal"),
+    ],
+)
+def test_every_bit_of_a_schedule_counts(name, one, two, said):
+    assert schedule_gap({name: np.array(one)}, {name: np.array(two)}) == said
 
 
 def test_another_number_of_timesteps_is_counted():
@@ -156,12 +166,6 @@ def test_an_array_that_one_side_lacks_is_named():
     other["alphas_cumprod"] = ddim["alphas_cumprod"]
     other["init_noise_sigma"] = ddim["init_noise_sigma"]
     assert schedule_gap(ddim, other) == "sigmas is not in the reference"
-
-
-def test_a_noise_schedule_that_is_not_finite_is_a_difference():
-    one = {"sigmas": np.array([1.0, np.nan])}
-
-    assert schedule_gap(one, one) == "sigmas [nan], expected [nan]"
 
 
 def test_settings_that_one_scheduler_lacks_do_not_differ():

@@ -1,4 +1,4 @@
-"""Stable Diffusion XL's and 3's pipelines: seats change no bit of diffusers' own."""
+"""Stable Diffusion XL's and 3's pipelines: roles change no bit of diffusers' own."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +12,7 @@ from harness.core.case import Device, Source
 from harness.core.errors import SuiteError
 from harness.core.pipeline import FAMILIES, SD, SD3, SDXL, Pipeline
 from harness.recipes import describe, recipe_module
-from harness.runtimes.diffusion.draw import Cast, assemble, draw
+from harness.runtimes.diffusion.draw import PipelineParts, assemble, draw
 from harness.runtimes.diffusion.inputs import draw_inputs
 from harness.runtimes.diffusion.modules import StoredTokens
 from harness.runtimes.diffusion.networks import Residents
@@ -23,7 +23,7 @@ from harness.runtimes.diffusion.reference import (
     torch_networks,
 )
 from harness.suite.families import family_of
-from harness.suite.mixtures import mixture_name, mixtures
+from harness.suite.pipelines import mixture_name, mixtures
 from harness.suite.suite import load_suite
 from tests.unit.nets import DIGITS
 
@@ -40,13 +40,13 @@ pytestmark = [
 
 def pipeline(source=XL, **about):
     family = family_of(source)
-    seats = FAMILIES[family]["text2img"]
+    roles = FAMILIES[family]["text2img"]
     plan = Pipeline(
         name="text2img",
         kind="text2img",
         source=source,
         family=family,
-        components=tuple(describe(seat, seat, source) for seat in seats),
+        components=tuple(describe(role, role, source) for role in roles),
         prompts=("a small house by the sea", "three"),
         height=64,
         width=96,
@@ -58,7 +58,9 @@ def pipeline(source=XL, **about):
 
 def drawn(plan, inputs):
     networks = listening(torch_networks(plan, RESIDENTS, Device()))
-    pipe = assemble(plan, inputs, Cast(networks=networks, sampling=plan.sampling))
+    pipe = assemble(
+        plan, inputs, PipelineParts(networks=networks, sampling=plan.sampling)
+    )
     return draw(pipe, plan, inputs), networks
 
 
@@ -205,12 +207,14 @@ def test_two_text_encoders_share_a_place_in_mixtures():
 
 
 def test_the_suite_has_a_chain_of_four_seats():
-    chains = {chain.id: chain for chain in load_suite(FIXTURES / "sdxl").chains}
+    pipeline_cases = {
+        chain.id: chain for chain in load_suite(FIXTURES / "sdxl").pipeline_cases
+    }
 
-    assert [seat for seat, _ in chains["text2img/mnn/fp32"].seats] == [
+    assert [role for role, _ in pipeline_cases["text2img/mnn/fp32"].roles] == [
         *("text_encoder", "text_encoder_2", "unet", "vae_decoder"),
     ]
-    assert "text2img/mixed/mnn-onnxruntime-mnn" in chains
+    assert "text2img/mixed/mnn-onnxruntime-mnn" in pipeline_cases
 
 
 def test_a_kind_that_a_family_lacks_is_refused(tmp_path):
@@ -266,7 +270,9 @@ def test_tiles_are_the_size_that_the_configuration_says():
 
     networks = {**networks, "vae_decoder": overheard}
     inputs = draw_inputs(plan)
-    pipe = assemble(plan, inputs, Cast(networks=networks, sampling=plan.sampling))
+    pipe = assemble(
+        plan, inputs, PipelineParts(networks=networks, sampling=plan.sampling)
+    )
     tiled = draw(pipe, plan, inputs)
     whole, _ = drawn(replace(plan, vae_tiling=False), inputs)
 

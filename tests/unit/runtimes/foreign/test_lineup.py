@@ -1,4 +1,4 @@
-"""Which of a foreign file's values is which of PyTorch's."""
+"""Each value of a foreign model is lined up with the right value of PyTorch's."""
 
 import warnings
 
@@ -14,7 +14,7 @@ from harness.runtimes.foreign.lineup import (
     OUTPUTS,
     SCOPES,
     WEIGHTS,
-    Network,
+    TracedNetwork,
     line_up,
     paths_of_scopes,
 )
@@ -93,7 +93,7 @@ def export(module, path, *, dynamo):
 
 
 def lined_up(path, module):
-    network = Network(
+    network = TracedNetwork(
         module=module,
         copy=module,
         component=COMPONENT,

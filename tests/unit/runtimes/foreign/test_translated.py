@@ -1,4 +1,4 @@
-"""A network's translation: made once, and from the store the same to the last bit."""
+"""A network's translation is made once, and the store's is equal to the bit."""
 
 import warnings
 

@@ -1,4 +1,4 @@
-"""What a graph says of an operator is held against the program, without a run."""
+"""A graph's attributes are compared with the program's arguments, without a run."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def changed(exported, folder, **changes):
     return check_graph(module, load_probes(folder / PROBES), folder / MODEL)
 
 
-def told(checked, *, taken=False, failing=False):
+def told(checked, *, foreign=False, failing=False):
     record = CaseRecord(
         case="net/onnxruntime/fp32",
         component="net",
@@ -71,7 +71,7 @@ def told(checked, *, taken=False, failing=False):
         variant="fp32",
         asked={},
         graphs=(checked,),
-        taken={"by": "names"} if taken else None,
+        foreign={"by": "names"} if foreign else None,
     )
     return graph_finding(record, failing=failing)
 
@@ -115,7 +115,7 @@ def noisy(weight):
     return weight * (1 + 1e-3 * noise)
 
 
-@pytest.mark.parametrize("taken", [False, True])
+@pytest.mark.parametrize("foreign", [False, True])
 @pytest.mark.parametrize(
     ("name", "change", "words"),
     [
@@ -132,9 +132,9 @@ def noisy(weight):
     ],
 )
 def test_a_weight_that_no_rewrite_makes_is_named(  # noqa: PLR0917  # fixtures
-    exported, tmp_path, name, change, words, taken
+    exported, tmp_path, name, change, words, foreign
 ):
-    outcome, said = told(changed(exported, tmp_path, **{name: change}), taken=taken)
+    outcome, said = told(changed(exported, tmp_path, **{name: change}), foreign=foreign)
 
     assert outcome is Outcome.WEIGHTS
     assert name in said
@@ -164,8 +164,8 @@ def test_what_algebra_may_do_counts_in_an_export_and_where_outputs_are_off(
 ):
     checked = changed(exported, tmp_path, **{name: change})
 
-    for taken, failing in ((False, False), (True, True)):
-        _, said = told(checked, taken=taken, failing=failing)
+    for foreign, failing in ((False, False), (True, True)):
+        _, said = told(checked, foreign=foreign, failing=failing)
         assert f"weight {name} of the graph is not PyTorch's: {words}" in said
 
 
@@ -173,14 +173,14 @@ def test_what_algebra_may_do_counts_in_an_export_and_where_outputs_are_off(
 def test_a_factor_that_moved_in_a_file_of_others_is_none(exported, tmp_path, name):
     checked = changed(exported, tmp_path, **{name: lambda w: w * 0.5})
 
-    assert told(checked, taken=True) is None
+    assert told(checked, foreign=True) is None
 
 
 def test_last_bits_count_in_an_export_and_not_in_a_file_of_others(exported, tmp_path):
     checked = changed(exported, tmp_path, **{CONV: lambda w: np.nextafter(w, 9)})
 
     assert "its last bits differ" in told(checked)[1]
-    assert told(checked, taken=True, failing=True) is None
+    assert told(checked, foreign=True, failing=True) is None
 
 
 def test_two_weights_in_each_others_place_are_named_together(exported, tmp_path):
@@ -210,13 +210,13 @@ def test_two_weights_in_each_others_place_are_named_together(exported, tmp_path)
         ),
     ],
 )
-@pytest.mark.parametrize("taken", [False, True])
-def test_another_checkpoint_is_one_sentence(exported, tmp_path, change, words, taken):
+@pytest.mark.parametrize("foreign", [False, True])
+def test_another_checkpoint_is_one_sentence(exported, tmp_path, change, words, foreign):
     module, _ = exported
     names = [name for name, _ in module.named_parameters() if name != "kinds.weight"]
 
     checked = changed(exported, tmp_path, **dict.fromkeys(names, change))
-    _, said = told(checked, taken=taken, failing=taken)
+    _, said = told(checked, foreign=foreign, failing=foreign)
 
     assert words in said
     assert "first conv_in.weight" in said
@@ -232,8 +232,8 @@ def test_another_epsilon_is_a_finding_of_its_own(exported, tmp_path):
 
     checked = check_graph(module, load_probes(right / PROBES), tmp_path / MODEL)
 
-    for taken in (False, True):
-        outcome, said = told(checked, taken=taken)
+    for foreign in (False, True):
+        outcome, said = told(checked, foreign=foreign)
         assert outcome is Outcome.ATTRIBUTES
         assert said.startswith("epsilon is 1e-06 in the graph, 1e-05 in PyTorch, at")
 

@@ -1,4 +1,4 @@
-"""`harness.runtimes.graph.onnx_graph`: what an exported graph says of its values."""
+"""`harness.runtimes.graph.onnx_graph`: facts about the values of an exported graph."""
 
 import onnx
 import pytest
@@ -20,7 +20,12 @@ net (float[N, 4] rows, int64[N] kinds) => (float[N, 4] out, float[N] numbers)
 """
 
 
-SCOPES = {"made": "/block/Mul", "out": "/Add", "sizes": "/Shape", "numbers": "/Cast"}
+SCOPES = {
+    "made": "/block/Mul",
+    "out": "/Add",
+    "sizes": "/Shape",
+    "numbers": "/Cast",
+}
 
 
 @pytest.fixture

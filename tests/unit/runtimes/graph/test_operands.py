@@ -1,4 +1,4 @@
-"""An operator's tensors are found: recorded, moved, fed, or in the graph."""
+"""An operator's tensors are found: recorded, moved, inputs, or in the graph."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Judged by the file that is left, whatever the converter says."""
+"""A conversion is judged by the file that it leaves, not by messages."""
 
 import shutil
 import sys
@@ -11,7 +11,7 @@ import onnx
 import pytest
 import torch
 
-from harness.core.case import Device, TensorSpec
+from harness.core.case import Device, TensorSpec, Variant
 from harness.core.errors import StageError
 from harness.core.outcome import Outcome
 from harness.core.probes import load_probes
@@ -20,7 +20,6 @@ from harness.engine.export_files import MODEL as ONNX
 from harness.engine.export_files import PROBES
 from harness.runtimes.mnn import MODEL, RUNTIME, WEIGHTS
 from harness.runtimes.mnn import convert as converting
-from harness.runtimes.mnn.convert import convert_mnn
 from tests.unit import nets
 
 # Of the largest output, for weights of the order of a tenth.
@@ -31,7 +30,9 @@ ALLOWED = {
     "int4-weights": 1.0,
     "fused": 1.0,  # MNN 3.6.1's attention operator computes something else here
     "deploy": 5e-3,
+    "int8-static": 2e-1,
 }
+CALIBRATION = [nets.feeds(nets.BLOCKS)]
 OTHER = TensorSpec(name="other", shape=())
 NATIVE = f"""#!{sys.executable}
 import sys, MNN, _tools
@@ -45,11 +46,13 @@ FLAGS = {kind: built_in.flags for kind, built_in in RUNTIME.variants.items()}
 def convert(source, folder, kind="fp32", flags=(), native=None, **changes):
     arguments = {
         "component": nets.BLOCKS,
+        "calibration": CALIBRATION if RUNTIME.variants[kind].calibrated else (),
         **changes,
     }
     if "probes" not in arguments:
         arguments["probes"] = load_probes(source.parent / PROBES)
-    return convert_mnn(source, kind, flags, folder, native=native, **arguments)
+    variant = Variant(name=kind, backend="mnn", kind=kind, flags=tuple(flags))
+    return converting.convert(source, variant, folder, native=native, **arguments)
 
 
 def run(path, feeds):
@@ -98,7 +101,8 @@ def test_every_variant_converts_and_is_as_near_as_its_weights(
     made = job(convert, source, tmp_path, kind)
 
     assert {path.name for path in tmp_path.iterdir()} == {MODEL, WEIGHTS}
-    assert (tmp_path / WEIGHTS).stat().st_size > 0
+    beside = (tmp_path / WEIGHTS).stat().st_size > 0
+    assert beside is not RUNTIME.variants[kind].calibrated
     assert made == {"arguments": list(FLAGS[kind]), "converter": "wheel"}
     assert largest_error(job, tmp_path) < ALLOWED[kind]
 
@@ -114,6 +118,16 @@ def test_variants_differ_where_they_should(tmp_path, source, job):
 
     assert sizes["fp16-weights"] < sizes["fp32"]
     assert errors["fp32"] < errors["fp16-weights"] < errors["int8-weights"]
+
+
+def test_a_network_that_cannot_be_quantized_offline_leaves_no_file(
+    tmp_path, source, job
+):
+    lacking = [{"unknown": np.ones((1, 2), np.float32)}]
+    error = failed(job, source, tmp_path, "int8-static", calibration=lacking)
+
+    assert "MNN's offline quantization left no file" in str(error)
+    assert not (tmp_path / MODEL).exists()
 
 
 def test_a_flag_given_last_wins(tmp_path, source, job):

@@ -1,4 +1,4 @@
-"""A text encoder in both runtimes: one artifact, any shape; and what goes wrong."""
+"""A text encoder in both runtimes: one artifact, any shape, and the errors."""
 
 from contextlib import ExitStack, contextmanager
 
@@ -16,13 +16,14 @@ from harness.core.case import (
     Sample,
     Source,
     TensorSpec,
+    Variant,
 )
 from harness.core.errors import StageError
 from harness.core.outcome import Outcome
 from harness.core.probes import load_probes
 from harness.recipes import deployed_as, describe, recipe_module
 from harness.recipes.inputs import draw
-from harness.runtimes.mnn.convert import convert_mnn
+from harness.runtimes.mnn.convert import convert
 from harness.runtimes.pytorch.export import export_onnx
 from harness.runtimes.session import load_backend
 from tests.unit.encoders import write_encoder
@@ -55,10 +56,10 @@ def export(part, folder, attention="eager", **changes):
 
 def converted(part, source, folder):
     folder.mkdir()
-    convert_mnn(
+    flags = ("--optimizeLevel=2",)
+    convert(
         source,
-        "fp32",
-        ("--optimizeLevel=2",),
+        Variant(name="fp32", backend="mnn", kind="fp32", flags=flags),
         folder,
         component=part,
         probes=load_probes(source.parent / "probes.json"),

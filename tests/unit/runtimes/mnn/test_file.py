@@ -1,4 +1,4 @@
-"""`harness.runtimes.mnn.file`: what MNN fused is known by the file's own names."""
+"""`harness.runtimes.mnn.file`: the file's own names identify fused operators."""
 
 import json
 import subprocess
@@ -10,10 +10,10 @@ import onnx
 import pytest
 from onnx.reference import ReferenceEvaluator
 
-from harness.core.case import Component, Device, Source, TensorSpec
+from harness.core.case import Component, Device, Source, TensorSpec, Variant
 from harness.measure.align import source_value
 from harness.runtimes.mnn import RUNTIME
-from harness.runtimes.mnn.convert import convert_mnn
+from harness.runtimes.mnn import convert as converting
 from harness.runtimes.mnn.file import Operator, lacking_mnn, operators, values_made
 
 EXPORTED = Path(__file__).parents[4] / "fixtures" / "exported" / "mnn_scripts"
@@ -68,10 +68,9 @@ def component(path):
 
 def convert(folder):
     onnx.save(net(), folder / "model.onnx")
-    convert_mnn(
+    converting.convert(
         folder / "model.onnx",
-        "fp32",
-        (),
+        Variant(name="fp32", backend="mnn", kind="fp32"),
         folder,
         component=component(folder),
         probes=(),

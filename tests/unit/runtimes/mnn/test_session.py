@@ -1,15 +1,15 @@
-"""The deployed file as it is. MNN runs in a child process."""
+"""The unchanged deployed file in MNN, which runs in a child process."""
 
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from harness.core.case import Device
+from harness.core.case import Device, Variant
 from harness.core.errors import StageError
 from harness.core.outcome import Outcome
 from harness.engine.export_files import MODEL
-from harness.runtimes.mnn.convert import convert_mnn
+from harness.runtimes.mnn.convert import convert as convert_to_mnn
 from tests.unit import nets
 
 OUTPUTS = ["map", "pooled"]
@@ -23,10 +23,9 @@ def open_session(path, device=DEVICE, outputs=OUTPUTS):
 
 
 def convert(source, folder):
-    return convert_mnn(
+    return convert_to_mnn(
         source,
-        "fp32",
-        (),
+        Variant(name="fp32", backend="mnn", kind="fp32"),
         folder,
         component=nets.BLOCKS,
         probes=(),

@@ -15,7 +15,8 @@ from tests.unit import nets
 
 EXPORTERS = ("dynamo", "torchscript")
 # Of the largest output; the model's numbers are of the order of one.
-ALLOWED = {"fp16": 1e-2, "int8-weights": 1e-1}
+ALLOWED = {"fp16": 1e-2, "int8-weights": 1e-1, "int8-static": 1e-1}
+CALIBRATION = [nets.feeds(nets.BLOCKS)]
 
 KINDS = [kind for kind in RUNTIME.variants if kind not in RUNTIME.as_exported]
 
@@ -53,7 +54,7 @@ def weight_types(folder):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_variant_keeps_names_and_types_of_inputs_and_outputs(tmp_path, source, kind):
-    transform_onnx(source, kind, tmp_path)
+    transform_onnx(source, kind, tmp_path, (), CALIBRATION)
 
     assert {path.name for path in tmp_path.iterdir()} == {MODEL}
     check(source, tmp_path / MODEL, kind)
@@ -70,7 +71,7 @@ def test_what_one_message_cannot_hold_has_its_weights_beside_it(
     nets.export(nets.Blocks(), nets.BLOCKS, given, exporter, external_data=True)
     monkeypatch.setattr(transforming, "PROTO_LIMIT_BYTES", 1024)
 
-    transform_onnx(given / MODEL, kind, made)
+    transform_onnx(given / MODEL, kind, made, (), CALIBRATION)
 
     files = {path.name for path in made.iterdir()}
     graph = onnx.load(made / MODEL, load_external_data=False).graph
@@ -89,7 +90,7 @@ def test_weights_beside_a_small_graph_are_read(tmp_path, kind):
     nets.export(nets.Blocks(), nets.BLOCKS, given, external_data=True)
     assert (given / WEIGHTS).is_file()
 
-    transform_onnx(given / MODEL, kind, made)
+    transform_onnx(given / MODEL, kind, made, (), CALIBRATION)
 
     check(given / MODEL, made / MODEL, kind)
 
@@ -108,6 +109,29 @@ def test_products_have_integer_weights_and_convolutions_do_not(tmp_path, source)
     assert ops.count("MatMulInteger") >= 6
     assert ops.count("Conv") == 2
     assert onnx.TensorProto.INT8 in weight_types(tmp_path)
+
+
+def scales(source, folder, inputs):
+    folder.mkdir()
+    transform_onnx(source, "int8-static", folder, (), [inputs])
+    graph = onnx.load(folder / MODEL).graph
+    operators = {node.op_type for node in graph.node}
+    assert {"QuantizeLinear", "DequantizeLinear", "Conv"} <= operators
+    return {
+        tensor.name: onnx.numpy_helper.to_array(tensor)
+        for tensor in graph.initializer
+        if tensor.name.endswith("_scale")
+    }
+
+
+def test_static_scales_follow_the_inputs_of_the_calibration(tmp_path, source):
+    small = nets.feeds(nets.BLOCKS)
+    large = {n: v * 8 if v.dtype.kind == "f" else v for n, v in small.items()}
+    one = scales(source, tmp_path / "one", small)
+    two = scales(source, tmp_path / "two", large)
+
+    assert two["image_scale"] == pytest.approx(8 * one["image_scale"])
+    assert two["conv_in.weight_scale"] == one["conv_in.weight_scale"]
 
 
 def test_a_variant_that_is_no_model_is_refused(tmp_path, source, monkeypatch):

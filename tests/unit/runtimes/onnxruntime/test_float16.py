@@ -1,4 +1,4 @@
-"""Weights beside a graph become those that the tool would make."""
+"""Weights in a file beside a graph are converted as the tool would convert them."""
 
 import subprocess
 import sys

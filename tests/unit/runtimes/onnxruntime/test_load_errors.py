@@ -1,4 +1,4 @@
-"""What ONNX Runtime lacks is named with its module and line, and with a way out."""
+"""A message names what ONNX Runtime lacks, its module and line, and a fix."""
 
 from dataclasses import replace
 

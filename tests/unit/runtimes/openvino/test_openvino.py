@@ -1,4 +1,4 @@
-"""OpenVINO beside PyTorch's export: outputs as deployed, layers as added outputs."""
+"""OpenVINO's session: outputs as deployed, layers as added outputs."""
 
 import numpy as np
 import onnx

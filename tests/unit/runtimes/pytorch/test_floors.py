@@ -1,4 +1,4 @@
-"""`harness.runtimes.pytorch.floors`: what one float32 run says about the next one."""
+"""`harness.runtimes.pytorch.floors`: a bound on the next float32 run."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""What each value of a PyTorch program is, and every value of it."""
+"""The probe of each value of a PyTorch program, and the values themselves."""
 
 import inspect
 
@@ -116,73 +116,64 @@ def test_halves_of_a_chunk_are_moves(kinds):
     assert [probe.kind for probe in halves] == [Kind.MOVE, Kind.MOVE]
 
 
-@pytest.mark.parametrize("divisor", [1.0, 1])
-def test_a_division_by_one_changes_nothing_and_by_two_does(divisor):
-    class Scaled(nn.Module):
-        def forward(self, rows):
-            return torch.exp(rows) / divisor, torch.exp(rows) / 2.0
+class Calling(nn.Module):
+    """A network that is one function."""
 
-    one, two = of(exported(Scaled(), torch.ones(2, 3)), "div")
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
 
-    assert (one.kind, two.kind) == (Kind.IDENTITY, Kind.COMPUTE)
+    def forward(self, *tensors):
+        return self.function(*tensors)
 
 
-def test_a_cast_to_what_it_is_changes_nothing_and_another_does():
-    class Cast(nn.Module):
-        def forward(self, rows, like):
-            return torch.exp(rows).type_as(like), torch.exp(rows).type_as(like.int())
+def exp_over(divisor):
+    return lambda rows: torch.exp(rows) / divisor
 
-    program = exported(Cast(), torch.ones(2), torch.ones(2))
-    same, other = of(program, "type_as")
 
-    assert (same.kind, other.kind) == (Kind.IDENTITY, Kind.COMPUTE)
+def exp_as(dtype):
+    return lambda rows: torch.exp(rows).type_as(torch.sin(rows).to(dtype))
+
+
+def einsum(equation):
+    return lambda rows: torch.einsum(equation, rows)
+
+
+@pytest.mark.parametrize(
+    ("op", "function", "kind"),
+    [
+        pytest.param("div", exp_over(1.0), Kind.IDENTITY, id="over-1.0"),
+        pytest.param("div", exp_over(1), Kind.IDENTITY, id="over-1"),
+        pytest.param("div", exp_over(2.0), Kind.COMPUTE, id="over-2"),
+        pytest.param("type_as", exp_as(torch.float32), Kind.IDENTITY, id="same-dtype"),
+        pytest.param("type_as", exp_as(torch.int32), Kind.COMPUTE, id="another-dtype"),
+        pytest.param("einsum", einsum("abc->cab"), Kind.MOVE, id="turned"),
+        pytest.param("einsum", einsum("abc -> acb"), Kind.MOVE, id="turned-spaced"),
+        pytest.param("einsum", einsum("abc->ac"), Kind.COMPUTE, id="summed"),
+        pytest.param("einsum", einsum("aab->ab"), Kind.COMPUTE, id="diagonal"),
+        pytest.param(
+            "repeat_interleave",
+            lambda rows: rows.repeat_interleave(2, dim=1),
+            Kind.MOVE,
+            id="repeated",
+        ),
+    ],
+)
+def test_an_operator_computes_only_where_it_changes_numbers(op, function, kind):
+    (probe,) = of(exported(Calling(function), torch.ones(2, 2, 2)), op)
+
+    assert probe.kind is kind
 
 
 def test_a_cast_is_made_of_what_it_casts_and_not_of_its_pattern():
-    class Cast(nn.Module):
-        def forward(self, rows):
-            return torch.exp(rows).type_as(torch.sin(rows).int())
-
-    (cast,) = of(exported(Cast(), torch.ones(2)), "type_as")
+    (cast,) = of(exported(Calling(exp_as(torch.int32)), torch.ones(2)), "type_as")
 
     assert cast.parents == ("exp",)
 
 
-@pytest.mark.parametrize(
-    ("equation", "kind"),
-    [
-        ("abc->cab", Kind.MOVE),
-        ("abc -> acb", Kind.MOVE),
-        ("abc->ac", Kind.COMPUTE),
-        ("aab->ab", Kind.COMPUTE),
-    ],
-)
-def test_an_einsum_that_only_permutes_is_a_move(equation, kind):
-    class Permuted(nn.Module):
-        def forward(self, rows):
-            return torch.einsum(equation, rows)
-
-    (einsum,) = of(exported(Permuted(), torch.ones(2, 2, 2)), "einsum")
-
-    assert einsum.kind is kind
-
-
-def test_what_repeats_its_parts_is_a_move():
-    class Repeated(nn.Module):
-        def forward(self, rows):
-            return rows.repeat_interleave(2, dim=1)
-
-    (repeated,) = of(exported(Repeated(), torch.ones(2, 2)), "repeat_interleave")
-
-    assert repeated.kind is Kind.MOVE
-
-
 def test_what_hangs_on_sizes_alone_is_constant():
-    class Positions(nn.Module):
-        def forward(self, rows):
-            return rows + torch.arange(rows.shape[1]).float().sin()
-
-    program = exported(Positions(), torch.ones(2, 3))
+    module = Calling(lambda rows: rows + torch.arange(rows.shape[1]).float().sin())
+    program = exported(module, torch.ones(2, 3))
 
     assert of(program, "sin")[0].kind is Kind.CONSTANT
     assert of(program, "add")[0].kind is Kind.COMPUTE
@@ -330,14 +321,9 @@ def test_weights_are_restored_after_a_run_that_failed(image):
 
 
 def test_a_dtype_that_the_graph_fixes_is_widened_too():
-    class Cast(nn.Module):
-        def forward(self, rows, ids):
-            return rows * ids.to(torch.float32) / 3
-
-    program = exported(Cast(), torch.rand(3), torch.tensor([1, 2, 3]))
-    outputs = program.run(
-        (torch.rand(3), torch.tensor([1, 2, 3])), lambda *_: None, double=True
-    )
+    given = (torch.rand(3), torch.tensor([1, 2, 3]))
+    module = Calling(lambda rows, ids: rows * ids.to(torch.float32) / 3)
+    outputs = exported(module, *given).run(given, lambda *_: None, double=True)
 
     assert outputs[0].dtype is torch.float64
 

@@ -1,4 +1,4 @@
-"""What may serve as a reference, and how noisy it is."""
+"""Modules that can serve as a reference, and their noise floors."""
 
 import numpy as np
 import pytest
@@ -21,14 +21,15 @@ ROWS = nets.component("rows", {"rows": (2, 8)})
 INPUTS = {"rows": np.random.default_rng(0).normal(size=(2, 8)).astype(np.float32)}
 
 
-class Changing(nn.Module):
-    def forward(self, rows):
-        return rows.mul_(2)
+class Of(nn.Module):
+    """A network that is one function."""
 
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
 
-class Random(nn.Module):
     def forward(self, rows):
-        return rows + torch.rand_like(rows)
+        return self.function(rows)
 
 
 class Counting(nn.Module):
@@ -43,11 +44,6 @@ class Counting(nn.Module):
         return rows * self.calls
 
 
-class Two(nn.Module):
-    def forward(self, rows):
-        return rows, rows * 2
-
-
 class Softmax(nn.Module):
     """Masks with the smallest float32, as transformers does."""
 
@@ -57,50 +53,52 @@ class Softmax(nn.Module):
         return torch.softmax((rows + mask) * keep, -1)
 
 
-def refused(module) -> StageError:
-    with pytest.raises(StageError) as caught:
-        check_reference(module.eval(), ROWS, INPUTS)
-    assert caught.value.outcome is Outcome.REFERENCE
-    return caught.value
-
-
-def test_it_is_run_once_where_it_is_known_not_to_be_random():
-    class Called(nn.Module):
-        calls = 0
-
-        def forward(self, rows):
-            self.calls += 1
-            return rows * 2
-
-    once, again = Called().eval(), Called().eval()
-    check_reference(once, ROWS, INPUTS, twice=False)
-    check_reference(again, ROWS, INPUTS)
-
-    assert (once.calls, again.calls) == (1, 2)
-
-
-def test_a_module_that_changes_its_input_is_named():
-    assert "rows changes its input 'rows' in place" in str(refused(Changing()))
-
-
-@pytest.mark.parametrize("module", [Random(), Counting()])
-def test_a_module_that_answers_differently_is_named(module):
-    text = str(refused(module))
-
-    assert "rows is random" in text
-    assert "'out' by up to" in text
-
-
-def test_another_number_of_outputs_is_named():
-    assert "returns 2 tensors, its recipe promises 1: out" in str(refused(Two()))
-
-
-def test_train_mode_is_named_with_the_part_that_is_in_it():
+def in_part_in_train_mode():
     module = nn.Sequential(nn.Linear(8, 8), nn.Dropout()).eval()
     module[1].train()
+    return module
 
-    with pytest.raises(StageError, match=r"train mode \(1 and 0 more\)"):
+
+@pytest.mark.parametrize(
+    ("module", "said"),
+    [
+        pytest.param(
+            Of(lambda rows: rows.mul_(2)).eval(),
+            "rows changes its input 'rows' in place",
+            id="changes-its-input",
+        ),
+        pytest.param(
+            Of(lambda rows: rows + torch.rand_like(rows)).eval(),
+            "rows is random: .*'out' by up to",
+            id="random",
+        ),
+        pytest.param(
+            Counting().eval(), "rows is random: .*'out' by up to", id="remembers"
+        ),
+        pytest.param(
+            Of(lambda rows: (rows, rows * 2)).eval(),
+            "returns 2 tensors, its recipe promises 1: out",
+            id="two-outputs",
+        ),
+        pytest.param(
+            in_part_in_train_mode(), r"train mode \(1 and 0 more\)", id="train-mode"
+        ),
+    ],
+)
+def test_a_module_that_cannot_be_a_reference_is_refused(module, said):
+    with pytest.raises(StageError, match=said) as caught:
         check_reference(module, ROWS, INPUTS)
+    assert caught.value.outcome is Outcome.REFERENCE
+
+
+@pytest.mark.parametrize("twice", [True, False])
+def test_it_is_run_once_where_it_is_known_not_to_be_random(twice):
+    module = nn.Linear(8, 8).eval()
+    calls = []
+    module.register_forward_hook(lambda *_: calls.append(1))
+    check_reference(module, ROWS, INPUTS, twice=twice)
+
+    assert len(calls) == 1 + twice
 
 
 def test_a_sound_module_gives_its_outputs():

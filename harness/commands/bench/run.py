@@ -1,0 +1,257 @@
+"""The work of `parity bench`: time files, print the times, and write them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+
+from harness.commands.bench import record
+from harness.commands.bench.by_module import where_lines
+from harness.commands.bench.ratio import Pace, ratio_of
+from harness.commands.bench.record import TABLE, benchmarks
+from harness.commands.bench.rounds import Bench
+from harness.commands.bench.timing import (
+    COMPILE,
+    BenchPlan,
+    Subject,
+    Timing,
+    subjects_of,
+)
+from harness.commands.options import print_lines
+from harness.commands.progress import ProgressLines, moves
+from harness.core.case import Case
+from harness.core.environment import environment
+from harness.core.errors import ParityError
+from harness.core.outcome import CANNOT_TELL
+from harness.core.settings import near
+from harness.core.text import Line, count, cut, joined, wrapped
+from harness.engine.run import open_store
+from harness.engine.worker_pool import Progress
+from harness.report.runs.times import disturbed_words, quartiles
+from harness.suite.suite import Suite, Tested, load_suite
+
+_COMPILING = (
+    "torch.compile works in the first round of each component, which takes minutes; "
+    "--no-compile leaves it out"
+)
+_NAME = 27
+_MEBI = 2**20
+_SECOND = 1000
+_MARKS = {
+    Pace.SLOWER: ("✗", "bad"),
+    Pace.FASTER: ("✓", "good"),
+    Pace.SAME: ("–", ""),
+    Pace.UNKNOWN: ("?", ""),
+}
+
+
+@contextmanager
+def started(suite: Suite, store: str) -> Iterator[Bench]:
+    """Print where the figures come from, and show progress on a terminal."""
+    about = environment()
+    facts = (
+        f"bench: {near(suite.path)}",
+        about.cpu,
+        count(about.core_count, "core"),
+        ", ".join(about.gpus),
+        f"{about.system} {about.arch}",
+    )
+    print_lines(joined(facts, indent=""))
+    lines = ProgressLines(sys.stderr, live=moves(sys.stderr))
+    lines.lasting = False
+
+    def tell(progress: Progress) -> None:
+        lines.tell(progress)
+        if progress.stage == "done":
+            lines.clear()  # the next line on the screen may be a table's
+
+    try:
+        with Bench(open_store(store), limits=suite.limits, on_progress=tell) as bench:
+            yield bench
+    finally:
+        lines.close()
+
+
+def time_files(
+    bench: Bench,
+    chosen: Sequence[Tested],
+    plan: BenchPlan,
+    keep: Callable[[list[Timing]], None],
+    *,
+    compiled: bool,
+) -> int:
+    """Time files and PyTorch, component by component; return 2 if a file failed."""
+    print_lines(_plan_lines(plan))
+    if compiled and any(isinstance(case, Case) for case in chosen):
+        print_lines(wrapped(_COMPILING, indent="", tone="quiet"))
+    timings: list[Timing] = []
+    try:
+        for subjects in subjects_of(chosen).values():
+            wanted = [one for one in subjects if compiled or one.how != COMPILE]
+            made = bench.times(wanted, plan)
+            print_lines(_component_lines(made))
+            timings += made
+    finally:
+        # If the user stops the command, the times so far are kept.
+        if timings:
+            keep(timings)
+    # PyTorch's compiler may fail, because its result is not deployed.
+    failed = [one for one in timings if one.failure and one.subject.how != COMPILE]
+    return CANNOT_TELL if failed else 0
+
+
+def keep_times(
+    suite: Suite, runs: Path, name: str, plan: BenchPlan, timings: Sequence[Timing]
+) -> None:
+    """Write timings, and print where."""
+    folder, why = record.keep(suite, runs, name, timings, plan)
+    click.echo(f"\nwrote {near(folder / TABLE)}")
+    if why:
+        click.echo(f"no run of this suite on this machine to add to: {why}")
+        click.echo("next  parity run, then this again, for `parity gate` and the page")
+    else:
+        click.echo(f"added the times to run {folder.name}: `parity gate` reads them")
+        click.echo(f"next  parity report {folder.name}, for its page")
+
+
+def _plan_lines(plan: BenchPlan) -> Iterator[Line]:
+    facts = (
+        f"{count(plan.rounds, 'round')}, a new process each",
+        f"{plan.warmups} warm-up and {plan.least_runs} to {plan.most_runs} runs",
+        f"{plan.of_pipelines.least_runs} of a pipeline at least",
+        "host memory to host memory",
+        "ONNX Runtime's threads do not spin",
+    )
+    yield from joined(facts, indent="", tone="quiet")
+
+
+def _component_lines(timings: Sequence[Timing]) -> Iterator[Line]:
+    """Yield a component's or pipeline's table, PyTorch eager first if it ran."""
+    subject = timings[0].subject
+    entries = {entry["case"]: entry for entry in benchmarks(timings)}
+    threads = {one.subject.device(one.threads).threads for one in timings}
+    said = " or ".join(map(str, sorted(threads)))
+    yield Line(text="")
+    yield Line(text=f"{subject.case.subject}   {subject.inputs}, {said} threads")
+    head = f" {'':{_NAME}} {'median ms':>9} {'middle half':>15} {'× eager':>15}"
+    head += f" {'load s':>7} {'first s':>7} {'+MB':>6} {'file MB':>7} {'cores':>5}"
+    yield Line(text=head, tone="quiet")
+    for timing in timings:
+        name = timing.subject.id.partition("/")[2]
+        if timing.failure:
+            yield Line(text=f" {name}", tone="bad")
+            yield from wrapped(timing.failure, tone="bad")
+        else:
+            row = _row(entries[timing.subject.id])
+            yield Line(text=f" {cut(name, _NAME):{_NAME}} {row}")
+    if words := disturbed_words([one["withheld"] for one in entries.values()]):
+        yield from wrapped(words, tone="quiet")
+
+
+def _row(entry: Mapping[str, Any]) -> str:
+    low, median, high = quartiles(entry["runs"])
+    shares = entry["over_pytorch"]
+    beside = str(ratio_of(shares)) if shares else "-"
+    size = f"{entry['size_bytes'] / _MEBI:.1f}" if entry["size_bytes"] else "-"
+    return (
+        f"{_ms(median):>9} {f'{_ms(low)}–{_ms(high)}':>15} {beside:>15} "
+        f"{entry['load_ms'] / 1e3:>7.2f} {entry['first_run_ms'] / 1e3:>7.2f} "
+        f"{entry['memory_bytes'] / _MEBI:>6.0f} {size:>7} {entry['cores']:>5.2f}"
+    )
+
+
+def _ms(value: float) -> str:
+    return f"{value:.3g}" if value < _SECOND else f"{value:.0f}"
+
+
+def pairs(
+    suite: Suite, chosen: Sequence[Tested], against: str
+) -> list[tuple[Subject, Subject]]:
+    """Return pairs: the build to compare with, then the chosen case.
+
+    Raises:
+        ParityError: The other suite lacks one of the cases, or no case is chosen.
+
+    """
+    build = ""
+    if Path(against).exists():
+        other = load_suite(Path(against))
+        build = other.path.resolve().parent.name
+        twins = [other.select((case.id,))[0] for case in chosen]
+    else:
+        named = suite.select((against,))
+        if len(named) != 1:
+            msg = f"--against {against} means {len(named)} cases; name one, in full."
+            raise ParityError(msg)
+        twins = [named[0] for _ in chosen]
+    return [
+        # A build compared with itself shows how large the spread is.
+        (
+            Subject.of(twin, build or ("again" if twin.id == case.id else "")),
+            Subject.of(case),
+        )
+        for case, twin in zip(chosen, twins, strict=True)
+    ]
+
+
+def time_against(
+    bench: Bench, pairs: Sequence[tuple[Subject, Subject]], plan: BenchPlan
+) -> int:
+    """Time pairs of builds in turns; return 1 if one is slower, 2 if unknown."""
+    print_lines(_plan_lines(plan))
+    paces = set()
+    for pair in pairs:
+        before, after = bench.times(pair, plan)
+        if not (before.rounds and after.rounds):
+            failed = before if before.failure else after
+            print_lines([Line(text=f" ? {failed.subject.id}", tone="bad")])
+            print_lines(wrapped(failed.failure, tone="bad"))
+            paces.add(Pace.UNKNOWN)
+            continue
+        shares = zip(after.medians_s, before.medians_s, strict=True)
+        ratio = ratio_of([own / other for own, other in shares])
+        mark, tone = _MARKS[ratio.pace]
+        text = f" {mark} {after.subject.id}: {ratio} of {before.subject.id}"
+        print_lines([Line(text=text, tone=tone)])
+        (was,), (is_,) = (benchmarks([one]) for one in (before, after))
+        one, two = (quartiles(entry["runs"])[1] for entry in (was, is_))
+        facts = (f"{_ms(one)} ms, then {_ms(two)} ms", count(plan.rounds, "round"))
+        print_lines(joined((str(ratio.pace), *facts)))
+        paces.add(ratio.pace)
+    if Pace.UNKNOWN in paces:
+        return CANNOT_TELL
+    return 1 if Pace.SLOWER in paces else 0
+
+
+def components(suite: Suite, names: tuple[str, ...]) -> list[Case]:
+    """Return the chosen cases of components.
+
+    Raises:
+        ParityError: No chosen case is of a component.
+
+    """
+    found = [case for case in suite.select(names) if isinstance(case, Case)]
+    if not found:
+        msg = (
+            f"{' '.join(names)} names pipelines, and operators are a component's; "
+            "`parity run --list` names them."
+        )
+        raise ParityError(msg)
+    return found
+
+
+def show_where(bench: Bench, chosen: Sequence[Case], plan: BenchPlan) -> int:
+    """Print the time of each case's modules; return 2 if a case has no such times."""
+    code = 0
+    for case in chosen:
+        try:
+            print_lines(where_lines(bench.where(case, plan)))
+        except ParityError as error:
+            print_lines(wrapped(f"? {case.id}: {error}", indent="", tone="bad"))
+            code = CANNOT_TELL
+    return code

@@ -1,0 +1,104 @@
+"""Where a case first diverges, and the smallest excerpt that shows the divergence.
+
+At first an excerpt has the operators of one value. If these agree, the error needs
+more of the graph, for example because of a fusion. Then the excerpt begins one value
+earlier.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from harness.core.record import LAYERS, CaseRecord
+from harness.engine.excerpt import Excerpt, Spot
+
+if TYPE_CHECKING:
+    from harness.core.case import Case, Sample
+    from harness.engine.engine import Engine
+    from harness.judge.case import CaseVerdict
+    from harness.suite.judge import Judge
+
+MOST_STEPS = 8
+"""An excerpt begins at most so many values earlier."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Around:
+    """An excerpt, and the result of its run.
+
+    Attributes:
+        excerpt: The smallest one that shows the divergence, or the largest one tried.
+        record: The record of its run.
+        verdict: The verdict on it; None if it could not be run.
+
+    """
+
+    excerpt: Excerpt
+    record: CaseRecord
+    verdict: CaseVerdict | None
+
+    @property
+    def shows(self) -> bool:
+        """Whether the excerpt shows the divergence."""
+        return self.verdict is not None and not self.verdict.found.passed
+
+
+def with_local_errors(
+    engine: Engine, judge: Judge, case: Case, record: CaseRecord, sample: Sample
+) -> tuple[CaseRecord, CaseVerdict]:
+    """Run every operator on PyTorch's inputs, and judge the layers again.
+
+    Raises:
+        ParityError: The operators could not be run.
+
+    """
+    rows = engine.isolate(case, sample)
+    record = replace(record, rows=(*record.rows, *rows))
+    return record, judge.check(record, LAYERS)
+
+
+def blamed(verdict: CaseVerdict) -> list[str]:
+    """Return the values at fault for a first divergence, the one to cut at first.
+
+    These are the operators with a local error out of tolerance, or else the first
+    divergence itself.
+    """
+    first = verdict.first.row.probe if verdict.first else ""
+    origins = [judged.row.probe for judged in verdict.origins] or [first]
+    return sorted(origins, key=lambda probe: probe != first)
+
+
+def smallest_excerpt(
+    engine: Engine, judge: Judge, case: Case, record: CaseRecord, probe: str
+) -> Around:
+    """Cut around a value, wider and wider, until the divergence shows.
+
+    Args:
+        engine: The engine that runs excerpts.
+        judge: The judge that applies the tolerances.
+        case: The case to cut from, with the one sample to run.
+        record: The record of the case; an excerpt can begin at its values.
+        probe: The value to cut at.
+
+    Raises:
+        ParityError: Nothing can be cut at that value.
+
+    """
+    (sample,) = case.samples
+    shown = {
+        row.probe
+        for row in record.rows
+        if row.what == LAYERS and row.sample == sample.id
+    }
+    inputs = {spec.name for spec in case.component.inputs}
+    for _ in range(MOST_STEPS):
+        spot = Spot(probe=probe, shown=tuple(sorted(shown)))
+        excerpt = engine.excerpt(case, sample, spot)
+        ran = engine.run_excerpt(excerpt)
+        verdict = None if ran.failure else judge.check(ran, LAYERS)
+        around = Around(excerpt=excerpt, record=ran, verdict=verdict)
+        if around.shows or excerpt.begins <= inputs:
+            break
+        shown -= excerpt.begins
+    return around

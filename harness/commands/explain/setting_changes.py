@@ -1,0 +1,229 @@
+"""The settings that change a case's numbers, one at a time.
+
+A change makes a new case from a case, and `explain` runs it. The settings of a runtime
+are in its declaration (`harness.core.runtime.Setting`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from harness.core.case import EXPORTERS, GIVEN, Case, Variant
+from harness.core.runtime import EXACT, Setting, runtime
+
+EXPORT = "export"
+
+_KEPT = 32
+"""The largest number of values that one --keep names."""
+
+_LENGTHS = (16, 48, 80, 112, 144, 176)
+"""Lengths of the file names that are used to convert a file again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettingChange:
+    """One setting, and how to change it.
+
+    Attributes:
+        name: The setting as it is written: ``--useGeluApproximation=0``.
+        cause: The cause of a divergence, which the change removes.
+        part: The part of a case that has the setting: ``device``, ``variant`` or
+            ``export``. Another export is another graph, which no excerpt shows.
+        fields: The part's fields that change, to their new values.
+        converts: Whether it is a flag of the runtime's converter.
+        wide: Whether it acts on more of the graph than an excerpt around one value.
+        gives_up: Whether it replaces the variant by another one; such a change is
+            proposed last.
+        finer: Changes that each undo a part of what this one undoes; they are tried if
+            this one helps.
+
+    """
+
+    name: str
+    cause: str
+    part: str
+    fields: Mapping[str, Any]
+    converts: bool = False
+    wide: bool = False
+    gives_up: bool = False
+    finer: tuple[SettingChange, ...] = ()
+
+    def apply(self, case: Case) -> Case:
+        """Return the case with the setting changed."""
+        part: Any = replace(getattr(case, self.part), **self.fields)
+        return replace(case, **{self.part: part})
+
+
+def changes_of(
+    case: Case, blamed: Sequence[str], lost: Sequence[str] = ()
+) -> Iterator[SettingChange]:
+    """Yield every change of a case's settings, those that cost least first.
+
+    Args:
+        case: The case as it is.
+        blamed: Values with a local error; a variant may keep them in full precision.
+        lost: Names of values that float16 would lose, as `parity ranges` shows them.
+
+    """
+    declared = runtime(case.backend)
+    if lost and in_float16(case):
+        cause = "float16 does not hold these values, or what they are computed from"
+        keep = _flag(case, f"{declared.keep}{','.join(lost)}", cause)
+        yield replace(keep, wide=True)
+    yield from _session_changes(case)
+    yield from _variant_changes(case, blamed)
+    if not case.component.foreign:  # a foreign file is not exported here
+        yield from _export_changes(case)
+
+
+def in_float16(case: Case) -> bool:
+    """Whether a case computes in float16 and may exclude single values from that."""
+    declared = runtime(case.backend)
+    built_in = declared.variants.get(case.variant.kind)
+    return bool(declared.keep and built_in and built_in.half)
+
+
+def converted_again(case: Case) -> Iterator[Case]:
+    """Yield cases to convert again, by flags that differ only in a name's length."""
+    # The name changes no number, but it changes addresses in the converter's memory.
+    rename = runtime(case.backend).rename
+    for length in _LENGTHS if rename else ():
+        yield _flag(case, f"{rename}{'again'.ljust(length, '-')}", "").apply(case)
+
+
+def _session_changes(case: Case) -> Iterator[SettingChange]:
+    device, declared = case.device, runtime(case.backend)
+    given = dict(device.hints)
+    for setting in declared.settings:
+        # A case that already sets this flag has been changed before.
+        changed = setting.name in given if setting.finer else False
+        if setting.value is None or changed or given.get(setting.name) == setting.value:
+            continue
+        yield _hint(case, setting)
+    if device.precision != declared.precision:
+        yield SettingChange(
+            name=f'precision = "{declared.precision}"',
+            cause=f"precision {device.precision}",
+            part="device",
+            fields={"precision": declared.precision},
+        )
+    if device.tf32:
+        yield SettingChange(
+            name="tf32 = false",
+            cause="products in TensorFloat-32",
+            part="device",
+            fields={"tf32": False},
+        )
+    if device.threads > 1:
+        yield SettingChange(
+            name="threads = 1",
+            cause="an order of summation, or a race, that depends on threads",
+            part="device",
+            fields={"threads": 1},
+        )
+
+
+def _hint(case: Case, setting: Setting) -> SettingChange:
+    hints = {**dict(case.device.hints), setting.name: setting.value or 0}
+    return SettingChange(
+        name=f"{setting.name} = {setting.value or 0}",
+        cause=setting.cause,
+        part="device",
+        fields={"hints": tuple(sorted(hints.items()))},
+        finer=tuple(_hint(case, finer) for finer in setting.finer),
+    )
+
+
+def _flag(case: Case, flag: str, cause: str) -> SettingChange:
+    flags = (*case.variant.flags, flag)
+    return SettingChange(
+        name=flag, cause=cause, part="variant", fields={"flags": flags}
+    )
+
+
+def _variant_changes(case: Case, blamed: Sequence[str]) -> Iterator[SettingChange]:
+    kind, declared = case.variant.kind, runtime(case.backend)
+    for setting in declared.settings:
+        fits = setting.value is None and kind in setting.kinds
+        if fits and setting.name not in case.variant.flags:
+            yield replace(_flag(case, setting.name, setting.cause), converts=True)
+    built_in = declared.variants.get(kind)
+    if built_in is None or not built_in.blames:
+        return
+    finer: tuple[SettingChange, ...] = ()
+    if declared.keep and blamed:
+        keep = f"{declared.keep}{','.join(blamed[:_KEPT])}"
+        finer = (_flag(case, keep, built_in.blames),)
+    yield SettingChange(
+        name=f"{EXACT} for {kind}",
+        cause=built_in.blames,
+        part="variant",
+        fields={"kind": EXACT, "flags": ()},
+        gives_up=True,
+        finer=finer,
+    )
+
+
+def _export_changes(case: Case) -> Iterator[SettingChange]:
+    export = case.export
+    for exporter in EXPORTERS:
+        if exporter != export.exporter:
+            opset = 17 if exporter == "torchscript" else 18
+            yield SettingChange(
+                name=f'exporter = "{exporter}"',
+                cause=f"what the {export.exporter} exporter writes",
+                part=EXPORT,
+                fields={"exporter": exporter, "opset": opset},
+            )
+    if export.exporter == "dynamo":
+        yield SettingChange(
+            name=f"opset = {export.opset + 2}",
+            cause=f"operators of opset {export.opset}",
+            part=EXPORT,
+            fields={"opset": export.opset + 2},
+        )
+    if any(spec.draw == "tokens" for spec in case.component.inputs):
+        other = "sdpa" if export.attention == "eager" else "eager"
+        yield SettingChange(
+            name=f'attention = "{other}"',
+            cause="how attention is written",
+            part=EXPORT,
+            fields={"attention": other},
+        )
+
+
+def plain_variant(case: Case, backend: str) -> Variant:
+    """Return a runtime's variant in full precision.
+
+    A foreign file is run as it is, under its name in the tolerances.
+    """
+    foreign = case.component.foreign
+    name = GIVEN if foreign and foreign.of(runtime(backend).reads) else EXACT
+    return Variant(name=name, backend=backend, kind=name)
+
+
+def toml_of(case: Case, change: SettingChange) -> Iterator[str]:
+    """Yield the lines of parity.toml that make a change of a case's settings."""
+    if change.gives_up:
+        yield f"[backend.{case.backend}]"
+        yield f'variants = ["{EXACT}"]'
+        return
+    if change.part == "variant":
+        yield f"[variant.{case.backend}.{case.variant.name}-fixed]"
+        yield f'from = "{case.variant.kind}"'
+    elif change.part == EXPORT:
+        yield f"[component.{case.component.name}]"
+    else:
+        yield f"[backend.{case.backend}]"
+    for name, value in change.fields.items():
+        yield f"{name} = {_toml(value)}"
+
+
+def _toml(value: object) -> str:
+    if value and isinstance(value, tuple) and isinstance(value[0], tuple):
+        pairs = ", ".join(f"{name} = {number}" for name, number in value)
+        return f"{{ {pairs} }}"
+    return json.dumps(value)

@@ -1,0 +1,208 @@
+"""The first suite of a diffusers or transformers checkpoint.
+
+Only configurations and the names of weight files are read.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable
+from pathlib import Path
+from typing import Final
+
+from harness.commands.init.render import path_from, render
+from harness.core.case import PROFILES, Component, Source
+from harness.core.errors import SuiteError
+from harness.judge.tolerance import GROUPS, TIERS
+from harness.recipes import describe, discover, weight_folders
+from harness.recipes.checkpoint import WEIGHTS, read_config, weight_files
+from harness.recipes.diffusion.transformer import class_of
+from harness.recipes.diffusion.vae import factor
+from harness.recipes.named import check_named, untested
+from harness.recipes.text.encoder import DEPLOYED, is_encoder, longest
+from harness.suite.families import kinds_of
+from harness.suite.pipelines import is_fed, vae_factor
+from harness.suite.tables import symbols_of
+
+LARGE: Final = 32
+"""Latents wider than this are compared layer by layer at a smaller size."""
+
+_TOKENS: Final = {"text_tokens": 333, "tokens": 256}
+"""Tokens of a prompt for Stable Diffusion 3: T5's, and the sum of CLIP's and T5's."""
+
+_TEXTS: Final = {3: 32, 1: 7, 2: 65}
+"""Tokens of texts, by the size of their batch."""
+
+_CONVOLVES: Final = frozenset(
+    ("unet", "controlnet", "controlled_unet", "vae_encoder", "vae_decoder")
+)
+_NOT_BY_DYNAMO: Final = ("PixArtTransformer2DModel",)
+"""Transformers for which dynamo (torch 2.13) writes a file that no runtime loads."""
+
+_FLOORS_A_VALUE: Final = 2 * 4.6e-3
+"""Error in floors that a GroupNorm may have over one flat group, per value of it.
+
+Twice the worst of 200 draws in fixtures/digits (38.1 floors of 8,192 values). Fixtures
+sd3 and sdxl have 33.6 and 36.8 of 12,288, Stable Diffusion 1.5 has 1,030 of 393,216.
+"""
+
+
+def texts_of_checkpoint(
+    checkpoint: Path, folder: Path
+) -> tuple[tuple[str, str], list[str]]:
+    """Return both TOML files, and a sentence about each surprise for the user.
+
+    Raises:
+        SuiteError: The checkpoint has no component that a recipe knows, a configuration
+            cannot be read, a named part is missing, or some weights are missing.
+
+    """
+    source = Source(path=checkpoint)
+    check_named(source)
+    known, unknown = _components(source)
+    drawn = _lacks_weights(source, known)
+    notices = [f"left out {name}: {why}" for name, why in unknown.items()]
+    if beside := untested(source):
+        notices.append(f"not tested: {', '.join(beside)}; no recipe is for them")
+    if drawn:
+        notices.append(f"{checkpoint} has no weights: they will be drawn from seed 0")
+
+    symbols = symbols_of(*known.values())
+    size = _latent_size(source, known)
+    encoder = is_encoder(source)
+    # A transformer's positions have one size, so its export has that size too.
+    large = size > LARGE and "height" in symbols and "transformer" not in known
+    values = _largest_group(source, known)
+    floors = math.ceil(_FLOORS_A_VALUE * values)
+    pipelines = [
+        kind
+        for kind, roles in kinds_of(source).items()
+        if all(role in known for role in roles) and is_fed(kind, source)
+    ]
+    return render(
+        "checkpoint",
+        components=list(known),
+        unknown=unknown,
+        path=path_from(folder, checkpoint),
+        drawn=drawn,
+        encoder=encoder,
+        deployed=DEPLOYED,
+        axes=[s for s in symbols if encoder or large or s == "batch"],
+        large=large,
+        shapes=_texts(longest(source)) if encoder else _shapes(symbols, size),
+        profiles=PROFILES,
+        convolves=bool(_CONVOLVES & set(known)),
+        by_torchscript="transformer" in known and class_of(source) in _NOT_BY_DYNAMO,
+        pipelines=pipelines,
+        pixels=size * vae_factor(source) if pipelines else 0,
+        groups=GROUPS,
+        values=f"{values:,}",
+        floors=floors if floors > (TIERS["standard"].layers.floors or 0) else 0,
+    ), notices
+
+
+def _components(source: Source) -> tuple[dict[str, Component], dict[str, str]]:
+    """Return the components by name, and the reason why other folders are none."""
+    known, unknown = dict[str, Component](), dict[str, str]()
+    for name in discover(source):
+        # A damaged file is an error. A network that no recipe knows is left out, and
+        # the other networks make a suite.
+        for folder in weight_folders(name, source):
+            read_config(source, folder)
+        try:
+            known[name] = describe(name, name, source)
+        except SuiteError as error:
+            unknown[name] = str(error)
+    if not known:
+        raise SuiteError(next(iter(unknown.values())))
+    return known, unknown
+
+
+def _lacks_weights(source: Source, names: Iterable[str]) -> bool:
+    """Whether a checkpoint has configurations and no weights.
+
+    Raises:
+        SuiteError: Some folders have weights and some have none, for example after a
+            download that stopped half way, or the weights cannot be loaded.
+
+    """
+    folders = dict.fromkeys(f for n in names for f in weight_folders(n, source))
+    bare = [folder for folder in folders if not _has_weights(source.path / folder)]
+    if 0 < len(bare) < len(folders):
+        msg = (
+            f"{source.path} has weights in some of its folders, and none in "
+            f"{', '.join(bare)}: fetch them, or give a copy of the checkpoint without "
+            "those folders. Random weights are drawn only where there are none at all."
+        )
+        raise SuiteError(msg)
+    return bool(bare)
+
+
+def _has_weights(home: Path) -> bool:
+    # Pickles count too: loading refuses them by a message, which a seed would hide.
+    return bool(weight_files(home)) or any(p.suffix in WEIGHTS for p in home.iterdir())
+
+
+def _texts(most: int | None) -> list[tuple[str, dict[str, int], bool]]:
+    note = "tokens of a text, cut or padded"
+    return [
+        (note, {"batch": batch, "tokens": min(tokens, most or tokens)}, True)
+        for batch, tokens in _TEXTS.items()
+    ]
+
+
+def _shapes(
+    symbols: Iterable[str], size: int
+) -> list[tuple[str, dict[str, int], bool]]:
+    """Return shapes of one item and of two, at sizes whose layers fit into memory."""
+    spatial = [symbol for symbol in symbols if symbol != "batch"]
+    large = size > LARGE and bool(spatial)
+    # Not square, so that exchanged axes are detected.
+    small = {"height": LARGE, "width": LARGE * 3 // 2} if large else {}
+    tokens = _TOKENS | {"image_tokens": (size // 2) ** 2}
+    one = small | tokens
+    return [
+        (
+            "height and width are of the latents",
+            {"batch": 1} | {symbol: one.get(symbol, size) for symbol in spatial},
+            True,
+        ),
+        (
+            "two items, which a runtime can mix up",
+            {"batch": 2} | {symbol: tokens.get(symbol, size) for symbol in spatial},
+            not large,
+        ),
+    ]
+
+
+def _largest_group(source: Source, names: Collection[str]) -> int:
+    """Return the number of values in a group of a VAE encoder's first GroupNorm."""
+    if "vae_encoder" not in names:
+        return 0
+    config = read_config(source, "vae")
+    stages, groups = config.get("block_out_channels"), config.get("norm_num_groups")
+    if not (stages and groups):  # AutoencoderTiny normalises nothing
+        return 0
+    size = _latent_size(source, names)
+    # As in `_shapes`: for large pictures, layers are compared at a smaller size.
+    area = LARGE * LARGE * 3 // 2 if size > LARGE else size * size
+    return int(stages[0] // groups * area * factor(config) ** 2)
+
+
+def _latent_size(source: Source, names: Collection[str]) -> int:
+    if "unet" in names:
+        return _first(read_config(source, "unet").get("sample_size"), 64)
+    if "transformer" in names:
+        config = read_config(source, "transformer")
+        return min(LARGE, _first(config.get("sample_size"), LARGE))
+    if "vae_decoder" in names:
+        config = read_config(source, "vae")
+        return max(1, _first(config.get("sample_size"), 256) // factor(config))
+    return 16
+
+
+def _first(size: object, default: int) -> int:
+    """Return a size that diffusers writes as a number or a pair, or else `default`."""
+    if isinstance(size, list) and size:
+        size = size[0]
+    return size if isinstance(size, int) else default

@@ -1,0 +1,54 @@
+"""Put facts into the templates of a first suite."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Final
+
+from harness.core.runtime import EXACT, Runtime, runtimes
+
+NEAR: Final = 2
+"""A relative path goes up at most so many folders; a farther path is absolute."""
+
+
+def render(kind: str, **facts: object) -> tuple[str, str]:
+    """Return parity.toml and tolerances.toml.
+
+    Args:
+        kind: A folder of ``templates/``: ``checkpoint`` or ``onnx_files``.
+        **facts: The variables that the templates of that folder use.
+
+    """
+    import jinja2
+
+    templates = jinja2.Environment(
+        loader=jinja2.PackageLoader("harness.commands.init"),
+        autoescape=False,  # noqa: S701  # TOML, whose strings the filter quotes
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    templates.filters["quoted"] = lambda text: json.dumps(text, ensure_ascii=False)
+    facts |= {"runtimes": first_runtimes(), "EXACT": EXACT}
+    suite, tolerances = (
+        templates.get_template(f"{kind}/{name}.toml.jinja").render(facts)
+        for name in ("parity", "tolerances")
+    )
+    return suite, tolerances
+
+
+def first_runtimes() -> list[Runtime]:
+    """Return the runtimes of a first suite."""
+    return [one for one in runtimes().values() if one.is_first]
+
+
+def path_from(folder: Path, path: Path) -> str:
+    """Return a path relative to the folder, or the absolute path if it is far."""
+    here, there = folder.resolve(), path.resolve()
+    if here.parts[:2] != there.parts[:2]:  # two drives, or nothing else in common
+        return there.as_posix()
+    relative = Path(os.path.relpath(there, here))
+    return (there if relative.parts.count("..") > NEAR else relative).as_posix()

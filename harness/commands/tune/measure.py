@@ -1,0 +1,350 @@
+"""Run cases on many inputs, and keep the worst error of each value.
+
+A tuning is a run with more samples. The engine runs each case on a few of them at a
+time, and only the extent of their rows is kept. References of drawn inputs are removed
+from the store again, because those with layers would fill the disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from datetime import datetime
+from time import perf_counter
+from typing import Final
+
+from msgspec import structs
+
+from harness.commands.tune.draws import REALISTIC, independent, is_wide, shapes_of
+from harness.commands.tune.headroom import worse
+from harness.commands.tune.record import CaseTuning, Effort, Tried, Tuning
+from harness.core.case import VARIED, Case, Sample, sample_groups, samples_of
+from harness.core.comparison import Comparison
+from harness.core.environment import installed
+from harness.core.errors import ParityError, SuiteError
+from harness.core.record import OUTPUTS, CaseRecord, Row
+from harness.core.settings import Settings
+from harness.engine.engine import Engine
+from harness.engine.run import missing, open_store, path_of
+from harness.engine.worker_pool import Progress
+from harness.judge.policy import Policy
+from harness.judge.tolerance import Tolerance
+from harness.judge.value import judge
+from harness.suite.extra_inputs import load_worst_inputs
+from harness.suite.stale import worst_inputs_of
+from harness.suite.suite import Suite
+
+_TOGETHER: Final = 100
+"""Number of draws that one process runs; each process exports the module anew."""
+
+_WATCHED_TOGETHER: Final = 16
+"""The same with layers; so many recorded references are on the disk at once."""
+
+_INPUTS_A_LIMIT: Final = 10
+"""Number of inputs that a stage's time limit is meant for."""
+
+
+def tune(
+    suite: Suite,
+    cases: Sequence[Case],
+    effort: Effort,
+    settings: Settings,
+    now: datetime,
+    *,
+    keep: Callable[[Tuning], object] = lambda _: None,
+    on_progress: Callable[[Progress], None] | None = None,
+) -> tuple[Tuning, tuple[str, ...]]:
+    """Measure cases on many inputs.
+
+    Args:
+        suite: The suite of the cases.
+        cases: The cases.
+        effort: The number of inputs to try.
+        settings: The store and the converter.
+        now: The time that gives the tuning its name.
+        keep: Receives all measurements so far, again and again, so that a killed
+            process loses nothing.
+        on_progress: Receives the progress of the stages, from several threads.
+
+    Returns:
+        The tuning, and a sentence for each case that could not be measured.
+
+    Raises:
+        ParityError: Nothing could be measured, or the suite's files are wrong.
+
+    """
+    policy = Policy.load(suite.tolerances_path)
+    times = _TOGETHER / _INPUTS_A_LIMIT
+    limits = structs.replace(suite.limits, timeout_s=suite.limits.timeout_s * times)
+    store = open_store(settings.store)
+    native = settings.mnn_convert or None
+    engine = Engine(store, limits, mnn_convert=native, on_progress=on_progress)
+    tuner = _Tuner(engine, suite, policy, effort, now)
+    stopped = ""
+    try:
+        for _ in tuner.measure(cases):
+            if tuner.is_any:
+                keep(tuner.tuning)
+    except KeyboardInterrupt:
+        # An interruption must not lose hours of measurements.
+        if not tuner.is_any:
+            raise
+        stopped = "stopped: nothing further was tuned"
+    finally:
+        engine.close()
+        store.sweep()
+    failed = tuple(filter(None, (*tuner.failed, stopped)))
+    if not tuner.is_any:
+        reason = failed[0] if failed else "no case was chosen."
+        msg = f"nothing could be tuned: {reason}"
+        raise SuiteError(msg)
+    return tuner.tuning, failed
+
+
+class _Tally:
+    """The extent of each value of one case, updated with each sample."""
+
+    def __init__(self, case: Case, policy: Policy) -> None:
+        self.case = case
+        self.failure = ""
+        self.usage: dict[str, float] = {}
+        self.layers: dict[str, None] = {}
+        self.overflowed: set[str] = set()
+        self._policy = policy
+        self._record: CaseRecord | None = None
+        self._rows: dict[tuple[str, str], tuple[float, Row]] = {}
+        self._limits: dict[tuple[str, str], Tolerance] = {}
+
+    def add(self, record: CaseRecord) -> None:
+        """Add the rows of one record, or its failure."""
+        if record.failure is not None:
+            self.failure = record.failure.message
+            return
+        if self._record is None or self._record.coverage is None:
+            self._record = record
+        self.overflowed |= {
+            row.sample
+            for row in record.rows
+            if row.what == OUTPUTS and row.comparison.nonfinite_expected
+        }
+        for row in record.rows:
+            if row.sample not in self.overflowed:
+                self._add(row)
+
+    def _add(self, row: Row) -> None:
+        key = (row.what, row.probe)
+        if key not in self._limits:
+            self._limits[key] = self._limit(row)
+        is_output = row.what == OUTPUTS
+        comparison = _varying(row.comparison) if is_output else row.comparison
+        usage = judge(comparison, self._limits[key], is_output=is_output).usage
+        if is_output:
+            self.usage[row.sample] = max(usage, self.usage.get(row.sample, 0.0))
+        else:
+            self.layers[row.sample] = None
+        if key in self._rows:
+            most, known = self._rows[key]
+            sample = row.sample if usage > most else known.sample
+            usage = max(usage, most)
+            extent = worse(known.comparison, row.comparison)
+            row = replace(known, sample=sample, comparison=extent)
+        self._rows[key] = (usage, row)
+
+    def _limit(self, row: Row) -> Tolerance:
+        return self._policy.for_probe(
+            component=self.case.subject,
+            backend=self.case.backend,
+            variant=self.case.how,
+            group=row.what,
+            probe=row.probe,
+            module=row.module,
+        ).tolerance
+
+    @property
+    def worst(self) -> str:
+        """Id of the sample whose outputs use most of their limits."""
+        return max(self.usage, key=self.usage.__getitem__)
+
+    def tuning(self, suite: str) -> CaseTuning:
+        """Return the measurements of a case that was measured."""
+        assert self._record is not None  # noqa: S101
+        rows = [row for _, row in self._rows.values()]
+        rows.sort(key=lambda row: (row.what, row.position))
+        record = replace(self._record, suite=suite, rows=tuple(rows))
+        return CaseTuning(
+            record=record, usage=dict(self.usage), layers=tuple(self.layers)
+        )
+
+
+class _Tuner:
+    """Measure component by component, and keep all measurements so far."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        suite: Suite,
+        policy: Policy,
+        effort: Effort,
+        now: datetime,
+    ) -> None:
+        self._engine = engine
+        self._suite = suite
+        self._policy = policy
+        self._effort = effort
+        self._now = now
+        self._tallies: list[_Tally] = []
+        self._tried: dict[str, dict[str, Tried]] = {}
+        self._took_s: dict[str, float] = {}
+        self._missing: list[str] = []
+
+    def measure(self, cases: Sequence[Case]) -> Iterator[None]:
+        """Measure cases, component by component; yield after every step."""
+        together: dict[str, list[_Tally]] = {}
+        for case in cases:
+            if names := missing(case):
+                self._missing.append(f"{case.id}: {names[0]} is not installed.")
+            else:
+                tally = _Tally(case, self._policy)
+                together.setdefault(case.component.name, []).append(tally)
+        for name, tallies in together.items():
+            self._tallies += tallies
+            start = perf_counter()
+            for step in self._measure(name, tallies):
+                self._took_s[name] = perf_counter() - start
+                yield step
+
+    def _measure(self, name: str, tallies: list[_Tally]) -> Iterator[None]:
+        cases = [tally.case for tally in tallies]
+        path = worst_inputs_of(self._suite)
+        names = {case.id for case in cases}
+        found = load_worst_inputs(path, names) if path.is_file() else {}
+        kept = {sample for samples in found.values() for sample in samples}
+        tried = {
+            sample.id: Tried(sample=sample, why="kept" if sample in kept else "suite")
+            for sample in samples_of(cases)
+        }
+        self._tried[name] = tried
+        self._run([(tally, tally.case) for tally in tallies])
+        yield
+        effort, shapes = self._effort, shapes_of(cases)
+        wide = [tally for tally in tallies if is_wide(tally.case)]
+        families = {REALISTIC: tallies, VARIED: wide} if wide else {REALISTIC: tallies}
+        for family, takers in families.items():
+            draws = list(
+                independent(
+                    cases[0].component, shapes, family, effort.samples, effort.seed
+                )
+            )
+            watched = [replace(one, layers=True) for one in draws[: effort.layers]]
+            for some in (
+                *_chunks(watched, _WATCHED_TOGETHER),
+                *_chunks(draws[effort.layers :], _TOGETHER),
+            ):
+                self._run([(tally, _on(tally.case, some)) for tally in takers])
+                # An input that was kept and is drawn again counts as a draw.
+                for sample in some:
+                    tried[sample.id] = Tried(sample=sample, why="independent")
+                yield
+        # An input that is worst for one build is near the worst for the others.
+        worst = dict.fromkeys(tally.worst for tally in tallies if tally.usage)
+        for family, takers in families.items():
+            if some := [
+                replace(tried[id_].sample, layers=True)
+                for id_ in worst
+                if tried[id_].sample.profile == family
+                # Layers of the suite's inputs are compared already, or too large.
+                and tried[id_].why != "suite"
+                and not all(id_ in tally.layers for tally in takers)
+            ]:
+                self._run([(tally, _on(tally.case, some)) for tally in takers])
+                yield
+        for tally in tallies:
+            if not tally.usage and not tally.failure:
+                tally.failure = (
+                    "PyTorch's own outputs are finite on none of its inputs, so "
+                    "nothing can be compared with them."
+                )
+
+    def _run(self, steps: Iterable[tuple[_Tally, Case]]) -> None:
+        """Run each case that has not failed yet, and delete its drawn references."""
+        steps = [(tally, case) for tally, case in steps if not tally.failure]
+        running = [self._engine.submit(case) for _, case in steps]
+        for (tally, _), record in zip(steps, running, strict=True):
+            tally.add(record.result())
+        self._forget([case for tally, case in steps if case is not tally.case])
+
+    def _forget(self, cases: Iterable[Case]) -> None:
+        """Remove the references of drawn inputs from the store."""
+        gone = {}
+        for case in cases:
+            drawn = {sample.id for sample in case.samples if sample.label}
+            with suppress(ParityError):  # the case's record has the failure
+                for _, readings in self._engine.references(case):
+                    for reading in readings:
+                        if reading.sample in drawn:
+                            gone[reading.reference.path] = reading.reference
+                            gone[reading.inputs.path] = reading.inputs
+        for entry in gone.values():
+            self._engine.store.remove(entry)
+
+    @property
+    def is_any(self) -> bool:
+        """Whether anything was measured."""
+        return any(tally.usage for tally in self._tallies)
+
+    @property
+    def failed(self) -> list[str]:
+        """A sentence for each case that could not be measured completely."""
+        failures = [f"{t.case.id}: {t.failure}" for t in self._tallies if t.failure]
+        return [*self._missing, *failures]
+
+    @property
+    def tuning(self) -> Tuning:
+        """Return all measurements so far; there must be some."""
+        path = path_of(self._suite)
+        cases = {t.case.id: t.tuning(path) for t in self._tallies if t.usage}
+        overflowed: dict[str, set[str]] = {}
+        for tally in self._tallies:
+            overflowed.setdefault(tally.case.subject, set()).update(tally.overflowed)
+        versions = installed(("torch",))
+        for case in cases.values():
+            if ran := case.record.ran:
+                versions = {**versions, ran["backend"]: ran["version"]}
+        return Tuning(
+            id=self._now.strftime("%Y-%m-%dT%H-%M-%S"),
+            date=self._now.strftime("%Y-%m-%d"),
+            suite=path,
+            effort=self._effort,
+            versions=versions,
+            tried={name: tuple(t.values()) for name, t in self._tried.items()},
+            overflowed={name: tuple(sorted(o)) for name, o in overflowed.items()},
+            cases=cases,
+            took_s=dict(self._took_s),
+        )
+
+
+def _chunks(samples: Sequence[Sample], size: int) -> Iterator[Sequence[Sample]]:
+    for start in range(0, len(samples), size):
+        yield samples[start : start + size]
+
+
+def _on(case: Case, samples: Iterable[Sample]) -> Case:
+    """Return a case with other samples.
+
+    The first sample of each graph comes before them. The graph is traced at its sizes,
+    so the deployed files are the same as in an ordinary run.
+    """
+    first = (group.samples[0] for group in sample_groups(case, case.samples))
+    anchors = (replace(sample, layers=False) for sample in first)
+    return replace(case, samples=(*anchors, *samples))
+
+
+def _varying(comparison: Comparison) -> Comparison:
+    """Return an output's comparison; an output that is constant on both sides passes.
+
+    A hint without lines makes such outputs, and they are no error of the runtime.
+    """
+    if comparison.expected_constant and comparison.actual_constant:
+        return replace(comparison, expected_constant=False, actual_constant=False)
+    return comparison

@@ -1,0 +1,301 @@
+"""Values of a rewritten file that differ from the values of the same name.
+
+A tool that rewrites a graph keeps names and moves arithmetic: a bias moves into the
+next operator, or a factor from the scores into q. Such a value differs, but nothing is
+wrong. The values computed from it show that it is not wrong: every value in the file
+that reads it, and every output, agrees with PyTorch's. The decision needs only a
+record.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from harness.core.case import ITSELF
+from harness.core.outcome import Outcome
+from harness.core.probes import Kind
+from harness.core.record import CaseRecord, Key
+from harness.core.text import Line, count, few, wrapped
+
+if TYPE_CHECKING:
+    from harness.core.comparison import Comparison
+    from harness.judge.case import CaseVerdict, JudgedRow
+    from harness.judge.value import Verdict
+
+Place = tuple[str, str]
+"""Sample and probe of a value."""
+
+_UNPAIRED = (Outcome.SHAPE, Outcome.DTYPE)
+"""Outcomes in which the two values are of different kinds. The file's value is then no
+wrong version of PyTorch's."""
+
+_OFF_THE_LINE = 1e-5
+"""Largest sine of the angle to a multiple of the expected value. Rounding causes a
+hundredth of it."""
+
+_SHARE_SHOWN = 16.0
+"""If a reader shows more than one part in this number of an error, the error is
+propagated, even if a wide tolerance lets the reader pass."""
+
+_MASK_END = 6e4
+"""The same number as `align.MASK_END`; no activation is so large. A wrong mask never
+counts as rewritten, because a softmax also agrees with many weaker masks."""
+
+_SHOWN = 3
+_ANOTHER = "another value: "
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewrittenValues:
+    """The values of a check that differ because the file was rewritten.
+
+    Attributes:
+        words: Message about how each value differs, by sample and probe.
+        agree: Whether every output agrees. Only then may the values differ.
+        reading: Values that are computed from one of these. If such an operator runs
+            again on PyTorch's values, its inputs differ from those in the file.
+
+    """
+
+    words: Mapping[Place, str]
+    agree: bool
+    reading: frozenset[Place] = frozenset()
+
+    def without(
+        self, failing: Sequence[JudgedRow], *, read: bool = False
+    ) -> tuple[JudgedRow, ...]:
+        """Return the failing values that may be the cause.
+
+        A rewritten value counts as the cause only if nothing else fails.
+
+        Args:
+            failing: Rows that fail, in order.
+            read: Whether they ran on PyTorch's values. A value that reads a rewritten
+                value then had other inputs than in the file.
+
+        """
+        left_out = {*self.words, *(self.reading if read else ())}
+        kept = [j for j in failing if (j.row.sample, j.row.probe) not in left_out]
+        # A value that differs while all its readers agree is the cause only if nothing
+        # else differs. An operator alone on PyTorch's values shows nothing about it.
+        return tuple(kept) if kept or read else tuple(failing)
+
+
+NONE = RewrittenValues(words={}, agree=False)
+
+
+def as_rewritten(verdict: Verdict, words: str) -> Verdict:
+    """Return the verdict on a rewritten value: it passes."""
+    reason = f"{_ANOTHER}{words}"
+    return replace(verdict, outcome=Outcome.ANOTHER, usage=0.0, reason=reason)
+
+
+def how_rewritten(judged: JudgedRow) -> str:
+    """Return how a rewritten value that passes differs; empty for other rows."""
+    is_other = judged.verdict.outcome is Outcome.ANOTHER
+    return judged.verdict.reason.removeprefix(_ANOTHER) if is_other else ""
+
+
+def rewritten_message(rows: Iterable[JudgedRow]) -> str:
+    """Return a line about the rewritten values that pass, or an empty text."""
+    named: dict[str, str] = {}
+    for judged in rows:
+        row = judged.row
+        if words := how_rewritten(judged):
+            named.setdefault(row.probe, f"{row.module or row.probe} ({words})")
+    if not named:
+        return ""
+    is_, them = ("is", "it") if len(named) == 1 else ("are", "them")
+    return (
+        f"{count(len(named), 'value')} of the file {is_} not PyTorch's of that name, "
+        f"and all that reads {them} agrees: {few(list(named.values()), _SHOWN)}"
+    )
+
+
+def rewritten_values(
+    record: CaseRecord, rows: Sequence[JudgedRow], outputs: Sequence[JudgedRow]
+) -> RewrittenValues:
+    """Return the failing values of a foreign model that were rewritten.
+
+    Args:
+        record: Record of the case. It has the values that were not compared, and the
+            values from which those were computed.
+        rows: Judged rows of the case's layers.
+        outputs: Judged rows of the case's outputs.
+
+    """
+    taken = record.foreign or {}
+    if taken.get("by", ITSELF) == ITSELF or "unseen" not in taken:
+        return NONE
+    agree = bool(outputs) and all(judged.verdict.passed for judged in outputs)
+    parents = {name: tuple(made) for name, made in taken["unseen"].items()}
+    parents |= {judged.row.probe: judged.row.parents for judged in rows}
+    by_sample: dict[str, dict[str, JudgedRow]] = {}
+    for judged in rows:
+        by_sample.setdefault(judged.row.sample, {})[judged.row.probe] = judged
+    words: dict[Place, str] = {}
+    reading: set[Place] = set()
+    for sample, there in by_sample.items():
+        made = [judged for judged in outputs if judged.row.sample == sample]
+        view = _View(there, made, parents, taken["kinds"])
+        found = view.others(agree=agree)
+        words |= {(sample, name): _how(there[name].row.comparison) for name in found}
+        reading |= {(sample, r) for name in found for r in view.readers(name)}
+    return RewrittenValues(words=words, agree=agree, reading=frozenset(reading))
+
+
+def rewritten_lines(
+    by_case: Mapping[Key, Iterable[CaseVerdict]], names: Mapping[Key, str]
+) -> Iterator[Line]:
+    """Yield a run's lines about rewritten values; similar cases share a line."""
+    alike: dict[str, list[str]] = {}
+    for key, checks in by_case.items():
+        for check in checks:
+            if words := rewritten_message(check.rows):
+                alike.setdefault(words, []).append(names[key])
+    for words, cases in alike.items():
+        yield from wrapped(f"{few(cases)}: {words}", indent=" ", tone="quiet")
+
+
+class _View:
+    """The values of one sample, and which of them are computed from which.
+
+    Args:
+        rows: Judged rows of the sample, by probe.
+        outputs: Judged rows of the sample's outputs.
+        parents: Nearest computed values of every probe, compared or not.
+        kinds: Kinds of the compared probes that compute nothing.
+
+    """
+
+    def __init__(
+        self,
+        rows: Mapping[str, JudgedRow],
+        outputs: Sequence[JudgedRow],
+        parents: Mapping[str, Sequence[str]],
+        kinds: Mapping[str, str],
+    ) -> None:
+        self._rows = rows
+        self._outputs = outputs
+        self._parents = parents
+        self._kinds = kinds
+
+    def others(self, *, agree: bool) -> set[str]:
+        """Return the differing values whose readers all agree."""
+        found = {name for name in self._rows if self._may(name)}
+        while wrong := {name for name in found if not self._read_well(name, found)}:
+            found -= wrong
+        if not agree:  # without readers only the outputs could prove it
+            found = {name for name in found if self.readers(name)}
+        return found
+
+    def readers(self, name: str) -> set[str]:
+        """Return the nearest compared values that are computed from a value."""
+        if name not in self._kinds:
+            return self._read.get(name, set())
+        # A probe that only passes a value on is no parent. Its readers are the later
+        # readers of the value that it passes on.
+        after = self._rows[name].row.position
+        made = self._sources(name)
+        near = set().union(*(self._read.get(source, set()) for source in made))
+        return {one for one in near if self._rows[one].row.position > after}
+
+    @cached_property
+    def _read(self) -> dict[str, set[str]]:
+        read: dict[str, set[str]] = {}
+        for name in self._rows:
+            if name not in self._kinds and self._is_pair(name):
+                for source in self._sources(name):
+                    read.setdefault(source, set()).add(name)
+        return read
+
+    def _sources(self, name: str) -> set[str]:
+        """Return the nearest compared values from which a value is computed.
+
+        A value that was not compared is replaced by its own sources. A value of another
+        shape has no comparison. It is a source itself, because its readers are checked,
+        and its own sources are added.
+        """
+        found: set[str] = set()
+        seen: set[str] = set()
+        waiting = list(self._parents.get(name, ()))
+        while waiting:
+            one = waiting.pop()
+            if one in seen:
+                continue
+            seen.add(one)
+            if one in self._rows:
+                found.add(one)
+            if one not in self._rows or not self._is_pair(one):
+                waiting += self._parents.get(one, ())
+        return found
+
+    def _is_pair(self, name: str) -> bool:
+        return self._rows[name].verdict.outcome not in _UNPAIRED
+
+    def _may(self, name: str) -> bool:
+        """Whether a value differs in a way that another value could."""
+        outcome = self._rows[name].verdict.outcome
+        # No row names a constant as its parent, so no reader can show that it is right.
+        constant = self._kinds.get(name) == Kind.CONSTANT
+        masks = abs(self._rows[name].row.comparison.worst_expected or 0.0) >= _MASK_END
+        exceeds = outcome is Outcome.EXCEEDS and not constant and not masks
+        return outcome in _UNPAIRED or exceeds
+
+    def _read_well(self, name: str, others: set[str]) -> bool:
+        """Whether all readers of a value agree, or pass its factor on."""
+        readers = self.readers(name)
+        ends = [] if readers else self._outputs
+        if not all(_shows_little(self._rows[name], one) for one in ends):
+            return False
+        for reader in readers:
+            if self._rows[reader].verdict.passed:
+                if _shows_little(self._rows[name], self._rows[reader]):
+                    continue
+                return False
+            factors = self._factor(name), self._factor(reader)
+            if reader not in others or any(map(math.isnan, factors)):
+                return False
+        if name in self._kinds:  # it is as wrong as the value that it passes on
+            made = self._sources(name)
+            return all(self._rows[o].verdict.passed or o in others for o in made)
+        return True
+
+    def _factor(self, name: str) -> float:
+        return scaled_by(self._rows[name].row.comparison)
+
+
+def _shows_little(judged: JudgedRow, reader: JudgedRow) -> bool:
+    """Whether an agreeing reader shows almost nothing of a value's error."""
+    theirs, own = reader.row.comparison, judged.row.comparison
+    if theirs.floor_multiple is None or own.floor_multiple is None:
+        return _SHARE_SHOWN * reader.verdict.usage <= judged.verdict.usage
+    if math.isnan(own.floor_multiple):  # another shape, so nothing was measured
+        return True
+    return _SHARE_SHOWN * theirs.floor_multiple <= own.floor_multiple
+
+
+def scaled_by(comparison: Comparison) -> float:
+    """Return the factor by which a value differs; NaN if no single factor fits."""
+    cosine, ratio = comparison.cosine, comparison.norm_ratio
+    if not math.isfinite(cosine) or not math.isfinite(ratio) or ratio == 0.0:
+        return math.nan
+    sine = math.sqrt(max(0.0, 1.0 - cosine * cosine))
+    return math.copysign(ratio, cosine) if sine <= _OFF_THE_LINE else math.nan
+
+
+def _how(comparison: Comparison) -> str:
+    """Return how a value differs: in shape, in kind, by a factor, or moved."""
+    if comparison.expected_shape != comparison.actual_shape:
+        there, here = comparison.expected_shape, comparison.actual_shape
+        return f"of shape {list(here)}, not {list(there)}"
+    if comparison.count == 0 or math.isnan(comparison.rms):
+        return f"{comparison.actual_dtype}, not {comparison.expected_dtype}"
+    factor = scaled_by(comparison)
+    if not math.isnan(factor):
+        return f"scaled by {factor:.4g}"
+    return "moved or folded"

@@ -1,0 +1,1 @@
+"""Error patterns: rules over two arrays that name the usual cause of an error."""

@@ -1,0 +1,139 @@
+"""Arithmetic that rules about errors share: fits, roundings, activations."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+
+import numpy as np
+
+_PICTURE_AXES = 4
+
+
+def rms(values: np.ndarray) -> float:
+    """Return the root mean square."""
+    return math.sqrt(float(np.mean(np.square(values))))
+
+
+def rms_along(values: np.ndarray, axis: int) -> np.ndarray:
+    """Return the root mean square at each index of an axis."""
+    others = tuple(a for a in range(values.ndim) if a != axis)
+    return np.asarray(np.sqrt(np.mean(np.square(values), axis=others)))
+
+
+def fit(expected: np.ndarray, actual: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return each row's least-squares factor, and the relative remainder."""
+    power = np.sum(expected * expected, axis=1)
+    power = np.where(power, power, 1.0)
+    scale = np.sum(expected * actual, axis=1) / power
+    left = np.sum((actual - scale[:, None] * expected) ** 2, axis=1)
+    return scale, np.sqrt(left / np.maximum(power, np.finfo(np.float64).tiny))
+
+
+def channel_fit(
+    values: np.ndarray, other: np.ndarray, axis: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return each channel's factor and offset that fit `other` by least squares."""
+    rest = tuple(a for a in range(values.ndim) if a != axis)
+    mean, middle = (v.mean(axis=rest, keepdims=True) for v in (values, other))
+    power = np.sum((values - mean) ** 2, axis=rest, keepdims=True)
+    both = np.sum((values - mean) * (other - middle), axis=rest, keepdims=True)
+    factor = np.divide(both, power, out=np.ones_like(both), where=power > 0)
+    return factor, middle - factor * mean
+
+
+def centred(values: np.ndarray, count: int) -> np.ndarray:
+    """Return the values as `count` rows, each minus its mean."""
+    rows = values.reshape(count, -1)
+    return np.asarray(rows - rows.mean(axis=1, keepdims=True))
+
+
+def channel_axes(values: np.ndarray) -> Iterator[int]:
+    """Yield the channel axis of a picture, or the last axis of rows."""
+    if values.ndim >= _PICTURE_AXES:
+        yield 1
+    elif values.ndim > 1:
+        yield values.ndim - 1
+
+
+def groups_of_32(values: np.ndarray) -> tuple[int, ...]:
+    """Return items and groups of 32, as in GroupNorm, if the channels divide."""
+    if values.ndim >= _PICTURE_AXES and values.shape[1] % 32 == 0:
+        return (values.shape[0], 32)
+    return ()
+
+
+def has_bits(values: np.ndarray, bits: int) -> bool:
+    """Whether a mantissa of `bits` bits can hold every value."""
+    mask = np.uint32((1 << (23 - bits)) - 1)
+    return not (np.ascontiguousarray(values).view(np.uint32) & mask).any()
+
+
+def to_bfloat16(values: np.ndarray) -> np.ndarray:
+    """Return float64 values as bfloat16 rounds them, to nearest, ties to even."""
+    with np.errstate(over="ignore"):
+        bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
+    half = np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))
+    rounded = (bits + half) & np.uint32(0xFFFF0000)
+    return rounded.view(np.float32).astype(np.float64)
+
+
+GELU_PEAK, GELU_WIDTH, GELU_ERROR = 2.7, 0.8, 4.8e-4
+"""|x| where GELU's tanh form differs most from its erf form, the width around it, and
+the largest difference. All three were found numerically."""
+
+GELU_LEAST = -0.05
+"""Lower limit of GELU's values at x < -2; the upper limit is 0."""
+
+QUICK_ERROR = 0.0204
+"""Largest difference between x·sigmoid(1.702x) and GELU, found numerically."""
+
+_erf = np.vectorize(math.erf, otypes=[np.float64])
+
+
+def _sigmoid(x: np.ndarray) -> np.ndarray:
+    # It uses tanh, which does not overflow.
+    return np.asarray(0.5 * (1.0 + np.tanh(0.5 * x)))
+
+
+def _gelu(x: np.ndarray) -> np.ndarray:
+    """Return x·Φ(x) (D. Hendrycks, K. Gimpel, *Gaussian error linear units*, 2016)."""
+    return np.asarray(0.5 * x * (1.0 + _erf(x / math.sqrt(2.0))))
+
+
+def _tanh_gelu(x: np.ndarray) -> np.ndarray:
+    """Return the same paper's approximation, which BERT's first code used."""
+    inner = math.sqrt(2.0 / math.pi) * (x + 0.044715 * x**3)
+    return np.asarray(0.5 * x * (1.0 + np.tanh(inner)))
+
+
+ACTIVATIONS: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {
+    "ReLU": lambda x: np.maximum(x, 0.0),
+    "SiLU": lambda x: x * _sigmoid(x),
+    "QuickGELU, x·sigmoid(1.702x)": lambda x: x * _sigmoid(1.702 * x),
+    "GELU's tanh form": _tanh_gelu,
+    "GELU": _gelu,
+    "the sigmoid": _sigmoid,
+    "tanh": np.tanh,
+}
+"""Activation functions by name. The paper that `_gelu` cites also has the 1.702 of
+QuickGELU."""
+
+
+def gelu_form(expected: np.ndarray, error: np.ndarray) -> str:
+    """Return a message about the form that replaced GELU, from GELU's values.
+
+    Args:
+        expected: Values of GELU, float64.
+        error: Candidate minus `expected`.
+
+    """
+    magnitude = np.abs(error)
+    # Above 1 the value of GELU is nearly equal to its argument.
+    at = float(expected.flat[int(magnitude.argmax())])
+    near = abs(abs(at) - GELU_PEAK) <= GELU_WIDTH or GELU_LEAST < at < 0
+    if near and magnitude.max() <= GELU_ERROR:
+        return "the error peaks near |x| = 2.7: GELU's tanh form, not its erf form"
+    if magnitude.max() <= QUICK_ERROR:
+        return f"GELU as x·sigmoid(1.702x), which is off by {QUICK_ERROR} at most"
+    return ""

@@ -1,0 +1,135 @@
+"""The data that rules about an error get: two arrays and their operator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import permutations
+
+import numpy as np
+
+from harness.measure.error_patterns.arithmetic import rms
+
+Form = tuple[str, np.ndarray]
+"""A message, and the array that the message describes."""
+
+MOST = 2**33
+"""Largest number of multiplications that a form of an operator may need. Larger forms
+are not tried."""
+
+
+_MANY = 4
+"""Largest number of parts of a concatenation for which every order is tried."""
+
+
+def _none(_: tuple[int, ...]) -> Iterator[Form]:
+    return iter(())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """An operator of PyTorch with its input tensors.
+
+    Attributes:
+        op: Name of the operator without namespace and overload: ``conv2d``.
+        settings: Constant arguments of the operator, by name.
+        arguments: Tensors of the operator that are available, in order. Each is a
+            triple: the argument's name, the name of the value in the program, the
+            value.
+        weights: ``weight`` and ``bias`` of the deployed graph, in PyTorch's layout;
+            empty if they are not known.
+        others: Function that yields recorded values and inputs of a shape, by name.
+        reordered: Function that yields the first tensor with its concatenated parts in
+            another order, each with a message.
+
+    """
+
+    op: str
+    settings: Mapping[str, object] = field(default_factory=dict)
+    arguments: Sequence[tuple[str, str, np.ndarray]] = ()
+    weights: Mapping[str, np.ndarray] = field(default_factory=dict)
+    others: Callable[[tuple[int, ...]], Iterator[Form]] = _none
+    reordered: Callable[[], Iterator[Form]] = lambda: iter(())
+
+    def tensor(self, *names: str) -> np.ndarray | None:
+        """Return the first argument with one of the names; floats become float64."""
+        for argument, _, value in self.arguments:
+            if argument in names:
+                return wide(value)
+        return None
+
+
+def other_orders(parts: Sequence[np.ndarray], axis: int) -> Iterator[np.ndarray]:
+    """Yield a few parts concatenated in every order except their own."""
+    if len(parts) <= _MANY:
+        for order in list(permutations(range(len(parts))))[1:]:
+            yield np.concatenate([parts[at] for at in order], axis=axis)
+
+
+def wide(value: np.ndarray) -> np.ndarray:
+    """Return a floating-point array in float64, and any other array unchanged."""
+    return value.astype(np.float64) if value.dtype.kind == "f" else value
+
+
+NOISE = "spread like noise"
+"""Beginning of the most general description of an error."""
+
+RIGHT = 32.0
+"""Number of noise floors within which a part of a value is right."""
+
+_SMALL = 1e-3
+"""Share of the whole error within which a part is right, if this is more than `RIGHT`
+floors."""
+
+_FEW = 0.01
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Two arrays of one shape, in float64, and what the rules share about them.
+
+    Attributes:
+        expected: Value of the reference.
+        actual: Value of the candidate.
+        floor: Noise floor of the value, in its own unit; 0 if it is not known.
+        op: PyTorch operator that computed the value.
+        near: Inputs of the operator, or other outputs, by name.
+        whole: Whether the values are integers or booleans.
+        it: Operator with its inputs; None if they are not available.
+
+    """
+
+    expected: np.ndarray
+    actual: np.ndarray
+    floor: float
+    op: str
+    near: Mapping[str, np.ndarray]
+    whole: bool
+    it: Operation | None = None
+
+    @cached_property
+    def error(self) -> np.ndarray:
+        """The candidate's value minus the reference's."""
+        return self.actual - self.expected
+
+    @cached_property
+    def right(self) -> float:
+        """The root mean square of the error up to which a part is right."""
+        known = RIGHT * self.floor
+        return max(known, _SMALL * rms(self.error)) if known else 0.0
+
+    def same(self, one: np.ndarray, two: np.ndarray) -> bool:
+        """Whether two arrays agree much better than the whole value does."""
+        apart = rms(one - two)
+        enough = max(self.right, 1e-6 * rms(self.expected))
+        return apart <= enough and apart < _FEW * rms(self.error)
+
+    def others(self) -> Iterator[tuple[str, np.ndarray]]:
+        """Yield the values near this one that could stand in its place."""
+        for name, value in self.near.items():
+            if value.shape != self.expected.shape or value.dtype.kind != "f":
+                continue
+            other = value.astype(np.float64)
+            if np.isfinite(other).all() and other.any():
+                yield name, other

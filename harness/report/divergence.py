@@ -1,0 +1,257 @@
+"""Where a case first diverges, or why that is not known; for every kind of report."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from harness.core.outcome import Outcome
+from harness.core.pipeline import LATENTS
+from harness.core.record import LAYERS, OUTPUTS, CaseRecord, Row
+from harness.core.text import INDENT, WIDTH, count, cut, few, in_floors, operator
+from harness.judge.case import CaseVerdict, JudgedRow
+from harness.report.run_facts import BAD, RunFacts
+
+ON_THE_WAY = (LAYERS, LATENTS)
+"""Checks that find where a case first diverges; others only find that it diverges."""
+
+_LOG_LINES = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Divergence:
+    """Where a case first diverges, or why that is not known.
+
+    Attributes:
+        record: The case.
+        checks: The case's verdicts.
+        case: Name of the case.
+        also: Names of other cases that failed with the same message.
+        outcome: How the case ended, where no place is known.
+        place: Module or value of the first divergence; empty where none is known.
+        op: Operator there; empty for an output of the component.
+        source: The model's source line.
+        facts: Groups of short facts, the most important first.
+        log: Last lines that a library wrote before a failure.
+
+    """
+
+    record: CaseRecord
+    checks: Sequence[CaseVerdict]
+    case: str
+    also: Sequence[str] = ()
+    outcome: str = ""
+    place: str = ""
+    op: str = ""
+    source: str = ""
+    facts: Sequence[Sequence[str]]
+    log: Sequence[str] = ()
+
+
+def divergences(facts: RunFacts) -> list[Divergence]:
+    """Return a run's failures, the clearest first; equal messages are joined."""
+    bad = [record for record in facts.requested if facts.state(record) == BAD]
+    together: dict[str, Divergence] = {}
+    for record in sorted(bad, key=lambda one: _clearness(one, facts.checks[one.key])):
+        case = facts.names[record.key]
+        message = record.failure.message if record.failure else ""
+        same = message.replace(record.case, "") or case
+        if first := together.get(same):
+            together[same] = replace(first, also=(*first.also, case))
+        else:
+            together[same] = _divergence(record, facts.checks[record.key], case)
+    return list(together.values())
+
+
+def _clearness(
+    record: CaseRecord, checks: Sequence[CaseVerdict]
+) -> tuple[bool, bool, bool, float]:
+    """Return a sort key: measured, located, full precision, then large errors first."""
+    shown = _located_by(checks)
+    usage = shown.first.verdict.usage if shown and shown.first else 0.0
+    return (
+        not all(check.found.measured for check in checks),
+        shown is None or shown.what not in ON_THE_WAY,
+        record.variant != "fp32",
+        -usage,
+    )
+
+
+def _located_by(checks: Iterable[CaseVerdict]) -> CaseVerdict | None:
+    """Return the failed check that locates the divergence, preferably by layers."""
+    failed = [c for c in checks if c.first is not None and not c.outcome.passed]
+    return min(failed, key=lambda check: check.what not in ON_THE_WAY, default=None)
+
+
+def _divergence(
+    record: CaseRecord, checks: Sequence[CaseVerdict], case: str
+) -> Divergence:
+    failure, shown = record.failure, _located_by(checks)
+    # Reasons that no row gives: too little compared, nothing compared, a stale gap.
+    rest = [
+        check
+        for check in checks
+        if check.outcome is Outcome.STALE_GAP
+        or not (check.outcome.passed or failure or check.first)
+    ]
+    graph = [check.reason for check in checks if check.outcome.of_graph and shown]
+    reasons = [
+        (f"{check.what}: {check.reason}",)
+        for check in rest
+        if not (shown and check.outcome.of_graph)
+    ]
+    if failure is not None:
+        # If something was measured, a library's log does not give the reason.
+        log = "" if Outcome(failure.outcome).measured else failure.log
+        return Divergence(
+            record=record,
+            checks=checks,
+            case=case,
+            outcome=failure.outcome,
+            facts=((failure.message,), *reasons),
+            log=_last_lines(log, failure.message),
+        )
+    if shown is None or shown.first is None:
+        outcome = ", ".join(f"{check.what}: {check.outcome}" for check in rest)
+        return Divergence(
+            record=record, checks=checks, case=case, outcome=outcome, facts=reasons
+        )
+    first = shown.first
+    row = first.row
+    groups: list[Sequence[str]] = [
+        *((reason,) for reason in graph),
+        tuple(filter(None, _error_facts(shown, first, checks))),
+        tuple(_input_facts(first, shown.inputs)),
+        tuple(_origin_facts(shown)),
+        (shown.looks,),
+        tuple(filter(None, _where_facts(first))),
+        *((check.picture,) for check in checks),
+        *reasons,
+    ]
+    return Divergence(
+        record=record,
+        checks=checks,
+        case=case,
+        place=row.module or row.probe,
+        op="" if row.op == "output" else operator(row.op),
+        source=row.source,
+        facts=[group for group in groups if any(group)],
+    )
+
+
+def place_of(row: Row) -> str:
+    """Return where a value is computed, and by which operator."""
+    return f"{row.module or row.probe} ({operator(row.op)})"
+
+
+def other_origins(verdict: CaseVerdict) -> list[str]:
+    """Return the places of local errors other than the first divergence."""
+    first = verdict.first.row.probe if verdict.first else ""
+    return [place_of(j.row) for j in verdict.origins if j.row.probe != first]
+
+
+def _error_facts(
+    shown: CaseVerdict, first: JudgedRow, checks: Iterable[CaseVerdict]
+) -> Iterator[str]:
+    """Yield the size of the error here, in the inputs and in the output."""
+    reason = first.verdict.reason
+    outcome = first.verdict.outcome
+    yield reason if outcome is Outcome.EXCEEDS else f"{outcome}: {reason}"
+    if "floors" not in reason:
+        yield _floors(first)
+    if shown.inputs:
+        floors = shown.inputs_floors
+        if not all(judged.verdict.passed for judged in shown.inputs):
+            yield "its inputs are already out of tolerance"
+        elif floors is not None:
+            yield f"its inputs agree to {in_floors(floors)}"
+    yield _local_error(shown, first)
+    for check in checks:
+        if check is shown or check.worst is None:
+            continue
+        if check.what == OUTPUTS:
+            error = _floors(check.worst)
+            yield f"output off by {error}" if error else ""
+        elif check.what == LAYERS and check.outcome is Outcome.WITHIN:
+            yield f"every layer within tolerance ({len(check.rows):,} compared)"
+
+
+def _local_error(shown: CaseVerdict, first: JudgedRow) -> str:
+    """Return the operator's error on PyTorch's own inputs; empty if not measured."""
+    if not shown.isolated:
+        return ""
+    for judged in shown.origins:
+        if judged.row.probe == first.row.probe:
+            local = _floors(judged)
+            if not local:
+                return "local error: PyTorch's own inputs give the same"
+            if local == _floors(first):
+                return "all of it is local error"
+            return f"local error {local}"
+    return "propagated error: no operator causes it alone"
+
+
+def _origin_facts(shown: CaseVerdict) -> Iterator[str]:
+    """Yield the other operators that have a local error."""
+    if others := other_origins(shown):
+        has = "has" if len(others) == 1 else "have"
+        number = count(len(others), "other operator")
+        yield f"{number} {has} a local error: {few(others)}"
+
+
+def _floors(judged: JudgedRow) -> str:
+    """Return an error in floors; empty where it has none, or values are not finite."""
+    if judged.verdict.outcome is Outcome.NONFINITE:
+        return ""  # floors measure only the finite values, which all agree
+    multiple = judged.row.comparison.floor_multiple
+    if multiple is None or math.isnan(multiple):
+        return ""
+    return in_floors(multiple)
+
+
+def _input_facts(first: JudgedRow, inputs: Sequence[JudgedRow]) -> Iterator[str]:
+    """Yield the values that the diverging one was computed from."""
+    for judged in inputs:
+        row = judged.row
+        shape = list(row.comparison.expected_shape)
+        size = f"{shape} {_floors(judged)}".rstrip()
+        op, room = operator(row.op), WIDTH - len(INDENT) - len(size) - 12
+        place = cut(row.module or row.probe, room - len(op))
+        yield f"from {place} ({op}) {size}"
+    # At the borders of modules a value's origins are not known.
+    if not inputs and first.row.op.startswith("aten."):
+        missing = few(first.row.parents)
+        yield (
+            f"from {missing}, not compared"
+            if missing
+            else "from the component's inputs alone"
+        )
+
+
+def _where_facts(first: JudgedRow) -> Iterator[str]:
+    """Yield the sample, and the worst element in it."""
+    c = first.row.comparison
+    yield f"on {first.row.sample}"
+    if c.worst_index is not None and c.expected_shape == c.actual_shape:
+        yield f"worst at {list(c.worst_index)} of {list(c.expected_shape)}"
+        if c.worst_actual is not None and c.worst_expected is not None:
+            yield f"{c.worst_actual:.6g}, expected {c.worst_expected:.6g}"
+    yield _batch_item(first)
+
+
+def _batch_item(judged: JudgedRow) -> str:
+    """Return a sentence where one batch item has all of the error."""
+    c, few_items, all_but_rounding = judged.row.comparison, 2, 0.99
+    items = c.expected_shape[0] if c.expected_shape else 1
+    if items < few_items or c.worst_item is None or not c.rms:
+        return ""
+    if not c.worst_item_rms**2 / (items * c.rms**2) >= all_but_rounding:
+        return ""
+    agree = "the other agrees" if items == few_items else "the others agree"
+    return f"batch item {c.worst_item} has all of the error, {agree}"
+
+
+def _last_lines(log: str, message: str) -> list[str]:
+    lines = [line.rstrip() for line in log.splitlines() if line.strip()]
+    return [line for line in lines[-_LOG_LINES:] if line.strip() not in message]

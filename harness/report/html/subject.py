@@ -1,0 +1,265 @@
+"""A component's or a pipeline's part of the page: errors, values and pictures."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from harness.core.outcome import Outcome
+from harness.core.pipeline import LATENTS
+from harness.core.record import LAYERS, CaseRecord, coverage_share
+from harness.core.text import count, few
+from harness.judge.contract import contract_notes
+from harness.judge.foreign import all_words
+from harness.measure.metrics import METRIC
+from harness.report.html.charts import Chart, depth_figure
+from harness.report.html.section import Section
+from harness.report.html.table import Column, HtmlTable, Words, short
+from harness.report.html.values import (
+    Values,
+    curves_of,
+    drawn_first,
+    limits_of,
+    loudest,
+    name_of,
+    values_of,
+    values_table,
+)
+from harness.report.pictures import pictures_of, rms_of, worst_drawing
+from harness.report.run_facts import BAD, GOOD, QUIET, RunFacts
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrawingSection:
+    """A case's picture: PyTorch's, the runtime's and their difference, side by side.
+
+    Attributes:
+        path: Path of the picture in the run's folder.
+        case: Name of the case that drew it.
+        words: A phrase with the picture's error.
+        prompt: The prompt.
+        amplified: Factor by which the difference is multiplied.
+        rms: The error, by which the worst picture is chosen.
+
+    """
+
+    path: str
+    case: str
+    words: str
+    prompt: str
+    amplified: str
+    rms: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubjectSection(Section):
+    """One component or one pipeline in all its cases.
+
+    Attributes:
+        chart: Chart of the error along the depth, or along the steps of a pipeline.
+        table: Table of every value.
+        notes: Facts that the chart does not show: failures, skips, observers.
+        is_pipeline: Whether the subject is a pipeline.
+        drawings: The worst picture of each case of a pipeline, the worst case first.
+        pictures: Table of the errors of each case's pictures, and of their growth.
+
+    """
+
+    template: ClassVar[str] = "subject.html"
+
+    chart: Chart | None
+    table: HtmlTable | None
+    notes: Sequence[str]
+    is_pipeline: bool
+    drawings: Sequence[DrawingSection] = ()
+    pictures: HtmlTable | None = None
+
+
+def subjects(facts: RunFacts) -> Iterator[SubjectSection]:
+    """Yield a section for each component, then one for each pipeline."""
+    for is_pipeline in (False, True):
+        found: dict[str, list[CaseRecord]] = {}
+        for record in sorted(facts.requested, key=lambda record: record.component):
+            if facts.is_pipeline(record) == is_pipeline:
+                suite = facts.names[record.key].removesuffix(record.case)
+                found.setdefault(suite + record.component, []).append(record)
+        for number, (name, records) in enumerate(found.items()):
+            kind = "pipeline" if is_pipeline else "component"
+            yield _subject(facts, f"{kind}-{number}", name, records, is_pipeline)
+
+
+def _subject(
+    facts: RunFacts,
+    ident: str,
+    name: str,
+    records: Sequence[CaseRecord],
+    is_pipeline: bool,  # noqa: FBT001  # called once
+) -> SubjectSection:
+    values = values_of(facts, records)
+    states = {facts.state(record) for record in records}
+    gist = _gist(facts, records, values)
+    chart = table = None
+    if any(values.values()):
+        what = "Latents and pictures" if is_pipeline else "Values"
+        caption = f"{what} of {name}, the worst of all samples"
+        table = values_table(f"{ident}-values", caption, values, records)
+        drawn = drawn_first(facts, records)
+        chart = Chart(
+            id=f"{ident}-{'steps' if is_pipeline else 'depth'}",
+            figure=depth_figure(
+                curves_of(values, records, drawn, steps=is_pipeline),
+                limits_of(values, drawn, LATENTS if is_pipeline else LAYERS),
+                x_title="denoising step" if is_pipeline else "order of execution",
+            ),
+            alt=f"Error of {name} in noise floors, one curve a case: {gist}.",
+            table=table.id,
+        )
+    return SubjectSection(
+        id=ident,
+        title=name,
+        state=next((state for state in (BAD, GOOD) if state in states), QUIET),
+        gist=gist,
+        open=BAD in states,
+        chart=chart,
+        table=table,
+        notes=tuple(_notes(facts, records)),
+        is_pipeline=is_pipeline,
+        drawings=tuple(_drawings(records)),
+        pictures=_pictures(f"{ident}-cases", name, records),
+    )
+
+
+def _gist(facts: RunFacts, records: Sequence[CaseRecord], values: Values) -> str:
+    """Return how many cases agree, and the value that uses most of its limit."""
+    bad = [record for record in records if facts.state(record) == BAD]
+    gaps = [record for record in records if facts.by_gap(record)]
+    words = [count(len(records), "case")]
+    if bad:
+        words[0] = f"{len(records) - len(bad):,} of {words[0]} agree"
+    if gaps:
+        words[0] += f", {len(gaps):,} by a known gap"
+    # A known gap has its own sentence; the worst of the other cases tells more.
+    others = {name_of(record) for record in records if record not in gaps}
+    worst = loudest({case: rows for case, rows in values.items() if case in others})
+    if worst is not None:
+        case, judged = worst
+        words.append(f"{judged.row.module or judged.row.probe} in {case}")
+        words.append(of_limit(judged.verdict.usage))
+    return " · ".join(words)
+
+
+def of_limit(usage: float) -> str:
+    """Return a share of a limit as a phrase.
+
+    >>> of_limit(0.824), of_limit(61.7)
+    ('82 % of its limit', '62 × its limit')
+    """
+    many = 10.0
+    if math.isinf(usage):
+        return "beyond any limit"
+    if usage >= many:
+        return f"{usage:,.0f} × its limit"
+    return f"{usage * 100:,.0f} % of its limit"
+
+
+def _notes(facts: RunFacts, records: Sequence[CaseRecord]) -> Iterator[str]:
+    """Yield failures before any comparison, and how watching changed the outputs."""
+    for record in records:
+        name = name_of(record)
+        if record.failure is not None:
+            yield f"{name}: {record.failure.outcome}. {record.failure.message}"
+            continue
+        for check in facts.checks[record.key]:
+            unlocated = not check.outcome.passed and check.first is None
+            if unlocated or check.outcome is Outcome.GAP:
+                yield f"{name}, {check.what}: {check.outcome}. {check.reason}"
+        if words := all_words(record):
+            yield f"{name}: {'; '.join(words)}"
+        missing = (record.coverage or {}).get("missing", ())
+        if missing and coverage_share(record) < 1.0:
+            yield f"{name}: not compared: {few(list(missing), 6)}"
+    yield from contract_notes(records)
+    watched = [
+        max(record.observer_max_abs.values())
+        for record in records
+        if record.observer_max_abs
+    ]
+    if watched:
+        most = f"the outputs by at most {max(watched):.1e}"
+        yield f"Watching changed {most if max(watched) else 'no output'}."
+
+
+def _drawings(records: Sequence[CaseRecord]) -> list[DrawingSection]:
+    """Return each case's worst kept picture, the worst case first."""
+    drawings = []
+    for record in records:
+        if worst := worst_drawing(record):
+            row, path = worst
+            picture = row.comparison.picture
+            words = ""
+            if picture is not None:
+                words = (
+                    f"{METRIC['psnr_db'].said(row.comparison)}, "
+                    f"{METRIC['ssim'].said(row.comparison)}, off by at most "
+                    f"{row.comparison.max_abs:.3g} of 255"
+                )
+                if picture.expected_read:
+                    words += f", read {picture.actual_read} for {picture.expected_read}"
+            drawings.append(
+                DrawingSection(
+                    path=path,
+                    case=name_of(record),
+                    words=words,
+                    prompt=row.module,
+                    # The file's name has the factor: 0-difference-x16.png.
+                    amplified=path.rpartition("-x")[2].removesuffix(".png"),
+                    rms=rms_of(row),
+                )
+            )
+    return sorted(drawings, key=lambda drawing: -drawing.rms)
+
+
+def _pictures(ident: str, name: str, records: Sequence[CaseRecord]) -> HtmlTable | None:
+    """Return a table of the error of each case's worst picture, and of its causes."""
+    cases, roles, signs = Words(), Words(), Words()
+    rows = []
+    for record in records:
+        about: Mapping[str, Any] = record.pipeline or {}
+        if pictures := pictures_of(record):
+            rows.append(
+                [
+                    cases.at(name_of(record)),
+                    short(pictures.psnr_db),
+                    short(pictures.ssim),
+                    short(pictures.max_abs),
+                    short(about.get("growth")),
+                    short(max(about.get("guidance") or (), default=None)),
+                    roles.at(pictures.causes),
+                    signs.at(about.get("signature") or ""),
+                ]
+            )
+    if not rows:
+        return None
+    return HtmlTable(
+        id=ident,
+        caption=f"Pictures of {name}: how far off, and what causes it",
+        unit="case",
+        columns=(
+            Column(title="case", words=cases.all),
+            Column(title="PSNR dB", kind="number", hint="of the worst picture"),
+            Column(title="SSIM", kind="ssim", hint="of the worst picture", minor=True),
+            Column(title="off by", kind="number", hint="at most, of 255", minor=True),
+            Column(title="growth", kind="number", hint="of the error, times a step"),
+            Column(
+                title="guidance",
+                kind="number",
+                hint="how many times it amplifies the error",
+                minor=True,
+            ),
+            Column(title="caused by", words=roles.all),
+            Column(title="error pattern", words=signs.all, minor=True),
+        ),
+        rows=rows,
+    )

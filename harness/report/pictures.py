@@ -1,0 +1,78 @@
+"""The errors of a pipeline case's pictures, and the components that cause them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from harness.core.pipeline import IMAGE
+from harness.core.record import CaseRecord, Row
+from harness.judge.pipeline import CLEAN_DB, attribution_of
+
+_INTERACTION = 0.01
+"""Smallest share of the error, caused by no role alone, that is mentioned."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pictures:
+    """The worst picture of a case, in each measure.
+
+    Attributes:
+        psnr_db: Least peak signal to noise ratio, in decibels.
+        ssim: Least structural similarity.
+        max_abs: Largest difference, in levels of 0 to 255.
+        clean: Whether all pictures differ by rounding alone.
+        causes: Share of each role in the error; empty where that was not measured, or
+            where the pictures are clean.
+
+    """
+
+    psnr_db: float
+    ssim: float
+    max_abs: float
+    clean: bool
+    causes: str
+
+
+def pictures_of(record: CaseRecord) -> Pictures | None:
+    """Return the errors of a case's pictures; None where none was measured."""
+    rows = [row for row in record.rows if row.what == IMAGE]
+    measured = [
+        (row.comparison.max_abs, row.comparison.picture)
+        for row in rows
+        if row.comparison.picture is not None
+    ]
+    if not measured:
+        return None
+    clean = len(measured) == len(rows) and all(
+        picture.psnr_db > CLEAN_DB for _, picture in measured
+    )
+    return Pictures(
+        psnr_db=min(picture.psnr_db for _, picture in measured),
+        ssim=min(picture.ssim for _, picture in measured),
+        max_abs=max(max_abs for max_abs, _ in measured),
+        clean=clean,
+        causes="" if clean else _causes(record),
+    )
+
+
+def _causes(record: CaseRecord) -> str:
+    found = attribution_of(record)
+    parts = found.parts.items() if found else ()
+    shares = [f"{role} {round(part.share, 2) + 0.0:.0%}" for role, part in parts]
+    if found and abs(found.interaction) >= _INTERACTION:
+        shares.append(f"interaction {found.interaction:.0%}")
+    return ", ".join(shares)
+
+
+def worst_drawing(record: CaseRecord) -> tuple[Row, str] | None:
+    """Return the worst picture whose file was kept, and the path of that file."""
+    rows = [row for row in record.rows if row.what == IMAGE]
+    kept = zip(rows, (record.pipeline or {}).get("pictures") or (), strict=False)
+    return max(kept, key=lambda pair: rms_of(pair[0]), default=None)
+
+
+def rms_of(row: Row) -> float:
+    """Return a picture's error, infinite where it is no number."""
+    rms = row.comparison.rms
+    return rms if math.isfinite(rms) else math.inf

@@ -1,0 +1,144 @@
+"""A finished run and its verdicts, as every report reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from harness.core.outcome import Outcome
+from harness.core.pipeline import MIXED, WHATS
+from harness.core.record import CaseRecord, Key, labels
+from harness.core.text import count
+from harness.judge.case import CaseVerdict, skipped
+
+GOOD, BAD, QUIET = "good", "bad", "quiet"
+"""States of a case: it agrees, does not agree, or was skipped."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Changed:
+    """One check that differs from the baseline.
+
+    Attributes:
+        how: ``worse``, ``better``, ``new``, ``gone`` or ``incomparable``.
+        name: The case and its check.
+        words: The change, with numbers.
+
+    """
+
+    how: str
+    name: str
+    words: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Since:
+    """The changes of a run since its baseline.
+
+    Attributes:
+        before: Name of the baseline.
+        blocks: Whether a change counts against the later run.
+        changes: Every change, the worst first.
+        totals: Sentences that count the changes.
+
+    """
+
+    before: str
+    blocks: bool
+    changes: Sequence[Changed]
+    totals: Sequence[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunFacts:
+    """A finished run and its verdicts.
+
+    Attributes:
+        run: Name of the run.
+        records: Records of all cases.
+        verdicts: Verdicts of all requested checks.
+        exit_code: Exit code: 0 parity, 1 no parity, 2 could not tell.
+        about: The run's environment, command and suites, as ``report.json`` has them.
+        folder: The run's folder, which holds its pictures.
+        stale: Complaints about files that describe the run.
+        required: Backends that may not be skipped.
+        since: Changes since the baseline; None without a baseline.
+
+    """
+
+    run: str
+    records: Sequence[CaseRecord]
+    verdicts: Sequence[CaseVerdict]
+    exit_code: int
+    about: Mapping[str, Any]
+    folder: Path
+    stale: Sequence[str] = ()
+    required: Collection[str] = ()
+    since: Since | None = None
+
+    @cached_property
+    def names(self) -> dict[Key, str]:
+        """The name of each case in this run."""
+        return labels(self.records)
+
+    @cached_property
+    def checks(self) -> dict[Key, list[CaseVerdict]]:
+        """The verdicts of each case."""
+        checks: dict[Key, list[CaseVerdict]] = {}
+        for verdict in self.verdicts:
+            checks.setdefault(verdict.key, []).append(verdict)
+        return checks
+
+    @cached_property
+    def requested(self) -> list[CaseRecord]:
+        """Records of the requested cases, fp32 first and mixed pipelines last."""
+        return sorted(
+            (record for record in self.records if record.key in self.checks),
+            key=lambda record: (
+                record.backend == MIXED,
+                record.variant != "fp32",
+                record.case,
+            ),
+        )
+
+    @cached_property
+    def compared(self) -> list[CaseRecord]:
+        """Records of the requested cases that were not skipped."""
+        return [record for record in self.requested if self.state(record) != QUIET]
+
+    def state(self, record: CaseRecord) -> str:
+        """Return whether a case agrees, does not, or was skipped."""
+        checks = self.checks[record.key]
+        if any(skipped(check, self.required) for check in checks):
+            return QUIET
+        return GOOD if all(check.outcome.passed for check in checks) else BAD
+
+    def by_gap(self, record: CaseRecord) -> bool:
+        """Whether a case passes only because of a known gap."""
+        outcomes = {check.outcome for check in self.checks[record.key]}
+        return self.state(record) == GOOD and Outcome.GAP in outcomes
+
+    def skips(self) -> dict[str, int]:
+        """Return the reasons for skipped cases, and how many cases each explains."""
+        reasons: dict[str, set[Key]] = {}
+        for verdict in self.verdicts:
+            if skipped(verdict, self.required):
+                reasons.setdefault(verdict.reason, set()).add(verdict.key)
+        return {reason: len(keys) for reason, keys in reasons.items()}
+
+    def is_pipeline(self, record: CaseRecord) -> bool:
+        """Whether a case is a pipeline case; the checks tell, also where it failed."""
+        return any(check.what in WHATS for check in self.checks[record.key])
+
+    def ran(self) -> Iterator[str]:
+        """Yield each runtime that ran, with its version, device and settings."""
+        seen: dict[str, None] = {}
+        for record in self.compared:
+            if ran := record.ran:
+                threads = count(int(ran["threads"]), "thread")
+                name = f"{ran['backend']} {ran['version']} on {ran['device'].upper()}"
+                seen[f"{name} ({threads}, precision {ran['precision']})"] = None
+        yield from seen

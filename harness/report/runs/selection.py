@@ -1,0 +1,157 @@
+"""Select the runs and baselines that are compared, and the suites that judge them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from harness.core.errors import ParityError, SuiteError
+from harness.core.settings import Settings
+from harness.engine.run_folder import (
+    LAST,
+    Report,
+    earlier_runs,
+    find_run,
+    load_report,
+)
+from harness.report.runs.baseline import SUFFIX, find_baseline, load_baseline, path_of
+from harness.report.runs.diff import Diff, diff, rtol_by
+from harness.suite.judge import Judge
+from harness.suite.suite import load_suite
+
+
+def baselines_beside(runs: Path) -> Path:
+    """Return the folder of baselines that belongs to a folder of runs."""
+    return runs.expanduser().parent / "baselines"
+
+
+def load_either(name: str, *, runs: Path, baselines: Path) -> Report:
+    """Read a baseline by path or name, or a run by path or id.
+
+    Raises:
+        ParityError: There is no such baseline or run.
+
+    """
+    if name.endswith(SUFFIX) or path_of(baselines, name).is_file():
+        return load_baseline(find_baseline(baselines, name)).report
+    return load_report(runs, name)
+
+
+def compared_names(
+    names: Sequence[str], last: int | None, runs: Path
+) -> tuple[Sequence[str], int]:
+    """Return the runs and baselines that are compared, oldest first.
+
+    Args:
+        names: Runs and baselines as they were named. A single one is compared with the
+            last run; a single "last" is compared with the run before it.
+        last: Number of the newest runs of the last run's suites to compare, if any.
+        runs: Folder of runs.
+
+    Returns:
+        Names or paths, and the number of runs that were skipped as not readable.
+
+    Raises:
+        ParityError: There are not two to compare.
+
+    """
+    if bool(names) == bool(last):
+        msg = "name runs or baselines to compare, or the number of runs with --last."
+        raise ParityError(msg)
+    if not last and list(names) != [LAST]:
+        return (names if names[1:] else (*names, LAST)), 0
+    found = [find_run(runs, LAST)]
+    unreadable = 0
+    for path in earlier_runs(runs, found[0].parent.name):
+        if path is None:
+            unreadable += 1
+            continue
+        found.append(path)
+        if len(found) == (last or 2):
+            break
+    if not found[1:]:
+        msg = (
+            f"there is no run of its suite before {found[0].parent.name}; run again, "
+            "then compare."
+        )
+        raise ParityError(msg)
+    return [str(path) for path in found[::-1]], unreadable
+
+
+def load_many(names: Sequence[str], *, runs: Path, baselines: Path) -> Iterator[Report]:
+    """Read runs or baselines, each when it is needed.
+
+    Raises:
+        ParityError: A run or baseline is missing, or two are the same run.
+
+    """
+    seen: dict[tuple[str, str], str] = {}
+    for name in names:
+        run = load_either(name, runs=runs, baselines=baselines)
+        key = run.id, run.machine
+        if key in seen:
+            msg = (
+                f"{seen[key]} and {name} are both run {run.id}, so it would tell "
+                "nothing; `parity diff last` compares the last run with the one before."
+            )
+            raise ParityError(msg)
+        seen[key] = name
+        yield run
+
+
+def judges_of(runs: Iterable[Report], suite: Path | None) -> dict[str, Judge]:
+    """Return the judge of each suite of some runs.
+
+    The judge at "", if any, judges the cases of all other suites.
+
+    Raises:
+        ParityError: A suite cannot be read, or no run has the path of its suite.
+
+    """
+    settings = Settings()
+    if suite is not None:
+        return {"": Judge.of(load_suite(suite), settings)}
+    # A baseline does not keep the path of its suite.
+    paths = {path for run in runs for path in run.suites if Path(path).is_absolute()}
+    if not paths:
+        msg = "a baseline does not say where its suite is; name it with --suite."
+        raise SuiteError(msg)
+    judges = {}
+    for path in sorted(paths):
+        try:
+            judges[path] = Judge.of(load_suite(Path(path)), settings)
+        except ParityError as error:
+            msg = f"{error} Name the suite to judge by with --suite."
+            raise SuiteError(msg) from error
+    if len(judges) == 1:
+        judges[""] = judges[next(iter(judges))]
+    return judges
+
+
+def with_baseline(
+    name: str, report: Path, judges: Mapping[str, Judge], *, whole: bool
+) -> Diff:
+    """Return how a run that has just ended differs from a baseline.
+
+    Args:
+        name: Name or path of the baseline.
+        report: The run's ``report.json``.
+        judges: Each suite's path to its judge.
+        whole: Whether the run had its whole suite. If not, results that it left out do
+            not count as gone.
+
+    Raises:
+        ParityError: There is no such baseline.
+
+    """
+    runs = report.parent.parent
+    before = load_baseline(find_baseline(baselines_beside(runs), name)).report
+    after = load_report(runs, str(report))
+    if not whole:
+        checks = {name: case.ends for name, case in after.cases.items()}
+        before = before.only(lambda name, what: what in checks.get(name, {}))
+    if not after.benchmarks:
+        # Times are measured after a run has ended.
+        before = replace(before, benchmarks=())
+    return diff(before, after, rtol_by(judges, after))

@@ -1,0 +1,108 @@
+"""The stages that make a component's inputs and reference, for any runtime."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+from harness.core.case import (
+    Component,
+    Device,
+    ExportSettings,
+    Group,
+    Sample,
+    smallest,
+)
+from harness.core.entry import Entry
+from harness.engine.host import report_progress
+from harness.engine.keys import asked_key, inputs_key, onnx_key, reference_key
+from harness.engine.store import Build, Store
+from harness.measure.sensitivity import Run
+from harness.measure.trace import save_inputs
+from harness.recipes.inputs import draw
+from harness.runtimes.pytorch.contract import ask
+
+
+class Stages(ABC):
+    """One component's stages; each makes an entry of the store if it is missing.
+
+    Attributes:
+        took_s: Kind of entry to the seconds that were spent to make such entries.
+
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        component: Component,
+        settings: ExportSettings,
+        device: Device,
+    ) -> None:
+        self.store = store
+        self.component = component
+        self.settings = settings
+        self.device = device
+        self.took_s: dict[str, float] = {}
+
+    @abstractmethod
+    def record(
+        self, group: Group, sample: Sample, inputs: Entry, folder: Path
+    ) -> Mapping[str, object]:
+        """Write a sample's reference to `folder`, and return facts about the run."""
+
+    @abstractmethod
+    def opened(self, group: Group) -> AbstractContextManager[Run]:
+        """Open the reference, to call it with other inputs."""
+
+    def inputs(self, sample: Sample) -> Entry:
+        """Return a sample's drawn arrays."""
+
+        def build(folder: Path) -> Mapping[str, object]:
+            self.say("drawing", sample.id)
+            save_inputs(draw(self.component, sample), folder)
+            return {}
+
+        return self.made("inputs", inputs_key(self.component, sample), build)
+
+    def reference(self, group: Group, sample: Sample) -> Entry:
+        """Return a sample's recorded reference."""
+        inputs = self.inputs(sample)
+        key = reference_key(
+            self.graph_key(group), inputs, self.device, layers=sample.layers
+        )
+        return self.made(
+            "reference", key, lambda folder: self.record(group, sample, inputs, folder)
+        )
+
+    def ask(self, group: Group) -> Entry:
+        """Return the entry that says how much each input matters to the reference."""
+        sizes = smallest(group)
+
+        def build(folder: Path) -> Mapping[str, object]:
+            self.say("recording", "each input changed alone")
+            with self.opened(group) as run:
+                return ask(run, self.component, sizes, folder)
+
+        key = asked_key(self.component, sizes, self.device)
+        return self.made("asked", key, build)
+
+    def graph_key(self, group: Group) -> dict[str, object]:
+        """Return the key of the graph that serves a group."""
+        return onnx_key(self.component, self.settings, dict(group.shapes))
+
+    def made(self, kind: str, key: Mapping[str, object], build: Build) -> Entry:
+        """Return an entry; if it has to be made, add up the seconds that this takes."""
+        found = self.store.find(kind, key)
+        if found is not None:
+            return found
+        start = time.perf_counter()
+        entry = self.store.make(kind, key, build)
+        self.took_s[kind] = self.took_s.get(kind, 0.0) + time.perf_counter() - start
+        return entry
+
+    def say(self, stage: str, detail: str) -> None:
+        """Report progress."""
+        report_progress(stage, self.component.name, detail)

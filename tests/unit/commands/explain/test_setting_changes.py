@@ -1,0 +1,107 @@
+"""Changed settings make other cases; their TOML lines make the same cases again."""
+
+from __future__ import annotations
+
+import shutil
+import tomllib
+
+import pytest
+import tomlkit
+
+from harness.commands.explain.setting_changes import changes_of, toml_of
+from harness.suite.suite import load_suite
+from tests.unit.nets import DIGITS
+
+SUITE = load_suite(DIGITS)
+CASES = {case.id: case for case in SUITE.cases}
+SHOWN = (
+    "text_encoder/mnn/fused",
+    "unet/mnn/deploy",
+    "unet/mnn/int4-weights",
+    "vae_decoder/mnn/fp32",
+    "unet/onnxruntime/fp32",
+    "unet/onnxruntime/fp16",
+)
+CHANGES = [
+    (case, change, at)
+    for case in SHOWN
+    for at, change in enumerate(
+        one
+        for coarse in changes_of(CASES[case], ["sin"])
+        for one in (coarse, *coarse.finer[:2])
+    )
+]
+
+
+@pytest.mark.parametrize(
+    ("case", "change"),
+    [pytest.param(case, change, id=f"{case}-{at}") for case, change, at in CHANGES],
+)
+def test_the_lines_that_a_change_offers_make_the_case_that_it_made(
+    tmp_path, case, change
+):
+    before = CASES[case]
+    after = change.apply(before)
+    offered = tomllib.loads("\n".join(toml_of(before, change)))
+    suite = tmp_path / "suite"
+    left_out = shutil.ignore_patterns("*.safetensors", "worst_inputs.toml")
+    shutil.copytree(DIGITS, suite, ignore=left_out)
+    written = tomlkit.loads((suite / "parity.toml").read_text())
+    del written["pipeline"]  # pipelines name variants that one of its own replaces
+    merged = merge(written, offered)
+    for own in merged.get("variant", {}).get(before.backend, {}):
+        if own.endswith("-fixed"):
+            merged["backend"][before.backend]["variants"].append(own)
+    (suite / "parity.toml").write_text(tomlkit.dumps(merged))
+
+    made = [
+        found
+        for found in load_suite(suite).cases
+        if found.subject == before.subject
+        and (found.device, found.export) == (after.device, after.export)
+        and (found.variant.kind, found.variant.flags)
+        == (after.variant.kind, after.variant.flags)
+    ]
+
+    assert made, offered
+    assert after != before
+
+
+def merge(into, offered):
+    for name, value in offered.items():
+        if isinstance(value, dict) and name in into:
+            merge(into[name], value)
+        else:
+            into[name] = value
+    return into
+
+
+def test_a_setting_that_is_changed_already_is_not_offered():
+    case = CASES["vae_decoder/mnn/fp32"]
+    first = next(changes_of(case, []))
+
+    names = [change.name for change in changes_of(first.apply(case), [])]
+
+    assert first.name not in names
+
+
+def test_float16_keeps_what_it_would_lose_before_it_is_given_up():
+    case = CASES["unet/onnxruntime/fp16"]
+    offered = list(changes_of(case, ["sin"], ["mul_9", "sin"]))
+
+    assert offered[0].name == "--keep=mul_9,sin"
+    assert offered[0].apply(case).variant.flags == ("--keep=mul_9,sin",)
+    assert offered[0].wide, "an excerpt around one value does not show the others"
+    assert [change.name for change in offered if change.gives_up] == ["fp32 for fp16"]
+    exact = changes_of(CASES["unet/onnxruntime/fp32"], [], ["mul_9"])
+    assert not any("--keep" in change.name for change in exact)
+
+
+def test_each_runtime_is_offered_its_own_settings():
+    mnn = {change.name for change in changes_of(CASES["unet/mnn/deploy"], [])}
+    ort = {change.name for change in changes_of(CASES["unet/onnxruntime/fp32"], [])}
+
+    assert "--useGeluApproximation=0" in mnn
+    assert "winograd_memory_level = 0" in mnn
+    assert "optimization = 0" in ort
+    assert not any(name.startswith("--") for name in ort)

@@ -1,0 +1,137 @@
+"""Which runs are compared, and the tolerances that judge them."""
+
+import json
+import shutil
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+from harness.core.errors import ParityError, SuiteError
+from harness.report.runs.baseline import accept, path_of, save_baseline
+from harness.report.runs.diff import rtol_by
+from harness.report.runs.selection import (
+    compared_names,
+    judges_of,
+    load_either,
+    load_many,
+)
+from tests.unit.reports import CASE, chain, output, record
+from tests.unit.snapshots import off_by, report, run
+
+DIGITS = Path(__file__).parents[4] / "fixtures" / "digits"
+RUN = run(record(*chain(1), output(1)))
+
+
+def accepted(run):
+    when = date(2026, 11, 21)
+    return accept(run, name="digits", who="A. Reviewer", why="", when=when)
+
+
+def test_runs_and_baselines_are_named_in_one_way(tmp_path):
+    save_baseline(accepted(off_by(1)), tmp_path / "baselines")
+    folder = tmp_path / "runs" / "2026-11-20T10-00-00"
+    folder.mkdir(parents=True)
+    (folder / "report.json").write_text(json.dumps(report(record(output(2)))))
+    where = {"runs": tmp_path / "runs", "baselines": tmp_path / "baselines"}
+
+    for name in ("digits", str(path_of(tmp_path / "baselines", "digits")), "last"):
+        assert list(load_either(name, **where).cases) == [CASE]
+    with pytest.raises(ParityError, match="There is no run 'none'"):
+        load_either("none", **where)
+
+
+@pytest.fixture
+def runs(tmp_path):
+    """Three runs, of which the second is of another suite, and a baseline of one."""
+    other = [{"path": "/elsewhere/parity.toml", "files": {}}]
+    for day, about in ((1, {}), (2, {"suites": other}), (3, {})):
+        id_ = f"2026-11-0{day}T00-00-00"
+        folder = tmp_path / "runs" / id_
+        folder.mkdir(parents=True)
+        data = report(record(output(day)), id_=id_, **about)
+        (folder / "report.json").write_text(json.dumps(data), encoding="utf-8")
+    last = load_either("last", runs=tmp_path / "runs", baselines=tmp_path)
+    save_baseline(accepted(last), tmp_path)
+    return {"runs": tmp_path / "runs", "baselines": tmp_path}
+
+
+def compared(runs, *names, last=None):
+    chosen, _ = compared_names(names, last, runs["runs"])
+    return [run.id[8:10] for run in load_many(chosen, **runs)]
+
+
+@pytest.mark.parametrize(
+    ("names", "last", "days"),
+    [
+        # The run between them is of another suite.
+        pytest.param(["last"], None, ["01", "03"], id="last"),
+        pytest.param([], 2, ["01", "03"], id="two"),
+        pytest.param([], 30, ["01", "03"], id="many"),
+        pytest.param(["2026-11-01T00-00-00"], None, ["01", "03"], id="one"),
+        pytest.param(
+            ["2026-11-02T00-00-00", "digits"], None, ["02", "03"], id="baseline"
+        ),
+    ],
+)
+def test_runs_are_chosen_by_name_or_number(runs, names, last, days):
+    assert compared(runs, *names, last=last) == days
+
+
+@pytest.mark.parametrize(
+    ("names", "last", "words"),
+    [
+        (
+            ["last", "last"],
+            None,
+            "are both run 2026-11-03T00-00-00.*`parity diff last`",
+        ),
+        (["2026-11-03T00-00-00"], None, "are both run 2026-11-03T00-00-00"),
+        (["digits"], None, "are both run 2026-11-03T00-00-00"),
+        (["digits", "digits"], None, "are both run 2026-11-03T00-00-00"),
+        (["digits", "2026-11-01T00-00-00", "last"], None, "are both run"),
+        ([], None, "name runs or baselines"),
+        (["last"], 3, "name runs or baselines"),
+    ],
+)
+def test_a_run_is_not_compared_with_itself(runs, names, last, words):
+    with pytest.raises(ParityError, match=words):
+        compared(runs, *names, last=last)
+
+
+def test_a_run_without_an_earlier_one_is_a_sentence(runs):
+    shutil.rmtree(runs["runs"] / "2026-11-01T00-00-00")
+
+    with pytest.raises(ParityError, match="no run of its suite before 2026-11-03"):
+        compared(runs, "last")
+
+
+def test_runs_of_another_version_are_counted(runs):
+    broken = runs["runs"] / "2026-11-02T01-00-00"
+    broken.mkdir()
+    (broken / "report.json").write_text('{"schema": 1}')
+
+    assert compared_names((), 30, runs["runs"])[1] == 1
+
+
+def test_the_rtol_is_the_tiers_and_0_where_the_tier_states_none():
+    rtol = rtol_by(judges_of([RUN], DIGITS), RUN)
+
+    layer, result = RUN.cases[CASE].record.rows
+    assert layer.what == "layers"
+    assert rtol(CASE, layer) == 0.0
+    assert rtol(CASE, result) in {1e-4, 1e-3}
+
+
+def test_a_suite_that_is_gone_is_a_sentence_that_says_what_to_name():
+    with pytest.raises(SuiteError, match=r"/somewhere/digits.*--suite"):
+        judges_of([RUN], None)
+
+
+def test_two_baselines_do_not_say_where_their_suite_is():
+    nowhere = accepted(RUN).report
+
+    with pytest.raises(SuiteError, match="--suite"):
+        judges_of([nowhere], None)
+    with pytest.raises(SuiteError, match=f"which suite {CASE} is of.*--suite"):
+        rtol_by({}, nowhere)(CASE, RUN.cases[CASE].record.rows[0])
