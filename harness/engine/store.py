@@ -236,7 +236,8 @@ class Store:
         """Remove files of dead processes; a live process holds its lock."""
         findings = []
         for left in sorted(self._making.glob("*")):
-            name = left.name.rpartition(".")[0]
+            # A name without an entry's is a stranger's; nobody holds a lock for it.
+            name = left.name.rpartition(".")[0] or left.name
             with self._locked(name, wait_s=_DYING_S) as held:
                 if held:
                     shutil.rmtree(left, ignore_errors=True)

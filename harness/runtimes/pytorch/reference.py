@@ -260,15 +260,17 @@ class _Noise:
 
         Args:
             rewritten: The outputs of the program in float32.
-            folder: The trace's folder; a second run's values are kept beside it for
-                a while.
+            folder: The trace's folder; a second run's values are kept in it for a
+                while.
             on_cpu: Whether PyTorch runs on the CPU.
 
         """
         runs = [self._values(rewritten, self.recorded)]
         with ExitStack() as stack:
             if on_cpu and convolves(self.program.probes):
-                scratch = stack.enter_context(TemporaryDirectory(dir=folder.parent))
+                # In the folder, because a sweep of the store removes what lies beside
+                # it and belongs to no entry.
+                scratch = stack.enter_context(TemporaryDirectory(dir=folder))
                 with other_convolutions():
                     runs.append(self._second(Path(scratch)))
             squares, few = self._errors(runs)

@@ -166,8 +166,15 @@ def test_a_maker_killed_in_the_middle_leaves_no_entry_and_the_next_succeeds(stor
     assert list((store.root / "making").iterdir()) == []
 
 
-def test_what_a_killed_maker_of_another_key_left_is_found_and_swept(store):
-    left = store.root / "making" / f"onnx.{'0' * 32}.1234"
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(f"onnx.{'0' * 32}.1234", id="of an entry"),
+        pytest.param("tmp1234", id="of no entry"),
+    ],
+)
+def test_what_a_killed_maker_of_another_key_left_is_found_and_swept(store, name):
+    left = store.root / "making" / name
     left.mkdir(parents=True)
 
     [finding] = store.verify()

@@ -1,5 +1,7 @@
 """Modules that can serve as a reference, and their noise floors."""
 
+from contextlib import contextmanager
+
 import numpy as np
 import pytest
 import torch
@@ -9,7 +11,8 @@ from harness.core.errors import StageError
 from harness.core.outcome import Outcome
 from harness.core.probes import Kind
 from harness.measure.compare import compare
-from harness.measure.trace import OUTPUT, open_trace
+from harness.measure.trace import INDEX, OUTPUT, VALUES, open_trace
+from harness.runtimes.pytorch import reference
 from harness.runtimes.pytorch.floors import FEW, floor_of, other_convolutions
 from harness.runtimes.pytorch.prepare import refuse_not_finite
 from harness.runtimes.pytorch.program import program_of_export
@@ -171,6 +174,32 @@ def test_noise_is_the_error_against_the_same_network_in_double(tmp_path):
     floor = trace.floor_rms(OUTPUT + "out")
     assert floor == pytest.approx(floor_of(squares, (), single.size), rel=1e-12)
     assert np.array_equal(trace[OUTPUT + "out"], single)
+
+
+def test_a_trace_writes_nothing_beside_its_folder(tmp_path, monkeypatch):
+    """A store would sweep away what a live process keeps there."""
+    beside = []
+
+    @contextmanager
+    def seen():
+        beside.append(sorted(path.name for path in tmp_path.iterdir()))
+        with other_convolutions():
+            yield
+
+    monkeypatch.setattr(reference, "other_convolutions", seen)
+    module = nn.Conv2d(4, 8, 3).eval()
+    image = np.random.default_rng(1).normal(size=(2, 4, 6, 6)).astype(np.float32)
+
+    recorded(
+        module,
+        nets.component("conv", {"image": (2, 4, 6, 6)}),
+        {"image": image},
+        tmp_path / "trace",
+        by_graph,
+    )
+
+    assert beside == [["trace"]]
+    assert {path.name for path in (tmp_path / "trace").iterdir()} == {INDEX, VALUES}
 
 
 def test_masks_are_marked_and_do_not_drown_the_noise(tmp_path):
