@@ -153,6 +153,19 @@ def in_bytes(value: int) -> str:
     return f"{value / 2**20:,.1f} MB" if large else f"{value / 2**10:,.0f} KB"
 
 
+_LONG_S = 100.0
+"""Seconds from which a duration is told in minutes."""
+
+
+def in_seconds(value: float) -> str:
+    """Return a duration in seconds, or in minutes if it is long.
+
+    >>> in_seconds(89.6), in_seconds(200.0)
+    ('90 s', '3 min')
+    """
+    return f"{value:.0f} s" if value < _LONG_S else f"{value / 60:.0f} min"
+
+
 def operator(op: str) -> str:
     """Return an operator as PyTorch users know it.
 

@@ -13,6 +13,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, cast
 
+import msgspec
 from filelock import FileLock
 
 from harness.core.errors import SpecError, SuiteError
@@ -370,6 +371,40 @@ def find_run(runs: Path, name: str) -> Path:
         "`parity run` makes one."
     )
     raise SuiteError(msg)
+
+
+def costs_of(runs: Path) -> dict[Key, float]:
+    """Return the seconds that each case of the newest run took, if there is a run.
+
+    Only the times are read, so this is quick. A report that cannot be read has none.
+    """
+    finished = finished_runs(runs)
+    if not finished:
+        return {}
+    try:
+        data = (runs / finished[-1] / REPORT).read_bytes()
+        cases = msgspec.json.decode(data, type=_Timed).cases
+    except (OSError, msgspec.MsgspecError):
+        return {}
+    return {
+        (case.suite, case.case): sum(case.took_s.values())
+        for case in cases
+        if case.took_s
+    }
+
+
+class _Timed(msgspec.Struct):
+    """A report of which only the times of its cases are read."""
+
+    cases: list[_TimedCase]
+
+
+class _TimedCase(msgspec.Struct):
+    """The times of a case, by stage, in seconds."""
+
+    suite: str
+    case: str
+    took_s: dict[str, float] | None = None
 
 
 def earlier_runs(runs: Path, name: str) -> Iterator[Path | None]:

@@ -60,8 +60,8 @@ def records(engine, unet):
         for settings in (DYNAMO, TORCHSCRIPT)
         for backend in ("onnxruntime", "mnn")
     }
-    engine.make(cases.values())
-    return {name: engine.run(one) for name, one in cases.items()}
+    started = engine.start(cases.values())
+    return {name: one.result() for name, one in zip(cases, started, strict=True)}
 
 
 def failure_of(record):
