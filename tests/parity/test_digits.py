@@ -1,4 +1,4 @@
-"""What each component returns, as deployed and unwatched, against PyTorch's."""
+"""The embedded Stable Diffusion: each component and a pipeline, against PyTorch's."""
 
 from __future__ import annotations
 
@@ -12,6 +12,6 @@ DIGITS = load_suite(Path(__file__).parents[2] / "fixtures" / "digits")
 
 
 @pytest.mark.parity
-@pytest.mark.parametrize("check", DIGITS.checks("outputs"))
-def test_outputs_are_what_pytorch_returns(check, parity):
+@pytest.mark.parametrize("check", DIGITS.checks())
+def test_digits_computes_what_pytorch_does(check, parity):
     parity.require(check)
