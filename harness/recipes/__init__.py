@@ -59,8 +59,8 @@ RECIPES = {
     "zero-shot-classification": "harness.recipes.text.tasks:CLASSIFICATION",
 }
 """The module of each recipe, and the object in it that has the functions, if that is
-not the module itself. A dotted name in a suite is the name of a module. Small networks come
-first, because a run tests components in this order."""
+not the module itself. A dotted name in a suite is the name of a module. Small networks
+come first, because a run tests components in this order."""
 
 _VERBS = ("signature", "build", "realistic")
 

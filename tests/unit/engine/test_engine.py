@@ -209,6 +209,22 @@ def test_two_engines_make_a_thing_once(source, tmp_path):
     assert exporting
 
 
+def test_a_case_ends_before_other_components_are_exported(source, tmp_path):
+    store = Store(root=tmp_path)
+    settings = ExportSettings(attention="eager")
+    names = ("text_encoder", "unet")
+    exported = []
+    with Engine(store, Limits(timeout_s=200, jobs=1)) as engine:
+        components = [describe(name, name, source) for name in names]
+        records = engine.start(case(c, "onnxruntime", settings) for c in components)
+        records[0].add_done_callback(
+            lambda _: exported.extend(e for e in store.entries() if e.kind == "onnx")
+        )
+        assert [record.result().failure for record in records] == [None, None]
+
+    assert len(exported) == 1
+
+
 def test_an_engine_at_rest_has_no_process_and_works_again(engine, unet):
     assert engine.run(case(unet, "onnxruntime")).failure is None
     at_work = psutil.Process().children(recursive=True)
