@@ -10,7 +10,7 @@ from harness.suite.suite import load_suite
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 LARGE = {"sd15", "full_size"}
-"""Beside `digits`, which the files next door test: these take hours."""
+"""Beside `digits`, which the file next door tests: these take hours."""
 
 SUITES = [
     load_suite(path)
