@@ -126,6 +126,8 @@ def explain_floors(lines: Iterable[Line]) -> Iterator[Line]:
     explained = False
     for line in lines:
         text = re.sub(r"(?<=\d) floors", f" floors ({FLOORS})", line.text, count=1)
+        # A summary explains it already, for readers of other files.
+        explained = explained or FLOORS in line.text
         if explained or text == line.text:
             yield line
             continue

@@ -13,7 +13,6 @@ from harness.core.text import (
     Line,
     count,
     cut,
-    explain_floors,
     in_floors,
     number_of_floors,
     operator,
@@ -48,12 +47,6 @@ def layer_lines(
         sample: Name of the one sample to list; every sample if empty.
 
     """
-    yield from explain_floors(_layer_lines(record, verdicts, sample))
-
-
-def _layer_lines(
-    record: CaseRecord, verdicts: Sequence[CaseVerdict], sample: str
-) -> Iterator[Line]:
     ordered = worst_rows(verdicts, sample)
     if not ordered:
         why = record.failure.message if record.failure else "its record has none"

@@ -10,6 +10,7 @@ import psutil
 import pytest
 
 from harness.core.case import Case, Device, ExportSettings, Sample, Source, Variant
+from harness.core.entry import Entry
 from harness.core.outcome import Outcome
 from harness.core.record import LAYERS, OUTPUTS, load_record, save_record
 from harness.engine.engine import Engine
@@ -213,7 +214,7 @@ def test_a_case_ends_before_other_components_are_exported(source, tmp_path):
     store = Store(root=tmp_path)
     settings = ExportSettings(attention="eager")
     names = ("text_encoder", "unet")
-    exported = []
+    exported: list[Entry] = []
     with Engine(store, Limits(timeout_s=200, jobs=1)) as engine:
         components = [describe(name, name, source) for name in names]
         records = engine.start(case(c, "onnxruntime", settings) for c in components)
