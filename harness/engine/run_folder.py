@@ -27,6 +27,7 @@ from harness.core.record import (
     save_record,
     suite_prefixes,
 )
+from harness.core.whole_file import write_whole
 
 SCHEMA = 4
 REPORT = "report.json"
@@ -102,7 +103,6 @@ class RunFolder:
             try:
                 save_record(record, path)
             except OSError as error:
-                path.with_suffix(".part").unlink(missing_ok=True)
                 raise _unwritable(self.path, error.strerror) from error
             return record
 
@@ -121,11 +121,8 @@ class RunFolder:
         report = {"schema": SCHEMA, "id": self.id, **about}
         report["verdicts"] = list(verdicts)
         report["cases"] = [record.to_json() for record in records]
-        text = compact(report)
         path = self.path / REPORT
-        temporary = path.with_suffix(".part")
-        temporary.write_text(text, encoding="utf-8")
-        temporary.replace(path)
+        write_whole(path, compact(report))
         shutil.rmtree(self.path / _CASES, ignore_errors=True)
         return path
 
