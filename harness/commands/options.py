@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 from click.core import ParameterSource
 
-from harness.core.text import Line, explain_floors
+from harness.core.text import Line
 
 _COLOURS = {"good": "green", "bad": "red", "quiet": "bright_black"}
 SUITE = click.option(
@@ -40,8 +40,8 @@ SET = click.option(
 
 
 def print_lines(lines: Iterable[Line]) -> None:
-    """Print lines, in colour where allowed; the first number of floors is explained."""
-    for line in explain_floors(lines):
+    """Print lines, in colour where colour is allowed."""
+    for line in lines:
         click.echo(styled(line))
 
 

@@ -8,8 +8,12 @@ from __future__ import annotations
 import math
 import re
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import wraps
+from typing import ParamSpec
+
+_P = ParamSpec("_P")
 
 WIDTH = 100
 """Largest number of columns of a screen."""
@@ -126,8 +130,6 @@ def explain_floors(lines: Iterable[Line]) -> Iterator[Line]:
     explained = False
     for line in lines:
         text = re.sub(r"(?<=\d) floors", f" floors ({FLOORS})", line.text, count=1)
-        # A summary explains it already, for readers of other files.
-        explained = explained or FLOORS in line.text
         if explained or text == line.text:
             yield line
             continue
@@ -143,6 +145,18 @@ def explain_floors(lines: Iterable[Line]) -> Iterator[Line]:
         )
         for at, below in enumerate(more):
             yield below if at else replace(below, text=head + below.text[len(head) :])
+
+
+def floors_explained(
+    screen: Callable[_P, Iterable[Line]],
+) -> Callable[_P, Iterator[Line]]:
+    """Decorate a screen's function, so that the screen explains floors once."""
+
+    @wraps(screen)
+    def explained(*args: _P.args, **kwargs: _P.kwargs) -> Iterator[Line]:
+        return explain_floors(screen(*args, **kwargs))
+
+    return explained
 
 
 def in_bytes(value: int) -> str:

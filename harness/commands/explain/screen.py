@@ -11,6 +11,7 @@ from harness.core.text import (
     Line,
     count,
     few,
+    floors_explained,
     in_floors,
     number_of_floors,
     wrapped,
@@ -22,6 +23,7 @@ _SAME = 0.005
 """A smaller relative change counts as no change."""
 
 
+@floors_explained
 def explanation_lines(found: Explanation) -> Iterator[Line]:
     """Yield the lines of an explanation, the next step last."""
     place = place_of(found.first.row)

@@ -6,8 +6,6 @@ import sys
 import pytest
 
 from harness.commands.cli import main
-from harness.commands.options import print_lines
-from harness.core.text import FLOORS, Line
 
 
 @pytest.mark.parametrize("args", [["--help"], ["run", "--help"], ["--version"]])
@@ -37,9 +35,3 @@ def test_a_word_it_does_not_know_is_2(args, capsys):
 def test_an_empty_store_is_no_error(words, tmp_path, capsys):
     assert main([*words, "--store", str(tmp_path / "none")]) == 0
     assert str(tmp_path) in capsys.readouterr().out
-
-
-def test_a_screen_explains_floors_once(capsys):
-    print_lines(Line(text=f"  {n} floors") for n in (3, 4))
-
-    assert capsys.readouterr().out == f"  3 floors ({FLOORS})\n  4 floors\n"

@@ -255,7 +255,7 @@ def test_layers_come_in_order_with_a_plot_and_a_mark(listed):
     )
     assert lines[1].strip() == "▁▂█▆▅"
     assert lines[1].startswith("   ▁")
-    assert lines[2].endswith(" floors")
+    assert lines[2].endswith(f" floors ({FLOORS})")
     values = lines[4:]
     assert [line.split()[0] for line in values] == ["0", "1", "3", "411", "90", "61"]
     assert ["✗" in line for line in values] == [False] * 3 + [True] * 3
