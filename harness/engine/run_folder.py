@@ -220,6 +220,11 @@ class Report:
         return str(self.environment["id"])
 
     @property
+    def cpu(self) -> str:
+        """The processor's name, with its family and model."""
+        return str(self.environment["cpu"])
+
+    @property
     def versions(self) -> dict[str, str]:
         """The version of everything that can change a number."""
         return {"python": self.environment["python"], **self.environment["packages"]}
