@@ -1,4 +1,4 @@
-"""Hook of mkdocs: a link out of docs/ becomes plain words, because the site has no such page.
+"""Hook of mkdocs: a link out of docs/ becomes plain words; the site has no such page.
 
 tests/plugin/test_docs.py checks that the file of each such link exists.
 """
