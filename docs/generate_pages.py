@@ -12,9 +12,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 OUTCOMES = ROOT / "harness" / "core" / "outcome.py"
-FILES = {  # of each schema: where each table stands in the file
+FILES = {  # the place of each table of a schema in its file, which is its heading
     "parity": {
-        "SuiteFile": "the top of the file",
+        "SuiteFile": "The top of the file",
         "SourceTable": "`[source]`",
         "ExportTable": "`[export]`",
         "ShapesTable": "`[[shapes]]`, `[[component.NAME.shapes]]`",
@@ -33,23 +33,24 @@ FILES = {  # of each schema: where each table stands in the file
     "tolerances": {
         "Stated": "`[RUNTIME.VARIANT]`",
         "StatedOfComponent": "`[COMPONENT.RUNTIME.VARIANT]`",
-        "Bounds": "a tolerance, such as `outputs = { … }`",
+        "Bounds": "A tolerance, such as `outputs = { … }`",
     },
     "known_gaps": {
-        "GapsFile": "the top of the file",
+        "GapsFile": "The top of the file",
         "GapEntry": "`[[gap]]`",
     },
 }
 
 
-def kind(key):
+def kind(key, places):
     """Return the type of a key in words, with its options and bounds."""
     if "anyOf" in key:
-        return " or ".join(kind(one) for one in key["anyOf"])
+        return " or ".join(kind(one, places) for one in key["anyOf"])
     if "enum" in key:
         return "one of " + ", ".join(f"`{one}`" for one in key["enum"])
     if "$ref" in key:
-        return f"table {key['$ref'].rpartition('/')[2]}"
+        table = key["$ref"].rpartition("/")[2]
+        return f"[{places[table]}](#{table})"
     name = {
         "string": "text",
         "integer": "whole number",
@@ -57,10 +58,12 @@ def kind(key):
         "boolean": "true or false",
     }.get(key.get("type"), key.get("type", "any value"))
     if name == "array":
-        name = f"list of: {kind(key['items'])}"
+        name = f"list of: {kind(key['items'], places)}"
     elif name == "object":
         inside = key.get("additionalProperties")
-        name = f"by name: {kind(inside)}" if isinstance(inside, dict) else "table"
+        name = (
+            f"by name: {kind(inside, places)}" if isinstance(inside, dict) else "table"
+        )
     words = {
         "minimum": "at least",
         "exclusiveMinimum": "more than",
@@ -70,13 +73,14 @@ def kind(key):
     return ", ".join([name, *bounds])
 
 
-def row(name, key, required):
-    default = "required" if required else ""
-    if "default" in key:
-        text = json.dumps(key["default"], ensure_ascii=False)
-        default = f"`{text}`" if text not in ('""', "{}", "[]") else ""
+def row(name, key, places, *, required):
     said = key.get("description", "").replace("``", "`")
-    cells = (f"`{name}`", kind(key), default, said)
+    default = json.dumps(key.get("default", ""), ensure_ascii=False)
+    if required:
+        said += " **Required.**"
+    elif default not in {'""', "{}", "[]"}:
+        said += f" Default: `{default}`."
+    cells = (f"`{name}`", kind(key, places), said)
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
@@ -92,10 +96,10 @@ def keys(name):
     for table, place in shown.items():
         declared = schema["$defs"][table]
         said = declared["description"].replace("``", "`")
-        lines += [f"## {table}", "", f"Place: {place}. {said}", ""]
-        lines += ["| key | value | default | meaning |", "|---|---|---|---|"]
+        lines += [f"## {place} {{#{table}}}", "", said, ""]
+        lines += ["| key | value | meaning |", "|---|---|---|"]
         lines += [
-            row(key, about, key in declared["required"])
+            row(key, about, shown, required=key in declared["required"])
             for key, about in declared["properties"].items()
         ]
         lines.append("")
@@ -106,7 +110,9 @@ def outcomes():
     """Return the page of all outcomes, made from the docstring below each name."""
     tree = ast.parse(OUTCOMES.read_text("utf-8"))
     (enum,) = (one for one in tree.body if getattr(one, "name", "") == "Outcome")
-    lines = ["# Every outcome", "", ast.get_docstring(enum).replace("\n", " "), ""]
+    said = ast.get_docstring(enum).replace("\n", " ")
+    said = re.sub(r"`[A-Z]+`", lambda name: name[0].lower(), said)
+    lines = ["# Every outcome", "", said, ""]
     lines += ["| outcome | meaning |", "|---|---|"]
     for name, said in zip(enum.body, enum.body[1:], strict=False):
         if isinstance(name, ast.Assign) and isinstance(said, ast.Expr):
@@ -129,7 +135,8 @@ COMMANDS = """# Every command and option
     :command: cli
     :prog_name: parity
     :depth: 1
-    :style: table
+    :style: plain
+    :list_subcommands: true
 """
 
 
