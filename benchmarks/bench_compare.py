@@ -83,14 +83,17 @@ def report_large(rounds):
 
 
 def report_small(rounds):
-    print(f"\n{'shape':>22} {'KB':>4} {'allclose':>12} {'compare':>12}")
+    print(f"\n{'shape':>22} {'KB':>4} {'allclose':>12} {'compare':>12}   ratio")
     for shape in SMALL:
         pair = make_pair(shape)
         plain, ours = (
             statistics.median(side) * 1e6 for side in race(*pair, rounds, repeats=200)
         )
         size = pair[0].nbytes / 2**10
-        print(f"{shape!s:>22} {size:4.0f} {plain:9.1f} us {ours:9.1f} us")
+        print(
+            f"{shape!s:>22} {size:4.0f} {plain:9.1f} us {ours:9.1f} us"
+            f"   {plain / ours:.1f}"
+        )
 
 
 def report_first_call():

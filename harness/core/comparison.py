@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import msgspec
@@ -64,8 +64,7 @@ class Picture:
     actual_read: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     """How far a candidate's values are from the reference's.
 
     The error is actual - expected, in float64. Pairs that are not finite on both sides
@@ -183,7 +182,7 @@ class Comparison:
         return self.floor_rms
 
 
-FIELDS = tuple(field.name for field in fields(Comparison))
+FIELDS = Comparison.__struct_fields__
 BRIEF_FIELDS = (
     *("expected_shape", "nonfinite_mismatched", "expected_rms"),
     *("rms", "required_atol", "floor_rms"),

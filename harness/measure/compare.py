@@ -7,6 +7,7 @@ it.
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -28,7 +29,9 @@ EXACT_QUANTILES = 1 << 20
 
 _SAMPLE = 1 << 18
 _STRIDES = (3, 7, 13, 23, 47, 97, 197, 397, 797, 1597, 3203, 6421, 12853)
-_GRID = np.array(RTOL_GRID)
+_FROM_SUMS = tuple((one.field, one.measure) for one in METRICS if one.measure)
+
+_name = functools.cache(str)  # numpy makes the name of a dtype anew each time
 
 
 def compare(
@@ -58,8 +61,8 @@ def compare(
     described: dict[str, Any] = {
         "expected_shape": expected.shape,
         "actual_shape": actual.shape,
-        "expected_dtype": str(expected.dtype),
-        "actual_dtype": str(actual.dtype),
+        "expected_dtype": _name(expected.dtype),
+        "actual_dtype": _name(actual.dtype),
         "floor_rms": None if floor_rms is None else float(floor_rms),
     }
     if expected.shape != actual.shape or expected.size == 0:
@@ -86,19 +89,17 @@ def _measure(expected: Array, actual: Array, floor_rms: float | None) -> dict[st
 
     shape = expected.shape
     count = expected.size
-    rows = math.prod(shape[:2]) if len(shape) > 2 else math.prod(shape[:-1])  # noqa: PLR2004  # axes
+    items = shape[0] if len(shape) > 1 else 1
+    channels = shape[1] if len(shape) > 2 else 1  # noqa: PLR2004  # axes
     sums = np.zeros(kernel.SUM_COUNT)
     required = np.zeros(len(RTOL_GRID))
     tally = np.zeros(kernel.TALLY_COUNT, np.int64)
-    squared = np.zeros(rows)
-    excluded = np.zeros(rows, np.int64)
     values: tuple[Array, Array, Array | None]
     if _fits_float32(expected.dtype) and _fits_float32(actual.dtype):
         values = _flat(expected, np.float32), _flat(actual, np.float32), None
     else:
         values = _widened(expected, actual)
-    results = (sums, required, tally, squared, excluded)
-    kernel.measure(*values, count // rows, _stride(count), _GRID, *results)
+    kernel.measure(*values, items, channels, _stride(count), sums, required, tally)
 
     counts = tally.tolist()
     finite_count = count - counts[kernel.EXCLUDED]
@@ -116,7 +117,7 @@ def _measure(expected: Array, actual: Array, floor_rms: float | None) -> dict[st
         return measured
 
     atols = tuple(required.tolist())
-    bias, error, signal, candidate, product, along, p99, p999 = sums.tolist()
+    bias, error, signal, candidate, product, along, p99, p999, *parts = sums.tolist()
     total = Sums(
         count=finite_count,
         error_squared=error,
@@ -125,9 +126,19 @@ def _measure(expected: Array, actual: Array, floor_rms: float | None) -> dict[st
         product=product,
         along=along,
     )
-    from_sums = {one.field: one.measure(total) for one in METRICS if one.measure}
+    from_sums = {field: measure(total) for field, measure in _FROM_SUMS}
     expected_rms = math.sqrt(signal / finite_count)
-    worst = _worst_index(expected, actual, counts[kernel.WORST])
+    worst = counts[kernel.WORST]
+    if worst < 0:  # every error is 0: take the first finite pair
+        worst = int(np.argmax(np.isfinite(expected) & np.isfinite(actual)))
+    if shape:
+        item = (counts[kernel.ITEM], parts[0]) if len(shape) > 1 else (worst, atols[0])
+        measured |= {"worst_item": item[0], "worst_item_rms": item[1]}
+    if len(shape) > 2:  # noqa: PLR2004  # axes
+        measured |= {
+            "worst_channel": counts[kernel.CHANNEL],
+            "worst_channel_rms": parts[1],
+        }
     return measured | {
         "max_abs": atols[0],
         **from_sums,
@@ -137,11 +148,10 @@ def _measure(expected: Array, actual: Array, floor_rms: float | None) -> dict[st
         "cosine": cosine(total),
         "norm_ratio": math.sqrt(ratio(candidate, signal, both_zero=1.0)),
         "expected_rms": expected_rms,
-        "worst_index": worst,
+        "worst_index": _index(worst, shape),
         # The plus sign turns a boolean into an int.
-        "worst_expected": +expected[worst].item(),
-        "worst_actual": +actual[worst].item(),
-        **_worst_parts(shape, worst, atols[0], squared, excluded),
+        "worst_expected": +expected.item(worst),
+        "worst_actual": +actual.item(worst),
         "required_atol": atols,
         "floor_multiple": None
         if floor_rms is None
@@ -164,7 +174,10 @@ def _flat(array: Array, dtype: type[np.floating[Any]]) -> Array:
     The result is one-dimensional, contiguous, aligned, in native byte order and
     read-only. It is a view if possible.
     """
-    flat = np.require(array, dtype, ("C", "A")).reshape(-1).view()
+    flags = array.flags
+    if array.dtype != dtype or not (flags.c_contiguous and flags.aligned):
+        array = np.require(array, dtype, ("C", "A"))
+    flat = array.reshape(-1)
     flat.flags.writeable = False
     return flat
 
@@ -208,11 +221,11 @@ def _is_constant(array: Array) -> bool:
     """Whether several elements all have one value; NaN counts as one value."""
     if array.size < 2:  # noqa: PLR2004  # one element is no evidence
         return False
-    flat = array.reshape(-1) if array.flags.c_contiguous else array.flat
-    first = flat[0]
+    first = array.item(0)
     missing = first != first  # noqa: PLR0124  # NaN, for every dtype
-    if flat[-1] != first and not missing:
+    if array.item(-1) != first and not missing:
         return False
+    flat = array.reshape(-1) if array.flags.c_contiguous else array.flat
     start, step = 0, 1 << 10
     while start < array.size:
         part = flat[start : start + step]
@@ -222,42 +235,10 @@ def _is_constant(array: Array) -> bool:
     return True
 
 
-def _worst_index(expected: Array, actual: Array, flat: int) -> tuple[int, ...]:
-    if flat < 0:  # every error is 0: take the first finite pair
-        flat = int(np.argmax(np.isfinite(expected) & np.isfinite(actual)))
-    return tuple(int(i) for i in np.unravel_index(flat, expected.shape))
-
-
-def _worst_parts(
-    shape: tuple[int, ...],
-    worst: tuple[int, ...],
-    max_abs: float,
-    squared: NDArray[np.float64],
-    excluded: NDArray[np.int64],
-) -> dict[str, Any]:
-    """Return the item and the channel with the largest rms, from the rows' sums."""
-    if not shape:
-        return {}
-    if len(shape) == 1:
-        return {"worst_item": worst[0], "worst_item_rms": max_abs}
-    channels = len(squared) // shape[0]
-    squared = squared.reshape(shape[0], channels)
-    finite = math.prod(shape) // squared.size - excluded.reshape(squared.shape)
-    item, item_rms = _worst_rms(squared.sum(axis=1), finite.sum(axis=1))
-    parts: dict[str, Any] = {"worst_item": item, "worst_item_rms": item_rms}
-    if len(shape) > 2:  # noqa: PLR2004  # axes
-        channel, channel_rms = _worst_rms(squared.sum(axis=0), finite.sum(axis=0))
-        parts |= {"worst_channel": channel, "worst_channel_rms": channel_rms}
-    return parts
-
-
-def _worst_rms(
-    squared: NDArray[np.float64], finite: NDArray[np.int64]
-) -> tuple[int, float]:
-    """Return the first part with the largest rms, and that rms.
-
-    Only parts with a finite pair count.
-    """
-    mean = np.where(finite > 0, squared / np.maximum(finite, 1), -1.0)
-    index = int(mean.argmax())
-    return index, math.sqrt(mean[index])
+def _index(flat: int, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return a flat index as one index for each axis."""
+    index: tuple[int, ...] = ()
+    for length in reversed(shape):
+        flat, last = divmod(flat, length)
+        index = (last, *index)
+    return index

@@ -33,12 +33,14 @@ BIN_COUNT = 1 << 15
 # Positions in the result vectors; numba compiles them in as constants.
 BIAS, SQUARED_ERROR, SQUARED_EXPECTED, SQUARED_ACTUAL, PRODUCT, ALONG = range(6)
 P99, P999 = 6, 7
-SUM_COUNT = 8
+ITEM_RMS, CHANNEL_RMS = 8, 9
+SUM_COUNT = 10
 BAD_EXPECTED, BAD_ACTUAL, BAD_MISMATCHED, EXCLUDED, SAMPLED, WORST = range(6)
-TALLY_COUNT = 6
+ITEM, CHANNEL = 6, 7
+TALLY_COUNT = 8
 
 _BLOCK = 2048  # expected, actual and a float64 scratch together fill 32 of 48 KiB
-_SHORT = 128
+_SHORT = _BLOCK // 2
 _RUNGS = 6
 _BIN_SHIFT = 48
 _ROUND_UP = (1 << _BIN_SHIFT) - 1
@@ -49,6 +51,9 @@ _SLACK = 1.0 - 2.0**-20
 if len(RTOL_GRID) != _RUNGS or RTOL_GRID[0] != 0.0:
     msg = f"The kernel is unrolled for 0 and five more rtol, got {RTOL_GRID}."
     raise ImportError(msg)
+
+_LADDER = np.array(RTOL_GRID)
+_SCALED = (_LADDER * (_NARROWED / _UNSCALE)).astype(np.float32)
 
 
 def _compiled(*, reorder: bool = False) -> Callable[[Callable[..., Any]], Any]:
@@ -81,11 +86,11 @@ def _sum(expected, actual, distance, error):
 
 
 @_compiled()
-def _screen(expected, actual, scaled):
+def _screen(expected, actual):
     """Return upper bounds of ``|error| - rtol * |expected|`` over a finite block.
 
     It computes in float32, with twice the lanes of float64, and that is enough to skip
-    `_exact` for most blocks. Two things make the result an upper bound. `scaled` is
+    `_exact` for most blocks. Two things make the result an upper bound. `_SCALED` is
     rounded towards zero by more than float32 can lose. All numbers are `_SCALE` times
     too large, so that a positive difference cannot underflow to zero. An overflow turns
     the first bound into infinity.
@@ -97,8 +102,8 @@ def _screen(expected, actual, scaled):
 
     """
     # These are read once: a load inside the loop would be repeated for each lane.
-    scaled1, scaled2, scaled3 = scaled[1], scaled[2], scaled[3]
-    scaled4, scaled5 = scaled[4], scaled[5]
+    scaled1, scaled2, scaled3 = _SCALED[1], _SCALED[2], _SCALED[3]
+    scaled4, scaled5 = _SCALED[4], _SCALED[5]
     most0 = most1 = most2 = most3 = most4 = most5 = np.int32(0)
     for i in range(expected.size):
         size = abs(expected[i])
@@ -123,10 +128,10 @@ def _may_raise(bounds, required):
 
 
 @_compiled()
-def _exact(expected, error, ladder, required):
+def _exact(expected, error, required):
     """Raise `required` to the block's maxima; return whether the largest error grew."""
-    rtol1, rtol2, rtol3 = ladder[1], ladder[2], ladder[3]
-    rtol4, rtol5 = ladder[4], ladder[5]
+    rtol1, rtol2, rtol3 = _LADDER[1], _LADDER[2], _LADDER[3]
+    rtol4, rtol5 = _LADDER[4], _LADDER[5]
     most0 = most1 = most2 = most3 = most4 = most5 = np.int64(0)
     for i in range(error.size):
         size = abs(np.float64(expected[i]))
@@ -243,10 +248,30 @@ def _rows_together(inner):
 @_compiled(reorder=True)
 def _square_rows(error, inner, squared):
     for row in range(error.size // inner):
+        # An index from 0 on is known not to be negative, so the loop vectorises.
+        part = error[row * inner : (row + 1) * inner]
         total = 0.0
-        for i in range(row * inner, (row + 1) * inner):
-            total += error[i] * error[i]
+        for i in range(part.size):
+            total += part[i] * part[i]
         squared[row] = total
+
+
+@_compiled()
+def _worst_part(squared, excluded, inner, parts, step, others, apart):
+    """Return the first of some parts with the largest rms, and that rms.
+
+    A part has `others` rows, `apart` rows from each other; the next part begins `step`
+    rows later. Only parts with a finite pair count.
+    """
+    worst, largest = 0, -1.0
+    for part in range(parts):
+        total, finite = 0.0, others * inner
+        for other in range(others):
+            total += squared[part * step + other * apart]
+            finite -= excluded[part * step + other * apart]
+        if finite > 0 and total / finite > largest:
+            worst, largest = part, total / finite
+    return worst, np.sqrt(largest)
 
 
 @_compiled()
@@ -260,14 +285,12 @@ def measure(
     expected,
     actual,
     error,
-    inner,
+    items,
+    channels,
     stride,
-    ladder,
     sums,
     required,
     tally,
-    squared,
-    excluded,
 ):
     """Measure float32 arrays, or float64 arrays with the error between them.
 
@@ -275,22 +298,23 @@ def measure(
     difference of float64 values and integers, which float32 cannot hold.
 
     Args:
-        expected: float32 or float64 ``[rows * inner]``, contiguous; the reference.
+        expected: float32 or float64 ``[items * channels * inner]``, contiguous; the
+            reference. A row is one channel of one item.
         actual: The candidate's values, of the same type and size.
-        error: float64 ``[rows * inner]``, actual - expected; None for float32.
-        inner: Number of elements in a row.
+        error: float64 of the same size, actual - expected; None for float32.
+        items: Number of items, at least 1.
+        channels: Number of channels, at least 1.
         stride: Number n, where every n-th element is counted for the quantiles.
-        ladder: float64 ``[6]``, the rtol grid, ascending from 0.
         sums: float64 ``[SUM_COUNT]`` of zeros, filled in.
-        required: float64 ``[6]`` of zeros, filled with the required atol.
+        required: float64 ``[6]`` of zeros, filled with the required atol for each rtol
+            of `RTOL_GRID`.
         tally: int64 ``[TALLY_COUNT]`` of zeros, filled in; ``WORST`` is the flat index
             of the largest error and -1 if all errors are 0.
-        squared: float64 ``[rows]`` of zeros, filled with each row's squared error.
-        excluded: int64 ``[rows]`` of zeros, filled with each row's count of pairs that
-            are not finite on both sides.
 
     """
-    scaled = (ladder * (_NARROWED / _UNSCALE)).astype(np.float32)
+    inner = expected.size // (items * channels)
+    squared = np.zeros(items * channels)
+    excluded = np.zeros(items * channels, np.int64)
     bins = np.zeros(BIN_COUNT, np.int32)
     places = np.empty(_BLOCK, np.uint16)
     errors = np.empty(_BLOCK, np.float64)
@@ -320,7 +344,7 @@ def measure(
             first = -start % stride
             raises = True
             if error is None:
-                bounds = _screen(left, right, scaled)
+                bounds = _screen(left, right)
                 if bounds[0] == 0:
                     bins[0] += np.int32(max(0, (size - first + stride - 1) // stride))
                     continue
@@ -332,8 +356,14 @@ def measure(
                 _square_rows(distance, inner, squared[row:])
             else:
                 squared[row] += block[SQUARED_ERROR]
-            if raises and _exact(left, distance, ladder, required):
+            if raises and _exact(left, distance, required):
                 tally[WORST] = start + _first_equal(distance, required[0])
             _count(left, right, distance, error, first, stride, bins, places)
     bins[0] -= np.int32(sampled - tally[SAMPLED])  # zeros that `_scrub` made
     _quantiles(bins, tally, required[0], sums)
+    tally[ITEM], sums[ITEM_RMS] = _worst_part(
+        squared, excluded, inner, items, channels, channels, 1
+    )
+    tally[CHANNEL], sums[CHANNEL_RMS] = _worst_part(
+        squared, excluded, inner, channels, 1, items, channels
+    )

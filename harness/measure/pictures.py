@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from importlib.metadata import version
 from typing import Final
 
 import cv2
 import numpy as np
+from msgspec.structs import replace
 from skimage.metrics import structural_similarity
 
 from harness.core.comparison import Comparison, Picture

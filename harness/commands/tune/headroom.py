@@ -8,9 +8,11 @@ strictly.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import reduce
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from harness.core.comparison import Comparison
 from harness.core.errors import SpecError

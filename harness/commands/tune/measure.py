@@ -346,5 +346,7 @@ def _varying(comparison: Comparison) -> Comparison:
     A hint without lines makes such outputs, and they are no error of the runtime.
     """
     if comparison.expected_constant and comparison.actual_constant:
-        return replace(comparison, expected_constant=False, actual_constant=False)
+        return structs.replace(
+            comparison, expected_constant=False, actual_constant=False
+        )
     return comparison

@@ -4,6 +4,7 @@ import json
 import math
 from dataclasses import replace
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -71,7 +72,7 @@ def picture(off, number=0, **about):
     made = row(
         f"picture.{number}", expected, expected + off, op="picture", what="image"
     )
-    seen = replace(made.comparison, picture=measured(off, **about))
+    seen = msgspec.structs.replace(made.comparison, picture=measured(off, **about))
     return replace(made, comparison=seen)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -176,7 +175,7 @@ def test_the_first_obstacle_is_the_one_reported():
     )
     seen = [judge(comparison, ALL, is_output=True).outcome]
     for change in fixes:
-        comparison = replace(comparison, **change)
+        comparison = msgspec.structs.replace(comparison, **change)
         seen.append(judge(comparison, ALL, is_output=True).outcome)
 
     assert seen == [
@@ -210,8 +209,8 @@ def test_a_declared_constant_or_a_single_element_or_a_layer_is_judged_by_numbers
 
     assert judge(constant, ALL, is_output=True, allow_constant=True).passed
     assert judge(constant, ALL, is_output=False).passed
-    assert judge(replace(constant, count=1), ALL, is_output=True).passed
-    far = replace(constant, required_atol=at_each_rtol(1.0))
+    assert judge(msgspec.structs.replace(constant, count=1), ALL, is_output=True).passed
+    far = msgspec.structs.replace(constant, required_atol=at_each_rtol(1.0))
     assert judge(far, ALL, is_output=False).outcome is Outcome.EXCEEDS
 
 
@@ -223,15 +222,18 @@ def test_declared_nonfinite_values_must_be_at_the_same_places():
         return verdict.outcome, verdict.reason
 
     assert outcome(masked)[0] is Outcome.WITHIN
-    assert outcome(replace(masked, nonfinite_mismatched=2)) == (
+    assert outcome(msgspec.structs.replace(masked, nonfinite_mismatched=2)) == (
         Outcome.NONFINITE,
         "2 non-finite values are not where expected",
     )
-    assert outcome(replace(masked, finite_count=0)) == (
+    assert outcome(msgspec.structs.replace(masked, finite_count=0)) == (
         Outcome.NONFINITE,
         "no value is finite, so none can be compared",
     )
-    assert outcome(replace(masked, floor_multiple=99.0))[0] is Outcome.EXCEEDS
+    assert (
+        outcome(msgspec.structs.replace(masked, floor_multiple=99.0))[0]
+        is Outcome.EXCEEDS
+    )
 
 
 @pytest.mark.parametrize(

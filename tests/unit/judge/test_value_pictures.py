@@ -1,9 +1,9 @@
 """Each way a picture fails has its own outcome, and each flag excuses only its own."""
 
 import math
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from harness.core.comparison import Picture
 from harness.core.outcome import Outcome

@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from harness.report.html.page import write_page
 from tests.unit import browser as chromiums
@@ -52,7 +53,7 @@ def large(tmp_path_factory):
                 module=module,
                 source=f"diffusers/models/attention.py:{at % 700}",
                 parents=(f"v{at - 1}",) if at else (),
-                comparison=replace(
+                comparison=structs.replace(
                     model.comparison, rms=floors * 1e-3, floor_multiple=floors
                 ),
             )

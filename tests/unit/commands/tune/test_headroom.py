@@ -1,7 +1,6 @@
 """An extent is within a tolerance exactly if every comparison in it is."""
 
 import json
-from dataclasses import replace
 from functools import reduce
 
 import numpy as np
@@ -9,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from msgspec.structs import replace
 
 from harness.commands.tune.headroom import Headroom, fits, is_sound, needed, worse
 from harness.core.comparison import RTOL_GRID, from_columns, to_columns
