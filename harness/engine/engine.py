@@ -18,7 +18,7 @@ from typing import Any, cast
 
 from harness.core.case import Case, Device, Sample, sample_groups, samples_of
 from harness.core.entry import Entry
-from harness.core.errors import ParityError, StageError
+from harness.core.errors import ParityError, SpecError, StageError
 from harness.core.outcome import Outcome
 from harness.core.pipeline import PipelineCase, PipelineRun, RoleFile
 from harness.core.record import CaseRecord, Failure, Row
@@ -200,7 +200,20 @@ class Engine(AbstractContextManager["Engine"]):
     def _measured(
         self, case: Case, deployed: Sequence[Deployed], took: dict[str, float]
     ) -> Fields:
-        """Run a case's deployed files, and return the measurements."""
+        """Run a case's deployed files, and return the measurements.
+
+        The questions of a contract are asked once; the store keeps what a file answers.
+        """
+        asked = {
+            at: keys.contract_key(case, file)
+            for at, file in enumerate(deployed)
+            if file.asked
+        }
+        known = {at: self.store.find("contract", key) for at, key in asked.items()}
+        deployed = [
+            replace(file, asked=None) if known.get(at) else file
+            for at, file in enumerate(deployed)
+        ]
         result = self._worker_pool.job(
             case.backend,
             tasks.RUN_CANDIDATE,
@@ -216,7 +229,19 @@ class Engine(AbstractContextManager["Engine"]):
         )
         fields = _seen(result, case.id, [(case.backend, case.device)], took)
         questions = {s.id: keys.question(case.component, s) for s in case.samples}
-        return {**fields, "inputs": questions}
+        answers = iter(fields["contract"])
+        contract = []
+        for at, key in asked.items():
+            kept = known[at]
+            contract.append(dict(kept.meta) if kept else next(answers))
+            if not kept:
+                self._keep(key, contract[-1])
+        return {**fields, "inputs": questions, "contract": tuple(contract)}
+
+    def _keep(self, key: Mapping[str, object], answer: Mapping[str, object]) -> None:
+        """Store what a file answered, unless it is infinite, which JSON lacks."""
+        with suppress(SpecError):
+            self.store.make("contract", key, lambda _: answer)
 
     def references(self, case: Case) -> Iterator[tuple[Path, tuple[Reading, ...]]]:
         """Yield each graph's probe table and its samples' references.

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from harness.core.case import (
     ONNX,
+    Case,
     Component,
     Device,
     ExportSettings,
@@ -29,7 +30,7 @@ from harness.core.entry import Entry
 from harness.core.foreign_files import weight_files
 from harness.core.pipeline import T5_TOKENS, Pipeline
 from harness.core.runtime import Runtime, formats, runtime
-from harness.engine.deployed import Reading
+from harness.engine.deployed import Deployed, Reading
 from harness.engine.excerpt import Spot
 from harness.recipes import RECIPES, weight_folders
 from harness.recipes.checkpoint import read_index
@@ -50,6 +51,7 @@ _DRAWN = ("recipes",)
 _EXPORTED = ("measure", "recipes", "runtimes/graph", "runtimes/pytorch")
 _FOREIGN = (*_EXPORTED, "runtimes/foreign")
 _CHECKED = ("measure", "runtimes/graph", "runtimes/pytorch")
+_ANSWERED = ("measure", "runtimes/candidate")
 _PICTURES = ("measure", "recipes", "runtimes/diffusion", "runtimes/pytorch")
 
 
@@ -127,6 +129,22 @@ def asked_key(
         "device": asdict(device),
         "code": code_digest(_EXPORTED),
         "tools": versions(_EXPORT_TOOLS),
+    }
+
+
+def contract_key(case: Case, file: Deployed) -> dict[str, object]:
+    """Return the key of a deployed file's answers to the questions of its contract.
+
+    All samples are in it, because the first one runs again after the others.
+    """
+    declared = runtime(case.backend)
+    return {
+        "file": contents(file.artifact),
+        "asked": contents(file.asked) if file.asked else "",
+        "inputs": [contents(reading.inputs) for reading in file.readings],
+        "device": asdict(case.device),
+        "code": [code_digest(_ANSWERED), _runtime_code(declared)],
+        "tools": versions(declared.distributions),
     }
 
 

@@ -15,6 +15,7 @@ from harness.core.outcome import Outcome
 from harness.core.record import LAYERS, OUTPUTS, load_record, save_record
 from harness.engine.engine import Engine
 from harness.engine.store import Store
+from harness.engine.worker_pool import Progress
 from harness.recipes import describe
 from harness.suite.schema import Limits
 from tests.unit import nets
@@ -174,6 +175,17 @@ def test_a_second_run_makes_nothing_and_measures_the_same(engine, records, unet)
     assert contents(engine.store) == before
     assert again.rows == records["dynamo", "mnn"].rows
     assert set(again.took_s) == {"candidate"}
+
+
+def test_a_file_is_asked_about_its_inputs_once(engine, records, unet):
+    known = records["dynamo", "mnn"].contract
+    said: list[Progress] = []
+    with Engine(engine.store, LIMITS, on_progress=said.append) as other:
+        again = other.run(case(unet, "mnn"))
+
+    assert again.contract == known
+    assert known
+    assert not [one for one in said if "each input" in one.detail]
 
 
 def test_another_engine_finds_what_the_first_one_made(engine, records, unet):
