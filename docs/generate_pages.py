@@ -121,6 +121,27 @@ def outcomes():
     return "\n".join(lines) + "\n"
 
 
+def interface():
+    """Return the page of the public names, made from the stub and their docstrings."""
+    home = ROOT / "harness"
+    lines = ["# The Python interface", ""]
+    lines += ["`import harness` loads no framework; a name loads what it needs.", ""]
+    for one in ast.parse((home / "__init__.pyi").read_text("utf-8")).body:
+        if not isinstance(one, ast.ImportFrom):
+            continue
+        source = home / f"{one.module.replace('.', '/')}.py"
+        name = one.names[0].name
+        tree = ast.parse(source.read_text("utf-8"))
+        (node,) = (each for each in tree.body if getattr(each, "name", "") == name)
+        lines += [f"## harness.{name}", ""]
+        if isinstance(node, ast.FunctionDef):
+            returns = ast.unparse(node.returns)
+            head = f"{name}({ast.unparse(node.args)}) -> {returns}"
+            lines += ["```python", head, "```", ""]
+        lines += ["```text", ast.get_docstring(node), "```", ""]
+    return "\n".join(lines)
+
+
 def first_page():
     """Return README.md with its links as they are from docs/."""
     text = (ROOT / "README.md").read_text("utf-8")
@@ -129,6 +150,13 @@ def first_page():
 
 
 COMMANDS = """# Every command and option
+
+The shell can complete commands, options and the ids of cases. For bash, add this line
+to `~/.bashrc`; for zsh write `zsh_source`, for fish `fish_source`.
+
+```bash
+eval "$(_PARITY_COMPLETE=bash_source parity)"
+```
 
 ::: mkdocs-click
     :module: harness.commands.cli
@@ -145,6 +173,7 @@ def pages():
     return {
         "index.md": first_page(),
         "commands.md": COMMANDS,
+        "interface.md": interface(),
         "outcomes.md": outcomes(),
         **{f"{name.replace('_', '-')}-toml.md": keys(name) for name in FILES},
     }

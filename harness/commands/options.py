@@ -6,6 +6,7 @@ import os
 import shlex
 import sys
 from collections.abc import Iterable
+from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -37,6 +38,17 @@ SET = click.option(
     metavar="BOUND=VALUE",
     help="Change a bound of every tolerance, as in sqnr_db=30; repeatable.",
 )
+
+
+def case_ids(context: click.Context, _: click.Parameter, begun: str) -> list[str]:
+    """Return the suite's cases that begin with a word, for the shell's completion."""
+    from harness.core.errors import ParityError
+    from harness.suite.suite import load_suite
+
+    with suppress(ParityError):  # a message would be written into the user's line
+        suite = load_suite(Path(context.params.get("suite") or "parity.toml"))
+        return [case.id for case in suite.tested if case.id.startswith(begun)]
+    return []
 
 
 def print_lines(lines: Iterable[Line]) -> None:

@@ -16,6 +16,7 @@ from harness.commands.options import (
     STORE,
     SUITE,
     TIER,
+    case_ids,
     print_lines,
     styled,
 )
@@ -31,7 +32,7 @@ _ADD_PIPELINE = "add [pipeline.text2img]."
 
 
 @click.command()
-@click.argument("cases", nargs=-1)
+@click.argument("cases", nargs=-1, shell_complete=case_ids)
 @SUITE
 @RUNS
 @STORE

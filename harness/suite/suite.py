@@ -28,7 +28,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from harness.core.case import GIVEN, Case, Component, ExportSettings, Source
 from harness.core.errors import ParityError, SuiteError
@@ -77,7 +77,7 @@ if TYPE_CHECKING:
     from _pytest.mark import ParameterSet
 
 FILE: Final = "parity.toml"
-Tested = Case | PipelineCase
+Tested: TypeAlias = Case | PipelineCase
 """A case of a component or of a pipeline; it has an id and a record."""
 
 

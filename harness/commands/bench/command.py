@@ -7,11 +7,11 @@ from pathlib import Path
 
 import click
 
-from harness.commands.options import RUNS, STORE, SUITE
+from harness.commands.options import RUNS, STORE, SUITE, case_ids
 
 
 @click.command()
-@click.argument("cases", nargs=-1)
+@click.argument("cases", nargs=-1, shell_complete=case_ids)
 @SUITE
 @RUNS
 @STORE

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from harness.commands.options import SET, STORE, SUITE, TIER, print_lines
+from harness.commands.options import (
+    SET,
+    STORE,
+    SUITE,
+    TIER,
+    case_ids,
+    print_lines,
+)
 from harness.core.errors import OnlyInGraphError, ParityError
 
 if TYPE_CHECKING:
@@ -19,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("case")
+@click.argument("case", shell_complete=case_ids)
 @SUITE
 @STORE
 @TIER
@@ -53,7 +60,7 @@ def explain(
 
 
 @click.command()
-@click.argument("case")
+@click.argument("case", shell_complete=case_ids)
 @SUITE
 @STORE
 @TIER

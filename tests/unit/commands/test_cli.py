@@ -1,7 +1,9 @@
 """The command's help loads no NumPy and no framework; an unknown word exits with 2."""
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -35,3 +37,37 @@ def test_a_word_it_does_not_know_is_2(args, capsys):
 def test_an_empty_store_is_no_error(words, tmp_path, capsys):
     assert main([*words, "--store", str(tmp_path / "none")]) == 0
     assert str(tmp_path) in capsys.readouterr().out
+
+
+# What the key Tab does: bash fills COMP_WORDS and reads COMPREPLY.
+TAB = """
+cd "$1" && shift
+eval "$(_PARITY_COMPLETE=bash_source parity)"
+COMP_WORDS=(parity "$@")
+COMP_CWORD=$#
+_parity_completion parity
+echo "${COMPREPLY[@]}"
+"""
+
+
+@pytest.mark.parametrize(
+    ("folder", "words", "completed"),
+    [
+        ("digits", ["expl"], "explain"),
+        ("digits", ["run", "unet/openv"], "unet/openvino/fp32"),
+        ("digits", ["explain", "vae_decoder/mnn/int4"], "vae_decoder/mnn/int4-weights"),
+        ("", ["run", "unet/openv"], ""),
+    ],
+)
+def test_the_key_tab_completes_commands_and_cases(folder, words, completed):
+    root = Path(__file__).parents[3]
+    beside = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-c", TAB, "bash", str(root / "fixtures" / folder), *words],
+        env={**os.environ, "PATH": beside, "PYTHONPATH": str(root)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert done.stdout.strip() == completed
