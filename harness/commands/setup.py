@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from harness.commands.options import STORE
+from harness.core.errors import ParityError
 
 
 @click.command()
@@ -36,8 +37,16 @@ def doctor(store: str) -> int:
     help="Folder to write to.",
 )
 @click.option("--force", is_flag=True, help="Write over files that are there.")
-def init(checkpoint: Path, into: Path, *, force: bool) -> int:
-    """Write a commented suite for CHECKPOINT.
+@click.option(
+    "--no-measure",
+    is_flag=True,
+    help="Only write: do not run variants for a minute to see which are safe.",
+)
+@STORE
+def init(
+    checkpoint: Path, into: Path, *, force: bool, no_measure: bool, store: str
+) -> int:
+    """Write a commented suite for CHECKPOINT, with the variants that are safe for it.
 
     CHECKPOINT is a diffusers folder, a text model of transformers, or a folder of
     foreign ONNX files.
@@ -49,5 +58,44 @@ def init(checkpoint: Path, into: Path, *, force: bool) -> int:
 
     for path in write_suite(checkpoint, into, force=force, on_notice=tell):
         click.echo(f"wrote {path}")
+    if not no_measure:
+        _measure(into, store)
     click.echo(f"next  pytest -m parity {into}")
     return 0
+
+
+def _measure(folder: Path, store: str) -> None:
+    """Measure the variants of the suite that was just written, and say what was found.
+
+    Whatever ends it early, the suite stays as it was written.
+    """
+    import sys
+
+    from harness.commands.init.measure import WITHIN_S, measure, offered, write_measured
+    from harness.commands.progress import ProgressLines, moves
+    from harness.suite.suite import FILE, load_suite
+
+    path = folder / FILE
+    if not offered(path.read_text(encoding="utf-8")):
+        return
+    if load_suite(path).source.seed is not None:
+        click.echo("note  no variant is measured, because the weights are drawn")
+        return
+    click.echo(f"measuring which variants are safe, for up to {WITHIN_S:.0f} s")
+    progress = ProgressLines(sys.stdout, live=moves(sys.stdout))
+    try:
+        found = measure(path, store, progress.tell)
+    except ParityError as error:
+        click.echo(f"note  no variant could be measured: {error}")
+        return
+    except KeyboardInterrupt:
+        click.echo("note  stopped: every variant but fp32 stays behind its #")
+        return
+    finally:
+        progress.close()
+    write_measured(path, found)
+    for runtime, variant in found.safe:
+        click.echo(f"safe  {runtime}/{variant}")
+    for (runtime, variant), why in found.lossy.items():
+        click.echo(f"lossy {runtime}/{variant}: {why}")
+    click.echo(f"other variants were not measured; it took {found.took_s:.0f} s")
