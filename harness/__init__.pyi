@@ -17,5 +17,4 @@ from .measure.compare import compare as compare
 from .suite.suite import Suite as Suite
 from .suite.suite import load_suite as load_suite
 
-__all__: list[str]
 __version__: str
