@@ -96,6 +96,9 @@ def _measure(folder: Path, store: str) -> None:
     write_measured(path, found)
     for runtime, variant in found.safe:
         click.echo(f"safe  {runtime}/{variant}")
-    for (runtime, variant), why in found.lossy.items():
-        click.echo(f"lossy {runtime}/{variant}: {why}")
-    click.echo(f"other variants were not measured; it took {found.took_s:.0f} s")
+    for word, ones in (("lossy", found.lossy), ("fails", found.failing)):
+        for (runtime, variant), why in ones.items():
+            click.echo(f"{word} {runtime}/{variant}: {why}")
+    click.echo(
+        f"measured for {found.took_s:.0f} s; every other variant stays behind its #"
+    )

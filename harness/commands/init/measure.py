@@ -18,7 +18,7 @@ from textwrap import wrap
 from typing import Final
 
 from harness.core.case import Case
-from harness.core.runtime import runtimes
+from harness.core.runtime import EXACT, runtimes
 from harness.core.settings import Settings
 from harness.core.whole_file import write_whole
 from harness.engine.engine import Engine
@@ -43,13 +43,15 @@ class Measured:
 
     Attributes:
         safe: Variants that agree for every component.
-        lossy: For each variant that does not: the first such case, and why.
+        lossy: For each variant that does not: the first such component, and why.
+        failing: The same for runtimes that do not agree in full precision.
         took_s: Duration in seconds.
 
     """
 
     safe: tuple[Name, ...]
     lossy: Mapping[Name, str]
+    failing: Mapping[Name, str]
     took_s: float
 
 
@@ -78,28 +80,37 @@ def measure(
     start = time.monotonic()
     suite = _with_all(path)
     judge = Judge.of(suite, Settings())
-    safe: list[Name] = []
-    lossy: dict[Name, str] = {}
+    cases: dict[Name, list[Case]] = {}
+    for case in suite.cases:
+        if not missing(case) and not _calibrates(case):
+            cases.setdefault((case.backend, case.how), []).append(case)
+    # Full precision has the most samples, so all references are made together.
+    exact = [name for name in cases if name[1] == EXACT]
+    others = [[name] for name in cases if name[1] != EXACT]
+    found: dict[Name, str] = {}
     with Engine(open_store(store), suite.limits, on_progress=on_progress) as engine:
-        for name in offered(path.read_text(encoding="utf-8")):
-            cases = [case for case in suite.cases if _name(case) == name]
-            if not cases or missing(cases[0]) or _calibrates(name):
-                continue
+        for names in (exact, *others):
+            some = [case for name in names for case in cases[name]]
+            records = engine.start(some)
             left_s = WITHIN_S - (time.monotonic() - start)
-            if left_s <= 0.0:
+            if wait(records, max(0.0, left_s)).not_done:
                 break
-            records = engine.start(cases)
-            if wait(records, left_s).not_done:
-                break
-            for case, record in zip(cases, records, strict=True):
+            found |= dict.fromkeys(names, "")
+            for case, record in zip(some, records, strict=True):
                 checks = (judge.check(record.result(), what) for what in case.whats)
-                reasons = (one.reason for one in checks if not one.outcome.passed)
-                if why := next(reasons, ""):
-                    lossy[name] = f"{case.component.name}: {why}"
-                    break
-            else:
-                safe.append(name)
-    return Measured(safe=tuple(safe), lossy=lossy, took_s=time.monotonic() - start)
+                why = next((one.reason for one in checks if not one.outcome.passed), "")
+                name = case.backend, case.how
+                if why and not found[name]:
+                    found[name] = f"{case.component.name}: {why}"
+    lossy = {name: why for name, why in found.items() if why}
+    return Measured(
+        safe=tuple(
+            name for name, why in found.items() if not why and name not in exact
+        ),
+        lossy={name: why for name, why in lossy.items() if name not in exact},
+        failing={name: why for name, why in lossy.items() if name in exact},
+        took_s=time.monotonic() - start,
+    )
 
 
 def write_measured(path: Path, found: Measured) -> None:
@@ -111,7 +122,7 @@ def write_measured(path: Path, found: Measured) -> None:
         variant = _OFFERED.match(line)
         name = (runtime, variant[2]) if variant else ("", "")
         if variant and name in found.safe:
-            lines.append(f"  {variant[1]:<25} # {variant[3]}; measured: it agrees")
+            lines.append(f"  {variant[1]:<25} # measured: it agrees")
         else:
             lines.append(line)
         if name in found.lossy:
@@ -138,10 +149,6 @@ def _with_all(path: Path) -> Suite:
         Path(file.name).unlink()
 
 
-def _name(case: Case) -> Name:
-    return case.backend, case.how
-
-
-def _calibrates(name: Name) -> bool:
-    runtime, variant = name
-    return runtimes()[runtime].variants[variant].calibrated
+def _calibrates(case: Case) -> bool:
+    """Whether a case's conversion runs the network on many inputs, which takes long."""
+    return runtimes()[case.backend].variants[case.how].calibrated
