@@ -28,7 +28,7 @@ from harness.core.runtime import runtimes
 from harness.core.settings import Settings
 from harness.core.text import Line, case_line, wrapped
 from harness.core.toml_file import did_you_mean
-from harness.engine.run import Asked, Run, header, path_of
+from harness.engine.run import Asked, Run, header, path_of, within_limit
 from harness.engine.run_folder import RunFolder, costs_of
 from harness.judge.case import CaseVerdict, skipped
 from harness.judge.run import pytest_status
@@ -223,6 +223,10 @@ class ParitySession:
         except ParityError as error:
             self._lines = list(wrapped(f"✗ {error}", indent=" ", tone="bad"))
             code = CANNOT_TELL
+        for store in {
+            run.store.root: run.store for run in self._runs.values()
+        }.values():
+            self._lines += within_limit(store)
         session.exitstatus = pytest_status(
             code, session.exitstatus, elsewhere=elsewhere
         )

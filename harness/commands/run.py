@@ -118,7 +118,7 @@ def _run(suite: Suite, chosen: Sequence[Tested], settings: Settings) -> int:
     from harness.commands.progress import Course, ProgressLines, moves
     from harness.commands.pytest_session import properties_of
     from harness.core.text import case_line
-    from harness.engine.run import Run, asked_of, header, path_of
+    from harness.engine.run import Run, asked_of, header, path_of, within_limit
     from harness.engine.run_folder import RunFolder, costs_of
     from harness.judge.run import of_part
     from harness.report.finish import conclude
@@ -161,7 +161,7 @@ def _run(suite: Suite, chosen: Sequence[Tested], settings: Settings) -> int:
     argv = ["parity", *sys.argv[1:]]
     lines, code = conclude(running.folder, [suite], settings, asked=asked, argv=argv)
     click.echo()
-    print_lines(lines)
+    print_lines([*lines, *within_limit(running.store)])
     return of_part(code, ended=len(ended) == len(chosen))
 
 

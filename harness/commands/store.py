@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -12,12 +13,13 @@ from harness.core.outcome import CANNOT_TELL
 from harness.core.text import count
 
 if TYPE_CHECKING:
+    from harness.core.entry import Entry
     from harness.engine.store import Store
 
 
 @click.group()
 def store() -> None:
-    """List the artifact store, verify it by its digests, or clear it."""
+    """List the artifact store, verify it by its digests, make it smaller."""
 
 
 @store.command("list")
@@ -59,25 +61,41 @@ def store_verify(store: str) -> int:
     return 2 if findings else 0
 
 
+@store.command("prune")
+@STORE
+@click.option(
+    "--max-gb",
+    type=click.FloatRange(min=0.0),
+    help="Size to stay within; $PARITY_STORE_GB or 20 when left out.",
+)
+def store_prune(store: str, max_gb: float | None) -> int:
+    """Remove what was used longest ago, until the rest is small enough.
+
+    What was used in the last hour stays, because a run may need it. Every run ends with
+    this.
+    """
+    from harness.engine.store import limit_bytes
+
+    most = limit_bytes() if max_gb is None else round(max_gb * 2**30)
+    return _say(_open_store(store).prune(most))
+
+
 @store.command("clear")
 @STORE
 @click.option(
     "--older-than", "days", type=float, help="Only what was not used for DAYS."
 )
-@click.option("--max-gb", type=float, help="Only as much as is needed to fit GB.")
-@click.option("--yes", is_flag=True, help="Also without an age or a size.")
-def store_clear(
-    store: str, days: float | None, max_gb: float | None, *, yes: bool
-) -> int:
-    """Remove entries by age or size, least recently used first. Without either, all."""
+@click.option("--yes", is_flag=True, help="Also without an age.")
+def store_clear(store: str, days: float | None, *, yes: bool) -> int:
+    """Remove everything, or what was not used for some days."""
     opened = _open_store(store)
-    if days is None and max_gb is None and not yes:
+    if days is None and not yes:
         click.echo(f"Everything in {opened.root} would go; --yes says that it may.")
         return CANNOT_TELL
-    removed = opened.clear(
-        older_than_s=None if days is None else days * 86_400,
-        max_bytes=None if max_gb is None else round(max_gb * 2**30),
-    )
+    return _say(opened.clear(older_than_s=(days or 0.0) * 86_400))
+
+
+def _say(removed: Sequence[Entry]) -> int:
     freed = sum(entry.size_bytes for entry in removed) / 2**20
     click.echo(f"removed {count(len(removed), 'entry')}, {freed:,.1f} MB")
     return 0

@@ -19,10 +19,10 @@ from harness.core.pipeline import PipelineCase
 from harness.core.record import LAYERS, CaseRecord, Failure
 from harness.core.runtime import runtime
 from harness.core.settings import Settings, near
-from harness.core.text import count
+from harness.core.text import Line, count, wrapped
 from harness.engine.engine import Engine
 from harness.engine.run_folder import PICTURES, RunFolder
-from harness.engine.store import Store, default_root
+from harness.engine.store import Store, default_root, limit_bytes
 from harness.engine.worker_pool import Progress
 from harness.judge.case import CaseVerdict
 from harness.suite.judge import Judge
@@ -160,8 +160,28 @@ def path_of(suite: Suite) -> str:
 
 
 def open_store(root: str) -> Store:
-    """Open the store at `root`; if that is empty, the user's default store."""
+    """Open the store at `root`; if that is empty, the user's default store.
+
+    Raises:
+        StoreError: Another version wrote the store, or its limit is no number.
+
+    """
+    limit_bytes()  # a run must not end with this error
     return Store(root=Path(root).expanduser() if root else default_root())
+
+
+def within_limit(store: Store) -> list[Line]:
+    """Let a store forget what was used longest ago, and return the line about it."""
+    most = limit_bytes()
+    removed = store.prune(most)
+    if not removed:
+        return []
+    freed = sum(entry.size_bytes for entry in removed) / 2**30
+    text = (
+        f"the store forgot {count(len(removed), 'entry')} of long ago, {freed:.1f} GB, "
+        f"to stay within {most / 2**30:g} GB (PARITY_STORE_GB)"
+    )
+    return list(wrapped(text, indent=" ", tone="quiet"))
 
 
 def header(suite: Suite, cases: Collection[Tested], store: Store) -> str:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 import os
 import secrets
 import shutil
@@ -44,6 +45,12 @@ _NEARLY_FULL_BYTES = 1 << 20
 _DYING_S = 1.0
 """Seconds that a process may still hold a lock after it was killed."""
 
+LIMIT_GB = 20.0
+"""Size of a store, in GB of 2^30 bytes, unless ``$PARITY_STORE_GB`` says another."""
+
+_IN_USE_S = 3600.0
+"""Seconds after its last use during which an entry may belong to a running process."""
+
 Build = Callable[[Path], Mapping[str, object]]
 
 
@@ -51,6 +58,24 @@ def default_root() -> Path:
     """Return ``$PARITY_STORE``, or else a folder in the user's cache folder."""
     named = os.environ.get("PARITY_STORE")
     return Path(named or platformdirs.user_cache_dir("parity-harness", appauthor=False))
+
+
+def limit_bytes() -> int:
+    """Return the size that a store is to stay within, in bytes.
+
+    Raises:
+        StoreError: ``$PARITY_STORE_GB`` is no positive number.
+
+    """
+    said = os.environ.get("PARITY_STORE_GB") or str(LIMIT_GB)
+    try:
+        limit_gb = float(said)
+    except ValueError:
+        limit_gb = 0.0
+    if not 0.0 < limit_gb < math.inf:
+        msg = f"PARITY_STORE_GB is {said!r}; give a number of GB, such as {LIMIT_GB:g}."
+        raise StoreError(msg)
+    return round(limit_gb * 2**30)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,36 +174,46 @@ class Store:
         with self._locked(entry.id):
             self._discard(entry.path)
 
-    def clear(
-        self, *, older_than_s: float | None = None, max_bytes: int | None = None
-    ) -> tuple[Entry, ...]:
-        """Remove entries, least recently used first, and all damaged and leftover ones.
+    def clear(self, *, older_than_s: float = 0.0) -> tuple[Entry, ...]:
+        """Remove entries that were not used for so long, and all damaged ones.
 
         Args:
-            older_than_s: Remove entries that were not used for so long, in seconds.
-            max_bytes: Remove more entries until the rest is no larger than this. With
-                neither argument, all entries are removed.
+            older_than_s: Seconds since the last use; 0 removes every entry.
 
         Returns:
             The sound entries that were removed. An entry that is being made stays.
 
         """
         self.sweep()
-        entries = []
         for folder in self._folders():
             try:
-                entries.append(read_entry(folder))
+                read_entry(folder)
             except StoreError:
                 self._discard_unless_held(folder)
-        entries.sort(key=lambda entry: entry.used_s)
+        return self.prune(-1, spared_s=older_than_s)  # also entries without a file
+
+    def prune(
+        self, max_bytes: int, *, spared_s: float = _IN_USE_S
+    ) -> tuple[Entry, ...]:
+        """Remove entries, least recently used first, until the rest is small enough.
+
+        Args:
+            max_bytes: Size that the rest may have, in bytes.
+            spared_s: An entry that was used within so many seconds stays, because a
+                running process may need it.
+
+        Returns:
+            The entries that were removed.
+
+        """
+        entries = sorted(self.entries(), key=lambda entry: entry.used_s)
         rest_bytes = sum(entry.size_bytes for entry in entries)
-        everything = older_than_s is None and max_bytes is None
-        oldest_s = 0.0 if older_than_s is None else time.time() - older_than_s
+        newest_s = time.time() - spared_s
         removed = []
         for entry in entries:
-            over = max_bytes is not None and rest_bytes > max_bytes
-            unwanted = everything or over or entry.used_s < oldest_s
-            if unwanted and self._discard_unless_held(entry.path):
+            if rest_bytes <= max_bytes or entry.used_s > newest_s:
+                break
+            if self._discard_unless_held(entry.path):
                 removed.append(entry)
                 rest_bytes -= entry.size_bytes
         return tuple(removed)
@@ -319,7 +354,7 @@ class Store:
                 f"The store at {self.root} cannot take the entry: {error.strerror}; it "
                 f"needs more than the {written / 1e6:,.1f} MB written so far, and "
                 f"{_free_bytes(self.root) / 1e6:,.1f} MB are free. Run `parity store "
-                "clear`, or set PARITY_STORE to a larger disk."
+                "prune`, or set PARITY_STORE to a larger disk."
             )
         return StoreError(
             f"The store at {self.root} cannot be used: {error.strerror} "

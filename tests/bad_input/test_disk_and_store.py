@@ -49,7 +49,7 @@ def test_a_full_disk_ends_a_conversion_with_what_is_free_and_nothing_half_writte
     ended = project.run("mnn")
 
     assert ended.code == 2
-    assert ended.sentence("No space left", "parity store clear", "PARITY_STORE")
+    assert ended.sentence("No space left", "parity store prune", "PARITY_STORE")
     assert sorted((disk / "store").glob("making/*")) == []
     assert sorted((disk / "store").glob("v1/mnn/*/*/*")) == []
 

@@ -1,4 +1,8 @@
-"""A second run makes no artifact again."""
+"""A second run makes no artifact again; what is old is forgotten."""
+
+import os
+
+from harness.engine.store import Store
 
 
 def contents(store):
@@ -22,6 +26,22 @@ def test_a_second_run_makes_nothing(quick, tmp_path, monkeypatch):
 
     assert ended.code == 0, ended.text
     assert contents(store) == before
+
+
+def test_a_run_leaves_the_store_within_its_limit(quick, tmp_path, monkeypatch):
+    def write(folder):
+        (folder / "model.onnx").write_bytes(bytes(2**20))
+        return {}
+
+    old = Store(root=tmp_path / "store").make("onnx", {"opset": 1}, write)
+    os.utime(old.path / "entry.json", (0, 0))
+    monkeypatch.setenv("PARITY_STORE", str(tmp_path / "store"))
+    monkeypatch.setenv("PARITY_STORE_GB", "0.0001")
+
+    ended = quick.pytest()
+
+    assert ended.has("the store forgot 1 entry of long ago")
+    assert not old.path.exists()
 
 
 def test_the_header_says_what_runs(passing):

@@ -16,7 +16,7 @@ import pytest
 from harness.core.digest import canonical_json, digest_file, digest_tree, digest_value
 from harness.core.entry import Entry
 from harness.core.errors import SpecError, StoreError
-from harness.engine.store import Store, default_root
+from harness.engine.store import Store, default_root, limit_bytes
 
 KEY = {"component": "unet", "opset": 18}
 
@@ -215,7 +215,7 @@ def test_a_file_system_that_is_full_is_said_with_sizes_and_leaves_nothing(tmp_pa
     assert (
         "No space left on device; it needs more than the 4.2 MB written so far" in err
     )
-    assert "0.0 MB are free. Run `parity store clear`" in err
+    assert "0.0 MB are free. Run `parity store prune`" in err
     assert err.endswith("[]\n")
 
 
@@ -395,13 +395,29 @@ def opsets(entries) -> list[object]:
     return [entry.key["opset"] for entry in entries]
 
 
-def test_clear_takes_the_least_recently_used_until_the_rest_fits(store):
+def test_prune_takes_the_least_recently_used_until_the_rest_fits(store):
     for opset, age_s in [(15, 400), (16, 300), (17, 200), (18, 100)]:
         aged(store, opset, age_s)
     store.find("onnx", KEY | {"opset": 15})  # used just now
 
-    assert opsets(store.clear(max_bytes=2 * 1005)) == [16, 17]
+    assert opsets(store.prune(2 * 1005, spared_s=60.0)) == [16, 17]
     assert set(opsets(store.entries())) == {15, 18}
+
+
+def test_prune_spares_what_a_running_process_may_need(store):
+    aged(store, 17, 7200)
+    aged(store, 18, 100)
+
+    assert opsets(store.prune(0)) == [17]
+    assert opsets(store.entries()) == [18]
+
+
+@pytest.mark.parametrize("said", ["much", "0", "-1", "nan", "inf"])
+def test_a_limit_that_is_no_size_is_refused(said, monkeypatch):
+    monkeypatch.setenv("PARITY_STORE_GB", said)
+
+    with pytest.raises(StoreError, match=f"PARITY_STORE_GB is '{said}'; give a number"):
+        limit_bytes()
 
 
 def test_clear_takes_what_was_not_used_for_so_long(store):
