@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness.suite.suite import load_suite
+from tests.parity import test_digits
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 LARGE = {"sd15", "full_size"}
@@ -17,10 +18,14 @@ SUITES = [
     for path in sorted(FIXTURES.rglob("parity.toml"))
     if not LARGE & set(path.relative_to(FIXTURES).parts)
 ]
+ELSEWHERE = {check.id for check in test_digits.CHECKS}
+"""What the file next door runs of digits."""
+
 CHECKS = [
     pytest.param(*check.values, id=f"{suite.name}/{check.id}")
     for suite in SUITES
     for check in suite.checks()
+    if suite.name != "digits" or check.id not in ELSEWHERE
 ]
 
 
