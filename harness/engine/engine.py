@@ -203,13 +203,18 @@ class Engine(AbstractContextManager["Engine"]):
         """Run a case's deployed files, and return the measurements.
 
         The questions of a contract are asked once; the store keeps what a file answers.
+        It keeps nothing about inputs that are drawn for one tuning and leave it again.
         """
+        keeps = not any(sample.label for sample in case.samples)
         asked = {
             at: keys.contract_key(case, file)
             for at, file in enumerate(deployed)
             if file.asked
         }
-        known = {at: self.store.find("contract", key) for at, key in asked.items()}
+        known = {
+            at: self.store.find("contract", key) if keeps else None
+            for at, key in asked.items()
+        }
         deployed = [
             replace(file, asked=None) if known.get(at) else file
             for at, file in enumerate(deployed)
@@ -234,7 +239,7 @@ class Engine(AbstractContextManager["Engine"]):
         for at, key in asked.items():
             kept = known[at]
             contract.append(dict(kept.meta) if kept else next(answers))
-            if not kept:
+            if keeps and not kept:
                 self._keep(key, contract[-1])
         return {**fields, "inputs": questions, "contract": tuple(contract)}
 
