@@ -12,6 +12,8 @@ from tests.faults.catalogue.fault import Fault, InRule
 from tests.faults.rules import PRELOAD, break_rule, failed_with, passes
 from tests.faults.trials import of_families
 
+pytestmark = pytest.mark.slow
+
 SAME = "if record.failure is not None:\n        return Outcome"
 AS_IT_WAS = Fault(
     name="as-it-was",

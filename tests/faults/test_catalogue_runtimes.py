@@ -6,6 +6,8 @@ import pytest
 
 from tests.faults.trials import of_families
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize(("fault", "backend"), of_families("runtime"))
 def test_a_planted_fault_is_caught_and_scores_no_worse_than_before(

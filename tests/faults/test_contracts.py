@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from harness.core.entry import Entry
     from harness.engine.deployed import Deployed
 
+pytestmark = pytest.mark.slow
+
 
 class Asking(Stand):
     """A stand whose files are asked about single inputs, as a run asks them."""

@@ -23,6 +23,8 @@ from harness.judge.pipeline import attribution_of, picture_words
 from harness.runtimes.diffusion.measure import measure
 from harness.suite.judge import Judge
 
+pytestmark = pytest.mark.slow
+
 TEXT2IMG = "text2img/onnxruntime/fp32"
 CANNY = "canny/onnxruntime/fp32"
 

@@ -15,6 +15,8 @@ from harness.measure.trace import open_trace
 from harness.suite.judge import Judge
 from harness.suite.schema import Limits
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def engine(artifacts):

@@ -7,6 +7,8 @@ from tests.exporters.algebra import rewrite
 from tests.exporters.rewritten import Rewritten, saved
 from tests.faults.catalogue import FAULTS
 
+pytestmark = pytest.mark.slow
+
 ANOTHER = ("bias-moved", "factor-into-q-weights", "transposes-pushed", "norms-folded")
 WRONG = ("linear-bias-dropped", "attention-scale-of-the-width", "mask-too-weak")
 

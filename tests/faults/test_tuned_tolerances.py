@@ -22,6 +22,8 @@ from harness.runtimes.session import load_backend
 from harness.suite.judge import Judge
 from harness.suite.suite import load_suite
 
+pytestmark = pytest.mark.slow
+
 CASES = ("text_encoder/onnxruntime/fp32", "vae_decoder/onnxruntime/fp32")
 FRESH_SEED = 2026
 """Of inputs that no tuning has seen."""

@@ -9,6 +9,8 @@ import pytest
 
 from tests.plugin.project import CASES
 
+pytestmark = pytest.mark.slow
+
 PYTEST = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider")
 PAGE = Path(__file__).parents[2] / "docs" / "ci.md"
 BENCH = PAGE.read_text(encoding="utf-8").partition("```python\n")[2].partition("```")[0]

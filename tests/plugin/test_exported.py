@@ -11,6 +11,8 @@ from safetensors.numpy import load_file, save_file
 from tests.plugin import others
 from tests.plugin.project import Project
 
+pytestmark = pytest.mark.slow
+
 EXPORTED = Path(__file__).parents[2] / "fixtures" / "exported"
 SHAPES = "[[shapes]]\nbatch = 2\nheight = 8\nwidth = 12\n"
 HEAD = f"""\

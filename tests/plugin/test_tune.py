@@ -22,6 +22,8 @@ from harness.suite.schema import Limits
 from harness.suite.suite import load_suite
 from tests.plugin.project import CASES, PYTEST, write_project
 
+pytestmark = pytest.mark.slow
+
 TUNE = ("--samples", "20", "--layers", "20")
 
 
