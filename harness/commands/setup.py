@@ -36,12 +36,22 @@ def doctor(store: str) -> int:
     help="Folder to write to.",
 )
 @click.option("--force", is_flag=True, help="Write over files that are there.")
-def init(checkpoint: Path, into: Path, *, force: bool) -> int:
+@click.option(
+    "--no-measure",
+    is_flag=True,
+    help="Write fp32 alone; else variants run for a minute, and those that agree are "
+    "written.",
+)
+@STORE
+def init(
+    checkpoint: Path, into: Path, *, force: bool, no_measure: bool, store: str
+) -> int:
     """Write a commented suite for CHECKPOINT.
 
     CHECKPOINT is a diffusers folder, a text model of transformers, or a folder of
     foreign ONNX files.
     """
+    from harness.commands.init.onnx_files import foreign_onnx_files
     from harness.commands.init.write import write_suite
 
     def tell(notice: str) -> None:
@@ -49,5 +59,12 @@ def init(checkpoint: Path, into: Path, *, force: bool) -> int:
 
     for path in write_suite(checkpoint, into, force=force, on_notice=tell):
         click.echo(f"wrote {path}")
+    # Files of others have no variants: each is compared as it is.
+    if not no_measure and not foreign_onnx_files(checkpoint):
+        from harness.commands.init.measure import measure_into
+
+        measure_into(
+            checkpoint, into, store, lambda line: click.echo(f"measured  {line}")
+        )
     click.echo(f"next  pytest -m parity {into}")
     return 0

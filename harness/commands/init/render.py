@@ -9,6 +9,9 @@ from typing import Final
 
 from harness.core.runtime import EXACT, Runtime, runtimes
 
+Choice = dict[str, dict[str, tuple[bool, str]]]
+"""By runtime and variant: whether a first suite runs it, and the words beside it."""
+
 NEAR: Final = 2
 """A relative path goes up at most so many folders; a farther path is absolute."""
 
@@ -38,6 +41,26 @@ def render(kind: str, **facts: object) -> tuple[str, str]:
         for name in ("parity", "tolerances")
     )
     return suite, tolerances
+
+
+def no_variant() -> Choice:
+    """Return the choice of fp32 alone, with the risk beside each other variant."""
+    return {
+        one.name: {
+            name: (False, variant.risk)
+            for name, variant in one.variants.items()
+            if name != EXACT
+        }
+        for one in first_runtimes()
+    }
+
+
+def every_variant() -> Choice:
+    """Return the choice of every variant, as a measurement needs it."""
+    return {
+        name: {variant: (True, words) for variant, (_, words) in variants.items()}
+        for name, variants in no_variant().items()
+    }
 
 
 def first_runtimes() -> list[Runtime]:
