@@ -34,6 +34,7 @@ from harness.core.settings import Settings
 from harness.core.text import count
 from harness.engine.engine import Engine
 from harness.engine.run import missing, open_store
+from harness.suite.forecast import stored_weights
 from harness.suite.judge import Judge
 from harness.suite.suite import load_suite
 
@@ -85,12 +86,9 @@ def measure(checkpoint: Path, store: str, *, budget_s: float = BUDGET_S) -> Meas
         engine = Engine(opened, suite.limits, on_progress=progress.tell)
         results: dict[str, _Result] = {}
         try:
-            for cases in _rounds(suite.cases):
-                left = budget_s - (monotonic() - start)
-                if left <= 0:
-                    break
-                for case, record in _run(engine, cases, left):
-                    results[case.id] = _judged(judge, case, record)
+            left = budget_s - (monotonic() - start)
+            for case, record in _run(engine, _cheapest_first(suite.cases), left):
+                results[case.id] = _judged(judge, case, record)
         finally:
             engine.close()
             opened.sweep()
@@ -101,32 +99,26 @@ def measure(checkpoint: Path, store: str, *, budget_s: float = BUDGET_S) -> Meas
     )
 
 
-def _rounds(cases: Sequence[Case]) -> Iterator[list[Case]]:
-    """Yield cases to run together: fp32 first, then one variant of each runtime.
-
-    An unfinished round leaves at most one variant of each runtime without a result.
-    Components with small weights come first in each.
-    """
+def _cheapest_first(cases: Sequence[Case]) -> list[Case]:
+    """Return all cases of the component with the smallest weights, then the next's."""
     orders = {
         # Calibration runs the network many times.
         one.name: sorted(one.variants, key=lambda v: one.variants[v].calibrated)
         for one in first_runtimes()
     }
+    names = list(dict.fromkeys(case.component.name for case in cases))
     sizes = {case.component.name: _weight(case) for case in cases}
-    cheapest = sorted(cases, key=lambda case: sizes[case.component.name])
-    for position in range(max(map(len, orders.values()))):
-        some = [
-            case
-            for case in cheapest
-            if orders[case.backend].index(case.variant.name) == position
-        ]
-        if some:
-            yield some
+    return sorted(
+        cases,
+        key=lambda case: (
+            sizes[case.component.name],
+            names.index(case.component.name),
+            orders[case.backend].index(case.variant.name),
+        ),
+    )
 
 
 def _weight(case: Case) -> int:
-    from harness.suite.forecast import stored_weights
-
     return stored_weights(case.component) or 0
 
 
@@ -159,31 +151,44 @@ def _failure(usage: float, reason: str) -> str:
 
 
 def _choice(cases: Iterable[Case], results: Mapping[str, _Result]) -> Choice:
-    """Choose what agreed in each component whose fp32 was measured in that runtime."""
+    """Choose what agreed in each component where it was measured.
+
+    A component where a chosen variant was not measured does not run it.
+    """
     components = list(dict.fromkeys(case.component.name for case in cases))
     choice = no_variant()
+    unseen: dict[str, set[str]] = {}
     for one in first_runtimes():
-        measured = [c for c in components if f"{c}/{one.name}/{EXACT}" in results]
-        for name, variant in one.variants.items():
-            if name == EXACT:
-                continue
+        for name in choice.variants[one.name]:
             found = {
                 component: results[id_]
                 for component in components
                 if (id_ := f"{component}/{one.name}/{name}") in results
             }
-            failed = [(c, r) for c, r in found.items() if r.failure]
-            lacking = [c for c in measured if c not in found]
-            if failed:
-                component, worst = max(failed, key=lambda pair: pair[1].usage)
-                words = f"{component} {worst.failure}"
-                choice[one.name][name] = (False, _one_line(words))
-            elif measured and not lacking:
-                most = max(result.usage for result in found.values())
-                words = f"agreed, at most {most:.0%} of its bound"
-                choice[one.name][name] = (True, words)
-            else:
-                choice[one.name][name] = (False, f"not measured; {variant.risk}")
+            if not found:
+                words = f"not measured; {one.variants[name].risk}"
+                choice.variants[one.name][name] = (False, words)
+                continue
+            component = max(
+                found, key=lambda c: (bool(found[c].failure), found[c].usage)
+            )
+            worst = found[component]
+            words = f"{component} {worst.failure}"
+            if not worst.failure:
+                words = f"agreed, at most {worst.usage:.0%} of its bound"
+                for other in components:
+                    if other not in found:
+                        unseen.setdefault(other, set()).add(name)
+            choice.variants[one.name][name] = (not worst.failure, _one_line(words))
+    run = dict.fromkeys(
+        name
+        for variants in choice.variants.values()
+        for name, (is_run, _) in variants.items()
+        if is_run
+    )
+    for component, lacking in unseen.items():
+        kept = [name for name in run if name not in lacking]
+        choice.only[component] = [EXACT, *kept]
     return choice
 
 
@@ -199,7 +204,7 @@ def _lines(
             yield f"{result.case.id} does not agree: {_one_line(result.failure)}."
     names = [
         f"{runtime} {name}"
-        for runtime, variants in choice.items()
+        for runtime, variants in choice.variants.items()
         for name, (is_written, _) in variants.items()
         if is_written
     ]
@@ -208,6 +213,11 @@ def _lines(
         f"{count(len(results), 'case')} of {count(len(parts), 'component')} ran in "
         f"{took_s:.0f} s. Written beside {EXACT}: {', '.join(names) or 'nothing'}."
     )
+    if choice.only:
+        yield (
+            f"{', '.join(choice.only)} had no time for all of these, and leaves out "
+            "what was not measured there: see `variants` under [component.*]."
+        )
 
 
 Told = Callable[[str], None]

@@ -4,16 +4,28 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from harness.core.runtime import EXACT, Runtime, runtimes
 
-Choice = dict[str, dict[str, tuple[bool, str]]]
-"""By runtime and variant: whether a first suite runs it, and the words beside it."""
-
 NEAR: Final = 2
 """A relative path goes up at most so many folders; a farther path is absolute."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """The variants that a first suite runs.
+
+    Attributes:
+        variants: By runtime and variant, whether it runs, and the words beside it.
+        only: By component, its variants where it does not run all of the suite's.
+
+    """
+
+    variants: dict[str, dict[str, tuple[bool, str]]]
+    only: dict[str, list[str]] = field(default_factory=dict)
 
 
 def render(kind: str, **facts: object) -> tuple[str, str]:
@@ -43,24 +55,23 @@ def render(kind: str, **facts: object) -> tuple[str, str]:
     return suite, tolerances
 
 
-def no_variant() -> Choice:
+def no_variant(*, is_run: bool = False) -> Choice:
     """Return the choice of fp32 alone, with the risk beside each other variant."""
-    return {
-        one.name: {
-            name: (False, variant.risk)
-            for name, variant in one.variants.items()
-            if name != EXACT
+    return Choice(
+        variants={
+            one.name: {
+                name: (is_run, variant.risk)
+                for name, variant in one.variants.items()
+                if name != EXACT
+            }
+            for one in first_runtimes()
         }
-        for one in first_runtimes()
-    }
+    )
 
 
 def every_variant() -> Choice:
     """Return the choice of every variant, as a measurement needs it."""
-    return {
-        name: {variant: (True, words) for variant, (_, words) in variants.items()}
-        for name, variants in no_variant().items()
-    }
+    return no_variant(is_run=True)
 
 
 def first_runtimes() -> list[Runtime]:
