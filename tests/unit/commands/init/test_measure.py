@@ -21,7 +21,7 @@ def variants_of(folder):
 
 def test_what_agreed_is_written_with_its_share_of_the_bound(tmp_path):
     write_suite(BERT, tmp_path)
-    lines = []
+    lines: list[str] = []
     measure_into(BERT, tmp_path, str(tmp_path / "store"), lines.append)
     suite = load_suite(tmp_path)
     judge = Judge.of(suite, Settings())
@@ -59,7 +59,7 @@ def test_stopped_in_the_middle_the_suite_stays_whole(tmp_path, monkeypatch):
     write_suite(BERT, tmp_path)
     before = (tmp_path / "parity.toml").read_bytes()
     monkeypatch.setattr(module, "wait", stopped)
-    lines = []
+    lines: list[str] = []
     measure_into(BERT, tmp_path, str(tmp_path / "store"), lines.append)
 
     assert (tmp_path / "parity.toml").read_bytes() == before
