@@ -7,7 +7,6 @@ from pathlib import Path
 import click
 
 from harness.commands.options import STORE
-from harness.core.errors import ParityError
 
 
 @click.command()
@@ -40,17 +39,19 @@ def doctor(store: str) -> int:
 @click.option(
     "--no-measure",
     is_flag=True,
-    help="Only write: do not run variants for a minute to see which are safe.",
+    help="Write fp32 alone; else variants run for a minute, and those that agree are "
+    "written.",
 )
 @STORE
 def init(
     checkpoint: Path, into: Path, *, force: bool, no_measure: bool, store: str
 ) -> int:
-    """Write a commented suite for CHECKPOINT, with the variants that are safe for it.
+    """Write a commented suite for CHECKPOINT.
 
     CHECKPOINT is a diffusers folder, a text model of transformers, or a folder of
     foreign ONNX files.
     """
+    from harness.commands.init.onnx_files import foreign_onnx_files
     from harness.commands.init.write import write_suite
 
     def tell(notice: str) -> None:
@@ -58,47 +59,12 @@ def init(
 
     for path in write_suite(checkpoint, into, force=force, on_notice=tell):
         click.echo(f"wrote {path}")
-    if not no_measure:
-        _measure(into, store)
+    # Files of others have no variants: each is compared as it is.
+    if not no_measure and not foreign_onnx_files(checkpoint):
+        from harness.commands.init.measure import measure_into
+
+        measure_into(
+            checkpoint, into, store, lambda line: click.echo(f"measured  {line}")
+        )
     click.echo(f"next  pytest -m parity {into}")
     return 0
-
-
-def _measure(folder: Path, store: str) -> None:
-    """Measure the variants of the suite that was just written, and say what was found.
-
-    Whatever ends it early, the suite stays as it was written.
-    """
-    import sys
-
-    from harness.commands.init.measure import WITHIN_S, measure, offered, write_measured
-    from harness.commands.progress import ProgressLines, moves
-    from harness.suite.suite import FILE, load_suite
-
-    path = folder / FILE
-    if not offered(path.read_text(encoding="utf-8")):
-        return
-    if load_suite(path).source.seed is not None:
-        click.echo("note  no variant is measured, because the weights are drawn")
-        return
-    click.echo(f"measuring which variants are safe, for up to {WITHIN_S:.0f} s")
-    progress = ProgressLines(sys.stdout, live=moves(sys.stdout))
-    try:
-        found = measure(path, store, progress.tell)
-    except ParityError as error:
-        click.echo(f"note  no variant could be measured: {error}")
-        return
-    except KeyboardInterrupt:
-        click.echo("note  stopped: every variant but fp32 stays behind its #")
-        return
-    finally:
-        progress.close()
-    write_measured(path, found)
-    for runtime, variant in found.safe:
-        click.echo(f"safe  {runtime}/{variant}")
-    for word, ones in (("lossy", found.lossy), ("fails", found.failing)):
-        for (runtime, variant), why in ones.items():
-            click.echo(f"{word} {runtime}/{variant}: {why}")
-    click.echo(
-        f"measured for {found.took_s:.0f} s; every other variant stays behind its #"
-    )

@@ -92,7 +92,7 @@ def refuse_stale(suite: Suite, policy: Policy) -> None:
     listed = "; ".join(_listed(suite, stale))
     msg = (
         f"{wrong[0]} If it left the suite on purpose, {listed} can go: `parity tune "
-        "--prune` shows a diff, and takes that out with --write."
+        "--prune --write` takes that out; without --write it shows the diff."
     )
     raise SuiteError(msg)
 

@@ -298,7 +298,10 @@ def _plans(
     device = _device(table, file, backend)
     for name in tables:
         if name in built_in and name not in listed:
-            text = f"{name!r} is not among the `variants` of [backend.{backend}]."
+            text = (
+                f"{name!r} is not among the `variants` of [backend.{backend}]; add it "
+                f"there, or remove the table [variant.{backend}.{name}]."
+            )
             raise named.error(text, name)
     for name in dict.fromkeys((*listed, *own, *(GIVEN,) * (GIVEN in tables))):
         said = tables.get(name, OwnVariantTable())

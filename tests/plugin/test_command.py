@@ -184,7 +184,7 @@ def test_init_writes_a_suite_that_can_be_listed(tmp_path, monkeypatch, capsys):
     (checkpoint / "model_index.json").write_text("{}")
     monkeypatch.chdir(tmp_path)
 
-    code, out, _ = say(capsys, "init", "checkpoint", "--into", "suite")
+    code, out, _ = say(capsys, "init", "checkpoint", "--into", "suite", "--no-measure")
     assert code == 0
     assert out.splitlines()[0] == (
         "note  checkpoint has no weights: they will be drawn from seed 0"

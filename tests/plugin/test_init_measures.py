@@ -1,6 +1,7 @@
 """`parity init` turns on the variants that are safe; the first run is green."""
 
 import json
+import re
 import shutil
 import tomllib
 from pathlib import Path
@@ -35,10 +36,18 @@ def test_a_variant_that_agrees_is_on_and_a_wrong_one_is_not(measured):
     assert "fused" not in backends["mnn"]["variants"]
 
 
-def test_a_variant_that_is_off_has_its_reason_beside_it(measured):
+def test_each_has_what_was_measured_beside_it(measured):
     text = (measured / "parity.toml").read_text()
+    beside = {
+        name: next(line for line in text.splitlines() if f'"{name}"' in line)
+        for name in ("fp16", "fused")
+    }
 
-    assert "measured: text_encoder: " in text.partition('# "fused"')[2]
+    assert re.search(
+        r'^  "fp16", +# agreed, at most \d+% of its bound$', beside["fp16"]
+    )
+    assert beside["fused"].startswith('  # "fused",')
+    assert re.search(r"# text_encoder off by \S+ times its bound$", beside["fused"])
 
 
 def test_the_first_run_is_green(measured, monkeypatch, capsys):

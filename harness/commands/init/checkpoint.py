@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Final
 
-from harness.commands.init.render import path_from, render
+from harness.commands.init.render import Choice, no_variant, path_from, render
 from harness.core.case import PROFILES, Component, Source
 from harness.core.errors import SuiteError
 from harness.judge.tolerance import GROUPS, TIERS
@@ -48,9 +48,11 @@ sd3 and sdxl have 33.6 and 36.8 of 12,288, Stable Diffusion 1.5 has 1,030 of 393
 
 
 def texts_of_checkpoint(
-    checkpoint: Path, folder: Path
+    checkpoint: Path, folder: Path, choice: Choice | None = None
 ) -> tuple[tuple[str, str], list[str]]:
     """Return both TOML files, and a sentence about each surprise for the user.
+
+    `choice` says which variants run at first; left out, it is fp32 alone.
 
     Raises:
         SuiteError: The checkpoint has no component that a recipe knows, a configuration
@@ -81,6 +83,7 @@ def texts_of_checkpoint(
     ]
     return render(
         "checkpoint",
+        choice=choice or no_variant(),
         components=list(known),
         unknown=unknown,
         path=path_from(folder, checkpoint),

@@ -1,154 +1,243 @@
-"""Measure which variants are safe for a checkpoint, and write that into its suite.
+"""Measure which variants a new checkpoint passes, before they are written.
 
-A variant is safe if every component agrees with PyTorch within the first suite's own
-tolerances, on all of its samples. A variant that was not measured for every component
-stays behind its ``#``.
+The suite with every variant is loaded from a temporary folder. Its cases run in the
+engine and are judged by the first tolerances, so the first `parity run` finds the
+artifacts in the store.
 """
 
 from __future__ import annotations
 
-import re
-import time
-from collections.abc import Callable, Mapping
+import math
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import wait
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import NamedTemporaryFile
-from textwrap import wrap
+from textwrap import shorten
+from time import monotonic
 from typing import Final
 
+from harness.commands.init.render import (
+    Choice,
+    every_variant,
+    first_runtimes,
+    no_variant,
+)
+from harness.commands.init.write import write_suite
+from harness.commands.progress import ProgressLines, moves
 from harness.core.case import Case
-from harness.core.runtime import EXACT, runtimes
+from harness.core.errors import ParityError
+from harness.core.record import CaseRecord
+from harness.core.runtime import EXACT
 from harness.core.settings import Settings
-from harness.core.whole_file import write_whole
+from harness.core.text import count
 from harness.engine.engine import Engine
 from harness.engine.run import missing, open_store
-from harness.engine.worker_pool import Progress
+from harness.suite.forecast import stored_weights
 from harness.suite.judge import Judge
-from harness.suite.suite import Suite, load_suite
+from harness.suite.suite import load_suite
 
-WITHIN_S: Final = 60.0
-"""Seconds after which no further variant is measured."""
+BUDGET_S: Final = 60.0
+"""Time that a measurement may take; then what runs is given up."""
 
-_BACKEND = re.compile(r"^\[backend\.(\w+)\]$")
-_OFFERED = re.compile(r'^  # ("([\w-]+)",) +# (.*)$')
-
-Name = tuple[str, str]
-"""A runtime and one of its variants."""
+_WIDTH: Final = 90
+"""Characters of a reason beside a variant."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """What a suite's variants did on their checkpoint.
+    """What was measured of a checkpoint.
 
     Attributes:
-        safe: Variants that agree for every component.
-        lossy: For each variant that does not: the first such component, and why.
-        failing: The same for runtimes that do not agree in full precision.
-        took_s: Duration in seconds.
+        choice: Whether each variant is written, and the words beside it.
+        lines: Sentences for the user, the last of which sums up.
 
     """
 
-    safe: tuple[Name, ...]
-    lossy: Mapping[Name, str]
-    failing: Mapping[Name, str]
-    took_s: float
+    choice: Choice
+    lines: tuple[str, ...]
 
 
-def offered(text: str) -> list[Name]:
-    """Return the variants that a first suite has behind a ``#``."""
-    found, runtime = [], ""
-    for line in text.splitlines():
-        if head := _BACKEND.match(line):
-            runtime = head[1]
-        elif variant := _OFFERED.match(line):
-            found.append((runtime, variant[2]))
-    return found
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Result:
+    """How far one case is off: a share of its bound, and the reason if it fails."""
+
+    case: Case
+    usage: float
+    failure: str
 
 
-def measure(
-    path: Path, store: str, on_progress: Callable[[Progress], None]
-) -> Measured:
-    """Run the variants that a first suite offers, the cheapest component first.
+def measure(checkpoint: Path, store: str, *, budget_s: float = BUDGET_S) -> Measured:
+    """Run the variants of a checkpoint's suite for a while, and choose among them.
 
-    Args:
-        path: The suite that `parity init` wrote.
-        store: Folder of artifacts; empty for the default folder.
-        on_progress: Receives the progress of the stages, from several threads.
+    Raises:
+        ParityError: Nothing can be run.
+        KeyboardInterrupt: The user stopped it; nothing is left behind.
 
     """
-    start = time.monotonic()
-    suite = _with_all(path)
-    judge = Judge.of(suite, Settings())
-    cases: dict[Name, list[Case]] = {}
-    for case in suite.cases:
-        if not missing(case) and not _calibrates(case):
-            cases.setdefault((case.backend, case.how), []).append(case)
-    # Full precision has the most samples, so all references are made together.
-    exact = [name for name in cases if name[1] == EXACT]
-    others = [[name] for name in cases if name[1] != EXACT]
-    found: dict[Name, str] = {}
-    with Engine(open_store(store), suite.limits, on_progress=on_progress) as engine:
-        for names in (exact, *others):
-            some = [case for name in names for case in cases[name]]
-            records = engine.start(some)
-            left_s = WITHIN_S - (time.monotonic() - start)
-            if wait(records, max(0.0, left_s)).not_done:
-                break
-            found |= dict.fromkeys(names, "")
-            for case, record in zip(some, records, strict=True):
-                checks = (judge.check(record.result(), what) for what in case.whats)
-                why = next((one.reason for one in checks if not one.outcome.passed), "")
-                name = case.backend, case.how
-                if why and not found[name]:
-                    found[name] = f"{case.component.name}: {why}"
-    lossy = {name: why for name, why in found.items() if why}
+    start = monotonic()
+    progress = ProgressLines(sys.stderr, live=moves(sys.stderr))
+    with tempfile.TemporaryDirectory(prefix="parity-init-") as folder:
+        write_suite(checkpoint, Path(folder), choice=every_variant())
+        suite = load_suite(Path(folder))
+        judge = Judge.of(suite, Settings())
+        opened = open_store(store)
+        engine = Engine(opened, suite.limits, on_progress=progress.tell)
+        results: dict[str, _Result] = {}
+        try:
+            left = budget_s - (monotonic() - start)
+            for case, record in _run(engine, _cheapest_first(suite.cases), left):
+                results[case.id] = _judged(judge, case, record)
+        finally:
+            engine.close()
+            opened.sweep()
+            progress.close()
+    choice = _choice(suite.cases, results)
     return Measured(
-        safe=tuple(
-            name for name, why in found.items() if not why and name not in exact
-        ),
-        lossy={name: why for name, why in lossy.items() if name not in exact},
-        failing={name: why for name, why in lossy.items() if name in exact},
-        took_s=time.monotonic() - start,
+        choice=choice, lines=tuple(_lines(choice, results, monotonic() - start))
     )
 
 
-def write_measured(path: Path, found: Measured) -> None:
-    """Take the ``#`` of safe variants away, and say why others keep theirs."""
-    lines, runtime = [], ""
-    for line in path.read_text(encoding="utf-8").splitlines():
-        if head := _BACKEND.match(line):
-            runtime = head[1]
-        variant = _OFFERED.match(line)
-        name = (runtime, variant[2]) if variant else ("", "")
-        if variant and name in found.safe:
-            lines.append(f"  {variant[1]:<25} # measured: it agrees")
-        else:
-            lines.append(line)
-        if name in found.lossy:
-            lines += wrap(
-                f"measured: {found.lossy[name]}",
-                width=84,
-                initial_indent="  #   ",
-                subsequent_indent="  #   ",
-                break_long_words=False,
+def _cheapest_first(cases: Sequence[Case]) -> list[Case]:
+    """Return all cases of the component with the smallest weights, then the next's."""
+    orders = {
+        # Calibration runs the network many times.
+        one.name: sorted(one.variants, key=lambda v: one.variants[v].calibrated)
+        for one in first_runtimes()
+    }
+    names = list(dict.fromkeys(case.component.name for case in cases))
+    sizes = {case.component.name: _weight(case) for case in cases}
+    return sorted(
+        cases,
+        key=lambda case: (
+            sizes[case.component.name],
+            names.index(case.component.name),
+            orders[case.backend].index(case.variant.name),
+        ),
+    )
+
+
+def _weight(case: Case) -> int:
+    return stored_weights(case.component) or 0
+
+
+def _run(
+    engine: Engine, cases: Sequence[Case], left_s: float
+) -> Iterator[tuple[Case, CaseRecord]]:
+    """Run cases together; yield those that end in time."""
+    runnable = [case for case in cases if not missing(case)]
+    records = engine.start(runnable)
+    ended, _ = wait(records, timeout=left_s)
+    for case, record in zip(runnable, records, strict=True):
+        if record in ended and not record.exception():
+            yield case, record.result()
+
+
+def _judged(judge: Judge, case: Case, record: CaseRecord) -> _Result:
+    verdicts = [judge.check(record, what) for what in case.whats]
+    worst = max(verdicts, key=lambda v: (not v.outcome.passed, v.usage))
+    return _Result(
+        case=case,
+        usage=worst.usage,
+        failure="" if worst.outcome.passed else _failure(worst.usage, worst.reason),
+    )
+
+
+def _failure(usage: float, reason: str) -> str:
+    if math.isfinite(usage) and usage > 1:
+        return f"off by {usage:.2g} times its bound"
+    return reason
+
+
+def _choice(cases: Iterable[Case], results: Mapping[str, _Result]) -> Choice:
+    """Choose what agreed in each component where it was measured.
+
+    A component where a chosen variant was not measured does not run it.
+    """
+    components = list(dict.fromkeys(case.component.name for case in cases))
+    choice = no_variant()
+    unseen: dict[str, set[str]] = {}
+    for one in first_runtimes():
+        for name in choice.variants[one.name]:
+            found = {
+                component: results[id_]
+                for component in components
+                if (id_ := f"{component}/{one.name}/{name}") in results
+            }
+            if not found:
+                words = f"not measured; {one.variants[name].risk}"
+                choice.variants[one.name][name] = (False, words)
+                continue
+            component = max(
+                found, key=lambda c: (bool(found[c].failure), found[c].usage)
             )
-    write_whole(path, "\n".join(lines) + "\n")
+            worst = found[component]
+            words = f"{component} {worst.failure}"
+            if not worst.failure:
+                words = f"agreed, at most {worst.usage:.0%} of its bound"
+                for other in components:
+                    if other not in found:
+                        unseen.setdefault(other, set()).add(name)
+            choice.variants[one.name][name] = (not worst.failure, _one_line(words))
+    run = dict.fromkeys(
+        name
+        for variants in choice.variants.values()
+        for name, (is_run, _) in variants.items()
+        if is_run
+    )
+    for component, lacking in unseen.items():
+        kept = [name for name in run if name not in lacking]
+        choice.only[component] = [EXACT, *kept]
+    return choice
 
 
-def _with_all(path: Path) -> Suite:
-    """Load a first suite as if no variant stood behind a ``#``."""
-    lines = path.read_text(encoding="utf-8").splitlines()
-    text = "\n".join(_OFFERED.sub(r"  \1", line) for line in lines)
-    # It must lie beside the others, because paths in it are relative.
-    with NamedTemporaryFile("w", dir=path.parent, suffix=".toml", delete=False) as file:
-        file.write(text)
+def _one_line(words: str) -> str:
+    return shorten(" ".join(words.split()), _WIDTH, placeholder=" …")
+
+
+def _lines(
+    choice: Choice, results: Mapping[str, _Result], took_s: float
+) -> Iterator[str]:
+    for result in results.values():
+        if result.case.variant.name == EXACT and result.failure:
+            yield f"{result.case.id} does not agree: {_one_line(result.failure)}."
+    names = [
+        f"{runtime} {name}"
+        for runtime, variants in choice.variants.items()
+        for name, (is_written, _) in variants.items()
+        if is_written
+    ]
+    parts = {result.case.component.name for result in results.values()}
+    yield (
+        f"{count(len(results), 'case')} of {count(len(parts), 'component')} ran in "
+        f"{took_s:.0f} s. Written beside {EXACT}: {', '.join(names) or 'nothing'}."
+    )
+    if choice.only:
+        yield (
+            f"{', '.join(choice.only)} had no time for all of these, and leaves out "
+            "what was not measured there: see `variants` under [component.*]."
+        )
+
+
+Told = Callable[[str], None]
+
+
+def measure_into(checkpoint: Path, folder: Path, store: str, tell: Told) -> None:
+    """Measure a checkpoint, and write a suite in `folder` again with the result.
+
+    The suite is there already. It stays as it is where the measurement cannot be made
+    or is stopped.
+    """
+    kept = f'The suite tests "{EXACT}", and lists the other variants.'
     try:
-        return load_suite(Path(file.name))
-    finally:
-        Path(file.name).unlink()
-
-
-def _calibrates(case: Case) -> bool:
-    """Whether a case's conversion runs the network on many inputs, which takes long."""
-    return runtimes()[case.backend].variants[case.how].calibrated
+        measured = measure(checkpoint, store)
+    except KeyboardInterrupt:
+        tell(f"stopped: nothing was measured. {kept}")
+        return
+    except ParityError as error:
+        tell(f"nothing was measured: {error} {kept}")
+        return
+    write_suite(checkpoint, folder, force=True, choice=measured.choice)
+    for line in measured.lines:
+        tell(line)

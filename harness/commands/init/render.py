@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -11,6 +12,20 @@ from harness.core.runtime import EXACT, Runtime, runtimes
 
 NEAR: Final = 2
 """A relative path goes up at most so many folders; a farther path is absolute."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """The variants that a first suite runs.
+
+    Attributes:
+        variants: By runtime and variant, whether it runs, and the words beside it.
+        only: By component, its variants where it does not run all of the suite's.
+
+    """
+
+    variants: dict[str, dict[str, tuple[bool, str]]]
+    only: dict[str, list[str]] = field(default_factory=dict)
 
 
 def render(kind: str, **facts: object) -> tuple[str, str]:
@@ -38,6 +53,25 @@ def render(kind: str, **facts: object) -> tuple[str, str]:
         for name in ("parity", "tolerances")
     )
     return suite, tolerances
+
+
+def no_variant(*, is_run: bool = False) -> Choice:
+    """Return the choice of fp32 alone, with the risk beside each other variant."""
+    return Choice(
+        variants={
+            one.name: {
+                name: (is_run, variant.risk)
+                for name, variant in one.variants.items()
+                if name != EXACT
+            }
+            for one in first_runtimes()
+        }
+    )
+
+
+def every_variant() -> Choice:
+    """Return the choice of every variant, as a measurement needs it."""
+    return no_variant(is_run=True)
 
 
 def first_runtimes() -> list[Runtime]:

@@ -14,6 +14,7 @@ from harness.commands.init.onnx_files import (
     refuse_converted_alone,
     texts_of_files,
 )
+from harness.commands.init.render import Choice
 from harness.core.errors import SuiteError
 from harness.suite.json_schemas import schemas
 
@@ -48,6 +49,7 @@ def write_suite(
     folder: Path,
     *,
     force: bool = False,
+    choice: Choice | None = None,
     on_notice: Callable[[str], None] = lambda _: None,
 ) -> list[Path]:
     """Write a commented suite for `checkpoint` into `folder`; return the files.
@@ -59,6 +61,7 @@ def write_suite(
         checkpoint: A diffusers or transformers folder, or a folder of ONNX files.
         folder: The folder to write to.
         force: Whether to write over existing files.
+        choice: The variants that run at first; left out, it is fp32 alone.
         on_notice: Receives a sentence about each surprise in the suite for the user.
 
     Raises:
@@ -73,7 +76,7 @@ def write_suite(
     if files := foreign_onnx_files(checkpoint):
         suite, tolerances = texts_of_files(checkpoint, files, folder)
     else:
-        (suite, tolerances), notices = texts_of_checkpoint(checkpoint, folder)
+        (suite, tolerances), notices = texts_of_checkpoint(checkpoint, folder, choice)
     # This check is last, because --force cannot fix an error of the checkpoint.
     refuse_written(folder, force=force)
     try:

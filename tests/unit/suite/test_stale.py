@@ -104,8 +104,8 @@ def test_all_that_is_stale_is_said_at_once_with_what_takes_it_out(suite):
         "If it left the suite on purpose, [text_encoder.onnxruntime.mine], "
         '[text_encoder.onnxruntime.mine.probes."encoder.*"] of tolerances.toml; '
         "'*/mine/*' of known_gaps.toml; text_encoder/onnxruntime/mine of "
-        "worst_inputs.toml can go: `parity tune --prune` shows a diff, and takes that "
-        "out with --write."
+        "worst_inputs.toml can go: `parity tune --prune --write` takes that out; "
+        "without --write it shows the diff."
     )
 
 
