@@ -35,7 +35,7 @@ class NextSteps:
     suite: str = ""
 
     def lines(self, name: str, case: str, suite: str) -> Iterator[Line]:
-        """Yield the commands that show a case's values and explain them.
+        """Yield lines with the commands that show a case's values and explain them.
 
         Args:
             name: Name of the case in the run.
@@ -43,12 +43,15 @@ class NextSteps:
             suite: Path of the suite.
 
         """
-        words = f"parity show {self.run} {name}{self.runs}{self.suite}{self.judged}"
-        yield Line(text=f" all layers  {words}", tone="quiet")
+        show = f"parity show {self.run} {name}{self.runs}{self.suite}{self.judged}"
+        yield Line(text=f" all layers  {show}", tone="quiet")
         if case:
-            where = (self.suite or _suite(suite)) + self.store
-            words = f"parity explain {case}{where}{self.judged}"
-            yield Line(text=f" why         {words}", tone="quiet")
+            explain = self.explain(case, self.suite or _suite(suite))
+            yield Line(text=f" why         {explain}", tone="quiet")
+
+    def explain(self, case: str, suite: str = "") -> str:
+        """Return the command that explains a case."""
+        return f"parity explain {case}{suite}{self.store}{self.judged}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
