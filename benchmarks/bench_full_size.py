@@ -94,7 +94,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         store = Store(root=arguments.store or Path(scratch))
         with Engine(store, Limits(timeout_s=TIMEOUT_S, jobs=1)) as engine:
-            engine.make(cases.values())
+            for record in engine.start(cases.values()):
+                record.result()  # what the rounds need is in the store then
         rounds = [
             (bare(store, cases["mnn"]), parity(store, cases))
             for _ in range(arguments.rounds)

@@ -122,9 +122,9 @@ def pytest_make_collect_report() -> Generator[
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session: pytest.Session) -> None:
-    """Before the first test, make what the store lacks, with visible progress.
+    """Before the first test, start the cases, with visible progress.
 
-    xdist workers skip this step: they make each case when a test first needs it.
+    xdist workers skip this step: they run each case when a test first needs it.
     """
     config = session.config
     if config.option.collectonly or session.testsfailed:
@@ -132,7 +132,7 @@ def pytest_runtestloop(session: pytest.Session) -> None:
     if hasattr(config, "workerinput"):
         return
     if any(item.get_closest_marker("parity") for item in session.items):
-        _session(config).make(session.items)
+        _session(config).start(session.items)
 
 
 @pytest.fixture

@@ -10,10 +10,12 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TextIO
 
+from harness.core.record import Key
+from harness.core.text import count, in_seconds
 from harness.engine.worker_pool import Progress
 
 LONG_S = 2.0
@@ -36,6 +38,40 @@ class _Lane:
     said_s: float
 
 
+class Course:
+    """How many cases of a run have ended, and how long the others may take.
+
+    Args:
+        cases: Every case of the run.
+        costs_s: Seconds that cases took in an earlier run; it may lack some.
+
+    """
+
+    def __init__(self, cases: Iterable[Key], costs_s: Mapping[Key, float]) -> None:
+        self._left = dict.fromkeys(cases)
+        self._count = len(self._left)
+        self._costs_s = {case: costs_s[case] for case in self._left if case in costs_s}
+        self._since_s = time.monotonic()
+
+    def end(self, case: Key) -> None:
+        """Count a case that has ended."""
+        self._left.pop(case, None)
+
+    def words(self, now_s: float) -> str:
+        """Return ``3 of 20 cases, about 40 s left``.
+
+        What is left takes as long, measured by an earlier run's times, as what has
+        ended did. Nothing is said about time where most cases have no such time.
+        """
+        left_s = sum(self._costs_s.get(case, 0.0) for case in self._left)
+        ended_s = sum(self._costs_s.values()) - left_s
+        words = f"{self._count - len(self._left)} of {count(self._count, 'case')}"
+        if ended_s > 0.0 and 2 * len(self._costs_s) > self._count:
+            seconds = (now_s - self._since_s) * left_s / ended_s
+            words += f", about {in_seconds(seconds)} left"
+        return words
+
+
 def columns() -> int:
     """Return the width of the terminal."""
     return shutil.get_terminal_size().columns
@@ -53,17 +89,26 @@ class ProgressLines:
         stream: The stream to write to.
         live: Whether the stream can update a line.
         room: Number of free columns for the live line, right of the cursor.
+        lead: Returns what to write before a lasting line, to begin a line.
 
     Attributes:
-        lasting: Whether ended stages leave a line; False while pytest writes there.
+        lasting: Whether ended stages leave a line.
+        course: How much of the whole is done, which the live line begins with.
 
     """
 
     def __init__(
-        self, stream: TextIO, *, live: bool, room: Callable[[], int] = columns
+        self,
+        stream: TextIO,
+        *,
+        live: bool,
+        room: Callable[[], int] = columns,
+        lead: Callable[[], str] = str,
     ) -> None:
         self.lasting = True
+        self.course: Course | None = None
         self._stream = stream
+        self._lead = lead
         self._clear = _CLEAR if live else ""
         self._room = room
         self._lanes: dict[int, _Lane] = {}
@@ -120,18 +165,21 @@ class ProgressLines:
         if self.lasting:
             p, took_s = lane.progress, now_s - lane.since_s
             about = f"  {p.stage:<10} {p.subject:<34} {p.detail:<34}"
-            self._write(f"{self._clear}{about} {took_s:7.1f} s\n")
+            lead = self._lead()
+            self._write(f"{self._clear}{lead}{about} {took_s:7.1f} s\n")
 
     def _tick(self) -> None:
         while not self._stop.wait(_TICK_S):
             with self._lock:
                 now_s = time.monotonic()
-                text = " · ".join(
+                parts = [] if self.course is None else [self.course.words(now_s)]
+                parts += [
                     f"{p.stage} {p.subject} {p.detail} {took_s:.0f} s"
                     for lane in self._lanes.values()
                     for p, took_s in [(lane.progress, now_s - lane.since_s)]
                     if took_s >= _TICK_S
-                )
+                ]
+                text = " · ".join(parts)
                 room = self._room() - 3
                 text = text[:room] if room >= _NARROW else ""
                 self._write(f"{_SAVE}{_CLEAR}  {text}{_RESTORE}")

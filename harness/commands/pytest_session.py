@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
+from io import TextIOWrapper
 from pathlib import Path
 from typing import TextIO, cast
 
 import pytest
 
-from harness.commands.progress import ProgressLines, moves
+from harness.commands.progress import Course, ProgressLines, moves
 from harness.core.errors import ParityError, SpecError
 from harness.core.outcome import CANNOT_TELL
 from harness.core.pipeline import MIXED
@@ -26,14 +29,14 @@ from harness.core.settings import Settings
 from harness.core.text import Line, case_line, wrapped
 from harness.core.toml_file import did_you_mean
 from harness.engine.run import Asked, Run, header, path_of
-from harness.engine.run_folder import RunFolder
+from harness.engine.run_folder import RunFolder, costs_of
 from harness.judge.case import CaseVerdict, skipped
 from harness.judge.run import pytest_status
 from harness.judge.tolerance import TIER_NAMES, parse_changes
 from harness.report.finish import conclude
 from harness.report.runs.baseline import find_baseline
 from harness.report.runs.selection import baselines_beside
-from harness.suite.suite import Check, Suite, load_suite
+from harness.suite.suite import Check, Suite, Tested, load_suite
 
 _TONES = {"good": {"green": True}, "bad": {"red": True}, "quiet": {"light": True}}
 
@@ -52,24 +55,35 @@ class ParitySession:
         self._asked: dict[Asked, None] = {}
         self._untold: dict[Key, dict[str, Mapping[str, str]]] = {}
         self._lines: list[Line] = []
+        self._waiting: dict[str, list[Tested]] = {}
+        self._headers: dict[str, str] = {}
+        self._starting = threading.RLock()
         self._writer = config.get_terminal_writer()
         self._stream, live = self._terminal()
-        self._progress = ProgressLines(self._stream, live=live, room=self._room)
-        # While tests run, only pytest prints lasting lines.
-        self._progress.lasting = False
+        self._progress = ProgressLines(
+            self._stream, live=live, room=self._room, lead=self._lead
+        )
+        self._progress.lasting = isinstance(self._stream, TextIOWrapper)
+        self._led = False
 
     def _terminal(self) -> tuple[TextIO, bool]:
-        """Return a terminal stream that works while pytest captures output."""
-        if self._worker is None and not self._distributed and moves(sys.stdout):
-            self._writer.flush()
-            stream = os.fdopen(
-                os.dup(sys.stdout.fileno()), "w", encoding="utf-8", errors="replace"
-            )
-            return stream, True
+        """Return a stream that works while pytest captures output, if there is one."""
+        with suppress(OSError, ValueError):  # a stdout of no file
+            if self._worker is None and not self._distributed:
+                self._writer.flush()
+                stream = os.fdopen(
+                    os.dup(sys.stdout.fileno()), "w", encoding="utf-8", errors="replace"
+                )
+                return stream, moves(sys.stdout)
         return cast("TextIO", self._writer), False
 
     def _room(self) -> int:
         return self._writer.fullwidth - self._writer.width_of_current_line
+
+    def _lead(self) -> str:
+        """Return a line feed if pytest has begun a line, which it does not end."""
+        led, self._led = self._led, self._writer.width_of_current_line > 0
+        return "\n" if self._led and not led else ""
 
     def _open_folder(self) -> RunFolder:
         """Return the run's folder; the first call makes it."""
@@ -81,23 +95,45 @@ class ParitySession:
                 self._folder = RunFolder.create(runs, datetime.now().astimezone())
         return self._folder
 
-    def make(self, items: Sequence[pytest.Item]) -> None:
-        """Make what the store lacks, with visible progress, and start every case."""
-        checks = [check for item in items if (check := check_of(item))]
-        self._progress.lasting = True
-        for suite in {path_of(check.suite): check.suite for check in checks}.values():
-            own = [check for check in checks if path_of(check.suite) == path_of(suite)]
+    def start(self, items: Sequence[pytest.Item]) -> None:
+        """Start the first suite's cases; each other suite's follow those before it."""
+        suites: dict[str, list[Check]] = {}
+        for item in items:
+            if check := check_of(item):
+                suites.setdefault(path_of(check.suite), []).append(check)
+        for path, checks in suites.items():
             try:
-                run = self._run(suite)
-                run.judge.require((check.case, check.what) for check in own)
+                run = self._run(checks[0].suite)
+                run.judge.require((check.case, check.what) for check in checks)
             except ParityError as error:
                 pytest.exit(f"parity: {error}", returncode=CANNOT_TELL)
-            cases = list({check.case.id: check.case for check in own}.values())
-            self._writer.line(header(suite, cases, run.store))
+            cases = list({check.case.id: check.case for check in checks}.values())
+            self._waiting[path] = cases
+            self._headers[path] = header(run.suite, cases, run.store)
+        self._progress.course = Course(
+            (
+                (path, case.id)
+                for path, cases in self._waiting.items()
+                for case in cases
+            ),
+            costs_of(Path(self._settings.runs)),
+        )
+        self._tell_header(next(iter(suites), ""))
+        self._start_next()
+
+    def _start_next(self) -> None:
+        """Start the cases of the first suite that waits, if one does."""
+        with self._starting:
+            path = next(iter(self._waiting), None)
+            if path is not None:
+                waiting = self._waiting.pop(path)
+                self._runs[path].start(waiting, on_idle=self._start_next)
+
+    def _tell_header(self, path: str) -> None:
+        """Print what runs of a suite, before its first case."""
+        if text := self._headers.pop(path, ""):
+            self._writer.line(text)
             self._writer.flush()
-            run.make(cases)
-            run.start(cases)
-        self._progress.lasting = False
 
     def require(self, check: object, node: pytest.Item) -> str:
         """Run one check and record its verdict on the test; return the failure."""
@@ -111,6 +147,8 @@ class ParitySession:
             ("parity.suite", path_of(check.suite)),
         ]
         try:
+            while path_of(check.suite) in self._waiting:
+                self._start_next()
             verdict = self._run(check.suite).check(check.case, check.what)
         except ParityError as error:
             told.append(("parity.outcome", "error"))
@@ -138,10 +176,14 @@ class ParitySession:
     def _tell(self, key: Key) -> None:
         """Print a line for a case, in place of letters for its tests."""
         checks = self._untold.pop(key)
+        if self._progress.course is not None:
+            self._progress.course.end(key)
+        led, self._led = self._led, False
         if self._config.get_verbosity() == 0:
             self._progress.clear()
-            if self._writer.width_of_current_line:
+            if self._writer.width_of_current_line and not led:
                 self._writer.line()
+            self._tell_header(key[0])
             line = case_line(key[1], checks)
             self._writer.line(line.text, **_TONES.get(line.tone, {}))
 

@@ -114,11 +114,11 @@ def run(  # one option each
 
 def _run(suite: Suite, chosen: Sequence[Tested], settings: Settings) -> int:
     """Run cases of a suite, print a line for each, and report."""
-    from harness.commands.progress import ProgressLines, moves
+    from harness.commands.progress import Course, ProgressLines, moves
     from harness.commands.pytest_session import properties_of
     from harness.core.text import case_line
-    from harness.engine.run import Run, asked_of, header
-    from harness.engine.run_folder import RunFolder
+    from harness.engine.run import Run, asked_of, header, path_of
+    from harness.engine.run_folder import RunFolder, costs_of
     from harness.judge.run import of_part
     from harness.report.finish import conclude
 
@@ -132,7 +132,10 @@ def _run(suite: Suite, chosen: Sequence[Tested], settings: Settings) -> int:
         try:
             running.judge.require((case, w) for case in chosen for w in case.whats)
             click.echo(header(suite, chosen, running.store))
-            running.make(chosen)
+            progress.course = Course(
+                ((path_of(suite), case.id) for case in chosen),
+                costs_of(Path(settings.runs).expanduser()),
+            )
             running.start(chosen)
             for case in chosen:
                 told = {
@@ -140,6 +143,7 @@ def _run(suite: Suite, chosen: Sequence[Tested], settings: Settings) -> int:
                     for verdict in running.verdicts(case)
                 }
                 ended.append(case)
+                progress.course.end((path_of(suite), case.id))
                 progress.line(styled(case_line(case.id, told)))
         except KeyboardInterrupt:
             if not ended:

@@ -24,6 +24,7 @@ from harness.core.comparison import (
     strict,
     to_columns,
 )
+from harness.core.whole_file import write_whole
 
 LAYERS = "layers"
 OUTPUTS = "outputs"
@@ -336,11 +337,7 @@ def suite_prefixes(suites: Iterable[str]) -> dict[str, str]:
 
 def save_record(record: CaseRecord, path: Path) -> None:
     """Write the record to `path`, and replace an old file in one step."""
-    temporary = path.with_suffix(".part")
-    temporary.write_text(
-        json.dumps(record.to_json(), allow_nan=False), encoding="utf-8"
-    )
-    temporary.replace(path)
+    write_whole(path, json.dumps(record.to_json(), allow_nan=False))
 
 
 def load_record(path: Path) -> CaseRecord:

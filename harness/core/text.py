@@ -8,8 +8,12 @@ from __future__ import annotations
 import math
 import re
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import wraps
+from typing import ParamSpec
+
+_P = ParamSpec("_P")
 
 WIDTH = 100
 """Largest number of columns of a screen."""
@@ -143,6 +147,18 @@ def explain_floors(lines: Iterable[Line]) -> Iterator[Line]:
             yield below if at else replace(below, text=head + below.text[len(head) :])
 
 
+def floors_explained(
+    screen: Callable[_P, Iterable[Line]],
+) -> Callable[_P, Iterator[Line]]:
+    """Decorate a screen's function, so that the screen explains floors once."""
+
+    @wraps(screen)
+    def explained(*args: _P.args, **kwargs: _P.kwargs) -> Iterator[Line]:
+        return explain_floors(screen(*args, **kwargs))
+
+    return explained
+
+
 def in_bytes(value: int) -> str:
     """Return a size with its unit.
 
@@ -151,6 +167,19 @@ def in_bytes(value: int) -> str:
     """
     large = value >= 2**20
     return f"{value / 2**20:,.1f} MB" if large else f"{value / 2**10:,.0f} KB"
+
+
+_LONG_S = 100.0
+"""Seconds from which a duration is told in minutes."""
+
+
+def in_seconds(value: float) -> str:
+    """Return a duration in seconds, or in minutes if it is long.
+
+    >>> in_seconds(89.6), in_seconds(200.0)
+    ('90 s', '3 min')
+    """
+    return f"{value:.0f} s" if value < _LONG_S else f"{value / 60:.0f} min"
 
 
 def operator(op: str) -> str:

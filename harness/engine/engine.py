@@ -7,8 +7,9 @@ after a failure. It judges nothing.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, replace
 from functools import partial
@@ -33,6 +34,7 @@ from harness.engine.worker_pool import Progress, WorkerPool
 from harness.recipes.stand_ins import stand_ins
 from harness.suite.families import drawn_with
 from harness.suite.schema import Limits
+from harness.suite.suite import Tested
 
 LOG_CHARACTERS = 4096
 """Number of characters of a runtime's native output that a record keeps."""
@@ -68,6 +70,7 @@ class Engine(AbstractContextManager["Engine"]):
         self._artifacts = Artifacts(
             store, self._worker_pool, native_converter(mnn_convert)
         )
+        self.jobs = limits.jobs
         self._pool = ThreadPoolExecutor(
             max_workers=limits.jobs, thread_name_prefix="parity"
         )
@@ -82,51 +85,67 @@ class Engine(AbstractContextManager["Engine"]):
         """Close it, however the `with` ends."""
         self.close()
 
-    def make(self, cases: Iterable[Case | PipelineCase]) -> None:
-        """Make all artifacts that the cases need and the store lacks; wait for them.
+    def start(self, cases: Iterable[Tested]) -> list[Future[CaseRecord]]:
+        """Start cases in the background; return their records to come, in order.
+
+        Cases of one export, or of one pipeline, have its artifacts made together. They
+        then run, and the artifacts of the next ones are made beside them. So the first
+        record is there as soon as the first artifacts are.
+        """
+        together: dict[object, list[tuple[Tested, Future[CaseRecord]]]] = {}
+        records: list[Future[CaseRecord]] = []
+        for case in cases:
+            shared: object
+            if isinstance(case, PipelineCase):
+                shared = case.subject, case.device
+            else:
+                shared = export_id(case)
+            records.append(Future())
+            together.setdefault(shared, []).append((case, records[-1]))
+        waiting = deque(together.values())
+
+        def begin() -> None:
+            if waiting:
+                self._pool.submit(prepare_and_run, waiting.popleft())
+
+        def prepare_and_run(
+            some: Sequence[tuple[Tested, Future[CaseRecord]]],
+        ) -> None:
+            try:
+                self._prepare(*(case for case, _ in some))
+            finally:
+                for case, record in some:
+                    self._pool.submit(self._run_into, record, case)
+                begin()
+
+        for _ in range(self.jobs):
+            begin()
+        return records
+
+    def _prepare(self, first: Tested, *others: Tested) -> None:
+        """Make the references that cases share.
 
         A failure is not reported here. The case that needs the artifact reports it.
         """
-        by_component: dict[str, list[Case]] = {}
-        pipeline_cases: list[PipelineCase] = []
-        for case in cases:
-            if isinstance(case, PipelineCase):
-                pipeline_cases.append(case)
-            else:
-                by_component.setdefault(export_id(case), []).append(case)
-        exports = {
-            self._pool.submit(
-                self._try, self._artifacts.prepare, together[0], samples_of(together)
-            ): together
-            for together in by_component.values()
-        }
-        waiting = [
-            self._pool.submit(self._try, self._artifacts.deploy_all, case)
-            for done in as_completed(exports)
-            for case in exports[done]
-        ]
-        waiting += [
-            self._pool.submit(self._try, self._make_pipeline, c) for c in pipeline_cases
-        ]
-        wait(waiting)
-
-    def _make_pipeline(self, pipeline_case: PipelineCase) -> None:
-        self._artifacts.draw(pipeline_case.pipeline, pipeline_case.device, {})
-        self._role_files(pipeline_case, {})
-
-    def _try(self, stage: Callable[..., object], *arguments: object) -> None:
         with suppress(ParityError):
-            stage(*arguments)
+            if isinstance(first, PipelineCase):
+                self._artifacts.draw(first.pipeline, first.device, {})
+            else:
+                cases = [first, *(one for one in others if isinstance(one, Case))]
+                self._artifacts.prepare(first, samples_of(cases))
 
-    def submit(self, case: Case | PipelineCase) -> Future[CaseRecord]:
-        """Start a case as soon as there is room for it."""
-        return self._pool.submit(self.run, case)
+    def _run_into(self, record: Future[CaseRecord], case: Tested) -> None:
+        """Run a case, and hand over its record or the error."""
+        try:
+            record.set_result(self.run(case))
+        except BaseException as error:  # noqa: BLE001  # who waits for it gets it
+            record.set_exception(error)
 
     def rest(self) -> None:
         """End the processes of idle hosts."""
         self._worker_pool.rest()
 
-    def run(self, case: Case | PipelineCase) -> CaseRecord:
+    def run(self, case: Tested) -> CaseRecord:
         """Run one case through all stages and return its record."""
         if isinstance(case, PipelineCase):
             return _recorded(case, partial(self._run_pipeline, case))
@@ -328,7 +347,7 @@ class Engine(AbstractContextManager["Engine"]):
         return tuple(role_files)
 
 
-def _recorded(case: Case | PipelineCase, measure: Callable[[], Fields]) -> CaseRecord:
+def _recorded(case: Tested, measure: Callable[[], Fields]) -> CaseRecord:
     """Return the record of a run, with its measurements or its failure."""
     try:
         fields = measure()
@@ -375,7 +394,7 @@ def _seen(
     }
 
 
-def _stand_ins(case: Case | PipelineCase) -> tuple[str, ...]:
+def _stand_ins(case: Tested) -> tuple[str, ...]:
     """Return the stand-ins for real inputs; a stage will report a damaged file."""
     with suppress(ParityError):
         if isinstance(case, PipelineCase):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import Future
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -56,6 +56,7 @@ class Run(AbstractContextManager["Run"]):
             on_progress=on_progress,
         )
         self._started: dict[str, Future[CaseRecord]] = {}
+        self._on_idle: list[Callable[[], None]] = []
 
     def close(self) -> None:
         """End child processes; running cases are given up and leave nothing."""
@@ -66,20 +67,33 @@ class Run(AbstractContextManager["Run"]):
         """Close it, however the `with` ends."""
         self.close()
 
-    def make(self, cases: Iterable[Tested]) -> None:
-        """Make all artifacts that the cases need and the store lacks."""
-        self._engine.make(case for case in cases if not missing(case))
+    def start(
+        self, cases: Iterable[Tested], *, on_idle: Callable[[], None] | None = None
+    ) -> None:
+        """Start cases in the background, in order, as memory allows.
 
-    def start(self, cases: Iterable[Tested]) -> None:
-        """Start cases in the background, in order, as memory allows."""
-        for case in cases:
-            if case.id not in self._started and not missing(case):
-                self._started[case.id] = self._engine.submit(case)
-        for started in list(self._started.values()):
-            started.add_done_callback(self._rest_if_done)
+        Args:
+            cases: The cases; those whose runtime is not installed are left out.
+            on_idle: Called once, as soon as fewer cases are left than may run at once.
 
-    def _rest_if_done(self, _: Future[CaseRecord]) -> None:
-        if all(started.done() for started in self._started.values()):
+        """
+        if on_idle is not None:
+            self._on_idle.append(on_idle)
+        runnable = [case for case in cases if not missing(case)]
+        records = self._engine.start(runnable)
+        for case, record in zip(runnable, records, strict=True):
+            self._started[case.id] = record
+        for record in records:
+            record.add_done_callback(self._ended)
+        if not records:
+            self._ended()
+
+    def _ended(self, _: Future[CaseRecord] | None = None) -> None:
+        left = sum(not record.done() for record in self._started.values())
+        if left < self._engine.jobs:
+            with suppress(IndexError):  # another thread was first
+                self._on_idle.pop()()
+        if not left:
             self._engine.rest()
 
     def record(self, case: Tested) -> CaseRecord:

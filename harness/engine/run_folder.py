@@ -13,6 +13,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, cast
 
+import msgspec
 from filelock import FileLock
 
 from harness.core.errors import SpecError, SuiteError
@@ -26,6 +27,7 @@ from harness.core.record import (
     save_record,
     suite_prefixes,
 )
+from harness.core.whole_file import write_whole
 
 SCHEMA = 4
 REPORT = "report.json"
@@ -101,7 +103,6 @@ class RunFolder:
             try:
                 save_record(record, path)
             except OSError as error:
-                path.with_suffix(".part").unlink(missing_ok=True)
                 raise _unwritable(self.path, error.strerror) from error
             return record
 
@@ -120,11 +121,8 @@ class RunFolder:
         report = {"schema": SCHEMA, "id": self.id, **about}
         report["verdicts"] = list(verdicts)
         report["cases"] = [record.to_json() for record in records]
-        text = compact(report)
         path = self.path / REPORT
-        temporary = path.with_suffix(".part")
-        temporary.write_text(text, encoding="utf-8")
-        temporary.replace(path)
+        write_whole(path, compact(report))
         shutil.rmtree(self.path / _CASES, ignore_errors=True)
         return path
 
@@ -220,6 +218,11 @@ class Report:
     def machine(self) -> str:
         """The machine's id; times are compared only on the same machine."""
         return str(self.environment["id"])
+
+    @property
+    def cpu(self) -> str:
+        """The processor's name, with its family and model."""
+        return str(self.environment["cpu"])
 
     @property
     def versions(self) -> dict[str, str]:
@@ -370,6 +373,40 @@ def find_run(runs: Path, name: str) -> Path:
         "`parity run` makes one."
     )
     raise SuiteError(msg)
+
+
+def costs_of(runs: Path) -> dict[Key, float]:
+    """Return the seconds that each case of the newest run took, if there is a run.
+
+    Only the times are read, so this is quick. A report that cannot be read has none.
+    """
+    finished = finished_runs(runs)
+    if not finished:
+        return {}
+    try:
+        data = (runs / finished[-1] / REPORT).read_bytes()
+        cases = msgspec.json.decode(data, type=_Timed).cases
+    except (OSError, msgspec.MsgspecError):
+        return {}
+    return {
+        (case.suite, case.case): sum(case.took_s.values())
+        for case in cases
+        if case.took_s
+    }
+
+
+class _Timed(msgspec.Struct):
+    """A report of which only the times of its cases are read."""
+
+    cases: list[_TimedCase]
+
+
+class _TimedCase(msgspec.Struct):
+    """The times of a case, by stage, in seconds."""
+
+    suite: str
+    case: str
+    took_s: dict[str, float] | None = None
 
 
 def earlier_runs(runs: Path, name: str) -> Iterator[Path | None]:

@@ -292,6 +292,10 @@ class Policy:
     scopes: tuple[Scope, ...] = field(repr=False)
     tier: str = ""
     changes: tuple[tuple[str, float], ...] = ()
+    # A value has one rule in all samples, and a run has 100,000 rows.
+    _found: dict[tuple[str, ...], Rule] = field(
+        init=False, repr=False, compare=False, default_factory=dict
+    )
 
     @classmethod
     def load(cls, path: Path) -> Policy:
@@ -327,15 +331,21 @@ class Policy:
             SpecError: A changed bound does not fit the others.
 
         """
+        value = component, backend, variant, group, probe, module
+        if value not in self._found:
+            self._found[value] = self._rule((component, backend, variant), *value[3:])
+        return self._found[value]
+
+    def _rule(self, case: CaseName, group: str, probe: str, module: str) -> Rule:
         check_word("group", group, GROUPS)
         names = [name for name in (probe, module) if name]
-        chain = _chain(self.scopes, (component, backend, variant), names)
+        chain = _chain(self.scopes, case, names)
         rule = next((s.rules[group] for s in chain if group in s.rules), None)
         if self.tier:
             given = TIERS[self.tier].for_group(group)
             rule = Rule(tolerance=given, tier=self.tier, source="--tier")
         if rule is None:
-            raise self._none((component, backend, variant), group)
+            raise self._none(case, group)
         flags: dict[str, Any] = {
             flag: _first(getattr(scope.stated, flag) for scope in chain)
             for flag in FLAGS

@@ -45,12 +45,12 @@ RECIPES = {
     "text_encoder": "harness.recipes.diffusion.clip_text:FIRST",
     "text_encoder_2": "harness.recipes.diffusion.clip_text:SECOND",
     "t5_encoder": "harness.recipes.diffusion.t5_text",
+    "vae_encoder": "harness.recipes.diffusion.vae_encoder",
+    "vae_decoder": "harness.recipes.diffusion.vae_decoder",
     "unet": "harness.recipes.diffusion.unet",
     "controlnet": "harness.recipes.diffusion.controlnet",
     "controlled_unet": "harness.recipes.diffusion.controlled_unet",
     "transformer": "harness.recipes.diffusion.transformer",
-    "vae_encoder": "harness.recipes.diffusion.vae_encoder",
-    "vae_decoder": "harness.recipes.diffusion.vae_decoder",
     "given": "harness.recipes.onnx_file",
     "default": "harness.recipes.text.tasks:DEFAULT",
     "pooling": "harness.recipes.text.pooling",
@@ -59,19 +59,20 @@ RECIPES = {
     "zero-shot-classification": "harness.recipes.text.tasks:CLASSIFICATION",
 }
 """The module of each recipe, and the object in it that has the functions, if that is
-not the module itself. A dotted name in a suite is the name of a module."""
+not the module itself. A dotted name in a suite is the name of a module. Small networks
+come first, because a run tests components in this order."""
 
 _VERBS = ("signature", "build", "realistic")
 
 _NEEDS = {
     "text_encoder": ("text_encoder",),
     "text_encoder_2": ("text_encoder_2",),
+    "vae_encoder": ("vae",),
+    "vae_decoder": ("vae",),
     "unet": ("unet",),
     "controlnet": ("controlnet",),
     "controlled_unet": ("unet", "controlnet"),
     "transformer": ("transformer",),
-    "vae_encoder": ("vae",),
-    "vae_decoder": ("vae",),
 }
 """Folders that a checkpoint must have for a recipe."""
 

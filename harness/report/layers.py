@@ -13,7 +13,7 @@ from harness.core.text import (
     Line,
     count,
     cut,
-    explain_floors,
+    floors_explained,
     in_floors,
     number_of_floors,
     operator,
@@ -37,6 +37,7 @@ _COLOURS = ((0.5, "#b7e1c0"), (1.0, "#ffe08a"), (math.inf, "#f2a29b"))
 """Shares of the tolerance that a value uses, each with a node's colour up to it."""
 
 
+@floors_explained
 def layer_lines(
     record: CaseRecord, verdicts: Sequence[CaseVerdict], *, sample: str = ""
 ) -> Iterator[Line]:
@@ -48,12 +49,6 @@ def layer_lines(
         sample: Name of the one sample to list; every sample if empty.
 
     """
-    yield from explain_floors(_layer_lines(record, verdicts, sample))
-
-
-def _layer_lines(
-    record: CaseRecord, verdicts: Sequence[CaseVerdict], sample: str
-) -> Iterator[Line]:
     ordered = worst_rows(verdicts, sample)
     if not ordered:
         why = record.failure.message if record.failure else "its record has none"

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from harness.core.text import INDENT, Line, count, few, wrapped
+from harness.core.text import INDENT, Line, count, few, floors_explained, wrapped
 from harness.report.runs.diff import MEMORY, Diff, RunChange
 from harness.report.runs.thresholds import Change
 
@@ -27,6 +27,7 @@ LOUDEST_FIRST = (
 )
 
 
+@floors_explained
 def diff_lines(found: Diff) -> Iterator[Line]:
     """Yield the changes, the worst first, then the conditions of the comparison."""
     yield Line(text=f"before {found.before} · after {found.after}")
@@ -37,6 +38,7 @@ def diff_lines(found: Diff) -> Iterator[Line]:
     yield from notes(found)
 
 
+@floors_explained
 def course_lines(steps: Sequence[Step]) -> Iterator[Line]:
     """Yield a line for each run with its changes below, then a line for each case."""
     yield Line(text=f"{count(len(steps), 'run')}, oldest first")

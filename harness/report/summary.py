@@ -14,8 +14,8 @@ from harness.core.text import (
     Line,
     count,
     cut,
-    explain_floors,
     few,
+    floors_explained,
     joined,
     wrapped,
 )
@@ -35,6 +35,7 @@ DETAILED = 5
 _NEXT = NextSteps()
 
 
+@floors_explained
 def summary(
     facts: RunFacts, *, report: str = "", next_steps: NextSteps = _NEXT
 ) -> Iterator[Line]:
@@ -46,10 +47,6 @@ def summary(
         next_steps: Options for the commands at its end, so that they use the same run.
 
     """
-    yield from explain_floors(_summary(facts, report, next_steps))
-
-
-def _summary(facts: RunFacts, report: str, next_steps: NextSteps) -> Iterator[Line]:
     failures = divergences(facts)
     for at, failure in enumerate(failures):
         lines = list(_failure(failure))

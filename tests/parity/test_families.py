@@ -1,4 +1,4 @@
-"""Every other family, small: its components, tasks and pictures, against PyTorch."""
+"""Every other family, small, and every other pipeline of digits, against PyTorch."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from harness.suite.suite import load_suite
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 LARGE = {"sd15", "full_size"}
-"""Beside `digits`, which the files next door test: these take hours."""
+"""These take hours, and are in the file next door."""
 
 SUITES = [
     load_suite(path)
     for path in sorted(FIXTURES.rglob("parity.toml"))
-    if not {"digits", *LARGE} & set(path.relative_to(FIXTURES).parts)
+    if not LARGE & set(path.relative_to(FIXTURES).parts)
 ]
 CHECKS = [
     pytest.param(*check.values, id=f"{suite.name}/{check.id}")

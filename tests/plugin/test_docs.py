@@ -2,7 +2,9 @@
 
 import configparser
 import re
+import runpy
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -10,8 +12,15 @@ import pytest
 import yaml
 
 from harness.commands.cli import cli
+from harness.core.errors import SuiteError
+from harness.core.outcome import Outcome
 from harness.core.runtime import runtimes
+from harness.core.toml_file import TomlFile
+from harness.core.toml_schema import read
+from harness.judge.known_gaps import load_gaps
+from harness.judge.policy import Policy
 from harness.plugin import _OPTIONS
+from harness.suite import schema
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -22,6 +31,7 @@ COMMAND = re.compile(
     re.MULTILINE,
 )
 MENTION = re.compile(r"`(parity [a-z][^`]*)`")
+BLOCK = re.compile(r"^```(toml|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)")
 each_page = pytest.mark.parametrize(
     "page", [pytest.param(page, id=page.name) for page in PAGES]
@@ -145,13 +155,61 @@ def test_the_workflow_is_yaml_whose_options_exist():
     assert {"actions/cache/restore", "actions/cache/save"} <= set(used)
 
 
-def test_the_example_of_a_gap_is_one(tmp_path):
-    from harness.judge.known_gaps import load_gaps
+def read_block(kind, text, folder):
+    """Read a block of a page as the file that it is a part of would be read."""
+    if kind == "python":
+        compile(text, "block", "exec")
+        return
+    path = folder / "block.toml"
+    path.write_text(text, encoding="utf-8")
+    root = TomlFile.load(path).root
+    if "gap" in root:
+        load_gaps(path)
+    elif set(root.data) <= set(schema.SuiteFile.__struct_encode_fields__):
+        read(root, schema.SuiteFile)
+        for name in root.data.get("pipeline", {}):
+            table = root.table("pipeline").table(name)
+            struct = schema.PIPELINES[table.data.get("kind", name)]
+            # A block may show a part of a pipeline, and every pipeline has a size.
+            size = {key: 64 for key in ("height", "width") if key in fields(struct)}
+            read(replace(table, data={**size, **table.data}), struct)
+    elif set(root.data) != {"project"}:  # pyproject.toml of a package is not ours
+        Policy.load(path)
 
-    text = (DOCS / "release.md").read_text()
-    path = tmp_path / "known_gaps.toml"
-    path.write_text(text.partition("```toml\n")[2].partition("```")[0])
 
-    (gap,) = load_gaps(path)
-    assert gap.who == "B. Owner"
-    assert str(gap.until) == "2027-01-31"
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        pytest.param(*block.groups(), id=f"{page.name}:{number}")
+        for page in PAGES
+        for number, block in enumerate(BLOCK.finditer(page.read_text("utf-8")), 1)
+    ],
+)
+def test_every_block_of_a_page_can_be_read(kind, text, tmp_path):
+    read_block(kind, text, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        pytest.param("toml", "[limits]\njob = 2\n", id="a key of parity.toml"),
+        pytest.param("toml", "[pipeline.text2img]\nstep = 2\n", id="of a pipeline"),
+        pytest.param("toml", "[mnn.fp32]\noutput = 'strict'\n", id="of tolerances"),
+        pytest.param("python", "def f(:\n", id="python"),
+    ],
+)
+def test_a_wrong_block_would_be_seen(kind, text, tmp_path):
+    with pytest.raises((SuiteError, SyntaxError)):
+        read_block(kind, text, tmp_path)
+
+
+def test_the_generated_reference_has_every_key_and_every_outcome():
+    pages = runpy.run_path(str(DOCS / "generate_pages.py"), run_name="docs")["pages"]()
+
+    keys = {name for kind in schema.PIPELINES.values() for name in fields(kind)}
+    assert [key for key in keys if f"| `{key}` |" not in pages["parity-toml.md"]] == []
+    assert [one for one in Outcome if f"| `{one}` |" not in pages["outcomes.md"]] == []
+
+
+def fields(struct):
+    return struct.__struct_encode_fields__

@@ -1,5 +1,6 @@
 """Two suites of one run may have equal case names; their results are kept apart."""
 
+import re
 import time
 from datetime import UTC, datetime
 
@@ -33,6 +34,26 @@ def test_each_case_is_judged_by_its_own_suite(quick):
     shown = quick.parity("show", "last", f"tight:{CASE}")
     assert shown.code == 1, shown.text
     assert quick.parity("show", "last", f"loose:{CASE}").code == 0
+
+
+def test_each_suite_begins_with_a_line_of_its_own(quick):
+    suites = ("one", "two")
+    for name in suites:
+        write_project(quick.path / name)
+        test = quick.path / name / "test_parity.py"
+        test.rename(test.with_name(f"test_{name}.py"))
+
+    ended = quick.pytest(*suites)
+
+    lines = ended.text.splitlines()
+    heads = [
+        at
+        for at, line in enumerate(lines)
+        if re.match(r"parity: \w+/parity.toml", line)
+    ]
+    cases = [at for at, line in enumerate(lines) if line.startswith(f" ✓ {CASE}")]
+    assert len(heads) == len(cases) == 2, ended.text
+    assert heads[0] < cases[0] < heads[1] < cases[1]
 
 
 def test_a_suite_that_is_done_holds_no_memory_for_the_others(store, tmp_path):

@@ -2,25 +2,26 @@
 
 
 def contents(store):
-    return {path: path.stat().st_mtime_ns for path in store.glob("v1/*/??/*/*")}
+    """Return when each file of an artifact was written, without the mark of its use."""
+    return {
+        path: path.stat().st_mtime_ns
+        for path in store.glob("v1/*/??/*/*")
+        if path.name != "entry.json"
+    }
 
 
 def test_a_second_run_makes_nothing(quick, tmp_path, monkeypatch):
     # Other tests fill the shared store while this one counts.
     store = tmp_path / "store"
     monkeypatch.setenv("PARITY_STORE", str(store))
-    first = quick.pytest()
-    assert first.has("exporting"), first.text
+    quick.pytest()
     before = contents(store)
+    assert any(path.name == "model.onnx" for path in before)
 
-    ended = quick.pytest("--durations=0")
+    ended = quick.pytest()
 
     assert ended.code == 0, ended.text
-    assert before
-    assert contents(store).keys() == before.keys()
-    assert not ended.has("exporting")
-    assert not ended.has("converting")
-    assert all("onnx" not in case["took_s"] for case in quick.report["cases"])
+    assert contents(store) == before
 
 
 def test_the_header_says_what_runs(passing):

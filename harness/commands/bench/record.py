@@ -15,6 +15,7 @@ from harness.commands.bench.timing import BenchPlan, Timing
 from harness.core.environment import environment
 from harness.core.errors import SuiteError
 from harness.core.text import few
+from harness.core.whole_file import write_whole
 from harness.engine.run import path_of
 from harness.engine.run_folder import (
     LAST,
@@ -65,7 +66,7 @@ def keep(
         write_tables(folder, suite, timings, plan)
         if report is not None:
             data["benchmarks"] = merged(data.get("benchmarks", ()), timings)
-            _write(report, data)
+            write_whole(report, compact(data))
     except OSError as error:
         msg = f"{folder} cannot be written to ({error.strerror}); give another --runs."
         raise SuiteError(msg) from error
@@ -164,7 +165,7 @@ def write_tables(
         "plan": asdict(plan),
         "timings": every,
     }
-    _write(detail, told)
+    write_whole(detail, compact(told))
     rows = [_row(one) for one in every]
     with (folder / TABLE).open("w", newline="", encoding="utf-8") as file:
         columns = dict.fromkeys(name for row in rows for name in row)
@@ -244,9 +245,3 @@ def _other_files(data: Mapping[str, Any], timings: Sequence[Timing]) -> list[str
         for role, digest in timing.files.items()
         if compared.get(timing.subject.id, {}).get(role, digest) != digest
     ]
-
-
-def _write(path: Path, data: Mapping[str, Any]) -> None:
-    temporary = path.with_suffix(".part")
-    temporary.write_text(compact(data), encoding="utf-8")
-    temporary.replace(path)

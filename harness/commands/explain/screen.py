@@ -10,8 +10,8 @@ from harness.commands.explain.setting_changes import toml_of
 from harness.core.text import (
     Line,
     count,
-    explain_floors,
     few,
+    floors_explained,
     in_floors,
     number_of_floors,
     wrapped,
@@ -23,12 +23,9 @@ _SAME = 0.005
 """A smaller relative change counts as no change."""
 
 
+@floors_explained
 def explanation_lines(found: Explanation) -> Iterator[Line]:
     """Yield the lines of an explanation, the next step last."""
-    yield from explain_floors(_lines(found))
-
-
-def _lines(found: Explanation) -> Iterator[Line]:
     place = place_of(found.first.row)
     text = f"{found.case.id} first diverges from PyTorch at {place}"
     if others := other_origins(found.verdict):

@@ -14,7 +14,7 @@ from datetime import date
 
 from harness.core.outcome import CANNOT_TELL, NO_PARITY, PARITY, Outcome
 from harness.core.record import Key
-from harness.core.text import INDENT, Line, count, wrapped
+from harness.core.text import INDENT, Line, count, floors_explained, wrapped
 from harness.judge.case import CaseVerdict, skipped
 from harness.judge.known_gaps import Gap, find
 from harness.judge.run import gate_code
@@ -203,6 +203,7 @@ def _accepted(
 # The page
 
 
+@floors_explained
 def gate_lines(decision: Decision, *, every: bool = False) -> Iterator[Line]:
     """Yield the page.
 

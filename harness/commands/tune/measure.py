@@ -269,7 +269,7 @@ class _Tuner:
     def _run(self, steps: Iterable[tuple[_Tally, Case]]) -> None:
         """Run each case that has not failed yet, and delete its drawn references."""
         steps = [(tally, case) for tally, case in steps if not tally.failure]
-        running = [self._engine.submit(case) for _, case in steps]
+        running = self._engine.start(case for _, case in steps)
         for (tally, _), record in zip(steps, running, strict=True):
             tally.add(record.result())
         self._forget([case for tally, case in steps if case is not tally.case])

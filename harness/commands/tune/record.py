@@ -14,6 +14,7 @@ from msgspec import MsgspecError, convert, to_builtins
 from harness.core.case import Sample
 from harness.core.errors import SpecError, SuiteError
 from harness.core.record import CaseRecord
+from harness.core.whole_file import write_whole
 
 SCHEMA = 2
 FILE = "tuning.json"
@@ -134,11 +135,9 @@ def save_tuning(tuning: Tuning, folder: Path) -> Path:
         ],
     }
     path = folder / FILE
-    temporary = path.with_suffix(".part")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(json.dumps(data, allow_nan=False), encoding="utf-8")
-        temporary.replace(path)
+        write_whole(path, json.dumps(data, allow_nan=False))
     except OSError as error:
         msg = f"{folder} cannot be written to ({error.strerror}); give another --into."
         raise SuiteError(msg) from error

@@ -9,11 +9,12 @@ from harness.commands.tune.edit import figures
 from harness.commands.tune.proposal import Proposal
 from harness.commands.tune.record import Tuning
 from harness.commands.tune.toml_edit import Edit
-from harness.core.text import Line, count, cut, wrapped
+from harness.core.text import Line, count, cut, floors_explained, wrapped
 
 _NAME = 38
 
 
+@floors_explained
 def tuning_lines(
     tuning: Tuning, proposals: Sequence[Proposal], failed: Sequence[str] = ()
 ) -> Iterator[Line]:
@@ -49,6 +50,7 @@ def _outcome(part: Proposal) -> str:
     return f"{figures(part)} → {to if part.changes else 'as it is'}"
 
 
+@floors_explained
 def beyond_lines(proposals: Iterable[Proposal]) -> Iterator[Line]:
     """Yield the bounds that healthy builds need and today's tolerances do not allow."""
     short = [part for part in proposals if part.beyond]

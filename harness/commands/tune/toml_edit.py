@@ -10,7 +10,6 @@ from __future__ import annotations
 import difflib
 import tomllib
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -19,6 +18,7 @@ import tomlkit
 
 from harness.core.errors import SuiteError
 from harness.core.toml_file import KeyPath, TomlFile, dotted
+from harness.core.whole_file import write_whole
 
 MARK: Final = "# tuned "
 """The prefix of the lines above a table that explain where its numbers come from."""
@@ -56,13 +56,9 @@ class Edit:
         if text_of(self.path) != self.old:
             msg = f"{self.path} has changed since it was read; tune it again."
             raise SuiteError(msg)
-        temporary = self.path.with_suffix(".part")
         try:
-            temporary.write_bytes(self.new.encode())
-            temporary.replace(self.path)
+            write_whole(self.path, self.new)
         except OSError as error:
-            with suppress(OSError):
-                temporary.unlink()
             msg = f"{self.path} cannot be written ({error.strerror}); nothing changed."
             raise SuiteError(msg) from error
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from harness.core.text import FLOORS, few
+from harness.core.whole_file import write_whole
 from harness.report.divergence import Divergence, divergences
 from harness.report.html.charts import Chart
 from harness.report.html.overview import (
@@ -102,9 +103,8 @@ def write_page(facts: RunFacts, path: Path) -> Path:
         OSError: The file cannot be written.
 
     """
-    temporary = path.with_suffix(".part")
-    temporary.write_text(rendered(page_of(facts), facts.folder), encoding="utf-8")
-    return temporary.replace(path)
+    write_whole(path, rendered(page_of(facts), facts.folder))
+    return path
 
 
 def rendered(page: Page, folder: Path) -> str:

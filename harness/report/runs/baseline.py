@@ -25,6 +25,7 @@ from harness.core.errors import ParityError
 from harness.core.outcome import Outcome
 from harness.core.record import ISOLATED, CaseRecord, Row, labels, suite_prefixes
 from harness.core.text import count, few
+from harness.core.whole_file import write_whole
 from harness.engine.run_folder import Report, compact, refuse_damaged, report_of
 from harness.report.runs.times import is_disturbed
 
@@ -278,14 +279,10 @@ def save_baseline(baseline: Baseline, folder: Path) -> Path:
     }
     text = compact(data)
     path = path_of(folder, baseline.name)
-    temporary = path.with_suffix(".part")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        temporary.write_bytes(lzma.compress(text.encode()))
-        temporary.replace(path)
+        write_whole(path, lzma.compress(text.encode()))
     except OSError as error:
-        with suppress(OSError):
-            temporary.unlink()
         msg = f"{path} cannot be written ({error.strerror}); the baseline is as it was."
         raise ParityError(msg) from error
     return path

@@ -33,6 +33,20 @@ _PASSED = {outcome.value for outcome in Outcome if outcome.passed}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class _RowRule:
+    """What decides whether two errors differ.
+
+    Attributes:
+        rtol_of: A function that returns the rtol of a row's tier.
+        elsewhere: Whether the two runs had different processors.
+
+    """
+
+    rtol_of: RtolOf
+    elsewhere: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunChange:
     """The change of one check or measurement of one case between two runs.
 
@@ -130,10 +144,11 @@ def diff(before: Report, after: Report, rtol_of: RtolOf) -> Diff:
 
     """
     machines = other_machine(before, after)
+    rule = _RowRule(rtol_of=rtol_of, elsewhere=before.cpu != after.cpu)
     one, two = before.cases, after.cases
     findings: list[RunChange] = []
     for name in dict.fromkeys((*one, *two)):
-        findings += _case(name, one.get(name), two.get(name), rtol_of, machines)
+        findings += _case(name, one.get(name), two.get(name), rule, machines)
     findings += _benchmarks(before, after, machines)
     return Diff(
         before=before.id,
@@ -166,7 +181,7 @@ def other_machine(before: Report, after: Report) -> str:
     if before.machine == after.machine:
         return ""
     one, two = (
-        f"{run.environment['cpu']}, {count(run.environment['core_count'], 'core')}"
+        f"{run.cpu}, {count(run.environment['core_count'], 'core')}"
         for run in (before, after)
     )
     if one == two:
@@ -212,7 +227,7 @@ def _case(
     name: str,
     before: CaseReport | None,
     after: CaseReport | None,
-    rtol_of: RtolOf,
+    rule: _RowRule,
     machines: str,
 ) -> Iterator[RunChange]:
     before = _that_ran(before)
@@ -220,7 +235,7 @@ def _case(
         yield from _only_one(name, before, after)
         return
     for what in dict.fromkeys((*before.ends, *after.ends)):
-        yield _check(name, what, before, after, rtol_of)
+        yield _check(name, what, before, after, rule)
     one, two = before.record, after.record
     yield _settings(name, one, two)
     if not one.rows or not two.rows:
@@ -259,7 +274,7 @@ def _that_ran(case: CaseReport | None) -> CaseReport | None:
 
 
 def _check(
-    name: str, what: str, before: CaseReport, after: CaseReport, rtol_of: RtolOf
+    name: str, what: str, before: CaseReport, after: CaseReport, rule: _RowRule
 ) -> RunChange:
     was, is_ = before.ends.get(what), after.ends.get(what)
     if was is None or is_ is None:
@@ -271,7 +286,7 @@ def _check(
         # A stage ended without a result, so no row tells more than this.
         words = f"was {was.outcome}, {is_.outcome}: {is_.reason}"
         return RunChange(case=name, what=what, change=Change.WORSE, words=words)
-    compared = list(_compare_rows(name, what, before.record, after.record, rtol_of))
+    compared = list(_compare_rows(name, what, before.record, after.record, rule))
     found = _together(what, compared)
     change, words = found.change, found.words
     if fails:
@@ -396,7 +411,7 @@ def psnr_db(rms: float) -> float:
 
 
 def _compare_rows(
-    name: str, what: str, before: CaseRecord, after: CaseRecord, rtol_of: RtolOf
+    name: str, what: str, before: CaseRecord, after: CaseRecord, rule: _RowRule
 ) -> Iterator[_RowChange]:
     """Compare the rows of one check with another run's, over the union of both."""
     one, two = rows_of(before, what), rows_of(after, what)
@@ -416,7 +431,7 @@ def _compare_rows(
         if other:
             yield _RowChange(change=Change.INCOMPARABLE, words=f"{place}: {other}")
             continue
-        found = _row(was, is_, rtol_of(name, is_))
+        found = _row(was, is_, rule.rtol_of(name, is_), elsewhere=rule.elsewhere)
         if found.change is Change.SAME:
             yield found
         else:
@@ -486,7 +501,7 @@ def _other_reference(was: Comparison, is_: Comparison) -> str:
     return ""
 
 
-def _row(was: Row, is_: Row, rtol: float) -> _RowChange:
+def _row(was: Row, is_: Row, rtol: float, *, elsewhere: bool) -> _RowChange:
     """Compare two errors of the same value."""
     one, two = was.comparison, is_.comparison
     places = one.nonfinite_mismatched, two.nonfinite_mismatched
@@ -501,7 +516,7 @@ def _row(was: Row, is_: Row, rtol: float) -> _RowChange:
     for name in thresholds.MOVES:
         metric = METRIC[name]
         errors = _number(metric, one, rtol), _number(metric, two, rtol)
-        change = thresholds.of_metric(name, *errors, floor)
+        change = thresholds.of_metric(name, *errors, floor, elsewhere=elsewhere)
         if change is not Change.SAME:
             changes.append(change)
             words.append(_moved(metric, was, is_, rtol))

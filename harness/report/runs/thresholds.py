@@ -7,8 +7,16 @@ share no kernel, in full precision. Of the same 13,775 layers 99 in 100 differ b
 than 5.4 floors in their rms, and by less than 128 in their largest error. Latents
 differ by less than 2.1 and 36, pictures by less than 5.4 and 100. Of 152 outputs 146
 differ by less than 6, and 6 by 7 to 26. Two runs of one build on one machine are equal
-to the bit. Runs on two processors, which are between these two cases, could not be
-measured.
+to the bit.
+
+Two processors are between these two cases. One build of fixtures/digits was run on an
+Intel Xeon (family 6, model 167) and an AMD EPYC (family 26, model 2). In full precision
+no value of ONNX Runtime and MNN differed by more than the floors above. Neither did
+MNN's variants with weights of 16, 8 and 4 bits by more than 0.5 %. ONNX Runtime's fp16
+and int8-weights are different: it computes in fewer bits, and rounds by what the
+processor has. Of 16,842 of their layers and 149 of their outputs, whose error is far
+above the floors, the rms differed by up to 1.22 times (1.11 in 99 of 100), and the
+largest error by up to 2.51 times (1.5 in 99 of 100).
 """
 
 from __future__ import annotations
@@ -32,6 +40,10 @@ RMS_GROWTH = 1.10
 
 PEAK_GROWTH = 1.25
 """Growth that counts where rounding is small beside the largest error."""
+
+RMS_GROWTH_ELSEWHERE = 1.5
+PEAK_GROWTH_ELSEWHERE = 4.0
+"""The same between two processors; a lossy variant's rounding is another there."""
 
 SIZE_GROWTH = 1.02
 SIZE_BYTES = 64 * 2**10
@@ -75,20 +87,41 @@ class Change(StrEnum):
     INCOMPARABLE = "incomparable"
 
 
-MOVES = {"rms": (RMS_FLOORS, RMS_GROWTH), "atol": (PEAK_FLOORS, PEAK_GROWTH)}
-"""Metric to the noise floors, and the growth, by which it may differ in two runs."""
+MOVES = {
+    "rms": (RMS_FLOORS, RMS_GROWTH, RMS_GROWTH_ELSEWHERE),
+    "atol": (PEAK_FLOORS, PEAK_GROWTH, PEAK_GROWTH_ELSEWHERE),
+}
+"""Metric to the noise floors, and the growth, by which it may differ in two runs.
+
+The last number is the growth between two processors."""
 
 
-def of_metric(name: str, before: float, after: float, floor: float | None) -> Change:
+def of_metric(
+    name: str,
+    before: float,
+    after: float,
+    floor: float | None,
+    *,
+    elsewhere: bool = False,
+) -> Change:
     """Compare a metric of `MOVES` with that of an earlier run.
+
+    Args:
+        name: The metric.
+        before: The earlier number.
+        after: The later number.
+        floor: The noise floor, or None.
+        elsewhere: Whether the two runs had different processors.
 
     >>> of_metric("rms", 1.0, 6.5, 1.0), of_metric("rms", 1.0, 7.5, 1.0)
     (<Change.SAME: 'same'>, <Change.WORSE: 'worse'>)
-    >>> of_metric("rms", 1e4, 1.05e4, 1.0)
+    >>> of_metric("rms", 1e4, 1.05e4, 1.0), of_metric("rms", 1e4, 1.3e4, 1.0)
+    (<Change.SAME: 'same'>, <Change.WORSE: 'worse'>)
+    >>> of_metric("rms", 1e4, 1.3e4, 1.0, elsewhere=True)
     <Change.SAME: 'same'>
     """
-    floors, growth = MOVES[name]
-    return _moved(before, after, (floor or 0.0) * floors, growth)
+    floors, here, there = MOVES[name]
+    return _moved(before, after, (floor or 0.0) * floors, there if elsewhere else here)
 
 
 def of_size(before: int, after: int) -> Change:

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from harness.commands import progress
-from harness.commands.progress import ProgressLines, moves
+from harness.commands.progress import Course, ProgressLines, moves
 from harness.engine.worker_pool import Progress
 
 
@@ -130,3 +130,48 @@ def test_only_a_terminal_moves_and_no_dumb_one(monkeypatch):
     assert not moves(io.StringIO())
     monkeypatch.setenv("TERM", "dumb")
     assert not moves(Terminal())
+
+
+def course(ended, costs_s):
+    """A run of four cases that began 30 s ago."""
+    cases = [("suite", name) for name in "abcd"]
+    run = Course(cases, {("suite", name): cost for name, cost in costs_s.items()})
+    for name in ended:
+        run.end(("suite", name))
+    return run.words(time.monotonic() + 30.0)
+
+
+@pytest.mark.parametrize(
+    ("ended", "costs_s", "words"),
+    [
+        pytest.param("", {}, "0 of 4 cases", id="nothing is known"),
+        pytest.param("ab", {}, "2 of 4 cases", id="no run before"),
+        pytest.param("ab", {"a": 1.0, "c": 2.0}, "2 of 4 cases", id="few times"),
+        pytest.param(
+            "ab",
+            {"a": 10.0, "b": 5.0, "c": 5.0, "d": 5.0},
+            "2 of 4 cases, about 20 s left",
+            id="every time",
+        ),
+        pytest.param(
+            "a",
+            {"a": 1.0, "b": 5.0, "c": 5.0},
+            "1 of 4 cases, about 5 min left",
+            id="one case is new",
+        ),
+    ],
+)
+def test_the_time_left_comes_from_an_earlier_run(ended, costs_s, words):
+    assert course(ended, costs_s) == words
+
+
+def test_a_lasting_line_begins_where_the_caller_says():
+    stream = io.StringIO()
+    lines = ProgressLines(stream, live=False, lead=lambda: "\n")
+
+    lines.tell(at("exporting"))
+    lines._lanes[threading.get_ident()].since_s -= 10
+    lines.tell(at("done"))
+    lines.close()
+
+    assert stream.getvalue().startswith("\n  exporting ")

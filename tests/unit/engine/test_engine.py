@@ -10,6 +10,7 @@ import psutil
 import pytest
 
 from harness.core.case import Case, Device, ExportSettings, Sample, Source, Variant
+from harness.core.entry import Entry
 from harness.core.outcome import Outcome
 from harness.core.record import LAYERS, OUTPUTS, load_record, save_record
 from harness.engine.engine import Engine
@@ -60,8 +61,8 @@ def records(engine, unet):
         for settings in (DYNAMO, TORCHSCRIPT)
         for backend in ("onnxruntime", "mnn")
     }
-    engine.make(cases.values())
-    return {name: engine.run(one) for name, one in cases.items()}
+    started = engine.start(cases.values())
+    return {name: one.result() for name, one in zip(cases, started, strict=True)}
 
 
 def failure_of(record):
@@ -207,6 +208,22 @@ def test_two_engines_make_a_thing_once(source, tmp_path):
     assert len(artifacts) == 1
     assert len(list((tmp_path).glob("**/model.onnx"))) == 1
     assert exporting
+
+
+def test_a_case_ends_before_other_components_are_exported(source, tmp_path):
+    store = Store(root=tmp_path)
+    settings = ExportSettings(attention="eager")
+    names = ("text_encoder", "unet")
+    exported: list[Entry] = []
+    with Engine(store, Limits(timeout_s=200, jobs=1)) as engine:
+        components = [describe(name, name, source) for name in names]
+        records = engine.start(case(c, "onnxruntime", settings) for c in components)
+        records[0].add_done_callback(
+            lambda _: exported.extend(e for e in store.entries() if e.kind == "onnx")
+        )
+        assert [record.result().failure for record in records] == [None, None]
+
+    assert len(exported) == 1
 
 
 def test_an_engine_at_rest_has_no_process_and_works_again(engine, unet):

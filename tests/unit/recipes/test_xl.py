@@ -47,8 +47,8 @@ def with_unet(tmp_path, **about):
 
 def test_its_folders_are_found():
     assert discover(XL) == (
-        *("text_encoder", "text_encoder_2", "unet"),
-        *("controlnet", "controlled_unet", "vae_encoder", "vae_decoder"),
+        *("text_encoder", "text_encoder_2", "vae_encoder", "vae_decoder"),
+        *("unet", "controlnet", "controlled_unet"),
     )
 
 

@@ -130,11 +130,11 @@ def test_all_components_are_tested_when_none_is_listed(load):
 
     assert [component.name for component in suite.components] == [
         "text_encoder",
+        "vae_encoder",
+        "vae_decoder",
         "unet",
         "controlnet",
         "controlled_unet",
-        "vae_encoder",
-        "vae_decoder",
     ]
 
 

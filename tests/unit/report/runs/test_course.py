@@ -2,6 +2,7 @@
 
 import pytest
 
+from harness.core.text import FLOORS
 from harness.report.run_diff import course_lines
 from harness.report.runs.course import course
 from tests.unit.reports import CASE, output, record
@@ -67,7 +68,7 @@ def test_the_step_is_marked_with_the_versions_that_changed_there(keep, runs):
     said = page(runs)
     assert "◆ 2026-11-04T10-00-00" in said
     assert (
-        f"WORSE {CASE}/outputs 1 of 1 value; sample (s-0): 2 floors → 400 floors"
+        f"WORSE {CASE}/outputs 1 of 1 value; sample (s-0): 2 floors ({FLOORS}) → 400"
         in said
     )
     assert "changed there: MNN 3.6.1 → 3.7.0" in said

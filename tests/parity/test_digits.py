@@ -1,0 +1,27 @@
+"""The embedded Stable Diffusion: its components and a picture, against PyTorch's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harness.core.pipeline import MIXED
+from harness.suite.suite import load_suite
+
+DIGITS = load_suite(Path(__file__).parents[2] / "fixtures" / "digits")
+SUBJECTS = {*(part.name for part in DIGITS.components), "text2img"}
+"""What the first minutes are for; the file next door has all of the suite."""
+
+CHECKS = [
+    param
+    for param in DIGITS.checks()
+    for case in (param.values[0].case,)
+    if case.subject in SUBJECTS and case.backend != MIXED
+]
+
+
+@pytest.mark.parity
+@pytest.mark.parametrize("check", CHECKS)
+def test_digits_computes_what_pytorch_does(check, parity):
+    parity.require(check)
