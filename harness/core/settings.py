@@ -43,11 +43,14 @@ class NextSteps:
             suite: Path of the suite.
 
         """
-        show = f"parity show {self.run} {name}{self.runs}{self.suite}{self.judged}"
-        yield Line(text=f" all layers  {show}", tone="quiet")
+        yield Line(text=f" all layers  {self.show(name)}", tone="quiet")
         if case:
-            explain = self.explain(case, self.suite or _suite(suite))
+            explain = self.explain(case, self.suite or suite_option(suite))
             yield Line(text=f" why         {explain}", tone="quiet")
+
+    def show(self, name: str) -> str:
+        """Return the command that lists every value of a case."""
+        return f"parity show {self.run} {name}{self.runs}{self.suite}{self.judged}"
 
     def explain(self, case: str, suite: str = "") -> str:
         """Return the command that explains a case."""
@@ -111,7 +114,7 @@ def near(path: Path) -> str:
         return str(path)
 
 
-def _suite(path: str) -> str:
+def suite_option(path: str) -> str:
     """Return the option that names a suite; empty for the suite in this folder."""
     suite = Path(path)
     if not path or suite.parent == Path.cwd():

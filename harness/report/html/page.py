@@ -15,8 +15,9 @@ from typing import TypeVar
 
 from harness.core.text import FLOORS, few
 from harness.core.whole_file import write_whole
-from harness.report.divergence import Divergence, divergences
 from harness.report.html.charts import Chart
+from harness.report.html.failures import Failure, failures_of
+from harness.report.html.matrix import KINDS, Matrix, matrix_of
 from harness.report.html.overview import (
     Headline,
     cases,
@@ -37,9 +38,6 @@ SECTIONS: tuple[Callable[[RunFacts], Iterable[Section]], ...] = (
 )
 """Functions of the sections, in the page's order; without data each yields none."""
 
-MOST_FAILURES = 5
-"""Number of failures that are explained; the table lists all failures."""
-
 MOST_BYTES = 2_000_000
 """Bytes of all pictures together; with its scripts the page stays below ten million."""
 
@@ -54,7 +52,8 @@ class Page:
     Attributes:
         run: Name of the run.
         headline: The verdict.
-        divergences: First divergences of cases, the clearest first.
+        failures: Every failure, the clearest first.
+        matrix: Every case by component and way to run it.
         since: Changes since the baseline; None without a baseline.
         since_table: Table of these changes; None where nothing changed.
         sections: Sections in order.
@@ -63,14 +62,29 @@ class Page:
 
     run: str
     headline: Headline
-    divergences: Sequence[Divergence]
+    failures: Sequence[Failure]
+    matrix: Matrix
     since: Since | None
     since_table: HtmlTable | None
     sections: Sequence[Section]
 
     @property
+    def groups(self) -> list[tuple[str, str, list[Failure]]]:
+        """Id, heading and failures of each group: defects first, then losses."""
+        defects = [one for one in self.failures if not one.loss]
+        losses = [one for one in self.failures if one.loss]
+        words = "Lossy variants that lose more than their bounds allow"
+        groups = [("defects", "Defects", defects), ("losses", words, losses)]
+        return [group for group in groups if group[2]]
+
+    @property
+    def anchors(self) -> dict[str, str]:
+        """Name of a component or pipeline to the anchor of its section."""
+        return {card.title: card.id for card in self.cards}
+
+    @property
     def cards(self) -> list[SubjectSection]:
-        """Sections that have a card at the top of the page."""
+        """Sections of components and pipelines."""
         return list(_are(self.sections, SubjectSection))
 
     @property
@@ -84,12 +98,18 @@ def page_of(facts: RunFacts) -> Page:
     """Return the page of a run; where nothing failed, its first component is open."""
     sections = [section for make in SECTIONS for section in make(facts)]
     cards = list(_are(sections, SubjectSection))
-    if cards and not any(card.open for card in cards):
+    failures = failures_of(facts)
+    if cards and not failures:
         sections[sections.index(cards[0])] = replace(cards[0], open=True)
     return Page(
         run=facts.run,
-        headline=headline(facts),
-        divergences=divergences(facts)[:MOST_FAILURES],
+        headline=headline(facts, failures),
+        failures=failures,
+        matrix=matrix_of(
+            facts,
+            {name: f.id for f in failures for name in (f.found.case, *f.found.also)},
+            {card.title: card.id for card in cards},
+        ),
         since=facts.since,
         since_table=since_table(facts.since),
         sections=sections,
@@ -135,6 +155,7 @@ def rendered(page: Page, folder: Path) -> str:
         page=page,
         pictures=data_uris(page, folder),
         few=few,
+        kinds=KINDS,
         floors=FLOORS,
         # So no text of a record can end the script that contains the data.
         data=text.replace("<", "\\u003c"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -16,7 +15,7 @@ from harness.judge.foreign import all_words
 from harness.measure.metrics import METRIC
 from harness.report.html.charts import Chart, depth_figure
 from harness.report.html.section import Section
-from harness.report.html.table import Column, HtmlTable, Words, short
+from harness.report.html.table import Column, HtmlTable, Words, of_limit, short
 from harness.report.html.values import (
     Values,
     curves_of,
@@ -121,7 +120,6 @@ def _subject(
         title=name,
         state=next((state for state in (BAD, GOOD) if state in states), QUIET),
         gist=gist,
-        open=BAD in states,
         chart=chart,
         table=table,
         notes=tuple(_notes(facts, records)),
@@ -148,20 +146,6 @@ def _gist(facts: RunFacts, records: Sequence[CaseRecord], values: Values) -> str
         words.append(f"{judged.row.module or judged.row.probe} in {case}")
         words.append(of_limit(judged.verdict.usage))
     return " · ".join(words)
-
-
-def of_limit(usage: float) -> str:
-    """Return a share of a limit as a phrase.
-
-    >>> of_limit(0.824), of_limit(61.7)
-    ('82 % of its limit', '62 × its limit')
-    """
-    many = 10.0
-    if math.isinf(usage):
-        return "beyond any limit"
-    if usage >= many:
-        return f"{usage:,.0f} × its limit"
-    return f"{usage * 100:,.0f} % of its limit"
 
 
 def _notes(facts: RunFacts, records: Sequence[CaseRecord]) -> Iterator[str]:

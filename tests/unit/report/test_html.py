@@ -2,12 +2,14 @@
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from harness.core.errors import SuiteError
 from harness.core.outcome import Outcome
-from harness.judge.known_gaps import Gap
+from harness.judge.known_gaps import Gap, load_gaps
 from harness.report.html.charts import Curve, depth_figure, thinned
 from harness.report.html.page import (
     MOST_BYTES,
@@ -51,22 +53,57 @@ def cells(table, title):
 def test_the_verdict_of_a_run_that_agrees_counts_its_cases(found):
     page = page_of(found(agreeing(), agreeing("unet/onnxruntime/fp32")))
 
-    assert page.headline.words == "Parity"
-    assert page.headline.sentence == "All 2 cases agree with PyTorch."
-    assert page.divergences == []
+    assert page.headline.words == "Ship"
+    assert page.headline.sentences == ["All 2 cases agree with PyTorch."]
+    assert page.headline.reasons == []
+    assert page.failures == []
 
 
-def test_a_run_that_could_not_tell_does_not_say_parity(found):
+@pytest.mark.parametrize(
+    ("about", "words"),
+    [
+        ({"whole": False}, "Only a part of the suite ran"),
+        ({"tier": "quantized"}, "not the suite's own: quantized"),
+        ({"changes": ["floors=99"]}, "not the suite's own: floors=99"),
+    ],
+)
+def test_a_run_that_agrees_is_no_release_in_part_or_under_other_bounds(
+    found, about, words
+):
+    facts = found(agreeing())
+    head = page_of(replace(facts, about={**facts.about, **about})).headline
+
+    assert head.words == "Parity"
+    assert words in head.sentences[-1]
+
+
+def test_the_head_says_what_was_tested_without_the_folders_of_one_machine(found):
+    facts = found(agreeing())
+    (suite,) = facts.about["suites"]
+    suites = [{**suite, "checkpoint": "a/b at 4f2c"}]
+    environment = {**facts.about["environment"], "commit": "ab" * 20, "dirty": True}
+    about = {**facts.about, "suites": suites, "environment": environment}
+
+    tested = page_of(replace(facts, about=about)).headline.tested
+
+    assert tested["checkpoint"] == "a/b at 4f2c"
+    assert tested["suite"] == "digits/parity.toml"
+    assert tested["commit"] == "abababababab, with changes"
+    assert tested["ran"].startswith("torch 2.13.0")
+    assert tested["machine"] == "a <fast> one · Linux"
+
+
+def test_a_run_that_could_not_tell_does_not_say_ship(found):
     page = page_of(found(agreeing(), exit_code=2, stale=("a gap matches nothing",)))
 
-    assert page.headline.words == "Could not tell"
-    assert page.headline.complaints == ("a gap matches nothing",)
+    assert page.headline.words == "Cannot say"
+    assert [one.words for one in page.headline.reasons] == ["a gap matches nothing"]
 
 
 def test_the_first_divergence_names_place_operator_line_and_inputs(found):
     page = page_of(found(diverging(), exit_code=1))
 
-    first = page.divergences[0]
+    first = page.failures[0].found
     assert (first.case, first.place, first.op) == (CASE, "net.v2", "conv2d")
     assert first.source == "net.py:7"
     assert first.facts[0][0] == "412 floors, allowed 16"
@@ -78,10 +115,90 @@ def test_a_case_without_numbers_tells_why(found):
 
     page = page_of(found(failed, exit_code=2))
 
-    assert page.divergences[0].outcome == "convert"
-    assert page.divergences[0].facts == (("MNN has no IsNaN.",),)
+    (failure,) = page.failures
+    assert failure.words == "convert: MNN has no IsNaN."
+    assert failure.steps[0].text.startswith("parity run unet/mnn/fp32")
     assert component(page).chart is None
     assert "mnn fp32: convert. MNN has no IsNaN." in component(page).notes
+
+
+def test_every_failure_is_listed_with_a_command_that_explains_it(found):
+    cases = [f"unet/mnn/v{at}" for at in range(9)]
+
+    page = page_of(found(*map(diverging, cases), exit_code=1))
+    text = rendered(page, Path())
+
+    assert [one.case for one in page.headline.reasons] == cases
+    assert page.headline.reasons[0].words == (
+        "first diverges at net.v2 (conv2d): 412 floors, allowed 16."
+    )
+    for failure, case in zip(page.failures, cases, strict=True):
+        assert failure.steps[0].text == f"parity explain {case}"
+        assert failure.steps[1].text == f"parity show last {case}"
+        assert f'id="{failure.id}"' in text
+    assert text.count("parity explain") == len(cases)
+
+
+def test_an_entry_to_accept_a_failure_is_refused_until_somebody_gives_a_reason(
+    found, tmp_path
+):
+    page = page_of(found(diverging(), exit_code=1))
+    entry = next(step.text for step in page.failures[0].steps if step.folded)
+    path = tmp_path / "known_gaps.toml"
+
+    path.write_text(entry)
+    with pytest.raises(SuiteError, match="why"):
+        load_gaps(path)
+    path.write_text(entry.replace('why = ""', 'why = "a reason"'))
+    gaps = load_gaps(path)
+
+    accepted = page_of(found(diverging(), gaps=gaps))
+    assert accepted.failures == []
+    assert accepted.matrix.kinds == ["gap"]
+
+
+def test_a_sketch_has_the_limit_of_each_value_at_one_height(found):
+    sketch = page_of(found(diverging(), exit_code=1)).failures[0].sketch
+    assert sketch is not None
+    heights = [float(point.split()[1]) for point in sketch.line[1:].split("L")]
+
+    above = [height < sketch.limit for height in heights]
+    assert above == [False, False, True, True]
+    assert sketch.top == "25.8 × its limit"
+    assert sketch.first == pytest.approx(66.7)
+
+
+def test_the_table_of_risk_tells_defects_losses_gaps_and_skips_apart(found):
+    missing = {"outcome": "unavailable", "message": "mnn is not installed"}
+    gap = Gap(case="unet/mnn/deploy/*", outcome=Outcome.EXCEEDS, why="GELU")
+    page = page_of(
+        found(
+            record(*chain(1.0), output(15.0)),
+            record(*chain(1.0), output(2.0), case="vae/mnn/fp32"),
+            diverging("unet/mnn/int8-weights"),
+            diverging("unet/mnn/fused"),
+            diverging("unet/mnn/deploy"),
+            record(case="unet/openvino/fp32", failure=missing),
+            gaps=(gap,),
+            exit_code=1,
+        )
+    )
+
+    rows = dict(page.matrix.rows)
+    cells = {way: (cell.kind, cell.words) for way, cell in rows["unet"].items()}
+    assert cells == {
+        ("mnn", "fp32"): ("close", "94 %"),
+        ("mnn", "int8-weights"): ("loss", "25.8 ×"),
+        ("mnn", "fused"): ("bad", "25.8 ×"),
+        ("mnn", "deploy"): ("gap", "known gap"),
+        ("openvino", "fp32"): ("quiet", "skipped"),
+    }
+    assert rows["vae"]["mnn", "fp32"].kind == "good"
+    assert ("mnn", "fused") not in rows["vae"]
+    assert [(name, len(some)) for name, _, some in page.groups] == [
+        ("defects", 1),
+        ("losses", 1),
+    ]
 
 
 def test_a_pass_by_a_known_gap_is_said_beside_the_verdict(found):
@@ -89,7 +206,7 @@ def test_a_pass_by_a_known_gap_is_said_beside_the_verdict(found):
 
     page = page_of(found(diverging(), gaps=(gap,)))
 
-    assert page.headline.sentence.endswith("1 case only by a known gap.")
+    assert page.headline.sentences[0].endswith("1 case only by a known gap.")
     assert "tanh form of GELU" in component(page).notes[0]
 
 
@@ -101,7 +218,7 @@ def test_a_missing_runtime_is_a_skip_and_neither_agrees_nor_diverges(found):
 
     page = page_of(found(missing, agreeing("vae/onnxruntime/fp32")))
 
-    assert page.headline.sentence == (
+    assert page.headline.sentences[0] == (
         "The one case agrees with PyTorch; 1 case skipped: mnn is not installed."
     )
     assert component(page).state == "quiet"
@@ -224,20 +341,23 @@ def since(*changes, blocks=True):
 
 
 def test_what_changed_since_a_baseline_stands_at_the_top(found):
-    worse = Changed(how="worse", name=f"{CASE}/layers", words="atol 1e-5 → 4e-5")
+    worse = Changed(
+        how="worse", name=f"{CASE}/layers", words="atol 1e-5 → 4e-5", blocks=True
+    )
 
     page = page_of(found(agreeing(), exit_code=1, since=since(worse)))
     text = rendered(page, Path())
 
-    assert page.headline.words == "Worse than the baseline"
+    assert page.headline.words == "Do not ship"
+    assert page.headline.reasons[0].words.startswith("is worse than in the baseline v1")
     assert cells(page.tables[0], "how") == ["atol 1e-5 → 4e-5"]
-    assert text.index("Since v1") < text.index('class="cards"')
+    assert text.index("Since v1") < text.index('id="cases"')
 
 
 def test_a_run_like_its_baseline_says_so_without_a_table(found):
     page = page_of(found(agreeing(), since=since(blocks=False)))
 
-    assert page.headline.words == "Parity"
+    assert page.headline.words == "Ship"
     assert page.since is not None
     assert page.since_table is None
     assert "12 rows: 12 same" in rendered(page, Path())

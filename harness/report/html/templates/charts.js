@@ -32,29 +32,8 @@ function described(spec, at) {
   return lines.filter(Boolean).join("<br>");
 }
 
-// A card shows a chart's curves in small, without axes, names or hovering.
-function small({ data: traces, layout }) {
-  const solid = ({ mode, line, visible }) => visible === true && mode !== "markers" && line.dash !== "dot";
-  return {
-    data: traces.filter(solid).map((trace) => ({ ...trace, mode: "lines", hoverinfo: "skip" })),
-    layout: {
-      ...layout,
-      margin: { l: 0, r: 0, t: 2, b: 2 },
-      showlegend: false,
-      annotations: [],
-      xaxis: { visible: false },
-      yaxis: { type: "log", visible: false },
-    },
-  };
-}
-
 function draw(host) {
-  const { figure, table } = data.charts[host.dataset.of || host.id];
-  if (host.dataset.of) {
-    host.figure = small(figure);
-    Plotly.newPlot(host, host.figure.data, dressed(host.figure.layout), { ...QUIET, staticPlot: true });
-    return;
-  }
+  const { figure, table } = data.charts[host.id];
   host.figure = figure;
   const spec = data.tables[table];
   const traces = figure.data.map((trace) => {
@@ -116,8 +95,8 @@ dark.addEventListener("change", () => {
 });
 
 function open() {
-  const target = location.hash && document.querySelector(`details${location.hash}`);
-  if (target) target.open = true;
+  const target = document.getElementById(location.hash.slice(1));
+  if (target?.matches("details")) target.open = true;
 }
 
 addEventListener("hashchange", open);
