@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from harness.core.outcome import Outcome
+from harness.core.pipeline import MIXED
 from harness.core.record import CaseRecord
 from harness.judge.case import is_loss
 from harness.report.html.table import share
@@ -16,13 +17,15 @@ CLOSE = 0.8
 
 KINDS: Mapping[str, tuple[str, str]] = {
     "good": ("✓", "agrees: the largest used share of a limit"),
-    "close": ("✓", f"agrees, and uses {CLOSE:.0%} of its limit or more"),
+    "close": ("✓", f"agrees, and uses {share(CLOSE)} of its limit or more"),
     "gap": ("◐", "known gap: fails as known_gaps.toml says"),
     "loss": ("▼", "lossy variant: loses more precision than its bounds allow"),
     "bad": ("✗", "defect"),
     "quiet": ("–", "skipped"),
 }
 """Kind of a cell to its sign and its meaning."""
+
+_SEVERITY = ("quiet", "good", "close", "gap", "loss", "bad")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +35,7 @@ class Cell:
     Attributes:
         kind: A key of `KINDS`.
         words: A share of its limit, or how the case ended.
+        usage: The largest used share of a limit.
         case: Name of the case.
         target: Anchor of the failure, or of the component.
 
@@ -39,6 +43,7 @@ class Cell:
 
     kind: str
     words: str
+    usage: float
     case: str
     target: str
 
@@ -81,11 +86,14 @@ def matrix_of(
     for record in facts.requested:
         name = facts.names[record.key]
         subject = name.removesuffix(f"/{record.backend}/{record.variant}")
-        way = (record.backend, record.variant)
-        ways.setdefault(record.backend, set()).add(record.variant)
-        kind, words = _cell(facts, record)
+        # Mixed pipelines have many ways, and each belongs to one pipeline.
+        variant = "worst" if record.backend == MIXED else record.variant
+        ways.setdefault(record.backend, set()).add(variant)
+        kind, words, usage = _cell(facts, record)
         target = failing.get(name) or sections[subject]
-        rows[subject][way] = Cell(kind=kind, words=words, case=name, target=target)
+        cell = Cell(kind=kind, words=words, usage=usage, case=name, target=target)
+        kept = rows[subject].get((record.backend, variant), cell)
+        rows[subject][record.backend, variant] = max(kept, cell, key=_severity)
     used = {cell.kind for cells in rows.values() for cell in cells.values()}
     return Matrix(
         ways=[
@@ -98,16 +106,22 @@ def matrix_of(
     )
 
 
-def _cell(facts: RunFacts, record: CaseRecord) -> tuple[str, str]:
+def _severity(cell: Cell) -> tuple[int, float]:
+    return _SEVERITY.index(cell.kind), cell.usage
+
+
+def _cell(facts: RunFacts, record: CaseRecord) -> tuple[str, str, float]:
+    """Return a case's kind, its words, and the largest used share of a limit."""
     checks = facts.checks[record.key]
     state = facts.state(record)
     worst = max(check.usage for check in checks)
     if state == QUIET:
-        return "quiet", "skipped"
+        return "quiet", "skipped", worst
     if state == BAD:
         kind = "loss" if is_loss(checks) else "bad"
         found = next(check.outcome for check in checks if not check.outcome.passed)
-        return kind, share(worst) if found is Outcome.EXCEEDS else found.value
+        words = share(worst) if found is Outcome.EXCEEDS else found.value
+        return kind, words, worst
     if facts.by_gap(record):
-        return "gap", "known gap"
-    return "close" if worst >= CLOSE else "good", share(worst)
+        return "gap", "known gap", worst
+    return "close" if worst >= CLOSE else "good", share(worst), worst

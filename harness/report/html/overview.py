@@ -179,7 +179,9 @@ def _tested(facts: RunFacts) -> Iterator[tuple[str, str]]:
         yield "commit", commit[:12] + (", with changes" if about.get("dirty") else "")
     packages = about.get("packages") or {}
     torch = f"torch {packages['torch']}" if "torch" in packages else ""
-    yield "ran", "; ".join(filter(None, (torch, *facts.ran())))
+    # A mixed pipeline runs in runtimes that are named already.
+    ran = [one for one in facts.ran() if " + " not in one]
+    yield "ran", "; ".join(filter(None, (torch, *ran)))
     machine = [about.get("cpu"), about.get("system"), *(about.get("gpus") or ())]
     if cores := about.get("core_count"):
         machine.insert(1, count(cores, "core"))

@@ -6,6 +6,7 @@ To add a section, write a class with its own template, and add a line to `SECTIO
 from __future__ import annotations
 
 import base64
+import gzip
 import io
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -38,11 +39,8 @@ SECTIONS: tuple[Callable[[RunFacts], Iterable[Section]], ...] = (
 )
 """Functions of the sections, in the page's order; without data each yields none."""
 
-MOST_BYTES = 2_000_000
-"""Bytes of all pictures together; with its scripts the page stays below ten million."""
-
-EACH_BYTES = 150_000
-"""Bytes above which a picture becomes JPEG: people view it, nothing measures it."""
+MOST_BYTES = 400_000
+"""Bytes of all pictures together; with its scripts the page stays below 3 MB."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,10 +155,17 @@ def rendered(page: Page, folder: Path) -> str:
         few=few,
         kinds=KINDS,
         floors=FLOORS,
-        # So no text of a record can end the script that contains the data.
-        data=text.replace("<", "\\u003c"),
-        plotly=get_plotlyjs(),
+        data=packed(text),
+        plotly=packed(get_plotlyjs()),
     )
+
+
+def packed(text: str) -> str:
+    """Return a text compressed, in letters and digits; the page's script unpacks it.
+
+    No text of a record can then end the script that contains the data.
+    """
+    return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode("ascii")
 
 
 def data_uris(page: Page, folder: Path) -> Mapping[str, str]:
@@ -172,23 +177,22 @@ def data_uris(page: Page, folder: Path) -> Mapping[str, str]:
         path = folder / drawing.path
         if not path.is_file():
             continue
-        kind, picture = _small(path.read_bytes())
+        picture = _small(path.read_bytes())
         if len(picture) <= left:
             left -= len(picture)
             text = base64.b64encode(picture).decode("ascii")
-            uris[drawing.path] = f"data:image/{kind};base64,{text}"
+            uris[drawing.path] = f"data:image/webp;base64,{text}"
     return uris
 
 
-def _small(png: bytes) -> tuple[str, bytes]:
-    if len(png) <= EACH_BYTES:
-        return "png", png
+def _small(png: bytes) -> bytes:
+    """Return a picture for people to look at; nothing measures it."""
     from PIL import Image
 
     into = io.BytesIO()
     with Image.open(io.BytesIO(png)) as picture:
-        picture.convert("RGB").save(into, "JPEG", quality=85)
-    return "jpeg", into.getvalue()
+        picture.convert("RGB").save(into, "WEBP", quality=85, method=6)
+    return into.getvalue()
 
 
 def _are(values: Iterable[object], kind: type[Part]) -> Iterator[Part]:

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from harness.core.outcome import Outcome
-from harness.core.pipeline import LATENTS
-from harness.core.record import LAYERS, CaseRecord, coverage_share
+from harness.core.record import CaseRecord, coverage_share
 from harness.core.text import count, few
 from harness.judge.contract import contract_notes
 from harness.judge.foreign import all_words
@@ -20,7 +19,6 @@ from harness.report.html.values import (
     Values,
     curves_of,
     drawn_first,
-    limits_of,
     loudest,
     name_of,
     values_of,
@@ -109,10 +107,9 @@ def _subject(
             id=f"{ident}-{'steps' if is_pipeline else 'depth'}",
             figure=depth_figure(
                 curves_of(values, records, drawn, steps=is_pipeline),
-                limits_of(values, drawn, LATENTS if is_pipeline else LAYERS),
                 x_title="denoising step" if is_pipeline else "order of execution",
             ),
-            alt=f"Error of {name} in noise floors, one curve a case: {gist}.",
+            alt=f"Error of {name} as a share of each limit, one curve a case: {gist}.",
             table=table.id,
         )
     return SubjectSection(

@@ -1,18 +1,22 @@
 """`harness.report.html`: the content of a run's page, as plain values."""
 
+import base64
+import gzip
+import io
 import json
 import math
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from harness.core.errors import SuiteError
 from harness.core.outcome import Outcome
 from harness.judge.known_gaps import Gap, load_gaps
 from harness.report.html.charts import Curve, depth_figure, thinned
 from harness.report.html.page import (
-    MOST_BYTES,
     data_uris,
     page_of,
     rendered,
@@ -30,6 +34,12 @@ def found(tmp_path):
         return found_in(tmp_path, records, **about)
 
     return find
+
+
+def unpacked(text):
+    """Return the data of a page as the page's script reads it."""
+    packed = text.split('id="data">', 1)[1].split("</script>", 1)[0]
+    return gzip.decompress(base64.b64decode(packed)).decode()
 
 
 def agreeing(case=CASE):
@@ -228,14 +238,24 @@ def test_a_component_shows_both_runtimes_and_their_limit(found):
     page = page_of(found(agreeing(), agreeing("unet/onnxruntime/fp32")))
 
     figure = component(page).chart.figure
-    assert [trace["name"] for trace in figure["data"]] == [
+    assert [trace["name"] for trace in figure["data"] if "meta" not in trace] == [
         "mnn fp32",
         "onnxruntime fp32",
     ]
     assert figure["layout"]["yaxis"]["type"] == "log"
-    told = figure["layout"]["annotations"][0]
-    assert told["text"] == "mnn fp32, onnxruntime fp32: 16 floors"
-    assert told["y"] == pytest.approx(math.log10(16))
+    assert [shape["y0"] for shape in figure["layout"]["shapes"]] == [1.0]
+
+
+def test_a_curve_has_its_own_limits_and_none_where_another_metric_bounds_it():
+    curves = [
+        Curve(case="fp32", x=[0, 1], y=[0.5, 2.0], limits=[16.0, 60.0]),
+        Curve(case="int4", x=[0, 1], y=[0.5, 0.7], limits=[None, None]),
+    ]
+
+    figure = depth_figure(curves, x_title="order")
+
+    limits = {t["name"]: t["meta"] for t in figure["data"] if "meta" in t}
+    assert limits == {"fp32, its limit": {"limits": [16.0, 60.0]}}
 
 
 def test_a_variant_that_agrees_waits_in_the_legend_and_one_out_of_limit_is_drawn(
@@ -262,18 +282,19 @@ def test_a_variant_that_agrees_waits_in_the_legend_and_one_out_of_limit_is_drawn
 def test_points_out_of_tolerance_have_a_mark_of_their_own(found):
     page = page_of(found(diverging(), exit_code=1))
 
-    wrong = component(page).chart.figure["data"][1]
+    *_, wrong = component(page).chart.figure["data"]
     assert wrong["marker"]["symbol"] == "x"
-    assert wrong["y"] == [412.0, 400.0, 61.0]
+    assert wrong["y"] == [25.75, 25.0, 3.812]
 
 
 def test_each_point_knows_its_row_of_the_table(found):
     page = page_of(found(agreeing(), diverging("unet/onnxruntime/fp32"), exit_code=1))
 
     part = component(page)
-    floors = cells(part.table, "floors")
+    shares = cells(part.table, "of limit")
     for trace in part.chart.figure["data"]:
-        assert [floors[at] for at in trace["customdata"]] == trace["y"]
+        if "meta" not in trace:
+            assert [shares[at] for at in trace["customdata"]] == trace["y"]
 
 
 def test_a_value_is_listed_once_with_its_worst_sample(found):
@@ -287,29 +308,17 @@ def test_a_value_is_listed_once_with_its_worst_sample(found):
 
 
 def test_numbers_that_are_none_are_drawn_above_all_others():
-    curve = Curve(
-        case="c", x=[0, 1, 2], y=[1.0, math.inf, 50.0], passed=[True, False, True]
-    )
+    curve = Curve(case="c", x=[0, 1, 2], y=[1.0, math.inf, 50.0])
 
-    figure = depth_figure([curve], {"c": 16.0}, x_title="order")
+    figure = depth_figure([curve], x_title="order")
 
     assert figure["data"][0]["y"] == [1.0, 500.0, 50.0]
 
 
-def test_a_bound_of_nothing_is_no_line_on_a_log_axis():
-    curve = Curve(case="c", x=[0, 1], y=[1.0, 2.0], passed=[False, False])
-
-    figure = depth_figure([curve], {"exact": 0.0, "c": 16.0}, x_title="order")
-
-    assert [note["text"] for note in figure["layout"]["annotations"]] == [
-        "c: 16 floors"
-    ]
-
-
 def test_equal_values_are_not_drawn_as_dips():
-    curve = Curve(case="c", x=[0, 1, 2], y=[3.0, 0.0, 2.0], passed=[True] * 3)
+    curve = Curve(case="c", x=[0, 1, 2], y=[3.0, 0.0, 2.0])
 
-    figure = depth_figure([curve], {}, x_title="order")
+    figure = depth_figure([curve], x_title="order")
 
     assert figure["data"][0]["x"] == [0, 2]
 
@@ -378,6 +387,7 @@ def test_what_a_run_recorded_cannot_write_markup_into_the_page(found, tmp_path):
     text = write_page(found(record(*rows)), tmp_path / "r.html").read_text()
 
     assert evil not in text
+    assert evil in unpacked(text)
     assert "a &lt;fast&gt; one" in text
 
 
@@ -390,30 +400,33 @@ def test_floors_are_explained_before_their_first_use(found):
 
 def test_the_page_asks_for_nothing_from_elsewhere(found):
     text = rendered(page_of(found(agreeing())), Path())
-    scripts = text.index('<script type="application/json"')
 
-    # plotly's own script names addresses that it asks only for maps.
-    assert "http" not in text[:scripts]
-    assert " src=" not in text[:scripts]
+    # plotly's own script, which is packed, names addresses that it asks only for maps.
+    assert "http" not in text
+    assert " src=" not in text
 
 
 def test_the_data_of_a_page_is_strict_json(found):
     broken = record(*chain(1.0, math.nan), output(math.inf))
 
     text = rendered(page_of(found(broken, exit_code=1)), Path())
-    data = text.split('id="data">', 1)[1].split("</script>", 1)[0]
 
-    json.loads(data, parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))
+    json.loads(
+        unpacked(text), parse_constant=lambda word: pytest.fail(f"{word} is no JSON")
+    )
     assert [short(x) for x in (math.nan, math.inf)] == ["nan", "inf"]
 
 
-def drawing_record(tmp_path, sizes):
-    """A pipeline whose cases left pictures of so many bytes."""
+def drawing_record(tmp_path, number):
+    """A pipeline of which each case left a picture of noise."""
+    noise = np.random.default_rng(0)
     records = []
-    for at, size in enumerate(sizes):
+    for at in range(number):
         path = f"pictures/case-{at}/0-difference-x16.png"
         (tmp_path / path).parent.mkdir(parents=True)
-        (tmp_path / path).write_bytes(b"\x89PNG" + bytes(size))
+        Image.fromarray(noise.integers(0, 256, (64, 200, 3), np.uint8)).save(
+            tmp_path / path
+        )
         picture = row("picture.0", 1.0 + at, what="image", module="a seven")
         chained: dict[str, object] = {
             "roles": {},
@@ -429,17 +442,22 @@ def drawing_record(tmp_path, sizes):
 def test_pictures_are_inside_the_page_the_worst_first_until_it_is_full(
     found, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("harness.report.html.page.EACH_BYTES", MOST_BYTES)
-    records = drawing_record(tmp_path, [1000, MOST_BYTES - 500])
+    records = drawing_record(tmp_path, 2)
     page = page_of(found(*records, whats=("image",), exit_code=1))
+    both = data_uris(page, tmp_path)
+    monkeypatch.setattr("harness.report.html.page.MOST_BYTES", 20_000)
 
     inside = data_uris(page, tmp_path)
 
+    assert len(both) == 2
     assert list(inside) == ["pictures/case-1/0-difference-x16.png"]
+    kind, _, text = inside["pictures/case-1/0-difference-x16.png"].partition(",")
+    assert kind == "data:image/webp;base64"
+    assert Image.open(io.BytesIO(base64.b64decode(text))).size == (200, 64)
 
 
 def test_a_picture_says_what_it_shows_and_how_much_is_amplified(found, tmp_path):
-    (drawn,) = drawing_record(tmp_path, [1000])
+    (drawn,) = drawing_record(tmp_path, 1)
     page = page_of(found(drawn, whats=("image",), exit_code=1))
 
     assert page.cards[0].drawings[0].amplified == "16"

@@ -12,8 +12,8 @@ from tests.unit.reports import output, record, row
 
 EXAMPLE = Path(__file__).parents[3] / "docs" / "digits-report.html"
 PROBES = 10_000
-MOST_BYTES = 10_000_000
-MOST_S = 3.0
+MOST_BYTES = 3_000_000
+MOST_S = 1.0
 PAPER = {"light": "rgb(245, 246, 248)", "dark": "rgb(15, 19, 24)"}
 
 # Where in the window the middle point of the chart's first curve is drawn.
@@ -125,14 +125,18 @@ def test_a_table_can_show_only_what_is_out_of_tolerance(table):
 
 
 @pytest.mark.usefixtures("chart")
-def test_a_chart_changes_to_shares_of_the_limit_and_back(seen):
+def test_a_chart_changes_to_floors_and_draws_there_each_curve_s_own_limit(seen):
     choice = seen.page.locator("select[data-chart=component-0-depth]")
-    first = "document.getElementById('component-0-depth').data[0].y[0]"
-    choice.select_option("limit")
-    seen.page.wait_for_function(f"{first} < 0.3")
+    trace = "document.getElementById('component-0-depth').data[{}].y[0]"
+    first, limit = (seen.page.evaluate(trace.format(at)) for at in (0, 1))
     choice.select_option("floors")
-    seen.page.wait_for_function(f"{first} > 0.3")
+    seen.page.wait_for_function(f"{trace.format(1)} === 16")
+    floors = seen.page.evaluate(trace.format(0))
+    choice.select_option("limit")
+    seen.page.wait_for_function(f"{trace.format(1)} === null")
 
+    assert limit is None
+    assert floors == pytest.approx(16 * first, rel=1e-3)
     assert seen.complaints == []
 
 
