@@ -7,7 +7,7 @@ import pytest
 
 from tests.plugin.project import CASES, PYTEST
 
-MOVED = json.dumps("threads 2 → 1").strip('"')  # as data of the page has it
+MOVED = "threads 2 → 1"
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 
 from harness.report.html.page import write_page
 from tests.unit import browser as chromiums
@@ -213,6 +214,24 @@ def test_the_example_fits_a_phone_with_every_section_open(browser, scheme):
 
         assert width == 390
         assert seen.complaints == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("page", ["example", "large"])
+def test_a_checker_of_accessibility_finds_no_serious_fault(
+    browser, large, page, scheme
+):
+    path = {"example": EXAMPLE, "large": large}[page]
+    with chromiums.opened(browser, path, scheme=scheme) as seen:
+        seen.page.evaluate("document.querySelector('#component-0').open = 1")
+        seen.page.locator("#component-0-depth").scroll_into_view_if_needed()
+        seen.page.locator("#component-0 .js-plotly-plot").wait_for()
+
+        found = Axe().run(seen.page).response["violations"]
+
+    grave = [one for one in found if one["impact"] in {"serious", "critical"}]
+    faults = [(one["id"], node["html"]) for one in grave for node in one["nodes"]]
+    assert faults == []
 
 
 def test_error_against_speed_is_drawn_with_a_point_for_each_way(browser, tmp_path):
