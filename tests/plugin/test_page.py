@@ -52,11 +52,18 @@ def test_the_page_of_a_pipeline_shows_its_pictures_and_its_steps(drawn):
             part.locator("summary").first.click()
         page.locator("#pipeline-0-steps").scroll_into_view_if_needed()
         page.wait_for_selector("#pipeline-0-steps .scatterlayer .trace")
-        picture = part.locator("img").first
+        of_case = part.locator(".of-case").first
+        clipped = "part => getComputedStyle(part).clipPath"
+        before = of_case.evaluate(clipped)
+        part.locator("input[type=range]").first.press("ArrowRight")
 
-        assert picture.get_attribute("src").startswith("data:image/")
-        assert picture.evaluate("image => image.naturalWidth") > 0
-        assert "their difference times" in picture.get_attribute("alt")
+        assert 'url("data:image/webp' in of_case.evaluate(
+            "part => getComputedStyle(part).backgroundImage"
+        )
+        assert (before, of_case.evaluate(clipped)) == (
+            "inset(0px 0px 0px 50%)",
+            "inset(0px 0px 0px 51%)",
+        )
         assert seen.complaints == []
 
 

@@ -17,8 +17,8 @@ from harness.core.outcome import Outcome
 from harness.judge.known_gaps import Gap, load_gaps
 from harness.report.html.charts import Curve, depth_figure, thinned
 from harness.report.html.page import (
-    data_uris,
     page_of,
+    pictures_in,
     rendered,
     write_page,
 )
@@ -444,14 +444,16 @@ def test_pictures_are_inside_the_page_the_worst_first_until_it_is_full(
 ):
     records = drawing_record(tmp_path, 2)
     page = page_of(found(*records, whats=("image",), exit_code=1))
-    both = data_uris(page, tmp_path)
+    both = pictures_in(page, tmp_path)
     monkeypatch.setattr("harness.report.html.page.MOST_BYTES", 20_000)
 
-    inside = data_uris(page, tmp_path)
+    inside = pictures_in(page, tmp_path)
 
     assert len(both) == 2
     assert list(inside) == ["pictures/case-1/0-difference-x16.png"]
-    kind, _, text = inside["pictures/case-1/0-difference-x16.png"].partition(",")
+    (picture,) = inside.values()
+    assert (picture.width, picture.height) == (64, 64)
+    kind, _, text = picture.uri.partition(",")
     assert kind == "data:image/webp;base64"
     assert Image.open(io.BytesIO(base64.b64decode(text))).size == (200, 64)
 
@@ -461,4 +463,6 @@ def test_a_picture_says_what_it_shows_and_how_much_is_amplified(found, tmp_path)
     page = page_of(found(drawn, whats=("image",), exit_code=1))
 
     assert page.cards[0].drawings[0].amplified == "16"
-    assert "mnn v0, and their difference times 16" in rendered(page, tmp_path)
+    text = rendered(page, tmp_path)
+    assert "PyTorch&#39;s picture and that of mnn v0" in text
+    assert "Their difference times 16" in text

@@ -227,3 +227,6 @@ for (const button of document.querySelectorAll(".copy"))
     }
     setTimeout(() => (button.textContent = "copy"), 2000);
   });
+
+for (const range of document.querySelectorAll(".slide input"))
+  range.addEventListener("input", () => range.closest("figure").style.setProperty("--at", `${range.value}%`));
