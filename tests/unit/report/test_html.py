@@ -464,5 +464,5 @@ def test_a_picture_says_what_it_shows_and_how_much_is_amplified(found, tmp_path)
 
     assert page.cards[0].drawings[0].amplified == "16"
     text = rendered(page, tmp_path)
-    assert "PyTorch&#39;s picture and that of mnn v0" in text
+    assert "PyTorch's picture and that of mnn v0" in text
     assert "Their difference times 16" in text
