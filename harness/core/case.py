@@ -150,6 +150,23 @@ class Source:
     lora: Path | None = None
     lora_scale: float = 1.0
 
+    @property
+    def name(self) -> str:
+        """The checkpoint's name for a reader, without the folders of one machine.
+
+        >>> Source(path=Path("/cache/models--a--b/snapshots/4f2c"), seed=3).name
+        'a/b at 4f2c, weights drawn at random (seed 3)'
+        """
+        *_, hub, snapshots, last = ("", "", *self.path.parts)
+        name = last
+        if snapshots == "snapshots":  # how the cache of a model hub names its folders
+            name = f"{hub.removeprefix('models--').replace('--', '/')} at {last[:12]}"
+        if self.lora is not None:
+            name += f" with {self.lora.name} × {self.lora_scale:g}"
+        if self.seed is not None:
+            name += f", weights drawn at random (seed {self.seed})"
+        return name
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForeignModel:

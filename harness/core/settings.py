@@ -35,7 +35,7 @@ class NextSteps:
     suite: str = ""
 
     def lines(self, name: str, case: str, suite: str) -> Iterator[Line]:
-        """Yield the commands that show a case's values and explain them.
+        """Yield lines with the commands that show a case's values and explain them.
 
         Args:
             name: Name of the case in the run.
@@ -43,12 +43,18 @@ class NextSteps:
             suite: Path of the suite.
 
         """
-        words = f"parity show {self.run} {name}{self.runs}{self.suite}{self.judged}"
-        yield Line(text=f" all layers  {words}", tone="quiet")
+        yield Line(text=f" all layers  {self.show(name)}", tone="quiet")
         if case:
-            where = (self.suite or _suite(suite)) + self.store
-            words = f"parity explain {case}{where}{self.judged}"
-            yield Line(text=f" why         {words}", tone="quiet")
+            explain = self.explain(case, self.suite or suite_option(suite))
+            yield Line(text=f" why         {explain}", tone="quiet")
+
+    def show(self, name: str) -> str:
+        """Return the command that lists every value of a case."""
+        return f"parity show {self.run} {name}{self.runs}{self.suite}{self.judged}"
+
+    def explain(self, case: str, suite: str = "") -> str:
+        """Return the command that explains a case."""
+        return f"parity explain {case}{suite}{self.store}{self.judged}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +114,7 @@ def near(path: Path) -> str:
         return str(path)
 
 
-def _suite(path: str) -> str:
+def suite_option(path: str) -> str:
     """Return the option that names a suite; empty for the suite in this folder."""
     suite = Path(path)
     if not path or suite.parent == Path.cwd():

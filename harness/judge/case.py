@@ -44,7 +44,12 @@ from harness.judge.rewritten_values import (
     rewritten_message,
     rewritten_values,
 )
-from harness.judge.tolerance import Tolerance
+from harness.judge.tolerance import (
+    FULL_PRECISION,
+    Tolerance,
+    first_tier,
+    first_tiers,
+)
 from harness.judge.value import Verdict, judge
 from harness.measure.metrics import TUNED
 
@@ -104,7 +109,8 @@ class CaseVerdict:
         origins: Operators whose local error, on the reference's inputs, is out of
             tolerance, in order. They are of one sample, and empty if this was not
             measured.
-        isolated: Whether operators ran on the reference's inputs.
+        alone: The operators as they ran on the reference's inputs; empty if they did
+            not.
         rows: Every judged row, in order.
         picture: Message about the error of a picture and the role that causes most of
             it; empty for other values.
@@ -123,7 +129,7 @@ class CaseVerdict:
     inputs: tuple[JudgedRow, ...]
     rows: tuple[JudgedRow, ...]
     origins: tuple[JudgedRow, ...] = ()
-    isolated: bool = False
+    alone: tuple[JudgedRow, ...] = ()
     picture: str = ""
     gap: Gap | None = None
 
@@ -136,6 +142,11 @@ class CaseVerdict:
     def key(self) -> Key:
         """Suite and case."""
         return self.suite, self.case
+
+    @property
+    def isolated(self) -> bool:
+        """Whether operators ran on the reference's inputs."""
+        return bool(self.alone)
 
     @property
     def inputs_floors(self) -> float | None:
@@ -239,7 +250,7 @@ def judge_case(
         inputs=inputs,
         rows=rows,
         origins=tuple(sorted(origins, key=lambda judged: judged.row.position)),
-        isolated=bool(own),
+        alone=own,
         picture=picture_words(record) if what == IMAGE else "",
         gap=applied.gap,
     )
@@ -293,6 +304,29 @@ def skipped(verdict: CaseVerdict, required: Collection[str]) -> bool:
     # A mixed pipeline lacks one of several runtimes. It may be a required one.
     may = backend not in required and not (backend == MIXED and required)
     return verdict.found is Outcome.UNAVAILABLE and may
+
+
+def is_lossy(checks: Collection[CaseVerdict]) -> bool:
+    """Whether a case's variant loses precision by design.
+
+    A runtime declares that of its variants. A variant of the suite's own is declared
+    nowhere; the tolerances of full precision bound floors.
+    """
+    declared = {".".join(check.case.split("/")[1:]) for check in checks}
+    if declared <= first_tiers().keys():
+        return first_tier(declared) != FULL_PRECISION
+    bounds = [judged.verdict.tolerance for check in checks for judged in check.rows]
+    return bool(bounds) and all(bound.floors is None for bound in bounds)
+
+
+def is_loss(checks: Collection[CaseVerdict]) -> bool:
+    """Whether a failing case only lost more precision than its bounds allow.
+
+    Any other end of it (a crash, a wrong shape, a graph that differs) is a defect, also
+    in a variant that loses precision by design.
+    """
+    failing = {check.found for check in checks if not check.outcome.passed}
+    return failing <= {Outcome.EXCEEDS, Outcome.MISREAD} and is_lossy(checks)
 
 
 def _found(

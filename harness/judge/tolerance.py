@@ -270,6 +270,9 @@ TIERS: Final[Mapping[str, Tier]] = MappingProxyType({t.name: t for t in _TIERS})
 
 TIER_NAMES: Final = tuple(TIERS)
 
+FULL_PRECISION: Final = "standard"
+"""The first tier of every variant that computes in full precision."""
+
 
 @functools.cache
 def first_tiers() -> Mapping[str, str]:
@@ -299,7 +302,8 @@ def first_tier(made: Collection[str]) -> str:
     >>> first_tier(["mnn.fp32", "onnxruntime.fp16"]), first_tier([])
     ('relaxed', 'standard')
     """
-    tiers = {first_tiers().get(name, "standard") for name in made} or {"standard"}
+    tiers = {first_tiers().get(name, FULL_PRECISION) for name in made}
+    tiers = tiers or {FULL_PRECISION}
     return max(tiers, key=TIER_NAMES.index)
 
 

@@ -75,7 +75,12 @@ def conclude(
     code = judged.code
     about = {
         "suites": [
-            {"path": path_of(suite), "files": files_of(suite)} for suite in suites
+            {
+                "path": path_of(suite),
+                "files": files_of(suite),
+                "checkpoint": suite.source.name,
+            }
+            for suite in suites
         ],
         "environment": environment().to_json(),
         "command": list(argv),
@@ -108,6 +113,7 @@ def conclude(
             stale=judged.stale,
             required=settings.require,
             since=None if compared is None else since_of(compared),
+            next_steps=settings.next_steps(folder.id),
         )
         page = folder.path / PAGE
         complaint = list(_page(found, page))
@@ -115,7 +121,7 @@ def conclude(
             summary(
                 found,
                 report=near(written if complaint else page),
-                next_steps=settings.next_steps(folder.id),
+                next_steps=found.next_steps,
             )
         )
         lines += complaint
@@ -200,7 +206,7 @@ def since_of(found: Diff) -> Since:
         before=found.before,
         blocks=bool(found.blocking),
         changes=[
-            Changed(how=change.value, name=one.name, words=one.words)
+            Changed(how=change.value, name=one.name, words=one.words, blocks=one.blocks)
             for change in LOUDEST_FIRST
             for one in found.of(change)
             if not elsewhere(one)

@@ -80,6 +80,7 @@ def page_again(
             "changes": [*(report.about.get("changes") or ()), *settings.changes],
         },
         since=None if compared is None else since_of(compared),
+        next_steps=settings.next_steps(report.id, moved_to.path if moved_to else None),
     )
     try:
         return write_page(found, path)

@@ -11,8 +11,11 @@ from typing import Any
 from harness.core.outcome import Outcome
 from harness.core.pipeline import MIXED, WHATS
 from harness.core.record import CaseRecord, Key, labels
+from harness.core.settings import NextSteps
 from harness.core.text import count
 from harness.judge.case import CaseVerdict, skipped
+
+_NEXT = NextSteps()
 
 GOOD, BAD, QUIET = "good", "bad", "quiet"
 """States of a case: it agrees, does not agree, or was skipped."""
@@ -26,12 +29,14 @@ class Changed:
         how: ``worse``, ``better``, ``new``, ``gone`` or ``incomparable``.
         name: The case and its check.
         words: The change, with numbers.
+        blocks: Whether it counts against the later run.
 
     """
 
     how: str
     name: str
     words: str
+    blocks: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +71,7 @@ class RunFacts:
         stale: Complaints about files that describe the run.
         required: Backends that may not be skipped.
         since: Changes since the baseline; None without a baseline.
+        next_steps: Options for commands that go on with the run.
 
     """
 
@@ -78,6 +84,7 @@ class RunFacts:
     stale: Sequence[str] = ()
     required: Collection[str] = ()
     since: Since | None = None
+    next_steps: NextSteps = _NEXT
 
     @cached_property
     def names(self) -> dict[Key, str]:

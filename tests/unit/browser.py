@@ -62,7 +62,6 @@ def opened(browser, path, *, width=1280, scheme="light"):
     inside.send("Performance.enable", {"timeDomain": "threadTicks"})
     page.goto(path.as_uri())
     page.wait_for_function("performance.getEntriesByName('usable').length > 0")
-    page.wait_for_function("document.querySelector('.js-plotly-plot') !== null")
     metrics = inside.send("Performance.getMetrics")["metrics"]
     seen.busy_s = next(m["value"] for m in metrics if m["name"] == "TaskDuration")
     yield seen

@@ -18,6 +18,9 @@ MOST_POINTS = 1500
 LEAST = 0.1
 """Error in floors at the bottom of a chart: a smaller error is drawn there."""
 
+_LEAST_SHARE = 0.001
+"""Share of a limit at the bottom of a chart."""
+
 PALETTE = (
     *("#3b82f6", "#ea7317", "#14a38b", "#c04ad0", "#9a8700", "#e0457b"),
     *("#6d72e8", "#3f9b3f", "#0e9bc0", "#a8674a", "#7f8a99", "#d05a3c"),
@@ -72,7 +75,9 @@ class Curve:
     Attributes:
         case: Name of the case; its curves are shown and hidden together.
         x: Places in order of execution.
-        y: Errors in floors; NaN or infinite where numbers could not be compared.
+        y: Errors as shares of each value's own limit; infinite where numbers could not
+            be compared.
+        limits: The limit of each value in floors; None where another metric bounds it.
         rows: The table's row of each point.
         passed: Whether each value is within its tolerance.
         shown: Whether the curve is drawn at first, or only when the reader chooses it.
@@ -84,6 +89,7 @@ class Curve:
     case: str
     x: Sequence[int]
     y: Sequence[float]
+    limits: Sequence[float | None] = ()
     rows: Sequence[int] = ()
     passed: Sequence[bool] = ()
     shown: bool = True
@@ -91,28 +97,28 @@ class Curve:
     colour: int = 0
 
 
-def depth_figure(
-    curves: Sequence[Curve], limits: Mapping[str, float], *, x_title: str
-) -> dict[str, Any]:
-    """Return a figure of errors along the depth, with a line at each limit, log scale.
+def depth_figure(curves: Sequence[Curve], *, x_title: str) -> dict[str, Any]:
+    """Return a figure of errors along the depth, as shares of each value's own limit.
+
+    The limit is one line for all curves. In floors, the page's script draws for each
+    curve its own limits, in the curve's colour.
 
     Args:
         curves: The errors of each case.
-        limits: Name of a bound to its floors; a bound of 0 has no place on a log axis.
         x_title: Title of the axis of places.
 
     """
     from plotly import graph_objects as go
 
-    limits = {name: floors for name, floors in limits.items() if floors > 0}
     finite = [y for curve in curves for y in curve.y if math.isfinite(y)]
-    top = max([1.0, *finite, *limits.values()]) * _BROKEN
+    top = max([1.0, *finite]) * _BROKEN
     figure = go.Figure()
     for curve in curves:
         wrong = {at for at, passed in enumerate(curve.passed) if not passed}
         # Equal values have no place on a log scale.
-        known = [at for at, y in enumerate(curve.y) if y != 0.0 or at in wrong]
+        known = [at for at, y in enumerate(curve.y) if y > 0.0 or at in wrong]
         kept = [known[at] for at in thinned([curve.y[at] for at in known], MOST_POINTS)]
+        colour = PALETTE[curve.colour % len(PALETTE)]
         figure.add_trace(
             go.Scatter(
                 **_points(curve, kept, top),
@@ -121,12 +127,28 @@ def depth_figure(
                 mode="lines+markers" if len(kept) < MOST_MARKERS else "lines",
                 line={
                     "width": 1.5,
-                    "color": PALETTE[curve.colour % len(PALETTE)],
+                    "color": colour,
                     "dash": "dot" if curve.dashed else "solid",
                 },
                 marker={"size": 4},
             )
         )
+        bounds = [curve.limits[at] for at in kept] if curve.limits else []
+        if any(bounds):
+            figure.add_trace(
+                go.Scatter(
+                    x=[curve.x[at] for at in kept],
+                    y=[None] * len(kept),
+                    meta={"limits": bounds},
+                    legendgroup=curve.case,
+                    visible=True if curve.shown else "legendonly",
+                    name=f"{curve.case}, its limit",
+                    showlegend=False,
+                    hoverinfo="name+y",
+                    mode="lines",
+                    line={"width": 1.2, "color": colour, "dash": "dash", "shape": "hv"},
+                )
+            )
         if crosses := [at for at in kept if at in wrong]:
             figure.add_trace(
                 go.Scatter(
@@ -137,22 +159,21 @@ def depth_figure(
                     marker={"symbol": "x", "size": 8, "color": _LIMIT},
                 )
             )
-    for name, floors in limits.items():
-        figure.add_hline(y=floors, line={"dash": "dot", "width": 1.5, "color": _LIMIT})
-        figure.add_annotation(
-            text=f"{name}: {floors:g} floors",
-            font={"size": 11, "color": _LIMIT},
-            x=1,
-            xref="paper",
-            xanchor="right",
-            y=math.log10(floors),  # a log axis places an annotation by its exponent
-            yanchor="bottom" if floors == max(limits.values()) else "top",
-            showarrow=False,
-        )
+    figure.add_hline(y=1.0, line={"dash": "dot", "width": 1.5, "color": _LIMIT})
+    figure.add_annotation(
+        text="the limit of each value",
+        font={"size": 11, "color": _LIMIT},
+        x=1,
+        xref="paper",
+        xanchor="right",
+        y=0.0,  # a log axis places an annotation by its exponent
+        yanchor="bottom",
+        showarrow=False,
+    )
     figure.update_layout(**LAYOUT)
     figure.update_xaxes(title=x_title)
     # No range is set: plotly fits it to the curves that the reader shows.
-    figure.update_yaxes(title="error, floors", type="log", dtick=1)
+    figure.update_yaxes(title="error, share of its limit", type="log", dtick=1)
     return plain(figure)
 
 
@@ -174,7 +195,7 @@ def _points(curve: Curve, kept: Sequence[int], top: float) -> dict[str, Any]:
     y = [curve.y[at] for at in kept]
     return {
         "x": [curve.x[at] for at in kept],
-        "y": [short(max(v, LEAST) if math.isfinite(v) else top) for v in y],
+        "y": [short(max(v, _LEAST_SHARE) if math.isfinite(v) else top) for v in y],
         "customdata": [curve.rows[at] for at in kept] if curve.rows else None,
         "legendgroup": curve.case,
         "visible": True if curve.shown else "legendonly",

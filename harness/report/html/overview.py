@@ -12,6 +12,7 @@ from harness.core.pipeline import IMAGE, LATENTS
 from harness.core.record import LAYERS, OUTPUTS, coverage_share
 from harness.core.text import count, few
 from harness.judge.case import CaseVerdict
+from harness.report.html.failures import Failure
 from harness.report.html.section import Section
 from harness.report.html.table import Column, HtmlTable, Words, short
 from harness.report.html.values import place_cell
@@ -19,29 +20,54 @@ from harness.report.run_facts import BAD, GOOD, QUIET, RunFacts, Since
 from harness.report.summary import stand_in_words
 
 _MEBI = 2**20
+_COUNTS = {
+    "worse": "is worse than in",
+    "gone": "is gone, and was in",
+    "incomparable": "cannot be compared with",
+}
+"""Change since a baseline to the words of a reason."""
+
 _VERDICTS = {
-    0: (GOOD, "Parity"),
-    1: (BAD, "No parity"),
-    2: (BAD, "Could not tell"),
+    0: (GOOD, "Ship"),
+    1: (BAD, "Do not ship"),
+    2: (BAD, "Cannot say"),
 }
 
 
 @dataclass(frozen=True, kw_only=True)
+class Reason:
+    """One reason for the verdict, in a sentence.
+
+    Attributes:
+        case: The case, or the file that has a complaint; it begins the sentence.
+        words: The rest of the sentence.
+        target: Anchor of the details; empty if there are none.
+
+    """
+
+    case: str
+    words: str
+    target: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Headline:
-    """The verdict.
+    """The verdict, its reasons, and what was tested.
 
     Attributes:
         state: ``good`` or ``bad``.
-        words: The verdict in two words.
-        sentence: A sentence with the number of cases that agree.
-        complaints: Complaints about the files that describe the run.
+        words: The verdict in a few words.
+        sentences: The number of cases that agree, and what the verdict leaves open.
+        reasons: Every reason against the run.
+        tested: Name to fact: checkpoint, suite, commit, versions, machine.
 
     """
 
     state: str
     words: str
-    sentence: str
-    complaints: Sequence[str]
+    sentences: Sequence[str]
+    reasons: Sequence[Reason]
+    tested: Mapping[str, str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,14 +97,26 @@ class EnvironmentSection(Section):
     packages: Mapping[str, str]
 
 
-def headline(facts: RunFacts) -> Headline:
-    """Return the verdict of the run."""
+def headline(facts: RunFacts, failures: Sequence[Failure]) -> Headline:
+    """Return the verdict of the run, its reasons, and what was tested."""
+    state, words = _VERDICTS[facts.exit_code]
+    limits = list(_limits(facts)) if state == GOOD else []
+    if limits:
+        words = "Parity"  # it is true of what ran, but a release needs more
+    return Headline(
+        state=state,
+        words=words,
+        sentences=[_tally(facts), *limits],
+        reasons=[*_reasons(facts, failures)],
+        tested={name: text for name, text in _tested(facts) if text},
+    )
+
+
+def _tally(facts: RunFacts) -> str:
+    """Return a sentence with the number of cases that agree."""
     states = [facts.state(record) for record in facts.requested]
     agree, skips = states.count(GOOD), states.count(QUIET)
     judged = len(states) - skips
-    state, words = _VERDICTS[facts.exit_code]
-    if facts.since and facts.since.blocks and BAD not in states and judged:
-        words = "Worse than the baseline"
     sentence = f"{agree:,} of {count(judged, 'case')} agree with PyTorch"
     if not judged:
         sentence = "Nothing was compared"
@@ -93,8 +131,64 @@ def headline(facts: RunFacts) -> Headline:
     if skips:
         reasons = few(list(facts.skips()), 2)
         sentence += f"; {count(skips, 'case')} skipped: {reasons}"
-    return Headline(
-        state=state, words=words, sentence=f"{sentence}.", complaints=facts.stale
+    return f"{sentence}."
+
+
+def _limits(facts: RunFacts) -> Iterator[str]:
+    """Yield why a run that agrees is not yet a decision to ship."""
+    if not facts.about.get("whole", True):
+        yield "Only a part of the suite ran, so this is no decision to ship."
+    if facts.about.get("tier") or facts.about.get("changes"):
+        yield (
+            "The tolerances are not the suite's own: "
+            + ", ".join(
+                filter(
+                    None, (facts.about.get("tier"), *(facts.about.get("changes") or ()))
+                )
+            )
+            + "."
+        )
+
+
+def _reasons(facts: RunFacts, failures: Sequence[Failure]) -> Iterator[Reason]:
+    for one in failures:
+        also = (
+            f" {count(len(one.found.also), 'other case')} too."
+            if one.found.also
+            else ""
+        )
+        yield Reason(case=one.found.case, words=one.words + also, target=one.id)
+    named = {one.found.case for one in failures}
+    if since := facts.since:
+        for change in since.changes:
+            if change.blocks and change.name.rpartition("/")[0] not in named:
+                how = _COUNTS.get(change.how, f"is {change.how} beside")
+                words = f"{how} the baseline {since.before}: {change.words}."
+                yield Reason(case=change.name, words=words, target="since")
+    for complaint in facts.stale:
+        yield Reason(case="", words=complaint)
+
+
+def _tested(facts: RunFacts) -> Iterator[tuple[str, str]]:
+    about: Mapping[str, Any] = facts.about.get("environment") or {}
+    suites = facts.about.get("suites") or ()
+    yield "checkpoint", ", ".join(filter(None, (s.get("checkpoint") for s in suites)))
+    # Only a suite's folder and file: the rest of its path is of one machine.
+    yield "suite", ", ".join("/".join(Path(s["path"]).parts[-2:]) for s in suites)
+    if commit := about.get("commit"):
+        yield "commit", commit[:12] + (", with changes" if about.get("dirty") else "")
+    packages = about.get("packages") or {}
+    torch = f"torch {packages['torch']}" if "torch" in packages else ""
+    # A mixed pipeline runs in runtimes that are named already.
+    ran = [one for one in facts.ran() if " + " not in one]
+    yield "ran", "; ".join(filter(None, (torch, *ran)))
+    machine = [about.get("cpu"), about.get("system"), *(about.get("gpus") or ())]
+    if cores := about.get("core_count"):
+        machine.insert(1, count(cores, "core"))
+    yield "machine", " · ".join(filter(None, machine))
+    yield (
+        "baseline",
+        facts.since.before if facts.since else "none: parity gate compares with one",
     )
 
 
@@ -152,8 +246,7 @@ def cases(facts: RunFacts) -> Iterator[Cases]:
     yield Cases(
         id="cases",
         title="Cases",
-        gist=count(len(rows), "case"),
-        open=True,
+        gist=f"{count(len(rows), 'case')}, to sort and filter",
         table=HtmlTable(
             id="cases-table",
             caption="Every case and the outcomes of its checks",
@@ -223,21 +316,11 @@ def environment(facts: RunFacts) -> Iterator[EnvironmentSection]:
 def _environment(
     facts: RunFacts, about: Mapping[str, Any]
 ) -> Iterator[tuple[str, str]]:
-    suites = facts.about.get("suites") or ()
-    # Only a suite's folder and file: the rest of its path is of one machine.
-    paths = ("/".join(Path(suite["path"]).parts[-2:]) for suite in suites)
-    yield "suite", ", ".join(paths)
-    yield "what ran", "; ".join(facts.ran())
+    yield from _tested(facts)
     if facts.about.get("tier"):
         yield "tier", str(facts.about["tier"])
     if facts.about.get("changes"):
         yield "changed bounds", ", ".join(facts.about["changes"])
-    for name in ("system", "python", "cpu"):
-        yield name, str(about.get(name) or "")
-    yield "cores", str(about.get("core_count") or "")
+    yield "python", str(about.get("python") or "")
     if memory := about.get("memory_bytes"):
         yield "memory", f"{memory / _MEBI:,.0f} MB"
-    yield "gpu", ", ".join(map(str, about.get("gpus") or ())) or "none"
-    if commit := about.get("commit"):
-        changed = ", with changes" if about.get("dirty") else ""
-        yield "commit", f"{commit[:12]}{changed}"

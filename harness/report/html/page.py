@@ -6,6 +6,7 @@ To add a section, write a class with its own template, and add a line to `SECTIO
 from __future__ import annotations
 
 import base64
+import gzip
 import io
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,8 +16,10 @@ from typing import TypeVar
 
 from harness.core.text import FLOORS, few
 from harness.core.whole_file import write_whole
-from harness.report.divergence import Divergence, divergences
+from harness.measure.pictures import GAP_PX
 from harness.report.html.charts import Chart
+from harness.report.html.failures import Failure, failures_of
+from harness.report.html.matrix import KINDS, Matrix, matrix_of
 from harness.report.html.overview import (
     Headline,
     cases,
@@ -37,14 +40,8 @@ SECTIONS: tuple[Callable[[RunFacts], Iterable[Section]], ...] = (
 )
 """Functions of the sections, in the page's order; without data each yields none."""
 
-MOST_FAILURES = 5
-"""Number of failures that are explained; the table lists all failures."""
-
-MOST_BYTES = 2_000_000
-"""Bytes of all pictures together; with its scripts the page stays below ten million."""
-
-EACH_BYTES = 150_000
-"""Bytes above which a picture becomes JPEG: people view it, nothing measures it."""
+MOST_BYTES = 550_000
+"""Characters of all pictures together; with its scripts the page stays below 3 MB."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +51,8 @@ class Page:
     Attributes:
         run: Name of the run.
         headline: The verdict.
-        divergences: First divergences of cases, the clearest first.
+        failures: Every failure, the clearest first.
+        matrix: Every case by component and way to run it.
         since: Changes since the baseline; None without a baseline.
         since_table: Table of these changes; None where nothing changed.
         sections: Sections in order.
@@ -63,14 +61,29 @@ class Page:
 
     run: str
     headline: Headline
-    divergences: Sequence[Divergence]
+    failures: Sequence[Failure]
+    matrix: Matrix
     since: Since | None
     since_table: HtmlTable | None
     sections: Sequence[Section]
 
     @property
+    def groups(self) -> list[tuple[str, str, list[Failure]]]:
+        """Id, heading and failures of each group: defects first, then losses."""
+        defects = [one for one in self.failures if not one.loss]
+        losses = [one for one in self.failures if one.loss]
+        words = "Lossy variants that lose more than their bounds allow"
+        groups = [("defects", "Defects", defects), ("losses", words, losses)]
+        return [group for group in groups if group[2]]
+
+    @property
+    def anchors(self) -> dict[str, str]:
+        """Name of a component or pipeline to the anchor of its section."""
+        return {card.title: card.id for card in self.cards}
+
+    @property
     def cards(self) -> list[SubjectSection]:
-        """Sections that have a card at the top of the page."""
+        """Sections of components and pipelines."""
         return list(_are(self.sections, SubjectSection))
 
     @property
@@ -84,12 +97,18 @@ def page_of(facts: RunFacts) -> Page:
     """Return the page of a run; where nothing failed, its first component is open."""
     sections = [section for make in SECTIONS for section in make(facts)]
     cards = list(_are(sections, SubjectSection))
-    if cards and not any(card.open for card in cards):
+    failures = failures_of(facts)
+    if cards and not failures:
         sections[sections.index(cards[0])] = replace(cards[0], open=True)
     return Page(
         run=facts.run,
-        headline=headline(facts),
-        divergences=divergences(facts)[:MOST_FAILURES],
+        headline=headline(facts, failures),
+        failures=failures,
+        matrix=matrix_of(
+            facts,
+            {name: f.id for f in failures for name in (f.found.case, *f.found.also)},
+            {card.title: card.id for card in cards},
+        ),
         since=facts.since,
         since_table=since_table(facts.since),
         sections=sections,
@@ -133,41 +152,69 @@ def rendered(page: Page, folder: Path) -> str:
     text = json.dumps(data, allow_nan=False, separators=(",", ":"))
     return templates.get_template("page.html").render(
         page=page,
-        pictures=data_uris(page, folder),
+        pictures=pictures_in(page, folder),
         few=few,
+        kinds=KINDS,
         floors=FLOORS,
-        # So no text of a record can end the script that contains the data.
-        data=text.replace("<", "\\u003c"),
-        plotly=get_plotlyjs(),
+        data=packed(text),
+        plotly=packed(get_plotlyjs()),
     )
 
 
-def data_uris(page: Page, folder: Path) -> Mapping[str, str]:
+def packed(text: str) -> str:
+    """Return a text compressed, in letters and digits; the page's script unpacks it.
+
+    No text of a record can then end the script that contains the data.
+    """
+    return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode("ascii")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Picture:
+    """A picture inside the page: PyTorch's, the case's and their difference in one.
+
+    Attributes:
+        uri: The file as a ``data:`` address.
+        width: Width of one of the three.
+        height: Height.
+
+    """
+
+    uri: str
+    width: int
+    height: int
+
+    @property
+    def wide(self) -> float:
+        """Width of the whole file as a percentage of one of the three."""
+        return 100 * (3 * self.width + 2 * GAP_PX) / self.width
+
+
+def pictures_in(page: Page, folder: Path) -> Mapping[str, Picture]:
     """Return the page's pictures by their path: the worst first, until it is full."""
     drawings = [drawing for card in page.cards for drawing in card.drawings]
-    uris: dict[str, str] = {}
+    pictures: dict[str, Picture] = {}
     left = MOST_BYTES
     for drawing in sorted(drawings, key=lambda drawing: -drawing.rms):
         path = folder / drawing.path
-        if not path.is_file():
-            continue
-        kind, picture = _small(path.read_bytes())
-        if len(picture) <= left:
-            left -= len(picture)
-            text = base64.b64encode(picture).decode("ascii")
-            uris[drawing.path] = f"data:image/{kind};base64,{text}"
-    return uris
+        if path.is_file() and (found := _picture(path, left)):
+            pictures[drawing.path] = found
+            left -= len(found.uri)
+    return pictures
 
 
-def _small(png: bytes) -> tuple[str, bytes]:
-    if len(png) <= EACH_BYTES:
-        return "png", png
+def _picture(path: Path, most: int) -> Picture | None:
+    """Return a picture for people to look at; None if it is longer than `most`."""
     from PIL import Image
 
     into = io.BytesIO()
-    with Image.open(io.BytesIO(png)) as picture:
-        picture.convert("RGB").save(into, "JPEG", quality=85)
-    return "jpeg", into.getvalue()
+    with Image.open(path) as picture:
+        picture.convert("RGB").save(into, "WEBP", quality=85, method=6)
+        width, height = picture.size
+    uri = f"data:image/webp;base64,{base64.b64encode(into.getvalue()).decode('ascii')}"
+    if len(uri) > most:
+        return None
+    return Picture(uri=uri, width=(width - 2 * GAP_PX) // 3, height=height)
 
 
 def _are(values: Iterable[object], kind: type[Part]) -> Iterator[Part]:

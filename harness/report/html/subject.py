@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from harness.core.outcome import Outcome
-from harness.core.pipeline import LATENTS
-from harness.core.record import LAYERS, CaseRecord, coverage_share
+from harness.core.record import CaseRecord, coverage_share
 from harness.core.text import count, few
 from harness.judge.contract import contract_notes
 from harness.judge.foreign import all_words
 from harness.measure.metrics import METRIC
 from harness.report.html.charts import Chart, depth_figure
 from harness.report.html.section import Section
-from harness.report.html.table import Column, HtmlTable, Words, short
+from harness.report.html.table import Column, HtmlTable, Words, of_limit, short
 from harness.report.html.values import (
     Values,
     curves_of,
     drawn_first,
-    limits_of,
     loudest,
     name_of,
     values_of,
@@ -110,10 +107,9 @@ def _subject(
             id=f"{ident}-{'steps' if is_pipeline else 'depth'}",
             figure=depth_figure(
                 curves_of(values, records, drawn, steps=is_pipeline),
-                limits_of(values, drawn, LATENTS if is_pipeline else LAYERS),
                 x_title="denoising step" if is_pipeline else "order of execution",
             ),
-            alt=f"Error of {name} in noise floors, one curve a case: {gist}.",
+            alt=f"Error of {name} as a share of each limit, one curve a case: {gist}.",
             table=table.id,
         )
     return SubjectSection(
@@ -121,7 +117,6 @@ def _subject(
         title=name,
         state=next((state for state in (BAD, GOOD) if state in states), QUIET),
         gist=gist,
-        open=BAD in states,
         chart=chart,
         table=table,
         notes=tuple(_notes(facts, records)),
@@ -148,20 +143,6 @@ def _gist(facts: RunFacts, records: Sequence[CaseRecord], values: Values) -> str
         words.append(f"{judged.row.module or judged.row.probe} in {case}")
         words.append(of_limit(judged.verdict.usage))
     return " · ".join(words)
-
-
-def of_limit(usage: float) -> str:
-    """Return a share of a limit as a phrase.
-
-    >>> of_limit(0.824), of_limit(61.7)
-    ('82 % of its limit', '62 × its limit')
-    """
-    many = 10.0
-    if math.isinf(usage):
-        return "beyond any limit"
-    if usage >= many:
-        return f"{usage:,.0f} × its limit"
-    return f"{usage * 100:,.0f} % of its limit"
 
 
 def _notes(facts: RunFacts, records: Sequence[CaseRecord]) -> Iterator[str]:

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 _DIGITS = 4
+_TENTH, _TEN, _THOUSAND = 0.1, 10, 1000
+_WORDS = {"": 1.0, " thousand": 1e3, " million": 1e6}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,3 +88,31 @@ def short(value: float | None) -> float | str | None:
     if value is None:
         return None
     return float(f"{value:.{_DIGITS}g}") if math.isfinite(value) else str(value)
+
+
+def share(usage: float) -> str:
+    """Return the used share of a limit; a factor beyond it has another form.
+
+    >>> share(0.824), share(1.07), share(61.7), share(458_409.0), share(1.3e11)
+    ('82 %', '1.07 ×', '61.7 ×', '458 thousand ×', '1.3e+11 ×')
+    """
+    if math.isinf(usage):
+        return "∞ ×"
+    if usage <= 1:
+        return f"{100 * usage:.{0 if usage >= _TENTH else 1}f} %"
+    for words, size in _WORDS.items():
+        if usage < size * _THOUSAND:
+            digits = f"{usage / size:.2f}" if usage < _TEN else f"{usage / size:.3g}"
+            return f"{digits}{words} ×"
+    return f"{usage:.3g} ×"
+
+
+def of_limit(usage: float) -> str:
+    """Return a share of a limit as a phrase.
+
+    >>> of_limit(0.824), of_limit(61.7)
+    ('82 % of its limit', '61.7 × its limit')
+    """
+    if math.isinf(usage):
+        return "beyond any limit"
+    return f"{share(usage)} {'of ' if usage <= 1 else ''}its limit"

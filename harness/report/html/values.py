@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from harness.core.record import ISOLATED, OUTPUTS, CaseRecord
-from harness.core.text import FLOORS, count, operator
+from harness.core.text import FLOORS, operator
 from harness.judge.case import JudgedRow
 from harness.judge.pipeline import CURVES
 from harness.measure.metrics import METRIC
@@ -135,7 +134,8 @@ def curves_of(
                         j.row.position // 2 + 1 if steps else x_of[_place(j)]
                         for _, j in rows
                     ],
-                    y=[judged.floors for _, judged in rows],
+                    y=[judged.verdict.usage for _, judged in rows],
+                    limits=[judged.verdict.tolerance.floors for _, judged in rows],
                     rows=[row for row, _ in rows],
                     passed=[judged.verdict.passed for _, judged in rows],
                     shown=record in drawn,
@@ -163,32 +163,6 @@ def drawn_first(facts: RunFacts, records: Sequence[CaseRecord]) -> list[CaseReco
         if record.rows
         and (record.case in plainest.values() or facts.state(record) == BAD)
     ]
-
-
-def limits_of(
-    values: Values, drawn: Sequence[CaseRecord], what: str
-) -> dict[str, float]:
-    """Return the bounds in floors of the cases that are drawn, each once.
-
-    Args:
-        values: Values of each case.
-        drawn: Cases that a chart shows at first.
-        what: The check that has the bounds.
-
-    """
-    limits: dict[float, list[str]] = {}
-    for record in drawn:
-        bounds = Counter(
-            judged.verdict.tolerance.floors
-            for judged in values[name_of(record)]
-            if judged.row.what == what
-        )
-        # Where single values have their own bound, most values share another.
-        for at, (floors, number) in enumerate(bounds.most_common()):
-            if floors is not None:
-                some = f", {count(number, 'value')}" if at else ""
-                limits.setdefault(floors, []).append(f"{name_of(record)}{some}")
-    return {", ".join(names): floors for floors, names in limits.items()}
 
 
 def loudest(values: Values) -> tuple[str, JudgedRow] | None:

@@ -1,18 +1,24 @@
 """`harness.report.html`: the content of a run's page, as plain values."""
 
+import base64
+import gzip
+import io
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
+from harness.core.errors import SuiteError
 from harness.core.outcome import Outcome
-from harness.judge.known_gaps import Gap
+from harness.judge.known_gaps import Gap, load_gaps
 from harness.report.html.charts import Curve, depth_figure, thinned
 from harness.report.html.page import (
-    MOST_BYTES,
-    data_uris,
     page_of,
+    pictures_in,
     rendered,
     write_page,
 )
@@ -28,6 +34,12 @@ def found(tmp_path):
         return found_in(tmp_path, records, **about)
 
     return find
+
+
+def unpacked(text):
+    """Return the data of a page as the page's script reads it."""
+    packed = text.split('id="data">', 1)[1].split("</script>", 1)[0]
+    return gzip.decompress(base64.b64decode(packed)).decode()
 
 
 def agreeing(case=CASE):
@@ -51,22 +63,57 @@ def cells(table, title):
 def test_the_verdict_of_a_run_that_agrees_counts_its_cases(found):
     page = page_of(found(agreeing(), agreeing("unet/onnxruntime/fp32")))
 
-    assert page.headline.words == "Parity"
-    assert page.headline.sentence == "All 2 cases agree with PyTorch."
-    assert page.divergences == []
+    assert page.headline.words == "Ship"
+    assert page.headline.sentences == ["All 2 cases agree with PyTorch."]
+    assert page.headline.reasons == []
+    assert page.failures == []
 
 
-def test_a_run_that_could_not_tell_does_not_say_parity(found):
+@pytest.mark.parametrize(
+    ("about", "words"),
+    [
+        ({"whole": False}, "Only a part of the suite ran"),
+        ({"tier": "quantized"}, "not the suite's own: quantized"),
+        ({"changes": ["floors=99"]}, "not the suite's own: floors=99"),
+    ],
+)
+def test_a_run_that_agrees_is_no_release_in_part_or_under_other_bounds(
+    found, about, words
+):
+    facts = found(agreeing())
+    head = page_of(replace(facts, about={**facts.about, **about})).headline
+
+    assert head.words == "Parity"
+    assert words in head.sentences[-1]
+
+
+def test_the_head_says_what_was_tested_without_the_folders_of_one_machine(found):
+    facts = found(agreeing())
+    (suite,) = facts.about["suites"]
+    suites = [{**suite, "checkpoint": "a/b at 4f2c"}]
+    environment = {**facts.about["environment"], "commit": "ab" * 20, "dirty": True}
+    about = {**facts.about, "suites": suites, "environment": environment}
+
+    tested = page_of(replace(facts, about=about)).headline.tested
+
+    assert tested["checkpoint"] == "a/b at 4f2c"
+    assert tested["suite"] == "digits/parity.toml"
+    assert tested["commit"] == "abababababab, with changes"
+    assert tested["ran"].startswith("torch 2.13.0")
+    assert tested["machine"] == "a <fast> one · Linux"
+
+
+def test_a_run_that_could_not_tell_does_not_say_ship(found):
     page = page_of(found(agreeing(), exit_code=2, stale=("a gap matches nothing",)))
 
-    assert page.headline.words == "Could not tell"
-    assert page.headline.complaints == ("a gap matches nothing",)
+    assert page.headline.words == "Cannot say"
+    assert [one.words for one in page.headline.reasons] == ["a gap matches nothing"]
 
 
 def test_the_first_divergence_names_place_operator_line_and_inputs(found):
     page = page_of(found(diverging(), exit_code=1))
 
-    first = page.divergences[0]
+    first = page.failures[0].found
     assert (first.case, first.place, first.op) == (CASE, "net.v2", "conv2d")
     assert first.source == "net.py:7"
     assert first.facts[0][0] == "412 floors, allowed 16"
@@ -78,10 +125,90 @@ def test_a_case_without_numbers_tells_why(found):
 
     page = page_of(found(failed, exit_code=2))
 
-    assert page.divergences[0].outcome == "convert"
-    assert page.divergences[0].facts == (("MNN has no IsNaN.",),)
+    (failure,) = page.failures
+    assert failure.words == "convert: MNN has no IsNaN."
+    assert failure.steps[0].text.startswith("parity run unet/mnn/fp32")
     assert component(page).chart is None
     assert "mnn fp32: convert. MNN has no IsNaN." in component(page).notes
+
+
+def test_every_failure_is_listed_with_a_command_that_explains_it(found):
+    cases = [f"unet/mnn/v{at}" for at in range(9)]
+
+    page = page_of(found(*map(diverging, cases), exit_code=1))
+    text = rendered(page, Path())
+
+    assert [one.case for one in page.headline.reasons] == cases
+    assert page.headline.reasons[0].words == (
+        "first diverges at net.v2 (conv2d): 412 floors, allowed 16."
+    )
+    for failure, case in zip(page.failures, cases, strict=True):
+        assert failure.steps[0].text == f"parity explain {case}"
+        assert failure.steps[1].text == f"parity show last {case}"
+        assert f'id="{failure.id}"' in text
+    assert text.count("parity explain") == len(cases)
+
+
+def test_an_entry_to_accept_a_failure_is_refused_until_somebody_gives_a_reason(
+    found, tmp_path
+):
+    page = page_of(found(diverging(), exit_code=1))
+    entry = next(step.text for step in page.failures[0].steps if step.folded)
+    path = tmp_path / "known_gaps.toml"
+
+    path.write_text(entry)
+    with pytest.raises(SuiteError, match="why"):
+        load_gaps(path)
+    path.write_text(entry.replace('why = ""', 'why = "a reason"'))
+    gaps = load_gaps(path)
+
+    accepted = page_of(found(diverging(), gaps=gaps))
+    assert accepted.failures == []
+    assert accepted.matrix.kinds == ["gap"]
+
+
+def test_a_sketch_has_the_limit_of_each_value_at_one_height(found):
+    sketch = page_of(found(diverging(), exit_code=1)).failures[0].sketch
+    assert sketch is not None
+    heights = [float(point.split()[1]) for point in sketch.line[1:].split("L")]
+
+    above = [height < sketch.limit for height in heights]
+    assert above == [False, False, True, True]
+    assert sketch.top == "25.8 × its limit"
+    assert sketch.first == pytest.approx(66.7)
+
+
+def test_the_table_of_risk_tells_defects_losses_gaps_and_skips_apart(found):
+    missing = {"outcome": "unavailable", "message": "mnn is not installed"}
+    gap = Gap(case="unet/mnn/deploy/*", outcome=Outcome.EXCEEDS, why="GELU")
+    page = page_of(
+        found(
+            record(*chain(1.0), output(15.0)),
+            record(*chain(1.0), output(2.0), case="vae/mnn/fp32"),
+            diverging("unet/mnn/int8-weights"),
+            diverging("unet/mnn/fused"),
+            diverging("unet/mnn/deploy"),
+            record(case="unet/openvino/fp32", failure=missing),
+            gaps=(gap,),
+            exit_code=1,
+        )
+    )
+
+    rows = dict(page.matrix.rows)
+    cells = {way: (cell.kind, cell.words) for way, cell in rows["unet"].items()}
+    assert cells == {
+        ("mnn", "fp32"): ("close", "94 %"),
+        ("mnn", "int8-weights"): ("loss", "25.8 ×"),
+        ("mnn", "fused"): ("bad", "25.8 ×"),
+        ("mnn", "deploy"): ("gap", "known gap"),
+        ("openvino", "fp32"): ("quiet", "skipped"),
+    }
+    assert rows["vae"]["mnn", "fp32"].kind == "good"
+    assert ("mnn", "fused") not in rows["vae"]
+    assert [(name, len(some)) for name, _, some in page.groups] == [
+        ("defects", 1),
+        ("losses", 1),
+    ]
 
 
 def test_a_pass_by_a_known_gap_is_said_beside_the_verdict(found):
@@ -89,7 +216,7 @@ def test_a_pass_by_a_known_gap_is_said_beside_the_verdict(found):
 
     page = page_of(found(diverging(), gaps=(gap,)))
 
-    assert page.headline.sentence.endswith("1 case only by a known gap.")
+    assert page.headline.sentences[0].endswith("1 case only by a known gap.")
     assert "tanh form of GELU" in component(page).notes[0]
 
 
@@ -101,7 +228,7 @@ def test_a_missing_runtime_is_a_skip_and_neither_agrees_nor_diverges(found):
 
     page = page_of(found(missing, agreeing("vae/onnxruntime/fp32")))
 
-    assert page.headline.sentence == (
+    assert page.headline.sentences[0] == (
         "The one case agrees with PyTorch; 1 case skipped: mnn is not installed."
     )
     assert component(page).state == "quiet"
@@ -111,14 +238,24 @@ def test_a_component_shows_both_runtimes_and_their_limit(found):
     page = page_of(found(agreeing(), agreeing("unet/onnxruntime/fp32")))
 
     figure = component(page).chart.figure
-    assert [trace["name"] for trace in figure["data"]] == [
+    assert [trace["name"] for trace in figure["data"] if "meta" not in trace] == [
         "mnn fp32",
         "onnxruntime fp32",
     ]
     assert figure["layout"]["yaxis"]["type"] == "log"
-    told = figure["layout"]["annotations"][0]
-    assert told["text"] == "mnn fp32, onnxruntime fp32: 16 floors"
-    assert told["y"] == pytest.approx(math.log10(16))
+    assert [shape["y0"] for shape in figure["layout"]["shapes"]] == [1.0]
+
+
+def test_a_curve_has_its_own_limits_and_none_where_another_metric_bounds_it():
+    curves = [
+        Curve(case="fp32", x=[0, 1], y=[0.5, 2.0], limits=[16.0, 60.0]),
+        Curve(case="int4", x=[0, 1], y=[0.5, 0.7], limits=[None, None]),
+    ]
+
+    figure = depth_figure(curves, x_title="order")
+
+    limits = {t["name"]: t["meta"] for t in figure["data"] if "meta" in t}
+    assert limits == {"fp32, its limit": {"limits": [16.0, 60.0]}}
 
 
 def test_a_variant_that_agrees_waits_in_the_legend_and_one_out_of_limit_is_drawn(
@@ -145,18 +282,19 @@ def test_a_variant_that_agrees_waits_in_the_legend_and_one_out_of_limit_is_drawn
 def test_points_out_of_tolerance_have_a_mark_of_their_own(found):
     page = page_of(found(diverging(), exit_code=1))
 
-    wrong = component(page).chart.figure["data"][1]
+    *_, wrong = component(page).chart.figure["data"]
     assert wrong["marker"]["symbol"] == "x"
-    assert wrong["y"] == [412.0, 400.0, 61.0]
+    assert wrong["y"] == [25.75, 25.0, 3.812]
 
 
 def test_each_point_knows_its_row_of_the_table(found):
     page = page_of(found(agreeing(), diverging("unet/onnxruntime/fp32"), exit_code=1))
 
     part = component(page)
-    floors = cells(part.table, "floors")
+    shares = cells(part.table, "of limit")
     for trace in part.chart.figure["data"]:
-        assert [floors[at] for at in trace["customdata"]] == trace["y"]
+        if "meta" not in trace:
+            assert [shares[at] for at in trace["customdata"]] == trace["y"]
 
 
 def test_a_value_is_listed_once_with_its_worst_sample(found):
@@ -170,29 +308,17 @@ def test_a_value_is_listed_once_with_its_worst_sample(found):
 
 
 def test_numbers_that_are_none_are_drawn_above_all_others():
-    curve = Curve(
-        case="c", x=[0, 1, 2], y=[1.0, math.inf, 50.0], passed=[True, False, True]
-    )
+    curve = Curve(case="c", x=[0, 1, 2], y=[1.0, math.inf, 50.0])
 
-    figure = depth_figure([curve], {"c": 16.0}, x_title="order")
+    figure = depth_figure([curve], x_title="order")
 
     assert figure["data"][0]["y"] == [1.0, 500.0, 50.0]
 
 
-def test_a_bound_of_nothing_is_no_line_on_a_log_axis():
-    curve = Curve(case="c", x=[0, 1], y=[1.0, 2.0], passed=[False, False])
-
-    figure = depth_figure([curve], {"exact": 0.0, "c": 16.0}, x_title="order")
-
-    assert [note["text"] for note in figure["layout"]["annotations"]] == [
-        "c: 16 floors"
-    ]
-
-
 def test_equal_values_are_not_drawn_as_dips():
-    curve = Curve(case="c", x=[0, 1, 2], y=[3.0, 0.0, 2.0], passed=[True] * 3)
+    curve = Curve(case="c", x=[0, 1, 2], y=[3.0, 0.0, 2.0])
 
-    figure = depth_figure([curve], {}, x_title="order")
+    figure = depth_figure([curve], x_title="order")
 
     assert figure["data"][0]["x"] == [0, 2]
 
@@ -224,20 +350,23 @@ def since(*changes, blocks=True):
 
 
 def test_what_changed_since_a_baseline_stands_at_the_top(found):
-    worse = Changed(how="worse", name=f"{CASE}/layers", words="atol 1e-5 → 4e-5")
+    worse = Changed(
+        how="worse", name=f"{CASE}/layers", words="atol 1e-5 → 4e-5", blocks=True
+    )
 
     page = page_of(found(agreeing(), exit_code=1, since=since(worse)))
     text = rendered(page, Path())
 
-    assert page.headline.words == "Worse than the baseline"
+    assert page.headline.words == "Do not ship"
+    assert page.headline.reasons[0].words.startswith("is worse than in the baseline v1")
     assert cells(page.tables[0], "how") == ["atol 1e-5 → 4e-5"]
-    assert text.index("Since v1") < text.index('class="cards"')
+    assert text.index("Since v1") < text.index('id="cases"')
 
 
 def test_a_run_like_its_baseline_says_so_without_a_table(found):
     page = page_of(found(agreeing(), since=since(blocks=False)))
 
-    assert page.headline.words == "Parity"
+    assert page.headline.words == "Ship"
     assert page.since is not None
     assert page.since_table is None
     assert "12 rows: 12 same" in rendered(page, Path())
@@ -258,6 +387,7 @@ def test_what_a_run_recorded_cannot_write_markup_into_the_page(found, tmp_path):
     text = write_page(found(record(*rows)), tmp_path / "r.html").read_text()
 
     assert evil not in text
+    assert evil in unpacked(text)
     assert "a &lt;fast&gt; one" in text
 
 
@@ -270,30 +400,33 @@ def test_floors_are_explained_before_their_first_use(found):
 
 def test_the_page_asks_for_nothing_from_elsewhere(found):
     text = rendered(page_of(found(agreeing())), Path())
-    scripts = text.index('<script type="application/json"')
 
-    # plotly's own script names addresses that it asks only for maps.
-    assert "http" not in text[:scripts]
-    assert " src=" not in text[:scripts]
+    # plotly's own script, which is packed, names addresses that it asks only for maps.
+    assert "http" not in text
+    assert " src=" not in text
 
 
 def test_the_data_of_a_page_is_strict_json(found):
     broken = record(*chain(1.0, math.nan), output(math.inf))
 
     text = rendered(page_of(found(broken, exit_code=1)), Path())
-    data = text.split('id="data">', 1)[1].split("</script>", 1)[0]
 
-    json.loads(data, parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))
+    json.loads(
+        unpacked(text), parse_constant=lambda word: pytest.fail(f"{word} is no JSON")
+    )
     assert [short(x) for x in (math.nan, math.inf)] == ["nan", "inf"]
 
 
-def drawing_record(tmp_path, sizes):
-    """A pipeline whose cases left pictures of so many bytes."""
+def drawing_record(tmp_path, number):
+    """A pipeline of which each case left a picture of noise."""
+    noise = np.random.default_rng(0)
     records = []
-    for at, size in enumerate(sizes):
+    for at in range(number):
         path = f"pictures/case-{at}/0-difference-x16.png"
         (tmp_path / path).parent.mkdir(parents=True)
-        (tmp_path / path).write_bytes(b"\x89PNG" + bytes(size))
+        Image.fromarray(noise.integers(0, 256, (64, 200, 3), np.uint8)).save(
+            tmp_path / path
+        )
         picture = row("picture.0", 1.0 + at, what="image", module="a seven")
         chained: dict[str, object] = {
             "roles": {},
@@ -309,18 +442,27 @@ def drawing_record(tmp_path, sizes):
 def test_pictures_are_inside_the_page_the_worst_first_until_it_is_full(
     found, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("harness.report.html.page.EACH_BYTES", MOST_BYTES)
-    records = drawing_record(tmp_path, [1000, MOST_BYTES - 500])
+    records = drawing_record(tmp_path, 2)
     page = page_of(found(*records, whats=("image",), exit_code=1))
+    both = pictures_in(page, tmp_path)
+    monkeypatch.setattr("harness.report.html.page.MOST_BYTES", 20_000)
 
-    inside = data_uris(page, tmp_path)
+    inside = pictures_in(page, tmp_path)
 
+    assert len(both) == 2
     assert list(inside) == ["pictures/case-1/0-difference-x16.png"]
+    (picture,) = inside.values()
+    assert (picture.width, picture.height) == (64, 64)
+    kind, _, text = picture.uri.partition(",")
+    assert kind == "data:image/webp;base64"
+    assert Image.open(io.BytesIO(base64.b64decode(text))).size == (200, 64)
 
 
 def test_a_picture_says_what_it_shows_and_how_much_is_amplified(found, tmp_path):
-    (drawn,) = drawing_record(tmp_path, [1000])
+    (drawn,) = drawing_record(tmp_path, 1)
     page = page_of(found(drawn, whats=("image",), exit_code=1))
 
     assert page.cards[0].drawings[0].amplified == "16"
-    assert "mnn v0, and their difference times 16" in rendered(page, tmp_path)
+    text = rendered(page, tmp_path)
+    assert "PyTorch's picture and that of mnn v0" in text
+    assert "Their difference times 16" in text

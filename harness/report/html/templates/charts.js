@@ -1,4 +1,3 @@
-"use strict";
 // Draws each chart when it comes into view, in the colours of the page.
 
 const dark = matchMedia("(prefers-color-scheme: dark)");
@@ -32,73 +31,68 @@ function described(spec, at) {
   return lines.filter(Boolean).join("<br>");
 }
 
-// A card shows a chart's curves in small, without axes, names or hovering.
-function small({ data: traces, layout }) {
-  const solid = ({ mode, line, visible }) => visible === true && mode !== "markers" && line.dash !== "dot";
-  return {
-    data: traces.filter(solid).map((trace) => ({ ...trace, mode: "lines", hoverinfo: "skip" })),
-    layout: {
-      ...layout,
-      margin: { l: 0, r: 0, t: 2, b: 2 },
-      showlegend: false,
-      annotations: [],
-      xaxis: { visible: false },
-      yaxis: { type: "log", visible: false },
-    },
-  };
+let library;
+function loaded() {
+  library ??= unpacked("plotly").then((text) => document.head.append(made("script", { textContent: text })));
+  return library;
 }
 
-function draw(host) {
-  const { figure, table } = data.charts[host.dataset.of || host.id];
-  if (host.dataset.of) {
-    host.figure = small(figure);
-    Plotly.newPlot(host, host.figure.data, dressed(host.figure.layout), { ...QUIET, staticPlot: true });
-    return;
-  }
-  host.figure = figure;
+// The table has more than one measure of a chart's points.
+const MEASURES = {
+  limit: { column: "of limit", title: "error, share of its limit", least: 0.001 },
+  floors: { column: "floors", title: "error, floors", least: 0.1 },
+};
+
+function measured(host) {
+  const { figure, table } = data.charts[host.id];
   const spec = data.tables[table];
-  const traces = figure.data.map((trace) => {
-    if (!spec || !trace.customdata) return trace;
-    const text = trace.customdata.map((at) => described(spec, at));
-    return { ...trace, text, hovertemplate: "%{text}<extra></extra>" };
-  });
-  Plotly.newPlot(host, traces, dressed(figure.layout), QUIET);
-  if (!spec) return;
+  if (!spec) return figure;
+  const name = document.querySelector(`select[data-chart="${host.id}"]`).value;
+  const { column, title, least } = MEASURES[name];
+  const at = spec.columns.findIndex((one) => one.title === column);
+  const ys = figure.data.map(({ customdata, meta }) =>
+    customdata
+      ? customdata.map((row) => Math.max(least, number(spec.rows[row][at])))
+      : meta.limits.map((limit) => (name === "floors" ? limit || null : null)));
+  const top = 10 * ys.flat().filter(Number.isFinite).reduce((a, b) => Math.max(a, b), 1);
+  const data_ = figure.data.map((trace, i) => ({
+    ...trace,
+    y: ys[i].map((y) => (y === Infinity ? top : y)),
+    ...(trace.customdata && {
+      text: trace.customdata.map((row) => described(spec, row)),
+      hovertemplate: "%{text}<extra></extra>",
+    }),
+  }));
+  const share = name === "limit";
+  const layout = {
+    ...figure.layout,
+    shapes: share ? figure.layout.shapes : [],
+    annotations: share ? figure.layout.annotations : [],
+    yaxis: { ...figure.layout.yaxis, title: { text: title }, tickformat: share ? "~p" : undefined },
+  };
+  return { data: data_, layout };
+}
+
+async function draw(host) {
+  await loaded();
+  const { data: traces, layout } = measured(host);
+  host.layoutOf = layout;
+  const first = !host.on;
+  await Plotly.react(host, traces, dressed(layout), QUIET);
+  const { table } = data.charts[host.id];
+  const spec = data.tables[table];
+  if (!spec || !first) return;
   host.on("plotly_click", ({ points }) => {
     const at = points[0].customdata;
+    if (at === undefined) return;
     const place = spec.columns.findIndex((column) => column.kind === "place");
     tables[table].find(spec.columns[place].words[spec.rows[at][place]][0]);
     document.getElementById(table).scrollIntoView({ block: "nearest" });
   });
 }
 
-// The table has more than one measure of a chart's points.
-const MEASURES = {
-  floors: { column: "floors", title: "error, floors" },
-  limit: { column: "of limit", title: "error, share of its limit" },
-};
-const LEAST = 0.001;
-
-function measure(host, name) {
-  const { figure, table } = data.charts[host.id];
-  const { layout } = figure;
-  const spec = data.tables[table];
-  const at = spec.columns.findIndex((column) => column.title === MEASURES[name].column);
-  const own = (trace) => trace.customdata.map((row) => Math.max(LEAST, number(spec.rows[row][at])));
-  const y = figure.data.map((trace) => (name === "floors" ? trace.y : own(trace)));
-  const top = Math.max(1, ...y.flat().filter(Number.isFinite));
-  const drawn = y.map((values) => values.map((value) => (Number.isFinite(value) ? value : 10 * top)));
-  const limit = { type: "line", xref: "paper", x0: 0, x1: 1, y0: 1, y1: 1, line: { dash: "dot", width: 1.5, color: "#d64545" } };
-  Plotly.update(host, { y: drawn }, {
-    shapes: name === "floors" ? layout.shapes || [] : [limit],
-    annotations: name === "floors" ? layout.annotations || [] : [],
-    "yaxis.title.text": MEASURES[name].title,
-    "yaxis.autorange": true,
-  });
-}
-
 for (const choice of document.querySelectorAll("select[data-chart]"))
-  choice.addEventListener("change", () => measure(document.getElementById(choice.dataset.chart), choice.value));
+  choice.addEventListener("change", () => draw(document.getElementById(choice.dataset.chart)));
 
 const seen = new IntersectionObserver((entries) => {
   for (const { isIntersecting, target } of entries) {
@@ -112,12 +106,12 @@ for (const host of document.querySelectorAll(".chart")) seen.observe(host);
 
 dark.addEventListener("change", () => {
   for (const host of document.querySelectorAll(".chart.js-plotly-plot"))
-    Plotly.relayout(host, dressed(host.figure.layout));
+    Plotly.relayout(host, dressed(host.layoutOf));
 });
 
 function open() {
-  const target = location.hash && document.querySelector(`details${location.hash}`);
-  if (target) target.open = true;
+  const target = document.getElementById(location.hash.slice(1));
+  if (target?.matches("details")) target.open = true;
 }
 
 addEventListener("hashchange", open);

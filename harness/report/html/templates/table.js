@@ -1,7 +1,13 @@
-"use strict";
 // Tables that can be sorted and filtered; ten rows are in the page at a time.
 
-const data = JSON.parse(document.getElementById("data").textContent);
+// The page holds its data and its library compressed.
+async function unpacked(id) {
+  const bytes = Uint8Array.from(atob(document.getElementById(id).textContent), (c) => c.charCodeAt(0));
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return new Response(stream).text();
+}
+
+const data = JSON.parse(await unpacked("data"));
 const PER_PAGE = 10;
 const PASSED = ["within", "another", "gap"];
 const NUMERIC = ["number", "sci", "percent", "ssim"];
@@ -34,10 +40,12 @@ function shown(column, cell) {
     : String(Number(cell.toPrecision(3)));
 }
 
+// A share of a limit is in percent, a factor beyond it in times: they never look alike.
 function percent(share) {
-  if (share >= 10) return Math.round(share).toLocaleString("en") + " ×";
-  const value = 100 * share;
-  return (value >= 10 ? Math.round(value).toLocaleString("en") : value.toPrecision(2)) + " %";
+  if (share <= 1) return `${share >= 0.1 ? Math.round(100 * share) : (100 * share).toFixed(1)} %`;
+  const [words, size] = share < 1e3 ? ["", 1] : share < 1e6 ? [" thousand", 1e3] : [" million", 1e6];
+  if (share >= 1e9) return `${share.toPrecision(3)} ×`;
+  return `${share < 10 ? share.toFixed(2) : Number((share / size).toPrecision(3))}${words} ×`;
 }
 
 // Whether choosing one of a column's words leaves several rows, and the list is short.
@@ -199,5 +207,26 @@ class Table {
   }
 }
 
-for (const host of document.querySelectorAll(".table"))
-  tables[host.id] = new Table(host, data.tables[host.id]);
+// A table is made when its section is open.
+function fill(part) {
+  for (const host of part.querySelectorAll(".table:empty"))
+    if (!host.closest("details:not([open])")) tables[host.id] = new Table(host, data.tables[host.id]);
+}
+for (const part of document.querySelectorAll("details")) part.addEventListener("toggle", () => fill(part));
+fill(document);
+
+for (const button of document.querySelectorAll(".copy"))
+  button.addEventListener("click", async () => {
+    const code = button.parentElement.querySelector("code");
+    try {
+      await navigator.clipboard.writeText(code.textContent);
+      button.textContent = "copied";
+    } catch {
+      getSelection().selectAllChildren(code); // a browser without this right: the reader copies
+      button.textContent = "selected";
+    }
+    setTimeout(() => (button.textContent = "copy"), 2000);
+  });
+
+for (const range of document.querySelectorAll(".slide input"))
+  range.addEventListener("input", () => range.closest("figure").style.setProperty("--at", `${range.value}%`));

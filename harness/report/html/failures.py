@@ -1,0 +1,174 @@
+"""Each failure of a run: where, how far off along the depth, and what to do next."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from harness.core.record import LAYERS, WHATS
+from harness.core.settings import suite_option
+from harness.judge.case import CaseVerdict, JudgedRow, is_loss
+from harness.report.divergence import Divergence, divergences
+from harness.report.html.charts import thinned
+from harness.report.html.table import of_limit
+from harness.report.layers import worst_rows
+from harness.report.run_facts import RunFacts
+
+_MOST_POINTS = 300
+_LEAST, _MOST = 1e-2, 1e7
+"""Shares of the limit at the bottom of a sketch, and the largest one at its top."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """A command or an entry of a file that the reader can copy.
+
+    Attributes:
+        words: What it is for.
+        text: The command or the entry.
+        folded: Whether the reader opens it first.
+
+    """
+
+    words: str
+    text: str
+    folded: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sketch:
+    """A small plot of one case: each error as a share of its own limit, log scale.
+
+    Its coordinates run from 0 to 100 in both directions, from the top left.
+
+    Attributes:
+        line: Path of the errors along the depth.
+        local: Path of a dot for each operator's local error; empty if not measured.
+        limit: Height of the limit.
+        first: Place of the first divergence.
+        top: The largest error, as a share of its limit.
+        alt: Description for readers who cannot see the plot.
+
+    """
+
+    line: str
+    local: str
+    limit: float
+    first: float
+    top: str
+    alt: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """A failure as the page shows it.
+
+    Attributes:
+        id: Anchor in the page.
+        found: Where it first diverges, or why that is not known.
+        loss: Whether a variant that loses precision by design lost too much of it.
+        words: The failure in one sentence.
+        steps: What to do next.
+        sketch: The error along the depth; None if layers were not compared.
+
+    """
+
+    id: str
+    found: Divergence
+    loss: bool
+    words: str
+    steps: Sequence[Step]
+    sketch: Sketch | None
+
+    @property
+    def subject(self) -> str:
+        """Name of its component or pipeline."""
+        way = f"/{self.found.record.backend}/{self.found.record.variant}"
+        return self.found.case.removesuffix(way)
+
+
+def failures_of(facts: RunFacts) -> list[Failure]:
+    """Return every failure of a run, the clearest first, defects before losses."""
+    found = sorted(divergences(facts), key=lambda one: is_loss(one.checks))
+    return [
+        Failure(
+            id=f"failure-{at}",
+            found=one,
+            loss=is_loss(one.checks),
+            words=_sentence(one),
+            steps=tuple(_steps(facts, one)),
+            sketch=_sketch(one),
+        )
+        for at, one in enumerate(found)
+    ]
+
+
+def _sentence(one: Divergence) -> str:
+    how = one.facts[0][0].rstrip(".") if one.facts else ""
+    if not one.place:
+        return f"{one.outcome}: {how}." if how else f"{one.outcome}."
+    place = f"{one.place} ({one.op})" if one.op else f"output {one.place}"
+    return f"first diverges at {place}: {how}."
+
+
+def _steps(facts: RunFacts, one: Divergence) -> Iterator[Step]:
+    steps, record = facts.next_steps, one.record
+    suite = steps.suite or suite_option(record.suite)
+    if record.rows:
+        if one.checks[0].what in WHATS:
+            words = "find the cause, and the setting that fixes it"
+            yield Step(words=words, text=steps.explain(record.case, suite))
+        yield Step(words="list every value", text=steps.show(one.case))
+    else:
+        text = f"parity run {record.case}{suite}{steps.store}"
+        yield Step(words="run this case again", text=text)
+    gaps = [
+        f"[[gap]]\ncase = {json.dumps(check.id)}\noutcome = {json.dumps(check.found)}\n"
+        'why = ""  # say why; an empty reason is refused\n'
+        for check in one.checks
+        if not check.outcome.passed and check.gap is None
+    ]
+    if gaps:
+        words = "accept it as a known gap, in known_gaps.toml"
+        yield Step(words=words, text="\n".join(gaps), folded=True)
+
+
+def _sketch(one: Divergence) -> Sketch | None:
+    checks = [c for c in one.checks if c.what == LAYERS and c.first is not None]
+    if not checks or checks[0].first is None:
+        return None
+    check, first = checks[0], checks[0].first
+    rows = worst_rows([check])
+    at = {judged.row.probe: number for number, judged in enumerate(rows)}
+    shares = [judged.verdict.usage for judged in rows]
+    kept = thinned(shares, _MOST_POINTS)
+    local = [j for j in _alone(check) if j.row.probe in at and j.verdict.usage]
+    top = _height_of([*shares, *(j.verdict.usage for j in local)])
+
+    def place(number: int, usage: float) -> str:
+        share = min(max(usage, _LEAST), top)
+        height = 100 - 100 * math.log(share / _LEAST) / math.log(top / _LEAST)
+        return f"{100 * number / max(1, len(rows) - 1):.1f} {height:.1f}"
+
+    return Sketch(
+        line="M" + "L".join(place(number, shares[number]) for number in kept),
+        local="".join(f"M{place(at[j.row.probe], j.verdict.usage)}h0" for j in local),
+        limit=float(place(0, 1.0).split()[1]),
+        first=float(place(at[first.row.probe], 1.0).split()[0]),
+        top=of_limit(max(shares)),
+        alt=(
+            f"Error of {one.case} along the depth, {len(rows):,} values; the first "
+            f"out of its limit is {one.place}, the largest is {of_limit(max(shares))}."
+        ),
+    )
+
+
+def _alone(check: CaseVerdict) -> list[JudgedRow]:
+    return sorted(check.alone, key=lambda judged: judged.row.position)
+
+
+def _height_of(shares: Sequence[float]) -> float:
+    known = [share for share in shares if math.isfinite(share)]
+    return min(max([2.0, *known]) * 1.5, _MOST)
