@@ -22,7 +22,7 @@ _LEAST, _MOST = 1e-2, 1e7
 
 
 @dataclass(frozen=True, kw_only=True)
-class Step:
+class NextCommand:
     """A command or an entry of a file that the reader can copy.
 
     Attributes:
@@ -62,7 +62,7 @@ class Sketch:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Failure:
+class FailedCase:
     """A failure as the page shows it.
 
     Attributes:
@@ -79,7 +79,7 @@ class Failure:
     found: Divergence
     loss: bool
     words: str
-    steps: Sequence[Step]
+    steps: Sequence[NextCommand]
     sketch: Sketch | None
 
     @property
@@ -89,11 +89,11 @@ class Failure:
         return self.found.case.removesuffix(way)
 
 
-def failures_of(facts: RunFacts) -> list[Failure]:
+def failures_of(facts: RunFacts) -> list[FailedCase]:
     """Return every failure of a run, the clearest first, defects before losses."""
     found = sorted(divergences(facts), key=lambda one: is_loss(one.checks))
     return [
-        Failure(
+        FailedCase(
             id=f"failure-{at}",
             found=one,
             loss=is_loss(one.checks),
@@ -113,17 +113,17 @@ def _sentence(one: Divergence) -> str:
     return f"first diverges at {place}: {how}."
 
 
-def _steps(facts: RunFacts, one: Divergence) -> Iterator[Step]:
+def _steps(facts: RunFacts, one: Divergence) -> Iterator[NextCommand]:
     steps, record = facts.next_steps, one.record
     suite = steps.suite or suite_option(record.suite)
     if record.rows:
         if one.checks[0].what in WHATS:
             words = "find the cause, and the setting that fixes it"
-            yield Step(words=words, text=steps.explain(record.case, suite))
-        yield Step(words="list every value", text=steps.show(one.case))
+            yield NextCommand(words=words, text=steps.explain(record.case, suite))
+        yield NextCommand(words="list every value", text=steps.show(one.case))
     else:
         text = f"parity run {record.case}{suite}{steps.store}"
-        yield Step(words="run this case again", text=text)
+        yield NextCommand(words="run this case again", text=text)
     gaps = [
         f"[[gap]]\ncase = {json.dumps(check.id)}\noutcome = {json.dumps(check.found)}\n"
         'why = ""  # say why; an empty reason is refused\n'
@@ -132,7 +132,7 @@ def _steps(facts: RunFacts, one: Divergence) -> Iterator[Step]:
     ]
     if gaps:
         words = "accept it as a known gap, in known_gaps.toml"
-        yield Step(words=words, text="\n".join(gaps), folded=True)
+        yield NextCommand(words=words, text="\n".join(gaps), folded=True)
 
 
 def _sketch(one: Divergence) -> Sketch | None:

@@ -12,7 +12,7 @@ from harness.core.pipeline import IMAGE, LATENTS
 from harness.core.record import LAYERS, OUTPUTS, coverage_share
 from harness.core.text import count, few
 from harness.judge.case import CaseVerdict
-from harness.report.html.failures import Failure
+from harness.report.html.failures import FailedCase
 from harness.report.html.section import Section
 from harness.report.html.table import Column, HtmlTable, Words, short
 from harness.report.html.values import place_cell
@@ -35,7 +35,7 @@ _VERDICTS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reason:
+class HeadReason:
     """One reason for the verdict, in a sentence.
 
     Attributes:
@@ -66,7 +66,7 @@ class Headline:
     state: str
     words: str
     sentences: Sequence[str]
-    reasons: Sequence[Reason]
+    reasons: Sequence[HeadReason]
     tested: Mapping[str, str]
 
 
@@ -97,7 +97,7 @@ class EnvironmentSection(Section):
     packages: Mapping[str, str]
 
 
-def headline(facts: RunFacts, failures: Sequence[Failure]) -> Headline:
+def headline(facts: RunFacts, failures: Sequence[FailedCase]) -> Headline:
     """Return the verdict of the run, its reasons, and what was tested."""
     state, words = _VERDICTS[facts.exit_code]
     limits = list(_limits(facts)) if state == GOOD else []
@@ -150,23 +150,23 @@ def _limits(facts: RunFacts) -> Iterator[str]:
         )
 
 
-def _reasons(facts: RunFacts, failures: Sequence[Failure]) -> Iterator[Reason]:
+def _reasons(facts: RunFacts, failures: Sequence[FailedCase]) -> Iterator[HeadReason]:
     for one in failures:
         also = (
             f" {count(len(one.found.also), 'other case')} too."
             if one.found.also
             else ""
         )
-        yield Reason(case=one.found.case, words=one.words + also, target=one.id)
+        yield HeadReason(case=one.found.case, words=one.words + also, target=one.id)
     named = {one.found.case for one in failures}
     if since := facts.since:
         for change in since.changes:
             if change.blocks and change.name.rpartition("/")[0] not in named:
                 how = _COUNTS.get(change.how, f"is {change.how} beside")
                 words = f"{how} the baseline {since.before}: {change.words}."
-                yield Reason(case=change.name, words=words, target="since")
+                yield HeadReason(case=change.name, words=words, target="since")
     for complaint in facts.stale:
-        yield Reason(case="", words=complaint)
+        yield HeadReason(case="", words=complaint)
 
 
 def _tested(facts: RunFacts) -> Iterator[tuple[str, str]]:

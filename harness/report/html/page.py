@@ -18,7 +18,7 @@ from harness.core.text import FLOORS, few
 from harness.core.whole_file import write_whole
 from harness.measure.pictures import GAP_PX
 from harness.report.html.charts import Chart
-from harness.report.html.failures import Failure, failures_of
+from harness.report.html.failures import FailedCase, failures_of
 from harness.report.html.matrix import KINDS, Matrix, matrix_of
 from harness.report.html.overview import (
     Headline,
@@ -61,14 +61,14 @@ class Page:
 
     run: str
     headline: Headline
-    failures: Sequence[Failure]
+    failures: Sequence[FailedCase]
     matrix: Matrix
     since: Since | None
     since_table: HtmlTable | None
     sections: Sequence[Section]
 
     @property
-    def groups(self) -> list[tuple[str, str, list[Failure]]]:
+    def groups(self) -> list[tuple[str, str, list[FailedCase]]]:
         """Id, heading and failures of each group: defects first, then losses."""
         defects = [one for one in self.failures if not one.loss]
         losses = [one for one in self.failures if one.loss]
@@ -170,7 +170,7 @@ def packed(text: str) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Picture:
+class ShownPicture:
     """A picture inside the page: PyTorch's, the case's and their difference in one.
 
     Attributes:
@@ -190,10 +190,10 @@ class Picture:
         return 100 * (3 * self.width + 2 * GAP_PX) / self.width
 
 
-def pictures_in(page: Page, folder: Path) -> Mapping[str, Picture]:
+def pictures_in(page: Page, folder: Path) -> Mapping[str, ShownPicture]:
     """Return the page's pictures by their path: the worst first, until it is full."""
     drawings = [drawing for card in page.cards for drawing in card.drawings]
-    pictures: dict[str, Picture] = {}
+    pictures: dict[str, ShownPicture] = {}
     left = MOST_BYTES
     for drawing in sorted(drawings, key=lambda drawing: -drawing.rms):
         path = folder / drawing.path
@@ -203,7 +203,7 @@ def pictures_in(page: Page, folder: Path) -> Mapping[str, Picture]:
     return pictures
 
 
-def _picture(path: Path, most: int) -> Picture | None:
+def _picture(path: Path, most: int) -> ShownPicture | None:
     """Return a picture for people to look at; None if it is longer than `most`."""
     from PIL import Image
 
@@ -214,7 +214,7 @@ def _picture(path: Path, most: int) -> Picture | None:
     uri = f"data:image/webp;base64,{base64.b64encode(into.getvalue()).decode('ascii')}"
     if len(uri) > most:
         return None
-    return Picture(uri=uri, width=(width - 2 * GAP_PX) // 3, height=height)
+    return ShownPicture(uri=uri, width=(width - 2 * GAP_PX) // 3, height=height)
 
 
 def _are(values: Iterable[object], kind: type[Part]) -> Iterator[Part]:
