@@ -142,6 +142,7 @@ def test_every_failure_is_listed_with_a_command_that_explains_it(found):
     assert page.headline.reasons[0].words == (
         "first diverges at net.v2 (conv2d): 412 floors, allowed 16."
     )
+    assert "<summary>1 more</summary>" in text
     for failure, case in zip(page.failures, cases, strict=True):
         assert failure.steps[0].text == f"parity explain {case}"
         assert failure.steps[1].text == f"parity show last {case}"
