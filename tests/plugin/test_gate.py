@@ -65,8 +65,10 @@ def test_a_converter_flag_that_costs_precision_is_seen_within_its_tolerance(bran
     assert page.has("files that differ: parity.toml")
     (written,) = branch.path.glob("reports/runs/*/gate.md")
     assert f"{APP}/outputs   worse" in written.read_text()
-    # The run's own page begins with it too.
-    assert "Worse than the baseline" in written.with_name("report.html").read_text()
+    # The run's own page gives it as a reason too.
+    assert "is worse than in the baseline" in (
+        written.with_name("report.html").read_text()
+    )
 
 
 def test_the_course_over_many_runs_marks_the_one_in_which_a_case_moved(branch):
