@@ -156,8 +156,13 @@ class Source:
 
         >>> Source(path=Path("/cache/models--a--b/snapshots/4f2c"), seed=3).name
         'a/b at 4f2c, weights drawn at random (seed 3)'
+
+        A suite of foreign files alone has no checkpoint, and so no name.
+
+        >>> Source(path=Path()).name
+        ''
         """
-        *_, hub, snapshots, last = ("", "", *self.path.parts)
+        *_, hub, snapshots, last = ("", "", "", *self.path.parts)
         name = last
         if snapshots == "snapshots":  # how the cache of a model hub names its folders
             name = f"{hub.removeprefix('models--').replace('--', '/')} at {last[:12]}"
