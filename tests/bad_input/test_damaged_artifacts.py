@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 TRUNCATED = ("mnn/model.mnn", "mnn/model.mnn.weight")
 MISSING = ("mnn/model.mnn.weight", "mnn/model.mnn")
 CHANGED = (

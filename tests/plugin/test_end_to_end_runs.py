@@ -7,6 +7,8 @@ import pytest
 from harness.engine.store import Store
 from tests.plugin.drawing import MNN, ONNXRUNTIME, write_drawing
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def distributed(tmp_path_factory):

@@ -10,6 +10,8 @@ import pytest
 
 from harness.suite.suite import load_suite
 
+pytestmark = pytest.mark.slow
+
 CASE = "vae_decoder/mnn/int8-weights"
 STRICT = ("--tier", "strict")
 

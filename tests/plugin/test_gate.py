@@ -7,6 +7,8 @@ import pytest
 from harness.engine.run_folder import SCHEMA
 from tests.plugin.project import CASES, write_project
 
+pytestmark = pytest.mark.slow
+
 APP = "vae_decoder/mnn/app"
 TEN = 10
 

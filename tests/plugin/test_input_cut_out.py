@@ -8,6 +8,8 @@ import pytest
 from tests.plugin import others
 from tests.plugin.project import Project
 
+pytestmark = pytest.mark.slow
+
 FLUX = Path(__file__).parents[2] / "fixtures" / "flux"
 PAIR = """\
 [[shapes]]

@@ -28,6 +28,8 @@ from harness.runtimes.pytorch.export import export_onnx
 from harness.runtimes.session import load_backend
 from tests.unit.encoders import write_encoder
 
+pytestmark = pytest.mark.slow
+
 TRACED = {"batch": 2, "tokens": 10}
 EXPORTERS = {"torchscript": 14, "dynamo": 18}
 TASKS = ("default", "question-answering", "text-classification")
