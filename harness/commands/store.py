@@ -71,7 +71,7 @@ def store_verify(store: str) -> int:
 def store_prune(store: str, max_gb: float | None) -> int:
     """Remove what was used longest ago, until the rest is small enough.
 
-    What was used in the last hour stays, because a run may need it. Every run ends with
+    What was used in the last day stays, because a run may need it. Every run ends with
     this.
     """
     from harness.engine.store import limit_bytes

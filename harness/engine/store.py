@@ -48,8 +48,9 @@ _DYING_S = 1.0
 LIMIT_GB = 20.0
 """Size of a store, in GB of 2^30 bytes, unless ``$PARITY_STORE_GB`` says another."""
 
-_IN_USE_S = 3600.0
-"""Seconds after its last use during which an entry may belong to a running process."""
+_IN_USE_S = 86_400.0
+"""Seconds after its last use during which an entry may belong to a running process.
+Readers hold no lock, and a run of full-size suites takes hours."""
 
 Build = Callable[[Path], Mapping[str, object]]
 
@@ -213,9 +214,12 @@ class Store:
         for entry in entries:
             if rest_bytes <= max_bytes or entry.used_s > newest_s:
                 break
-            if self._discard_unless_held(entry.path):
-                removed.append(entry)
-                rest_bytes -= entry.size_bytes
+            with self._locked(entry.id, wait_s=0) as held, suppress(StoreError):
+                # Another process may have used or removed it since it was listed.
+                unused = held and read_entry(entry.path).used_s <= newest_s
+                if unused and self._discard(entry.path):
+                    removed.append(entry)
+                    rest_bytes -= entry.size_bytes
         return tuple(removed)
 
     def _build(

@@ -405,11 +405,21 @@ def test_prune_takes_the_least_recently_used_until_the_rest_fits(store):
 
 
 def test_prune_spares_what_a_running_process_may_need(store):
-    aged(store, 17, 7200)
-    aged(store, 18, 100)
+    aged(store, 17, 2 * 86_400)
+    aged(store, 18, 3 * 3600)
 
     assert opsets(store.prune(0)) == [17]
     assert opsets(store.entries()) == [18]
+
+
+def test_prune_spares_what_was_used_while_it_looked(store, monkeypatch):
+    old = aged(store, 17, 2 * 86_400)
+    listed = tuple(store.entries())
+    store.find("onnx", KEY | {"opset": 17})
+    monkeypatch.setattr(Store, "entries", lambda _: iter(listed))
+
+    assert store.prune(0) == ()
+    assert old.path.exists()
 
 
 @pytest.mark.parametrize("said", ["much", "0", "-1", "nan", "inf"])
