@@ -83,7 +83,7 @@ def test_the_page_of_the_run_shows_the_explanation_and_keeps_it(explained):
 
     shown = page_of(project)
     assert ended.has(f"page {path.relative_to(project.path)} shows this now")
-    assert f"Why: <code>parity explain {CASE} --tier strict</code>" in shown
+    assert f"Explained by <code>parity explain {CASE} --tier strict</code>" in shown
     assert "onnxruntime runs the same graph at " in shown
     assert f"<code>{offered_by(ended)}</code>" in shown
 
