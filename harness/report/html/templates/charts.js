@@ -104,9 +104,9 @@ const seen = new IntersectionObserver((entries) => {
 
 for (const host of document.querySelectorAll(".chart")) seen.observe(host);
 
-function dressAgain(width) {
+function dressAgain(size = {}) {
   for (const host of document.querySelectorAll(".chart.js-plotly-plot"))
-    Plotly.relayout(host, { ...dressed(host.layoutOf), width });
+    Plotly.relayout(host, { ...dressed(host.layoutOf), ...size });
 }
 
 dark.addEventListener("change", () => dressAgain());
@@ -122,7 +122,7 @@ function print(on) {
     fill(part);
   }
   for (const table of Object.values(tables)) table.fill();
-  dressAgain(on ? PAPER_PX : undefined);
+  dressAgain(on ? { width: PAPER_PX } : { width: null, autosize: true });
 }
 
 addEventListener("beforeprint", () => print(true));
