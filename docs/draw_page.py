@@ -31,7 +31,7 @@ PICTURES = (
     ("report-phone.png", 390, "light"),
     ("report-phone-dark.png", 390, "dark"),
 )
-MARGIN_PX = 12
+MARGIN_PX = 6
 
 
 def parity(suite: Path, *words: str) -> None:
