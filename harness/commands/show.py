@@ -120,12 +120,13 @@ def report(  # one option each
     """Write the page of RUN again, judged by other tolerances if given."""
     from harness.core.settings import Settings, near
     from harness.engine.run_folder import load_report
-    from harness.report.rejudge import page_again
+    from harness.report.rejudge import as_judged, page_again
     from harness.suite.suite import load_suite
 
     found = load_report(Path(runs).expanduser(), run_name)
     moved = load_suite(suite) if suite else None
-    click.echo(near(page_again(found, Settings(runs=runs, **words), moved, out)))
+    settings = as_judged(found, Settings(runs=runs, **words))
+    click.echo(near(page_again(found, settings, moved, out)))
     return 0
 
 

@@ -391,16 +391,19 @@ def costs_of(runs: Path) -> dict[Key, float]:
     finished = finished_runs(runs)
     if not finished:
         return {}
-    try:
-        data = (runs / finished[-1] / REPORT).read_bytes()
-        cases = msgspec.json.decode(data, type=_Timed).cases
-    except (OSError, msgspec.MsgspecError):
-        return {}
     return {
         (case.suite, case.case): sum(case.took_s.values())
-        for case in cases
+        for case in _timed(runs / finished[-1] / REPORT)
         if case.took_s
     }
+
+
+def _timed(path: Path) -> list[_TimedCase]:
+    """Return the cases of a report; none where the report cannot be read."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=_Timed).cases
+    except (OSError, msgspec.MsgspecError):
+        return []
 
 
 class _Timed(msgspec.Struct):
@@ -415,6 +418,15 @@ class _TimedCase(msgspec.Struct):
     suite: str
     case: str
     took_s: dict[str, float] | None = None
+
+
+def newest_with(runs: Path, key: Key) -> Path | None:
+    """Return the report of the newest run that has a case, if there is one."""
+    for name in reversed(finished_runs(runs)):
+        path = runs / name / REPORT
+        if key in {(case.suite, case.case) for case in _timed(path)}:
+            return path
+    return None
 
 
 def earlier_runs(runs: Path, name: str) -> Iterator[Path | None]:
