@@ -1,8 +1,10 @@
-"""`parity show`, `report` and `nodes`: judge an existing run again, and show it."""
+"""`parity show`, `report`, `merge` and `nodes`: judge existing runs, and show them."""
 
 from __future__ import annotations
 
 import json
+import sys
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -128,6 +130,40 @@ def report(  # one option each
     settings = as_judged(found, Settings(runs=runs, **words))
     click.echo(near(page_again(found, settings, moved, out)))
     return 0
+
+
+@click.command()
+@click.argument("names", metavar="RUN...", nargs=-1, required=True)
+@_JUDGED_BY
+@RUNS
+@click.option(
+    "--baseline",
+    default="",
+    metavar="NAME",
+    help="Compare the merged run with this reviewed baseline too.",
+)
+def merge(
+    *, names: tuple[str, ...], suite: Path | None, runs: str, baseline: str
+) -> int:
+    """Make one run of all shards of a run: one report, one page, one exit code.
+
+    RUN is the id or the folder of a shard's run.
+    """
+    from harness.core.settings import Settings
+    from harness.engine.run_folder import RunFolder, load_report
+    from harness.report import merge as shards
+    from harness.suite.suite import load_suite
+
+    home = Path(runs).expanduser()
+    lines, code = shards.merge(
+        [load_report(home, name) for name in names],
+        Settings(runs=runs, baseline=baseline),
+        lambda: RunFolder.create(home.absolute(), datetime.now().astimezone()),
+        ["parity", *sys.argv[1:]],
+        load_suite(suite) if suite else None,
+    )
+    print_lines(lines)
+    return code
 
 
 @click.command()

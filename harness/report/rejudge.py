@@ -34,7 +34,7 @@ def rejudge(
         ParityError: A suite of the run is gone, or wrong.
 
     """
-    suites = {path: moved_to or _suite_of(report, path) for path in report.suites}
+    suites = {path: moved_to or suite_of(report, path) for path in report.suites}
     judged = judge_run(suites, settings, report.records, report.ends, report.required)
     notes = (line for path in suites for line in _changed(report, path, suites[path]))
     return replace(judged, notes=tuple(notes))
@@ -113,7 +113,13 @@ def facts_of(report: Report, again: Judged) -> RunFacts:
     )
 
 
-def _suite_of(report: Report, path: str) -> Suite:
+def suite_of(report: Report, path: str) -> Suite:
+    """Return a run's suite, read again from its path in the run.
+
+    Raises:
+        SuiteError: The suite is gone, or cannot be read.
+
+    """
     try:
         return load_suite(Path(path))
     except ParityError as error:
