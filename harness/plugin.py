@@ -54,6 +54,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=[],
         help="change a bound of every tolerance, as in sqnr_db=30; repeatable",
     )
+    group.addoption(
+        "--parity-read-only",
+        action="store_true",
+        help="put nothing into a shared store",
+    )
     parser.addini("parity_store", "where artifacts are kept", default="")
     parser.addini("parity_runs", "where reports are written", default="reports/runs")
 

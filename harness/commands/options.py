@@ -29,7 +29,11 @@ RUNS = click.option(
     show_default=True,
     help="Where reports are written and looked for.",
 )
-STORE = click.option("--store", default="", help="Where artifacts are kept.")
+STORE = click.option(
+    "--store",
+    default="",
+    help="Where artifacts are kept: a folder, or a URL such as s3://bucket/prefix.",
+)
 TIER = click.option("--tier", default="", help="Hold every value to this tier.")
 SET = click.option(
     "--set",

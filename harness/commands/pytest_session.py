@@ -30,6 +30,7 @@ from harness.core.text import Line, case_line, wrapped
 from harness.core.toml_file import did_you_mean
 from harness.engine.run import Asked, Run, header, path_of, within_limit
 from harness.engine.run_folder import RunFolder, costs_of
+from harness.engine.shared import is_url
 from harness.judge.case import CaseVerdict, skipped
 from harness.judge.run import pytest_status
 from harness.judge.tolerance import TIER_NAMES, parse_changes
@@ -391,6 +392,7 @@ def settings_of(config: pytest.Config) -> Settings:
         raise pytest.UsageError(msg)
     return Settings(
         store=_folder(config, "store"),
+        read_only=option("parity_read_only"),
         runs=runs,
         tier=tier,
         changes=tuple(option("parity_set")),
@@ -413,9 +415,13 @@ def _folder(config: pytest.Config, name: str) -> str:
     An option's path is relative to the current folder, and a configuration file's path
     to that file.
     """
-    if given := config.getoption(f"parity_{name}"):
+    if is_url(given := config.getoption(f"parity_{name}")):
+        return str(given)
+    if given:
         return str(Path(given).expanduser().absolute())
-    if written := config.getini(f"parity_{name}"):
+    if is_url(written := config.getini(f"parity_{name}")):
+        return str(written)
+    if written:
         # Without a file pytest guesses a root from arguments that look like test paths.
         home = config.rootpath if config.inipath else config.invocation_params.dir
         return str(home / Path(written).expanduser())

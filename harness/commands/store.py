@@ -14,6 +14,7 @@ from harness.core.text import count
 
 if TYPE_CHECKING:
     from harness.core.entry import Entry
+    from harness.engine.shared import Stored
     from harness.engine.store import Store
 
 
@@ -72,12 +73,51 @@ def store_prune(store: str, max_gb: float | None) -> int:
     """Remove what was used longest ago, until the rest is small enough.
 
     What was used in the last day stays, because a run may need it. Every run ends with
-    this.
+    this. In a shared store, what was put there longest ago goes first.
     """
     from harness.engine.store import limit_bytes
 
     most = limit_bytes() if max_gb is None else round(max_gb * 2**30)
-    return _say(_open_store(store).prune(most))
+    opened = _open_store(store)
+    if opened.shared is not None:
+        return _say(opened.shared.prune(most))
+    return _say(opened.prune(most))
+
+
+@store.command("push")
+@click.argument("url")
+@STORE
+def store_push(url: str, store: str) -> int:
+    """Copy what the store has into the shared store at URL."""
+    target = _open_store(_url(url))
+    entries = list(_open_store(store).entries())
+    for entry in entries:
+        target.push(entry)
+    click.echo(f"{url} has {count(len(entries), 'entry')} of this store")
+    return 0
+
+
+@store.command("pull")
+@click.argument("url")
+def store_pull(url: str) -> int:
+    """Copy what the shared store at URL has to this machine, for work without it."""
+    opened = _open_store(_url(url))
+    fetched = list(opened.pull())
+    size = sum(entry.size_bytes for entry in fetched) / 2**20
+    click.echo(f"fetched {count(len(fetched), 'entry')}, {size:,.1f} MB")
+    return 0
+
+
+def _url(text: str) -> str:
+    from harness.core.errors import StoreError
+    from harness.engine.shared import is_url
+
+    if not is_url(text):
+        msg = (
+            f"{text} is no URL of a shared store; give one such as s3://bucket/prefix."
+        )
+        raise StoreError(msg)
+    return text
 
 
 @store.command("clear")
@@ -95,7 +135,7 @@ def store_clear(store: str, days: float | None, *, yes: bool) -> int:
     return _say(opened.clear(older_than_s=(days or 0.0) * 86_400))
 
 
-def _say(removed: Sequence[Entry]) -> int:
+def _say(removed: Sequence[Entry | Stored]) -> int:
     freed = sum(entry.size_bytes for entry in removed) / 2**20
     click.echo(f"removed {count(len(removed), 'entry')}, {freed:,.1f} MB")
     return 0

@@ -62,7 +62,9 @@ class Settings:
     """The user's options on the command line, as text and paths.
 
     Attributes:
-        store: Folder of artifacts; empty for the default folder.
+        store: Folder of artifacts, or the URL of a store that machines share; empty
+            for the default folder.
+        read_only: Whether nothing may be put into a shared store.
         runs: Folder of reports.
         tier: Tier that judges every value; empty to use tolerances.toml.
         changes: Changes of every tolerance, such as ``rtol=1e-3``.
@@ -78,6 +80,7 @@ class Settings:
     """
 
     store: str = ""
+    read_only: bool = False
     runs: str = RUNS
     tier: str = ""
     changes: tuple[str, ...] = ()

@@ -9,7 +9,6 @@ from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, replace
-from pathlib import Path
 
 from msgspec import structs
 
@@ -22,7 +21,7 @@ from harness.core.settings import Settings, near
 from harness.core.text import Line, count, wrapped
 from harness.engine.engine import Engine
 from harness.engine.run_folder import PICTURES, RunFolder
-from harness.engine.store import Store, default_root, limit_bytes
+from harness.engine.store import Store, limit_bytes, located
 from harness.engine.worker_pool import Progress
 from harness.judge.case import CaseVerdict
 from harness.suite.judge import Judge
@@ -45,7 +44,7 @@ class Run(AbstractContextManager["Run"]):
         self.suite = suite
         self.settings = settings
         self.judge = Judge.of(suite, settings)
-        self.store = open_store(settings.store)
+        self.store = open_store(settings.store, read_only=settings.read_only)
         # The folder is made after all checks, so a run that cannot begin leaves none.
         self.folder = folder()
         self._engine = Engine(
@@ -159,15 +158,16 @@ def path_of(suite: Suite) -> str:
     return str(suite.path.resolve())
 
 
-def open_store(root: str) -> Store:
-    """Open the store at `root`; if that is empty, the user's default store.
+def open_store(root: str, *, read_only: bool = False) -> Store:
+    """Open the store at a path or URL; if that is empty, the user's default store.
 
     Raises:
-        StoreError: Another version wrote the store, or its limit is no number.
+        StoreError: Another version wrote the store, its limit is no number, or a shared
+            store cannot be used.
 
     """
     limit_bytes()  # a run must not end with this error
-    return Store(root=Path(root).expanduser() if root else default_root())
+    return Store(root=located(root, read_only=read_only))
 
 
 def within_limit(store: Store) -> list[Line]:

@@ -5,6 +5,8 @@
     <root>/locks/<kind>.<key digest>              held while an entry is made or removed
     <root>/making/<kind>.<key digest>.<random>/   work folder of an entry
 
+A store may be the cache of one that machines share. `store.json` then has its URL.
+
 An entry appears by one rename, so a reader sees all of it or nothing. The lock belongs
 to the operating system and ends with its process. The next process that holds the lock
 of a killed process removes its files under ``making/``. Readers take no lock.
@@ -18,16 +20,19 @@ import math
 import os
 import secrets
 import shutil
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import platformdirs
 from filelock import FileLock, Timeout
 
 from harness import __version__
+from harness.core.digest import digest_value
 from harness.core.entry import (
     Entry,
     id_of,
@@ -38,8 +43,11 @@ from harness.core.entry import (
     touch,
 )
 from harness.core.errors import StoreError
+from harness.core.whole_file import write_whole
+from harness.engine.shared import Shared, is_url
 
 SCHEMA = 1
+_MARK = "store.json"
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _NEARLY_FULL_BYTES = 1 << 20
 _DYING_S = 1.0
@@ -57,8 +65,37 @@ Build = Callable[[Path], Mapping[str, object]]
 
 def default_root() -> Path:
     """Return ``$PARITY_STORE``, or else a folder in the user's cache folder."""
-    named = os.environ.get("PARITY_STORE")
-    return Path(named or platformdirs.user_cache_dir("parity-harness", appauthor=False))
+    named = os.environ.get("PARITY_STORE", "")
+    return Path(named) if named and not is_url(named) else _cache()
+
+
+def _cache() -> Path:
+    return Path(platformdirs.user_cache_dir("parity-harness", appauthor=False))
+
+
+def located(name: str, *, read_only: bool = False) -> Path:
+    """Return the folder of a store; the local folder of one that machines share.
+
+    Args:
+        name: Path of a folder, or a URL of fsspec: ``s3://bucket/prefix``. If it is
+            empty, `default_root` says which.
+        read_only: Whether nothing may be put into a shared store.
+
+    Raises:
+        StoreError: A shared store cannot be used.
+
+    """
+    name = name or os.environ.get("PARITY_STORE", "")
+    if not is_url(name):
+        return Path(name) if name else default_root()
+    shared = Shared(url=name.rstrip("/"), read_only=read_only)
+    shared.open()
+    digest = digest_value([shared.url, read_only])
+    root = _cache() / "shared" / digest[:16]
+    mark = {"schema": SCHEMA, "shared": shared.url, "read_only": read_only}
+    root.mkdir(parents=True, exist_ok=True)
+    write_whole(root / _MARK, json.dumps(mark) + "\n")
+    return root
 
 
 def limit_bytes() -> int:
@@ -98,12 +135,17 @@ class Store:
     """
 
     root: Path = field(default_factory=default_root)
+    shared: Shared | None = field(default=None, init=False)
+    """The store of several machines that this one is the cache of, if there is one."""
 
     def __post_init__(self) -> None:
         """Refuse a store of another schema, and make a relative root absolute."""
         # A later change of directory must not move the store.
         object.__setattr__(self, "root", self.root.expanduser().absolute())
-        self._check_schema()
+        mark = self._check_schema()
+        if url := mark.get("shared"):
+            shared = Shared(url=url, read_only=mark["read_only"])
+            object.__setattr__(self, "shared", shared)
 
     def find(self, kind: str, key: Mapping[str, object]) -> Entry | None:
         """Return the entry, or None if there is none or some of its files are gone.
@@ -114,12 +156,53 @@ class Store:
             SpecError: `key` has no exact JSON form.
 
         """
+        folder = self._folder(kind, key_digest_of(kind, key))
+        entry = self._here(folder)
+        if entry is None and self.shared is not None:
+            with self._locked(id_of(folder)):
+                entry = self._here(folder) or self._fetched(folder, self.shared)
+        return entry
+
+    def _here(self, folder: Path) -> Entry | None:
         try:
-            entry = read_entry(self._folder(kind, key_digest_of(kind, key)))
+            entry = read_entry(folder)
         except StoreError:
             return None
         touch(entry)
         return entry
+
+    def _fetched(self, folder: Path, shared: Shared) -> Entry | None:
+        """Copy an entry from the shared store; the lock is held.
+
+        A damaged one is removed there, and made anew.
+        """
+        with self._sentences():
+            workplace = self._workplace(folder)
+        name = _name(folder)
+        copied = workplace / name
+        try:
+            copied.mkdir(parents=True)
+            if not shared.fetch(name, copied):
+                return None
+            try:
+                read_entry(copied).check()
+            except StoreError as error:
+                print(  # noqa: T201  # a worker's log has it, a terminal shows it
+                    f"the shared store {shared.url} has a damaged entry, which is made "
+                    f"anew: {error}",
+                    file=sys.stderr,
+                )
+                if not shared.read_only:
+                    shared.remove(name)
+                return None
+            with self._sentences(workplace):
+                folder.parent.mkdir(parents=True, exist_ok=True)
+                if folder.exists():
+                    self._discard(folder)
+                copied.rename(folder)
+            return read_entry(folder)
+        finally:
+            shutil.rmtree(workplace, ignore_errors=True)
 
     def make(self, kind: str, key: Mapping[str, object], build: Build) -> Entry:
         """Return the entry, building it first if it is missing or damaged.
@@ -142,11 +225,43 @@ class Store:
         folder = self._folder(kind, key_digest_of(kind, key))
         with self._locked(id_of(folder)):
             # Another process may have made it while this one waited for the lock.
-            entry = self.find(kind, key)
+            entry = self._here(folder)
             if entry is None:
                 self._build(folder, kind, key, build)
                 entry = read_entry(folder)
+                self.push(entry)
         return entry
+
+    def pull(self) -> Iterator[Entry]:
+        """Copy every entry of the shared store that is not here; yield each.
+
+        Raises:
+            StoreError: The shared store cannot be read.
+
+        """
+        for stored in self.shared.entries() if self.shared else ():
+            folder = self.root / f"v{SCHEMA}" / stored.name
+            if folder.is_dir():
+                continue
+            with self._locked(id_of(folder)):
+                if self.shared and (entry := self._fetched(folder, self.shared)):
+                    yield entry
+
+    def push(self, entry: Entry) -> None:
+        """Copy an entry into the shared store, if there is one that may be written.
+
+        Raises:
+            StoreError: The shared store cannot be written.
+
+        """
+        if self.shared is None or self.shared.read_only:
+            return
+        with self._sentences():
+            workplace = self._workplace(entry.path)
+        try:
+            self.shared.put(_name(entry.path), entry.path, workplace / "entry.tar")
+        finally:
+            shutil.rmtree(workplace, ignore_errors=True)
 
     def entries(self) -> Iterator[Entry]:
         """Yield every sound entry, ordered by kind and digest."""
@@ -320,19 +435,21 @@ class Store:
     def _prepare(self) -> None:
         self._check_schema()
         (self.root / "locks").mkdir(parents=True, exist_ok=True)
-        mark = self.root / "store.json"
+        mark = self.root / _MARK
         if not mark.exists():
             fresh = mark.with_suffix(f".{secrets.token_hex(4)}")
             fresh.write_text(json.dumps({"schema": SCHEMA}) + "\n", encoding="utf-8")
             fresh.replace(mark)
 
-    def _check_schema(self) -> None:
-        mark = self.root / "store.json"
+    def _check_schema(self) -> dict[str, Any]:
+        """Return the store's mark; empty for a store that is not made yet."""
+        mark = self.root / _MARK
         with self._sentences():
             try:
-                schema = json.loads(mark.read_bytes())["schema"]
+                said: dict[str, Any] = json.loads(mark.read_bytes())
+                schema = said["schema"]
             except FileNotFoundError:
-                return
+                return {}
             except (ValueError, TypeError, KeyError) as error:
                 msg = f"{mark} is not a store's mark; delete it, or set PARITY_STORE."
                 raise StoreError(msg) from error
@@ -343,6 +460,7 @@ class Store:
                 "Take a newer harness, or point PARITY_STORE at another folder."
             )
             raise StoreError(msg)
+        return said
 
     @contextmanager
     def _sentences(self, workplace: Path | None = None) -> Iterator[None]:
@@ -364,6 +482,11 @@ class Store:
             f"The store at {self.root} cannot be used: {error.strerror} "
             f"({error.filename}). Set PARITY_STORE to a folder that you can write."
         )
+
+
+def _name(folder: Path) -> str:
+    """Return the name of an entry's folder in any store: ``onnx/df/df93…``."""
+    return "/".join(folder.parts[-3:])
 
 
 def _written_bytes(folder: Path) -> int:

@@ -1,0 +1,294 @@
+"""A store that machines share, by any file system of fsspec: S3, SSH, a mounted folder.
+
+    <url>/store.json                      schema number
+    <url>/v1/<kind>/<two hex>/<key>.tar   an entry: its files and entry.json
+
+An entry is one object. So an upload is there as a whole or not at all, and two writers
+of one key cannot mix their files. The local store is its cache: it looks up what it
+lacks, and puts what it makes. Credentials are fsspec's, from its configuration or the
+environment; they are in no URL, message or key.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import sys
+import tarfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeVar
+from urllib.parse import urlsplit
+
+from harness.core.errors import StoreError
+
+SCHEMA: Final = 1
+WAIT_S: Final = 60.0
+"""Seconds for which a shared store that does not answer is waited for."""
+
+SAY_S: Final = 5.0
+"""Seconds of waiting after which it is said what is waited for."""
+
+_FIRST_PAUSE_S: Final = 0.5
+_MARK: Final = "store.json"
+
+# These show an object only when it is complete, and have no folders; making one would
+# make a bucket that a wrong URL names. Elsewhere a file is written under another name
+# first, and then renamed.
+_BUCKETS: Final = frozenset({"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "memory"})
+
+# Errors that waiting does not mend.
+_FINAL: Final = (
+    *(PermissionError, FileNotFoundError, NotADirectoryError),
+    *(ImportError, ValueError),  # no package for the file system, or no such one
+)
+
+Result = TypeVar("Result")
+
+
+def is_url(name: str) -> bool:
+    """Whether a store's name is a URL and no folder: ``s3://bucket/prefix``."""
+    return "://" in name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """One entry of a shared store.
+
+    Attributes:
+        name: Kind, two hex digits and digest: ``onnx/df/df93…``.
+        size_bytes: Size of its object, in bytes.
+        made_s: Time when it was put, in seconds since 1970.
+
+    """
+
+    name: str
+    size_bytes: int
+    made_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shared:
+    """A shared store.
+
+    Attributes:
+        url: Its URL, as fsspec reads it.
+        read_only: Whether nothing may be put there.
+
+    """
+
+    url: str
+    read_only: bool = False
+
+    def open(self) -> None:
+        """Look whether the store can be used.
+
+        Raises:
+            StoreError: It cannot be reached, read or written, it has another schema, or
+                the package for its file system is not installed.
+
+        """
+        if urlsplit(self.url).password:
+            msg = (
+                "a URL of a store must not have a password, because reports show it; "
+                "give it in fsspec's configuration or the environment."
+            )
+            raise StoreError(msg)
+        self._tried("is opened", self._open)
+
+    def _open(self) -> None:
+        files, home = self._home()
+        mark = f"{home}/{_MARK}"
+        try:
+            schema = json.loads(files.cat_file(mark))["schema"]
+        except FileNotFoundError:
+            if not self.read_only:
+                if not self._is_bucket:
+                    files.makedirs(home, exist_ok=True)
+                files.pipe_file(mark, json.dumps({"schema": SCHEMA}).encode())
+            return
+        if schema != SCHEMA:
+            msg = (
+                f"the shared store {self.url} has schema {schema}, and this version of "
+                f"the harness knows {SCHEMA}; take the version that wrote it, or "
+                "another prefix."
+            )
+            raise StoreError(msg)
+
+    def fetch(self, name: str, into: Path) -> bool:
+        """Copy an entry's files into an empty folder; return whether it is there.
+
+        Raises:
+            StoreError: The store cannot be read.
+
+        """
+        archive = into.with_name(f"{into.name}.tar")
+
+        def get() -> bool:
+            files, home = self._home()
+            try:
+                files.get_file(f"{home}/{self._at(name)}", str(archive))
+            except FileNotFoundError:
+                return False
+            return True
+
+        try:
+            if not self._tried(f"is asked for {name}", get):
+                return False
+            with suppress(tarfile.TarError, EOFError), tarfile.open(archive) as tar:
+                tar.extractall(into, filter="data")
+        finally:
+            archive.unlink(missing_ok=True)
+        return True
+
+    def put(self, name: str, folder: Path, archive: Path) -> None:
+        """Copy an entry there, unless another machine has.
+
+        Args:
+            name: The entry's name.
+            folder: The entry's folder.
+            archive: Path of a file to write meanwhile.
+
+        Raises:
+            StoreError: The store cannot be written.
+
+        """
+
+        def put() -> None:
+            files, home = self._home()
+            target = f"{home}/{self._at(name)}"
+            if files.exists(target):
+                return
+            if self._is_bucket:
+                files.put_file(str(archive), target)
+                return
+            files.makedirs(target.rpartition("/")[0], exist_ok=True)
+            part = f"{target}.{secrets.token_hex(4)}"
+            files.put_file(str(archive), part)
+            files.mv(part, target)
+
+        try:
+            with tarfile.open(archive, "w") as tar:
+                for path in sorted(folder.rglob("*")):
+                    tar.add(path, path.relative_to(folder).as_posix(), recursive=False)
+            self._tried(f"gets {name}", put)
+        finally:
+            archive.unlink(missing_ok=True)
+
+    def entries(self) -> Iterator[Stored]:
+        """Yield every entry.
+
+        Raises:
+            StoreError: The store cannot be read.
+
+        """
+        files, home = self._home()
+        found: dict[str, dict[str, Any]] = self._tried(
+            "is listed", lambda: files.find(f"{home}/v{SCHEMA}", detail=True)
+        )
+        for path, about in sorted(found.items()):
+            if not path.endswith(".tar"):
+                continue
+            name = "/".join(path.removesuffix(".tar").rsplit("/", 3)[1:])
+            made = (
+                about.get("LastModified") or about.get("mtime") or files.modified(path)
+            )
+            made_s = made if isinstance(made, float | int) else made.timestamp()
+            yield Stored(name=name, size_bytes=about["size"], made_s=float(made_s))
+
+    def prune(self, max_bytes: int) -> list[Stored]:
+        """Remove entries, the longest there first, until the rest is small enough.
+
+        Raises:
+            StoreError: The store cannot be read or written.
+
+        """
+        entries = sorted(self.entries(), key=lambda entry: entry.made_s)
+        rest_bytes = sum(entry.size_bytes for entry in entries)
+        removed = []
+        for entry in entries:
+            if rest_bytes <= max_bytes:
+                break
+            self.remove(entry.name)
+            removed.append(entry)
+            rest_bytes -= entry.size_bytes
+        return removed
+
+    def remove(self, name: str) -> None:
+        """Remove an entry; it is no error if another machine has."""
+
+        def remove() -> None:
+            files, home = self._home()
+            with suppress(FileNotFoundError):
+                files.rm_file(f"{home}/{self._at(name)}")
+
+        self._tried(f"forgets {name}", remove)
+
+    @property
+    def _is_bucket(self) -> bool:
+        return urlsplit(self.url).scheme in _BUCKETS
+
+    def _at(self, name: str) -> str:
+        return f"v{SCHEMA}/{name}.tar"
+
+    def _home(self) -> tuple[Any, str]:
+        """Return the file system and the folder in it."""
+        import fsspec
+
+        files, home = fsspec.core.url_to_fs(self.url, skip_instance_cache=False)
+        # A listing of a second ago lacks what another machine has put since.
+        files.invalidate_cache()
+        return files, str(home).rstrip("/")
+
+    def _tried(self, doing: str, call: Callable[[], Result]) -> Result:
+        """Call again, with longer pauses, while the store does not answer."""
+        start, pause = time.monotonic(), _FIRST_PAUSE_S
+        # A file system has retries of its own, during which it says nothing.
+        said = threading.Timer(SAY_S, _say, [f"waiting: {self.url} {doing}"])
+        said.daemon = True
+        said.start()
+        try:
+            while True:
+                try:
+                    return call()
+                except StoreError:
+                    raise
+                except Exception as error:  # each file system raises errors of its own
+                    waited = time.monotonic() - start
+                    if isinstance(error, _FINAL) or waited > WAIT_S:
+                        raise StoreError(self._refused(error)) from error
+                time.sleep(pause)
+                pause = min(2 * pause, 5.0)
+        finally:
+            said.cancel()
+
+    def _refused(self, error: Exception) -> str:
+        why = f"{type(error).__name__}: {error}".rstrip(".")
+        if isinstance(error, ImportError | ValueError):
+            return (
+                f"the shared store {self.url} needs a file system that is not here "
+                f"({why}); install its package, such as s3fs for s3://."
+            )
+        if isinstance(error, FileNotFoundError):
+            return (
+                f"the shared store {self.url} is not there ({why}); make the bucket or "
+                "folder, or correct the URL."
+            )
+        if isinstance(error, PermissionError):
+            return (
+                f"the shared store {self.url} refuses access ({why}); look at its "
+                "credentials, or use --read-only where it may only be read."
+            )
+        return (
+            f"the shared store {self.url} did not answer for {WAIT_S:g} s ({why}); "
+            "look at its address and the network, then run again: nothing is lost."
+        )
+
+
+def _say(text: str) -> None:
+    """Print a line where a terminal shows it, or a worker's log keeps it."""
+    print(text, file=sys.stderr, flush=True)  # noqa: T201

@@ -1,0 +1,309 @@
+"""A store that machines share: each makes what no other has put there."""
+
+import json
+import shutil
+import socket
+import subprocess
+import sys
+import tarfile
+import threading
+import time
+from pathlib import Path
+
+import fsspec
+import pytest
+
+from harness.commands.cli import main
+from harness.engine import shared as module
+from harness.engine.shared import Shared
+from harness.engine.store import Store, located
+from tests.plugin.project import TOLERANCES, write_project
+
+
+@pytest.fixture
+def machine(tmp_path, monkeypatch):
+    """Be another machine: one with an empty cache folder."""
+
+    def become(name):
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / name))
+        monkeypatch.delenv("PARITY_STORE", raising=False)
+
+    become("first")
+    return become
+
+
+@pytest.fixture
+def url(tmp_path):
+    return f"file://{tmp_path}/shared"
+
+
+def built(into):
+    (into / "deep").mkdir()
+    (into / "deep" / "model.bin").write_bytes(b"weights" * 1000)
+    return {"meta": 1}
+
+
+def refuse(_):
+    pytest.fail("it is there already")
+
+
+KEY = {"component": "unet"}
+
+
+def archives(url):
+    return sorted(Path(url.removeprefix("file://")).rglob("*.tar*"))
+
+
+def test_what_one_machine_makes_another_fetches(machine, url):
+    made = Store(root=located(url)).make("onnx", KEY, built)
+    machine("second")
+    store = Store(root=located(url))
+    fetched = store.make("onnx", KEY, refuse)
+
+    assert fetched.path != made.path
+    assert fetched.meta == made.meta
+    assert fetched.file("deep/model.bin").read_bytes() == b"weights" * 1000
+    assert [path.suffix for path in archives(url)] == [".tar"]
+
+
+@pytest.mark.usefixtures("machine")
+def test_a_second_look_needs_no_server(url):
+    Store(root=located(url)).make("onnx", KEY, built)
+    root = located(url)
+    shutil.rmtree(url.removeprefix("file://"))
+
+    assert Store(root=root).find("onnx", KEY) is not None
+
+
+@pytest.mark.usefixtures("machine")
+def test_a_worker_knows_the_shared_store_by_the_folder_alone(url):
+    root = located(url)
+
+    assert Store(root=root).shared == Shared(url=url)
+
+
+def damage(path):
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[:700])
+
+
+@pytest.mark.parametrize("harm", [damage, cut])
+def test_a_damaged_object_is_made_anew_and_said(machine, url, harm, capfd):
+    Store(root=located(url)).make("onnx", KEY, built)
+    harm(*archives(url))
+    machine("second")
+    Store(root=located(url)).make("onnx", KEY, built)
+    machine("third")
+    whole = Store(root=located(url)).make("onnx", KEY, refuse)
+
+    whole.check()
+    assert "has a damaged entry, which is made anew" in capfd.readouterr().err
+
+
+def test_nothing_is_put_into_a_store_that_may_only_be_read(machine, url):
+    Store(root=located(url)).make("onnx", KEY, built)
+    before = archives(url)
+    machine("second")
+    store = Store(root=located(url, read_only=True))
+
+    store.make("onnx", KEY, refuse)
+    store.make("onnx", {"component": "vae"}, built)
+
+    assert archives(url) == before
+
+
+def test_two_writers_of_one_key_do_no_harm(machine, url):
+    first = Store(root=located(url)).make("onnx", KEY, built)
+    Path(*archives(url)).unlink()
+    machine("second")
+    second = Store(root=located(url)).make("onnx", KEY, built)
+    first_store = Store(root=first.path.parents[3])
+
+    first_store.push(first)
+
+    assert len(archives(url)) == 1
+    assert second.files == first.files
+
+
+def test_a_file_that_would_land_elsewhere_is_not_written(machine, url, tmp_path):
+    Store(root=located(url)).make("onnx", KEY, built)
+    (path,) = archives(url)
+    with tarfile.open(path, "w") as tar:
+        tar.add(__file__, "../../../escaped")
+    machine("second")
+    Store(root=located(url)).make("onnx", KEY, built)
+
+    assert not list(tmp_path.rglob("escaped"))
+
+
+def test_prune_keeps_the_newest(machine, url, capsys):
+    store = Store(root=located(url))
+    for name in ("old", "new"):
+        store.make("onnx", {"component": name}, built)
+        time.sleep(0.05)
+    size = archives(url)[0].stat().st_size
+
+    assert main(["store", "prune", "--store", url, "--max-gb", str(size / 2**30)]) == 0
+    assert "removed 1 entry" in capsys.readouterr().out
+    machine("second")
+    assert Store(root=located(url)).find("onnx", {"component": "new"})
+
+
+def test_push_and_pull_copy_all(machine, url, tmp_path, capsys):
+    store = Store(root=tmp_path / "own")
+    store.make("onnx", KEY, built)
+    assert main(["store", "push", url, "--store", str(store.root)]) == 0
+    machine("second")
+
+    assert main(["store", "pull", url]) == 0
+    assert "fetched 1 entry" in capsys.readouterr().out
+
+
+BAD = {
+    "schema": "has schema 7, and this version of the harness knows 1",
+    "password": "must not have a password",
+    "package": "install its package, such as s3fs for s3://",
+    "folder": "is no URL of a shared store",
+}
+
+
+@pytest.mark.usefixtures("machine")
+@pytest.mark.parametrize("how", BAD)
+def test_a_shared_store_that_cannot_be_used_is_a_sentence(url, how, capsys):
+    if how == "schema":
+        located(url)
+        mark = Path(url.removeprefix("file://"), "store.json")
+        mark.write_text(json.dumps({"schema": 7}))
+    named = {
+        "password": "ssh://me:secret@host/path",
+        "package": "nosuch://bucket",
+        "folder": "some/folder",
+    }.get(how, url)
+
+    assert main(["store", "pull", named]) == 2
+    said = capsys.readouterr().err
+    assert BAD[how] in said
+    assert "secret" not in said
+    assert "Traceback" not in said
+
+
+def test_a_run_of_another_machine_exports_nothing(machine, url, tmp_path):
+    project = write_project(tmp_path / "project")
+    project.change(
+        "parity.toml", '[backend.mnn]\nvariants = ["fp32", "int8-weights"]\n', ""
+    )
+    own = TOLERANCES.partition("[mnn.fp32]")[0]
+    (project.path / "tolerances.toml").write_text(own)
+    first = project.parity("run", "--store", url)
+    machine("second")
+    second = project.parity("run", "--store", url, "--read-only")
+
+    assert (first.code, second.code) == (0, 0), first.text + second.text
+    cases = [json.loads(path.read_text())["cases"][0] for path in project.reports]
+    assert cases[0]["rows"] == cases[1]["rows"]
+    marks = [
+        {path.parent.name: path.read_bytes() for path in folder.rglob("entry.json")}
+        for folder in (tmp_path / "first", tmp_path / "second")
+    ]
+    assert marks[1].items() <= marks[0].items()  # with the time when each was made
+    assert len(marks[1]) >= 3
+
+
+@pytest.fixture
+def server(monkeypatch):
+    """A server of S3 with one bucket; stop it and start it again."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    address = f"http://127.0.0.1:{port}"
+    for name, value in {
+        "AWS_ACCESS_KEY_ID": "testing",
+        "AWS_SECRET_ACCESS_KEY": "testing",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "FSSPEC_S3_ENDPOINT_URL": address,
+    }.items():
+        monkeypatch.setenv(name, value)
+    # fsspec read the environment when it was imported.
+    monkeypatch.setitem(fsspec.config.conf, "s3", {"endpoint_url": address})
+    made = Server(port, address)
+    made.start()
+    made.bucket("parity")
+    yield made
+    made.stop()
+
+
+class Server:
+    def __init__(self, port, address):
+        self.port, self.address = port, address
+
+    def start(self):
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "moto.server", "-p", str(self.port)],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        for _ in range(200):
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", self.port)) == 0:
+                    return
+            time.sleep(0.1)
+        pytest.fail("the server did not start")
+
+    def bucket(self, name):
+        import boto3
+
+        boto3.client("s3", endpoint_url=self.address).create_bucket(Bucket=name)
+
+    def stop(self):
+        self.process.kill()
+        self.process.wait()
+
+
+@pytest.mark.fleet
+@pytest.mark.usefixtures("server")
+def test_machines_share_a_bucket(machine):
+    url = "s3://parity/ours"
+    Store(root=located(url)).make("onnx", KEY, built)
+    machine("second")
+    fetched = Store(root=located(url)).make("onnx", KEY, refuse)
+
+    fetched.check()
+    (entry,) = Shared(url=url).entries()
+    assert entry.name.startswith("onnx/")
+    assert Shared(url=url).prune(0) == [entry]
+
+
+@pytest.mark.fleet
+@pytest.mark.usefixtures("machine", "server")
+def test_a_bucket_that_is_not_there_is_a_sentence(capsys):
+    assert main(["store", "pull", "s3://nowhere/ours"]) == 2
+    said = capsys.readouterr().err
+    assert "the shared store s3://nowhere/ours is not there" in said
+    assert "testing" not in said
+
+
+@pytest.mark.fleet
+@pytest.mark.usefixtures("machine")
+def test_a_server_that_stops_is_waited_for(server, capfd, monkeypatch):
+    monkeypatch.setattr(module, "SAY_S", 1.0)
+    url = "s3://parity/ours"
+    store = Store(root=located(url))
+    server.stop()
+
+    def again():
+        time.sleep(3)
+        server.start()
+        server.bucket("parity")
+
+    thread = threading.Thread(target=again)
+    thread.start()
+    store.make("onnx", KEY, built)
+    thread.join()
+
+    assert "waiting: s3://parity/ours is asked for onnx/" in capfd.readouterr().err
+    assert len(list(Shared(url=url).entries())) == 1
