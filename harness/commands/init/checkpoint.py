@@ -120,7 +120,7 @@ def _rounded(source: Source, names: Collection[str]) -> dict[str, dict[str, str]
             found["transformer"] = {"gelu": ""}
     decoder = read_config(source, "vae") if "vae_decoder" in names else {}
     if decoder.get("_class_name") == "AutoencoderTiny":  # it limits its input by a tanh
-        found["vae_decoder"] = {"tanh": "decoder"}
+        found["vae_decoder"] = {"after tanh": "", "tanh": "decoder"}
     return found
 
 
