@@ -184,6 +184,9 @@ class Runtime:
         own_format: Its own file format, in which a foreign model may come; None if
             there is none.
         is_first: Whether `parity init` puts it into a first suite.
+        first_bounds: Operators that it computes with fewer digits than float32 has, and
+            ``after`` one of them: the bound of layers in a first suite, in TOML, and
+            the reason.
         first_hint: Lines of a first suite for networks with convolutions.
         example: Lines of a first suite that show a user-defined variant.
         precision_note: Comment beside ``precision`` in a first suite.
@@ -215,6 +218,7 @@ class Runtime:
     preload: tuple[str, ...] = ()
     own_format: OwnFormat | None = None
     is_first: bool = False
+    first_bounds: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     first_hint: tuple[str, ...] = ()
     example: tuple[str, ...] = ()
     precision_note: str = ""

@@ -39,6 +39,9 @@ _CONVOLVES: Final = frozenset(
 _NOT_BY_DYNAMO: Final = ("PixArtTransformer2DModel",)
 """Transformers for which dynamo (torch 2.13) writes a file that no runtime loads."""
 
+_TANH_GELU: Final = ("FluxTransformer2DModel", "SD3Transformer2DModel")
+"""Transformers whose GELU has the tanh form, though their configurations do not say."""
+
 _FLOORS_A_VALUE: Final = 2 * 4.6e-3
 """Error in floors that a GroupNorm may have over one flat group, per value of it.
 
@@ -100,8 +103,25 @@ def texts_of_checkpoint(
         pixels=size * vae_factor(source) if pipelines else 0,
         groups=GROUPS,
         values=f"{values:,}",
+        operators=_rounded(source, known),
         floors=floors if floors > (TIERS["standard"].layers.floors or 0) else 0,
     ), notices
+
+
+def _rounded(source: Source, names: Collection[str]) -> dict[str, dict[str, str]]:
+    """Return operators that a runtime may round more, by component.
+
+    Each has the module whose value it makes; empty for modules all over the component.
+    """
+    found: dict[str, dict[str, str]] = {}
+    if "transformer" in names:
+        activation = read_config(source, "transformer").get("activation_fn")
+        if activation == "gelu-approximate" or class_of(source) in _TANH_GELU:
+            found["transformer"] = {"gelu": ""}
+    decoder = read_config(source, "vae") if "vae_decoder" in names else {}
+    if decoder.get("_class_name") == "AutoencoderTiny":  # it limits its input by a tanh
+        found["vae_decoder"] = {"after tanh": "", "tanh": "decoder"}
+    return found
 
 
 def _components(source: Source) -> tuple[dict[str, Component], dict[str, str]]:

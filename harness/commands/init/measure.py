@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import wait
 from dataclasses import dataclass
 from pathlib import Path
-from textwrap import shorten
 from time import monotonic
 from typing import Final
 
@@ -24,7 +23,7 @@ from harness.commands.init.render import (
     first_runtimes,
     no_variant,
 )
-from harness.commands.init.write import write_suite
+from harness.commands.init.write import read_suite, write_suite
 from harness.commands.progress import ProgressLines, moves
 from harness.core.case import Case
 from harness.core.errors import ParityError
@@ -41,8 +40,12 @@ from harness.suite.suite import load_suite
 BUDGET_S: Final = 60.0
 """Time that a measurement may take; then what runs is given up."""
 
-_WIDTH: Final = 90
-"""Characters of a reason beside a variant."""
+SAFE: Final = 0.8
+"""Largest share of its bound with which a variant is written.
+
+Another processor may have a larger error, by up to 1.22 times in rms (measured; see
+`harness.report.runs.thresholds`), and the suite should be green there too.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +149,7 @@ def _judged(judge: Judge, case: Case, record: CaseRecord) -> _Result:
 
 def _failure(usage: float, reason: str) -> str:
     if math.isfinite(usage) and usage > 1:
-        return f"off by {usage:.2g} times its bound"
+        return f"off by {float(f'{usage:.2g}'):,g} times its bound"
     return reason
 
 
@@ -173,13 +176,12 @@ def _choice(cases: Iterable[Case], results: Mapping[str, _Result]) -> Choice:
                 found, key=lambda c: (bool(found[c].failure), found[c].usage)
             )
             worst = found[component]
-            words = f"{component} {worst.failure}"
-            if not worst.failure:
-                words = f"agreed, at most {worst.usage:.0%} of its bound"
+            is_safe = not worst.failure and worst.usage <= SAFE
+            if is_safe:
                 for other in components:
                     if other not in found:
                         unseen.setdefault(other, set()).add(name)
-            choice.variants[one.name][name] = (not worst.failure, _one_line(words))
+            choice.variants[one.name][name] = (is_safe, _words(component, worst))
     run = dict.fromkeys(
         name
         for variants in choice.variants.values()
@@ -192,8 +194,14 @@ def _choice(cases: Iterable[Case], results: Mapping[str, _Result]) -> Choice:
     return choice
 
 
-def _one_line(words: str) -> str:
-    return shorten(" ".join(words.split()), _WIDTH, placeholder=" …")
+def _words(component: str, worst: _Result) -> str:
+    """Return what was measured of a variant, in the component where it is worst."""
+    if worst.failure:
+        return f"{component}: {' '.join(worst.failure.split())}"
+    share = f"{math.ceil(worst.usage * 100)}% of its bound"
+    if worst.usage > SAFE:
+        return f"agreed here with {share}, which another processor may exceed"
+    return f"agreed, at most {share}"
 
 
 def _lines(
@@ -201,7 +209,7 @@ def _lines(
 ) -> Iterator[str]:
     for result in results.values():
         if result.case.variant.name == EXACT and result.failure:
-            yield f"{result.case.id} does not agree: {_one_line(result.failure)}."
+            yield f"{result.case.id} does not agree: {result.failure.rstrip('.')}."
     names = [
         f"{runtime} {name}"
         for runtime, variants in choice.variants.items()
@@ -215,8 +223,9 @@ def _lines(
     )
     if choice.only:
         yield (
-            f"{', '.join(choice.only)} had no time for all of these, and leaves out "
-            "what was not measured there: see `variants` under [component.*]."
+            f"There was no time for all of these in {', '.join(choice.only)}. There, "
+            "`variants` under [component.*] names those that were measured; remove "
+            "that line to run all."
         )
 
 
@@ -227,9 +236,10 @@ def measure_into(checkpoint: Path, folder: Path, store: str, tell: Told) -> None
     """Measure a checkpoint, and write a suite in `folder` again with the result.
 
     The suite is there already. It stays as it is where the measurement cannot be made
-    or is stopped.
+    or is stopped, and where the user has edited it meanwhile.
     """
     kept = f'The suite tests "{EXACT}", and lists the other variants.'
+    written = read_suite(folder)
     try:
         measured = measure(checkpoint, store)
     except KeyboardInterrupt:
@@ -237,6 +247,13 @@ def measure_into(checkpoint: Path, folder: Path, store: str, tell: Told) -> None
         return
     except ParityError as error:
         tell(f"nothing was measured: {error} {kept}")
+        return
+    now = read_suite(folder)
+    if edited := [name for name in now if now[name] != written.get(name)]:
+        tell(
+            f"{' and '.join(edited)} changed meanwhile, so the suite stays as it is; "
+            "`parity init --force` writes it again with what was measured."
+        )
         return
     write_suite(checkpoint, folder, force=True, choice=measured.choice)
     for line in measured.lines:

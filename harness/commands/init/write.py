@@ -89,6 +89,15 @@ def write_suite(
     return written
 
 
+def read_suite(folder: Path) -> dict[str, bytes]:
+    """Return the suite's files that are there, by name."""
+    return {
+        name: (folder / name).read_bytes()
+        for name in _FILES
+        if (folder / name).is_file()
+    }
+
+
 def refuse_written(folder: Path, *, force: bool) -> None:
     """Refuse a folder that has a suite already.
 

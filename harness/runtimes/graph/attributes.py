@@ -234,10 +234,38 @@ def _gelu(part: _Part, told: Mapping[str, Any]) -> Found:
 def _attention(part: _Part, told: Mapping[str, Any]) -> Found:
     yield "axis of softmax", part.said(("Softmax",), "axis", -1), -1
     scale = told.get("scale")
-    factors = part.scalars("Mul")
+    factors = _scores(part).scalars("Mul")
     # Exporters multiply query and key by the root of the scale, or one by all of it.
     if isinstance(scale, float) and factors:
         yield "scale", math.prod(factors), scale
+
+
+def _scores(part: _Part) -> _Part:
+    """Return the nodes that make attention's scores, without those of its bias.
+
+    A bias that is added to the scores may have factors of its own, as T5's positions
+    have. The side of an addition that multiplies no matrices is such a bias.
+    """
+    makers = {name: node for node in part.nodes for name in node.output}
+    waiting = [node.input[0] for node in part.nodes if node.op_type == "Softmax"]
+    if not waiting:
+        return part
+    kept: dict[str, onnx.NodeProto] = {}
+    while waiting:
+        name = waiting.pop()
+        if name in kept or name not in makers:
+            continue
+        kept[name] = makers[name]
+        sides = list(makers[name].input)
+        if makers[name].op_type == "Add":
+            sides = [side for side in sides if _multiplies(makers, side)]
+        waiting += sides
+    return _Part(list(kept.values()), part.constants)
+
+
+def _multiplies(makers: Mapping[str, onnx.NodeProto], value: str) -> bool:
+    nodes = nodes_between(makers, value, ())
+    return any(node.op_type in {"MatMul", "Gemm"} for node in nodes)
 
 
 def _resize(part: _Part, _told: Mapping[str, Any]) -> Found:

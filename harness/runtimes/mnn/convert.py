@@ -51,6 +51,7 @@ _WAY_OUT = {
 }
 """Operator that MNN 3.6 lacks, to a way to export without it; each was tried."""
 _TAIL_LINES = 8
+_CLOCK = re.compile(r"^\[\d\d:\d\d:\d\d\] (@ \d+: |\S+:\d+: )?")
 
 
 def convert(  # one conversion's whole circumstances
@@ -265,7 +266,8 @@ def _unsupported(
 
 
 def _tail(log: str) -> str:
-    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    """Return the last lines of a log without MNN's clock and source line numbers."""
+    lines = [_CLOCK.sub("", line.strip()) for line in log.splitlines() if line.strip()]
     return " / ".join(lines[-_TAIL_LINES:]) or "nothing"
 
 

@@ -193,6 +193,34 @@ def test_a_t5_may_hold_the_logarithm_of_zero_where_pytorchs_does(family, tmp_pat
     assert (of_log.allow_nonfinite, of_all.allow_nonfinite) == (True, False)
 
 
+@pytest.mark.parametrize(
+    ("family", "case", "module", "is_wider"),
+    [
+        ("sd3", "transformer/mnn/fp32", "transformer_blocks.0.ff.net.0", True),
+        ("flux", "transformer/mnn/fp32", "transformer_blocks.0.ff.net.0", True),
+        (
+            "flux",
+            "transformer/onnxruntime/fp32",
+            "transformer_blocks.0.ff.net.0",
+            False,
+        ),
+        ("flux", "vae_decoder/mnn/fp32", "decoder", True),
+        ("flux", "vae_decoder/mnn/fp32", "decoder.layers.0", True),
+        ("flux", "vae_decoder/onnxruntime/fp32", "decoder", False),
+        ("sd3", "vae_decoder/mnn/fp32", "decoder", False),
+    ],
+)
+def test_an_operator_that_a_runtime_rounds_more_has_a_wider_bound(
+    tmp_path, family, case, module, is_wider
+):
+    write_suite(FIXTURES / family, tmp_path)
+    policy = Policy.load(tmp_path / "tolerances.toml")
+    (found,) = (one for one in load_suite(tmp_path).cases if one.id == case)
+    rule = rule_of(policy, found, module=module)
+
+    assert (rule.tolerance.floors != 16.0) is is_wider
+
+
 def test_pixart_goes_through_the_exporter_that_can(tmp_path):
     write_suite(FIXTURES / "pixart", tmp_path)
     exports = {c.component.name: c.export for c in load_suite(tmp_path).cases}

@@ -2,8 +2,17 @@
 
 from pathlib import Path
 
+import pytest
+
 from harness.commands.init import measure as module
-from harness.commands.init.measure import measure, measure_into
+from harness.commands.init.measure import (
+    SAFE,
+    Measured,
+    _choice,
+    _Result,
+    measure,
+    measure_into,
+)
 from harness.commands.init.render import no_variant
 from harness.commands.init.write import write_suite
 from harness.core.settings import Settings
@@ -45,3 +54,58 @@ def test_stopped_in_the_middle_the_suite_stays_whole(tmp_path, monkeypatch):
 
     assert (tmp_path / "parity.toml").read_bytes() == before
     assert [line.split(":")[0] for line in lines] == ["stopped"]
+
+
+def test_what_the_user_changed_meanwhile_stays(tmp_path, monkeypatch):
+    write_suite(BERT, tmp_path)
+
+    def edited(*_):
+        with (tmp_path / "tolerances.toml").open("a") as file:
+            file.write("# mine\n")
+        return Measured(choice=no_variant(is_run=True), lines=())
+
+    before = (tmp_path / "parity.toml").read_bytes()
+    monkeypatch.setattr(module, "measure", edited)
+    lines: list[str] = []
+    measure_into(BERT, tmp_path, str(tmp_path / "store"), lines.append)
+
+    assert (tmp_path / "parity.toml").read_bytes() == before
+    assert (tmp_path / "tolerances.toml").read_text().endswith("# mine\n")
+    assert lines[0].startswith("tolerances.toml changed meanwhile, so the suite stays")
+
+
+@pytest.mark.parametrize(
+    ("usage", "failure", "is_written", "words"),
+    [
+        (0.001, "", True, "agreed, at most 1% of its bound"),
+        (SAFE, "", True, "agreed, at most 80% of its bound"),
+        (0.9, "", False, "agreed here with 90% of its bound, which another processor"),
+        (12.0, "off by 12 times its bound", False, ": off by 12 times its bound"),
+    ],
+)
+def test_a_variant_is_written_with_room_for_another_processor(
+    tmp_path, usage, failure, is_written, words
+):
+    write_suite(BERT, tmp_path, choice=no_variant(is_run=True))
+    cases = [
+        case for case in load_suite(tmp_path).cases if case.id.endswith("mnn/deploy")
+    ]
+    results = {
+        case.id: _Result(case=case, usage=usage, failure=failure) for case in cases
+    }
+    written, said = _choice(cases, results).variants["mnn"]["deploy"]
+
+    assert written is is_written
+    assert words in said
+
+
+def test_a_long_reason_is_written_whole(tmp_path):
+    choice = no_variant()
+    reason = "the converter says " + " / ".join(f"line {n}" for n in range(40))
+    choice.variants["mnn"]["deploy"] = (False, reason)
+    write_suite(BERT, tmp_path, choice=choice)
+
+    text = (tmp_path / "parity.toml").read_text()
+    assert reason in " ".join(text.replace("\n  # ", " ").split())
+    assert max(map(len, text.splitlines())) <= 100
+    load_suite(tmp_path)

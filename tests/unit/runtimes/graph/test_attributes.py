@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import onnx
 import pytest
 import torch
@@ -10,6 +11,7 @@ from torch.nn import functional
 
 from harness.core.probes import load_probes
 from harness.engine.export_files import MODEL, PROBES
+from harness.runtimes.graph import attributes
 from harness.runtimes.graph.attributes import differing_attributes
 from tests.unit import nets
 
@@ -153,3 +155,25 @@ def test_the_scale_of_attention_is_the_product_of_its_constants(tmp_path):
     (said,) = changed(tmp_path, tmp_path / "changed", rescale).values()
 
     assert "in the graph, 0.5 in PyTorch" in said
+
+
+def test_factors_of_an_added_bias_are_not_the_scale_of_attention():
+    make = onnx.helper.make_node
+    nodes = [
+        make("MatMul", ["chances", "value"], ["out"]),
+        make("Softmax", ["biased"], ["chances"]),
+        make("Add", ["scores", "bias"], ["biased"]),
+        make("Mul", ["places", "wide"], ["bias"]),
+        make("MatMul", ["scaled", "key"], ["scores"]),
+        make("Mul", ["query", "half"], ["scaled"]),
+    ]
+    constants = {"wide": np.float32(128), "half": np.float32(0.5)}
+
+    found = {name: (there, here) for name, there, here in attention(nodes, constants)}
+
+    assert found["scale"] == (0.5, 0.5)
+
+
+def attention(nodes, constants):
+    rule = attributes._RULES["scaled_dot_product_attention"]
+    return rule(attributes._Part(nodes, constants), {"scale": 0.5})

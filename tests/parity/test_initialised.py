@@ -1,0 +1,31 @@
+"""Each checkpoint of fixtures/ is green at its first run after `parity init`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harness.commands.cli import main
+
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+LARGE = {"sd15", "full_size", "exported"}
+"""Full sizes need 24 GiB; files of others are compared as they are."""
+
+CHECKPOINTS = [
+    pytest.param(path.parent, id=path.parent.name)
+    for path in sorted(FIXTURES.rglob("parity.toml"))
+    if not LARGE & set(path.relative_to(FIXTURES).parts)
+    and any(
+        (path.parent / name).is_file() for name in ("model_index.json", "config.json")
+    )
+]
+
+
+@pytest.mark.initialised
+@pytest.mark.parametrize("checkpoint", CHECKPOINTS)
+def test_the_first_run_after_init_is_green(checkpoint, tmp_path, monkeypatch, capsys):
+    assert main(["init", str(checkpoint), "--into", str(tmp_path)]) == 0
+    monkeypatch.chdir(tmp_path)
+
+    assert main(["run"]) == 0, capsys.readouterr().out
