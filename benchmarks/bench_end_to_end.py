@@ -1,6 +1,7 @@
 """An end-to-end case: what comparing and recording cost beside drawing.
 
     python benchmarks/bench_end_to_end.py [--store DIR] [--rounds N] [--steps N]
+                                          [--write]
 
 *Harness* is one case from a cold start, PyTorch's drawing included, in child processes.
 *Bare* draws the same pipelines in one process, with nobody looking: PyTorch in float32
@@ -14,16 +15,17 @@ somebody who looks at two pictures pays.
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
 
+import figures
 from bare import bare_drawings
 
 from harness.core.pipeline import PipelineCase, PipelineRun, RoleFile
+from harness.core.runtime import runtime
 from harness.engine.artifacts import Artifacts, native_converter
 from harness.engine.engine import Engine
 from harness.engine.host import Host
@@ -101,12 +103,13 @@ def harness(
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = figures.parser(__doc__)
     parser.add_argument("--store", type=Path, help="a store to use and keep")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=25)
     arguments = parser.parse_args()
     suite = load_suite(DIGITS)
+    found = {}
     with tempfile.TemporaryDirectory() as scratch:
         store = Store(root=arguments.store or Path(scratch))
         for backend in BACKENDS:
@@ -122,6 +125,8 @@ def main() -> None:
                 whole = harness(store, chain, given, Path(scratch))
                 rounds.append((whole / alone, whole, alone, two))
             ratios = [ratio for ratio, *_ in rounds]
+            over_two = statistics.median(each[1] / each[3] for each in rounds)
+            found[backend] = {"ratios": ratios, "over_two_pictures": over_two}
             whole, alone, two = (
                 statistics.median(each[n] for each in rounds) for n in (1, 2, 3)
             )
@@ -130,6 +135,22 @@ def main() -> None:
                 f"{statistics.median(ratios):.2f} times "
                 f"({min(ratios):.2f} to {max(ratios):.2f}); two pictures {two:5.1f} s"
             )
+    if arguments.write:
+        figures.keep(
+            "end_to_end",
+            script=__file__,
+            what=f"one end-to-end case (digits, {arguments.steps} steps, PyTorch's "
+            "drawing included), against the same drawings without comparison: three "
+            "by PyTorch, two by the candidate, and those with roles exchanged",
+            measured="; ".join(
+                f"{runtime(name).title}: {statistics.median(one['ratios']):.2f} × the "
+                f"time ({min(one['ratios']):.2f} to {max(one['ratios']):.2f}), "
+                f"{one['over_two_pictures']:.1f} × the two pictures alone"
+                for name, one in found.items()
+            ),
+            values=found,
+            code=["core", "engine", "measure", "runtimes"],
+        )
 
 
 if __name__ == "__main__":

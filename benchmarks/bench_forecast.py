@@ -9,17 +9,18 @@ it refuses what fits. Of a pipeline it is the one with every network loaded.
 What is taken counts pages of files that are mapped, above all while exporting; a
 forecast does not, as such pages make room where it is wanted.
 
-    python benchmarks/bench_forecast.py                          # digits, minutes
+    python benchmarks/bench_forecast.py --write                  # digits, minutes
     python benchmarks/bench_forecast.py fixtures/sd15 --only vae_decoder
 """
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+
+import figures
 
 from harness.core.case import Case, sample_groups
 from harness.core.memory import GIB, Need
@@ -122,16 +123,29 @@ def drawn(chain: PipelineCase, root: Path) -> list[tuple[Need, int]]:
 
 def main() -> None:
     """Print a line for each stage."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = figures.parser(__doc__)
     parser.add_argument("suite", nargs="?", type=Path, default=DIGITS)
     parser.add_argument("--only", nargs="*", default=(), help="components")
     given = parser.parse_args()
+    ratios = []
     print(f"{'forecast':>9}{'took':>8}{'ratio':>7}   stage, GiB")
     for case, need, took in measured(load_suite(given.suite), set(given.only)):
         size_bytes = max(need.size_bytes, need.most_bytes)
         ratio = size_bytes / took
         sizes = f"{size_bytes / GIB:9.2f}{took / GIB:8.2f}{ratio:7.2f}"
         print(f"{sizes}   {case}: {need.stage}", flush=True)
+        ratios.append(ratio)
+    if given.write:
+        figures.keep(
+            "forecast",
+            script=__file__,
+            what=f"memory that stages of {given.suite.name} were forecast to take, "
+            "against what they took",
+            measured=f"{min(ratios):.2f} to {max(ratios):.2f} × in {len(ratios)} "
+            "stages",
+            values={"ratios": ratios},
+            code=["core", "engine", "runtimes", "suite"],
+        )
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Layer-by-layer parity of the digits UNet, against PyTorch's own verification.
 
-    python benchmarks/bench_layers.py [--store DIR]
+    python benchmarks/bench_layers.py [--store DIR] [--write]
 
 Both compare the same program on the same inputs in ONNX Runtime, value by value:
 the harness with a warm store, and ``torch.onnx.verification.verify_onnx_program`` with
@@ -10,13 +10,13 @@ To reach: at least 100 times faster, comparing at least as many values.
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
 
+import figures
 from bare import verify
 
 from harness.core.case import Case
@@ -44,7 +44,7 @@ def ours(store: Store, case: Case) -> tuple[float, int]:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = figures.parser(__doc__)
     parser.add_argument("--store", type=Path, help="a store to use and keep")
     arguments = parser.parse_args()
     (case,) = load_suite(DIGITS).select(["unet/onnxruntime/fp32"])
@@ -76,6 +76,18 @@ def main() -> None:
         f"faster by            {statistics.median(ratios):8.0f} x  "
         f"({min(ratios):.0f} to {max(ratios):.0f})"
     )
+    if arguments.write:
+        figures.keep(
+            "layers",
+            script=__file__,
+            what="layer-by-layer parity of the digits UNet with a warm store, against "
+            "`torch.onnx.verification` with intermediates on the same program",
+            measured=f"{statistics.median(ratios):.0f} × faster "
+            f"({statistics.median(seconds):.2f} s for {values} values, child processes "
+            f"included, against {theirs_s:.0f} s for {theirs_values})",
+            values={"ratios": ratios, "seconds": seconds, "theirs_s": theirs_s},
+            code=["core", "engine", "measure", "runtimes"],
+        )
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Find a planted fault's operator: ours, PyTorch's verification, and bisection.
 
-    python benchmarks/bench_localise.py [--store DIR]
+    python benchmarks/bench_localise.py [--store DIR] [--write]
 
 Two faults in digits' text encoder. An epsilon of a LayerNormalization in the exported
 graph: ours beside ``torch.onnx.verification.verify_onnx_program`` with
@@ -13,7 +13,6 @@ Ours is timed from a cold start of its child processes, with a warm store.
 
 from __future__ import annotations
 
-import argparse
 import sys
 import tempfile
 import time
@@ -24,6 +23,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+import figures
 from bare import verify_planted
 
 from harness.core.case import TensorSpec, Variant
@@ -37,6 +37,7 @@ from tests.faults.stand import Stand
 
 FAULT = "layer-norm-epsilon-large"
 FUSED = "fused"
+CODE = ("core", "engine", "judge", "measure", "runtimes")
 ONE_PERCENT = 0.01
 TIMEOUT_S = 3600.0
 
@@ -125,7 +126,7 @@ def bisected(root: Path) -> tuple[float, str, int]:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = figures.parser(__doc__)
     parser.add_argument("--store", type=Path, help="a store to use and keep")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
@@ -150,11 +151,35 @@ def main() -> None:
             f"  torch.onnx.verification {theirs:.2f} s, {values} values, names {word}"
         )
         print(f"  ratio {theirs / took:.1f}", flush=True)
+        if arguments.write:
+            figures.keep(
+                "localise_graph",
+                script=__file__,
+                what="finding a planted epsilon in digits' text encoder: our run and "
+                "operators alone, against `torch.onnx.verification` with intermediates",
+                measured=f"{theirs / took:.0f} × faster ({took:.2f} s against "
+                f"{theirs:.1f} s); ours names `{named}`, theirs `{word}`",
+                values={"ratio": theirs / took, "ours_s": took, "theirs_s": theirs},
+                code=CODE,
+            )
         took, named = ours_in_converter(root)
         print(f"--transformerFuse: ours {took:.2f} s, names {named}", flush=True)
         cut, word, conversions = bisected(root)
         print(f"  bisection {cut:.2f} s, {conversions} conversions, names {word}")
         print(f"  ratio {cut / took:.1f}")
+        if arguments.write:
+            figures.keep(
+                "localise_converter",
+                script=__file__,
+                what="finding `--transformerFuse` in the text encoder: ours, against "
+                "bisection by cutting and converting, compared with ONNX Runtime "
+                "within 1 %",
+                measured=f"{cut / took:.1f} × faster ({took:.2f} s against {cut:.1f} s "
+                f"and {conversions} conversions); ours names `{named}`, bisection "
+                f"`{word}`",
+                values={"ratio": cut / took, "ours_s": took, "theirs_s": cut},
+                code=CODE,
+            )
 
 
 if __name__ == "__main__":

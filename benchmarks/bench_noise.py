@@ -1,6 +1,6 @@
 """How far two sound runtimes are apart, in noise floors: the limits of `parity diff`.
 
-    python benchmarks/bench_noise.py [--store DIR] [--run REPORT]
+    python benchmarks/bench_noise.py [--store DIR] [--run REPORT] [--write]
 
 ONNX Runtime and MNN share no kernel, so that the same value of the same inputs in full
 precision differs by rounding alone. What nearly all of them stay below is no change
@@ -9,13 +9,13 @@ between two runs either: `harness/report/runs/thresholds.py` has the limits.
 
 from __future__ import annotations
 
-import argparse
 import subprocess
 import sys
 import tempfile
 from collections import defaultdict
 from pathlib import Path
 
+import figures
 import numpy as np
 
 from harness.core.comparison import Comparison
@@ -53,7 +53,7 @@ def pairs(of: Report) -> dict[str, list[tuple[Comparison, Comparison]]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = figures.parser(__doc__)
     parser.add_argument("--store", default="")
     parser.add_argument("--run", type=Path, help="a report that is there already")
     given = parser.parse_args()
@@ -62,14 +62,31 @@ def main() -> None:
         of = load_report(Path(folder), str(path))
     print(f"limits: rms {RMS_FLOORS:g} floors, largest error {PEAK_FLOORS:g} floors")
     print(f"{'':<10}{'values':>8}  {'':<8}" + "".join(f"{s:>9.0%}" for s in SHARES))
+    found = {}
     for what, both in pairs(of).items():
         peaks = [(a.required_atol[0], b.required_atol[0], a.floor) for a, b in both]
         for name, apart in (
             ("rms", [abs(a.rms - b.rms) / a.floor for a, b in both]),
             ("largest", [abs(one - two) / floor for one, two, floor in peaks]),
         ):
-            shares = "".join(f"{value:>9.3g}" for value in np.quantile(apart, SHARES))
+            quantiles = np.quantile(apart, SHARES).tolist()
+            shares = "".join(f"{value:>9.3g}" for value in quantiles)
             print(f"{what:<10}{len(both):>8,}  {name:<8}{shares}")
+            found[f"{what} {name}"] = (len(both), *quantiles)
+    if given.write:
+        figures.keep(
+            "noise",
+            script=__file__,
+            what="the same value of digits in ONNX Runtime and in MNN, both in full "
+            "precision: how far their errors are apart",
+            measured="; ".join(
+                f"{name}: {ninety_nine:.2g} floors in 99 % of {count:,} values, "
+                f"at most {most:.2g}"
+                for name, (count, _, _, ninety_nine, most) in found.items()
+            ),
+            values=found,
+            code=["core", "measure", "runtimes"],
+        )
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """How often `parity gate` would call one build slower than itself, timed again.
 
-    python benchmarks/bench_times.py [CASE…] [--sessions 10] [--neighbours]
+    python benchmarks/bench_times.py [CASE…] [--sessions 10] [--neighbours] [--write]
 
 One build is timed in sessions, each a `parity bench` of its own; then every session is
 compared with every later one. Whatever is called worse or better is a false alarm. Four
@@ -16,7 +16,6 @@ runs are the medians of their rounds.
 
 from __future__ import annotations
 
-import argparse
 import json
 import random
 import statistics
@@ -30,6 +29,8 @@ from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
+
+import figures
 
 from harness.core.record import Benchmark, benchmarks_of
 from harness.report.runs.thresholds import Change, of_shares, of_times
@@ -183,7 +184,7 @@ def report(pairs: Sequence[Pair]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = figures.parser(__doc__)
     parser.add_argument("cases", nargs="*", default=CASES)
     parser.add_argument("--sessions", type=int, default=10)
     parser.add_argument("--neighbours", action="store_true")
@@ -208,6 +209,29 @@ def main() -> None:
     print(f"\nsessions drawn from all quiet rounds: {len(pairs)} pairs of each file")
     if pairs:
         report(pairs)
+        if given.write:
+            keep(pairs)
+
+
+def keep(pairs: Sequence[Pair]) -> None:
+    """Keep what the gate's rule says of two builds, and of one build twice."""
+    clean = told(pairs, by_gate, 1.0)
+    alarms = clean[Change.WORSE] + clean[Change.BETTER]
+    seen = {}
+    for factor in SLOWER:
+        slower = told(pairs, by_gate, factor)
+        judged = slower.total() - slower[Change.INCOMPARABLE]
+        seen[factor] = slower[Change.WORSE] / judged if judged else 0.0
+    figures.keep(
+        "times",
+        script=__file__,
+        what="`parity gate` on the times of one build, as they are and made longer",
+        measured=f"of {clean.total():,} pairs of sessions of six quiet rounds of one "
+        f"build, {alarms} were called a change; of longer times, seen were "
+        + ", ".join(f"{share:.0%} at {factor:g} ×" for factor, share in seen.items()),
+        values={"pairs": clean.total(), "alarms": alarms, "seen": seen},
+        code=["commands/bench", "core", "report/runs"],
+    )
 
 
 if __name__ == "__main__":
