@@ -38,6 +38,7 @@ it computes, the time limit of the case counts."""
 _PIECE_BYTES: Final = 1 << 24
 _PIPE_BYTES: Final = 1 << 20
 _LAST_WORDS: Final = 300
+_BEFORE: Final = "before a Python answered"
 
 Show = Callable[[str, "np.ndarray"], None]
 
@@ -138,6 +139,7 @@ class Remote:
     ) -> None:
         self._target = target
         self._words = ""
+        self._answered = False
         self._popen = self._started()
         try:
             told = self._greeted(declared)
@@ -257,8 +259,9 @@ class Remote:
         while line not in seen or not seen.partition(line)[2].endswith(b"\n"):
             one = bytearray(1)
             # Whatever a shell prints at its start is passed over.
-            self._fill(memoryview(one), STALL_S, "before a Python answered")
+            self._fill(memoryview(one), STALL_S, _BEFORE)
             seen = (seen + one)[-4096:]
+        self._answered = True
         return tuple(int(part) for part in seen.split()[-1].split(b"."))
 
     def _sent(self, files: Sequence[Path]) -> dict[str, str]:
@@ -356,7 +359,7 @@ class Remote:
                 except BlockingIOError:
                     continue
                 except OSError:
-                    self._ended("before it had read all")
+                    self._ended("while it should have read")
 
     def _stalled(self, where: str) -> NoReturn:
         self._refuse(
@@ -367,20 +370,24 @@ class Remote:
 
     def _ended(self, where: str) -> NoReturn:
         """Report a connection that ended; before the first answer it never began."""
+        where = where if self._answered else _BEFORE
         try:
             code = self._popen.wait(STALL_S)
         except subprocess.TimeoutExpired:
             self._refuse(f"closed the connection {where}", Outcome.CRASHED)
         self._listener.join(1)
-        began = "before" not in where
         how = f"ended with exit code {code}"
         if code < 0:
             with suppress(ValueError):
                 how = f"died with {signal.Signals(-code).name}"
         self._refuse(
             f"{how} {where}{self._last_words()}"
-            + ("" if began else f"; look whether {self._command()} starts a Python"),
-            Outcome.CRASHED if began else Outcome.UNAVAILABLE,
+            + (
+                ""
+                if self._answered
+                else f"; look whether {self._command()} starts a Python"
+            ),
+            Outcome.CRASHED if self._answered else Outcome.UNAVAILABLE,
         )
 
     def _last_words(self) -> str:
