@@ -43,7 +43,7 @@ FILES = {  # the place of each table of a schema in its file, which is its headi
 
 
 def kind(key, places):
-    """Return the type of a key in words, with its options and bounds."""
+    """Return what a key may hold: its type, its allowed values, its limits."""
     if "anyOf" in key:
         return " or ".join(kind(one, places) for one in key["anyOf"])
     if "enum" in key:
@@ -64,23 +64,23 @@ def kind(key, places):
         name = (
             f"by name: {kind(inside, places)}" if isinstance(inside, dict) else "table"
         )
-    words = {
+    limits = {
         "minimum": "at least",
         "exclusiveMinimum": "more than",
         "maximum": "at most",
     }
-    bounds = [f"{said} {key[word]:g}" for word, said in words.items() if word in key]
-    return ", ".join([name, *bounds])
+    stated = [f"{text} {key[at]:g}" for at, text in limits.items() if at in key]
+    return ", ".join([name, *stated])
 
 
 def row(name, key, places, *, required):
-    said = key.get("description", "").replace("``", "`")
+    meaning = key.get("description", "").replace("``", "`")
     default = json.dumps(key.get("default", ""), ensure_ascii=False)
     if required:
-        said += " **Required.**"
+        meaning += " **Required.**"
     elif default not in {'""', "{}", "[]"}:
-        said += f" Default: `{default}`."
-    cells = (f"`{name}`", kind(key, places), said)
+        meaning += f" Default: `{default}`."
+    cells = (f"`{name}`", kind(key, places), meaning)
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
@@ -95,12 +95,12 @@ def keys(name):
         sys.exit(f"docs/generate_pages.py and {name}.schema.json differ: {missing}")
     for table, place in shown.items():
         declared = schema["$defs"][table]
-        said = declared["description"].replace("``", "`")
-        lines += [f"## {place} {{#{table}}}", "", said, ""]
+        about = declared["description"].replace("``", "`")
+        lines += [f"## {place} {{#{table}}}", "", about, ""]
         lines += ["| key | value | meaning |", "|---|---|---|"]
         lines += [
-            row(key, about, shown, required=key in declared["required"])
-            for key, about in declared["properties"].items()
+            row(key, value, shown, required=key in declared["required"])
+            for key, value in declared["properties"].items()
         ]
         lines.append("")
     return "\n".join(lines)
@@ -110,13 +110,13 @@ def outcomes():
     """Return the page of all outcomes, made from the docstring below each name."""
     tree = ast.parse(OUTCOMES.read_text("utf-8"))
     (enum,) = (one for one in tree.body if getattr(one, "name", "") == "Outcome")
-    said = ast.get_docstring(enum).replace("\n", " ")
-    said = re.sub(r"`[A-Z]+`", lambda name: name[0].lower(), said)
-    lines = ["# Every outcome", "", said, ""]
+    about = ast.get_docstring(enum).replace("\n", " ")
+    about = re.sub(r"`[A-Z]+`", lambda name: name[0].lower(), about)
+    lines = ["# Every outcome", "", about, ""]
     lines += ["| outcome | meaning |", "|---|---|"]
-    for name, said in zip(enum.body, enum.body[1:], strict=False):
-        if isinstance(name, ast.Assign) and isinstance(said, ast.Expr):
-            meaning = " ".join(said.value.value.split())
+    for name, text in zip(enum.body, enum.body[1:], strict=False):
+        if isinstance(name, ast.Assign) and isinstance(text, ast.Expr):
+            meaning = " ".join(text.value.value.split())
             lines.append(f"| `{name.value.value}` | {meaning} |")
     return "\n".join(lines) + "\n"
 

@@ -1,5 +1,6 @@
-"""Hook of mkdocs: a link out of docs/ becomes plain words; the site has no such page.
+"""A hook of mkdocs, which removes the links that lead out of docs/.
 
+The site has no page for them, so only their text stays.
 tests/plugin/test_docs.py checks that the file of each such link exists.
 """
 

@@ -7,7 +7,8 @@ harness only when a parity test runs.
 from __future__ import annotations
 
 import os
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -18,12 +19,14 @@ if TYPE_CHECKING:
 
     from harness.commands.bench.pytest_items import BenchSession, Timed
     from harness.commands.pytest_session import ParitySession
+    from harness.suite.shards import Part
     from harness.suite.suite import Check
 
 _SESSION = pytest.StashKey["ParitySession"]()
 _BENCH: pytest.StashKey[BenchSession] = pytest.StashKey()
 _RUN_NAME = "parity_run"
 _REFUSED = "parity_refused"
+_SHARD = "parity_shard"
 _OPTIONS = (
     ("store", "DIR", "where artifacts are kept (ini: parity_store)"),
     ("runs", "DIR", "where reports are written (ini: parity_runs)"),
@@ -33,6 +36,7 @@ _OPTIONS = (
     ("variant", "NAME,...", "only these variants"),
     ("require", "NAME,...", "runtimes whose absence is a failure and not a skip"),
     ("jobs", "N", "cases in progress at once, instead of the suite's number"),
+    ("shard", "N/OF", "only one part of the cases, as in 3/8; parity merge joins them"),
     ("baseline", "NAME", "compare the run with this reviewed baseline too"),
     ("mnn-convert", "PROGRAM", "native MNNConvert to use instead of the wheel's"),
 )
@@ -70,7 +74,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(_Reports(config), "parity-reports")
 
 
-_CHECKED = ("tier", "backend", "require", "jobs", "set", "baseline")
+_CHECKED = ("tier", "backend", "require", "jobs", "set", "baseline", "shard")
 """Options whose values can be checked before a suite is known."""
 
 
@@ -83,11 +87,14 @@ def _session(config: pytest.Config) -> ParitySession:
     return config.stash[_SESSION]
 
 
-@pytest.hookimpl(tryfirst=True)
+@pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
-) -> None:
-    """Deselect tests that --parity-component, -backend and -variant do not name."""
+) -> Generator[None]:
+    """Deselect tests that the options do not name, and tests of other shards.
+
+    A shard is a part of what pytest's own options leave, so these come between.
+    """
     chosen = {
         part: {name for name in config.getoption(f"parity_{part}").split(",") if name}
         for part in ("component", "backend", "variant")
@@ -95,14 +102,29 @@ def pytest_collection_modifyitems(
     if any(chosen.values()):
         from harness.commands.pytest_session import leave_out
 
-        try:
+        with _refusing(config, items):
             leave_out(config, items, chosen)
-        except pytest.UsageError as error:
-            if not hasattr(config, "workeroutput"):
-                raise
-            # An xdist worker can refuse only through its controller.
-            config.workeroutput[_REFUSED] = str(error)
-            items.clear()
+    yield
+    if config.getoption("parity_shard"):
+        from harness.commands.pytest_session import keep_shard
+
+        with _refusing(config, items):
+            if part := keep_shard(config, items):
+                config.stash[_PART] = part
+        if hasattr(config, "workeroutput"):
+            config.workeroutput[_SHARD] = config.stash.get(_PART, None)
+
+
+@contextmanager
+def _refusing(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
+    """Let an xdist worker refuse through its controller, which alone can refuse."""
+    try:
+        yield
+    except pytest.UsageError as error:
+        if not hasattr(config, "workeroutput"):
+            raise
+        config.workeroutput[_REFUSED] = str(error)
+        items.clear()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -204,6 +226,7 @@ class _Reports:
 
 
 _NAME = pytest.StashKey[str]()
+_PART: pytest.StashKey[Part] = pytest.StashKey()
 _FAILED = pytest.StashKey[bool]()
 """Whether a test failed for another reason than parity."""
 _PASSED = ("within", "gap")
@@ -236,8 +259,10 @@ def pytest_configure_node(node: object) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: object) -> None:
-    """Keep the reason why an xdist worker refused to run."""
+    """Keep why an xdist worker refused to run, and the shard that it ran."""
     output = getattr(node, "workeroutput", None) or {}
+    if part := output.get(_SHARD):
+        node.config.stash[_PART] = part  # type: ignore[attr-defined]  # xdist's own
     if _REFUSED in output:
         node.config.stash[_WHY] = output[_REFUSED]  # type: ignore[attr-defined]  # xdist's
 
@@ -249,7 +274,9 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     parity_session = session.config.stash.get(_SESSION, None)
     if parity_session is not None:
         parity_session.finish(
-            session, elsewhere=session.config.stash.get(_FAILED, False)
+            session,
+            elsewhere=session.config.stash.get(_FAILED, False),
+            part=session.config.stash.get(_PART, None),
         )
 
 

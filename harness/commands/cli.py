@@ -18,7 +18,7 @@ from harness.commands.ranges import ranges
 from harness.commands.release.command import baseline, gate
 from harness.commands.run import run
 from harness.commands.setup import doctor, init
-from harness.commands.show import nodes, report, show
+from harness.commands.show import merge, nodes, report, show
 from harness.commands.store import store
 from harness.commands.tune.command import tune
 from harness.core.errors import ParityError
@@ -35,7 +35,7 @@ def cli() -> None:
 
 
 for _command in (
-    *(run, show, report, nodes, explain, repro, ranges, tune, bench),
+    *(run, show, report, merge, nodes, explain, repro, ranges, tune, bench),
     *(diff, baseline, gate),
     *(doctor, init, store),
 ):

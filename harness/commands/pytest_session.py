@@ -36,6 +36,7 @@ from harness.judge.tolerance import TIER_NAMES, parse_changes
 from harness.report.finish import conclude
 from harness.report.runs.baseline import find_baseline
 from harness.report.runs.selection import baselines_beside
+from harness.suite.shards import Part, Shard
 from harness.suite.suite import Check, Suite, Tested, load_suite
 
 _TONES = {"good": {"green": True}, "bad": {"red": True}, "quiet": {"light": True}}
@@ -195,12 +196,15 @@ class ParitySession:
             )
         return self._runs[path]
 
-    def finish(self, session: pytest.Session, *, elsewhere: bool) -> None:
+    def finish(
+        self, session: pytest.Session, *, elsewhere: bool, part: Part | None
+    ) -> None:
         """Judge and report, in the process that sees the whole run.
 
         Args:
             session: The pytest session, whose exit status is set.
             elsewhere: Whether a test failed for another reason than parity.
+            part: The shard that ran; None if no option asked for one.
 
         """
         self.close()
@@ -219,6 +223,7 @@ class ParitySession:
                 self._settings,
                 asked=self._asked,
                 argv=["pytest", *map(str, self._config.invocation_params.args)],
+                about={} if part is None else {"shard": part},
             )
         except ParityError as error:
             self._lines = list(wrapped(f"✗ {error}", indent=" ", tone="bad"))
@@ -307,6 +312,42 @@ def leave_out(
         items[:] = kept
 
 
+def keep_shard(config: pytest.Config, items: list[pytest.Item]) -> Part | None:
+    """Deselect parity tests of other shards than --parity-shard names.
+
+    Returns:
+        The shard; None if there is no parity test.
+
+    Raises:
+        pytest.UsageError: The cases cannot be divided into so many shards.
+
+    """
+    checks = [check_of(item) for item in items]
+    cases = {
+        (path_of(check.suite), check.case.id): check.case for check in checks if check
+    }
+    if not cases:
+        return None
+    shard = Shard.parse(config.getoption("parity_shard"))
+    runs = Path(_folder(config, "runs"))
+    try:
+        part = shard.part_of(
+            [(path, case) for (path, _), case in cases.items()], costs_of(runs)
+        )
+    except ParityError as error:
+        msg = f"--parity-shard: {error}"
+        raise pytest.UsageError(msg) from None
+    own = set(part["own"])
+    kept: list[pytest.Item] = []
+    left: list[pytest.Item] = []
+    for item, check in zip(items, checks, strict=True):
+        here = check is None or (path_of(check.suite), check.case.id) in own
+        (kept if here else left).append(item)
+    config.hook.pytest_deselected(items=left)
+    items[:] = kept
+    return part
+
+
 _PARTS = {"component": 0, "backend": 1, "variant": 2}
 
 
@@ -329,11 +370,13 @@ def settings_of(config: pytest.Config) -> Settings:
         for name in names:
             if name not in there:
                 raise _unknown(given, kind, name, there)
-    try:
-        parse_changes(option("parity_set"))
-    except SpecError as error:
-        msg = f"--parity-set: {error}"
-        raise pytest.UsageError(msg) from None
+    for given, parse in (("set", parse_changes), ("shard", Shard.parse)):
+        try:
+            if text := option(f"parity_{given}"):
+                parse(text)
+        except SpecError as error:
+            msg = f"--parity-{given}: {error}"
+            raise pytest.UsageError(msg) from None
     runs, baseline = _folder(config, "runs"), option("parity_baseline")
     if baseline:
         try:

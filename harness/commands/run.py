@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from harness.core.memory import Need
     from harness.core.settings import Settings
     from harness.engine.artifacts import Artifacts
+    from harness.suite.shards import Part
     from harness.suite.suite import Suite, Tested
 
 _ADD_PIPELINE = "add [pipeline.text2img]."
@@ -56,6 +57,12 @@ _ADD_PIPELINE = "add [pipeline.text2img]."
     default="",
     metavar="NAME",
     help="Compare the run with this reviewed baseline too.",
+)
+@click.option(
+    "--shard",
+    default="",
+    metavar="N/OF",
+    help="Run one part of the cases, as in 3/8; `parity merge` joins the parts.",
 )
 @click.option(
     "--isolate",
@@ -93,6 +100,19 @@ def run(  # one option each
             hint = f" of that name; there are {ids}." if ids else "; " + _ADD_PIPELINE
             msg = f"{suite} has no end-to-end case{hint}"
             raise ParityError(msg)
+    part = None
+    if shard := words.pop("shard"):
+        from harness.engine.run import path_of
+        from harness.engine.run_folder import costs_of
+        from harness.suite.shards import Shard
+
+        part = Shard.parse(shard).part_of(
+            [(path_of(loaded), case) for case in chosen],
+            costs_of(Path(words["runs"]).expanduser()),
+        )
+        chosen = tuple(
+            case for case in chosen if (path_of(loaded), case.id) in part["own"]
+        )
     if only_list:
         for case in chosen:
             click.echo(case.id)
@@ -110,10 +130,12 @@ def run(  # one option each
         folder = baselines_beside(Path(words["runs"]))
         find_baseline(folder, words["baseline"])
     settings = Settings(require=required, jobs=jobs or 0, **words)
-    return _run(loaded, chosen, settings)
+    return _run(loaded, chosen, settings, part)
 
 
-def _run(suite: Suite, chosen: Sequence[Tested], settings: Settings) -> int:
+def _run(
+    suite: Suite, chosen: Sequence[Tested], settings: Settings, part: Part | None
+) -> int:
     """Run cases of a suite, print a line for each, and report."""
     from harness.commands.progress import Course, ProgressLines, moves
     from harness.commands.pytest_session import properties_of
@@ -159,7 +181,14 @@ def _run(suite: Suite, chosen: Sequence[Tested], settings: Settings) -> int:
             progress.close()
     asked = asked_of(suite, ended)
     argv = ["parity", *sys.argv[1:]]
-    lines, code = conclude(running.folder, [suite], settings, asked=asked, argv=argv)
+    lines, code = conclude(
+        running.folder,
+        [suite],
+        settings,
+        asked=asked,
+        argv=argv,
+        about={} if part is None else {"shard": part},
+    )
     click.echo()
     print_lines([*lines, *within_limit(running.store)])
     return of_part(code, ended=len(ended) == len(chosen))

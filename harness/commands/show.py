@@ -1,8 +1,10 @@
-"""`parity show`, `report` and `nodes`: judge an existing run again, and show it."""
+"""`parity show`, `report`, `merge` and `nodes`: judge existing runs, and show them."""
 
 from __future__ import annotations
 
 import json
+import sys
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -120,13 +122,48 @@ def report(  # one option each
     """Write the page of RUN again, judged by other tolerances if given."""
     from harness.core.settings import Settings, near
     from harness.engine.run_folder import load_report
-    from harness.report.rejudge import page_again
+    from harness.report.rejudge import as_judged, page_again
     from harness.suite.suite import load_suite
 
     found = load_report(Path(runs).expanduser(), run_name)
     moved = load_suite(suite) if suite else None
-    click.echo(near(page_again(found, Settings(runs=runs, **words), moved, out)))
+    settings = as_judged(found, Settings(runs=runs, **words))
+    click.echo(near(page_again(found, settings, moved, out)))
     return 0
+
+
+@click.command()
+@click.argument("names", metavar="RUN...", nargs=-1, required=True)
+@_JUDGED_BY
+@RUNS
+@click.option(
+    "--baseline",
+    default="",
+    metavar="NAME",
+    help="Compare the merged run with this reviewed baseline too.",
+)
+def merge(
+    *, names: tuple[str, ...], suite: Path | None, runs: str, baseline: str
+) -> int:
+    """Make one run of all shards of a run: one report, one page, one exit code.
+
+    RUN is the id or the folder of a shard's run.
+    """
+    from harness.core.settings import Settings
+    from harness.engine.run_folder import RunFolder, load_report
+    from harness.report import merge as shards
+    from harness.suite.suite import load_suite
+
+    home = Path(runs).expanduser()
+    lines, code = shards.merge(
+        [load_report(home, name) for name in names],
+        Settings(runs=runs, baseline=baseline),
+        lambda: RunFolder.create(home.absolute(), datetime.now().astimezone()),
+        ["parity", *sys.argv[1:]],
+        load_suite(suite) if suite else None,
+    )
+    print_lines(lines)
+    return code
 
 
 @click.command()

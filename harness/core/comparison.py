@@ -194,7 +194,18 @@ def to_columns(
     comparisons: Sequence[Comparison], names: Sequence[str] = FIELDS
 ) -> dict[str, list[Any]]:
     """Return fields of comparisons as columns of strict JSON, without any loss."""
-    return {name: [strict(getattr(one, name)) for one in comparisons] for name in names}
+    return {
+        name: _column([getattr(one, name) for one in comparisons]) for name in names
+    }
+
+
+def _column(values: list[Any]) -> list[Any]:
+    try:
+        if all(map(math.isfinite, values)):  # most columns: strict JSON as they are
+            return values
+    except TypeError:
+        pass
+    return [strict(value) for value in values]
 
 
 def from_columns(

@@ -6,7 +6,6 @@ model.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -337,9 +336,9 @@ def suite_prefixes(suites: Iterable[str]) -> dict[str, str]:
 
 def save_record(record: CaseRecord, path: Path) -> None:
     """Write the record to `path`, and replace an old file in one step."""
-    write_whole(path, json.dumps(record.to_json(), allow_nan=False))
+    write_whole(path, msgspec.json.encode(record.to_json()))
 
 
 def load_record(path: Path) -> CaseRecord:
     """Return the record that `save_record` wrote."""
-    return CaseRecord.from_json(json.loads(path.read_text(encoding="utf-8")))
+    return CaseRecord.from_json(msgspec.json.decode(path.read_bytes()))

@@ -54,7 +54,7 @@ class NextSteps:
 
     def explain(self, case: str, suite: str = "") -> str:
         """Return the command that explains a case."""
-        return f"parity explain {case}{suite}{self.store}{self.judged}"
+        return f"parity explain {case}{self.runs}{suite}{self.store}{self.judged}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, cast
@@ -47,9 +46,16 @@ _ID = re.compile(r"(\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d)(?:-(\d+))?")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFolder:
-    """The folder with one run's records; the processes of that run share it."""
+    """The folder with one run's records; the processes of that run share it.
+
+    Attributes:
+        path: The folder.
+
+    """
 
     path: Path
+    _read: dict[Path, CaseRecord] = field(default_factory=dict, compare=False)
+    """Records by file, as far as this process has made or read them."""
 
     @classmethod
     def create(cls, runs: Path, now: datetime) -> RunFolder:
@@ -94,22 +100,24 @@ class RunFolder:
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise _unwritable(self.path, error.strerror) from error
-        if path.is_file():
-            return load_record(path)
+        if path in self._read:
+            return self._read[path]
         with FileLock(path.with_suffix(".lock")):
             if path.is_file():
-                return load_record(path)
-            record = replace(make(), suite=suite)
-            try:
-                save_record(record, path)
-            except OSError as error:
-                raise _unwritable(self.path, error.strerror) from error
-            return record
+                record = load_record(path)
+            else:
+                record = replace(make(), suite=suite)
+                try:
+                    save_record(record, path)
+                except OSError as error:
+                    raise _unwritable(self.path, error.strerror) from error
+            return self._read.setdefault(path, record)
 
     def records(self) -> dict[Key, CaseRecord]:
         """Return the records made so far."""
         paths = sorted((self.path / _CASES).glob("*.json"))
-        return {record.key: record for record in map(load_record, paths)}
+        records = [self._read.get(path) or load_record(path) for path in paths]
+        return {record.key: record for record in records}
 
     def finish(
         self,
@@ -131,9 +139,9 @@ class RunFolder:
         shutil.rmtree(self.path, ignore_errors=True)
 
 
-def compact(report: Mapping[str, Any]) -> str:
+def compact(report: Mapping[str, Any]) -> bytes:
     """Return a report's JSON without spaces, because it may have 100,000 rows."""
-    return json.dumps(report, sort_keys=True, allow_nan=False, separators=(",", ":"))
+    return msgspec.json.encode(report, order="deterministic")
 
 
 def _unwritable(folder: Path, why: str | None) -> SuiteError:
@@ -286,8 +294,8 @@ def read_report(path: Path) -> dict[str, Any]:
 
     """
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        data = msgspec.json.decode(path.read_bytes())
+    except (OSError, msgspec.DecodeError) as error:
         msg = f"{path} cannot be read as a report: {error}."
         raise SuiteError(msg) from error
     schema = data.get("schema") if isinstance(data, dict) else None
@@ -383,16 +391,19 @@ def costs_of(runs: Path) -> dict[Key, float]:
     finished = finished_runs(runs)
     if not finished:
         return {}
-    try:
-        data = (runs / finished[-1] / REPORT).read_bytes()
-        cases = msgspec.json.decode(data, type=_Timed).cases
-    except (OSError, msgspec.MsgspecError):
-        return {}
     return {
         (case.suite, case.case): sum(case.took_s.values())
-        for case in cases
+        for case in _timed(runs / finished[-1] / REPORT)
         if case.took_s
     }
+
+
+def _timed(path: Path) -> list[_TimedCase]:
+    """Return the cases of a report; none where the report cannot be read."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=_Timed).cases
+    except (OSError, msgspec.MsgspecError):
+        return []
 
 
 class _Timed(msgspec.Struct):
@@ -407,6 +418,15 @@ class _TimedCase(msgspec.Struct):
     suite: str
     case: str
     took_s: dict[str, float] | None = None
+
+
+def newest_with(runs: Path, key: Key) -> Path | None:
+    """Return the report of the newest run that has a case, if there is one."""
+    for name in reversed(finished_runs(runs)):
+        path = runs / name / REPORT
+        if key in {(case.suite, case.case) for case in _timed(path)}:
+            return path
+    return None
 
 
 def earlier_runs(runs: Path, name: str) -> Iterator[Path | None]:

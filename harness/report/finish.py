@@ -7,6 +7,7 @@ import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from harness.core.environment import environment
 from harness.core.errors import ParityError
@@ -45,6 +46,7 @@ def conclude(
     *,
     asked: Collection[Asked],
     argv: Sequence[str],
+    about: Mapping[str, Any],
 ) -> tuple[list[Line], int]:
     """Judge what a run recorded and write its reports.
 
@@ -54,6 +56,7 @@ def conclude(
         settings: The settings of the run.
         asked: The checks that were requested and reached.
         argv: The command of the run, to repeat it.
+        about: Further facts about the run, for its report.
 
     Returns:
         The summary, and the exit code: 0 parity, 1 no parity or worse than the
@@ -90,6 +93,7 @@ def conclude(
         "baseline": settings.baseline,
         "whole": judged.whole,
         "exit_code": code,
+        **about,
     }
     cases = list(records.values())
     brief = [_brief(verdict) for verdict in judged.verdicts]

@@ -11,6 +11,7 @@ from harness.core.settings import Settings
 from harness.core.text import Line, few, wrapped
 from harness.engine.run_folder import PAGE, Report
 from harness.judge.run import beside_baseline
+from harness.report.explained import explanations_in
 from harness.report.finish import Judged, files_of, judge_run, since_of
 from harness.report.html.page import write_page
 from harness.report.run_facts import RunFacts
@@ -33,10 +34,18 @@ def rejudge(
         ParityError: A suite of the run is gone, or wrong.
 
     """
-    suites = {path: moved_to or _suite_of(report, path) for path in report.suites}
+    suites = {path: moved_to or suite_of(report, path) for path in report.suites}
     judged = judge_run(suites, settings, report.records, report.ends, report.required)
     notes = (line for path in suites for line in _changed(report, path, suites[path]))
     return replace(judged, notes=tuple(notes))
+
+
+def as_judged(report: Report, settings: Settings) -> Settings:
+    """Return the settings; where they name no tolerances, with those of the run."""
+    if settings.tier or settings.changes:
+        return settings
+    tier, changes = report.about.get("tier"), report.about.get("changes")
+    return replace(settings, tier=tier or "", changes=tuple(changes or ()))
 
 
 def page_again(
@@ -76,8 +85,8 @@ def page_again(
         ),
         about={
             **report.about,
-            "tier": settings.tier or report.about.get("tier"),
-            "changes": [*(report.about.get("changes") or ()), *settings.changes],
+            "tier": settings.tier,
+            "changes": list(settings.changes),
         },
         since=None if compared is None else since_of(compared),
         next_steps=settings.next_steps(report.id, moved_to.path if moved_to else None),
@@ -100,10 +109,17 @@ def facts_of(report: Report, again: Judged) -> RunFacts:
         folder=report.path.parent,
         stale=again.stale,
         required=report.required,
+        explained=explanations_in(report.path.parent),
     )
 
 
-def _suite_of(report: Report, path: str) -> Suite:
+def suite_of(report: Report, path: str) -> Suite:
+    """Return a run's suite, read again from its path in the run.
+
+    Raises:
+        SuiteError: The suite is gone, or cannot be read.
+
+    """
     try:
         return load_suite(Path(path))
     except ParityError as error:

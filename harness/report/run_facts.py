@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from harness.core.record import CaseRecord, Key, labels
 from harness.core.settings import NextSteps
 from harness.core.text import count
 from harness.judge.case import CaseVerdict, skipped
+from harness.report.explained import Explained
 
 _NEXT = NextSteps()
 
@@ -72,6 +73,7 @@ class RunFacts:
         required: Backends that may not be skipped.
         since: Changes since the baseline; None without a baseline.
         next_steps: Options for commands that go on with the run.
+        explained: Results of `parity explain`, by suite and case.
 
     """
 
@@ -85,6 +87,7 @@ class RunFacts:
     required: Collection[str] = ()
     since: Since | None = None
     next_steps: NextSteps = _NEXT
+    explained: Mapping[Key, Explained] = field(default_factory=dict)
 
     @cached_property
     def names(self) -> dict[Key, str]:

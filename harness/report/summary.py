@@ -68,6 +68,8 @@ def summary(
     yield from rewritten_lines(compared, facts.names)
     ran = [f"ran {name}" if not at else name for at, name in enumerate(facts.ran())]
     yield from joined(ran, indent=" ", between=", ", tone="quiet")
+    for text in shard_notes(facts):
+        yield from wrapped(text, indent=" ", tone="quiet")
     for note in contract_notes(facts.compared):
         yield from wrapped(note, indent=" ", tone="quiet")
     if failures and failures[0].record.rows:
@@ -76,6 +78,18 @@ def summary(
         yield from next_steps.lines(failures[0].case, explained, record.suite)
     if report:
         yield Line(text=f" report      {report}", tone="quiet")
+
+
+def shard_notes(facts: RunFacts) -> Iterator[str]:
+    """Yield which machine ran which shard, or of which run this is a shard."""
+    for shard in facts.about.get("shards") or ():
+        cases = count(len(shard["cases"]), "case")
+        yield f"shard {shard['number']}, run {shard['run']}: {cases} on {shard['cpu']}"
+    if shard := facts.about.get("shard"):
+        yield (
+            f"this is shard {shard['number']} of {shard['of']}; parity merge makes one "
+            "run of all of them"
+        )
 
 
 def _failure(failure: Divergence) -> Iterator[Line]:

@@ -144,15 +144,23 @@ def test_commands_are_found_where_they_stand():
 
 
 def test_the_workflow_is_yaml_whose_options_exist():
-    steps = yaml.safe_load(WORKFLOW.read_text())["jobs"]["parity"]["steps"]
+    jobs = yaml.safe_load(WORKFLOW.read_text())["jobs"]
+    steps = [step for job in jobs.values() for step in job["steps"]]
 
     (tests,) = [step["run"] for step in steps if "pytest" in step.get("run", "")]
     options = re.findall(r"--parity-([a-z-]+)", tests)
-    assert options == ["require"]
+    assert options == ["require", "shard"]
     assert set(options) <= {name for name, _, _ in _OPTIONS}
     used = [step["uses"].partition("@")[0] for step in steps if "uses" in step]
     assert used[-1] == "actions/upload-artifact"
     assert {"actions/cache/restore", "actions/cache/save"} <= set(used)
+
+
+def test_the_workflow_runs_every_shard():
+    shard = yaml.safe_load(WORKFLOW.read_text())["jobs"]["shard"]
+
+    of = shard["env"]["SHARDS"]
+    assert shard["strategy"]["matrix"]["shard"] == list(range(1, of + 1))
 
 
 def read_block(kind, text, folder):

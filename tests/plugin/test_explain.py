@@ -1,5 +1,6 @@
 """`parity explain`, `repro` and `ranges`: why a case diverges, and how to show it."""
 
+import html
 import os
 import subprocess
 import sys
@@ -17,16 +18,23 @@ STRICT = ("--tier", "strict")
 
 
 @pytest.fixture(scope="module")
-def explained(passing):
-    """What is said of eight-bit weights that are held to the strict tier."""
-    project, _ = passing
+def explained(passing, tmp_path_factory):
+    """What is said of eight-bit weights that fail a run under the strict tier."""
+    project = passing[0].branch(tmp_path_factory.mktemp("explained") / "project")
+    assert project.parity("run", CASE, *STRICT).code == 1
     return project, project.parity("explain", CASE, *STRICT)
 
 
-def lines_after(text, word):
-    lines = text.splitlines()
-    start = next(n for n, line in enumerate(lines) if line.strip().startswith(word))
-    return [line[16:] for line in lines[start:]]
+def offered_by(ended):
+    """The lines for parity.toml, without the line about the page below them."""
+    _, _, below = ended.text.partition("  parity.toml   ")
+    entry, _, _ = below.partition("\n\n")
+    return "\n".join(line.strip() for line in entry.splitlines())
+
+
+def page_of(project):
+    (report,) = project.reports
+    return html.unescape(report.with_suffix(".html").read_text())
 
 
 def test_it_names_the_place_and_the_setting_that_fixes_it(explained):
@@ -62,9 +70,40 @@ def test_what_was_tried_in_vain_is_counted(explained):
 
 def test_its_lines_for_the_suite_can_be_read(explained):
     _, ended = explained
-    offered = tomllib.loads("\n".join(lines_after(ended.text, "parity.toml")))
 
-    assert offered == {"backend": {"mnn": {"variants": ["fp32"]}}}
+    assert tomllib.loads(offered_by(ended)) == {
+        "backend": {"mnn": {"variants": ["fp32"]}}
+    }
+
+
+def test_the_page_of_the_run_shows_the_explanation_and_keeps_it(explained):
+    project, ended = explained
+    (report,) = project.reports
+    path = report.with_suffix(".html")
+
+    shown = page_of(project)
+    assert ended.has(f"page {path.relative_to(project.path)} shows this now")
+    assert f"Explained by <code>parity explain {CASE} --tier strict</code>" in shown
+    assert "onnxruntime runs the same graph at " in shown
+    assert f"<code>{offered_by(ended)}</code>" in shown
+
+    path.unlink()
+    assert project.parity("report").code == 0
+    assert page_of(project) == shown
+
+
+def test_the_page_of_a_run_of_another_build_does_not_show_it(explained, tmp_path):
+    project = explained[0].branch(tmp_path / "other")
+    project.change("parity.toml", "seed = 0", "seed = 1")
+    assert project.parity("run", CASE, *STRICT).code == 1
+    before = page_of(project)
+    project.change("parity.toml", "seed = 1", "seed = 0")
+
+    ended = project.parity("explain", CASE, *STRICT)
+
+    assert ended.code == 0
+    assert not ended.has("shows this now")
+    assert page_of(project) == before
 
 
 def test_a_case_that_agrees_is_not_explained(project):

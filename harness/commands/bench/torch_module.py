@@ -40,7 +40,7 @@ def loaded(
     weights = (*module.parameters(), *module.buffers())
     ran = Ran(
         backend=REFERENCE,
-        version=torch.__version__,
+        version=str(torch.__version__),
         device=str(next(module.parameters()).device.type),
         threads=torch.get_num_threads(),
         precision="float32",

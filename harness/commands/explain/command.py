@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from harness.commands.options import (
+    RUNS,
     SET,
     STORE,
     SUITE,
@@ -21,6 +22,7 @@ from harness.core.errors import OnlyInGraphError, ParityError
 
 if TYPE_CHECKING:
     from harness.core.case import Case
+    from harness.report.explained import Explained
     from harness.suite.judge import Judge
     from harness.suite.suite import Suite
 
@@ -28,18 +30,29 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("case", shell_complete=case_ids)
 @SUITE
+@RUNS
 @STORE
 @TIER
 @SET
 def explain(
-    *, case: str, suite: Path, store: str, tier: str, changes: tuple[str, ...]
+    *,
+    case: str,
+    suite: Path,
+    runs: str,
+    store: str,
+    tier: str,
+    changes: tuple[str, ...],
 ) -> int:
-    """Find where and why CASE diverges. Try each setting to find one that fixes it."""
+    """Find where and why CASE diverges. Try each setting to find one that fixes it.
+
+    If the newest run of CASE measured the same, its page then shows the result.
+    """
     from harness.commands.explain.explain import explain as find
-    from harness.commands.explain.screen import explanation_lines
+    from harness.commands.explain.screen import explained, explanation_lines
+    from harness.core.settings import Settings, suite_option
     from harness.core.text import wrapped
     from harness.engine.engine import Engine
-    from harness.engine.run import open_store
+    from harness.engine.run import open_store, path_of
 
     loaded, one, judge = _chosen(case, suite, tier, changes)
     say = _live(one)
@@ -56,6 +69,15 @@ def explain(
         return 0
     say("")
     print_lines(explanation_lines(found))
+    path = path_of(loaded)
+    again = Settings(store=store, runs=runs, tier=tier, changes=changes).next_steps("")
+    command = again.explain(one.id, suite_option(path))
+    try:
+        if page := _onto_page(explained(found, path, command), runs):
+            click.echo(f"\n  page          {page} shows this now")
+    except (OSError, ParityError) as error:
+        # The explanation is valid even if no page can show it.
+        click.echo(f"parity: the page of the run is as it was: {error}", err=True)
     return 0
 
 
@@ -105,6 +127,34 @@ def repro(  # one option each
     click.echo(f"wrote {into}")
     click.echo(f"next  cd {into} && python repro.py")
     return 0
+
+
+def _onto_page(found: Explained, runs: str) -> str:
+    """Show a result on the page of the newest run of its case; return the page's path.
+
+    The path is empty where no run measured the same and fails in the same place.
+
+    Raises:
+        OSError: The result cannot be kept.
+        ParityError: The run cannot be read, or its page cannot be written.
+
+    """
+    from harness.core.settings import Settings, near
+    from harness.engine.run_folder import load_report, newest_with
+    from harness.report.rejudge import as_judged, page_again, rejudge
+
+    key = found.suite, found.case
+    path = newest_with(Path(runs).expanduser(), key)
+    if path is None:
+        return ""
+    report = load_report(path.parent, str(path))
+    settings = as_judged(report, Settings(runs=runs))
+    again = rejudge(report, settings)
+    checks = [verdict for verdict in again.verdicts if verdict.key == key]
+    if not found.explains(report.records[key], checks):
+        return ""
+    found.save(path.parent)
+    return near(page_again(report, settings, again=again))
 
 
 def _chosen(

@@ -78,6 +78,7 @@ class Explanation:
 
     Attributes:
         case: The case as it was.
+        record: Its record.
         verdict: The verdict on its layers, or on its outputs if every layer agrees.
         first: The first divergence.
         stage: A sentence about the stage that causes the error.
@@ -93,6 +94,7 @@ class Explanation:
     """
 
     case: Case
+    record: CaseRecord
     verdict: CaseVerdict
     first: JudgedRow
     stage: str
@@ -157,6 +159,7 @@ def explain(
     say("the other runtime")
     return Explanation(
         case=case,
+        record=record,
         verdict=verdict,
         first=first,
         stage=trials.stage(),

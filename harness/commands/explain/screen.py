@@ -17,6 +17,7 @@ from harness.core.text import (
     wrapped,
 )
 from harness.report.divergence import other_origins, place_of
+from harness.report.explained import Explained, measured_by
 
 _COLUMN = 14
 _SAME = 0.005
@@ -26,37 +27,68 @@ _SAME = 0.005
 @floors_explained
 def explanation_lines(found: Explanation) -> Iterator[Line]:
     """Yield the lines of an explanation, the next step last."""
+    yield from wrapped(_where(found), indent="", tone="bad")
+    yield Line(text="")
+    for name, text in _facts(found):
+        for at, line in enumerate(wrapped(text, indent=" " * _COLUMN)):
+            shown = line.text[_COLUMN:]
+            yield Line(text=f"  {'' if at else name:<{_COLUMN - 2}}{shown}")
+    if toml := _toml(found):
+        yield Line(text="")
+        lead = "  parity.toml   "
+        for entry in toml:
+            yield Line(text=f"{lead}{entry}")
+            lead = " " * len(lead)
+
+
+def explained(found: Explanation, suite: str, command: str) -> Explained:
+    """Return an explanation as the page of a run shows it.
+
+    Args:
+        found: The explanation.
+        suite: Absolute path of the suite's file.
+        command: The command that found it.
+
+    """
+    return Explained(
+        suite=suite,
+        case=found.case.id,
+        measured=measured_by(found.record),
+        first=found.first.row.probe,
+        command=command,
+        facts=tuple(_facts(found)),
+        toml="\n".join(_toml(found)),
+    )
+
+
+def _where(found: Explanation) -> str:
     place = place_of(found.first.row)
     text = f"{found.case.id} first diverges from PyTorch at {place}"
     if others := other_origins(found.verdict):
         places = count(len(others), "other place")
         text += f", and has a local error at {places}: {few(others)}"
-    yield from wrapped(f"{text}.", indent="", tone="bad")
-    yield Line(text="")
-    yield from _entry("what", _what(found))
-    yield from _entry("stage", found.stage)
+    return f"{text}."
+
+
+def _facts(found: Explanation) -> Iterator[tuple[str, str]]:
+    """Yield the name and the text of each fact; one without a name continues it."""
+    yield "what", _what(found)
+    yield "stage", found.stage
     if found.conversion:
-        yield from _entry("conversion", found.conversion)
-    fixing = found.fixing
-    for at, trial in enumerate(fixing):
-        yield from _entry("or by" if at else "fixed by", _effect(found, trial))
+        yield "conversion", found.conversion
+    for at, trial in enumerate(found.fixing):
+        yield "or by" if at else "fixed by", _effect(found, trial)
         if not at:
-            yield from _entry("", _cost(found.before, trial))
-    if not fixing:
-        yield from _entry("fixed by", "no setting that was tried")
+            yield "", _cost(found.before, trial)
+    if not found.fixing:
+        yield "fixed by", "no setting that was tried"
     yield from _tried(found)
-    if fixing and fixing[0].change is not None:
-        yield Line(text="")
-        lead = "  parity.toml   "
-        for line in toml_of(found.case, fixing[0].change):
-            yield Line(text=f"{lead}{line}")
-            lead = " " * len(lead)
 
 
-def _entry(name: str, text: str) -> Iterator[Line]:
-    for at, line in enumerate(wrapped(text, indent=" " * _COLUMN)):
-        shown = line.text[_COLUMN:]
-        yield Line(text=f"  {'' if at else name:<{_COLUMN - 2}}{shown}")
+def _toml(found: Explanation) -> list[str]:
+    """Return the lines of parity.toml that fix the case; none where nothing does."""
+    change = found.fixing[0].change if found.fixing else None
+    return list(toml_of(found.case, change)) if change else []
 
 
 def _what(found: Explanation) -> str:
@@ -92,7 +124,7 @@ def _cost(before: Trial, trial: Trial) -> str:
     return f"{', '.join(parts)}{rest}"
 
 
-def _tried(found: Explanation) -> Iterator[Line]:
+def _tried(found: Explanation) -> Iterator[tuple[str, str]]:
     effects, still = [], 0
     for trial in found.trials:
         beside = found.before if trial.whole else found.excerpt
@@ -107,15 +139,15 @@ def _tried(found: Explanation) -> Iterator[Line]:
     text = f"{count(len(found.trials), 'setting')} in {found.took_s:.0f} s"
     if still:
         text += f"; {still} of them changed the error by no more than {MOVED:.0%}"
-    yield from _entry("tried", text)
+    yield "tried", text
     if found.excerpt is not None:
         shows = "do not show" if found.excerpt.fixes else "show"
-        yield from _entry("", f"the operators around it alone {shows} it")
+        yield "", f"the operators around it alone {shows} it"
     if found.skipped:
         names = few([change.name for change in found.skipped])
-        yield from _entry("", f"skipped, since another setting fixes it: {names}")
+        yield "", f"skipped, since another setting fixes it: {names}"
     for effect in effects:
-        yield from _entry("", effect)
+        yield "", effect
 
 
 def _number(value: float) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -84,6 +85,9 @@ floors."""
 
 _FEW = 0.01
 
+_TRIED = 4096
+"""Number of elements of which a function is computed before it is of all."""
+
 
 @dataclass(frozen=True)
 class Seen:
@@ -119,11 +123,27 @@ class Seen:
         known = RIGHT * self.floor
         return max(known, _SMALL * rms(self.error)) if known else 0.0
 
+    @cached_property
+    def _enough(self) -> tuple[float, float]:
+        """The largest error of arrays that agree, and one that is too large."""
+        return max(self.right, 1e-6 * rms(self.expected)), _FEW * rms(self.error)
+
     def same(self, one: np.ndarray, two: np.ndarray) -> bool:
         """Whether two arrays agree much better than the whole value does."""
-        apart = rms(one - two)
-        enough = max(self.right, 1e-6 * rms(self.expected))
-        return apart <= enough and apart < _FEW * rms(self.error)
+        enough, too_large = self._enough
+        return (apart := rms(one - two)) <= enough and apart < too_large
+
+    def maps(
+        self,
+        function: Callable[[np.ndarray], np.ndarray],
+        argument: np.ndarray,
+        values: np.ndarray,
+    ) -> bool:
+        """Whether values agree with an elementwise function of an argument."""
+        # The error of all elements is no smaller than what the first ones add to it.
+        first = function(argument.flat[:_TRIED]) - values.flat[:_TRIED]
+        least = rms(first) * math.sqrt(first.size / values.size)
+        return least <= self._enough[0] and self.same(values, function(argument))
 
     def others(self) -> Iterator[tuple[str, np.ndarray]]:
         """Yield the values near this one that could stand in its place."""

@@ -194,7 +194,7 @@ def _activation(e: Seen) -> str:
     """Detect another activation of the same input."""
     for name, other in e.others():
         for activation, of in ACTIVATIONS.items():
-            if e.same(e.actual, of(other)):
+            if e.maps(of, other, e.actual):
                 return f"it is {activation} of {name}: another activation"
     return ""
 
@@ -475,7 +475,7 @@ def halves(e: Seen) -> str:
             one, two = np.split(value.astype(np.float64), 2, axis)
             for of in (lambda x: x, *ACTIVATIONS.values()):
                 for right, wrong in ((one, two), (two, one)):
-                    if e.same(e.actual, of(wrong)) and _explains(e, of(right)):
+                    if e.maps(of, wrong, e.actual) and _explains(e, of(right)):
                         half = f"it is made of the other half of {name}"
                         return f"{half}: the halves are exchanged"
     return ""

@@ -11,6 +11,7 @@ from harness.core.record import LAYERS, WHATS
 from harness.core.settings import suite_option
 from harness.judge.case import CaseVerdict, JudgedRow, is_loss
 from harness.report.divergence import Divergence, divergences
+from harness.report.explained import Explained
 from harness.report.html.charts import thinned
 from harness.report.html.table import of_limit
 from harness.report.layers import worst_rows
@@ -72,6 +73,7 @@ class FailedCase:
         words: The failure in one sentence.
         steps: What to do next.
         sketch: The error along the depth; None if layers were not compared.
+        explained: The result of `parity explain`; None if it has not run.
 
     """
 
@@ -81,6 +83,7 @@ class FailedCase:
     words: str
     steps: Sequence[NextCommand]
     sketch: Sketch | None
+    explained: Explained | None
 
     @property
     def subject(self) -> str:
@@ -98,11 +101,18 @@ def failures_of(facts: RunFacts) -> list[FailedCase]:
             found=one,
             loss=is_loss(one.checks),
             words=_sentence(one),
-            steps=tuple(_steps(facts, one)),
+            steps=tuple(_steps(facts, one, known)),
             sketch=_sketch(one),
+            explained=known,
         )
         for at, one in enumerate(found)
+        for known in [_explained(facts, one)]
     ]
+
+
+def _explained(facts: RunFacts, one: Divergence) -> Explained | None:
+    known = facts.explained.get(one.record.key)
+    return known if known and known.explains(one.record, one.checks) else None
 
 
 def _sentence(one: Divergence) -> str:
@@ -113,11 +123,15 @@ def _sentence(one: Divergence) -> str:
     return f"first diverges at {place}: {how}."
 
 
-def _steps(facts: RunFacts, one: Divergence) -> Iterator[NextCommand]:
+def _steps(
+    facts: RunFacts, one: Divergence, known: Explained | None
+) -> Iterator[NextCommand]:
     steps, record = facts.next_steps, one.record
     suite = steps.suite or suite_option(record.suite)
     if record.rows:
-        if one.checks[0].what in WHATS:
+        if known and known.toml:
+            yield NextCommand(words="write this into parity.toml", text=known.toml)
+        elif known is None and one.checks[0].what in WHATS:
             words = "find the cause, and the setting that fixes it"
             yield NextCommand(words=words, text=steps.explain(record.case, suite))
         yield NextCommand(words="list every value", text=steps.show(one.case))

@@ -17,7 +17,7 @@ from harness.report.html.section import Section
 from harness.report.html.table import Column, HtmlTable, Words, short
 from harness.report.html.values import place_cell
 from harness.report.run_facts import BAD, GOOD, QUIET, RunFacts, Since
-from harness.report.summary import stand_in_words
+from harness.report.summary import shard_notes, stand_in_words
 
 _MEBI = 2**20
 _COUNTS = {
@@ -186,6 +186,7 @@ def _tested(facts: RunFacts) -> Iterator[tuple[str, str]]:
     if cores := about.get("core_count"):
         machine.insert(1, count(cores, "core"))
     yield "machine", " · ".join(filter(None, machine))
+    yield "shards", "; ".join(shard_notes(facts))
     yield (
         "baseline",
         facts.since.before if facts.since else "none: parity gate compares with one",

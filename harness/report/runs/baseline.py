@@ -277,11 +277,10 @@ def save_baseline(baseline: Baseline, folder: Path) -> Path:
         ],
         "benchmarks": [asdict(entry) for entry in run.benchmarks],
     }
-    text = compact(data)
     path = path_of(folder, baseline.name)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        write_whole(path, lzma.compress(text.encode()))
+        write_whole(path, lzma.compress(compact(data)))
     except OSError as error:
         msg = f"{path} cannot be written ({error.strerror}); the baseline is as it was."
         raise ParityError(msg) from error

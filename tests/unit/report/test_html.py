@@ -15,6 +15,7 @@ from PIL import Image
 from harness.core.errors import SuiteError
 from harness.core.outcome import Outcome
 from harness.judge.known_gaps import Gap, load_gaps
+from harness.report.explained import Explained, measured_by
 from harness.report.html.charts import Curve, depth_figure, thinned
 from harness.report.html.page import (
     page_of,
@@ -148,6 +149,61 @@ def test_every_failure_is_listed_with_a_command_that_explains_it(found):
         assert failure.steps[1].text == f"parity show last {case}"
         assert f'id="{failure.id}"' in text
     assert text.count("parity explain") == len(cases)
+
+
+def explained(of, **about):
+    told = {
+        "suite": of.suite,
+        "case": of.case,
+        "measured": measured_by(of),
+        "first": "v2",
+        "command": f"parity explain {of.case}",
+        "facts": (("fixed by", "flag = 0   412 → 3 floors"), ("", "size the same")),
+        "toml": "flag = 0",
+    }
+    return {of.key: Explained(**told | about)}
+
+
+def test_a_failure_shows_its_explanation_and_the_lines_that_fix_it(found):
+    one = diverging()
+
+    page = page_of(found(one, exit_code=1, explained=explained(one)))
+    text = rendered(page, Path())
+
+    assert [step.text for step in page.failures[0].steps[:2]] == [
+        "flag = 0",
+        f"parity show last {CASE}",
+    ]
+    assert "<dt>fixed by</dt><dd>flag = 0   412 → 3 floors</dd>" in text
+    assert "<dd>size the same</dd>" in text
+
+
+@pytest.mark.parametrize("about", [{"measured": "other files"}, {"first": "v1"}])
+def test_an_explanation_of_another_build_or_place_is_not_shown(found, about):
+    one = diverging()
+
+    page = page_of(found(one, exit_code=1, explained=explained(one, **about)))
+
+    assert page.failures[0].explained is None
+    assert page.failures[0].steps[0].text == f"parity explain {CASE}"
+
+
+@pytest.mark.parametrize(
+    "about",
+    [
+        {"artifacts": {"mnn": {"digest": "b"}}},
+        {"inputs": {"s-0": "b"}},
+        {"asked": {"device": "cpu", "threads": 1}},
+        {"ran": {"version": "2"}},
+    ],
+)
+def test_other_files_inputs_settings_or_versions_are_another_build(about):
+    same = {"artifacts": {"mnn": {"digest": "a"}}, "inputs": {"s-0": "a"}}
+    one = replace(diverging(), **same, ran={"version": "1"})
+    larger = {"artifacts": {"mnn": {"digest": "a", "size_bytes": 3}}}
+
+    assert measured_by(replace(one, **larger)) == measured_by(one)
+    assert measured_by(replace(one, **about)) != measured_by(one)
 
 
 def test_an_entry_to_accept_a_failure_is_refused_until_somebody_gives_a_reason(

@@ -183,6 +183,50 @@ def test_a_phone_shows_the_page_without_scrolling_sideways(browser, large, schem
         assert paper == PAPER[scheme]
 
 
+def test_every_failure_can_be_read_on_paper(browser, large):
+    with chromiums.opened(browser, large, width=680, scheme="dark") as seen:
+        seen.page.emulate_media(media="print")
+        style = "part => [getComputedStyle(part).color, part.scrollWidth <= 680]"
+        cards = seen.page.locator(".failure")
+
+        assert cards.count() == 1
+        for card in cards.all():
+            assert card.is_visible()
+            assert card.evaluate(style) == ["rgb(27, 32, 39)", True]
+            assert card.locator(".sketch svg").is_visible()
+            assert card.locator(".copied").first.is_visible()
+        assert not seen.page.locator(".copy").first.is_visible()
+
+
+# The state of the page while it is printed, and at any other time.
+STATE = """() => ({
+  cases: document.querySelector("#cases").open,
+  rows: document.querySelectorAll("#cases tbody tr").length,
+  width: document.querySelector("#component-0-depth .main-svg").clientWidth,
+})"""
+
+
+def test_printing_opens_what_matters_and_closes_it_again(browser):
+    with chromiums.opened(browser, EXAMPLE) as seen:
+        page = seen.page
+        page.locator("#component-0-depth").scroll_into_view_if_needed()
+        page.wait_for_selector("#component-0-depth .main-svg")
+        before = page.evaluate(STATE)
+        page.evaluate(f"addEventListener('beforeprint', () => printed = ({STATE})())")
+        cases = page.locator(".matrix td.cell").count()
+
+        page.pdf()
+
+        assert before["cases"] is False
+        assert page.evaluate("printed.cases")
+        assert page.evaluate("printed.rows") >= cases
+        assert page.evaluate("printed.width") == 680
+        wide = "document.querySelector('#component-0-depth .main-svg').clientWidth"
+        page.wait_for_function(f"{wide} === {before['width']}")
+        assert page.evaluate(STATE)["cases"] is False
+        assert seen.complaints == []
+
+
 def test_the_example_of_a_full_run_draws_every_chart_and_sorts_every_table(browser):
     assert EXAMPLE.stat().st_size < MOST_BYTES
     with chromiums.opened(browser, EXAMPLE) as seen:

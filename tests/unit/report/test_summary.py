@@ -109,7 +109,9 @@ def test_the_commands_that_it_ends_with_ask_the_same_again(said):
 
     judged = "--tier strict --set floors=20"
     show = "parity show RUN unet/mnn/fp32 --runs 'my runs' --suite moved"
-    explain = "parity explain unet/mnn/fp32 --suite moved --store /kept"
+    explain = (
+        "parity explain unet/mnn/fp32 --runs 'my runs' --suite moved --store /kept"
+    )
     assert lines[-2:] == [
         f" all layers  {show} {judged}",
         f" why         {explain} {judged}",

@@ -104,10 +104,29 @@ const seen = new IntersectionObserver((entries) => {
 
 for (const host of document.querySelectorAll(".chart")) seen.observe(host);
 
-dark.addEventListener("change", () => {
+function dressAgain(size = {}) {
   for (const host of document.querySelectorAll(".chart.js-plotly-plot"))
-    Plotly.relayout(host, dressed(host.layoutOf));
-});
+    Plotly.relayout(host, { ...dressed(host.layoutOf), ...size });
+}
+
+dark.addEventListener("change", () => dressAgain());
+
+// Paper gets light colours, charts of its width, and the folded parts that matter.
+const PAPER_PX = 680;
+let opened = [];
+function print(on) {
+  document.documentElement.classList.toggle("paper", on);
+  if (on) opened = [...document.querySelectorAll("header details, #cases, #environment")].filter((part) => !part.open);
+  for (const part of opened) {
+    part.open = on;
+    fill(part);
+  }
+  for (const table of Object.values(tables)) table.fill();
+  dressAgain(on ? { width: PAPER_PX } : { width: null, autosize: true });
+}
+
+addEventListener("beforeprint", () => print(true));
+addEventListener("afterprint", () => print(false));
 
 function open() {
   const target = document.getElementById(location.hash.slice(1));

@@ -9,6 +9,7 @@ async function unpacked(id) {
 
 const data = JSON.parse(await unpacked("data"));
 const PER_PAGE = 10;
+const MOST_ON_PAPER = 500; // a longer table prints its first rows and its length
 const PASSED = ["within", "another", "gap"];
 const NUMERIC = ["number", "sci", "percent", "ssim"];
 const tables = {};
@@ -75,6 +76,8 @@ function cellOf(column, cell) {
   const numeric = NUMERIC.includes(column.kind) ? "number" : String(text).length > 40 ? "long" : "";
   return made("td", { className: `${numeric} ${column.minor ? "minor" : ""}` }, text);
 }
+
+const onPaper = () => document.documentElement.classList.contains("paper");
 
 class Table {
   constructor(host, spec) {
@@ -188,8 +191,9 @@ class Table {
 
   fill() {
     const { columns, rows, unit } = this.spec;
-    const first = this.page * PER_PAGE;
-    const seen = this.rows.slice(first, first + PER_PAGE);
+    const whole = onPaper() && this.rows.length <= MOST_ON_PAPER;
+    const first = whole ? 0 : this.page * PER_PAGE;
+    const seen = this.rows.slice(first, whole ? undefined : first + PER_PAGE);
     this.body.replaceChildren(...seen.map((at) => {
       const wrong = this.marks >= 0 && sign(columns[this.marks].words[rows[at][this.marks]]) === "✗";
       return made("tr", { className: wrong ? "wrong" : "" }, ...rows[at].map((cell, i) => cellOf(columns[i], cell)));

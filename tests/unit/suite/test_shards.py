@@ -1,0 +1,44 @@
+"""Divide cases by measured seconds where all are known, and by forecasts otherwise."""
+
+from pathlib import Path
+
+import pytest
+
+from harness.suite.shards import Shard
+from harness.suite.suite import load_suite
+
+DIGITS = Path(__file__).parents[3] / "fixtures" / "digits"
+CASES = [("parity.toml", case) for case in load_suite(DIGITS).tested]
+EVEN = {(path, case.id): 1.0 for path, case in CASES}
+
+
+def parts(of, costs):
+    return [Shard(number=n + 1, of=of).part_of(CASES, costs)["own"] for n in range(of)]
+
+
+@pytest.mark.parametrize("of", [1, 2, 5])
+def test_shards_have_every_case_once(of):
+    keys = [key for part in parts(of, {}) for key in part]
+
+    assert sorted(keys) == sorted((path, case.id) for path, case in CASES)
+
+
+def test_cases_of_one_component_stay_together():
+    for part in parts(3, {}):
+        subjects = {case.split("/")[0] for _, case in part}
+        whole = {key for key in EVEN if key[1].split("/")[0] in subjects}
+        assert set(part) == whole
+
+
+def test_the_seconds_of_an_earlier_run_decide():
+    long = EVEN | {key: 1000.0 for key in EVEN if key[1].startswith("text_encoder/")}
+
+    alone = [{case.split("/")[0] for _, case in part} for part in parts(2, long)]
+    assert {"text_encoder"} in alone
+
+
+def test_an_earlier_run_of_fewer_cases_decides_nothing():
+    few = dict(list(EVEN.items())[:-1])
+
+    assert parts(3, few) == parts(3, {})
+    assert parts(3, few) != parts(3, EVEN)
