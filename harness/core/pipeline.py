@@ -279,7 +279,7 @@ class PipelineCase:
     def asked(self) -> dict[str, str]:
         """What each role is requested to run with: ``pytorch`` or ``mnn/fp32``."""
         return {
-            role: REFERENCE if case is None else f"{case.backend}/{case.variant.name}"
+            role: REFERENCE if case is None else f"{case.backend}/{case.how}"
             for role, case in self.roles
         }
 
