@@ -456,6 +456,11 @@ class Case:
         return f"{self.backend}{AT}{target.name}" if target else self.backend
 
     @property
+    def targets(self) -> tuple[str, ...]:
+        """Names of the targets that the case runs on; empty for one that runs here."""
+        return () if self.device.target is None else (self.device.target.name,)
+
+    @property
     def whats(self) -> tuple[str, ...]:
         """The checks of the case; no ``layers`` if no sample compares them."""
         layers = any(sample.layers for sample in self.samples)

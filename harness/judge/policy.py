@@ -220,11 +220,9 @@ def key_path(case: CaseName, pattern: str = "") -> tuple[str, ...]:
     >>> key_path(("", "mnn", "fp32@phone-low"))
     ('mnn', 'fp32', '@phone-low')
     """
-    component, backend, how = case
-    variant, at, place = how.partition(AT)
-    path = (component, backend, variant, at + place)
-    probes = ("probes", pattern) if pattern else ()
-    return (*(key for key in path if key), *probes)
+    variant, at, place = case[2].partition(AT)
+    path = (*case[:2], variant, at + place)
+    return (*filter(None, path), *(("probes", pattern) if pattern else ()))
 
 
 def _is_variant(how: str, pattern: str) -> bool:
@@ -244,8 +242,8 @@ def read_scopes(root: Table) -> Iterator[Scope]:
         if name in (*runtimes(), MIXED):
             for variant, tables in table.children():
                 places = list(_places(variant, tables))
-                parent = len(places) > 1
                 for how, inner in places:
+                    parent = AT not in how and len(places) > 1
                     stated = read(inner, Stated)
                     yield _scope(inner, stated, ("", name, how), is_parent=parent)
             continue
@@ -254,8 +252,8 @@ def read_scopes(root: Table) -> Iterator[Scope]:
                 raise _unknown_backend(table, name, backend)
             for variant, tables in variants.children():
                 places = list(_places(variant, tables))
-                parent = len(places) > 1
                 for how, inner in places:
+                    parent = AT not in how and len(places) > 1
                     case = (name, backend, how)
                     yield from _of_component(inner, case, is_parent=parent)
 
