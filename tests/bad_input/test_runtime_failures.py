@@ -179,6 +179,13 @@ ELSEWHERE = {
         '[backend.mnn]\nprecision = "low"',
         ("low precision", "fp16:0", "parity doctor"),
     ),
+    "low_on_a_target": (
+        (
+            '[backend.mnn]\ntargets = ["venv"]\nprecision = ["low"]\n'
+            f'[target.venv]\ncommand = ["{sys.executable}"]'
+        ),
+        ("vae_decoder/mnn/fp32@venv-low", "low precision", "fp16:0", "parity doctor"),
+    ),
 }
 
 

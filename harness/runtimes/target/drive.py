@@ -380,15 +380,10 @@ class Remote:
         if code < 0:
             with suppress(ValueError):
                 how = f"died with {signal.Signals(-code).name}"
-        self._refuse(
-            f"{how} {where}{self._last_words()}"
-            + (
-                ""
-                if self._answered
-                else f"; look whether {self._command()} starts a Python"
-            ),
-            Outcome.CRASHED if self._answered else Outcome.UNAVAILABLE,
-        )
+        words = f"{how} {where}{self._last_words()}"
+        if self._answered or code < 0:
+            self._refuse(words, Outcome.CRASHED)
+        self._refuse(f"{words}; look whether {self._command()} starts a Python")
 
     def _last_words(self) -> str:
         lines = (line.strip(" .>") for line in self._words.splitlines())
