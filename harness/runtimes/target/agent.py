@@ -112,9 +112,14 @@ class Files:
         owner = os.getuid() if hasattr(os, "getuid") else 0
         self._folder = Path(tempfile.gettempdir(), f"parity-agent-{owner}")
         self._folder.mkdir(mode=0o700, exist_ok=True)
+        self._placed: list[str] = []
+        # An agent that was killed could not take its folders along.
         for path in self._folder.iterdir():
             if path.stat().st_mtime < time.time() - KEPT_S:
-                path.unlink()
+                if path.is_dir():
+                    shutil.rmtree(str(path), ignore_errors=True)
+                else:
+                    path.unlink()
 
     def have(self, files: list[str]) -> list[str]:
         """Return the digests of those files that are not here."""
@@ -144,8 +149,10 @@ class Files:
             raise ValueError(msg)
         part.replace(self._folder / digest)
 
-    def place(self, files: dict[str, str], folder: str) -> str:
+    def place(self, files: dict[str, str]) -> str:
         """Give files their names in a temporary folder, and return its path."""
+        folder = tempfile.mkdtemp(prefix="named-", dir=str(self._folder))
+        self._placed.append(folder)
         for name, digest in files.items():
             path = Path(folder, name)
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -154,6 +161,11 @@ class Files:
             except OSError:  # this file system has no links
                 shutil.copyfile(str(self._folder / digest), str(path))
         return folder
+
+    def leave(self) -> None:
+        """Remove the temporary folders; the files stay for the next session."""
+        for folder in self._placed:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def seen_here(files: dict[str, Any]) -> bool:
@@ -176,7 +188,6 @@ class Agent:
         self._files: Files | None = None
         self._driver: Any = None
         self._module: ModuleType | None = None
-        self._folder = tempfile.TemporaryDirectory(prefix="parity-agent-")
 
     def answer(self) -> None:
         """Answer one request."""
@@ -191,8 +202,6 @@ class Agent:
                 self._files = self._files or Files()
                 if do == "put":
                     given["piece"] = arrays["piece"]
-                if do == "place":
-                    given["folder"] = tempfile.mkdtemp(dir=self._folder.name)
                 done = getattr(self._files, do)(**given)
             else:
                 done = getattr(self._driver, do)(arrays, self._show, **given)
@@ -204,7 +213,8 @@ class Agent:
 
     def leave(self) -> None:
         """End at once: a native thread may still compute for nobody."""
-        self._folder.cleanup()
+        if self._files is not None:
+            self._files.leave()
         os._exit(0)
 
     def _hello(self, module: str, source: str) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import sys
 from functools import partial
 
 import numpy as np
+import onnx
 import pytest
 
 from harness.core.case import Device, Target, Variant
@@ -49,8 +50,6 @@ def made_in(backend, path):
         from harness.runtimes.mnn.file import operators
 
         return [name for one in operators(path) for name in (one.name, *one.makes)]
-    import onnx
-
     return [name for node in onnx.load(path).graph.node for name in node.output]
 
 
@@ -215,6 +214,18 @@ def test_an_agent_that_breaks_is_a_sentence(files, job, how):
 
     assert found[0] is SAID[how][0]
     assert SAID[how][1] in found[1]
+
+
+def test_a_runtime_too_old_for_the_file_is_a_sentence(files, job, tmp_path):
+    newer = onnx.load(files["onnxruntime"])
+    newer.opset_import[0].version += 99
+    onnx.save(newer, tmp_path / MODEL)
+
+    outcome, words = job(opened, tmp_path / MODEL, COMMAND)
+
+    assert outcome is Outcome.LOAD
+    assert words.startswith("onnxruntime ")
+    assert "opset" in words
 
 
 @pytest.mark.parametrize("module", [agent.__name__, *DRIVERS.values()])
