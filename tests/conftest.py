@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pytest
 
-ONLY_BY_NAME = ("full_size", "bench", "alone", "slow")
+ONLY_BY_NAME = ("full_size", "bench", "alone", "slow", "targets")
 """Full sizes need 24 GiB of memory; the next two want a quiet machine."""
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

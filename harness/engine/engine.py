@@ -444,6 +444,7 @@ def check_words(case: str, backend: str, device: Device, log: str) -> None:
     """
     if words := runtime(backend).fallback(device.precision, log):
         asked = f"{device.device} in {device.precision} precision"
+        asked += f" on target {device.target.name}" if device.target else ""
         msg = (
             f"{case}: asked for {asked}, and the runtime says: {words!r}. "
             "`parity doctor` says what works here."
