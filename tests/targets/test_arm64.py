@@ -1,5 +1,7 @@
 """MNN on an emulated arm64 processor: float16 arithmetic that x86 does not have."""
 
+from pathlib import Path
+
 import pytest
 
 from harness.engine.run_folder import load_report
@@ -62,6 +64,17 @@ def test_float32_arithmetic_of_arm64_agrees_with_that_of_this_machine(report):
 def test_float16_arithmetic_is_caught_on_the_target_and_its_rounding_is_named(report):
     assert outcomes(report, "@new-low") == {"exceeds"}
     assert any("11 bits" in row.looks for row in rows(report, "@new-low"))
+
+
+def test_a_processor_that_does_not_exist_is_a_sentence(machines, tmp_path):
+    into = str(Path(machines[0]).parent)
+    ended = write_project(tmp_path).parity(
+        *("target", "make", "arm64", "--cpu", "cortex-a0", "--into", into)
+    )
+
+    assert ended.code == 2
+    assert ended.has("cortex-a0 cannot be emulated: ")
+    assert not Path(into, "cortex-a0").exists()
 
 
 @pytest.mark.parametrize("where", ["@low", "@old-low"])
