@@ -51,7 +51,7 @@ _DRAWN = ("recipes",)
 _EXPORTED = ("measure", "recipes", "runtimes/graph", "runtimes/pytorch")
 _FOREIGN = (*_EXPORTED, "runtimes/foreign")
 _CHECKED = ("measure", "runtimes/graph", "runtimes/pytorch")
-_ANSWERED = ("measure", "runtimes/candidate")
+_ANSWERED = ("measure", "runtimes/candidate", "runtimes/target")
 _PICTURES = ("measure", "recipes", "runtimes/diffusion", "runtimes/pytorch")
 
 
