@@ -20,6 +20,7 @@ FILES = {  # the place of each table of a schema in its file, which is its headi
         "ShapesTable": "`[[shapes]]`, `[[component.NAME.shapes]]`",
         "InputsTable": "`[inputs]`",
         "BackendTable": "`[backend.RUNTIME]`",
+        "TargetTable": "`[target.NAME]`",
         "OwnVariantTable": "`[variant.RUNTIME.NAME]`",
         "ComponentTable": "`[component.NAME]`",
         "TextToImageT5": "`[pipeline.NAME]`, kind `text2img`",

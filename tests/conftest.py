@@ -12,8 +12,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pytest
 
-ONLY_BY_NAME = ("full_size", "bench", "alone", "slow", "initialised", "fleet")
-"""Full sizes need 24 GiB of memory; the next two want a quiet machine."""
+ONLY_BY_NAME = (
+    # Full sizes need 24 GiB of memory; the next two want a quiet machine.
+    *("full_size", "bench", "alone"),
+    *("slow", "initialised", "fleet", "targets"),
+)
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -20,6 +20,7 @@ from harness.commands.run import run
 from harness.commands.setup import doctor, init
 from harness.commands.show import merge, nodes, report, show
 from harness.commands.store import store
+from harness.commands.target import target
 from harness.commands.tune.command import tune
 from harness.core.errors import ParityError
 from harness.core.outcome import CANNOT_TELL
@@ -37,7 +38,7 @@ def cli() -> None:
 for _command in (
     *(run, show, report, merge, nodes, explain, repro, ranges, tune, bench),
     *(diff, baseline, gate),
-    *(doctor, init, store),
+    *(doctor, init, store, target),
 ):
     cli.add_command(_command)
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from math import prod
 from pathlib import Path
+from typing import Any
 
 from harness.core.errors import SpecError
 
@@ -46,6 +47,12 @@ VARIED = "varied"
 """The profile of samples that are drawn from their own `Sample.knobs`. `parity tune`
 makes them. The worst that it finds are kept beside the suite."""
 
+HERE = "here"
+"""The name of the target that is this process."""
+
+AT = "@"
+"""What stands between a variant's name and a target or precision in an id."""
+
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*")
 
 
@@ -62,6 +69,15 @@ def check_name(kind: str, name: str) -> None:
             "'.', so that it can stand in a test id."
         )
         raise SpecError(msg)
+
+
+def base_variant(how: str) -> str:
+    """Return a variant's name without its target and precision.
+
+    >>> base_variant("fp32@phone-low")
+    'fp32'
+    """
+    return how.partition(AT)[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -300,6 +316,24 @@ class Variant:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """A place other than this process where a runtime runs.
+
+    Attributes:
+        name: Name in ids, for example ``phone``.
+        command: Program and arguments that start a Python there. It needs numpy and the
+            runtime; the harness sends the rest.
+
+    """
+
+    name: str
+    command: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        check_name("target", self.name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
     """Where a runtime runs, and with which settings.
 
@@ -310,6 +344,7 @@ class Device:
         tf32: Whether CUDA may round float32 products to TensorFloat-32.
         hints: Sorted ``(name, value)`` pairs: session hints for MNN. For ONNX Runtime,
             its ``optimization`` level, or a graph rewrite to disable, with the value 0.
+        target: Where the runtime runs; None for this process.
 
     """
 
@@ -318,6 +353,18 @@ class Device:
     precision: str = "high"
     tf32: bool = False
     hints: tuple[tuple[str, int], ...] = ()
+    target: Target | None = None
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings as a key of the store and a record hold them.
+
+        A target is left out where there is none, so older keys and records stay valid.
+        """
+        settings = asdict(self)
+        if self.target is None:
+            del settings["target"]
+        return settings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -372,6 +419,8 @@ class Case:
         calibration: Inputs on which the conversion measures value ranges. They are
             drawn with another seed than `samples`. So no tested input was used to make
             the tested file.
+        where: What follows the variant's name in the id: ``@phone-low``, for a target
+            or a precision beside the usual one. Empty for the usual one, here.
 
     """
 
@@ -383,6 +432,7 @@ class Case:
     reference: Device = Device()
     too_large: tuple[str, ...] = ()
     calibration: tuple[Sample, ...] = field(default=(), repr=False)
+    where: str = ""
 
     @property
     def subject(self) -> str:
@@ -396,8 +446,19 @@ class Case:
 
     @property
     def how(self) -> str:
-        """The variant's name, which is the third part of the id."""
-        return self.variant.name
+        """The variant's name and `where`, which are the third part of the id."""
+        return f"{self.variant.name}{self.where}"
+
+    @property
+    def host(self) -> str:
+        """The host process that runs it: a target's has not imported the runtime."""
+        target = self.device.target
+        return f"{self.backend}{AT}{target.name}" if target else self.backend
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """Names of the targets that the case runs on; empty for one that runs here."""
+        return () if self.device.target is None else (self.device.target.name,)
 
     @property
     def whats(self) -> tuple[str, ...]:
@@ -413,7 +474,7 @@ class Case:
     @property
     def id(self) -> str:
         """``component/backend/variant``. ``-k`` selects cases by it."""
-        return f"{self.component.name}/{self.backend}/{self.variant.name}"
+        return f"{self.component.name}/{self.backend}/{self.how}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

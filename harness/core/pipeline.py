@@ -276,10 +276,16 @@ class PipelineCase:
         return tuple(name for name in runtimes() if name in used)
 
     @property
+    def targets(self) -> tuple[str, ...]:
+        """Names of the targets that its files run on, each once."""
+        used = (name for _, case in self.roles if case for name in case.targets)
+        return tuple(dict.fromkeys(used))
+
+    @property
     def asked(self) -> dict[str, str]:
         """What each role is requested to run with: ``pytorch`` or ``mnn/fp32``."""
         return {
-            role: REFERENCE if case is None else f"{case.backend}/{case.variant.name}"
+            role: REFERENCE if case is None else f"{case.backend}/{case.how}"
             for role, case in self.roles
         }
 

@@ -181,6 +181,9 @@ class Runtime:
         preload: Modules that a conversion imports first.
         reads: Format that it runs without conversion: ``onnx``, or the name of its
             `own_format`.
+        driver: Module that drives the runtime itself; see `harness.runtimes.target`. It
+            needs Python 3.8, numpy and the runtime alone, so it can be sent to a
+            target. Empty for a runtime that runs only here.
         own_format: Its own file format, in which a foreign model may come; None if
             there is none.
         is_first: Whether `parity init` puts it into a first suite.
@@ -216,6 +219,7 @@ class Runtime:
     rename: str = ""
     falls_back: Mapping[str, str] = field(default_factory=dict)
     preload: tuple[str, ...] = ()
+    driver: str = ""
     own_format: OwnFormat | None = None
     is_first: bool = False
     first_bounds: Mapping[str, tuple[str, str]] = field(default_factory=dict)

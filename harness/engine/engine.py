@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -205,7 +205,9 @@ class Engine(AbstractContextManager["Engine"]):
         The questions of a contract are asked once; the store keeps what a file answers.
         It keeps nothing about inputs that are drawn for one tuning and leave it again.
         """
+        # What stands behind a target's command may change while its name stays.
         keeps = not any(sample.label for sample in case.samples)
+        keeps = keeps and case.device.target is None
         asked = {
             at: keys.contract_key(case, file)
             for at, file in enumerate(deployed)
@@ -220,7 +222,7 @@ class Engine(AbstractContextManager["Engine"]):
             for at, file in enumerate(deployed)
         ]
         result = self._worker_pool.job(
-            case.backend,
+            case.host,
             tasks.RUN_CANDIDATE,
             case.id,
             case.component,
@@ -295,7 +297,7 @@ class Engine(AbstractContextManager["Engine"]):
         case, onnx, reading = self._one(case, sample)
         artifact, model = self._artifacts.deploy(case, onnx)
         result = self._worker_pool.job(
-            case.backend,
+            case.host,
             tasks.RUN_ISOLATED,
             case.id,
             case.component,
@@ -394,7 +396,7 @@ def _recorded(case: Tested, measure: Callable[[], Fields]) -> CaseRecord:
         component=case.subject,
         backend=case.backend,
         variant=case.how,
-        asked=asdict(case.device),
+        asked=case.device.settings,
         stand_ins=_stand_ins(case),
         too_large=case.too_large if isinstance(case, Case) else (),
         **fields,
@@ -442,6 +444,7 @@ def check_words(case: str, backend: str, device: Device, log: str) -> None:
     """
     if words := runtime(backend).fallback(device.precision, log):
         asked = f"{device.device} in {device.precision} precision"
+        asked += f" on target {device.target.name}" if device.target else ""
         msg = (
             f"{case}: asked for {asked}, and the runtime says: {words!r}. "
             "`parity doctor` says what works here."

@@ -51,7 +51,7 @@ _DRAWN = ("recipes",)
 _EXPORTED = ("measure", "recipes", "runtimes/graph", "runtimes/pytorch")
 _FOREIGN = (*_EXPORTED, "runtimes/foreign")
 _CHECKED = ("measure", "runtimes/graph", "runtimes/pytorch")
-_ANSWERED = ("measure", "runtimes/candidate")
+_ANSWERED = ("measure", "runtimes/candidate", "runtimes/target")
 _PICTURES = ("measure", "recipes", "runtimes/diffusion", "runtimes/pytorch")
 
 
@@ -112,7 +112,7 @@ def reference_key(
     return {
         "onnx": digest_value(onnx),
         "inputs": contents(inputs),
-        "device": asdict(device),
+        "device": device.settings,
         "layers": layers,
         "code": code_digest(_EXPORTED),
     }
@@ -126,7 +126,7 @@ def asked_key(
         "component": _component(component),
         "name": component.name,
         "sizes": dict(sizes),
-        "device": asdict(device),
+        "device": device.settings,
         "code": code_digest(_EXPORTED),
         "tools": versions(_EXPORT_TOOLS),
     }
@@ -142,7 +142,7 @@ def contract_key(case: Case, file: Deployed) -> dict[str, object]:
         "file": contents(file.artifact),
         "asked": contents(file.asked) if file.asked else "",
         "inputs": [contents(reading.inputs) for reading in file.readings],
-        "device": asdict(case.device),
+        "device": case.device.settings,
         "code": [code_digest(_ANSWERED), _runtime_code(declared)],
         "tools": versions(declared.distributions),
     }
@@ -271,7 +271,7 @@ def drawing_key(pipeline: Pipeline, inputs: Entry, device: Device) -> dict[str, 
         "control": asdict(pipeline.control),
         "t5_tokens": pipeline.t5_tokens,
         "vae_tiling": pipeline.vae_tiling,
-        "device": asdict(device),
+        "device": device.settings,
         "code": code_digest(_PICTURES),
         "tools": versions(_DRAWING_TOOLS),
     }

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 from msgspec import structs
 
@@ -148,7 +148,7 @@ def _unavailable(case: Tested) -> CaseRecord:
         component=case.subject,
         backend=case.backend,
         variant=case.how,
-        asked=asdict(case.device),
+        asked=case.device.settings,
         failure=Failure(outcome=Outcome.UNAVAILABLE, message=message),
     )
 

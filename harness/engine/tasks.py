@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from harness.core.case import AT
 from harness.core.runtime import runtime
 from harness.suite.forecast import CONVERT
 
@@ -62,13 +63,18 @@ def preload(host: str) -> tuple[str, ...]:
     """Return the modules that a host imports once, before it forks a process per job.
 
     Args:
-        host: ``torch``, ``pipeline``, a runtime's name, or ``convert-`` and a
-            runtime's name.
+        host: ``torch``, ``pipeline``, a runtime's name, that and ``@`` and a target's
+            name, or ``convert-`` and a runtime's name.
 
     """
     if host in _PRELOAD:
         return (*_PRELOAD[host], _COMPARES)
     if host.startswith(CONVERT):
         return (*_CONVERTS, *runtime(host.removeprefix(CONVERT)).preload)
-    session = f"{runtime(host).package}.session"
-    return (session, "harness.runtimes.candidate.candidate", _COMPARES)
+    name, at, _ = host.partition(AT)
+    declared = runtime(name)
+    # A runtime that runs on a target is not used here, and may not be installed here.
+    # What it would print here about this processor would be misread as the target's.
+    driver = () if at or not declared.driver else (declared.driver,)
+    session = f"{declared.package}.session"
+    return (*driver, session, "harness.runtimes.candidate.candidate", _COMPARES)

@@ -12,6 +12,10 @@
     outputs = { tier = "standard", floors = 40.0 }
     why = "GroupNorm sums in another order; 21 floors when set"
 
+    [mnn.fp32."@phone-low"]             # one target or precision, narrower too
+    layers = "relaxed"
+    why = "float16 arithmetic"
+
     [unet.mnn.fp32.probes."*.attn2.*"]  # narrower still: probe name or module path
     layers = { tier = "standard", floors = 64.0 }
     allow_constant = true
@@ -21,7 +25,8 @@ The narrowest table that states a key decides that key; each key is decided alon
 two probe patterns match, the first one in the file decides. Patterns are shell
 patterns: ``*`` also crosses dots, and ``[`` must be written ``[[]``. A variant may also
 be a pattern, as in ``[mixed."*"]``: the backend of a pipeline with several runtimes is
-`mixed`.
+`mixed`. A table of a target is narrower than every table without one, also than those
+of a component: float16 arithmetic changes more than the component does.
 
 A table that loosens must give its reason in `why`. Looser means: looser than the tier
 that it names, or than the wider table that it narrows. Bounds without a tier, and
@@ -40,6 +45,7 @@ from typing import Annotated, Any, Final
 import msgspec
 from msgspec import structs
 
+from harness.core.case import AT, base_variant
 from harness.core.errors import SpecError, SuiteError
 from harness.core.pipeline import MIXED
 from harness.core.runtime import runtimes
@@ -125,6 +131,8 @@ def tolerances_schema() -> dict[str, Any]:
     narrower = {"type": "object", "additionalProperties": narrow}
     tables = {"type": "object", "additionalProperties": {"anyOf": [wide, narrower]}}
     del schema["$ref"]
+    for kind, ref in ((Stated, wide), (StatedOfComponent, narrow)):
+        schema["$defs"][kind.__name__]["patternProperties"] = {f"^{AT}": ref}
     return {
         **schema,
         "description": "Tolerances: tables [backend.variant], and narrower ones "
@@ -163,7 +171,8 @@ class Scope:
     """One table of tolerances.toml.
 
     Attributes:
-        case: Component (empty in the widest tables), backend and variant of the table.
+        case: Component (empty in the widest tables), backend and variant of the table,
+            with the target or precision as in ids.
         pattern: Pattern of the probes to which it applies; empty for all.
         rules: Rule of each group that the table states, still without the flags.
         stated: Table as it was read. A key that is None is left to a wider table.
@@ -185,8 +194,7 @@ class Scope:
     @property
     def header(self) -> str:
         """The table's header, as in the file."""
-        path = tuple(key for key in self.case if key)
-        return f"[{dotted((*path, 'probes', self.pattern) if self.pattern else path)}]"
+        return f"[{dotted(key_path(self.case, self.pattern))}]"
 
     def covers(self, case: CaseName) -> bool:
         """Whether the table applies to this case, without regard to its pattern."""
@@ -194,12 +202,32 @@ class Scope:
         return (
             component in {"", case[0]}
             and backend == case[1]
-            and fnmatchcase(case[2], variant)
+            and _is_variant(case[2], variant)
         )
+
+    def names_place(self) -> bool:
+        """Whether the table is that of a target or of a precision."""
+        return AT in self.case[2]
 
     def matches(self, names: Iterable[str]) -> bool:
         """Whether one of a probe's names matches the pattern; true without one."""
         return not self.pattern or any(fnmatchcase(n, self.pattern) for n in names)
+
+
+def key_path(case: CaseName, pattern: str = "") -> tuple[str, ...]:
+    """Return the path of a table in the file.
+
+    >>> key_path(("", "mnn", "fp32@phone-low"))
+    ('mnn', 'fp32', '@phone-low')
+    """
+    variant, at, place = case[2].partition(AT)
+    path = (*case[:2], variant, at + place)
+    return (*filter(None, path), *(("probes", pattern) if pattern else ()))
+
+
+def _is_variant(how: str, pattern: str) -> bool:
+    """Whether a table's variant is that of a case: in all places, or in its own."""
+    return fnmatchcase(how, pattern) or fnmatchcase(base_variant(how), pattern)
 
 
 def read_scopes(root: Table) -> Iterator[Scope]:
@@ -212,21 +240,45 @@ def read_scopes(root: Table) -> Iterator[Scope]:
     """
     for name, table in root.children():
         if name in (*runtimes(), MIXED):
-            for variant, inner in table.children():
-                yield _scope(inner, read(inner, Stated), ("", name, variant))
+            for variant, tables in table.children():
+                places = list(_places(variant, tables))
+                for how, inner in places:
+                    parent = AT not in how and len(places) > 1
+                    stated = read(inner, Stated)
+                    yield _scope(inner, stated, ("", name, how), is_parent=parent)
             continue
         for backend, variants in table.children():
             if backend not in (*runtimes(), MIXED):
                 raise _unknown_backend(table, name, backend)
-            for variant, inner in variants.children():
-                stated = read(inner, StatedOfComponent)
-                case = (name, backend, variant)
-                yield _scope(inner, stated, case, is_parent=bool(stated.probes))
-                for pattern, narrow in inner.table("probes").children():
-                    if not pattern:
-                        text = 'a probe pattern is empty; "*" matches every probe.'
-                        raise narrow.error(text)
-                    yield _scope(narrow, stated.probes[pattern], case, pattern)
+            for variant, tables in variants.children():
+                places = list(_places(variant, tables))
+                for how, inner in places:
+                    parent = AT not in how and len(places) > 1
+                    case = (name, backend, how)
+                    yield from _of_component(inner, case, is_parent=parent)
+
+
+def _places(variant: str, table: Table) -> Iterator[tuple[str, Table]]:
+    """Yield the table of a variant, and those of its targets and precisions in it."""
+    if AT in variant:
+        path = dotted((*table.at[:-1], *key_path(("", "", variant))))
+        text = f"a target has a table of its own; write [{path}]."
+        raise table.error(text)
+    places = [key for key in table.data if key.startswith(AT)]
+    own = {key: value for key, value in table.data.items() if key not in places}
+    yield variant, replace(table, data=own)
+    for key in places:
+        yield f"{variant}{key}", table.table(key)
+
+
+def _of_component(table: Table, case: CaseName, *, is_parent: bool) -> Iterator[Scope]:
+    stated = read(table, StatedOfComponent)
+    yield _scope(table, stated, case, is_parent=is_parent or bool(stated.probes))
+    for pattern, narrow in table.table("probes").children():
+        if not pattern:
+            text = 'a probe pattern is empty; "*" matches every probe.'
+            raise narrow.error(text)
+        yield _scope(narrow, stated.probes[pattern], case, pattern)
 
 
 def _unknown_backend(table: Table, name: str, backend: str) -> SuiteError:
@@ -378,6 +430,7 @@ class Policy:
         self, case: CaseName, group: str, made: Collection[str] = ()
     ) -> SuiteError:
         _, backend, variant = case
+        variant = base_variant(variant)
         tier = first_tier(made or [f"{backend}.{variant}"])
         if backend == MIXED:
             variant = "*"  # one table serves all mixtures
@@ -464,7 +517,7 @@ def _unknown(
     if component and component not in components:
         hint = did_you_mean(component, components)
         return f"component {component!r}; {hint}"
-    if any(fnmatchcase(name, variant) for name in variants):
+    if any(_is_variant(name, variant) for name in variants):
         return ""
     return f"variant {variant!r} for {backend}; {did_you_mean(variant, variants)}"
 
@@ -485,13 +538,18 @@ def _chain(
 ) -> list[Scope]:
     """Return the scopes that apply to a probe, the narrowest first."""
     covering = [s for s in scopes if s.covers(case) and s.matches(names)]
-    patterned = [scope for scope in covering if scope.pattern][:1]
-    plain = [scope for scope in covering if not scope.pattern]
-    # A table with a component is narrower than one without. A variant is narrower than
-    # a pattern of variants.
-    return patterned + sorted(
-        plain, key=lambda scope: (not scope.case[0], scope.case[2] != case[2])
-    )
+    own = {case[2], base_variant(case[2])}
+    chain: list[Scope] = []
+    for names_place in (True, False):
+        some = [scope for scope in covering if scope.names_place() is names_place]
+        chain += [scope for scope in some if scope.pattern][:1]
+        # A table with a component is narrower than one without. A variant is narrower
+        # than a pattern of variants.
+        chain += sorted(
+            (scope for scope in some if not scope.pattern),
+            key=lambda scope: (not scope.case[0], scope.case[2] not in own),
+        )
+    return chain
 
 
 def _require_why(scope: Scope, scopes: tuple[Scope, ...]) -> None:

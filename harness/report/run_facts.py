@@ -150,5 +150,8 @@ class RunFacts:
             if ran := record.ran:
                 threads = count(int(ran["threads"]), "thread")
                 name = f"{ran['backend']} {ran['version']} on {ran['device'].upper()}"
-                seen[f"{name} ({threads}, precision {ran['precision']})"] = None
+                target = dict(ran.get("detail", ())).get("target", "")
+                place = f" of target {target}" if target else ""
+                facts = f"{threads}, precision {ran['precision']}"
+                seen[f"{name}{place} ({facts})"] = None
         yield from seen

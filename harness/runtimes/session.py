@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from harness.core.case import Device
 from harness.core.errors import StageError
 from harness.core.outcome import Outcome
-from harness.core.runtime import runtime
+from harness.core.runtime import Runtime, runtime
 from harness.measure.name_map import Names
 from harness.runtimes.renamed import fed, read
 
@@ -144,16 +144,22 @@ def load_backend(name: str) -> Backend:
         StageError: Its package is not installed.
 
     """
+    declared = runtime(name)
     try:
-        module: Any = importlib.import_module(f"{runtime(name).package}.session")
+        module: Any = importlib.import_module(f"{declared.package}.session")
     except ModuleNotFoundError as error:
-        packages = " or ".join(runtime(name).distributions)
-        msg = (
-            f"Backend {name!r} needs the package {packages}, which is not installed "
-            f"({error.name} is missing)."
-        )
-        raise StageError(msg, outcome=Outcome.UNAVAILABLE) from error
+        raise not_installed(declared, error) from error
     return _Opener(module)
+
+
+def not_installed(declared: Runtime, error: ModuleNotFoundError) -> StageError:
+    """Return the message about a runtime that this environment lacks."""
+    packages = " or ".join(declared.distributions)
+    msg = (
+        f"Backend {declared.name!r} needs the package {packages}, which is not "
+        f"installed ({error.name} is missing)."
+    )
+    return StageError(msg, outcome=Outcome.UNAVAILABLE)
 
 
 class _Opener:

@@ -105,7 +105,9 @@ def foreign_plans(
     model = component.foreign
     if model is None:
         return made_alone(planned)
-    written = {p.variant.backend: p for p in planned if p.variant.kind == GIVEN}
+    written = {
+        (p.variant.backend, p.where): p for p in planned if p.variant.kind == GIVEN
+    }
     plans: dict[tuple[str, str], Planned] = {}
     for plan in planned:
         backend, kind = plan.variant.backend, plan.variant.kind
@@ -117,10 +119,11 @@ def foreign_plans(
         as_is = kind in {EXACT, GIVEN} or declared.own_format is not None
         if as_is and theirs:
             variant = Variant(name=GIVEN, backend=backend, kind=GIVEN)
-            plan = replace(written.get(backend, plan), variant=variant)  # noqa: PLW2901  # the same plan
+            as_given = written.get((backend, plan.where), plan)
+            plan = replace(as_given, variant=variant)  # noqa: PLW2901  # the same plan
         elif kind == GIVEN:
             continue
-        plans.setdefault((backend, plan.variant.name), plan)
+        plans.setdefault((backend, plan.how), plan)
     if not plans:
         kind = model.converted[0][0]
         reader = formats()[kind]

@@ -5,7 +5,7 @@ prompts = ["a seven in red ink on white paper"]
 steps = 10
 guidance_scale = 3.0
 scheduler = "ddim"             # default: the checkpoint's own
-variants = ["fp32"]            # default: all
+variants = ["fp32"]            # default: all, at the first place
 mixed = ["pytorch", "onnxruntime/fp32", "mnn/fp32"]    # every mixture of these
 """
 
@@ -122,8 +122,10 @@ def _pipeline_cases(
     is_sd3 = family_of(source) == SD3
     said = read(table, schema.TextToImageT5 if is_sd3 else schema.PIPELINES[kind])
     pipeline = _pipeline(name, table, said, source, cases)
-    chosen = chosen_of(table, said.variants, planned)
-    by_name = {f"{p.variant.backend}/{p.variant.name}": p for p in planned}
+    # Pictures take many runs, so they are drawn elsewhere only where that is listed.
+    usual = planned if said.variants else [one for one in planned if one.is_first]
+    chosen = chosen_of(table, said.variants, usual)
+    by_name = {f"{p.variant.backend}/{p.how}": p for p in planned}
     table.check_options("mixed", said.mixed, (REFERENCE, *by_name))
     if len(said.mixed) == 1:
         text = f"'mixed' takes two or more, got {said.mixed[0]!r} alone."
@@ -149,7 +151,7 @@ def _pipeline_cases(
 
     for plan in chosen:
         made = plan.variant
-        yield case_of(pipeline, made.backend, made.name, dict.fromkeys(cases, plan))
+        yield case_of(pipeline, made.backend, plan.how, dict.fromkeys(cases, plan))
     # Attribution in every mixture would find nothing new.
     alike = replace(pipeline, attribution=False)
     for given in mixtures(said.mixed, pipeline):
@@ -165,7 +167,13 @@ def _role_files(pipeline: Pipeline, role: str, case: Case, plan: Planned) -> Cas
     fitting = (s for s in case.samples if baked.items() <= dict(s.shapes).items())
     drawn = Sample(profile="realistic", index=0, shapes=tuple(sorted(sizes.items())))
     sample = next(fitting, drawn)
-    return replace(case, variant=plan.variant, device=plan.device, samples=(sample,))
+    return replace(
+        case,
+        variant=plan.variant,
+        device=plan.device,
+        samples=(sample,),
+        where=plan.where,
+    )
 
 
 def role_sizes(pipeline: Pipeline, role: str, component: Component) -> dict[str, int]:

@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, Final
 
 from msgspec import Meta, field
 
-from harness.core.case import EXPORTERS, PROFILES
+from harness.core.case import EXPORTERS, HERE, PROFILES
 from harness.core.pipeline import INPAINT, SCHEDULERS, T5_TOKENS
 from harness.core.toml_schema import (
     DISTINCT,
@@ -29,6 +29,7 @@ ATTENTIONS: Final = ("eager", "sdpa")
 Share = Annotated[float, Meta(ge=0, le=1)]
 Scheduler = Annotated[str, one_of(SCHEDULERS)]
 Profiles = Annotated[tuple[Annotated[str, one_of(PROFILES)], ...], WORDS]
+Word = Annotated[str, Meta(min_length=1)]
 Words = Annotated[tuple[str, ...], WORDS]
 """A list of words that the reader checks, because they depend on other tables."""
 
@@ -166,8 +167,11 @@ class BackendTable(Keys, frozen=True, kw_only=True):
         variants: The built-in variants that are run; the default is fp32.
         device: The device where it runs; the default is its usual device.
         threads: Number of threads within an operator.
+        targets: Places where it runs: ``here``, and names of targets. Each place makes
+            cases of its own; the default is here.
         precision: Precision of the computation, for a runtime that has a choice; the
-            default is the highest precision.
+            default is the highest precision. Each precision of a list makes cases of
+            its own.
         tf32: Whether CUDA may round float32 products to TensorFloat-32.
         hints: Settings of the runtime's session.
 
@@ -176,9 +180,22 @@ class BackendTable(Keys, frozen=True, kw_only=True):
     variants: Words | None = None
     device: str | None = None
     threads: Count = 2
-    precision: str | None = None
+    targets: Words = (HERE,)
+    precision: str | Words | None = None
     tf32: bool = False
     hints: dict[str, int] = field(default_factory=dict)
+
+
+class TargetTable(Keys, frozen=True, kw_only=True):
+    """A place other than this process where a runtime runs.
+
+    Attributes:
+        command: Program and arguments that start a Python there, which has numpy and
+            the runtime. A path is relative to the suite's folder.
+
+    """
+
+    command: Annotated[tuple[Word, ...], Meta(min_length=1)]
 
 
 class OwnVariantTable(Keys, frozen=True, kw_only=True):
@@ -392,6 +409,7 @@ class SuiteFile(Keys, frozen=True, kw_only=True):
         shapes: Sizes for the symbols; one table or more.
         inputs: Settings of the inputs that are drawn.
         backend: The runtimes, by name, and optionally pytorch.
+        target: Places other than here where runtimes run, by name.
         variant: Variants by runtime and name.
         pipeline: Pipelines by name.
         component: Settings of components, by name.
@@ -406,6 +424,7 @@ class SuiteFile(Keys, frozen=True, kw_only=True):
     shapes: tuple[ShapesTable, ...] = ()
     inputs: InputsTable = InputsTable()
     backend: dict[str, BackendTable] = field(default_factory=dict)
+    target: dict[str, TargetTable] = field(default_factory=dict)
     variant: dict[str, dict[str, OwnVariantTable]] = field(default_factory=dict)
     # The keys of a pipeline depend on its kind: see `PIPELINES`.
     pipeline: dict[str, dict[str, Any]] = field(default_factory=dict)

@@ -10,6 +10,7 @@ framework.
     [[shapes]]                               # sizes for the symbols; one or more
     [inputs]                                 # profiles, realistic, seed, more_sizes
     [backend.mnn]                            # variants, device, threads, ...
+    [target.phone]                           # command
     [variant.mnn.int4-hqq]                   # from, flags, profiles
     [pipeline.text2img]                      # prompts, steps, scheduler, ...
     [component.text_encoder]                 # export settings, recipe options, or
@@ -244,6 +245,7 @@ def load_suite(path: Path) -> Suite:
                 samples=samples(plan.profiles, own, file.inputs),
                 reference=reference,
                 calibration=calibration_samples(plan.variant, own, file.inputs),
+                where=plan.where,
             )
             for plan in chosen_of(
                 table, said.variants, foreign_plans(table, component, planned)

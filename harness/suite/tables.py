@@ -7,19 +7,24 @@ others and combines them.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import Final
 
 from harness.core.case import (
+    AT,
     GIVEN,
+    HERE,
     REFERENCE,
     Component,
     Device,
     ExportSettings,
     Sample,
+    Target,
     Variant,
 )
+from harness.core.errors import SpecError
 from harness.core.runtime import EXACT, runtime, runtimes
 from harness.core.toml_file import Table, did_you_mean
 from harness.core.toml_schema import others
@@ -53,11 +58,27 @@ class Binding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planned:
-    """A variant, its device, and the profiles that it runs."""
+    """A variant, its device, and the profiles that it runs.
+
+    Attributes:
+        variant: The variant.
+        device: Where it runs, and with which settings.
+        profiles: Profiles of the inputs that it runs.
+        where: What follows the variant's name in ids; see `Case`.
+        is_first: Whether the place and the precision are the first that are listed.
+
+    """
 
     variant: Variant
     device: Device
     profiles: tuple[str, ...]
+    where: str = ""
+    is_first: bool = True
+
+    @property
+    def how(self) -> str:
+        """The third part of the ids of its cases."""
+        return f"{self.variant.name}{self.where}"
 
 
 def file_beside(table: Table, key: str, named: str, what: str = "file") -> Path:
@@ -238,9 +259,10 @@ def read_variants(
     A variant that the suite defines always runs, listed or not.
 
     Raises:
-        SuiteError: A backend, variant, device or profile is unknown or missing.
+        SuiteError: A backend, variant, device, target or profile is unknown or missing.
 
     """
+    targets = read_targets(backends.file.root.table("target"), file)
     for parent, known in (
         (backends, (*runtimes(), REFERENCE)),
         (variants, (*runtimes(),)),
@@ -262,9 +284,44 @@ def read_variants(
         planned
         for backend in candidates
         for planned in _plans(
-            backend, backends.table(backend), variants.table(backend), file
+            backend, backends.table(backend), variants.table(backend), file, targets
         )
     )
+
+
+def read_targets(table: Table, file: SuiteFile) -> dict[str, Target]:
+    """Return every ``[target.*]`` by name.
+
+    Raises:
+        SuiteError: A name cannot stand in ids, or no runtime runs on a target.
+
+    """
+    precisions = {word for one in runtimes().values() for word in one.precisions}
+    used = {name for said in file.backend.values() for name in said.targets}
+    targets = {}
+    for name, said in file.target.items():
+        # fp32@phone-low must be one case: phone in low precision.
+        if name == HERE or {name, name.rpartition("-")[2]} & precisions:
+            text = (
+                f"a target cannot be called {name!r}, because that is a word of ids "
+                f"({', '.join((HERE, *sorted(precisions)))}); take another name."
+            )
+            raise table.error(text, name)
+        if name not in used:
+            text = (
+                f"nothing runs on the target {name!r}; list it in `targets` of a "
+                "[backend.*], or remove this."
+            )
+            raise table.error(text, name)
+        first, *rest = said.command
+        if "/" in first:
+            folder = table.file.path.parent.absolute()
+            first = str(folder / Path(first).expanduser())
+        try:
+            targets[name] = Target(name=name, command=(first, *rest))
+        except SpecError as error:
+            raise table.error(str(error), name) from None
+    return targets
 
 
 def chosen_of(
@@ -272,30 +329,37 @@ def chosen_of(
 ) -> list[Planned]:
     """Return the plans whose variants a table lists; all plans if it lists none.
 
+    A variant is listed as in ids: ``fp32``, ``fp32@phone-low``.
+
     Raises:
         SuiteError: It lists a variant that no backend runs.
 
     """
-    names = dict.fromkeys(plan.variant.name for plan in planned)
+    names = dict.fromkeys(plan.how for plan in planned)
     wanted = listed or tuple(names)
     table.check_options("variants", wanted, names)
-    return [plan for plan in planned if plan.variant.name in wanted]
+    return [plan for plan in planned if plan.how in wanted]
 
 
 def read_reference(backends: Table, file: SuiteFile) -> Device:
     """Return the reference's device: from ``[backend.pytorch]``, or else the CPU."""
-    return _device(backends.table(REFERENCE), file, REFERENCE)
+    ((device, _),) = _devices(backends.table(REFERENCE), file, REFERENCE, {})
+    return device
 
 
 def _plans(
-    backend: str, table: Table, named: Table, file: SuiteFile
+    backend: str,
+    table: Table,
+    named: Table,
+    file: SuiteFile,
+    targets: Mapping[str, Target],
 ) -> Iterator[Planned]:
     built_in = runtime(backend).variants
     tables = file.variant.get(backend, {})
     own = [name for name in tables if name not in (*built_in, GIVEN)]
     listed = file.backend[backend].variants or (EXACT,)
     table.check_options("variants", listed, (*built_in, *own))
-    device = _device(table, file, backend)
+    devices = _devices(table, file, backend, targets)
     for name in tables:
         if name in built_in and name not in listed:
             text = (
@@ -305,36 +369,56 @@ def _plans(
             raise named.error(text, name)
     for name in dict.fromkeys((*listed, *own, *(GIVEN,) * (GIVEN in tables))):
         said = tables.get(name, OwnVariantTable())
-        yield Planned(
-            variant=_variant(named, name, said, backend),
-            device=device,
-            profiles=said.profiles or file.inputs.profiles,
-        )
+        for device, where in devices:
+            yield Planned(
+                variant=_variant(named, name, said, backend),
+                device=device,
+                profiles=said.profiles or file.inputs.profiles,
+                where=where,
+                is_first=device is devices[0][0],
+            )
 
 
-def _device(table: Table, file: SuiteFile, backend: str) -> Device:
+def _devices(
+    table: Table, file: SuiteFile, backend: str, targets: Mapping[str, Target]
+) -> list[tuple[Device, str]]:
+    """Return each place and precision of a backend, and its part of the ids."""
     said = file.backend.get(backend, BackendTable())
     declared = runtimes().get(backend)
     devices = declared.devices if declared else _REFERENCE_DEVICES
     precisions = declared.precisions if declared else ()
     # Each runtime has its own settings; a setting of another runtime is misplaced.
     misplaced = set() if declared else {"variants", "hints"}
+    misplaced |= set() if declared and declared.driver else {"targets"}
     misplaced |= set() if precisions else {"precision"}
     misplaced |= {"tf32"} if declared and not declared.tf32 else set()
     table.check_keys([key for key in said.__struct_fields__ if key not in misplaced])
     device = devices[0] if said.device is None else said.device
     table.check_option("device", device, devices)
-    precision = declared.precision if declared else Device().precision
-    if said.precision is not None:
-        table.check_option("precision", said.precision, precisions)
-        precision = said.precision
-    return Device(
+    exact = declared.precision if declared else Device().precision
+    # One precision for all cases tells none of them apart, so no id names it.
+    plain = {HERE, exact}
+    listed = said.precision
+    if isinstance(listed, str):
+        table.check_option("precision", listed, precisions)
+        plain, listed = {HERE, listed}, (listed,)
+    elif listed is not None:
+        table.check_options("precision", listed, precisions)
+    table.check_options("targets", said.targets, (HERE, *targets))
+    usual = Device(
         device=device,
         threads=said.threads,
-        precision=precision,
         tf32=said.tf32,
         hints=tuple(sorted(said.hints.items())),
     )
+    return [
+        (
+            replace(usual, precision=precision, target=targets.get(place)),
+            "".join([AT, "-".join(words)] if words else []),
+        )
+        for place, precision in product(said.targets, listed or (exact,))
+        for words in ([word for word in (place, precision) if word not in plain],)
+    ]
 
 
 def _variant(named: Table, name: str, said: OwnVariantTable, backend: str) -> Variant:

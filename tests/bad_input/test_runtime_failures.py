@@ -179,6 +179,13 @@ ELSEWHERE = {
         '[backend.mnn]\nprecision = "low"',
         ("low precision", "fp16:0", "parity doctor"),
     ),
+    "low_on_a_target": (
+        (
+            '[backend.mnn]\ntargets = ["venv"]\nprecision = ["low"]\n'
+            f'[target.venv]\ncommand = ["{sys.executable}"]'
+        ),
+        ("vae_decoder/mnn/fp32@venv-low", "low precision", "fp16:0", "parity doctor"),
+    ),
 }
 
 
@@ -192,3 +199,36 @@ def test_running_elsewhere_than_asked_is_a_failure(project, name):
     assert ended.code == 2
     assert set(project.outcomes().values()) == {"fell-back"}
     assert ended.sentence(*facts)
+
+
+RELAY = """\
+import subprocess, sys, time
+agent = subprocess.Popen(
+    [sys.executable, *sys.argv[2:]], stdout=subprocess.PIPE, bufsize=0
+)
+passed = 0
+while data := agent.stdout.read(min(4096, int(sys.argv[1]) - passed)):
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()
+    passed += len(data)
+time.sleep(600)
+"""
+
+
+def test_a_connection_that_stalls_while_a_value_comes_ends_in_time(project):
+    (project.folder / "relay.py").write_text(RELAY)
+    command = [sys.executable, str(project.folder / "relay.py"), "3000"]
+    project.write(
+        "vae_decoder",
+        backends='[backend.onnxruntime]\ntargets = ["here", "far"]\n'
+        f"[target.far]\ncommand = {json.dumps(command)}",
+        timeout_s=30,
+    )
+
+    ended = project.run()
+
+    outcomes = project.outcomes()
+    assert ended.code == 2
+    assert outcomes["vae_decoder/onnxruntime/fp32@far/outputs"] == "timed-out"
+    assert outcomes["vae_decoder/onnxruntime/fp32/outputs"] == "within"
+    assert ended.sentence("onnxruntime/fp32@far", "30 s")

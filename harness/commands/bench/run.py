@@ -29,7 +29,7 @@ from harness.core.environment import environment
 from harness.core.errors import ParityError
 from harness.core.outcome import CANNOT_TELL
 from harness.core.settings import near
-from harness.core.text import Line, count, cut, joined, wrapped
+from harness.core.text import Line, count, cut, few, joined, wrapped
 from harness.engine.run import open_store
 from harness.engine.worker_pool import Progress
 from harness.report.runs.times import disturbed_words, quartiles
@@ -40,6 +40,7 @@ _COMPILING = (
     "--no-compile leaves it out"
 )
 _NAME = 27
+_SHOWN = 6
 _MEBI = 2**20
 _SECOND = 1000
 _MARKS = {
@@ -87,6 +88,9 @@ def time_files(
 ) -> int:
     """Time files and PyTorch, component by component; return 2 if a file failed."""
     print_lines(_plan_lines(plan))
+    if elsewhere := [case.id for case in chosen if case.targets]:
+        text = f"not timed, because they run on a target: {few(elsewhere, _SHOWN)}"
+        print_lines(wrapped(text, indent="", tone="quiet"))
     if compiled and any(isinstance(case, Case) for case in chosen):
         print_lines(wrapped(_COMPILING, indent="", tone="quiet"))
     timings: list[Timing] = []

@@ -96,10 +96,14 @@ def timed_cases(suite: Suite, names: Collection[str]) -> list[Tested]:
 def subjects_of(cases: Iterable[Case | PipelineCase]) -> dict[str, list[Subject]]:
     """Return the subjects of each component and pipeline, PyTorch first.
 
-    A pipeline is not timed compiled: each of its networks would be compiled anew.
+    A pipeline is not timed compiled: each of its networks would be compiled anew. What
+    runs on a target is not timed: an emulator's time is no time of a phone, and every
+    input would be sent first.
     """
     found: dict[str, list[Subject]] = {}
     for case in cases:
+        if case.targets:
+            continue
         if case.subject not in found:
             ways = (EAGER,) if isinstance(case, PipelineCase) else (EAGER, COMPILE)
             found[case.subject] = [

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from harness.core.case import EXPORTERS, GIVEN, Case, Variant
+from harness.core.case import EXPORTERS, GIVEN, HERE, Case, Variant
 from harness.core.runtime import EXACT, Setting, runtime
 
 EXPORT = "export"
@@ -109,6 +109,13 @@ def _session_changes(case: Case) -> Iterator[SettingChange]:
             cause=f"precision {device.precision}",
             part="device",
             fields={"precision": declared.precision},
+        )
+    if device.target is not None:
+        yield SettingChange(
+            name=f'targets = ["{HERE}"]',
+            cause=f"target {device.target.name}",
+            part="device",
+            fields={"target": None, "precision": declared.precision},
         )
     if device.tf32:
         yield SettingChange(
@@ -219,7 +226,10 @@ def toml_of(case: Case, change: SettingChange) -> Iterator[str]:
     else:
         yield f"[backend.{case.backend}]"
     for name, value in change.fields.items():
-        yield f"{name} = {_toml(value)}"
+        if name == "target":
+            yield f'targets = ["{HERE}"]'
+        else:
+            yield f"{name} = {_toml(value)}"
 
 
 def _toml(value: object) -> str:

@@ -22,7 +22,7 @@ from harness.commands.tune.toml_edit import (
     text_of,
 )
 from harness.core.errors import SuiteError
-from harness.judge.policy import Policy
+from harness.judge.policy import Policy, key_path
 from harness.judge.tolerance import TIERS
 from harness.measure.metrics import METRIC
 
@@ -44,8 +44,8 @@ def edit(
     tables: dict[tuple[str, ...], list[Proposal]] = {}
     for part in proposals:
         if part.changes:
-            narrow = ("probes", part.pattern) if part.pattern else ()
-            tables.setdefault((*part.case, *narrow), []).append(part)
+            path = key_path(part.case, part.pattern)
+            tables.setdefault(path, []).append(part)
     changes = [
         TableChange(
             path=path,

@@ -39,6 +39,7 @@ RUNTIME = Runtime(
     module="MNN",
     distributions=("MNN",),
     order=1,
+    driver=f"{__name__}.driver",
     model=MODEL,
     weights=(WEIGHTS,),
     devices=("cpu", "opencl", "vulkan", "cuda", "metal"),

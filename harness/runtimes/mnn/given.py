@@ -61,7 +61,7 @@ def _names(component: Component, path: Path, model: Path) -> Names:
         inputs = net.getSessionInputAll(session)
         outputs = net.getSessionOutputAll(session)
     except Exception as error:  # MNN raises no class of its own
-        raise refused(path, error) from error
+        raise refused(path, error, MNN.version()) from error
     try:
         return match(
             component,

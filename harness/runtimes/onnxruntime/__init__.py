@@ -33,6 +33,7 @@ RUNTIME = Runtime(
     is_first=True,
     title="ONNX Runtime",
     package=__name__,
+    driver=f"{__name__}.driver",
     module="onnxruntime",
     distributions=("onnxruntime-gpu", "onnxruntime"),
     order=0,

@@ -6,35 +6,18 @@ import json
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import onnx
 
 from harness.runtimes.session import Spent
 
-if TYPE_CHECKING:
-    import onnxruntime as ort
-
 OPTIMISED = "optimised.onnx"
-_WEIGHTS = "optimised.bin"
 _KERNEL = "_kernel_time"
 _HOPS = 4
 """Largest number of nodes between a value and the one with an exported name.
 
 They change its layout, or fuse operators.
 """
-
-
-def keep_profile(options: ort.SessionOptions, folder: Path) -> None:
-    """Make a session write its profile and the graph that it really runs."""
-    options.enable_profiling = True
-    options.profile_file_prefix = str(folder / "profile")
-    options.optimized_model_filepath = str(folder / OPTIMISED)
-    # Weights go beside the graph: a file of over 2 GB would be refused.
-    options.add_session_config_entry(
-        "session.optimized_model_external_initializers_file_name", _WEIGHTS
-    )
-    options.log_severity_level = 3  # it warns that the graph is this machine's own
 
 
 def read_profile(profile: Path, optimised: Path) -> list[Spent]:

@@ -8,15 +8,13 @@ all values together.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from pathlib import Path
+from pathlib import Path, PurePath
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
 
+import numpy as np
 import onnx
-import onnxruntime as ort
 
 from harness.core.case import Device
 from harness.core.errors import StageError, first_line
@@ -24,9 +22,9 @@ from harness.core.outcome import Outcome
 from harness.core.probes import load_probes
 from harness.engine.export_files import PROBES
 from harness.measure.name_map import Names
-from harness.runtimes.onnxruntime import OPTIMISERS
+from harness.runtimes.onnxruntime import OPTIMISERS, RUNTIME
 from harness.runtimes.onnxruntime.load_errors import why_refused
-from harness.runtimes.onnxruntime.profile import OPTIMISED, keep_profile, read_profile
+from harness.runtimes.onnxruntime.profile import OPTIMISED, read_profile
 from harness.runtimes.onnxruntime.segments import (
     GIVEN,
     Segment,
@@ -35,19 +33,16 @@ from harness.runtimes.onnxruntime.segments import (
     segment_model,
 )
 from harness.runtimes.session import Feeds, OnValue, Ran, Spent, check_feeds
-
-if TYPE_CHECKING:
-    import numpy as np
+from harness.runtimes.target.drive import drive
 
 OPTIMISATION = "optimization"
 """The hint for how much the deployed session may rewrite: 0, 1, 2 or 99."""
 
-_LEVELS = {
-    0: ort.GraphOptimizationLevel.ORT_DISABLE_ALL,
-    1: ort.GraphOptimizationLevel.ORT_ENABLE_BASIC,
-    2: ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED,
-    99: ort.GraphOptimizationLevel.ORT_ENABLE_ALL,
-}
+_LEVELS = (0, 1, 2, 99)
+_OFF, _ALL = 0, 99
+_DEPLOYED, _SEGMENT, _PROFILED = "deployed", "segment", "profiled"
+"""Names of sessions at the driver."""
+
 _PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
 
 
@@ -71,48 +66,63 @@ class OrtSession(AbstractContextManager["OrtSession"]):
             value.name for value in self._proto.graph.input if value.name not in weights
         )
         self._level, self._left_out = _rewrites(device.hints)
-        self._deployed: ort.InferenceSession | None = self._open(path, self._level)
-        self._whole: ort.InferenceSession | None = None
+        files = [path, *(path.parent / name for name in _weights(self._proto))]
+        self._ort = drive(RUNTIME, device, [file for file in files if file.is_file()])
+        # Names of the open sessions, to the names of their outputs.
+        self._opened: dict[str, list[str]] = {}
+        self._whole_is_open = False
+        try:
+            provider = self._open(_DEPLOYED, None, self._level)
+        except BaseException:
+            self.close()
+            raise
         self.ran = Ran(
             backend="onnxruntime",
-            version=ort.__version__,
+            version=self._ort.version,
             device=device.device,
             threads=device.threads,
             precision="float32",
             detail=(
                 ("optimisation", f"{_said(device.hints)} for outputs, off for layers"),
-                ("provider", self._deployed.get_providers()[0]),
+                ("provider", provider),
                 ("tf32", str(device.tf32).lower()),
+                *self._ort.about,
             ),
         )
 
     def run(self, feeds: Feeds) -> dict[str, np.ndarray]:
         """Run as deployed."""
         check_feeds(feeds, self._inputs, self._path)
-        if self._deployed is None:
-            self._deployed = self._open(self._path, self._level)
-        return self._outputs_of(self._deployed, feeds)
+        if _DEPLOYED not in self._opened:
+            self._open(_DEPLOYED, None, self._level)
+        return self._outputs_of(_DEPLOYED, feeds)
 
     def watch(
         self, feeds: Feeds, sizes: Mapping[str, int], on_value: OnValue
     ) -> dict[str, np.ndarray]:
         """Run without optimisation, segment by segment."""
         check_feeds(feeds, self._inputs, self._path)
-        self._deployed = None  # one copy of the weights at a time
         segments = plan_segments(self._proto.graph, sizes, self._outputs)
         live: dict[str, np.ndarray] = dict(feeds)
         for index, segment in enumerate(segments):
-            session = self._segment_session(segment, live, whole=len(segments) == 1)
-            names = list(dict.fromkeys((*segment.shows, *segment.keeps)))
-            made = self._call(
-                session, names, {name: live[name] for name in segment.reads}
-            )
-            del session
-            for name, value in zip(names, made, strict=True):
+            self._open_segment(self._proto, segment, live, whole=len(segments) == 1)
+            kept: dict[str, np.ndarray] = {}
+
+            def take(
+                name: str,
+                value: np.ndarray,
+                segment: Segment = segment,
+                kept: dict[str, np.ndarray] = kept,
+            ) -> None:
                 if name in sizes:
                     on_value(name, value)
                 if name in segment.keeps:
-                    live[name] = value
+                    kept[name] = value
+
+            names = list(dict.fromkeys((*segment.shows, *segment.keeps)))
+            reads = {name: live[name] for name in segment.reads}
+            self._call(_SEGMENT, names, reads, take)
+            live |= kept
             needed = {name for later in segments[index + 1 :] for name in later.reads}
             needed |= set(self._outputs)
             live = {name: value for name, value in live.items() if name in needed}
@@ -120,7 +130,6 @@ class OrtSession(AbstractContextManager["OrtSession"]):
 
     def isolate(self, feeds: Feeds, given: Feeds, on_value: OnValue) -> None:
         """Run the graph without optimisation; every operator reads given values."""
-        self._deployed = self._whole = None  # one copy of the weights at a time
         model = cut_model(self._proto, given)
         sizes = {name: given[name].nbytes for name in given}
         for segment in plan_segments(model.graph, sizes, ()):
@@ -132,130 +141,166 @@ class OrtSession(AbstractContextManager["OrtSession"]):
             }
             if not segment.shows:
                 continue
-            session = self._open(
-                segment_model(model, segment, live).SerializeToString(),
-                ort.GraphOptimizationLevel.ORT_DISABLE_ALL,
-            )
-            made = self._call(session, list(segment.shows), live)
-            for name, value in zip(segment.shows, made, strict=True):
-                on_value(name, value)
+            self._open_segment(model, segment, live, whole=False)
+            self._call(_SEGMENT, list(segment.shows), live, on_value)
 
     def clock(self, feeds: Mapping[str, np.ndarray], runs: int) -> list[Spent]:
         """Run a separate session that writes a profile."""
-        self._deployed = self._whole = None  # one copy of the weights at a time
         with TemporaryDirectory() as name:
             folder = Path(name)
-            session = self._open(self._path, self._level, profile=folder)
+            self._open(_PROFILED, None, self._level, profile=str(folder))
             for _ in range(runs):
-                self._outputs_of(session, feeds)
-            return read_profile(Path(session.end_profiling()), folder / OPTIMISED)
+                self._outputs_of(_PROFILED, feeds)
+            profile = self._ort.call("end_profiling", name=_PROFILED)
+            return read_profile(Path(profile), folder / OPTIMISED)
 
     def __exit__(self, *_: object) -> None:
         """Close the file, however the `with` ends."""
         self.close()
 
     def close(self) -> None:
-        """Drop the sessions."""
-        self._deployed = self._whole = None
+        """Drop the sessions, and the connection to their target."""
+        self._opened = {}
+        self._ort.close()
 
-    def _segment_session(
-        self, segment: Segment, live: Mapping[str, np.ndarray], *, whole: bool
-    ) -> ort.InferenceSession:
-        if whole and self._whole is not None:
-            return self._whole
-        session = self._open(
-            segment_model(self._proto, segment, live).SerializeToString(),
-            ort.GraphOptimizationLevel.ORT_DISABLE_ALL,
-        )
-        if whole:
-            self._whole = session
-        return session
+    def _open_segment(
+        self,
+        model: onnx.ModelProto,
+        segment: Segment,
+        live: Mapping[str, np.ndarray],
+        *,
+        whole: bool,
+    ) -> None:
+        """Open a segment, unless it is the whole graph and open already."""
+        if whole and self._whole_is_open:
+            return
+        cut = segment_model(model, segment, live).SerializeToString()
+        self._open(_SEGMENT, cut, _OFF)
+        self._whole_is_open = whole
 
     def _open(
-        self,
-        model: Path | bytes,
-        level: ort.GraphOptimizationLevel,
-        profile: Path | None = None,
-    ) -> ort.InferenceSession:
-        options = ort.SessionOptions()
-        options.graph_optimization_level = level
-        options.intra_op_num_threads = self._device.threads
-        options.inter_op_num_threads = 1
-        # Spinning threads take the core that the comparison and other cases need.
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        options.add_session_config_entry(
-            "session.model_external_initializers_file_folder_path",
-            str(self._path.parent),
-        )
-        if profile is not None:
-            keep_profile(options, profile)
+        self, name: str, model: bytes | None, level: int, profile: str = ""
+    ) -> str:
+        """Open one session in place of all others, and return its provider.
+
+        Args:
+            name: Name of the session.
+            model: A piece of the graph; None for the deployed file.
+            level: How much may be rewritten.
+            profile: Folder for the profile; empty for none.
+
+        """
+        if self._opened:
+            self._ort.call("drop")  # one copy of the weights at a time
+        self._opened, self._whole_is_open = {}, False
         provider = _PROVIDERS[self._device.device]
+        at = self._ort.files[self._path.name]
         settings = (
             {"use_tf32": int(self._device.tf32)} if provider[:4] == "CUDA" else {}
         )
-        source = str(model) if isinstance(model, Path) else model
-        with warnings.catch_warnings(record=True) as said:
-            warnings.simplefilter("always")
-            try:
-                session = ort.InferenceSession(
-                    source,
-                    options,
-                    providers=[(provider, settings)],
-                    disabled_optimizers=self._left_out,
-                )
-            except Exception as error:  # onnxruntime's classes share no other base
-                probes = self._path.parent / PROBES
-                why = why_refused(
-                    error,
-                    self._proto,
-                    load_probes(probes) if probes.is_file() else (),
-                    provider,
-                )
-                msg = f"onnxruntime {ort.__version__} refuses {self._path.name}: {why}"
-                raise StageError(msg, outcome=Outcome.LOAD, log=str(error)) from error
-        got = session.get_providers()[0]
+        try:
+            found = self._ort.call(
+                "open",
+                {} if model is None else {"model": np.frombuffer(model, np.uint8)},
+                None,
+                name=name,
+                model=at if model is None else "",
+                folder=str(PurePath(at).parent),
+                level=level,
+                threads=self._device.threads,
+                provider=provider,
+                settings=settings,
+                left_out=self._left_out,
+                profile=profile,
+            )
+        except StageError:
+            raise
+        except Exception as error:  # onnxruntime's classes share no other base
+            raise self._refused(error, provider) from error
+        got: str = found["providers"][0]
         if got != provider:
-            words = f" It says: {said[-1].message}" if said else ""
+            words = f" It says: {found['said']}" if found["said"] else ""
             msg = (
                 f"onnxruntime was asked for {provider} and runs on {got}.{words} "
                 "Install the package and driver it needs, or ask for cpu; "
                 "`parity doctor` says what works here."
             )
             raise StageError(msg, outcome=Outcome.FELL_BACK)
-        return session
+        self._opened[name] = found["outputs"]
+        return got
+
+    def _refused(self, error: Exception, provider: str) -> StageError:
+        """Return the message about a file that onnxruntime does not load."""
+        probes = self._path.parent / PROBES
+        why = why_refused(
+            error,
+            self._proto,
+            load_probes(probes) if probes.is_file() else (),
+            provider,
+        )
+        msg = f"onnxruntime {self._ort.version} refuses {self._path.name}: {why}"
+        return StageError(msg, outcome=Outcome.LOAD, log=str(error))
 
     def _outputs_of(
-        self, session: ort.InferenceSession, feeds: Mapping[str, np.ndarray]
+        self, session: str, feeds: Mapping[str, np.ndarray]
     ) -> dict[str, np.ndarray]:
-        names = [value.name for value in session.get_outputs()]
+        names = self._opened[session]
         if names != list(self._outputs):
             msg = (
                 f"{self._path.name} has the outputs {names}, the component promises "
                 f"{list(self._outputs)}."
             )
             raise StageError(msg, outcome=Outcome.MISSING)
-        return dict(zip(names, self._call(session, names, feeds), strict=True))
+        made: dict[str, np.ndarray] = {}
+        self._call(session, names, feeds, made.__setitem__)
+        return made
 
     def _call(
         self,
-        session: ort.InferenceSession,
+        session: str,
         names: list[str],
         feeds: Mapping[str, np.ndarray],
-    ) -> list[np.ndarray]:
+        on_value: OnValue,
+    ) -> None:
+        """Run a session, and hand over those of its outputs that are named."""
+        failure: list[BaseException] = []
+
+        def take(name: str, value: np.ndarray) -> None:
+            try:
+                on_value(name, value)
+            except BaseException as error:
+                failure.append(error)
+                raise
+
         try:
-            made: list[np.ndarray] = session.run(names, dict(feeds))
+            self._ort.call("run", feeds, take, name=session, names=names)
+        except StageError:
+            raise
         except Exception as error:  # onnxruntime's classes share no other base
+            if failure:  # not onnxruntime's
+                raise
             msg = (
-                f"onnxruntime {ort.__version__} cannot run {self._path.name}: "
+                f"onnxruntime {self._ort.version} cannot run {self._path.name}: "
                 f"{first_line(error)}."
             )
             raise StageError(msg, outcome=Outcome.RUN) from error
-        return made
+
+
+def _weights(model: onnx.ModelProto) -> list[str]:
+    """Return the names of the files beside a graph that hold its weights."""
+    return sorted(
+        {
+            entry.value
+            for tensor in model.graph.initializer
+            for entry in tensor.external_data
+            if entry.key == "location"
+        }
+    )
 
 
 def _rewrites(
     hints: Iterable[tuple[str, int]],
-) -> tuple[ort.GraphOptimizationLevel, list[str]]:
+) -> tuple[int, list[str]]:
     """Return the optimisation level, and the rewrites to leave out.
 
     Raises:
@@ -263,9 +308,9 @@ def _rewrites(
 
     """
     given = dict(hints)
-    number = given.pop(OPTIMISATION, 99)
+    number = given.pop(OPTIMISATION, _ALL)
     if number not in _LEVELS:
-        msg = f"onnxruntime has no optimization {number}; it has {sorted(_LEVELS)}."
+        msg = f"onnxruntime has no optimization {number}; it has {list(_LEVELS)}."
         raise StageError(msg, outcome=Outcome.LOAD)
     for name, value in given.items():
         if name not in OPTIMISERS or value != 0:
@@ -274,13 +319,13 @@ def _rewrites(
                 f"or 0 for a rewrite to leave out, of: {', '.join(OPTIMISERS)}."
             )
             raise StageError(msg, outcome=Outcome.LOAD)
-    return _LEVELS[number], list(given)
+    return number, list(given)
 
 
 def _said(hints: Iterable[tuple[str, int]]) -> str:
     given = dict(hints)
-    number = given.pop(OPTIMISATION, 99)
-    level = "all" if number == 99 else f"level {number}"  # noqa: PLR2004  # ORT's own
+    number = given.pop(OPTIMISATION, _ALL)
+    level = "all" if number == _ALL else f"level {number}"
     return f"{level} without {', '.join(given)}" if given else level
 
 

@@ -44,6 +44,7 @@ BACKEND = {
     "variants": '["fp32"]',
     "device": '"cpu"',
     "threads": "1",
+    "targets": '["here"]',
     "precision": '"low"',
     "tf32": "true",
     "hints": "{ optimization = 1 }",

@@ -1,0 +1,114 @@
+"""ONNX Runtime itself: what a session asks of it, here or on a target.
+
+An agent runs this file on a target. It needs Python 3.8 and imports numpy and
+onnxruntime alone. Each method gets arrays, a function that takes values as they come,
+and settings that JSON can hold; it returns what JSON can hold.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from pathlib import Path
+from typing import Any, Callable, Mapping
+
+import numpy as np
+
+# onnxruntime 1.29 and later open a database, start a thread and post to Microsoft.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+import onnxruntime as ort
+
+Feeds = Mapping[str, np.ndarray]
+Show = Callable[[str, np.ndarray], None]
+
+_LEVELS = {
+    0: ort.GraphOptimizationLevel.ORT_DISABLE_ALL,
+    1: ort.GraphOptimizationLevel.ORT_ENABLE_BASIC,
+    2: ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED,
+    99: ort.GraphOptimizationLevel.ORT_ENABLE_ALL,
+}
+
+
+class Driver:
+    """Sessions of one ONNX file, or of pieces of it, by a name of the caller's."""
+
+    version = ort.__version__
+
+    def __init__(self) -> None:
+        self._sessions: dict[str, ort.InferenceSession] = {}
+
+    def open(
+        self,
+        feeds: Feeds,
+        _: Show,
+        *,
+        name: str,
+        folder: str,
+        level: int,
+        threads: int,
+        provider: str,
+        settings: dict[str, Any],
+        left_out: list[str],
+        model: str = "",
+        profile: str = "",
+    ) -> dict[str, Any]:
+        """Load a file, or the graph in the array ``model`` with weights in `folder`.
+
+        Returns:
+            The providers, the names of the outputs, and the last warning.
+
+        """
+        options = ort.SessionOptions()
+        options.graph_optimization_level = _LEVELS[level]
+        options.intra_op_num_threads = threads
+        options.inter_op_num_threads = 1
+        # Spinning threads take the core that the comparison and other cases need.
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        options.add_session_config_entry(
+            "session.model_external_initializers_file_folder_path", folder
+        )
+        if profile:
+            _keep_profile(options, profile)
+        # An older onnxruntime does not know the argument.
+        rest = {"disabled_optimizers": left_out} if left_out else {}
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            session = ort.InferenceSession(
+                model or feeds["model"].tobytes(),
+                options,
+                providers=[(provider, settings)],
+                **rest,
+            )
+        self._sessions[name] = session
+        return {
+            "providers": session.get_providers(),
+            "outputs": [value.name for value in session.get_outputs()],
+            "said": str(said[-1].message) if said else "",
+        }
+
+    def run(self, feeds: Feeds, show: Show, *, name: str, names: list[str]) -> None:
+        """Run a session, and show those of its outputs that are named."""
+        made = self._sessions[name].run(list(names), dict(feeds))
+        for at, output in enumerate(names):
+            show(output, made[at])
+
+    def drop(self, _: Feeds, __: Show) -> None:
+        """Drop every session."""
+        self._sessions.clear()
+
+    def end_profiling(self, _: Feeds, __: Show, *, name: str) -> str:
+        """Return the path of a session's profile."""
+        path: str = self._sessions[name].end_profiling()
+        return path
+
+
+def _keep_profile(options: ort.SessionOptions, folder: str) -> None:
+    """Make a session write its profile and the graph that it really runs."""
+    options.enable_profiling = True
+    options.profile_file_prefix = str(Path(folder, "profile"))
+    options.optimized_model_filepath = str(Path(folder, "optimised.onnx"))
+    # Weights go beside the graph: a file of over 2 GB would be refused.
+    options.add_session_config_entry(
+        "session.optimized_model_external_initializers_file_name", "optimised.bin"
+    )
+    options.log_severity_level = 3  # it warns that the graph is this machine's own

@@ -1,0 +1,1 @@
+"""Runtimes elsewhere: one agent, and the connection to it."""

@@ -1,0 +1,270 @@
+"""The agent: the program that drives a runtime for the harness on a target.
+
+The harness sends this file and the runtime's `driver` over the standard input of the
+target's command, so nothing is installed there. The agent needs Python 3.8, numpy and
+the runtime, and imports nothing else. Messages are frames::
+
+    harness ── {"do": "hello" | "have" | "put" | "place" | a driver's method} ──▶ agent
+    agent   ── {"value": NAME} and an array, any number of times ──▶ harness
+    agent   ── {"done": RESULT} or {"failed": TEXT} ──▶ harness
+
+A frame is the length of its head, the head in JSON, and the bytes of its arrays.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import shutil
+import struct
+import sys
+import tempfile
+import time
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Callable, Iterator, Mapping, Union
+
+try:
+    import numpy as np
+except ImportError:  # the harness then says that it is missing
+    np = None  # type: ignore[assignment]
+
+Buffer = Union[bytes, memoryview]
+
+PROTOCOL = 1
+READY = "parity-agent-ready"
+OLDEST = (3, 8)
+HEAD_LIMIT_BYTES = 1 << 26
+KEPT_S = 7 * 24 * 3600
+"""Time after which a file that was not used again leaves the target, in seconds."""
+
+BOOT = """
+import os, sys
+def take(size):
+    data = b""
+    while len(data) < size:
+        more = os.read(0, size - len(data))
+        if not more:
+            os._exit(0)
+        data += more
+    return data
+os.write(1, ("\\n" + READY + " %d.%d\\n" % sys.version_info[:2]).encode())
+agent = {"__name__": "parity_agent"}
+exec(compile(take(int(take(12))), "parity-agent", "exec"), agent)
+agent["serve"]()
+"""
+"""The first program that the target's Python runs: it reads the agent and starts it."""
+
+
+def boot() -> bytes:
+    """Return the line that a Python reads first.
+
+    Python runs it as it comes, and not at the end of the input, because it was started
+    with ``-i``. The words of a remote command must not need quotes, as ``-c`` would.
+    """
+    return f"exec({f'READY = {READY!r}' + BOOT!r})\n".encode()
+
+
+def pack(head: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Iterator[Buffer]:
+    """Yield the parts of a frame."""
+    listed = [[name, one.dtype.str, list(one.shape)] for name, one in arrays.items()]
+    # Mappings and sets of names travel as lists.
+    text = json.dumps({"head": head, "arrays": listed}, default=list).encode()
+    yield struct.pack(">I", len(text)) + text
+    for one in arrays.values():
+        if one.size:
+            yield np.ascontiguousarray(one).reshape(-1).view(np.uint8).data
+
+
+def unpack(
+    fill: Callable[[memoryview], None],
+) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Read a frame with a function that fills a buffer; return its head and arrays.
+
+    Raises:
+        ValueError: The bytes are no frame.
+
+    """
+    size = bytearray(4)
+    fill(memoryview(size))
+    (length,) = struct.unpack(">I", size)
+    if length > HEAD_LIMIT_BYTES:
+        msg = f"it begins with {bytes(size)!r}"
+        raise ValueError(msg)
+    text = bytearray(length)
+    fill(memoryview(text))
+    told = json.loads(text.decode())
+    arrays = {}
+    for name, dtype, shape in told["arrays"]:
+        flat = np.empty(int(np.prod(shape, dtype=np.int64)), dtype=np.dtype(dtype))
+        if flat.size:
+            fill(flat.view(np.uint8).data)
+        arrays[name] = flat.reshape(shape)
+    return told["head"], arrays
+
+
+class Files:
+    """The files that a target has already, by their digest."""
+
+    def __init__(self) -> None:
+        owner = os.getuid() if hasattr(os, "getuid") else 0
+        self._folder = Path(tempfile.gettempdir(), f"parity-agent-{owner}")
+        self._folder.mkdir(mode=0o700, exist_ok=True)
+        self._placed: list[str] = []
+        # An agent that was killed could not take its folders along.
+        for path in self._folder.iterdir():
+            if path.stat().st_mtime < time.time() - KEPT_S:
+                if path.is_dir():
+                    shutil.rmtree(str(path), ignore_errors=True)
+                else:
+                    path.unlink()
+
+    def have(self, files: list[str]) -> list[str]:
+        """Return the digests of those files that are not here."""
+        lacking = []
+        for digest in files:
+            if (self._folder / digest).is_file():
+                os.utime(str(self._folder / digest))
+            else:
+                lacking.append(digest)
+        return lacking
+
+    def put(self, digest: str, at: int, size: int, piece: np.ndarray) -> None:
+        """Write a piece of a file; the last one completes it."""
+        part = self._folder / f"{digest}.{os.getpid()}"
+        with part.open("r+b" if at else "wb") as file:
+            file.seek(at)
+            file.write(piece.data)
+        if at + piece.size < size:
+            return
+        seen = hashlib.sha256()
+        with part.open("rb") as file:
+            for block in iter(lambda: file.read(1 << 20), b""):
+                seen.update(block)
+        if seen.hexdigest() != digest:
+            part.unlink()
+            msg = "a file arrived damaged"
+            raise ValueError(msg)
+        part.replace(self._folder / digest)
+
+    def place(self, files: dict[str, str]) -> str:
+        """Give files their names in a temporary folder, and return its path."""
+        folder = tempfile.mkdtemp(prefix="named-", dir=str(self._folder))
+        self._placed.append(folder)
+        for name, digest in files.items():
+            path = Path(folder, name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                os.link(str(self._folder / digest), str(path))
+            except OSError:  # this file system has no links
+                shutil.copyfile(str(self._folder / digest), str(path))
+        return folder
+
+    def leave(self) -> None:
+        """Remove the temporary folders; the files stay for the next session."""
+        for folder in self._placed:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def seen_here(files: dict[str, Any]) -> bool:
+    """Whether the harness's own files can be read here: then none has to be sent."""
+    try:
+        for path, identity in files.items():
+            stat = Path(path).stat()
+            if [stat.st_ino, stat.st_size, stat.st_mtime_ns] != identity:
+                return False
+    except OSError:
+        return False
+    return True
+
+
+class Agent:
+    """Answers the harness's requests, one after another."""
+
+    def __init__(self, wire_in: int, wire_out: int) -> None:
+        self._in, self._out = wire_in, wire_out
+        self._files: Files | None = None
+        self._driver: Any = None
+        self._module: ModuleType | None = None
+
+    def answer(self) -> None:
+        """Answer one request."""
+        said, arrays = unpack(self._fill)
+        do, given = said["do"], said["with"]
+        try:
+            if do == "hello":
+                done: Any = self._hello(**given)
+            elif do == "seen":
+                done = seen_here(**given)
+            elif do in {"have", "put", "place"}:
+                self._files = self._files or Files()
+                if do == "put":
+                    given["piece"] = arrays["piece"]
+                done = getattr(self._files, do)(**given)
+            else:
+                done = getattr(self._driver, do)(arrays, self._show, **given)
+        except Exception as error:  # noqa: BLE001  # the harness gets every error
+            kind = type(error).__name__
+            self._send({"failed": str(error) or kind, "kind": kind})
+            return
+        self._send({"done": done})
+
+    def leave(self) -> None:
+        """End at once: a native thread may still compute for nobody."""
+        if self._files is not None:
+            self._files.leave()
+        os._exit(0)
+
+    def _hello(self, module: str, source: str) -> dict[str, Any]:
+        """Import the runtime by its driver, and say what is here."""
+        told = {
+            "protocol": PROTOCOL,
+            "python": platform.python_version(),
+            "machine": platform.machine(),
+            "numpy": getattr(np, "__version__", ""),
+            "lacks": "",
+        }
+        driver = ModuleType("parity_driver")
+        try:
+            exec(compile(source, "parity-driver", "exec"), driver.__dict__)  # noqa: S102
+        except ImportError as error:
+            return {**told, "lacks": f"{error}"}
+        self._module, self._driver = driver, driver.Driver()
+        return {**told, "runtime": self._driver.version, "module": module}
+
+    def _show(self, name: str, value: np.ndarray) -> None:
+        self._send({"value": name}, {name: value})
+
+    def _send(
+        self, head: dict[str, Any], arrays: dict[str, np.ndarray] | None = None
+    ) -> None:
+        for part in pack(head, arrays or {}):
+            view = memoryview(part)
+            while view:
+                view = view[os.write(self._out, view) :]
+
+    def _fill(self, view: memoryview) -> None:
+        while view:
+            size = os.readv(self._in, [view])
+            if not size:
+                msg = "the harness has ended"
+                raise BrokenPipeError(msg)
+            view = view[size:]
+
+
+def serve() -> None:
+    """Answer until the harness closes the connection."""
+    wire_in, wire_out = os.dup(0), os.dup(1)
+    # What native code prints must not get between the frames.
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.dup2(2, 1)
+    sys.stdout = sys.stderr
+    agent = Agent(wire_in, wire_out)
+    try:
+        while True:
+            agent.answer()
+    except OSError:  # the connection is gone
+        agent.leave()

@@ -1,0 +1,135 @@
+"""Runs on a target: a Python of this machine, driven through its agent."""
+
+import json
+import random
+import subprocess
+import sys
+import time
+from contextlib import suppress
+
+import psutil
+import pytest
+
+from tests.plugin.project import CASES, LIMIT_S, PARITY
+
+VENV = f"[target.venv]\ncommand = [{json.dumps(sys.executable)}]\n"
+ABSENT = '[target.venv]\ncommand = ["no-such-emulator"]\n'
+
+
+def run_on(project, target, targets='["here", "venv"]'):
+    for backend in ("onnxruntime", "mnn"):
+        said = f"[backend.{backend}]\n"
+        if said in (project.path / "parity.toml").read_text():
+            project.change("parity.toml", said, f"{said}targets = {targets}\n")
+    path = project.path / "parity.toml"
+    path.write_text(path.read_text() + target)
+    return project
+
+
+def test_a_run_on_a_local_python_is_the_run_here_to_the_bit(project):
+    ended = run_on(project, VENV).pytest()
+    found = {case["case"]: case for case in project.report["cases"]}
+
+    assert ended.code == 0, ended.text
+    assert set(found) == {*CASES, *(f"{name}@venv" for name in CASES)}
+    for name in CASES:
+        here, there = found[name], found[f"{name}@venv"]
+        assert len(here["rows"]["rms"]) > 5
+        assert there["rows"] == here["rows"]
+        assert there["coverage"] == here["coverage"]
+        assert there["contract"] == here["contract"]
+        assert ["target", "venv"] in there["ran"]["detail"]
+
+
+def test_a_target_that_is_absent_is_skipped_by_name_or_required(quick):
+    run_on(quick, ABSENT)
+    skipped = quick.pytest("-rs")
+    required = quick.parity("run", "--require", "onnxruntime")
+
+    assert skipped.code == 0, skipped.text
+    assert skipped.has("Target 'venv' starts with 'no-such-emulator', which cannot be")
+    assert skipped.has("correct `command` under [target.venv] in parity.toml")
+    assert required.code == 2, required.text
+    assert "Traceback" not in required.text
+
+
+@pytest.mark.parametrize(
+    "moments", [2, pytest.param(20, marks=pytest.mark.slow)], ids=["few", "many"]
+)
+def test_an_agent_that_is_killed_loses_nothing(quick, store, moments):
+    run_on(quick, VENV)
+    code, text, lived_s = killed_after(quick, LIMIT_S)
+    assert code == 0, text
+    rows = rows_of(quick)
+    kept = entries(store)
+    drawn = random.Random(0)  # noqa: S311  # moments, no secrets
+    killed = 0
+    for _ in range(moments):
+        code, text, _ = killed_after(quick, drawn.uniform(0, lived_s))
+        killed += "died with SIGKILL" in text
+        assert code == (2 if "died with SIGKILL" in text else 0), text
+        assert "Traceback" not in text
+        assert rows_of(quick)[0] == rows[0]  # of the case that runs here
+    again = quick.parity("run")
+
+    assert again.code == 0, again.text
+    assert killed
+    assert entries(store) == kept
+    assert rows_of(quick) == rows
+
+
+def rows_of(project):
+    """The numbers of the case here and of the one on the target, in the last run."""
+    report = json.loads(project.reports[-1].read_text())
+    found = {case["case"]: case["rows"] for case in report["cases"]}
+    return [found[name] for name in sorted(found)]
+
+
+def entries(store):
+    """Every artifact in a store, with its time."""
+    return {path: path.stat().st_ctime_ns for path in store.glob("v*/*/*/*")}
+
+
+def killed_after(project, seconds):
+    """Run, and kill the agent so long after its start, if it still lives.
+
+    Returns:
+        Exit code and text of the run, and the time that the agent lived.
+
+    """
+    started = subprocess.Popen(
+        (*PARITY, "run"),
+        cwd=project.path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        encoding="utf-8",
+    )
+    began_s = time.monotonic()
+    try:
+        while not (agents := agents_of(started.pid)):
+            assert started.poll() is None, started.stdout.read()
+            assert time.monotonic() < began_s + LIMIT_S
+            time.sleep(0.01)
+        began_s = time.monotonic()
+        psutil.wait_procs(agents, timeout=seconds)
+        lived_s = time.monotonic() - began_s
+        for agent in agents:
+            with suppress(psutil.NoSuchProcess):
+                agent.kill()
+        text, _ = started.communicate(timeout=LIMIT_S)
+    finally:
+        started.kill()
+        started.wait()
+    return started.returncode, " ".join(text.split()), lived_s
+
+
+def agents_of(pid):
+    found = []
+    for child in psutil.Process(pid).children(recursive=True):
+        try:
+            if child.cmdline()[1:] == ["-i", "-q", "-u"]:
+                found.append(child)
+        except (psutil.NoSuchProcess, psutil.ZombieProcess):
+            continue
+    return found

@@ -1,0 +1,82 @@
+"""MNN on an emulated arm64 processor: float16 arithmetic that x86 does not have."""
+
+from pathlib import Path
+
+import pytest
+
+from harness.engine.run_folder import load_report
+from tests.plugin.project import write_project
+
+pytestmark = pytest.mark.targets
+CASE = "vae_decoder/mnn/fp32"
+
+
+@pytest.fixture(scope="module")
+def machines(tmp_path_factory):
+    """The commands of two processors, the first of which has float16 arithmetic."""
+    project = write_project(tmp_path_factory.mktemp("make"))
+    for cpu in ("cortex-a76", "cortex-a53"):
+        made = project.parity(
+            "target", "make", "arm64", "--cpu", cpu, "--into", "arm64"
+        )
+        if made.code:
+            pytest.skip(f"no emulated arm64 here: {made.text.strip()}")
+    return [str(project.path / "arm64" / cpu) for cpu in ("cortex-a76", "cortex-a53")]
+
+
+@pytest.fixture(scope="module")
+def report(machines, tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PARITY_STORE", str(tmp_path_factory.mktemp("store")))
+        project = write_project(tmp_path_factory.mktemp("arm64"))
+        project.change(
+            "parity.toml",
+            '[backend.mnn]\nvariants = ["fp32", "int8-weights"]\n',
+            '[backend.mnn]\ntargets = ["here", "new", "old"]\n'
+            'precision = ["high", "low"]\n'
+            f'[target.new]\ncommand = ["{machines[0]}"]\n'
+            f'[target.old]\ncommand = ["{machines[1]}"]\n',
+        )
+        ended = project.parity("run", CASE.rpartition("/")[0])
+        assert "Traceback" not in ended.text
+        return load_report(project.path / "reports" / "runs", "last"), project.report
+
+
+def outcomes(report, where):
+    return {
+        check["outcome"]
+        for check in report[1]["verdicts"]
+        if check["id"].rpartition("/")[0] == CASE + where
+    }
+
+
+def rows(report, where):
+    return report[0].cases[CASE + where].record.rows
+
+
+def test_float32_arithmetic_of_arm64_agrees_with_that_of_this_machine(report):
+    here, there = rows(report, ""), rows(report, "@new")
+
+    assert {row.probe for row in there} == {row.probe for row in here}
+    assert min(row.comparison.sqnr_db for row in there if row.what == "outputs") > 90
+
+
+def test_float16_arithmetic_is_caught_on_the_target_and_its_rounding_is_named(report):
+    assert outcomes(report, "@new-low") == {"exceeds"}
+    assert any("11 bits" in row.looks for row in rows(report, "@new-low"))
+
+
+def test_a_processor_that_does_not_exist_is_a_sentence(machines, tmp_path):
+    into = str(Path(machines[0]).parent)
+    ended = write_project(tmp_path).parity(
+        *("target", "make", "arm64", "--cpu", "cortex-a0", "--into", into)
+    )
+
+    assert ended.code == 2
+    assert ended.has("cortex-a0 cannot be emulated: ")
+    assert not Path(into, "cortex-a0").exists()
+
+
+@pytest.mark.parametrize("where", ["@low", "@old-low"])
+def test_low_precision_without_float16_is_not_low(report, where):
+    assert outcomes(report, where) == {"fell-back"}

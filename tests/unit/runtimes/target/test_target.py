@@ -1,0 +1,250 @@
+"""A runtime on a target: the same session through an agent, and each way it breaks."""
+
+import ast
+import os
+import sys
+from functools import partial
+
+import numpy as np
+import onnx
+import pytest
+
+from harness.core.case import Device, Target, Variant
+from harness.core.errors import StageError
+from harness.core.outcome import Outcome
+from harness.core.runtime import runtimes
+from harness.engine.export_files import MODEL
+from harness.runtimes.session import load_backend
+from harness.runtimes.target import agent, drive
+from tests.unit import nets
+
+OUTPUTS = ["map", "pooled"]
+COMMAND = (sys.executable,)
+DRIVERS = {one.name: one.driver for one in runtimes().values() if one.driver}
+
+
+def device(command=COMMAND, **settings):
+    target = Target(name="phone", command=command) if command else None
+    return Device(threads=1, target=target, **settings)
+
+
+def measured(backend, path, device):
+    """All that a session can be asked: outputs, watched values, operators alone."""
+    feeds = nets.feeds(nets.BLOCKS)
+    watched: dict[str, np.ndarray] = {}
+    alone: dict[str, np.ndarray] = {}
+
+    def keep(where, name, value):
+        where[name] = np.array(value)
+
+    sizes = dict.fromkeys(made_in(backend, path), 1)
+    with load_backend(backend).open_session(path, device, OUTPUTS) as session:
+        run = session.run(feeds)
+        seen = session.watch(feeds, sizes, partial(keep, watched))
+        session.isolate(feeds, dict(watched), partial(keep, alone))
+        return run, seen, watched, alone, session.ran
+
+
+def made_in(backend, path):
+    if backend == "mnn":
+        from harness.runtimes.mnn.file import operators
+
+        return [name for one in operators(path) for name in (one.name, *one.makes)]
+    return [name for node in onnx.load(path).graph.node for name in node.output]
+
+
+def convert(source, folder):
+    from harness.runtimes.mnn.convert import convert as convert_to_mnn
+
+    return convert_to_mnn(
+        source,
+        Variant(name="fp32", backend="mnn", kind="fp32"),
+        folder,
+        component=nets.BLOCKS,
+        probes=(),
+        native=None,
+    )
+
+
+@pytest.fixture(scope="module")
+def job(native):
+    def call(function, *arguments):
+        return native.run(function, *arguments, timeout_s=120, label="test").value
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def files(blocks_files, tmp_path_factory, job):
+    """A deployed file of each runtime that can run on a target."""
+    folder = tmp_path_factory.mktemp("mnn")
+    job(convert, blocks_files["dynamo"] / MODEL, folder)
+    weights = tmp_path_factory.mktemp("external")
+    nets.export(nets.Blocks(), nets.BLOCKS, weights, external_data=True)
+    return {"mnn": folder / "model.mnn", "onnxruntime": weights / MODEL}
+
+
+def bits(arrays):
+    return {name: (one.dtype, one.shape, one.tobytes()) for name, one in arrays.items()}
+
+
+@pytest.mark.parametrize("backend", DRIVERS)
+def test_a_local_python_as_the_target_computes_the_same_bits(files, job, backend):
+    here = job(measured, backend, files[backend], device(None))
+    there = job(measured, backend, files[backend], device())
+
+    assert len(here[2]) > 5
+    assert len(here[3]) > 2
+    assert [bits(one) for one in there[:4]] == [bits(one) for one in here[:4]]
+    assert ("target", "phone") in there[4].detail
+
+
+def test_files_that_a_target_cannot_see_are_sent_once(files, job, tmp_path):
+    sent = job(sent_files, files["onnxruntime"], tmp_path)
+
+    assert sent[0] == sorted(
+        path.name for path in files["onnxruntime"].parent.glob("[mw]*")
+    )
+    assert sent[1] == []
+
+
+def sent_files(path, folder):
+    """The files that two sessions in a row send to a target that shares no disk."""
+    os.environ["TMPDIR"] = str(folder)
+    sent: list[list[str]] = []
+    send = drive.Remote._send_file
+
+    def noted(self, file, digest):
+        sent[-1].append(file.name)
+        send(self, file, digest)
+
+    drive.Remote._send_file = noted  # type: ignore[method-assign]
+    # Another inode number is what the same path on another disk would have.
+    drive._source = partial(_blind, drive._source)
+    for _ in range(2):
+        sent.append([])
+        with load_backend("onnxruntime").open_session(path, device(), OUTPUTS) as it:
+            it.run(nets.feeds(nets.BLOCKS))
+        sent[-1].sort()
+    return sent
+
+
+def _blind(source, module):
+    """The agent's source, where it sees none of the harness's files."""
+    return source(module).replace(b"stat.st_ino,", b"0,")
+
+
+BROKEN = {
+    "absent": (("no-such-emulator",), Outcome.UNAVAILABLE, "cannot be run"),
+    "no Python": (("cat",), Outcome.UNAVAILABLE, "before a Python answered"),
+    "ends": (("true",), Outcome.UNAVAILABLE, "before a Python answered"),
+    "silent": (("sh", "-c", "sleep 60"), Outcome.TIMED_OUT, "nothing for 2 s"),
+    "old Python": (
+        (sys.executable, "-c", ("import sys; sys.stdin.readline(); "
+         "print('parity-agent-ready 3.7', flush=True); sys.stdin.read()")),
+        Outcome.UNAVAILABLE,
+        "has Python 3.7",
+    ),
+    "no numpy": ((sys.executable, "-S", "-I"), Outcome.UNAVAILABLE, "has no numpy"),
+    "a terminal": (
+        (sys.executable, "-c", ("import sys; sys.stdin.readline(); "
+         "print('parity-agent-ready 3.11', flush=True); print('$ ' * 99); "
+         "sys.stdin.read()")),
+        Outcome.CRASHED,
+        "no frame",
+    ),
+}  # fmt: skip
+
+
+def opened(path, command, source=None):
+    """The error of a session on a target; with `source` put in the agent's place."""
+    drive.STALL_S = 2.0  # type: ignore[misc]
+    if source is not None:
+        drive._source = partial(_changed, drive._source, *source)
+    sizes = dict.fromkeys(made_in("onnxruntime", path), 1)
+    try:
+        with load_backend("onnxruntime").open_session(
+            path, device(command), OUTPUTS
+        ) as session:
+            session.watch(nets.feeds(nets.BLOCKS), sizes, lambda *_: None)
+    except StageError as error:
+        return error.outcome, str(error)
+    return None
+
+
+def _changed(source, old, new, module):
+    text = source(module)
+    return text.replace(old, new)
+
+
+@pytest.mark.parametrize("how", BROKEN)
+def test_a_command_that_starts_no_agent_is_a_sentence(files, job, how):
+    command, outcome, words = BROKEN[how]
+
+    found = job(opened, files["onnxruntime"], command)
+
+    assert found[0] is outcome
+    assert words in found[1]
+    assert found[1].startswith("Target 'phone' ")
+
+
+CHANGED = {
+    "no runtime": (b"import onnxruntime as ort", b"import onnxruntim as ort"),
+    "another protocol": (b"PROTOCOL = 1", b"PROTOCOL = 2"),
+    "dies in a value": (
+        b"            view = memoryview(part)",
+        (
+            b"            view = memoryview(part)\n"
+            b'            if "value" in head:\n'
+            b"                os.write(self._out, bytes(view[:7]))\n"
+            b"                os.kill(os.getpid(), 11)"
+        ),
+    ),
+}
+SAID = {
+    "no runtime": (Outcome.UNAVAILABLE, "No module named 'onnxruntim'"),
+    "another protocol": (Outcome.CRASHED, "speaks version 2"),
+    "dies in a value": (Outcome.CRASHED, "died with SIGSEGV during 'run'"),
+}
+
+
+@pytest.mark.parametrize("how", CHANGED)
+def test_an_agent_that_breaks_is_a_sentence(files, job, how):
+    found = job(opened, files["onnxruntime"], COMMAND, CHANGED[how])
+
+    assert found[0] is SAID[how][0]
+    assert SAID[how][1] in found[1]
+
+
+def test_a_runtime_too_old_for_the_file_is_a_sentence(files, job, tmp_path):
+    newer = onnx.load(files["onnxruntime"])
+    newer.opset_import[0].version += 99
+    onnx.save(newer, tmp_path / MODEL)
+
+    outcome, words = job(opened, tmp_path / MODEL, COMMAND)
+
+    assert outcome is Outcome.LOAD
+    assert words.startswith("onnxruntime ")
+    assert "opset" in words
+
+
+@pytest.mark.parametrize("module", [agent.__name__, *DRIVERS.values()])
+def test_what_is_sent_is_old_python_and_imports_little(module):
+    tree = ast.parse(drive._source(module), feature_version=(3, 8))
+    inside = [
+        node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)
+    ]
+    names = {
+        name.partition(".")[0]
+        for node in inside
+        for name in (
+            [node.module]
+            if isinstance(node, ast.ImportFrom)
+            else [alias.name for alias in node.names]
+        )
+        if name
+    }
+
+    own = {one.module for one in runtimes().values()}
+    assert names <= set(sys.stdlib_module_names) | own | {"numpy"}
+    assert len(names & own) <= 1
