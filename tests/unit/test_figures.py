@@ -13,7 +13,8 @@ ROOT = Path(__file__).parents[2]
 def figures():
     path = ROOT / "benchmarks" / "figures.py"
     spec = importlib.util.spec_from_file_location("figures", path)
-    assert spec and spec.loader
+    assert spec
+    assert spec.loader
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
