@@ -238,25 +238,18 @@ def _elements(
 ) -> Iterator[_Check]:
     required = comparison.required_atol[RTOL_GRID.index(rtol)]
     at = f"at rtol {rtol:.0e}" if rtol else "at rtol 0"
-    # Where PyTorch's own rounding is large, an atol may ask for more digits than it has
-    # itself. So a single value may be off by as many floors as all of them may.
-    least, beside = 0.0, ""
-    if tolerance.floors is not None and comparison.floor is not None:
-        least = tolerance.floors * comparison.floor
-    if atol < least < math.inf:
-        atol, beside = least, f" ({tolerance.floors:g} floors)"
     if tolerance.cap is None:
-        reason = "needs atol {} " + at + ", allowed {}" + beside
-        yield _upper(required, atol, reason, ".3e")
+        yield _upper(required, atol, "needs atol {} " + at + ", allowed {}", ".3e")
         return
     # The quantile ignores rtol, so it can be larger than necessary. If the required
     # atol of all elements is smaller, that number is better. A NaN must stay a NaN.
     quantile = {0.999: comparison.p999, 0.99: comparison.p99}[tolerance.share]
     needed = quantile if math.isnan(quantile) else min(required, quantile)
     share = f"{100 * tolerance.share:g} % of elements need atol "
-    yield _upper(needed, atol, share + "{}, allowed {}" + beside, ".3e")
-    reason = "the worst needs atol {} " + at + ", cap {}"
-    yield _upper(required, max(tolerance.cap, least), reason, ".3e")
+    yield _upper(needed, atol, share + "{}, allowed {}", ".3e")
+    yield _upper(
+        required, tolerance.cap, "the worst needs atol {} " + at + ", cap {}", ".3e"
+    )
 
 
 def _truths(comparison: Comparison) -> _Check:

@@ -71,7 +71,7 @@ def unknown(text):
     """Return the options in a text that neither we nor a converter have."""
     ours = {
         *options(cli),
-        "--parity-set",
+        *("--parity-set", "--parity-read-only"),
         *(f"--parity-{name}" for name, *_ in _OPTIONS),
     }
     flags = {

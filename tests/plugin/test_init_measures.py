@@ -47,7 +47,7 @@ def test_each_has_what_was_measured_beside_it(measured):
         r'^  "fp16", +# agreed, at most \d+% of its bound$', beside["fp16"]
     )
     assert beside["fused"].startswith('  # "fused",')
-    assert re.search(r"# text_encoder off by \S+ times its bound$", beside["fused"])
+    assert re.search(r"# text_encoder: off by \S+ times its bound$", beside["fused"])
 
 
 def test_the_first_run_is_green(measured, monkeypatch, capsys):

@@ -504,34 +504,3 @@ def test_truths_that_are_read_from_an_output_are_all_the_same():
     assert wrong.reason == "2 of 4 truths are read otherwise"
     assert judge(other, allowed, is_output=True, allow_misread=True).passed
     assert judge(other, allowed, is_output=False).outcome is not Outcome.MISREAD
-
-
-@pytest.mark.parametrize(
-    ("floor", "required", "holds"),
-    [
-        (1e-2, 0.15, True),  # within 16 floors, though beyond the atol
-        (1e-2, 0.17, False),
-        (1e-6, 0.15, False),  # the atol is larger than 16 floors, so it counts
-        (1e-6, 0.005, True),
-    ],
-)
-def test_an_atol_never_asks_for_more_digits_than_the_floors(floor, required, holds):
-    comparison = measured(
-        rms=floor / 2,
-        floor_rms=floor,
-        floor_multiple=0.5,
-        required_atol=at_each_rtol(required),
-    )
-
-    verdict = judge(comparison, ALL, is_output=True)
-
-    assert verdict.passed is holds
-    assert verdict.reason.startswith("needs atol")
-
-
-def test_an_atol_without_a_bound_in_floors_holds_alone():
-    comparison = measured(
-        rms=5e-3, floor_rms=1e-2, floor_multiple=0.5, required_atol=at_each_rtol(0.15)
-    )
-
-    assert not judge(comparison, ATOL, is_output=True).passed
