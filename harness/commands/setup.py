@@ -14,11 +14,13 @@ from harness.commands.options import STORE
 def doctor(store: str) -> int:
     """Show what is installed, what really works, and how to fix the rest."""
     from harness.commands.doctor.examine import examine, exit_code, render
+    from harness.commands.doctor.targets import check_targets
     from harness.engine.store import default_root
     from harness.suite.suite import FILE
 
-    findings = examine(store=Path(store) if store else default_root())
     here = Path()
+    findings = examine(store=Path(store) if store else default_root())
+    findings += check_targets(here / FILE)
     # pytest also collects a suite in a folder below this one.
     has_suite = any(any(here.glob(f"{below}{FILE}")) for below in ("", "*/", "*/*/"))
     for line in render(findings, has_suite=has_suite):

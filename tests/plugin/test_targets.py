@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 import subprocess
 import sys
 import time
@@ -133,3 +134,16 @@ def agents_of(pid):
         except (psutil.NoSuchProcess, psutil.ZombieProcess):
             continue
     return found
+
+
+def test_doctor_says_what_each_target_has(quick):
+    gone = ABSENT.replace("venv", "gone")
+    run_on(quick, VENV + gone, targets='["venv", "gone"]')
+
+    ended = quick.parity("doctor")
+
+    assert re.search(
+        r"✓ onnxruntime @venv high +ONNX Runtime [\d.]+ on \w+, Python 3", ended.text
+    ), ended.text
+    assert ended.has("! onnxruntime @gone high"), ended.text
+    assert ended.has("'no-such-emulator', which cannot be run")

@@ -185,6 +185,11 @@ class Remote:
             with suppress(OSError):
                 end and end.close()
 
+    @property
+    def log(self) -> str:
+        """The last lines that the target printed; complete once it is closed."""
+        return self._words
+
     def _started(self) -> subprocess.Popen[bytes]:
         command = [*self._target.command, "-i", "-q", "-u"]
         # A start-up file is read by a Python that reads its program line by line.
