@@ -1,7 +1,8 @@
 """Build the wheel and the sdist, and use each in an environment of its own.
 
-Run ``tox -e package``, or ``python tests/package/check.py FOLDER [PYTHON]``. It ends
-at the first step that fails.
+Run ``tox -e package``, or ``python tests/package/check.py FOLDER [PYTHON ...]``. If no
+Python is named, those of `PYTHONS` that start are used. It ends at the first step that
+fails.
 """
 
 import os
@@ -11,7 +12,9 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+PYTHONS = ("python3.11", "python3.12", "python3.13")
 CASE = "text_encoder/onnxruntime/fp32"
+SMALL = ROOT / "fixtures" / "text_tasks" / "roberta"
 
 
 def run(*command, cwd=ROOT):
@@ -19,6 +22,14 @@ def run(*command, cwd=ROOT):
     clean = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
     clean |= {"PARITY_STORE": str(Path(cwd) / "store"), "HF_HUB_OFFLINE": "1"}
     subprocess.run([*map(str, command)], cwd=cwd, env=clean, check=True)
+
+
+def works(python):
+    """Return whether a Python starts; a version manager's file may start none."""
+    if not shutil.which(python):
+        return False
+    said = subprocess.run([python, "-c", ""], capture_output=True, check=False)
+    return said.returncode == 0
 
 
 def build(folder):
@@ -31,32 +42,46 @@ def build(folder):
 
 def use(python, folder):
     """Use the installed package as a stranger does, far from the repository."""
-    scripts = python.parent
-    run(scripts / "parity", "--version", cwd=folder)
-    run(scripts / "parity", "doctor", cwd=folder)
-    run(scripts / "parity", "run", CASE, "--suite", "digits", cwd=folder)
+    parity = python.with_name("parity")
+    run(parity, "--version", cwd=folder)
+    run(parity, "doctor", cwd=folder)
+    run(parity, "run", CASE, "--suite", "digits", cwd=folder)
+    run(parity, "init", SMALL.name, "--into", "made", cwd=folder)
+    run(parity, "run", "--suite", "made", cwd=folder)
     run(python, "use.py", cwd=folder)
     mypy = ("-m", "mypy", "--strict", "--python-executable", python)
     run(sys.executable, *mypy, "use.py", cwd=folder)
 
 
+def install_and_use(named, file, folder):
+    """Install a file in a new environment, use it there, and remove all of it."""
+    folder.mkdir()
+    run(named, "-m", "venv", folder / "venv")
+    python = folder / "venv" / "bin" / "python"
+    pins = ("--constraint", ROOT / "constraints.txt")
+    run(python, "-m", "pip", "install", "-q", *pins, file, cwd=folder)
+    shutil.copytree(ROOT / "fixtures" / "digits", folder / "digits")
+    shutil.copytree(SMALL, folder / SMALL.name)
+    shutil.copy(Path(__file__).with_name("use.py"), folder)
+    use(python, folder)
+    shutil.rmtree(folder)  # 3 GB
+
+
 def main():
     folder = Path(sys.argv[1]) / "package"
-    named = sys.argv[2] if len(sys.argv) > 2 else sys.executable
+    here = [python for python in PYTHONS if works(python)]
+    named = sys.argv[2:] or here or [sys.executable]
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     files = build(folder / "dist")
-    run(named, "-m", "venv", folder / "venv")
-    python = folder / "venv" / "bin" / "python"
-    shutil.copytree(ROOT / "fixtures" / "digits", folder / "digits")
-    shutil.copy(Path(__file__).with_name("use.py"), folder)
-    pins = ("--constraint", ROOT / "constraints.txt")
-    # What both need is installed once; then one takes the other's place.
-    for file in files:
-        replaced = ("--force-reinstall", "--no-deps") if file != files[0] else ()
-        run(python, "-m", "pip", "install", "-q", *pins, *replaced, file, cwd=folder)
-        use(python, folder)
-    print(f"{' and '.join(file.name for file in files)} work on {named}")
+    for python in named:
+        for file in files:
+            install_and_use(python, file, folder / "used")
+            print(f"{file.name} works on {python}", flush=True)
+    if not sys.argv[2:]:
+        for python in PYTHONS:
+            if python not in named:
+                print(f"{python} does not start here, so nothing ran on it.")
 
 
 if __name__ == "__main__":

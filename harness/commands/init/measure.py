@@ -149,7 +149,7 @@ def _judged(judge: Judge, case: Case, record: CaseRecord) -> _Result:
 
 def _failure(usage: float, reason: str) -> str:
     if math.isfinite(usage) and usage > 1:
-        return f"off by {float(f'{usage:.2g}'):,g} times its bound"
+        return f"off by {float(f'{usage:.3g}'):,g} times its bound"
     return reason
 
 
