@@ -12,12 +12,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from harness.core.errors import SpecError
-from harness.core.runtime import Runtime, runtimes
+
+if TYPE_CHECKING:
+    from harness.core.runtime import Runtime
 
 EMULATOR: Final = "qemu-aarch64-static"
 _PACKAGES: Final = ("python3-minimal", "libpython3-stdlib", "libgomp1", "libstdc++6")
@@ -122,6 +124,8 @@ def _need_tools() -> None:
 
 def _sent() -> list[Runtime]:
     """Return the runtimes that can run on a target and are installed here."""
+    from harness.core.runtime import runtimes
+
     return [one for one in runtimes().values() if one.driver and one.is_installed]
 
 

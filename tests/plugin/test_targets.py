@@ -57,25 +57,33 @@ def test_a_target_that_is_absent_is_skipped_by_name_or_required(quick):
 @pytest.mark.parametrize(
     "moments", [2, pytest.param(20, marks=pytest.mark.slow)], ids=["few", "many"]
 )
-def test_an_agent_that_is_killed_loses_nothing(quick, store, moments):
+def test_an_agent_that_is_killed_loses_nothing(quick, moments, tmp_path, monkeypatch):
+    # Other tests put entries into the store that they share.
+    monkeypatch.setenv("PARITY_STORE", str(tmp_path / "store"))
     run_on(quick, VENV)
     code, text, lived_s = killed_after(quick, LIMIT_S)
     assert code == 0, text
     rows = rows_of(quick)
-    kept = entries(store)
+    kept = entries(tmp_path / "store")
     drawn = random.Random(0)  # noqa: S311  # moments, no secrets
     killed = 0
-    for _ in range(moments):
+    for _ in range(4 * moments):
         code, text, _ = killed_after(quick, drawn.uniform(0, lived_s))
-        killed += "died with SIGKILL" in text
-        assert code == (2 if "died with SIGKILL" in text else 0), text
         assert "Traceback" not in text
         assert rows_of(quick)[0] == rows[0]  # of the case that runs here
+        if "died with SIGKILL" not in text:
+            lived_s /= 2  # it had ended before: the first run was slower
+            continue
+        # A command that never answered is a target that is not there, and is skipped.
+        assert code == 2 or (code == 0 and "1 case skipped" in text), text
+        killed += 1
+        if killed == moments:
+            break
     again = quick.parity("run")
 
     assert again.code == 0, again.text
-    assert killed
-    assert entries(store) == kept
+    assert killed == moments
+    assert entries(tmp_path / "store") == kept
     assert rows_of(quick) == rows
 
 
