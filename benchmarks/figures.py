@@ -222,7 +222,7 @@ def main():
     if unknown:
         asked.error(f"no benchmark is called {', '.join(unknown)}")
     if given.check:
-        sys.exit(check())
+        sys.exit(check() or 0)
     if not given.pages:
         for name in given.names or ("digits", *SCRIPTS):
             command = [*DIGITS, *options]
