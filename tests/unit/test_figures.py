@@ -77,7 +77,8 @@ def test_a_figure_is_older_than_a_change_of_what_it_measures(
 
 
 def test_the_pages_of_this_repository_say_what_was_kept():
-    command = [sys.executable, ROOT / "benchmarks" / "figures.py", "--check"]
+    script = str(ROOT / "benchmarks" / "figures.py")
+    command = [sys.executable, script, "--check"]
 
     assert subprocess.run(command, check=False).returncode == 0
 

@@ -182,8 +182,12 @@ class Driver:
                 if value.dtype == np.float32
                 else MNN.Halide_Type_Int
             )
+            # A number of no axes is copied as one of one.
+            shape = value.shape or (1,)
             tensor.copyFrom(
-                MNN.Tensor(value.shape, kind, value, MNN.Tensor_DimensionType_Caffe)
+                MNN.Tensor(
+                    shape, kind, value.reshape(shape), MNN.Tensor_DimensionType_Caffe
+                )
             )
 
 
@@ -205,7 +209,8 @@ def _copy(tensor: MNN.Tensor) -> np.ndarray:
 def _variable(value: np.ndarray) -> MNN.expr.Var:
     """Return a value as an input of an MNN module."""
     kind = MNN.expr.float if value.dtype == np.float32 else MNN.expr.int
-    return MNN.expr.const(value, list(value.shape), MNN.expr.NCHW, kind)
+    shape = value.shape or (1,)
+    return MNN.expr.const(value.reshape(shape), list(shape), MNN.expr.NCHW, kind)
 
 
 def _read(variable: MNN.expr.Var) -> np.ndarray:

@@ -215,12 +215,14 @@ def _of_a_run(seen: Sequence[float], runs: int) -> float:
 
 def _narrowed(name: str, value: np.ndarray) -> np.ndarray:
     """Return a value in float32 or int32: MNN misreads int64, without an error."""
-    if value.dtype.kind == "f":
-        return np.ascontiguousarray(value, dtype=np.float32)
-    if value.size and (value.min() < _INT32.min or value.max() > _INT32.max):
-        msg = f"Input {name!r} has integers beyond int32, which is all MNN reads."
-        raise StageError(msg, outcome=Outcome.DTYPE)
-    return np.ascontiguousarray(value, dtype=np.int32)
+    dtype: type[np.float32 | np.int32] = np.float32
+    if value.dtype.kind != "f":
+        dtype = np.int32
+        if value.size and (value.min() < _INT32.min or value.max() > _INT32.max):
+            msg = f"Input {name!r} has integers beyond int32, which is all MNN reads."
+            raise StageError(msg, outcome=Outcome.DTYPE)
+    # NumPy gives a number of no axes one axis, and MNN would resize its input to that.
+    return np.ascontiguousarray(value, dtype=dtype).reshape(value.shape)
 
 
 def _hint(name: str) -> int:
