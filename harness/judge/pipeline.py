@@ -41,20 +41,25 @@ def picture_words(record: CaseRecord) -> str:
     else:
         words = f"picture {worst_db:.1f} dB"
         if worst_db > CLEAN_DB:
-            return words
+            # Another setting of the app is a cause however small its error is here.
+            return " · ".join((words, *_app_causes(record)))
         words += f", off by {max(c.max_abs for c in pictures):.3g} of 255"
     return " · ".join(filter(None, (words, _cause(record))))
 
 
 def _cause(record: CaseRecord) -> str:
     """Return a message about the app setting or the role that causes the error."""
-    causes = [s.words for s in app_settings(record) if s.share >= DECIDES]
-    if causes:
+    if causes := _app_causes(record):
         return "; ".join(causes)
     found = attribution_of(record)
     if found is None:
         return ""
     return f"{found.parts[found.culprit].share:.0%} from {found.culprit}"
+
+
+def _app_causes(record: CaseRecord) -> list[str]:
+    """Return a message about each of the app's settings that decides the error."""
+    return [s.words for s in app_settings(record) if s.share >= DECIDES]
 
 
 def attribution_of(record: CaseRecord) -> Attribution | None:

@@ -174,7 +174,12 @@ def _chosen(
     suite = load_suite(path)
     found = [case for case in suite.select([name]) if isinstance(case, Case)]
     if len(found) != 1:
-        meant = ", ".join(case.id for case in found[:3]) or "a pipeline"
+        meant = ", ".join(case.id for case in found[:3])
+        if not meant:
+            meant = (
+                f"a pipeline. `parity show last {name}` says which role or setting of "
+                "the app causes its error"
+            )
         msg = f"this takes one case of a component; {name!r} is {meant}."
         raise ParityError(msg)
     return suite, found[0], Judge.of(suite, Settings(tier=tier, changes=changes))

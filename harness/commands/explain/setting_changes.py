@@ -157,6 +157,7 @@ def _variant_changes(case: Case, blamed: Sequence[str]) -> Iterator[SettingChang
         fits = setting.value is None and kind in setting.kinds
         if fits and setting.name not in case.variant.flags:
             yield replace(_flag(case, setting.name, setting.cause), converts=True)
+    yield from _without_own_flags(case)
     built_in = declared.variants.get(kind)
     if built_in is None or not built_in.blames:
         return
@@ -172,6 +173,23 @@ def _variant_changes(case: Case, blamed: Sequence[str]) -> Iterator[SettingChang
         gives_up=True,
         finer=finer,
     )
+
+
+def _without_own_flags(case: Case) -> Iterator[SettingChange]:
+    """Yield a change for each flag of a variant of the user's own: leave it out."""
+    keep = runtime(case.backend).keep
+    for flag in case.variant.flags:
+        if keep and flag.startswith(keep):  # it makes the file more exact
+            continue
+        left = tuple(other for other in case.variant.flags if other != flag)
+        yield SettingChange(
+            name=f"without {flag}",
+            cause=f"the flag {flag} of the variant {case.variant.name}",
+            part="variant",
+            fields={"flags": left},
+            converts=True,
+            wide=True,
+        )
 
 
 def _export_changes(case: Case) -> Iterator[SettingChange]:

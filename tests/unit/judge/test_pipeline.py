@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from harness.core.comparison import Picture
+from harness.core.pipeline import AppSetting
 from harness.core.record import CaseRecord, Row
 from harness.judge.pipeline import attribution_of, picture_words, pipeline_lines
 from harness.measure.attribution import Attribution, Part
@@ -129,6 +130,17 @@ def test_no_role_is_blamed_for_rounding():
     # 60 dB are 0.255 levels.
     assert picture_words(blamed(picture(0.25))) == "picture 60.2 dB"
     assert picture_words(blamed(picture(0.26))).endswith("80% from unet")
+
+
+@pytest.mark.parametrize(("share", "named"), [(0.95, True), (0.5, False)])
+def test_a_setting_of_the_app_is_named_however_small_its_error_is(share, named):
+    setting = AppSetting(
+        name="scaling_factor", app=0.13025, own=0.18215, place="vae", share=share
+    )
+    words = picture_words(record(picture(0.2), app=[setting.to_json()]))
+
+    assert words.startswith("picture 62.1 dB")
+    assert (setting.words in words) is named
 
 
 def test_equal_pictures_are_equal():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tomllib
+from dataclasses import replace
 
 import pytest
 import tomlkit
@@ -105,3 +106,27 @@ def test_each_runtime_is_offered_its_own_settings():
     assert "winograd_memory_level = 0" in mnn
     assert "optimization = 0" in ort
     assert not any(name.startswith("--") for name in ort)
+
+
+def test_each_flag_of_a_variant_of_ones_own_may_be_left_out():
+    case = CASES["text_encoder/mnn/fp32"]
+    flags = ("--transformerFuse", "--optimizePrefer=1")
+    own = replace(case, variant=replace(case.variant, name="opt", flags=flags))
+
+    left_out = {
+        change.name: change
+        for change in changes_of(own, [])
+        if change.name.startswith("without ")
+    }
+
+    assert list(left_out) == [f"without {flag}" for flag in flags]
+    change = left_out["without --transformerFuse"]
+    assert change.cause == "the flag --transformerFuse of the variant opt"
+    assert change.apply(own).variant.flags == ("--optimizePrefer=1",)
+
+
+def test_a_value_that_is_kept_exact_is_not_left_out():
+    case = CASES["unet/onnxruntime/fp16"]
+    own = replace(case, variant=replace(case.variant, flags=("--keep=sin",)))
+
+    assert not any("without" in change.name for change in changes_of(own, []))
