@@ -148,7 +148,7 @@ BROKEN = {
     "no numpy": ((sys.executable, "-S", "-I"), Outcome.UNAVAILABLE, "has no numpy"),
     "a terminal": (
         (sys.executable, "-c", ("import sys; sys.stdin.readline(); "
-         "print('parity-agent-ready 3.11', flush=True); print('$ ' * 99); "
+         "print('parity-agent-ready 3.11', flush=True); print('$ ' * 99, flush=True); "
          "sys.stdin.read()")),
         Outcome.CRASHED,
         "no frame",
