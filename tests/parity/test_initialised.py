@@ -1,4 +1,11 @@
-"""Each checkpoint of fixtures/ is green at its first run after `parity init`."""
+"""Each checkpoint of fixtures/ is green at its first run after `parity init`.
+
+As another machine would run it, with a store of its own, for a reference does not say
+which processor made it::
+
+    export ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 MKL_CBWR=COMPATIBLE
+    PARITY_STORE=elsewhere tox run -e initialised
+"""
 
 from __future__ import annotations
 

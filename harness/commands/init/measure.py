@@ -223,9 +223,9 @@ def _lines(
     )
     if choice.only:
         yield (
-            f"There was no time for all of these in {', '.join(choice.only)}. There, "
-            "`variants` under [component.*] names those that were measured; remove "
-            "that line to run all."
+            "There was no time to measure all of these in "
+            f"{', '.join(choice.only)}, so [component.*] names those that were "
+            "measured there; without its `variants` all run."
         )
 
 

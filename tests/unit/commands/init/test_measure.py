@@ -9,6 +9,7 @@ from harness.commands.init.measure import (
     SAFE,
     Measured,
     _choice,
+    _lines,
     _Result,
     measure,
     measure_into,
@@ -40,6 +41,15 @@ def test_a_component_without_time_leaves_out_what_was_not_measured(tmp_path):
     run = {case.component.name for case in suite.cases if case.variant.name != "fp32"}
 
     assert run == {"unet", "controlnet", "controlled_unet", "vae_encoder"}
+
+
+def test_components_without_time_are_named_in_one_sentence():
+    choice = no_variant()
+    choice.only.update(vae_decoder=["fp32"], unet=["fp32", "fp16"])
+    *_, said = _lines(choice, {}, took_s=60.0)
+
+    assert said.startswith("There was no time to measure all of these in vae_decoder, ")
+    assert ". " not in said
 
 
 def test_stopped_in_the_middle_the_suite_stays_whole(tmp_path, monkeypatch):
