@@ -90,4 +90,5 @@ def _lines(name: str, samples: int, losses: Sequence[Loss]) -> Iterator[Line]:
     names = ",".join(kept_values(losses))
     yield Line(text="     parity.toml   [variant.onnxruntime.fp16-fixed]")
     yield Line(text='                   from = "fp16"')
+    yield Line(text=f'                   components = ["{name}"]')
     yield Line(text=f'                   flags = ["--keep={names}"]')

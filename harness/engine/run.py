@@ -5,7 +5,7 @@ The pytest plugin and the command line both use this module; neither decides any
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
@@ -185,7 +185,7 @@ def within_limit(store: Store) -> list[Line]:
 
 
 def header(suite: Suite, cases: Collection[Tested], store: Store) -> str:
-    """Return the line that says what is going to run."""
+    """Return the lines that say what is going to run, and what a table leaves out."""
     pipeline_cases = [case for case in cases if isinstance(case, PipelineCase)]
     parts = [case for case in cases if not isinstance(case, PipelineCase)]
     sides = {
@@ -195,14 +195,29 @@ def header(suite: Suite, cases: Collection[Tested], store: Store) -> str:
         "variant": {case.how for case in parts or pipeline_cases},
     }
     size = sum(entry.size_bytes for entry in store.entries()) / 2**20
-    matrix = " × ".join(
+    matrix = ", ".join(
         count(len(names), noun) for noun, names in sides.items() if names
     )
     megabytes = f"{size:,.0f}" if round(size) else f"{size:.1f}"
-    return (
-        f"parity: {near(suite.path)} · {matrix}, {count(len(cases), 'case')} · "
+    head = (
+        f"parity: {near(suite.path)} · {count(len(cases), 'case')}: {matrix} · "
         f"store {megabytes} MB"
     )
+    return "\n".join([head, *(line.text for line in _left_out(suite, parts))])
+
+
+def _left_out(suite: Suite, cases: Collection[Tested]) -> Iterator[Line]:
+    chosen = {case.subject for case in cases}
+    components: dict[str, list[str]] = {}
+    for component, variant in suite.left_out:
+        if component in chosen:
+            components.setdefault(variant, []).append(component)
+    together: dict[str, list[str]] = {}
+    for variant, lacking in components.items():
+        together.setdefault(", ".join(lacking), []).append(variant)
+    for names, variants in together.items():
+        text = f"not run for {names}, whose `variants` leave it out: "
+        yield from wrapped(text + ", ".join(variants), indent=" ")
 
 
 def asked_of(suite: Suite, cases: Collection[Tested] | None = None) -> set[Asked]:

@@ -49,6 +49,7 @@ from harness.core.case import AT, base_variant
 from harness.core.errors import SpecError, SuiteError
 from harness.core.pipeline import MIXED
 from harness.core.runtime import runtimes
+from harness.core.text import count
 from harness.core.toml_file import Table, TomlFile, did_you_mean, dotted
 from harness.core.toml_schema import Keys, json_schema, one_of, read
 from harness.judge.tolerance import (
@@ -397,7 +398,7 @@ class Policy:
             given = TIERS[self.tier].for_group(group)
             rule = Rule(tolerance=given, tier=self.tier, source="--tier")
         if rule is None:
-            raise self._none(case, group)
+            raise self._none([(case, group, ())])
         flags: dict[str, Any] = {
             flag: _first(getattr(scope.stated, flag) for scope in chain)
             for flag in FLAGS
@@ -409,34 +410,46 @@ class Policy:
             why=next((s.why for s in chain if s.why), ""),
         )
 
-    def require(self, case: CaseName, group: str, made: Collection[str] = ()) -> None:
-        """Refuse a check without a tolerance, before anything runs for it.
+    def require(self, checks: Iterable[tuple[CaseName, str, Collection[str]]]) -> None:
+        """Refuse checks without a tolerance, before anything runs for them.
 
         Args:
-            case: Component, backend and variant.
-            group: Group of values, one of `GROUPS`.
-            made: Built-in variants from which it is made, with the names of
-                `first_tiers`. The message proposes their tier.
+            checks: For each check its component, backend and variant; its group of
+                values, one of `GROUPS`; and the built-in variants from which it is
+                made, with the names of `first_tiers`. The message proposes their tier.
 
         Raises:
-            SuiteError: No table states a tolerance for it.
+            SuiteError: No table states a tolerance for some of them. The message has
+                every table that is to be written.
 
         """
-        stated = any(group in s.rules for s in self.scopes if s.covers(case))
-        if not (stated or self.tier):
-            raise self._none(case, group, made)
+        if lacking := [check for check in checks if not self._states(*check[:2])]:
+            raise self._none(lacking)
+
+    def _states(self, case: CaseName, group: str) -> bool:
+        scopes = (scope for scope in self.scopes if group in scope.rules)
+        return bool(self.tier) or any(scope.covers(case) for scope in scopes)
 
     def _none(
-        self, case: CaseName, group: str, made: Collection[str] = ()
+        self, checks: Iterable[tuple[CaseName, str, Collection[str]]]
     ) -> SuiteError:
-        _, backend, variant = case
-        variant = base_variant(variant)
-        tier = first_tier(made or [f"{backend}.{variant}"])
-        if backend == MIXED:
-            variant = "*"  # one table serves all mixtures
+        cases: dict[str, dict[str, None]] = {}
+        tables: dict[str, dict[str, None]] = {}
+        for case, group, made in checks:
+            _, backend, variant = case
+            variant = base_variant(variant)
+            tier = first_tier(made or [f"{backend}.{variant}"])
+            if backend == MIXED:
+                variant = "*"  # one table serves all mixtures
+            header = f"[{dotted((backend, variant))}]"
+            tables.setdefault(header, {})[f'{group} = "{tier}"'] = None
+            cases.setdefault("/".join(case), {})[group] = None
+        (first, groups), *others = cases.items()
+        more = f" and {count(len(others), 'other case')}" if others else ""
+        added = (f"{' and '.join(keys)} under {head}" for head, keys in tables.items())
         return SuiteError(
-            f"{self.path}: no {group} tolerance for {'/'.join(case)}"
-            f'; add {group} = "{tier}" under [{dotted((backend, variant))}].'
+            f"{self.path}: no {' or '.join(groups)} tolerance for {first}{more}; add "
+            f"{', '.join(added)}."
         )
 
     def with_tier(self, tier: str) -> Policy:

@@ -72,12 +72,24 @@ def summary(
         yield from wrapped(text, indent=" ", tone="quiet")
     for note in contract_notes(facts.compared):
         yield from wrapped(note, indent=" ", tone="quiet")
-    if failures and failures[0].record.rows:
-        record, what = failures[0].record, failures[0].checks[0].what
+    yield from _ends(facts, failures[0] if failures else None, report, next_steps)
+
+
+def _ends(
+    facts: RunFacts, failure: Divergence | None, report: str, next_steps: NextSteps
+) -> Iterator[Line]:
+    """Yield the next commands and the report's path."""
+    if failure and failure.record.rows:
+        record, what = failure.record, failure.checks[0].what
         explained = record.case if what in WHATS else ""
-        yield from next_steps.lines(failures[0].case, explained, record.suite)
+        yield from next_steps.lines(failure.case, explained, record.suite)
     if report:
         yield Line(text=f" report      {report}", tone="quiet")
+    if report and facts.exit_code == 0 and facts.about.get("whole") and not facts.since:
+        keep = f"parity baseline accept {next_steps.run}{next_steps.runs}"
+        yield Line(
+            text=f" next        {keep}   keeps it for `parity gate`", tone="quiet"
+        )
 
 
 def shard_notes(facts: RunFacts) -> Iterator[str]:

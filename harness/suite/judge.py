@@ -50,12 +50,13 @@ class Judge:
         """Refuse checks without a tolerance, before anything is run.
 
         Raises:
-            SuiteError: A check has no tolerance.
+            SuiteError: Some checks have no tolerance.
 
         """
-        for case, what in checks:
-            named = (case.subject, case.backend, case.how)
-            self.policy.require(named, what, _made_of(case))
+        self.policy.require(
+            ((case.subject, case.backend, case.how), what, _made_of(case))
+            for case, what in checks
+        )
 
     def check(self, record: CaseRecord, what: str) -> CaseVerdict:
         """Judge one check of a record."""

@@ -138,7 +138,7 @@ def _pipeline_cases(
         plans: Mapping[str, Planned | None],
     ) -> PipelineCase:
         roles = tuple(
-            (role, _role_files(pipeline, role, cases[role], plan) if plan else None)
+            (role, _role_file(pipeline, role, cases[role], plan) if plan else None)
             for role, plan in plans.items()
         )
         return PipelineCase(
@@ -159,8 +159,9 @@ def _pipeline_cases(
         yield case_of(alike, MIXED, mixture_name(pipeline, given), plans)
 
 
-def _role_files(pipeline: Pipeline, role: str, case: Case, plan: Planned) -> Case:
+def _role_file(pipeline: Pipeline, role: str, case: Case, plan: Planned) -> Case:
     """Return the case whose deployed file has a role."""
+    plan = plan.for_component(case.component.name)
     sizes = role_sizes(pipeline, role, case.component)
     baked = {k: v for k, v in sizes.items() if k not in case.export.dynamic}
     # A graph that serves the component's own samples is exported already.

@@ -204,12 +204,15 @@ class OwnVariantTable(Keys, frozen=True, kw_only=True):
     Attributes:
         kind: The built-in variant that it starts from.
         flags: Flags of the converter, added to those of the built-in variant.
+        components: Components that it is made for; the default is all. A pipeline runs
+            the others in the variant that it starts from.
         profiles: Profiles that it runs; the default is the profiles of the inputs.
 
     """
 
     kind: str | None = field(name="from", default=None)
     flags: tuple[str, ...] | None = None
+    components: Words | None = None
     profiles: Profiles | None = None
 
 

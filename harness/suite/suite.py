@@ -31,7 +31,14 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from harness.core.case import GIVEN, Case, Component, ExportSettings, Source
+from harness.core.case import (
+    GIVEN,
+    Case,
+    Component,
+    Device,
+    ExportSettings,
+    Source,
+)
 from harness.core.errors import ParityError, SuiteError
 from harness.core.pipeline import PipelineCase
 from harness.core.runtime import formats
@@ -60,11 +67,14 @@ from harness.suite.source import (
     read_source,
 )
 from harness.suite.tables import (
+    Binding,
+    Planned,
     calibration_samples,
     check_symbols,
     check_used,
     chosen_of,
     file_beside,
+    left_out_of,
     narrow,
     read_bindings,
     read_export,
@@ -100,6 +110,8 @@ class Suite:
         tolerances_path: The file of tolerances; a run fails if it does not exist.
         gaps_path: The file of known gaps; if it does not exist, there are no gaps.
         limits: Limits on time, memory, coverage and jobs.
+        left_out: Component and ``backend/variant`` of what the suite runs, but not for
+            this component, because the `variants` of its table leave it out.
 
     """
 
@@ -112,6 +124,7 @@ class Suite:
     tolerances_path: Path
     gaps_path: Path
     limits: schema.Limits
+    left_out: tuple[tuple[str, str], ...] = ()
 
     @property
     def components(self) -> tuple[Component, ...]:
@@ -224,36 +237,24 @@ def load_suite(path: Path) -> Suite:
         text = f"no [[shapes]] gives sizes to {', '.join(symbols)}."
         raise root.error(text)
     reference = read_reference(backends, file)
-    planned = read_variants(backends, variants, file)
+    planned = read_variants(backends, variants, file, names)
     cases: list[Case] = []
-    realistic = root.table("inputs").where("realistic")
+    left_out: list[tuple[str, str]] = []
     for component in components:
         table = options.table(component.name)
+        plans = foreign_plans(table, component, planned)
         said = file.component.get(component.name, schema.ComponentTable())
-        own = read_bindings(table, said.shapes)
-        check_symbols(own, symbols_of(component))
-        own = narrow(own or bindings, component)
-        check_fit(component, own)
-        settings = read_export(table, said, export, symbols_of(component))
-        settings = as_foreign(component, settings, own)
-        chosen = [
-            Case(
-                component=component,
-                export=settings,
-                variant=plan.variant,
-                device=plan.device,
-                samples=samples(plan.profiles, own, file.inputs),
-                reference=reference,
-                calibration=calibration_samples(plan.variant, own, file.inputs),
-                where=plan.where,
-            )
-            for plan in chosen_of(
-                table, said.variants, foreign_plans(table, component, planned)
-            )
-        ]
-        drawn = [sample for case in chosen for sample in case.samples]
-        check_used(component.name, own, drawn, realistic)
-        cases += chosen
+        ran = chosen_of(table, said.variants, plans, component.name)
+        left_out += left_out_of(plans, ran, component.name)
+        cases += _cases(
+            component,
+            table,
+            file,
+            ran,
+            bindings=bindings,
+            export=export,
+            reference=reference,
+        )
     check_given(variants, planned, cases)
     planned = made_alone(planned)
     cases = with_more_sizes(cases, file.inputs)
@@ -286,7 +287,45 @@ def load_suite(path: Path) -> Suite:
         tolerances_path=tolerances,
         gaps_path=gaps,
         limits=file.limits,
+        left_out=tuple(left_out),
     )
+
+
+def _cases(
+    component: Component,
+    table: Table,
+    file: schema.SuiteFile,
+    planned: Sequence[Planned],
+    *,
+    bindings: tuple[Binding, ...],
+    export: ExportSettings,
+    reference: Device,
+) -> list[Case]:
+    """Return the cases of a component, one for each plan."""
+    said = file.component.get(component.name, schema.ComponentTable())
+    own = read_bindings(table, said.shapes)
+    check_symbols(own, symbols_of(component))
+    own = narrow(own or bindings, component)
+    check_fit(component, own)
+    settings = read_export(table, said, export, symbols_of(component))
+    settings = as_foreign(component, settings, own)
+    cases = [
+        Case(
+            component=component,
+            export=settings,
+            variant=plan.variant,
+            device=plan.device,
+            samples=samples(plan.profiles, own, file.inputs),
+            reference=reference,
+            calibration=calibration_samples(plan.variant, own, file.inputs),
+            where=plan.where,
+        )
+        for plan in planned
+    ]
+    drawn = [sample for case in cases for sample in case.samples]
+    realistic = table.file.root.table("inputs").where("realistic")
+    check_used(component.name, own, drawn, realistic)
+    return cases
 
 
 def _meant(pattern: str, ids: Collection[str]) -> set[str]:

@@ -64,6 +64,7 @@ class Planned:
         variant: The variant.
         device: Where it runs, and with which settings.
         profiles: Profiles of the inputs that it runs.
+        components: Components that the variant is made for; empty for all.
         where: What follows the variant's name in ids; see `Case`.
         is_first: Whether the place and the precision are the first that are listed.
 
@@ -72,6 +73,7 @@ class Planned:
     variant: Variant
     device: Device
     profiles: tuple[str, ...]
+    components: tuple[str, ...] = ()
     where: str = ""
     is_first: bool = True
 
@@ -79,6 +81,17 @@ class Planned:
     def how(self) -> str:
         """The third part of the ids of its cases."""
         return f"{self.variant.name}{self.where}"
+
+    def for_component(self, name: str) -> Planned:
+        """Return this plan, or for another component the variant that it starts from.
+
+        So a pipeline has the variant where it is made, and its origin elsewhere.
+        """
+        if not self.components or name in self.components:
+            return self
+        kind = self.variant.kind
+        origin = Variant(name=kind, backend=self.variant.backend, kind=kind)
+        return replace(self, variant=origin, components=())
 
 
 def file_beside(table: Table, key: str, named: str, what: str = "file") -> Path:
@@ -252,14 +265,15 @@ def check_used(
 
 
 def read_variants(
-    backends: Table, variants: Table, file: SuiteFile
+    backends: Table, variants: Table, file: SuiteFile, components: Collection[str]
 ) -> tuple[Planned, ...]:
     """Return the plans of ``[backend.*]`` and ``[variant.*.*]``, backend by backend.
 
     A variant that the suite defines always runs, listed or not.
 
     Raises:
-        SuiteError: A backend, variant, device, target or profile is unknown or missing.
+        SuiteError: A backend, variant, component, device, target or profile is unknown
+            or missing.
 
     """
     targets = read_targets(backends.file.root.table("target"), file)
@@ -280,6 +294,9 @@ def read_variants(
         if name not in file.backend:
             text = f"these variants need a [backend.{name}], which is not there."
             raise variants.error(text, name)
+        for own, said in file.variant[name].items():
+            table = variants.table(name).table(own)
+            table.check_options("components", said.components or (), components)
     return tuple(
         planned
         for backend in candidates
@@ -325,20 +342,37 @@ def read_targets(table: Table, file: SuiteFile) -> dict[str, Target]:
 
 
 def chosen_of(
-    table: Table, listed: tuple[str, ...] | None, planned: Sequence[Planned]
+    table: Table,
+    listed: tuple[str, ...] | None,
+    planned: Sequence[Planned],
+    component: str = "",
 ) -> list[Planned]:
     """Return the plans whose variants a table lists; all plans if it lists none.
 
-    A variant is listed as in ids: ``fp32``, ``fp32@phone-low``.
+    A variant is listed as in ids: ``fp32``, ``fp32@phone-low``. One that names its
+    components is one of theirs without being listed, and of no other's.
 
     Raises:
         SuiteError: It lists a variant that no backend runs.
 
     """
+    if component:
+        planned = [plan for plan in planned if plan.for_component(component) is plan]
     names = dict.fromkeys(plan.how for plan in planned)
     wanted = listed or tuple(names)
     table.check_options("variants", wanted, names)
-    return [plan for plan in planned if plan.how in wanted]
+    return [
+        plan for plan in planned if plan.how in wanted or component in plan.components
+    ]
+
+
+def left_out_of(
+    planned: Sequence[Planned], chosen: Collection[Planned], component: str
+) -> Iterator[tuple[str, str]]:
+    """Yield component and ``backend/variant`` of each plan that was not chosen."""
+    for plan in planned:
+        if plan not in chosen and plan.for_component(component) is plan:
+            yield component, f"{plan.variant.backend}/{plan.how}"
 
 
 def read_reference(backends: Table, file: SuiteFile) -> Device:
@@ -374,6 +408,7 @@ def _plans(
                 variant=_variant(named, name, said, backend),
                 device=device,
                 profiles=said.profiles or file.inputs.profiles,
+                components=said.components or (),
                 where=where,
                 is_first=device is devices[0][0],
             )
@@ -423,7 +458,7 @@ def _devices(
 
 def _variant(named: Table, name: str, said: OwnVariantTable, backend: str) -> Variant:
     built_in = runtime(backend).variants
-    is_made = said.kind is not None or said.flags is not None
+    is_made = any(one is not None for one in (said.kind, said.flags, said.components))
     if is_made and name == GIVEN:  # such a file is not made
         text = f"{name!r} is a file as it is; it takes `profiles` alone."
         raise named.error(text, name)

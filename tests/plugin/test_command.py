@@ -31,7 +31,7 @@ def test_run_has_a_line_a_case_and_the_same_summary(project, failing):
 
     assert ended.code == 1, ended.text
     lines = ended.text.splitlines()
-    assert lines[0].startswith("parity: parity.toml · 1 component × 2 backends")
+    assert lines[0].startswith("parity: parity.toml · 3 cases: 1 component, 2 backends")
     assert [line.split()[:2] for line in lines[1:4]] == [
         ["✓", CASES[0]],
         ["✗", CASES[1]],

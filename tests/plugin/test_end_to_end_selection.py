@@ -53,7 +53,7 @@ def test_e2e_runs_pipelines_alone(drawing):
     ended = drawing.parity("run", "--e2e")
 
     assert ended.code == 0, ended.text
-    assert ended.text.startswith("parity: parity.toml · 1 pipeline × 1 backend")
+    assert ended.text.startswith("parity: parity.toml · 1 case: 1 pipeline, 1 backend")
     assert ended.has("1 of 1 case agrees")
     assert [case["case"] for case in drawing.report["cases"]] == [ONNXRUNTIME]
 

@@ -159,6 +159,17 @@ def test_other_weights_cannot_be_said_and_a_case_that_is_gone_does_not_ship(bran
     assert page.has("other weights, configuration or inputs")
 
 
+def test_a_run_of_some_cases_does_not_ship_for_one_reason(branch):
+    assert branch.parity("run", CASES[0]).code == 0
+
+    page = branch.parity("gate")
+
+    assert page.code == 1, page.text
+    assert page.has("1 the run partial the run is a part of its suite and lacks 1 case")
+    assert not page.has("2 ")
+    assert page.has("page reports/runs/")
+
+
 def test_a_gap_that_expires_fails_a_plain_run_and_the_gate(branch):
     branch.change("tolerances.toml", '"quantized"', '"exact"')
     gap = (

@@ -67,6 +67,14 @@ def test_it_ends_with_the_next_command_and_the_report(failing):
     assert ended.parity[-1] == f" report      {page}"
 
 
+def test_a_whole_run_that_agrees_ends_with_the_command_that_keeps_it(passing):
+    project, ended = passing
+    (report,) = project.reports
+
+    keep = f"parity baseline accept {report.parent.name}"
+    assert f" next        {keep}   keeps it for `parity gate`" in ended.parity
+
+
 def test_it_says_what_ran(failing):
     _, ended = failing
 

@@ -48,5 +48,5 @@ def test_the_header_says_what_runs(passing):
     _, ended = passing
 
     assert ended.has(
-        "parity: parity.toml · 1 component × 2 backends × 2 variants, 3 cases · store "
+        "parity: parity.toml · 3 cases: 1 component, 2 backends, 2 variants · store "
     )

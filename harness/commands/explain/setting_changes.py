@@ -231,14 +231,17 @@ def plain_variant(case: Case, backend: str) -> Variant:
 
 
 def toml_of(case: Case, change: SettingChange) -> Iterator[str]:
-    """Yield the lines of parity.toml that make a change of a case's settings."""
+    """Yield the lines of parity.toml that make a change of a case's settings.
+
+    There are none for another built-in variant, because a suite lists that already.
+    """
     if change.gives_up:
-        yield f"[backend.{case.backend}]"
-        yield f'variants = ["{EXACT}"]'
         return
     if change.part == "variant":
         yield f"[variant.{case.backend}.{case.variant.name}-fixed]"
         yield f'from = "{case.variant.kind}"'
+        # Its flags may name values of this network.
+        yield f'components = ["{case.component.name}"]'
     elif change.part == EXPORT:
         yield f"[component.{case.component.name}]"
     else:

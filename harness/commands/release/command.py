@@ -57,7 +57,7 @@ def baseline_accept(
         f"{path} ({moved}, {path.stat().st_size / 1024:,.0f} KB) is run {run.id}, "
         f"accepted by {made.accepted.who}"
     )
-    click.echo(f"commit it; next  parity gate RUN --baseline {made.name}")
+    click.echo(f"commit it; next  parity gate last --baseline {made.name}")
     return 0
 
 
@@ -102,7 +102,7 @@ def gate(
     Exit codes: 0 may ship, 1 may not ship, 2 could not tell.
     """
     from harness.commands.release.gate import decide, gate_lines, gate_markdown
-    from harness.core.settings import Settings
+    from harness.core.settings import Settings, near
     from harness.engine.run_folder import load_report
     from harness.report.finish import tell_ci
     from harness.report.rejudge import page_again, rejudge
@@ -127,6 +127,7 @@ def gate(
         gaps=dict.fromkeys(gap for judge in judges.values() for gap in judge.gaps),
         stale=again.stale,
         required=report.required,
+        whole=again.whole,
     )
     text = gate_markdown(decision)
     print_lines(gate_lines(decision))
@@ -134,6 +135,7 @@ def gate(
     page = report.path.with_name(PAGE)
     try:
         page.write_text(text, encoding="utf-8")
+        click.echo(f" page        {near(page)}")
         page_again(report, Settings(baseline=str(named)), again=again)
     except OSError as error:
         # The decision is valid even if its page cannot be written.

@@ -35,7 +35,8 @@ class Reason:
 
     Attributes:
         name: The case, and its check or measurement.
-        kind: ``worse``, ``gone``, ``incomparable``, ``stale``, or how a check ended.
+        kind: ``worse``, ``gone``, ``incomparable``, ``stale``, ``partial``, or how a
+            check ended.
         words: The reason in a phrase with numbers.
 
     """
@@ -99,6 +100,7 @@ def decide(
     gaps: Iterable[Gap],
     stale: Iterable[str] = (),
     required: Collection[str] = (),
+    whole: bool = True,
 ) -> Decision:
     """Return whether a run may ship.
 
@@ -110,6 +112,7 @@ def decide(
         gaps: The known failures.
         stale: Errors in the files that describe the run.
         required: Backends that must not be skipped.
+        whole: Whether the run had its whole suite.
 
     """
     gaps = tuple(gaps)
@@ -119,7 +122,16 @@ def decide(
         for name, verdict in sorted(by_name.items())
         if not skipped(verdict, required)
     }
-    worse = {f"{finding.case}/{finding.what}": finding for finding in found.blocking}
+    # A run of some cases has the others in no other run: that is one reason.
+    left_out = {
+        one.case for one in found.of(Change.GONE) if one.case not in names.values()
+    }
+    left_out = set() if whole else left_out
+    worse = {
+        f"{finding.case}/{finding.what}": finding
+        for finding in found.blocking
+        if finding.case not in left_out
+    }
     failing = {name: v for name, v in told.items() if not v.outcome.passed}
     kept = {
         name
@@ -145,6 +157,13 @@ def decide(
         for name, finding in worse.items()
         if name not in failing
     ]
+    if left_out:
+        text = (
+            f"the run is a part of its suite and lacks {count(len(left_out), 'case')} "
+            "of the baseline; run all of them with `parity run`, or `parity merge` "
+            "its shards"
+        )
+        reasons.append(Reason(name="the run", kind="partial", words=text))
     reasons += [
         Reason(name="the suite", kind="stale", words=complaint) for complaint in stale
     ]

@@ -33,17 +33,19 @@ def test_all_of_a_suite_is_every_check_of_every_case(tmp_path):
     }
 
 
-def test_the_header_counts_in_words(tmp_path, monkeypatch):
+def test_the_header_counts_in_words_and_names_what_is_not_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    suite: Any = SimpleNamespace(path=tmp_path / "parity.toml")
+    left_out = (("a", "mnn/fused"), ("b", "mnn/fused"), ("c", "mnn/fp32"))
+    suite: Any = SimpleNamespace(path=tmp_path / "parity.toml", left_out=left_out)
     cases = [case("a/mnn/fp32"), case("b/mnn/fp32")]
 
-    line = header(suite, cases, Store(root=tmp_path / "store"))
+    lines = header(suite, cases, Store(root=tmp_path / "store")).splitlines()
 
-    assert line == (
-        "parity: parity.toml · 2 components × 1 backend × 1 variant, 2 cases · "
-        "store 0.0 MB"
-    )
+    head = "parity: parity.toml · 2 cases: 2 components, 1 backend, 1 variant · "
+    assert lines == [
+        f"{head}store 0.0 MB",
+        " not run for a, b, whose `variants` leave it out: mnn/fused",
+    ]
 
 
 def test_a_runtime_that_cannot_be_found_is_missing(monkeypatch):

@@ -139,6 +139,31 @@ def test_cases_stand_in_file_order_after_the_components_cases(load):
     assert suite.tested == (*suite.cases, *suite.pipeline_cases)
 
 
+def test_a_variant_for_one_component_starts_from_its_origin_in_the_others(load):
+    flags = '[variant.onnxruntime.kept]\nfrom = "fp16"\nflags = ["--keep=sin"]\n'
+    suite = load(TEXT, SUITE + flags + 'components = ["unet"]\n')
+
+    made = [case.id for case in suite.cases if case.how == "kept"]
+    roles = dict(chain(suite, "text2img/onnxruntime/kept").roles)
+
+    assert made == ["unet/onnxruntime/kept"]
+    assert roles["unet"].variant.name == "kept"
+    origin = roles["text_encoder"].variant
+    assert (origin.name, origin.flags) == ("fp16", ())
+
+
+def test_a_variant_for_one_component_needs_not_be_listed_there(load):
+    own = '[variant.mnn.mine]\nfrom = "fp32"\ncomponents = ["unet"]\n'
+    listed = '[component.unet]\nvariants = ["fp32"]\n'
+
+    suite = load("", SUITE + own + listed)
+
+    ran = [case.id for case in suite.cases if case.subject == "unet"]
+    assert ran == ["unet/onnxruntime/fp32", "unet/mnn/fp32", "unet/mnn/mine"]
+    left = [name for component, name in suite.left_out if component == "unet"]
+    assert left == ["onnxruntime/fp16", "mnn/int8-weights"]
+
+
 def test_a_variant_that_one_runtime_has_is_run_in_that_one(load):
     suite = load(TEXT + 'variants = ["int8-weights"]\n')
 

@@ -155,5 +155,6 @@ def test_a_variant_of_ones_own_is_proposed_the_tier_of_what_it_is_made_from(tmp_
     suite = load_suite(tmp_path)
     judge = Judge.of(suite, Settings())
 
-    with pytest.raises(SuiteError, match=r'add layers = "relaxed" under \['):
+    every = r'add layers = "relaxed" and outputs = "relaxed" under \[onnxruntime.half\]'
+    with pytest.raises(SuiteError, match=every):
         judge.require((case, what) for case in suite.cases for what in case.whats)
