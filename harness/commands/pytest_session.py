@@ -268,7 +268,7 @@ def properties_of(verdict: CaseVerdict) -> list[tuple[str, str]]:
         row = verdict.first.row
         floors = row.comparison.floor_multiple
         found += [
-            ("parity.first_divergence", row.module or row.probe),
+            ("parity.first_divergence", row.place),
             ("parity.operator", row.op),
             ("parity.source", row.source),
             ("parity.floors", "" if floors is None else f"{floors:.3g}"),

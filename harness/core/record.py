@@ -69,6 +69,12 @@ class Row:
     parents: tuple[str, ...] = ()
     looks: str = ""
 
+    @property
+    def place(self) -> str:
+        """Name of the value for a reader: its module, or a picture's prompt."""
+        name = self.module or self.probe
+        return f'"{name}"' if self.op == "picture" else name
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:

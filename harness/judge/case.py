@@ -160,7 +160,7 @@ class CaseVerdict:
             return f"{self.id}: {self.outcome}: {self.reason}"
         first = self.first.row
         text = (
-            f"{self.id}: first diverges at {first.module or first.probe} "
+            f"{self.id}: first diverges at {first.place} "
             f"({operator(first.op)}), {first.sample}: {self.first.verdict.reason}"
         )
         if self.inputs_floors is not None:
@@ -366,7 +366,7 @@ def _missing(record: CaseRecord) -> str:
 
 
 def _name(row: Row) -> str:
-    return f"{row.module or row.probe} ({row.sample})"
+    return f"{row.place} ({row.sample})"
 
 
 def first_divergence(

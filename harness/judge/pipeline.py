@@ -42,14 +42,14 @@ def picture_words(record: CaseRecord) -> str:
         words = f"picture {worst_db:.1f} dB"
         if worst_db > CLEAN_DB:
             # Another setting of the app is a cause however small its error is here.
-            return " · ".join((words, *_app_causes(record)))
+            return " · ".join((words, *app_causes(record)))
         words += f", off by {max(c.max_abs for c in pictures):.3g} of 255"
     return " · ".join(filter(None, (words, _cause(record))))
 
 
 def _cause(record: CaseRecord) -> str:
     """Return a message about the app setting or the role that causes the error."""
-    if causes := _app_causes(record):
+    if causes := app_causes(record):
         return "; ".join(causes)
     found = attribution_of(record)
     if found is None:
@@ -57,7 +57,7 @@ def _cause(record: CaseRecord) -> str:
     return f"{found.parts[found.culprit].share:.0%} from {found.culprit}"
 
 
-def _app_causes(record: CaseRecord) -> list[str]:
+def app_causes(record: CaseRecord) -> list[str]:
     """Return a message about each of the app's settings that decides the error."""
     return [s.words for s in app_settings(record) if s.share >= DECIDES]
 

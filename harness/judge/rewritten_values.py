@@ -106,7 +106,7 @@ def rewritten_message(rows: Iterable[JudgedRow]) -> str:
     for judged in rows:
         row = judged.row
         if words := how_rewritten(judged):
-            named.setdefault(row.probe, f"{row.module or row.probe} ({words})")
+            named.setdefault(row.probe, f"{row.place} ({words})")
     if not named:
         return ""
     is_, them = ("is", "it") if len(named) == 1 else ("are", "them")

@@ -11,6 +11,7 @@ from harness.core.pipeline import LATENTS
 from harness.core.record import LAYERS, OUTPUTS, CaseRecord, Row
 from harness.core.text import INDENT, WIDTH, count, cut, few, in_floors, operator
 from harness.judge.case import CaseVerdict, JudgedRow
+from harness.judge.pipeline import app_causes
 from harness.report.run_facts import BAD, RunFacts
 
 ON_THE_WAY = (LAYERS, LATENTS)
@@ -119,21 +120,25 @@ def _divergence(
         )
     first = shown.first
     row = first.row
+    pictures = [(check.picture,) for check in checks]
+    # A setting of the app explains every number that follows it.
+    of_app = pictures if app_causes(record) else []
     groups: list[Sequence[str]] = [
+        *of_app,
         *((reason,) for reason in graph),
         tuple(filter(None, _error_facts(shown, first, checks))),
         tuple(_input_facts(first, shown.inputs)),
         tuple(_origin_facts(shown)),
         (shown.looks,),
         tuple(filter(None, _where_facts(first))),
-        *((check.picture,) for check in checks),
+        *([] if of_app else pictures),
         *reasons,
     ]
     return Divergence(
         record=record,
         checks=checks,
         case=case,
-        place=row.module or row.probe,
+        place=row.place,
         op="" if row.op == "output" else operator(row.op),
         source=row.source,
         facts=[group for group in groups if any(group)],
@@ -142,7 +147,7 @@ def _divergence(
 
 def place_of(row: Row) -> str:
     """Return where a value is computed, and by which operator."""
-    return f"{row.module or row.probe} ({operator(row.op)})"
+    return f"{row.place} ({operator(row.op)})"
 
 
 def other_origins(verdict: CaseVerdict) -> list[str]:
@@ -217,7 +222,7 @@ def _input_facts(first: JudgedRow, inputs: Sequence[JudgedRow]) -> Iterator[str]
         shape = list(row.comparison.expected_shape)
         size = f"{shape} {_floors(judged)}".rstrip()
         op, room = operator(row.op), WIDTH - len(INDENT) - len(size) - 12
-        place = cut(row.module or row.probe, room - len(op))
+        place = cut(row.place, room - len(op))
         yield f"from {place} ({op}) {size}"
     # At the borders of modules a value's origins are not known.
     if not inputs and first.row.op.startswith("aten."):

@@ -147,7 +147,7 @@ def _line(judged: JudgedRow, top: float, local: str, more: Sequence[Metric]) -> 
     head += "".join(f"{metric.of(c):>9.2e} " for metric in more)
     head += f"{mark} {bar:<8} "
     op = operator(row.op) + (f", {other}" if other else "")
-    place = cut(row.module or row.probe, WIDTH - len(head) - len(op) - 2)
+    place = cut(row.place, WIDTH - len(head) - len(op) - 2)
     return Line(
         text=f"{head}{place}  {op}", tone="" if judged.verdict.passed else "bad"
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from harness.core.pipeline import IMAGE
 from harness.core.record import CaseRecord, Row
-from harness.judge.pipeline import CLEAN_DB, attribution_of
+from harness.judge.pipeline import CLEAN_DB, app_causes, attribution_of
 
 _INTERACTION = 0.01
 """Smallest share of the error, caused by no role alone, that is mentioned."""
@@ -22,8 +22,8 @@ class Pictures:
         ssim: Least structural similarity.
         max_abs: Largest difference, in levels of 0 to 255.
         clean: Whether all pictures differ by rounding alone.
-        causes: Share of each role in the error; empty where that was not measured, or
-            where the pictures are clean.
+        causes: The setting of the app that decides the error, or the share of each role
+            in it; empty where that was not measured, or where the pictures are clean.
 
     """
 
@@ -57,6 +57,9 @@ def pictures_of(record: CaseRecord) -> Pictures | None:
 
 
 def _causes(record: CaseRecord) -> str:
+    if settings := app_causes(record):
+        # It acts in a role, but that role's file is right.
+        return "; ".join(settings)
     found = attribution_of(record)
     parts = found.parts.items() if found else ()
     shares = [f"{role} {round(part.share, 2) + 0.0:.0%}" for role, part in parts]

@@ -156,7 +156,7 @@ def _tally(facts: RunFacts) -> Iterator[Line]:
             row, reason = verdict.worst.row, verdict.worst.verdict.reason
             head = f"   {facts.names[verdict.key]:<{width}}  "
             room = max(12, WIDTH - len(head) - len(reason) - 2)
-            place = cut(row.module or row.probe, room)
+            place = cut(row.place, room)
             yield Line(text=f"{head}{place}  {reason}")
 
 

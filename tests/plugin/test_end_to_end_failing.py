@@ -91,7 +91,8 @@ def test_the_line_and_the_block_tell_the_step_at_which_it_parts(misdrawn):
 def test_the_block_of_a_picture_tells_where_it_is_off_most(misdrawn):
     block = block_of(misdrawn[1], "scaled")
 
-    assert "at least 0.9999 asked" in block
+    assert 'first diverges at "a seven in red ink on white paper"  (picture)' in block
+    assert block.index(FACTOR) < block.index("at least 0.9999 asked")
     assert re.search(
         r"on picture-0 · worst at \[\d+, \d+, \d\] of \[16, 16, 3\]", block
     )
@@ -161,7 +162,7 @@ def test_the_markdown_summary_shows_pictures_that_are_off_and_lists_failures(mis
         assert (report.parent / path).is_file()
     assert f"\n| {case('shifted')} | **schedule** | **schedule** |" in pipelines
     assert "| layers | outputs |" not in components
-    assert re.search(r"\| scaled/.*vae_decoder 100% \|", pipelines)
+    assert re.search(rf"\| scaled/.*\| {FACTOR} \|", pipelines)
 
 
 def test_junit_tells_of_a_failing_picture(misdrawn):

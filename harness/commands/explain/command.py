@@ -121,7 +121,7 @@ def repro(  # one option each
     layer = next(row for row in around.record.rows if row.what == LAYERS)
     floors = in_floors(layer.comparison.floor_multiple or 0.0)
     nodes = count(int(str(around.excerpt.entry.meta["nodes"])), "operator")
-    click.echo(f"{nodes} around {layer.module or layer.probe}: {floors} ({FLOORS})")
+    click.echo(f"{nodes} around {layer.place}: {floors} ({FLOORS})")
     if not around.shows:
         click.echo("within tolerance there: the error needs more of the graph")
     click.echo(f"wrote {into}")

@@ -147,7 +147,7 @@ def _script(around: Around) -> str:
     script: Any = importlib.import_module(f"{declared.package}.repro")
     words = {
         "case": case.id,
-        "place": layer.module or layer.probe,
+        "place": layer.place,
         "operator": operator(layer.op),
         "looks": f"{layer.looks}. " if layer.looks else "",
         "floors": in_floors(multiple),

@@ -179,7 +179,7 @@ def _why(verdict: CaseVerdict, finding: RunChange | None) -> str:
     """Return why a check fails, where it first fails, and its earlier result."""
     words = verdict.reason
     if verdict.first is not None and verdict.outcome is not Outcome.STALE_GAP:
-        words += f"; first at {verdict.first.row.module or verdict.first.row.probe}"
+        words += f"; first at {verdict.first.row.place}"
     return _with_picture(f"{words}; {finding.words}" if finding else words, verdict)
 
 

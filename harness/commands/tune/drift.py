@@ -36,7 +36,7 @@ def drift_lines(
             worst = max(rows, key=lambda judged: judged.verdict.usage)
             text = (
                 f"! {verdict.id} has moved towards its limit: "
-                f"{worst.row.module or worst.row.probe} ({worst.row.sample}) "
+                f"{worst.row.place} ({worst.row.sample}) "
                 f"{worst.verdict.reason}"
             )
             lines += wrapped(text, indent=" ")

@@ -140,7 +140,7 @@ def _gist(facts: RunFacts, records: Sequence[CaseRecord], values: Values) -> str
     worst = loudest({case: rows for case, rows in values.items() if case in others})
     if worst is not None:
         case, judged = worst
-        words.append(f"{judged.row.module or judged.row.probe} in {case}")
+        words.append(f"{judged.row.place} in {case}")
         words.append(of_limit(judged.verdict.usage))
     return " · ".join(words)
 

@@ -37,7 +37,7 @@ def place_cell(judged: JudgedRow) -> tuple[str, str, str, str]:
     """Return a value's module, operator, shape and source line."""
     row = judged.row
     shape = "×".join(map(str, row.comparison.expected_shape))
-    return (row.module or row.probe, operator(row.op), shape, row.source)
+    return (row.place, operator(row.op), shape, row.source)
 
 
 def values_table(

@@ -420,7 +420,7 @@ def _compare_rows(
     }
     for was, is_ in _paired(one, two, otherwise):
         row = is_ or was
-        place = f"{row.module or row.probe} ({row.sample})" if row else ""
+        place = f"{row.place} ({row.sample})" if row else ""
         if was is None or is_ is None:
             change = Change.NEW if was is None else Change.GONE
             yield _RowChange(change=change, words=place)
@@ -472,7 +472,7 @@ def _value(row: Row) -> tuple[object, ...]:
     about = row.comparison
     # A baseline keeps six digits; two roundings must not make two values of one.
     magnitude = f"{float(f'{about.expected_rms:.5e}'):.3g}"
-    return row.sample, row.module or row.probe, about.expected_shape, magnitude
+    return row.sample, row.place, about.expected_shape, magnitude
 
 
 def _same_inputs(sample: str, before: CaseRecord, after: CaseRecord) -> bool:
