@@ -113,6 +113,7 @@ class Project:
     """A folder with a suite, and what is run in it."""
 
     path: Path
+    limit_s: float = LIMIT_S
 
     def branch(self, folder):
         """Copy it without its runs, so that something can be changed."""
@@ -150,7 +151,7 @@ class Project:
             stderr=subprocess.STDOUT,
             text=True,
             encoding="utf-8",
-            timeout=LIMIT_S,
+            timeout=self.limit_s,
             check=False,
             # A user's pytest is no worker, though the one that runs this test may be.
             env={k: v for k, v in os.environ.items() if "XDIST" not in k},

@@ -12,19 +12,6 @@ CASE = "vae_decoder/mnn/fp32"
 
 
 @pytest.fixture(scope="module")
-def machines(tmp_path_factory):
-    """The commands of two processors, the first of which has float16 arithmetic."""
-    project = write_project(tmp_path_factory.mktemp("make"))
-    for cpu in ("cortex-a76", "cortex-a53"):
-        made = project.parity(
-            "target", "make", "arm64", "--cpu", cpu, "--into", "arm64"
-        )
-        if made.code:
-            pytest.skip(f"no emulated arm64 here: {made.text.strip()}")
-    return [str(project.path / "arm64" / cpu) for cpu in ("cortex-a76", "cortex-a53")]
-
-
-@pytest.fixture(scope="module")
 def report(machines, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PARITY_STORE", str(tmp_path_factory.mktemp("store")))

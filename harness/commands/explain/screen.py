@@ -109,6 +109,8 @@ def _what(found: Explanation) -> str:
 def _effect(found: Explanation, trial: Trial) -> str:
     name = trial.change.name if trial.change else ""
     beside = found.before if trial.whole or found.excerpt is None else found.excerpt
+    if math.isnan(trial.floors):
+        return f"{name}   the value is not compared then"
     text = f"{name}   {_number(beside.floors)} → {_number(trial.floors)} floors"
     if trial.whole:
         was, now = beside.output_floors, trial.output_floors
