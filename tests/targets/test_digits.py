@@ -1,4 +1,4 @@
-"""Digits on an emulated arm64 processor: all components and a picture, in both precisions.
+"""Digits on an emulated arm64 processor: all components, and a picture.
 
 It takes many minutes, because every value is computed by the emulator.
 """
@@ -9,7 +9,13 @@ from pathlib import Path
 import pytest
 import tomlkit
 
+from harness.commands.ranges import losses_of
+from harness.core.record import ISOLATED
+from harness.engine.engine import Engine
+from harness.engine.run import open_store
 from harness.engine.run_folder import load_report
+from harness.measure.float16 import LEAST_DB
+from harness.suite.suite import load_suite
 from tests.plugin.project import Project
 
 pytestmark = pytest.mark.targets
@@ -51,9 +57,9 @@ def report(machines, tmp_path_factory):
     (suite / "tolerances.toml").write_text(TOLERANCES)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PARITY_STORE", str(folder / "store"))
-        ended = Project(suite, limit_s=LIMIT_S).parity("run")
-    assert "Traceback" not in ended.text
-    return load_report(suite / "reports" / "runs", "last")
+        ended = Project(suite, limit_s=LIMIT_S).parity("run", "--isolate")
+        assert "Traceback" not in ended.text
+        yield load_report(suite / "reports" / "runs", "last")
 
 
 def record(report, component, precision):
@@ -83,6 +89,21 @@ def test_the_phones_float16_rounds_layers_of_every_component(report, component):
 
     assert any("11 bits" in row.looks for row in rows if row.what == "layers")
     assert record(report, component, "-low").coverage["compared"]
+
+
+@pytest.mark.parametrize("component", COMPONENTS)
+def test_what_ranges_forecasts_is_lost_on_the_phone(report, component):
+    there = record(report, component, "-low")
+    (case,) = load_suite(Path(there.suite)).select([there.case])
+    with Engine(open_store(""), load_suite(Path(there.suite)).limits) as engine:
+        forecast = {loss.probe.name for loss in losses_of(engine, case)}
+    lost = {
+        row.probe
+        for row in there.rows
+        if row.what == ISOLATED and not row.comparison.sqnr_db >= LEAST_DB
+    }
+
+    assert forecast <= lost
 
 
 def test_a_picture_is_drawn_with_the_phones_networks(report):
