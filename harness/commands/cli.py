@@ -13,6 +13,7 @@ import click
 from harness import __version__
 from harness.commands.bench.command import bench
 from harness.commands.diff import diff
+from harness.commands.elsewhere import bundle, judge
 from harness.commands.explain.command import explain, repro
 from harness.commands.ranges import ranges
 from harness.commands.release.command import baseline, gate
@@ -37,6 +38,7 @@ def cli() -> None:
 
 for _command in (
     *(run, show, report, merge, nodes, explain, repro, ranges, tune, bench),
+    *(bundle, judge),
     *(diff, baseline, gate),
     *(doctor, init, store, target),
 ):

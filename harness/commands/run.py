@@ -131,10 +131,10 @@ def run(  # one option each
         folder = baselines_beside(Path(words["runs"]))
         find_baseline(folder, words["baseline"])
     settings = Settings(require=required, jobs=jobs or 0, **words)
-    return _run(loaded, chosen, settings, part)
+    return run_cases(loaded, chosen, settings, part)
 
 
-def _run(
+def run_cases(
     suite: Suite, chosen: Sequence[Tested], settings: Settings, part: Part | None
 ) -> int:
     """Run cases of a suite, print a line for each, and report."""

@@ -323,11 +323,14 @@ class Target:
         name: Name in ids, for example ``phone``.
         command: Program and arguments that start a Python there. It needs numpy and the
             runtime; the harness sends the rest.
+        trace: Path of a trace, which has what the runtime showed there; empty where a
+            runtime is run.
 
     """
 
     name: str
-    command: tuple[str, ...]
+    command: tuple[str, ...] = ()
+    trace: str = ""
 
     def __post_init__(self) -> None:
         check_name("target", self.name)

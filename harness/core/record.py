@@ -231,6 +231,11 @@ class CaseRecord:
         }
         return data
 
+    @property
+    def is_traced(self) -> bool:
+        """Whether its values come from a trace, so that nothing can run again."""
+        return bool((self.asked.get("target") or {}).get("trace"))
+
     @classmethod
     def from_json(cls, data: Mapping[str, Any], *, brief: bool = False) -> CaseRecord:
         """Return what `to_json` wrote.

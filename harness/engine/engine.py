@@ -158,6 +158,7 @@ class Engine(AbstractContextManager["Engine"]):
         made: dict[str, Any] = {}
         graphs: list[Entry] = []
         rewrites = [0.0]
+        traced = case.device.target is not None and case.device.target.trace
         for group in sample_groups(case, case.samples):
             onnx = self._artifacts.graph(case, group)
             artifact, model = self._artifacts.deploy(case, onnx, took)
@@ -172,7 +173,8 @@ class Engine(AbstractContextManager["Engine"]):
                     model=model,
                     probes=onnx.file(export_files.PROBES),
                     readings=readings,
-                    asked=self._artifacts.asked(case, group),
+                    # A trace answers no further questions.
+                    asked=None if traced else self._artifacts.asked(case, group),
                 )
             )
             graphs.append(onnx)
@@ -286,6 +288,46 @@ class Engine(AbstractContextManager["Engine"]):
         """Return the deployed file of an excerpt; make it if it is missing."""
         artifact, model = self._artifacts.deploy(excerpt.case, excerpt.entry)
         return artifact.file(model)
+
+    def bundle(self, case: Case, into: Path, layers: str) -> None:
+        """Write what another machine needs to run a case into an empty folder.
+
+        Args:
+            case: The case; its files are deployed if they are missing.
+            into: The folder.
+            layers: ``all`` values of layers or ``stats``.
+
+        Raises:
+            ParityError: A stage ended without an answer.
+
+        """
+        prepared = self._artifacts.prepare(case, case.samples)
+        deployed = []
+        for group in sample_groups(case, case.samples):
+            onnx = self._artifacts.graph(case, group)
+            artifact, model = self._artifacts.deploy(case, onnx)
+            deployed.append(
+                Deployed(
+                    artifact=artifact,
+                    model=model,
+                    probes=onnx.file(export_files.PROBES),
+                    readings=tuple(prepared[sample] for sample in group.samples),
+                )
+            )
+        self._worker_pool.job(
+            case.host,
+            tasks.WRITE_BUNDLE,
+            case.id,
+            case.component,
+            case.device,
+            case.backend,
+            tuple(deployed),
+            into,
+            layers,
+            subject=case.id,
+            label=f"{case.id}: bundle",
+            failure=Outcome.RUN,
+        )
 
     def isolate(self, case: Case, sample: Sample) -> tuple[Row, ...]:
         """Run a case's operators on the reference's own inputs, for one sample.

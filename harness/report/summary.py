@@ -81,7 +81,7 @@ def _ends(
     """Yield the next commands and the report's path."""
     if failure and failure.record.rows:
         record, what = failure.record, failure.checks[0].what
-        explained = record.case if what in WHATS else ""
+        explained = record.case if what in WHATS and not record.is_traced else ""
         yield from next_steps.lines(failure.case, explained, record.suite)
     if report:
         yield Line(text=f" report      {report}", tone="quiet")

@@ -149,7 +149,7 @@ def load_backend(name: str) -> Backend:
         module: Any = importlib.import_module(f"{declared.package}.session")
     except ModuleNotFoundError as error:
         raise not_installed(declared, error) from error
-    return _Opener(module)
+    return _Opener(name, module)
 
 
 def not_installed(declared: Runtime, error: ModuleNotFoundError) -> StageError:
@@ -165,8 +165,8 @@ def not_installed(declared: Runtime, error: ModuleNotFoundError) -> StageError:
 class _Opener:
     """A backend whose sessions use the recipe's names in place of the file's."""
 
-    def __init__(self, backend: Backend) -> None:
-        self._backend = backend
+    def __init__(self, name: str, backend: Backend) -> None:
+        self._name, self._backend = name, backend
 
     @contextmanager
     def open_session(
@@ -174,8 +174,18 @@ class _Opener:
     ) -> Iterator[Session]:
         names = Names.load(path.parent)
         own = names.own_outputs if names else outputs
-        with self._backend.open_session(path, device, own) as session:
+        with self._opened(path, device, own) as session:
             yield session if names is None else _Renamed(session, names)
+
+    def _opened(
+        self, path: Path, device: Device, outputs: Sequence[str]
+    ) -> AbstractContextManager[Session]:
+        """Open the file, or the trace that a run of it left elsewhere."""
+        if device.target is not None and device.target.trace:
+            from harness.runtimes.target.traced import Traced
+
+            return Traced(path, self._name, device, outputs)
+        return self._backend.open_session(path, device, outputs)
 
 
 class _Renamed:

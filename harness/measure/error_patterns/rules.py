@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from itertools import combinations
+from itertools import combinations, permutations
 
 import numpy as np
 
@@ -64,6 +64,7 @@ _MOVES = ("expand", "view", "reshape", "unsqueeze", "alias", "clone")
 """Operators that pass their input on."""
 
 _PICTURE_AXES = 4
+_NHWC = (0, 2, 3, 1)
 _MOST_ZEROS = 0.6
 _BORDER = 3
 _OWN = 4
@@ -72,7 +73,9 @@ fitted."""
 
 
 def beyond_noise(found: Comparison) -> bool:
-    """Whether an error is large enough to look for a pattern."""
+    """Whether an error is large enough to look for a pattern, or a shape is another."""
+    if found.expected_shape != found.actual_shape:
+        return True
     if found.nonfinite_mismatched or found.floor_multiple is None:
         return bool(found.nonfinite_mismatched or found.max_abs)
     return found.floor_multiple > RIGHT
@@ -91,7 +94,7 @@ def error_pattern(
 
     Args:
         expected: Value of the reference.
-        actual: Value of the candidate, of the same shape.
+        actual: Value of the candidate; of another shape, only its layout is looked at.
         floor_rms: Noise floor of the value, in its own unit; None if it is not known.
         op: PyTorch operator that computed the value.
         near: Other values of the reference, by name: the operator's inputs, or the
@@ -101,9 +104,9 @@ def error_pattern(
             are not available.
 
     """
-    if expected.shape != actual.shape or not expected.size:
-        return ""
     kinds = {expected.dtype.kind, actual.dtype.kind}
+    if expected.shape != actual.shape or not expected.size:
+        return _layout(expected, actual)
     if kinds == {"b"}:
         return truth(expected, actual, it)
     if not kinds <= set("fiu"):
@@ -125,6 +128,23 @@ def error_pattern(
     return next((words for rule in _RULES if (words := rule(error))), "")
 
 
+def _layout(expected: np.ndarray, actual: np.ndarray) -> str:
+    """Detect PyTorch's value with its axes in another order."""
+    if sorted(expected.shape) != sorted(actual.shape) or not expected.size:
+        return ""
+    scale = rms(expected.astype(np.float64))
+    for order in permutations(range(expected.ndim)):
+        turned = expected.transpose(order)
+        if turned.shape == actual.shape:
+            error = rms(actual.astype(np.float64) - turned)
+            if error < _TENTH * scale:
+                said = ", ".join(map(str, order))
+                named = f"axes {said} of PyTorch's value"
+                nhwc = ": NHWC in place of NCHW" if order == _NHWC else ""
+                return f"its axes are {named}{nhwc}"
+    return ""
+
+
 def _nonfinite(expected: np.ndarray, actual: np.ndarray) -> str:
     lost = np.isfinite(expected) & ~np.isfinite(actual)
     count = int(lost.sum())
@@ -141,6 +161,19 @@ def _nothing(e: Seen) -> str:
     if not e.actual.any():
         return "every value is 0: nothing was written, or nothing was read"
     return ""
+
+
+def _unwritten(e: Seen) -> str:
+    """Detect a value of which only the first elements were written."""
+    wrong = np.abs(e.error.reshape(-1)) > max(e.right, _TENTH * rms(e.error))
+    first, size = int(wrong.argmax()), wrong.size
+    rest = e.actual.reshape(-1)[first:]
+    if not _ENDS < first < size - _ENDS or rest.any():
+        return ""
+    return (
+        f"right up to element {first:,} of {size:,}, and 0 from there: it was read "
+        "before all of it was written"
+    )
 
 
 def _moved(e: Seen) -> str:
@@ -533,6 +566,7 @@ def channels_scaled(e: Seen) -> str:
 
 _RULES: tuple[Callable[[Seen], str], ...] = (
     _nothing,
+    _unwritten,
     mask,
     other_form,
     _near,

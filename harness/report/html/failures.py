@@ -131,7 +131,7 @@ def _steps(
     if record.rows:
         if known and known.toml:
             yield NextCommand(words="write this into parity.toml", text=known.toml)
-        elif known is None and one.checks[0].what in WHATS:
+        elif known is None and one.checks[0].what in WHATS and not record.is_traced:
             words = "find the cause, and the setting that fixes it"
             yield NextCommand(words=words, text=steps.explain(record.case, suite))
         yield NextCommand(words="list every value", text=steps.show(one.case))

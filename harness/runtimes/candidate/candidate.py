@@ -38,6 +38,7 @@ from harness.runtimes.candidate.contract import ask_file, frozen
 from harness.runtimes.graph.onnx_graph import read_into
 from harness.runtimes.graph.operands import Operands
 from harness.runtimes.session import load_backend
+from harness.runtimes.target.traced import Sketched
 
 DESCRIBED, LOOKED_AT = 32, 2**25
 """Largest number of a sample's values whose errors are described, and of elements after
@@ -235,6 +236,9 @@ class Watcher:
         if probe is None:
             return
         expected = self._trace[probe.name]
+        if isinstance(actual, Sketched):
+            self._on_sketch(value, probe, actual)
+            return
         shape = same_axes(actual.shape, expected.shape)
         actual = read_as(expected, actual if shape is None else actual.reshape(shape))
         if self._trace.places[probe.name].is_mask:
@@ -246,6 +250,14 @@ class Watcher:
         )
         looks = self._looks(expected, actual, comparison, probe)
         self._seen[value] = (probe, comparison, looks)
+        self._trace.forget(probe.name)
+
+    def _on_sketch(self, value: str, probe: Probe, actual: Sketched) -> None:
+        """Compare a sketch; a mask has none that two runtimes agree on."""
+        expected = self._trace[probe.name]
+        if not self._trace.places[probe.name].is_mask:
+            floor = self._trace.floor_rms(probe.name)
+            self._seen[value] = (probe, actual.compared(expected, floor), "")
         self._trace.forget(probe.name)
 
     def _looks(

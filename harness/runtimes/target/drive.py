@@ -15,8 +15,9 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
@@ -77,6 +78,27 @@ class Driving(Protocol):
         ...
 
 
+class Recording(Protocol):
+    """Something that records what is asked of a runtime."""
+
+    def of(self, inner: Driving, files: Sequence[Path]) -> Driving:
+        """Return a runtime whose calls are recorded."""
+        ...
+
+
+_RECORDER: Final[ContextVar[Recording | None]] = ContextVar("recorder", default=None)
+
+
+@contextmanager
+def recorded(recorder: Recording) -> Iterator[None]:
+    """Have the calls of sessions recorded that are opened in the ``with``."""
+    token = _RECORDER.set(recorder)
+    try:
+        yield
+    finally:
+        _RECORDER.reset(token)
+
+
 def drive(declared: Runtime, device: Device, files: Sequence[Path]) -> Driving:
     """Return a runtime, here or on the device's target, that has a session's files.
 
@@ -86,7 +108,8 @@ def drive(declared: Runtime, device: Device, files: Sequence[Path]) -> Driving:
     """
     if device.target is not None:
         return Remote(declared, device.target, files)
-    return _Here(declared, files)
+    here, recorder = _Here(declared, files), _RECORDER.get()
+    return here if recorder is None else recorder.of(here, files)
 
 
 class _Here:
@@ -281,7 +304,7 @@ class Remote:
             ]
         if self._asked("seen", {"files": identity}, limit_s=STALL_S):
             return {path.name: str(path) for path in files}
-        digests = {path.name: _digest(path) for path in files}
+        digests = {path.name: sha256(path) for path in files}
         lacking = self._asked(
             "have", {"files": list(digests.values())}, limit_s=STALL_S
         )
@@ -418,6 +441,7 @@ def _source(module: str) -> bytes:
     return Path(spec.origin).read_bytes()
 
 
-def _digest(path: Path) -> str:
+def sha256(path: Path) -> str:
+    """Return the SHA-256 digest of a file; a target has no other."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,200 @@
+"""`parity bundle` and `parity judge`: run a file where the harness cannot be."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from harness.commands.options import RUNS, SET, STORE, SUITE, TIER, case_ids
+from harness.core.errors import SuiteError
+
+if TYPE_CHECKING:
+    from harness.core.case import Case
+    from harness.suite.suite import Suite
+
+
+@click.command()
+@click.argument("case", shell_complete=case_ids)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    help="Folder to write; bundle-CASE here when left out.",
+)
+@click.option(
+    "--layers",
+    type=click.Choice(["all", "stats"]),
+    default="all",
+    show_default=True,
+    help="What the trace keeps of layers: every value, or 1 KiB of each.",
+)
+@SUITE
+@STORE
+def bundle(*, case: str, out: Path | None, layers: str, suite: Path, store: str) -> int:
+    """Write a folder that runs CASE on any machine with Python and the runtime."""
+    from harness.engine.engine import Engine
+    from harness.engine.run import open_store
+    from harness.suite.suite import load_suite
+
+    loaded = load_suite(suite)
+    one = _case(loaded, case)
+    one = replace(one, device=replace(one.device, target=None))
+    into = out or Path(f"bundle-{one.id.replace('/', '-')}")
+    if into.exists():
+        msg = f"{into} is there already; give another with --out, or remove it."
+        raise SuiteError(msg)
+    into.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=into.parent, prefix=".parity-") as scratch:
+        folder = Path(scratch).absolute() / into.name
+        folder.mkdir()
+        with Engine(open_store(store), loaded.limits) as engine:
+            engine.bundle(one, folder, layers)
+        folder.rename(into)
+    size = sum(file.stat().st_size for file in into.rglob("*") if file.is_file())
+    click.echo(f"wrote {into} ({size / 2**20:.1f} MB)")
+    click.echo("next  copy it to the device, and run `python run.py` in it there")
+    return 0
+
+
+@click.command()
+@click.argument("traces", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--name", default="", help="Name of the device; one trace alone.")
+@click.option(
+    "--case",
+    "of",
+    default="",
+    shell_complete=case_ids,
+    help="The case whose values a dump of your own program has.",
+)
+@click.option(
+    "--names",
+    type=click.Path(path_type=Path),
+    help="TOML file: a name in the dump = the name of the output or value.",
+)
+@SUITE
+@RUNS
+@STORE
+@TIER
+@SET
+def judge(
+    *,
+    traces: tuple[Path, ...],
+    name: str,
+    of: str,
+    names: Path | None,
+    suite: Path,
+    **words: Any,  # noqa: ANN401  # the settings that are plain text
+) -> int:
+    """Judge TRACES of bundles, or dumps of your own program, as runs of their cases.
+
+    A dump is a folder of .npy files or an .npz file. It has an array for each output,
+    and for any values of layers; subfolders, or names before a slash, are samples.
+
+    Exit codes: as `parity run`.
+    """
+    from harness.commands.run import run_cases
+    from harness.core.settings import Settings
+    from harness.suite.suite import load_suite
+
+    loaded = load_suite(suite)
+    if name and len(traces) > 1:
+        msg = "--name is for one trace; each of several has the name of its device."
+        raise click.BadParameter(msg)
+    with tempfile.TemporaryDirectory() as scratch:
+        chosen = [
+            _traced(
+                loaded,
+                trace,
+                name=name,
+                of=of,
+                names=names,
+                scratch=Path(scratch, f"{at}.npz"),
+            )
+            for at, trace in enumerate(traces)
+        ]
+        taken = [case.id for case in chosen]
+        if twice := next((one for one in taken if taken.count(one) > 1), ""):
+            msg = f"two traces are {twice}; give run.py another --name on one device."
+            raise SuiteError(msg)
+        return run_cases(loaded, chosen, Settings(**words), None)
+
+
+def _case(suite: Suite, name: str) -> Case:
+    from harness.core.case import Case
+
+    found = [case for case in suite.select([name]) if isinstance(case, Case)]
+    if len(found) != 1:
+        meant = ", ".join(case.id for case in found[:3]) or "a pipeline"
+        msg = f"this takes one case of a component; {name!r} is {meant}."
+        raise SuiteError(msg)
+    return found[0]
+
+
+def _traced(
+    suite: Suite,
+    path: Path,
+    *,
+    name: str,
+    of: str,
+    names: Path | None,
+    scratch: Path,
+) -> Case:
+    """Return the case of a trace or a dump, which takes its values from there."""
+    from harness.core.case import AT, Target
+    from harness.core.errors import SpecError
+    from harness.runtimes.target.dump import as_trace, is_trace
+    from harness.runtimes.target.traced import about
+
+    if not path.exists():
+        msg = f"there is no {path}; `python run.py` in a bundle writes a trace."
+        raise SuiteError(msg)
+    if is_trace(path):
+        told = about(path)
+        one = _of_trace(suite, path, told["case"])
+    elif not of:
+        msg = (
+            f"{path} is a dump of your own program, because it has no facts of a "
+            "bundle; say which case it is with --case, as in --case unet/mnn/fp32."
+        )
+        raise SuiteError(msg)
+    else:
+        one = _case(suite, of)
+        told = as_trace(path, one, names, scratch)
+        path = scratch
+    has = {value["sample"] for value in told["values"]}
+    layers = {v["sample"] for v in told["values"] if v["kind"] == "layers"}
+    samples = tuple(
+        replace(sample, layers=sample.layers and sample.id in layers)
+        for sample in one.samples
+        if sample.id in has
+    )
+    if not samples:
+        msg = (
+            f"{path} has the samples {sorted(has)}, and {one.id} has "
+            f"{[sample.id for sample in one.samples]}; make the bundle again."
+        )
+        raise SuiteError(msg)
+    try:
+        target = Target(name=name or told["name"], trace=str(path.absolute()))
+    except SpecError as error:
+        raise SuiteError(str(error)) from None
+    return replace(
+        one,
+        device=replace(one.device, target=target),
+        samples=samples,
+        where=f"{AT}{target.name}",
+    )
+
+
+def _of_trace(suite: Suite, path: Path, name: str) -> Case:
+    for case in suite.cases:
+        if case.id == name:
+            return case
+    msg = (
+        f"{path} is a trace of {name}, and {suite.path} has no such case; give its own "
+        "suite with --suite."
+    )
+    raise SuiteError(msg)

@@ -1,0 +1,229 @@
+"""Write a bundle: the calls that a session makes of its runtime, to be made elsewhere.
+
+A session runs here once, and its calls are recorded with their arrays. So a bundle asks
+of another machine just what a target would be asked, without a connection to it.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import weakref
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from harness.core.case import Component, Device
+from harness.core.probes import load_probes
+from harness.core.runtime import runtime
+from harness.engine.deployed import Deployed
+from harness.engine.host import report_progress
+from harness.measure.align import wanted_values
+from harness.measure.name_map import Names, as_given
+from harness.measure.trace import load_inputs, open_trace
+from harness.runtimes.candidate.candidate import check_artifact
+from harness.runtimes.renamed import fed
+from harness.runtimes.session import load_backend
+from harness.runtimes.target import bundle_run
+from harness.runtimes.target.drive import Driving, Show, recorded, sha256
+from harness.runtimes.target.traced import digest_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ALL, STATS = "all", "stats"
+"""How much of a layer's value a trace keeps: everything, or a sketch."""
+
+_README = """\
+{case}: run `python run.py` here, where Python 3.8, numpy and {packages} are installed.
+It writes trace.npz; `parity judge trace.npz` beside the suite then judges this machine.
+"""
+
+
+class Recorder:
+    """Records the calls of a session into a folder.
+
+    Attributes:
+        kind: ``outputs`` or ``layers``, which the next calls show; empty for neither.
+        sample: The sample that the next calls run.
+
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.kind = self.sample = ""
+        self.calls: list[dict[str, Any]] = []
+        self.feeds: dict[str, np.ndarray] = {}
+        self.files: dict[str, str] = {}
+        self.entries: list[str] = []
+        self._fed: dict[str, str] = {}
+        self._shown: dict[int, tuple[weakref.ref[np.ndarray], str]] = {}
+        self._models = 0
+
+    def of(self, inner: Driving, files: Sequence[Path]) -> Driving:
+        """Return a runtime whose calls are recorded."""
+        into = f"model-{self._models}"
+        self._models += 1
+        (self._folder / into).mkdir()
+        self.entries.append(files[0].parent.name)
+        for path in files:
+            shutil.copyfile(path, self._folder / into / path.name)
+            self.files[f"{into}/{path.name}"] = sha256(path)
+        return _Recorded(
+            self, inner, {p.name: f"bundle:{into}/{p.name}" for p in files}
+        )
+
+    def call(
+        self, do: str, feeds: Mapping[str, np.ndarray], said: Mapping[str, object]
+    ) -> Callable[[str, np.ndarray], None]:
+        """Record a call, and return a function that takes what it shows."""
+        number = len(self.calls)
+        self.calls.append(
+            {
+                "do": do,
+                "said": said,
+                "kind": self.kind,
+                "sample": self.sample,
+                "feeds": {name: self._ref(value) for name, value in feeds.items()},
+            }
+        )
+
+        def shown(name: str, value: np.ndarray) -> None:
+            self._shown[id(value)] = weakref.ref(value), f"{number}/{name}"
+
+        return shown
+
+    def _ref(self, value: np.ndarray) -> str:
+        """Return where a call finds an array: shown before, or stored."""
+        one, ref = self._shown.get(id(value), (None, ""))
+        if one is not None and one() is value:
+            return ref
+        digest = digest_of({"": value})
+        if digest not in self._fed:
+            self._fed[digest] = f"a{len(self._fed)}"
+            self.feeds[self._fed[digest]] = np.array(value)
+        return self._fed[digest]
+
+
+class _Recorded:
+    """A runtime in this process whose calls are recorded."""
+
+    about = ()
+
+    def __init__(
+        self, recorder: Recorder, inner: Driving, files: Mapping[str, str]
+    ) -> None:
+        self._recorder, self._inner = recorder, inner
+        self.version, self.files = inner.version, files
+        self._real = {there: inner.files[name] for name, there in files.items()}
+        self._real |= {
+            there.rpartition("/")[0]: str(Path(inner.files[name]).parent)
+            for name, there in files.items()
+        }
+
+    def call(
+        self,
+        do: str,
+        feeds: Mapping[str, np.ndarray] | None = None,
+        show: Show | None = None,
+        /,
+        **said: object,
+    ) -> Any:
+        shown = self._recorder.call(do, feeds or {}, said)
+
+        def both(name: str, value: np.ndarray) -> None:
+            shown(name, value)
+            if show is not None:
+                show(name, value)
+
+        real = {
+            name: self._real.get(value, value) if isinstance(value, str) else value
+            for name, value in said.items()
+        }
+        return self._inner.call(do, feeds, both, **real)
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+def write_bundle(  # noqa: PLR0917  # a task takes its arguments by position
+    case: str,
+    component: Component,
+    device: Device,
+    backend_name: str,
+    deployed: Sequence[Deployed],
+    into: Path,
+    layers: str,
+) -> None:
+    """Run every sample once, and write what another machine needs to do the same.
+
+    Args:
+        case: Id of the case.
+        component: The component.
+        device: Settings of the runtime, which runs here.
+        backend_name: The runtime.
+        deployed: The deployed files and their samples.
+        into: An empty folder.
+        layers: ``all`` or ``stats``.
+
+    Raises:
+        StageError: An artifact is damaged, or the runtime refuses it or the run.
+
+    """
+    backend, declared = load_backend(backend_name), runtime(backend_name)
+    recorder = Recorder(into)
+    samples: dict[str, str] = {}
+    outputs: list[str] = []
+    for file in deployed:
+        check_artifact(file.artifact)
+        path = file.artifact.file(file.model)
+        names = Names.load(path.parent)
+        has = as_given(component, names)
+        outputs = [spec.name for spec in has.outputs]
+        probes = load_probes(file.probes)
+        recorder.kind = ""
+        with recorded(recorder), backend.open_session(path, device, outputs) as opened:
+            for reading in file.readings:
+                report_progress("recording", case, reading.sample)
+                feeds = load_inputs(reading.inputs, component)
+                own = feeds if names is None else fed(names, feeds)
+                samples[reading.sample] = digest_of(own)
+                recorder.kind, recorder.sample = "outputs", reading.sample
+                opened.run(feeds)
+                if not reading.layers:
+                    continue
+                trace = open_trace(reading.reference.path)
+                sizes = {
+                    value: trace[probe.name].nbytes
+                    for value, probe in wanted_values(probes).items()
+                    if probe.name in trace
+                }
+                recorder.kind = "layers"
+                opened.watch(feeds, sizes, lambda _name, _value: None)
+    said = {
+        "format": bundle_run.FORMAT,
+        "case": case,
+        "layers": layers,
+        "outputs": outputs,
+        "samples": samples,
+        "files": recorder.files,
+        "entries": recorder.entries,
+        "calls": recorder.calls,
+    }
+    text = json.dumps(said, default=list)
+    (into / bundle_run.CALLS).write_text(text, encoding="utf-8")
+    np.savez(into / bundle_run.FEEDS, **recorder.feeds)  # type: ignore[arg-type]
+    for module, name in (
+        (bundle_run.__name__, "run.py"),
+        (declared.driver, "driver.py"),
+    ):
+        spec = find_spec(module)
+        assert spec is not None  # noqa: S101  # both are the harness's own
+        assert spec.origin is not None  # noqa: S101  # as above
+        shutil.copyfile(spec.origin, into / name)
+    packages = " or ".join(declared.distributions)
+    readme = _README.format(case=case, packages=packages)
+    (into / "README.md").write_text(readme, encoding="utf-8")

@@ -1,0 +1,170 @@
+"""Run a bundle: what a harness asked of a runtime, asked again on this machine.
+
+    python run.py [--name NAME] [--out trace.npz]
+
+The file needs Python 3.8, numpy and the runtime, and imports nothing else. It writes
+one file, which `parity judge` takes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import hashlib
+import importlib
+import json
+import os
+import platform
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+FORMAT = 1
+CALLS = "bundle.json"
+FEEDS = "feeds.npz"
+BUCKETS = 128
+"""Numbers that a sketch keeps of a value."""
+
+SEED = 20260101
+
+
+def sketch(value: np.ndarray) -> np.ndarray:
+    """Return a value's sketch: float64 ``[BUCKETS]``.
+
+    Each element is added to one drawn bucket with a drawn sign (count sketch: Charikar,
+    Chen, Farach-Colton, 2002). It is linear, so the sketch of a difference is the
+    difference of sketches, and its rms is near that of the difference.
+    """
+    flat = value.reshape(-1).astype(np.float64)
+    drawn = np.random.RandomState(SEED).randint(0, 2 * BUCKETS, flat.size)
+    signed = np.where(drawn & 1, flat, -flat)
+    sums = np.bincount(drawn >> 1, weights=signed, minlength=BUCKETS)
+    return sums / np.sqrt(max(flat.size / BUCKETS, 1.0))
+
+
+def is_sketched(value: np.ndarray) -> bool:
+    """Whether a sketch is smaller than the value by enough to matter."""
+    return value.size > 8 * BUCKETS
+
+
+class Trace:
+    """Collects what a runtime shows, by sample."""
+
+    def __init__(self, outputs: list[str], *, whole: bool) -> None:
+        self._outputs, self._whole = outputs, whole
+        self.arrays: dict[str, np.ndarray] = {}
+        self.values: list[dict[str, Any]] = []
+
+    def add(self, kind: str, sample: str, name: str, value: np.ndarray) -> None:
+        """Keep a value, or its sketch."""
+        short = not self._whole and kind == "layers" and name not in self._outputs
+        short = short and is_sketched(value)
+        key = f"v{len(self.values)}"
+        self.arrays[key] = sketch(value) if short else np.array(value)
+        self.values.append(
+            {
+                "kind": kind,
+                "sample": sample,
+                "name": name,
+                "array": key,
+                "shape": list(value.shape),
+                "dtype": value.dtype.str,
+                "sketched": short,
+            }
+        )
+
+
+def run(folder: Path, driver: Any) -> tuple[Trace, dict[str, Any]]:
+    """Make a bundle's calls with a driver; return the values and the bundle's facts."""
+    said = json.loads(folder.joinpath(CALLS).read_text(encoding="utf-8"))
+    if said["format"] != FORMAT:
+        sys.exit("This bundle has another format; make it again with `parity bundle`.")
+    feeds = np.load(str(folder / FEEDS), allow_pickle=False)
+    for name, digest in said["files"].items():
+        if hashlib.sha256((folder / name).read_bytes()).hexdigest() != digest:
+            sys.exit(f"{name} is not the file of this bundle; copy it again.")
+    trace = Trace(said["outputs"], whole=said["layers"] == "all")
+    shown: dict[str, np.ndarray] = {}
+    needed = {ref for call in said["calls"] for ref in call["feeds"].values()}
+    for number, call in enumerate(said["calls"]):
+
+        def show(name: str, value: np.ndarray, number: int = number) -> None:
+            ref = f"{number}/{name}"
+            if ref in needed:  # a later piece of the graph reads it
+                shown[ref] = np.array(value)
+            kind = said["calls"][number]["kind"]
+            if kind:
+                trace.add(kind, said["calls"][number]["sample"], name, value)
+
+        given = {
+            name: shown[ref] if ref in shown else feeds[ref]
+            for name, ref in call["feeds"].items()
+        }
+        words = {
+            name: str(folder / value[7:])
+            if isinstance(value, str) and value.startswith("bundle:")
+            else value
+            for name, value in call["said"].items()
+        }
+        getattr(driver, call["do"])(given, show, **words)
+    return trace, said
+
+
+@contextlib.contextmanager
+def native_log() -> Iterator[list[str]]:
+    """Keep what native code prints: a runtime says there what it really does."""
+    kept: list[str] = []
+    with tempfile.TemporaryFile() as file:
+        ours = os.dup(1), os.dup(2)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+        try:
+            yield kept
+        finally:
+            os.dup2(ours[0], 1)
+            os.dup2(ours[1], 2)
+            file.seek(0)
+            kept.append(file.read()[-16384:].decode(errors="replace"))
+            os.write(2, kept[0].encode())
+
+
+def main() -> None:
+    """Run the bundle beside this file, and write the trace."""
+    parser = argparse.ArgumentParser(description="Run this bundle and write its trace.")
+    parser.add_argument("--name", default=platform.machine().lower().replace("_", "-"))
+    parser.add_argument("--out", default="trace.npz")
+    asked = parser.parse_args()
+    folder = Path(__file__).resolve().parent
+    sys.path.insert(0, str(folder))
+    with native_log() as log:
+        module = importlib.import_module("driver")
+        trace, said = run(folder, module.Driver())
+    about = {
+        "format": FORMAT,
+        "name": asked.name,
+        "case": said["case"],
+        "files": said["files"],
+        "entries": said["entries"],
+        "samples": said["samples"],
+        "layers": said["layers"],
+        "version": module.Driver.version,
+        "machine": f"{platform.machine()}, Python {platform.python_version()}",
+        "log": log[0],
+        "values": trace.values,
+    }
+    text = np.frombuffer(json.dumps(about).encode(), dtype=np.uint8)
+    out = Path(asked.out)
+    with out.open("wb") as file:
+        np.savez(file, about=text, **trace.arrays)  # type: ignore[arg-type]
+    sys.stdout.write(f"wrote {out} ({out.stat().st_size / 2**20:.1f} MB)\n")
+    sys.stdout.write(f"next  parity judge {out}, beside the suite\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,125 @@
+"""Read a dump of somebody's own program as a trace."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from harness.core.case import Case
+from harness.core.errors import SuiteError
+from harness.runtimes.target import bundle_run
+
+NAME = "dump"
+"""Name of the device of a dump that is given no other."""
+
+
+def is_trace(path: Path) -> bool:
+    """Whether a file has the facts of a bundle's trace; a damaged one counts as one."""
+    if path.is_dir() or path.suffix != ".npz":
+        return False
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            return "about" in arrays.files
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile):
+        return True
+
+
+def as_trace(path: Path, case: Case, names: Path | None, into: Path) -> dict[str, Any]:
+    """Write a dump as a trace, and return what the trace says about itself.
+
+    Args:
+        path: A folder of .npy files, or an .npz file.
+        case: The case whose values it has.
+        names: TOML file from names in the dump to the case's; None for equal names.
+        into: Path of the trace.
+
+    Raises:
+        SuiteError: The dump cannot be read, or lacks an output.
+
+    """
+    ours = _names(names)
+    outputs = [spec.name for spec in case.component.outputs]
+    first = case.samples[0].id
+    values: list[dict[str, Any]] = []
+    arrays: dict[str, np.ndarray] = {}
+    for sample, name, array in _arrays(path):
+        known, key = ours.get(name, name), f"v{len(values)}"
+        arrays[key] = array
+        values.append(
+            {
+                "kind": "outputs" if known in outputs else "layers",
+                "sample": sample or first,
+                "name": known,
+                "array": key,
+                "shape": list(array.shape),
+                "dtype": array.dtype.str,
+                "sketched": False,
+            }
+        )
+    has = dict.fromkeys(value["sample"] for value in values)
+    for sample in has:
+        there = {value["name"] for value in values if value["sample"] == sample}
+        if lacking := [name for name in outputs if name not in there]:
+            msg = (
+                f"{path} lacks the output {lacking[0]!r} of {case.subject} for "
+                f"{sample}; it has {sorted(there)}. Name it so, or say with --names "
+                "which array it is."
+            )
+            raise SuiteError(msg)
+    order = [sample.id for sample in case.samples if sample.id in has]
+    told: dict[str, Any] = {
+        "format": bundle_run.FORMAT,
+        "name": NAME,
+        "case": case.id,
+        "files": {},
+        "entries": [],
+        "samples": {},
+        "order": order * 2,  # each is run, and then watched
+        "layers": "all",
+        "version": "own program",
+        "machine": "unknown",
+        "log": "",
+        "values": values,
+    }
+    text = np.frombuffer(json.dumps(told).encode(), dtype=np.uint8)
+    np.savez(into, about=text, **arrays)  # type: ignore[arg-type]
+    return told
+
+
+def _names(path: Path | None) -> dict[str, str]:
+    if path is None:
+        return {}
+    try:
+        told = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        msg = f'{path} cannot be read as TOML ({error}); write `theirs = "ours"`.'
+        raise SuiteError(msg) from error
+    return {str(theirs): str(name) for theirs, name in told.items()}
+
+
+def _arrays(path: Path) -> Iterator[tuple[str, str, np.ndarray]]:
+    """Yield sample, name and array; the sample is empty where none is named."""
+    try:
+        if path.is_dir():
+            for file in sorted(path.rglob("*.npy")):
+                sample, _, name = (
+                    file.relative_to(path).with_suffix("").as_posix().rpartition("/")
+                )
+                yield sample, name, np.load(file, allow_pickle=False)
+        else:
+            with np.load(path, allow_pickle=False) as arrays:
+                for key in arrays.files:
+                    sample, _, name = key.rpartition("/")
+                    yield sample, name, arrays[key]
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        msg = (
+            f"{path} cannot be read as a dump ({error}); it is a folder of .npy files, "
+            "or an .npz file."
+        )
+        raise SuiteError(msg) from error
