@@ -15,7 +15,7 @@ from harness.core.outcome import Outcome
 from harness.core.runtime import runtimes
 from harness.engine.export_files import MODEL
 from harness.runtimes.session import load_backend
-from harness.runtimes.target import agent, drive
+from harness.runtimes.target import agent, bundle_run, drive
 from tests.unit import nets
 
 OUTPUTS = ["map", "pooled"]
@@ -230,7 +230,10 @@ def test_a_runtime_too_old_for_the_file_is_a_sentence(files, job, tmp_path):
     assert "opset" in words
 
 
-@pytest.mark.parametrize("module", [agent.__name__, *DRIVERS.values()])
+SENT = (agent.__name__, bundle_run.__name__, *DRIVERS.values())
+
+
+@pytest.mark.parametrize("module", SENT)
 def test_what_is_sent_is_old_python_and_imports_little(module):
     tree = ast.parse(drive._source(module), feature_version=(3, 8))
     inside = [

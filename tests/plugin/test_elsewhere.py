@@ -1,0 +1,218 @@
+"""A bundle that is run where the harness is not, and its trace judged beside the suite."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from harness.core.digest import digest_value
+from tests.plugin.project import LIMIT_S, write_project
+
+CASES = ("vae_decoder/onnxruntime/fp32", "vae_decoder/mnn/fp32")
+
+
+def bundled(project, case, *options):
+    """Make a bundle, and run it with nothing but numpy and the runtime."""
+    made = project.parity("bundle", case, "--out", "bundle", *options)
+    assert made.code == 0, made.text
+    assert len((project.path / "bundle" / "README.md").read_text().splitlines()) == 2
+    ran = subprocess.run(
+        [sys.executable, "-I", "run.py", "--name", "box", "--out", "../trace.npz"],
+        cwd=project.path / "bundle",
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    return project.path / "trace.npz"
+
+
+def rows(project):
+    return {case["case"]: case["rows"] for case in project.report["cases"]}
+
+
+@pytest.fixture(scope="module")
+def traced(passing, tmp_path_factory):  # noqa: ARG001  # it fills the store
+    """A project with a trace of one case."""
+    project = write_project(tmp_path_factory.mktemp("traced") / "project")
+    bundled(project, CASES[0])
+    return project
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_trace_is_judged_as_a_run_here_to_the_bit(project, passing, case):
+    bundled(project, case)
+    ended = project.parity("judge", "trace.npz")
+
+    assert ended.code == 0, ended.text
+    assert ended.has(f"✓ {case}@box")
+    assert rows(project)[f"{case}@box"] == rows(passing[0])[case]
+    assert ["trace", "trace.npz"] in project.report["cases"][0]["ran"]["detail"]
+
+
+def test_statistics_alone_give_the_same_verdict(project):
+    bundled(project, CASES[1], "--layers", "stats")
+    trace = project.path / "trace.npz"
+
+    assert project.parity("judge", "trace.npz").code == 0
+    project.tighten()
+    ended = project.parity("judge", "trace.npz")
+    local = project.parity("run", CASES[1])
+
+    assert ended.code == local.code == 1
+    first = [
+        one.text.split("first diverges at ")[1].split()[0] for one in (ended, local)
+    ]
+    assert first[0] == first[1]
+    assert "parity explain" not in ended.text
+    assert trace.stat().st_size < 2**20
+
+
+def test_traces_of_two_devices_make_one_table_and_one_page(traced):
+    ended = traced.parity("judge", "trace.npz", "--name", "phone")
+    assert ended.code == 0, ended.text
+    twice = traced.parity("judge", "trace.npz", "trace.npz")
+
+    assert ended.has(f"✓ {CASES[0]}@phone")
+    assert twice.code == 2
+    assert twice.has(f"two traces are {CASES[0]}@box; give run.py another --name")
+
+
+def with_about(project, path, **changes):
+    """Write a copy of the trace that says something else about itself."""
+    with np.load(project.path / "trace.npz") as arrays:
+        kept = dict(arrays)
+    about = json.loads(kept["about"].tobytes()) | changes
+    kept["about"] = np.frombuffer(json.dumps(about).encode(), np.uint8)
+    np.savez(path, **kept)
+
+
+def truncated(project, path):
+    path.write_bytes((project.path / "trace.npz").read_bytes()[:5000])
+
+
+def lacking(project, path):
+    with np.load(project.path / "trace.npz") as arrays:
+        kept = dict(arrays)
+    del kept["v0"]
+    np.savez(path, **kept)
+
+
+BROKEN = {
+    "truncated": (truncated, "is no trace, or is truncated"),
+    "values missing": (lacking, "lacks 1 of its values; copy the file again"),
+    "another suite": (
+        lambda project, path: with_about(project, path, case="unet/mnn/fp32"),
+        "is a trace of unet/mnn/fp32, and",
+    ),
+    "another model": (
+        lambda project, path: with_about(
+            project, path, entries=[], files={"model": digest_value("other")}
+        ),
+        "was made with another model.onnx than the suite deploys now",
+    ),
+    "another format": (
+        lambda project, path: with_about(project, path, format=0),
+        "has format 0, and this harness reads 1",
+    ),
+    "other inputs": (
+        lambda project, path: with_about(
+            project, path, samples={"realistic-0": "other"}
+        ),
+        "has no outputs for these inputs",
+    ),
+}
+
+
+@pytest.mark.parametrize("how", BROKEN)
+def test_a_trace_that_cannot_be_judged_is_a_sentence_and_2(traced, tmp_path, how):
+    write, words = BROKEN[how]
+    write(traced, tmp_path / "broken.npz")
+
+    ended = traced.parity("judge", str(tmp_path / "broken.npz"))
+
+    assert ended.code == 2, ended.text
+    assert ended.has(words), ended.text
+    assert "Traceback" not in ended.text
+
+
+# Dumps of somebody's own program
+
+
+@pytest.fixture(scope="module")
+def output(traced):
+    """What somebody's own call of the same file gives."""
+    with np.load(traced.path / "trace.npz") as arrays:
+        about = json.loads(arrays["about"].tobytes())
+        (key,) = (v["array"] for v in about["values"] if v["kind"] == "outputs")
+        return arrays[key]
+
+
+def early(value):
+    value = value.copy()
+    value.reshape(-1)[value.size * 2 // 3 :] = 0
+    return value
+
+
+CALLS = {
+    "right": (np.array, 0, "1 of 1 case agrees"),
+    "layout": (
+        lambda value: value.transpose(0, 2, 3, 1),
+        1,
+        "its axes are axes 0, 2, 3, 1 of PyTorch's value: NHWC in place of NCHW",
+    ),
+    "buffer in another layout": (
+        lambda value: value.transpose(0, 2, 3, 1).reshape(value.shape),
+        1,
+        "the values are right and in other places: a layout or an order",
+    ),
+    "read too early": (early, 1, "it was read before all of it was written"),
+    "not read": (np.zeros_like, 1, "every value is 0: nothing was written"),
+}
+
+
+@pytest.mark.parametrize("how", CALLS)
+def test_what_is_wrong_with_a_call_of_a_right_file_is_said(
+    traced, output, tmp_path, how
+):
+    call, code, words = CALLS[how]
+    np.save(tmp_path / "result.npy", np.ascontiguousarray(call(output)))
+    (tmp_path / "names.toml").write_text('result = "sample"\n')
+
+    names = ("--names", str(tmp_path / "names.toml"))
+    ended = traced.parity("judge", str(tmp_path), "--case", CASES[0], *names)
+
+    assert ended.code == code, ended.text
+    assert ended.has(words), ended.text
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ((), "say which case it is with --case"),
+        (("--case", CASES[0]), "lacks the output 'sample' of vae_decoder"),
+        (("--case", "vae_decoder"), "this takes one case of a component"),
+        (("--case", CASES[0], "--names", "no.toml"), "no.toml cannot be read as TOML"),
+    ],
+    ids=["no case", "no output", "several cases", "no names"],
+)
+def test_a_dump_that_cannot_be_judged_is_a_sentence_and_2(
+    traced, output, tmp_path, options, words
+):
+    np.save(tmp_path / "result.npy", output)
+
+    ended = traced.parity("judge", str(tmp_path), *options)
+
+    assert ended.code == 2, ended.text
+    assert ended.has(words), ended.text
+    assert "Traceback" not in ended.text
+
+
+def test_a_folder_that_is_there_is_kept(traced):
+    ended = traced.parity("bundle", CASES[0], "--out", "bundle")
+
+    assert ended.code == 2
+    assert ended.has("bundle is there already; give another with --out")
