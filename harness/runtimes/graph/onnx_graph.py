@@ -105,7 +105,11 @@ def types_of(model: onnx.ModelProto) -> dict[str, int]:
 
 def exact_nodes(model: onnx.ModelProto) -> set[str]:
     """Return the names of the nodes that are known to make no floating-point value."""
-    types = types_of(model)
+    bare = onnx.ModelProto()
+    bare.CopyFrom(model)
+    # After a rewrite to float16 they can still say float32, and inference refuses that.
+    del bare.graph.value_info[:]
+    types = types_of(bare)
     return {
         node.name
         for node in model.graph.node
