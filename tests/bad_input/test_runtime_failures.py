@@ -174,7 +174,7 @@ ELSEWHERE = {
     ),
     "xnnpack": (
         '[backend.onnxruntime]\ndevice = "xnnpack"',
-        ("XnnpackExecutionProvider, which this build lacks", "[target.*]"),
+        ("has no XnnpackExecutionProvider", "[target.*]"),
     ),
     "tensorrt": (
         (

@@ -8,8 +8,10 @@ and settings that JSON can hold; it returns what JSON can hold.
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout, suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Callable, Iterator, Mapping
 
@@ -77,6 +79,7 @@ class Driver:
         )
         if profile:
             _keep_profile(options, profile)
+        _find_libraries(provider)
         tells = provider != CPU and hasattr(
             ort.InferenceSession, "get_provider_graph_assignment_info"
         )
@@ -128,6 +131,16 @@ class Driver:
         """Return the path of a session's profile."""
         path: str = self._sessions[name].end_profiling()
         return path
+
+
+def _find_libraries(provider: str) -> None:
+    """Load the libraries of NVIDIA's wheels, where a session would not look."""
+    if provider.startswith(("CUDA", "Tensorrt")) and hasattr(ort, "preload_dlls"):
+        with redirect_stdout(sys.stderr):
+            ort.preload_dlls()
+    if provider.startswith("Tensorrt"):
+        with suppress(ImportError):
+            import_module("tensorrt")
 
 
 @contextmanager

@@ -60,9 +60,9 @@ def lacking(device: Device, version: str, has: Sequence[str]) -> str:
     name = provider_of(device)
     build = _BUILDS.get(name.removesuffix("ExecutionProvider"), "a build of your own")
     return (
-        f"onnxruntime {version} was asked for {name}, which this build lacks; it has "
-        f"{', '.join(has)}. Install one that has it ({build}) into an environment of "
-        "its own and name that as a target ([target.*]), or change `device` under "
+        f"This build of onnxruntime {version} has no {name}. It has {', '.join(has)}. "
+        f"Install one that has it ({build}) into an environment of its own and name "
+        "that as a target ([target.*]), or change `device` under "
         "[backend.onnxruntime]."
     )
 
