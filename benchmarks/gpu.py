@@ -169,7 +169,7 @@ def errors_of_file(store: Store, case: Case) -> tuple[float, float, str]:
             error = row.comparison.floor_multiple or 0.0
             worst[row.what] = max(worst[row.what], error)
     detail = dict((record.ran or {})["detail"])
-    return (*worst.values(), detail.get("nodes on the CPU provider", ""))
+    return (*worst.values(), detail.get("on the CPU provider", ""))
 
 
 class Watch:
@@ -271,7 +271,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"\n{case.component.source.name}, {case.subject}: {sizes}")
             print(
                 f"{'':20} {'layers':>10} {'outputs':>10} {'ms':>10} {'host':>8} "
-                f"{'GPU':>8} nodes on the CPU provider\n"
+                f"{'GPU':>8} on the CPU provider\n"
                 f"{'':20} {'floors':>10} {'floors':>10} {'a run':>10} {'MiB':>8} "
                 f"{'MiB':>8}"
             )

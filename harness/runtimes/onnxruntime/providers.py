@@ -132,8 +132,8 @@ class Placement:
     def __str__(self) -> str:
         """Return the number of nodes that fell back, and their operators."""
         listed = ", ".join(f"{n} {op}" for op, n in self._fallen.most_common())
-        total = f"{self._fallen.total()} of {self._nodes}"
-        return f"{total}: {listed}" if listed else total
+        total = f"{self._fallen.total()} of {self._nodes} nodes"
+        return f"{total} ({listed})" if listed else total
 
     def too_many(self, device: Device, how: str) -> str:
         """Return the message about more nodes than a suite allows, or nothing."""
@@ -143,6 +143,6 @@ class Placement:
         limit = math.ceil(share * 100) / 100
         return (
             f"{asked_for(device)} does not run all of the network {how}: the CPU "
-            f"provider runs {self} nodes. If that is right, allow it with `cpu_nodes = "
+            f"provider runs {self}. If that is right, allow it with `cpu_nodes = "
             f"{limit:g}` under [backend.onnxruntime]."
         )

@@ -99,7 +99,7 @@ class OrtSession(AbstractContextManager["OrtSession"]):
                 ("optimisation", f"{_said(device.hints)} for outputs, off for layers"),
                 ("provider", self._provider),
                 *((name, str(value)) for name, value in device.provider_options),
-                *((("nodes on the CPU provider", str(placed)),) if is_other else ()),
+                *((("on the CPU provider", str(placed)),) if is_other else ()),
                 ("tf32", str(device.tf32).lower()),
                 *self._ort.about,
             ),

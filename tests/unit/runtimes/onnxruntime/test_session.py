@@ -233,7 +233,7 @@ def test_more_nodes_on_the_cpu_than_allowed_are_counted_and_named():
 
     words = placed.too_many(device, "as deployed")
 
-    assert "runs 3 of 8: 2 Resize, 1 Softmax nodes" in words
+    assert "runs 3 of 8 nodes (2 Resize, 1 Softmax)" in words
     assert "`cpu_nodes = 0.38`" in words
     assert not placed.too_many(Device(device="openvino", cpu_nodes=0.38), "")
 
