@@ -341,13 +341,17 @@ class Device:
     """Where a runtime runs, and with which settings.
 
     Attributes:
-        device: ``cpu`` or ``cuda``; for MNN also ``opencl``, ``vulkan``, ``metal``.
+        device: ``cpu`` or ``cuda``; for MNN also ``opencl``, ``vulkan``, ``metal``; for
+            ONNX Runtime a provider.
         threads: Number of threads within one operator.
         precision: MNN's precision hint: ``high``, ``normal`` or ``low``.
         tf32: Whether CUDA may round float32 products to TensorFloat-32.
         hints: Sorted ``(name, value)`` pairs: session hints for MNN. For ONNX Runtime,
             its ``optimization`` level, or a graph rewrite to disable, with the value 0.
         target: Where the runtime runs; None for this process.
+        provider_options: Sorted ``(name, value)`` pairs of ONNX Runtime's provider.
+        cpu_nodes: Largest share of the nodes that may run on ONNX Runtime's CPU
+            provider where another one is asked for.
 
     """
 
@@ -357,17 +361,23 @@ class Device:
     tf32: bool = False
     hints: tuple[tuple[str, int], ...] = ()
     target: Target | None = None
+    provider_options: tuple[tuple[str, str | int | float | bool], ...] = ()
+    cpu_nodes: float = 0.0
 
     @property
     def settings(self) -> dict[str, Any]:
         """The settings as a key of the store and a record hold them.
 
-        A target is left out where there is none, so older keys and records stay valid.
+        What was added later is left out where it is not used, so older keys and
+        records stay valid.
         """
+        later = ("target", "provider_options", "cpu_nodes")
         settings = asdict(self)
-        if self.target is None:
-            del settings["target"]
-        return settings
+        return {
+            name: value
+            for name, value in settings.items()
+            if value or name not in later
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -163,6 +163,9 @@ class Runtime:
         model: Name of the deployed file.
         weights: Names of files that may lie beside the deployed file.
         devices: Devices on which it can run, the usual one first.
+        other_devices: Regular expression of further devices, which are providers of the
+            runtime; it then takes ``provider_options`` and ``cpu_nodes``. Empty if
+            there are none.
         precisions: Values of ``precision``, the exact one first; empty if there is no
             choice.
         tf32: Whether a suite can set ``tf32``.
@@ -211,6 +214,7 @@ class Runtime:
     tools: tuple[str, ...] = ()
     order: int = 100
     weights: tuple[str, ...] = ()
+    other_devices: str = ""
     precisions: tuple[str, ...] = ()
     tf32: bool = False
     as_exported: tuple[str, ...] = ()

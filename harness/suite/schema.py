@@ -37,6 +37,10 @@ Plain = Annotated[
     str | int | float | bool,
     Meta(extra={"sentence": "scheduler_options are texts, numbers, true or false"}),
 ]
+ProviderOption = Annotated[
+    str | int | float | bool,
+    Meta(extra={"sentence": "provider_options are texts, numbers, true or false"}),
+]
 Option = Annotated[
     str | int | bool,
     Meta(
@@ -174,6 +178,10 @@ class BackendTable(Keys, frozen=True, kw_only=True):
             its own.
         tf32: Whether CUDA may round float32 products to TensorFloat-32.
         hints: Settings of the runtime's session.
+        provider_options: Options of ONNX Runtime's execution provider.
+        cpu_nodes: Largest share of the nodes that may run on ONNX Runtime's CPU
+            provider where `device` names another one. Nodes of whole numbers alone do
+            not count.
 
     """
 
@@ -184,6 +192,8 @@ class BackendTable(Keys, frozen=True, kw_only=True):
     precision: str | Words | None = None
     tf32: bool = False
     hints: dict[str, int] = field(default_factory=dict)
+    provider_options: dict[str, ProviderOption] = field(default_factory=dict)
+    cpu_nodes: Share = 0.0
 
 
 class TargetTable(Keys, frozen=True, kw_only=True):

@@ -6,6 +6,7 @@ others and combines them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
@@ -427,9 +428,18 @@ def _devices(
     misplaced |= set() if declared and declared.driver else {"targets"}
     misplaced |= set() if precisions else {"precision"}
     misplaced |= {"tf32"} if declared and not declared.tf32 else set()
+    others = declared.other_devices if declared else ""
+    misplaced |= set() if others else {"provider_options", "cpu_nodes"}
     table.check_keys([key for key in said.__struct_fields__ if key not in misplaced])
     device = devices[0] if said.device is None else said.device
-    table.check_option("device", device, devices)
+    if not (others and re.fullmatch(others, device)):
+        table.check_option("device", device, devices)
+    if device == devices[0]:
+        for key in ("provider_options", "cpu_nodes"):
+            if not getattr(said, key):
+                continue
+            text = f"{key!r} needs a `device` other than {device!r}, which ignores it."
+            raise table.error(text, key)
     exact = declared.precision if declared else Device().precision
     # One precision for all cases tells none of them apart, so no id names it.
     plain = {HERE, exact}
@@ -445,6 +455,8 @@ def _devices(
         threads=said.threads,
         tf32=said.tf32,
         hints=tuple(sorted(said.hints.items())),
+        provider_options=tuple(sorted(said.provider_options.items())),
+        cpu_nodes=said.cpu_nodes,
     )
     return [
         (

@@ -172,6 +172,17 @@ ELSEWHERE = {
         '[backend.onnxruntime]\ndevice = "cuda"',
         ("CUDAExecutionProvider", "CPUExecutionProvider"),
     ),
+    "xnnpack": (
+        '[backend.onnxruntime]\ndevice = "xnnpack"',
+        ("has no XnnpackExecutionProvider", "[target.*]"),
+    ),
+    "tensorrt": (
+        (
+            '[backend.onnxruntime]\ndevice = "tensorrt"\n'
+            "provider_options = { trt_fp16_enable = true }"
+        ),
+        ("TensorrtExecutionProvider", "trt_fp16_enable = true", "It says: Failed"),
+    ),
     "opencl": ('[backend.mnn]\ndevice = "opencl"', ("asked for opencl", "lacks")),
     "vulkan": ('[backend.mnn]\ndevice = "vulkan"', ("asked for vulkan", "lacks")),
     "mnn_cuda": ('[backend.mnn]\ndevice = "cuda"', ("asked for cuda", "lacks")),

@@ -1,4 +1,4 @@
-"""A bundle that is run where the harness is not, and its trace judged beside the suite."""
+"""A bundle that is run where the harness is not; its trace is judged here."""
 
 import json
 import subprocess

@@ -238,7 +238,14 @@ class _Trials:
             return "not known: the ONNX file that it was converted from is not given"
         others = (one for one in runtimes().values() if one.name != case.backend)
         other = next(one.name for one in others if one.is_installed)
-        bare = replace(case.device, hints=())
+        bare = replace(
+            case.device,
+            device=runtime(other).devices[0],
+            hints=(),
+            target=None,  # another environment has the one runtime alone
+            provider_options=(),
+            cpu_nodes=0.0,
+        )
         twin = replace(case, variant=plain_variant(case, other), device=bare)
         trial = self._whole(None, twin)
         if trial.failure:

@@ -7,7 +7,7 @@ are in its declaration (`harness.core.runtime.Setting`).
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -116,6 +116,21 @@ def _session_changes(case: Case) -> Iterator[SettingChange]:
             cause=f"target {device.target.name}",
             part="device",
             fields={"target": None, "precision": declared.precision},
+        )
+    for name, value in device.provider_options:
+        left = tuple(pair for pair in device.provider_options if pair[0] != name)
+        yield SettingChange(
+            name=f"without {name} = {json.dumps(value)}",
+            cause=f"the option {name} of the provider {device.device}",
+            part="device",
+            fields={"provider_options": left},
+        )
+    if device.device != (usual := declared.devices[0]):
+        yield SettingChange(
+            name=f'device = "{usual}"',
+            cause=f"arithmetic of {device.device}",
+            part="device",
+            fields={"device": usual, "provider_options": (), "cpu_nodes": 0.0},
         )
     if device.tf32:
         yield SettingChange(
@@ -250,11 +265,10 @@ def toml_of(case: Case, change: SettingChange) -> Iterator[str]:
         if name == "target":
             yield f'targets = ["{HERE}"]'
         else:
-            yield f"{name} = {_toml(value)}"
+            pairs = name in {"hints", "provider_options"}
+            yield f"{name} = {_table(value) if pairs else json.dumps(value)}"
 
 
-def _toml(value: object) -> str:
-    if value and isinstance(value, tuple) and isinstance(value[0], tuple):
-        pairs = ", ".join(f"{name} = {number}" for name, number in value)
-        return f"{{ {pairs} }}"
-    return json.dumps(value)
+def _table(pairs: Iterable[tuple[str, object]]) -> str:
+    """Return pairs as a table of TOML."""
+    return f"{{ {', '.join(f'{name} = {json.dumps(one)}' for name, one in pairs)} }}"

@@ -19,6 +19,12 @@ if TYPE_CHECKING:
 _NEUTRAL = {"Div": 1, "Mul": 1, "Add": 0, "Sub": 0}
 _EITHER_SIDE = ("Mul", "Add")
 _SIZES = ("Shape", "Size")
+_FLOATING = {
+    onnx.TensorProto.FLOAT,
+    onnx.TensorProto.FLOAT16,
+    onnx.TensorProto.DOUBLE,
+    onnx.TensorProto.BFLOAT16,
+}
 _MADE_FOR = "pkg.torch.onnx.name_scopes"
 
 
@@ -95,6 +101,20 @@ def types_of(model: onnx.ModelProto) -> dict[str, int]:
     graph = onnx.shape_inference.infer_shapes(model).graph
     known = (*graph.input, *graph.value_info, *graph.output)
     return {value.name: value.type.tensor_type.elem_type for value in known}
+
+
+def exact_nodes(model: onnx.ModelProto) -> set[str]:
+    """Return the names of the nodes that are known to make no floating-point value."""
+    bare = onnx.ModelProto()
+    bare.CopyFrom(model)
+    # After a rewrite to float16 they can still say float32, and inference refuses that.
+    del bare.graph.value_info[:]
+    types = types_of(bare)
+    return {
+        node.name
+        for node in model.graph.node
+        if node.name and _FLOATING.isdisjoint(types.get(n, 1) for n in node.output if n)
+    }
 
 
 def sides_of(path: Path) -> Sides:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from harness.core.case import ONNX
 from harness.core.runtime import EXACT, BuiltIn, Cost, Runtime, Setting
+from harness.runtimes.onnxruntime.providers import PROVIDERS
 
 OPTIMISERS = (
     *("AttentionFusion", "BiasGeluFusion", "BiasSkipLayerNormFusion"),
@@ -39,7 +40,8 @@ RUNTIME = Runtime(
     order=0,
     model="model.onnx",
     weights=("weights.pb",),
-    devices=("cpu", "cuda"),
+    devices=tuple(PROVIDERS),
+    other_devices=r"\w+ExecutionProvider",
     tf32=True,
     variants={
         EXACT: BuiltIn(tier="standard"),
@@ -88,6 +90,6 @@ RUNTIME = Runtime(
         ),
     ),
     keep="--keep=",
-    falls_back={"": r".*Failed to create CUDAExecutionProvider.*"},
+    falls_back={"": r".*Failed to create \w+ExecutionProvider.*"},
     preload=("harness.runtimes.onnxruntime.convert",),
 )

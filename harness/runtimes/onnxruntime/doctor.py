@@ -9,7 +9,7 @@ def remedy(device: str) -> dict[str, str]:
     """Return, under ``remedy``, how to make a device work; empty without a GPU."""
     import onnxruntime
 
-    driver = _newest_cuda() if device == "cuda" else ""
+    driver = newest_cuda() if device == "cuda" else ""
     built_with = getattr(onnxruntime, "cuda_version", None) or ""
     return {"remedy": cuda_remedy(driver, built_with) if driver else ""}
 
@@ -34,7 +34,7 @@ def cuda_remedy(driver: str, built_with: str) -> str:
     return f'pip install "onnxruntime-gpu[cuda,cudnn]"   (brings CUDA {major}.x)'
 
 
-def _newest_cuda() -> str:
+def newest_cuda() -> str:
     """Return the newest CUDA version that the driver runs; empty without a GPU."""
     import ctypes
 

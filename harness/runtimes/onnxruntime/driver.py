@@ -8,15 +8,20 @@ and settings that JSON can hold; it returns what JSON can hold.
 from __future__ import annotations
 
 import os
-import warnings
+import sys
+import tempfile
+from contextlib import contextmanager, redirect_stdout, suppress
+from importlib import import_module
 from pathlib import Path
-from typing import Any, Callable, Mapping
+from typing import Any, Callable, Iterator, Mapping
 
 import numpy as np
 
 # onnxruntime 1.29 and later open a database, start a thread and post to Microsoft.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 import onnxruntime as ort
+
+CPU = "CPUExecutionProvider"
 
 Feeds = Mapping[str, np.ndarray]
 Show = Callable[[str, np.ndarray], None]
@@ -55,9 +60,14 @@ class Driver:
         """Load a file, or the graph in the array ``model`` with weights in `folder`.
 
         Returns:
-            The providers, the names of the outputs, and the last warning.
+            The providers, the names of the outputs, what native code printed, and the
+            nodes on the CPU provider: pairs of a name and an operator, or None where
+            this version does not tell. No output is named if the build lacks the
+            provider; the providers are those that it has.
 
         """
+        if provider not in ort.get_available_providers():
+            return {"providers": ort.get_available_providers(), "outputs": []}
         options = ort.SessionOptions()
         options.graph_optimization_level = _LEVELS[level]
         options.intra_op_num_threads = threads
@@ -69,21 +79,42 @@ class Driver:
         )
         if profile:
             _keep_profile(options, profile)
+        _find_libraries(provider)
+        tells = provider != CPU and hasattr(
+            ort.InferenceSession, "get_provider_graph_assignment_info"
+        )
+        if tells:
+            options.add_session_config_entry(
+                "session.record_ep_graph_assignment_info", "1"
+            )
         # An older onnxruntime does not know the argument.
         rest = {"disabled_optimizers": left_out} if left_out else {}
-        with warnings.catch_warnings(record=True) as said:
-            warnings.simplefilter("always")
-            session = ort.InferenceSession(
-                model or feeds["model"].tobytes(),
-                options,
-                providers=[(provider, settings)],
-                **rest,
-            )
+        said: list[str] = []
+        try:
+            with _printed(said, is_kept=provider != CPU):
+                session = ort.InferenceSession(
+                    model or feeds["model"].tobytes(),
+                    options,
+                    providers=[(provider, settings)],
+                    # Otherwise another provider takes the place of one that fails.
+                    enable_fallback=0,
+                    **rest,
+                )
+        except Exception as error:
+            if not said:
+                raise
+            msg = f"{error}\n{said[0]}"
+            raise RuntimeError(msg) from error
         self._sessions[name] = session
+        parts = session.get_provider_graph_assignment_info() if tells else []
+        nodes = [(part.ep_name, node) for part in parts for node in part.get_nodes()]
+        on_cpu = [[node.name, node.op_type] for where, node in nodes if where == CPU]
         return {
             "providers": session.get_providers(),
             "outputs": [value.name for value in session.get_outputs()],
-            "said": str(said[-1].message) if said else "",
+            "said": "".join(said),
+            "nodes": len(nodes),
+            "on_cpu": on_cpu if tells else None,
         }
 
     def run(self, feeds: Feeds, show: Show, *, name: str, names: list[str]) -> None:
@@ -100,6 +131,39 @@ class Driver:
         """Return the path of a session's profile."""
         path: str = self._sessions[name].end_profiling()
         return path
+
+
+def _find_libraries(provider: str) -> None:
+    """Load the libraries of NVIDIA's wheels, where a session would not look."""
+    if provider.startswith(("CUDA", "Tensorrt")) and hasattr(ort, "preload_dlls"):
+        with redirect_stdout(sys.stderr):
+            ort.preload_dlls()
+    if provider.startswith("Tensorrt"):
+        with suppress(ImportError):
+            import_module("tensorrt")
+
+
+@contextmanager
+def _printed(said: list[str], *, is_kept: bool) -> Iterator[None]:
+    """Keep what native code prints to stderr, and print it afterwards.
+
+    A provider that cannot be made says the reason there and nowhere else.
+    """
+    if not is_kept:
+        yield
+        return
+    own = os.dup(2)
+    with tempfile.TemporaryFile() as file:
+        os.dup2(file.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(own, 2)
+            os.close(own)
+            file.seek(0)
+            printed = file.read()
+            os.write(2, printed)
+            said.append(printed.decode(errors="replace"))
 
 
 def _keep_profile(options: ort.SessionOptions, folder: str) -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from harness.core.case import Device
-
-_PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
+from harness.runtimes.onnxruntime.providers import options_of, provider_of
 
 
 def words(device: Device, *, as_deployed: bool) -> dict[str, object]:
@@ -19,7 +18,7 @@ def words(device: Device, *, as_deployed: bool) -> dict[str, object]:
     hints = dict(device.hints)
     level = hints.pop("optimization", 99 if as_deployed else 0)
     return {
-        "provider": _PROVIDERS.get(device.device, ""),
+        "provider": (provider_of(device), options_of(device)),
         "level": level,
         "left_out": list(hints),
     }

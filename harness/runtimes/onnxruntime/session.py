@@ -22,9 +22,19 @@ from harness.core.outcome import Outcome
 from harness.core.probes import load_probes
 from harness.engine.export_files import PROBES
 from harness.measure.name_map import Names
+from harness.runtimes.graph.onnx_graph import exact_nodes
 from harness.runtimes.onnxruntime import OPTIMISERS, RUNTIME
 from harness.runtimes.onnxruntime.load_errors import why_refused
 from harness.runtimes.onnxruntime.profile import OPTIMISED, read_profile
+from harness.runtimes.onnxruntime.providers import (
+    CPU,
+    Placement,
+    is_about_provider,
+    lacking,
+    not_made,
+    options_of,
+    provider_of,
+)
 from harness.runtimes.onnxruntime.segments import (
     GIVEN,
     Segment,
@@ -42,8 +52,6 @@ _LEVELS = (0, 1, 2, 99)
 _OFF, _ALL = 0, 99
 _DEPLOYED, _SEGMENT, _PROFILED = "deployed", "segment", "profiled"
 """Names of sessions at the driver."""
-
-_PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
 
 
 class OrtSession(AbstractContextManager["OrtSession"]):
@@ -71,8 +79,13 @@ class OrtSession(AbstractContextManager["OrtSession"]):
         # Names of the open sessions, to the names of their outputs.
         self._opened: dict[str, list[str]] = {}
         self._whole_is_open = False
+        self._provider = provider_of(device)
+        is_other = self._provider != CPU
+        self._exact = exact_nodes(self._proto) if is_other else set()
+        placed = Placement(self._exact)
         try:
-            provider = self._open(_DEPLOYED, None, self._level)
+            self._open(_DEPLOYED, None, self._level, placed=placed)
+            self._check_placed(placed, "as deployed")
         except BaseException:
             self.close()
             raise
@@ -84,7 +97,9 @@ class OrtSession(AbstractContextManager["OrtSession"]):
             precision="float32",
             detail=(
                 ("optimisation", f"{_said(device.hints)} for outputs, off for layers"),
-                ("provider", provider),
+                ("provider", self._provider),
+                *((name, str(value)) for name, value in device.provider_options),
+                *((("on the CPU provider", str(placed)),) if is_other else ()),
                 ("tf32", str(device.tf32).lower()),
                 *self._ort.about,
             ),
@@ -104,8 +119,10 @@ class OrtSession(AbstractContextManager["OrtSession"]):
         check_feeds(feeds, self._inputs, self._path)
         segments = plan_segments(self._proto.graph, sizes, self._outputs)
         live: dict[str, np.ndarray] = dict(feeds)
+        placed = Placement(self._exact)
         for index, segment in enumerate(segments):
-            self._open_segment(self._proto, segment, live, whole=len(segments) == 1)
+            whole = len(segments) == 1
+            self._open_segment(self._proto, segment, live, whole=whole, placed=placed)
             kept: dict[str, np.ndarray] = {}
 
             def take(
@@ -126,6 +143,7 @@ class OrtSession(AbstractContextManager["OrtSession"]):
             needed = {name for later in segments[index + 1 :] for name in later.reads}
             needed |= set(self._outputs)
             live = {name: value for name, value in live.items() if name in needed}
+        self._check_placed(placed, "without optimisation, as its layers are read")
         return {name: live[name] for name in self._outputs}
 
     def isolate(self, feeds: Feeds, given: Feeds, on_value: OnValue) -> None:
@@ -170,34 +188,37 @@ class OrtSession(AbstractContextManager["OrtSession"]):
         live: Mapping[str, np.ndarray],
         *,
         whole: bool,
+        placed: Placement | None = None,
     ) -> None:
         """Open a segment, unless it is the whole graph and open already."""
         if whole and self._whole_is_open:
             return
         cut = segment_model(model, segment, live).SerializeToString()
-        self._open(_SEGMENT, cut, _OFF)
+        self._open(_SEGMENT, cut, _OFF, placed=placed)
         self._whole_is_open = whole
 
     def _open(
-        self, name: str, model: bytes | None, level: int, profile: str = ""
-    ) -> str:
-        """Open one session in place of all others, and return its provider.
+        self,
+        name: str,
+        model: bytes | None,
+        level: int,
+        profile: str = "",
+        placed: Placement | None = None,
+    ) -> None:
+        """Open one session in place of all others.
 
         Args:
             name: Name of the session.
             model: A piece of the graph; None for the deployed file.
             level: How much may be rewritten.
             profile: Folder for the profile; empty for none.
+            placed: To this the nodes are added that the CPU provider runs.
 
         """
         if self._opened:
             self._ort.call("drop")  # one copy of the weights at a time
         self._opened, self._whole_is_open = {}, False
-        provider = _PROVIDERS[self._device.device]
-        at = self._ort.files[self._path.name]
-        settings = (
-            {"use_tf32": int(self._device.tf32)} if provider[:4] == "CUDA" else {}
-        )
+        device, at = self._device, self._ort.files[self._path.name]
         try:
             found = self._ort.call(
                 "open",
@@ -207,36 +228,52 @@ class OrtSession(AbstractContextManager["OrtSession"]):
                 model=at if model is None else "",
                 folder=str(PurePath(at).parent),
                 level=level,
-                threads=self._device.threads,
-                provider=provider,
-                settings=settings,
+                threads=device.threads,
+                provider=self._provider,
+                settings=options_of(device),
                 left_out=self._left_out,
                 profile=profile,
             )
         except StageError:
             raise
         except Exception as error:  # onnxruntime's classes share no other base
-            raise self._refused(error, provider) from error
-        got: str = found["providers"][0]
-        if got != provider:
-            words = f" It says: {found['said']}" if found["said"] else ""
-            msg = (
-                f"onnxruntime was asked for {provider} and runs on {got}.{words} "
-                "Install the package and driver it needs, or ask for cpu; "
-                "`parity doctor` says what works here."
-            )
+            raise self._refused(error) from error
+        has: list[str] = found["providers"]
+        if not found["outputs"]:
+            msg = lacking(device, self._ort.version, has)
+            raise StageError(msg, outcome=Outcome.FELL_BACK)
+        if has[0] != self._provider:
+            msg = not_made(device, found["said"], has[0])
             raise StageError(msg, outcome=Outcome.FELL_BACK)
         self._opened[name] = found["outputs"]
-        return got
+        if placed is None or self._provider == CPU:
+            return
+        if found["on_cpu"] is not None:
+            placed.add(found["nodes"], found["on_cpu"])
+        elif device.cpu_nodes < 1:
+            msg = (
+                f"onnxruntime {self._ort.version} does not tell which nodes run on the "
+                "CPU provider. Use 1.24 or newer, or allow all nodes to run there with "
+                "`cpu_nodes = 1.0` under [backend.onnxruntime]."
+            )
+            raise StageError(msg, outcome=Outcome.FELL_BACK)
 
-    def _refused(self, error: Exception, provider: str) -> StageError:
-        """Return the message about a file that onnxruntime does not load."""
+    def _check_placed(self, placed: Placement, how: str) -> None:
+        """Refuse a run of which the CPU provider does more than the suite allows."""
+        if msg := placed.too_many(self._device, how):
+            raise StageError(msg, outcome=Outcome.FELL_BACK)
+
+    def _refused(self, error: Exception) -> StageError:
+        """Return the message about a provider or a file that onnxruntime refuses."""
+        if is_about_provider(str(error)):
+            msg = not_made(self._device, str(error), "")
+            return StageError(msg, outcome=Outcome.FELL_BACK, log=str(error))
         probes = self._path.parent / PROBES
         why = why_refused(
             error,
             self._proto,
             load_probes(probes) if probes.is_file() else (),
-            provider,
+            self._provider,
         )
         msg = f"onnxruntime {self._ort.version} refuses {self._path.name}: {why}"
         return StageError(msg, outcome=Outcome.LOAD, log=str(error))

@@ -48,6 +48,8 @@ BACKEND = {
     "precision": '"low"',
     "tf32": "true",
     "hints": "{ optimization = 1 }",
+    "provider_options": '{ precision = "FP32" }\ndevice = "openvino"',
+    "cpu_nodes": '0.1\ndevice = "cuda"',
 }
 
 

@@ -154,7 +154,7 @@ def test_a_device_that_a_remedy_would_make_work_is_a_warning():
         run_one_operator_cuda=REFUSED,
         remedy=Answer(facts={"remedy": "update the driver"}),
     )
-    _, cuda = doctor.check_runtime(ask, runtime("onnxruntime"), HAVE)
+    _, cuda, *_ = doctor.check_runtime(ask, runtime("onnxruntime"), HAVE)
 
     assert (cuda.status, cuda.fix) == (WARN, "update the driver")
     assert cuda.says == REFUSED.facts["refused"]

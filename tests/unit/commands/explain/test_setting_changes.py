@@ -10,6 +10,7 @@ import pytest
 import tomlkit
 
 from harness.commands.explain.setting_changes import changes_of, toml_of
+from harness.core.case import Device
 from harness.suite.suite import load_suite
 from tests.unit.nets import DIGITS
 
@@ -22,6 +23,15 @@ SHOWN = (
     "vae_decoder/mnn/fp32",
     "unet/onnxruntime/fp32",
     "unet/onnxruntime/fp16",
+    "unet/onnxruntime/fp32 on a provider",
+)
+CASES["unet/onnxruntime/fp32 on a provider"] = replace(
+    CASES["unet/onnxruntime/fp32"],
+    device=Device(
+        device="openvino",
+        provider_options=(("num_streams", 1), ("precision", "FP32")),
+        cpu_nodes=0.1,
+    ),
 )
 CHANGES = [
     (case, change, at)
@@ -50,6 +60,13 @@ def test_the_lines_that_a_change_offers_make_the_case_that_it_made(
     shutil.copytree(DIGITS, suite, ignore=left_out)
     written = tomlkit.loads((suite / "parity.toml").read_text())
     del written["pipeline"]  # pipelines name variants that one of its own replaces
+    device = before.device
+    if device.provider_options:
+        written["backend"][before.backend] |= {
+            "device": device.device,
+            "provider_options": dict(device.provider_options),
+            "cpu_nodes": device.cpu_nodes,
+        }
     merged = merge(written, offered)
     # A component that lists its variants gets this one all the same.
     listed = merged.setdefault("component", {}).setdefault(before.subject, {})
@@ -71,11 +88,19 @@ def test_the_lines_that_a_change_offers_make_the_case_that_it_made(
 
 def merge(into, offered):
     for name, value in offered.items():
-        if isinstance(value, dict) and name in into:
+        if isinstance(value, dict) and name in into and name != "provider_options":
             merge(into[name], value)
         else:
             into[name] = value
     return into
+
+
+def test_a_providers_options_are_left_out_one_by_one_and_then_the_provider():
+    offered = changes_of(CASES["unet/onnxruntime/fp32 on a provider"], [])
+
+    names = [change.name for change in offered]
+    assert {"without num_streams = 1", 'without precision = "FP32"'} <= set(names)
+    assert 'device = "cpu"' in names
 
 
 def test_a_setting_that_is_changed_already_is_not_offered():

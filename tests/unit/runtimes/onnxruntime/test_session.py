@@ -11,7 +11,9 @@ from harness.core.case import Device
 from harness.core.errors import StageError
 from harness.core.outcome import Outcome
 from harness.engine.export_files import MODEL
+from harness.runtimes.graph.onnx_graph import exact_nodes
 from harness.runtimes.onnxruntime import session as backend
+from harness.runtimes.onnxruntime.providers import Placement
 from harness.runtimes.onnxruntime.segments import plan_segments, segment_model
 from harness.runtimes.onnxruntime.session import open_session
 from harness.runtimes.session import load_backend
@@ -176,6 +178,64 @@ def test_another_provider_than_asked_is_a_failure(model):
     assert caught.value.outcome is Outcome.FELL_BACK
     assert "runs on CPUExecutionProvider" in str(caught.value)
     assert "parity doctor" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("device", "provider", "build"),
+    [
+        ("xnnpack", "XnnpackExecutionProvider", "a build of your own"),
+        ("openvino", "OpenVINOExecutionProvider", "onnxruntime-openvino"),
+        ("VitisAIExecutionProvider", "VitisAIExecutionProvider", "your own"),
+    ],
+)
+def test_a_provider_that_the_build_lacks_is_named_with_one_that_has_it(
+    model, device, provider, build
+):
+    with pytest.raises(StageError) as caught:
+        open_session(model, Device(device=device), OUTPUTS).__enter__()
+
+    assert caught.value.outcome is Outcome.FELL_BACK
+    for words in (f"has no {provider}. It has ", "CPUExecutionProvider", build):
+        assert words in str(caught.value)
+
+
+@pytest.mark.skipif(
+    "CUDAExecutionProvider" not in ort.get_available_providers(),
+    reason="this build of onnxruntime has no CUDA",
+)
+@pytest.mark.parametrize("device", ["cuda", "tensorrt"])
+def test_a_provider_that_does_not_start_says_why(model, device, capfd):
+    with pytest.raises(StageError) as caught:
+        open_session(model, Device(device=device), OUTPUTS).__enter__()
+
+    assert caught.value.outcome is Outcome.FELL_BACK
+    said = str(caught.value).partition("It says: ")[2]
+    assert said
+    assert "\n" not in said
+    assert "[E:onnx" not in said
+    assert said.partition(".so with")[0] in capfd.readouterr().err
+
+
+def test_only_nodes_of_floating_point_values_count_as_fallen_back(model):
+    exact = exact_nodes(onnx.load(model, load_external_data=False))
+    nodes = onnx.load(model, load_external_data=False).graph.node
+    ops = {node.op_type for node in nodes if node.name in exact}
+
+    assert "Shape" in ops
+    assert ops.isdisjoint({"Conv", "MatMul", "Gemm", "Sigmoid"})
+
+
+def test_more_nodes_on_the_cpu_than_allowed_are_counted_and_named():
+    placed = Placement(exact={"size"})
+    placed.add(4, [["size", "Shape"], ["last", "Softmax"]])
+    placed.add(4, [["first", "Resize"], ["next", "Resize"]])
+    device = Device(device="openvino", cpu_nodes=0.3)
+
+    words = placed.too_many(device, "as deployed")
+
+    assert "runs 3 of 8 nodes (2 Resize, 1 Softmax)" in words
+    assert "`cpu_nodes = 0.38`" in words
+    assert not placed.too_many(Device(device="openvino", cpu_nodes=0.38), "")
 
 
 @pytest.mark.parametrize(
