@@ -22,6 +22,7 @@ from harness.commands.show import merge, nodes, report, show
 from harness.commands.store import store
 from harness.commands.target import target
 from harness.commands.tune.command import tune
+from harness.commands.versions import versions
 from harness.core.errors import ParityError
 from harness.core.outcome import CANNOT_TELL
 
@@ -38,7 +39,7 @@ def cli() -> None:
 for _command in (
     *(run, show, report, merge, nodes, explain, repro, ranges, tune, bench),
     *(diff, baseline, gate),
-    *(doctor, init, store, target),
+    *(doctor, init, store, target, versions),
 ):
     cli.add_command(_command)
 
