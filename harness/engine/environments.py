@@ -37,8 +37,8 @@ def python_of(declared: Runtime, version: str) -> Path:
     """Return the Python that has a version of a runtime; install it once.
 
     Raises:
-        StageError: There is no such version for this Python (`Outcome.LOAD`), or the
-            package index cannot be reached (`Outcome.UNAVAILABLE`).
+        StageError: There is no such version for this Python (`Outcome.LOAD`), or it
+            cannot be installed or imported (`Outcome.UNAVAILABLE`).
 
     """
     name = _distribution(declared)
@@ -65,7 +65,7 @@ def available(declared: Runtime) -> tuple[str, ...]:
     try:
         said = run_program(
             [*_pip(), "index", "versions", _WHEELS, name],
-            f"the package index does not list the versions of {name}",
+            f"the package index cannot be reached, or has no {name}",
         )
     except SpecError as error:
         raise StageError(str(error), outcome=Outcome.UNAVAILABLE) from None
@@ -86,7 +86,7 @@ def no_version(declared: Runtime, version: str, there: Sequence[str]) -> str:
     """Return the sentence about a version that this Python cannot install."""
     here = f"Python {platform.python_version()} on {platform.system()} "
     return (
-        f"the package index has no wheel of {_distribution(declared)} {version} for "
+        f"The package index has no wheel of {_distribution(declared)} {version} for "
         f"{here}{platform.machine()}; it has {', '.join(there) or 'none'}."
     )
 
@@ -149,17 +149,21 @@ def _install(folder: Path, declared: Runtime, wanted: str) -> None:
         for numpy in _NUMPY:
             packages = ["--no-deps", _WHEELS, numpy, wanted]
             run_program([*install, *packages], f"{wanted} cannot be installed")
-            said = run_program(
-                # Isolated, because modules beside the driver hide those of Python.
-                [str(python), "-I", str(declared.home / "driver.py")],
-                f"{wanted} is installed and cannot be imported",
-            )
+            # Isolated, because modules beside the driver hide those of Python.
+            driver = str(declared.home / "driver.py")
+            words = f"{wanted} is installed and cannot be imported"
+            try:
+                said = run_program([str(python), "-I", driver], words)
+            except SpecError as error:
+                words = str(error)
+                continue
             if _COMPILED_WITH_1 not in said:
                 return
     except SpecError as error:
         there = available(declared)  # raises if the index cannot be reached
         _, _, version = wanted.partition("==")
-        words = str(error) if version in there else no_version(declared, version, there)
-        raise StageError(words, outcome=Outcome.LOAD) from None
-    msg = f"{wanted} works with neither of {' and '.join(_NUMPY)}."
-    raise StageError(msg, outcome=Outcome.LOAD)
+        words = str(error)
+        if version not in there:
+            words = no_version(declared, version, there)
+            raise StageError(words, outcome=Outcome.LOAD) from None
+    raise StageError(words, outcome=Outcome.UNAVAILABLE)
