@@ -8,6 +8,7 @@ never changes these numbers (``MNN.fbs``: `Net`, `Op`, `ExtraInfo`).
 from __future__ import annotations
 
 import mmap
+import re
 import struct
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -71,9 +72,10 @@ def _read(path: Path, what: Callable[[mmap.mmap], T]) -> T:
 def converted_by(path: Path) -> str:
     """Return the version of the converter that made a file; empty if it is unknown."""
     try:
-        return _read(path, _version)
+        version = _read(path, _version)
     except ValueError:
         return ""
+    return version if re.fullmatch(r"\d+(\.\d+)*", version) else ""
 
 
 def lacking_mnn(path: Path, beside: Path) -> str:

@@ -14,6 +14,7 @@ import numpy as np
 from harness.core.case import Device
 from harness.core.errors import StageError
 from harness.core.outcome import Outcome
+from harness.engine.environments import in_order
 from harness.measure.align import MATMUL
 from harness.runtimes.graph.cuts import grouped
 from harness.runtimes.mnn import HINTS, MODEL, RUNTIME, WEIGHTS
@@ -200,7 +201,7 @@ class MnnSession(AbstractContextManager["MnnSession"]):
 def refused(path: Path, error: Exception, version: str) -> StageError:
     """Return the message about a file that MNN does not load."""
     made_by = converted_by(path)
-    if made_by not in {"", version}:
+    if made_by and in_order((made_by, version))[-1] != version:
         msg = (
             f"MNN {version} cannot read {path.name}, which the converter of MNN "
             f"{made_by} made; convert it with `converter = {json.dumps(version)}` "

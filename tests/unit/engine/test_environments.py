@@ -1,0 +1,86 @@
+"""Versions of a runtime that can be installed, asked of pip without a network."""
+
+import pytest
+
+from harness.commands.versions import between
+from harness.core.errors import SpecError, StageError
+from harness.core.outcome import Outcome
+from harness.core.runtime import runtime
+from harness.engine.environments import available, python_of
+
+MNN = runtime("mnn")
+THERE = ("3.4.1", "3.5.0", "3.10.0")
+
+
+@pytest.fixture
+def index(tmp_path, monkeypatch):
+    """A folder in the place of the package index; pip reads names of files alone."""
+    folder = tmp_path / "wheels"
+    folder.mkdir()
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
+    monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
+    monkeypatch.setenv("UV_NO_INDEX", "1")
+    monkeypatch.setenv("UV_FIND_LINKS", str(folder))
+    monkeypatch.setenv("PARITY_STORE", str(tmp_path / "store"))
+    return folder
+
+
+@pytest.fixture
+def wheels(index):
+    for version in THERE:
+        (index / f"MNN-{version}-py3-none-any.whl").touch()
+    (index / "MNN-3.2.0-cp27-cp27m-any.whl").touch()  # of a Python that nobody has
+    return index
+
+
+@pytest.mark.usefixtures("wheels")
+def test_versions_are_those_with_a_wheel_for_this_python_oldest_first():
+    assert available(MNN) == THERE
+
+
+@pytest.mark.usefixtures("wheels")
+@pytest.mark.parametrize("version", ["9.9.9", "3.2.0"], ids=["none", "other-python"])
+def test_a_version_without_a_wheel_is_a_sentence_and_leaves_nothing(tmp_path, version):
+    with pytest.raises(StageError) as error:
+        python_of(MNN, version)
+
+    assert f"has no wheel of MNN {version} for Python 3." in str(error.value)
+    assert "it has 3.4.1, 3.5.0, 3.10.0." in str(error.value)
+    assert error.value.outcome is Outcome.LOAD
+    assert [path.suffix for path in (tmp_path / "store" / "versions").iterdir()] == [
+        ".lock"
+    ]
+
+
+@pytest.mark.usefixtures("index")
+def test_an_index_that_does_not_answer_is_no_wrong_version():
+    with pytest.raises(StageError) as error:
+        python_of(MNN, "3.5.0")
+
+    assert "the package index cannot be reached, or has no MNN" in str(error.value)
+    assert error.value.outcome is Outcome.UNAVAILABLE
+
+
+@pytest.mark.parametrize(
+    ("oldest", "newest", "wanted"),
+    [
+        pytest.param("", "", THERE, id="all"),
+        pytest.param("3.5.0", "", THERE[1:], id="from"),
+        pytest.param("", "3.5.0", THERE[:2], id="to"),
+    ],
+)
+def test_a_limit_that_is_left_out_is_no_limit(oldest, newest, wanted):
+    assert between(MNN, THERE, oldest, newest) == wanted
+
+
+@pytest.mark.parametrize(
+    ("oldest", "newest", "words"),
+    [
+        pytest.param("3.3.0", "", "has no wheel of MNN 3.3.0 for", id="unknown"),
+        pytest.param("3.10.0", "3.5.0", "is newer than --to 3.5.0", id="exchanged"),
+    ],
+)
+def test_a_range_that_cannot_be_is_refused(oldest, newest, words):
+    with pytest.raises(SpecError, match=words):
+        between(MNN, THERE, oldest, newest)
