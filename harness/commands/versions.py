@@ -63,13 +63,13 @@ def versions(  # one option each
     from harness.engine.engine import Engine
     from harness.engine.environments import available
     from harness.engine.run import open_store
+    from harness.report.html.versions import write_versions
     from harness.report.versions import (
         Answer,
         answer_of,
         bisected,
         code_of,
         version_lines,
-        write_versions,
     )
 
     loaded, one, judge = chosen_case(case, suite, tier, changes)
@@ -104,12 +104,11 @@ def versions(  # one option each
         tried = bisected(there, state, len(there) if every else _FIRST)
     say("")
     found = [answer for version in tried for answer in answers[version]]
-    click.echo(
-        f"{one.id} in {len(tried)} of {len(there)} versions of {declared.title}\n"
-    )
+    title = f"{one.id} in {len(tried)} of {len(there)} versions of {declared.title}"
+    click.echo(f"{title}\n")
     print_lines(version_lines(found))
     path = page or Path("reports", f"versions-{one.id.replace('/', '-')}.html")
-    write_versions(one.id, found, path)
+    write_versions(title, found, path)
     click.echo(f"\npage  {near(path)}")
     return code_of(found)
 

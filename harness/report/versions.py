@@ -1,18 +1,18 @@
-"""One case in many versions of its runtime: a table, what changed, and a page."""
+"""One case in many versions of its runtime: a table, and what changed."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from harness.core.outcome import CANNOT_TELL, NO_PARITY, PARITY, Outcome
 from harness.core.record import OUTPUTS, CaseRecord
-from harness.core.text import FLOORS, Line, count, in_floors, operator, wrapped
-from harness.core.whole_file import write_whole
+from harness.core.text import Line, in_floors, operator, wrapped
 from harness.judge.case import CaseVerdict, max_floors
+
+Version = TypeVar("Version")
 
 RIGHT: Final = "right"
 WRONG: Final = "wrong"
@@ -88,8 +88,8 @@ def _place(verdict: CaseVerdict) -> str:
 
 
 def bisected(
-    versions: Sequence[str], state: Callable[[str], object], most: int
-) -> tuple[str, ...]:
+    versions: Sequence[Version], state: Callable[[Version], object], most: int
+) -> tuple[Version, ...]:
     """Return the versions to look at, so that each change lies between neighbours.
 
     Args:
@@ -162,32 +162,3 @@ def version_lines(answers: Sequence[Answer]) -> Iterator[Line]:
     yield Line(text="")
     for sentence in changes(answers):
         yield from wrapped(sentence, indent="")
-
-
-def write_versions(case: str, answers: Sequence[Answer], path: Path) -> None:
-    """Write the page: the same table, and what changed.
-
-    Raises:
-        OSError: The file cannot be written.
-
-    """
-    import jinja2
-
-    templates = jinja2.Environment(
-        loader=jinja2.PackageLoader("harness.report.html"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    head, *rows = table_of(answers)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    text = templates.get_template("versions.html").render(
-        case=case,
-        number=count(len(rows), "version"),
-        head=head,
-        rows=rows,
-        changes=changes(answers),
-        floors=FLOORS,
-    )
-    write_whole(path, text)

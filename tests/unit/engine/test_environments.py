@@ -7,36 +7,14 @@ from harness.core.errors import SpecError, StageError
 from harness.core.outcome import Outcome
 from harness.core.runtime import runtime
 from harness.engine.environments import available, python_of
+from tests.unit.conftest import MNN_VERSIONS
 
 MNN = runtime("mnn")
-THERE = ("3.4.1", "3.5.0", "3.10.0")
-
-
-@pytest.fixture
-def index(tmp_path, monkeypatch):
-    """A folder in the place of the package index; pip reads names of files alone."""
-    folder = tmp_path / "wheels"
-    folder.mkdir()
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
-    monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
-    monkeypatch.setenv("UV_NO_INDEX", "1")
-    monkeypatch.setenv("UV_FIND_LINKS", str(folder))
-    monkeypatch.setenv("PARITY_STORE", str(tmp_path / "store"))
-    return folder
-
-
-@pytest.fixture
-def wheels(index):
-    for version in THERE:
-        (index / f"MNN-{version}-py3-none-any.whl").touch()
-    (index / "MNN-3.2.0-cp27-cp27m-any.whl").touch()  # of a Python that nobody has
-    return index
 
 
 @pytest.mark.usefixtures("wheels")
 def test_versions_are_those_with_a_wheel_for_this_python_oldest_first():
-    assert available(MNN) == THERE
+    assert available(MNN) == MNN_VERSIONS
 
 
 @pytest.mark.usefixtures("wheels")
@@ -65,13 +43,13 @@ def test_an_index_that_does_not_answer_is_no_wrong_version():
 @pytest.mark.parametrize(
     ("oldest", "newest", "wanted"),
     [
-        pytest.param("", "", THERE, id="all"),
-        pytest.param("3.5.0", "", THERE[1:], id="from"),
-        pytest.param("", "3.5.0", THERE[:2], id="to"),
+        pytest.param("", "", MNN_VERSIONS, id="all"),
+        pytest.param("3.5.0", "", MNN_VERSIONS[1:], id="from"),
+        pytest.param("", "3.5.0", MNN_VERSIONS[:2], id="to"),
     ],
 )
 def test_a_limit_that_is_left_out_is_no_limit(oldest, newest, wanted):
-    assert between(MNN, THERE, oldest, newest) == wanted
+    assert between(MNN, MNN_VERSIONS, oldest, newest) == wanted
 
 
 @pytest.mark.parametrize(
@@ -83,4 +61,4 @@ def test_a_limit_that_is_left_out_is_no_limit(oldest, newest, wanted):
 )
 def test_a_range_that_cannot_be_is_refused(oldest, newest, words):
     with pytest.raises(SpecError, match=words):
-        between(MNN, THERE, oldest, newest)
+        between(MNN, MNN_VERSIONS, oldest, newest)

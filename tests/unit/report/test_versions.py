@@ -2,26 +2,27 @@
 
 import re
 from datetime import date
+from typing import Any
 
 import pytest
 
 from harness.core.record import LAYERS, OUTPUTS
 from harness.judge.case import judge_case
 from harness.judge.policy import Policy
+from harness.report.html.versions import write_versions
 from harness.report.versions import (
     answer_of,
     bisected,
     changes,
     code_of,
     version_lines,
-    write_versions,
 )
 from tests.unit.reports import COVERAGE, chain, output, record
 
 NEWER = "MNN 3.4.1 cannot read model.mnn, which the converter of MNN 3.6.1 made."
 AGREES = (*chain(0.1, 0.1), output(0.1))
-RIGHT = (AGREES, {})
-WRONG = ((*chain(0.1, 900), output(800)), {})
+RIGHT: Any = (AGREES, {})
+WRONG: Any = ((*chain(0.1, 900), output(800)), {})
 UNREAD = ((), {"failure": {"outcome": "load", "message": NEWER}})
 FEWER = (AGREES, {"coverage": {**COVERAGE, "aligned": 3}})
 
@@ -102,18 +103,19 @@ def test_text_and_page_have_a_row_per_version_and_a_column_per_question(
         *answers("run there", v3_4_1=UNREAD, v3_5_0=RIGHT),
     ]
     lines = [line.text for line in version_lines(both)]
-    write_versions("unet/mnn/<fp32>", both, tmp_path / "new" / "page.html")
+    write_versions("<mnn> in 2 versions", both, tmp_path / "new" / "page.html")
     page = (tmp_path / "new" / "page.html").read_text()
     cells = re.findall(r"<t[dh](?: [^>]*)?>(.*?)</t[dh]>", page)
 
     assert re.split(r" {2,}", lines[0]) == cells[:3]
     assert [re.split(r" {2,}", line) for line in lines[1:3]] == [cells[3:6], cells[6:]]
+    assert page.count('<tr class="wrong">') == 1
     assert cells[3:6] == [
         "3.4.1",
         "wrong, first at net.v1 (conv2d), 900 floors",
         "cannot be read",
     ]
-    assert "unet/mnn/&lt;fp32&gt;" in page
+    assert "<h1>&lt;mnn&gt; in 2 versions</h1>" in page
 
 
 @pytest.mark.parametrize("since", range(1, 36))

@@ -48,6 +48,8 @@ BACKEND = {
     "precision": '"low"',
     "tf32": "true",
     "hints": "{ optimization = 1 }",
+    "versions": '["1.0"]',
+    "converter": '"1.0"',
 }
 
 
