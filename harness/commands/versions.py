@@ -74,12 +74,11 @@ def versions(  # one option each
 
     loaded, one, judge = chosen_case(case, suite, tier, changes)
     declared = runtime(one.backend)
-    if not declared.driver or one.where:
-        msg = (
-            f"{declared.title} runs only here."
-            if not declared.driver
-            else f"{one.id} does not run here alone; give the case without {one.where}."
-        )
+    if not declared.driver:
+        msg = f"{declared.title} runs only here; give a case of another runtime."
+        raise SpecError(msg)
+    if one.device.target:
+        msg = f"{one.id} does not run here; give the case without its target."
         raise SpecError(msg)
     there = between(declared, available(declared), oldest, newest)
     say = live(one)
@@ -146,7 +145,7 @@ def _questions(
     there = replace(
         case,
         device=replace(case.device, target=target),
-        where=f"{AT}{version}",
+        where=f"{AT}{version}{case.where.replace(AT, '-')}",
     )
     # A foreign file has no conversion, and some variants are the exported graph itself.
     if declared.own_format is None or not is_made(case):
@@ -155,7 +154,7 @@ def _questions(
     own = replace(case.variant, converter=version)
     yield (
         "converted and run there",
-        replace(there, variant=own, where=f"{AT}{version}-own"),
+        replace(there, variant=own, where=f"{there.where}-own"),
     )
     here, *_ = installed(declared.distributions).values()
     yield f"converted by {here}, run there", there

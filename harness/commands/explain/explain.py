@@ -238,7 +238,10 @@ class _Trials:
             return "not known: the ONNX file that it was converted from is not given"
         others = (one for one in runtimes().values() if one.name != case.backend)
         other = next(one.name for one in others if one.is_installed)
-        bare = replace(case.device, hints=())
+        target = case.device.target
+        # A version of one runtime is none of another.
+        target = None if target and target.version else target
+        bare = replace(case.device, hints=(), target=target)
         twin = replace(case, variant=plain_variant(case, other), device=bare)
         trial = self._whole(None, twin)
         if trial.failure:
