@@ -23,6 +23,7 @@ from harness.commands.show import merge, nodes, report, show
 from harness.commands.store import store
 from harness.commands.target import target
 from harness.commands.tune.command import tune
+from harness.commands.versions import versions
 from harness.core.errors import ParityError
 from harness.core.outcome import CANNOT_TELL
 
@@ -40,7 +41,7 @@ for _command in (
     *(run, show, report, merge, nodes, explain, repro, ranges, tune, bench),
     *(bundle, judge),
     *(diff, baseline, gate),
-    *(doctor, init, store, target),
+    *(doctor, init, store, target, versions),
 ):
     cli.add_command(_command)
 

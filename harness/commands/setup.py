@@ -10,8 +10,15 @@ from harness.commands.options import STORE
 
 
 @click.command()
+@click.option(
+    "--app",
+    default="",
+    metavar="VERSION",
+    help="Say whether today's files load in this version of a runtime, such as 3.4.1 "
+    "or mnn=3.4.1, and nothing else.",
+)
 @STORE
-def doctor(store: str) -> int:
+def doctor(app: str, store: str) -> int:
     """Show what is installed, what really works, and how to fix the rest."""
     from harness.commands.doctor.examine import examine, exit_code, render
     from harness.commands.doctor.targets import check_targets
@@ -19,6 +26,8 @@ def doctor(store: str) -> int:
     from harness.suite.suite import FILE
 
     here = Path()
+    if app:
+        return _app(here / FILE, app, store)
     findings = examine(store=Path(store) if store else default_root())
     findings += check_targets(here / FILE)
     # pytest also collects a suite in a folder below this one.
@@ -26,6 +35,27 @@ def doctor(store: str) -> int:
     for line in render(findings, has_suite=has_suite):
         click.echo(line)
     return exit_code(findings)
+
+
+def _app(suite: Path, app: str, store: str) -> int:
+    """Say whether a suite's files load in a version; return 1 if one does not."""
+    from harness.commands.doctor.app import check_app
+    from harness.commands.doctor.examine import Status, finding_lines
+    from harness.core.outcome import NO_PARITY, PARITY
+    from harness.suite.suite import load_suite
+
+    findings = list(check_app(load_suite(suite), app, store))
+    label = max(len(finding.check) for finding in findings)
+    for finding in findings:
+        for line in finding_lines(finding, width=100, label=label):
+            click.echo(line)
+    click.echo()
+    if all(finding.status is Status.OK for finding in findings):
+        click.echo(f"Every file of this suite loads in {app}.")
+        return PARITY
+    click.echo(f"Not every file of this suite loads in {app}.")
+    click.echo("next   parity versions CASE says which versions read it")
+    return NO_PARITY
 
 
 @click.command()

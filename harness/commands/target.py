@@ -5,7 +5,6 @@ from __future__ import annotations
 import platform
 import shlex
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from harness.core.errors import SpecError
+from harness.engine.environments import run_program
 
 if TYPE_CHECKING:
     from harness.core.runtime import Runtime
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 EMULATOR: Final = "qemu-aarch64-static"
 _PACKAGES: Final = ("python3-minimal", "libpython3-stdlib", "libgomp1", "libstdc++6")
 _PLATFORMS: Final = ("manylinux2014", "manylinux_2_27", "manylinux_2_28")
-_LIMIT_S: Final = 600
 # Package lists of another architecture have folders of their own, so nothing that
 # belongs to the system changes, and no rights are needed.
 _APT: Final = """\
@@ -93,14 +92,16 @@ def make(arch: str, cpu: str, into: Path | None) -> int:
     script.write_text(text, encoding="utf-8")
     script.chmod(0o755)
     try:
-        _run([str(script), "-c", ""], f"{cpu} cannot be emulated")
+        run_program([str(script), "-c", ""], f"{cpu} cannot be emulated")
     except SpecError:
         script.unlink()
         raise
     for one in _sent():
         # Each is tried alone, because one that crashes would hide the others.
         try:
-            said = _run([str(script), "-c", _ASK, one.module], "does not run there")
+            said = run_program(
+                [str(script), "-c", _ASK, one.module], "does not run there"
+            )
         except SpecError as error:
             said = f"{one.title} {error}"
         for line in said.splitlines():
@@ -132,7 +133,9 @@ def _sent() -> list[Runtime]:
 def _fill(folder: Path, arch: str, scratch: Path) -> None:
     """Put a root with a Python, the wheels and perhaps an emulator into a folder."""
     if not shutil.which(EMULATOR):
-        host = _run(["dpkg", "--print-architecture"], "dpkg does not answer").strip()
+        host = run_program(
+            ["dpkg", "--print-architecture"], "dpkg does not answer"
+        ).strip()
         click.echo("fetching the emulator (qemu-user-static)")
         for package in _packages(host, ["qemu-user-static"], scratch, alone=True):
             _unpack(package, scratch / "emulator")
@@ -148,7 +151,7 @@ def _fill(folder: Path, arch: str, scratch: Path) -> None:
     pip += ["--no-compile", "--only-binary=:all:", "--implementation=cp", *platforms]
     pip += [f"--python-version={python.name.removeprefix('python')}"]
     pip += [f"--target={folder / 'packages'}", *wheels]
-    _run(pip, f"there are no such wheels for {arch}")
+    run_program(pip, f"there are no such wheels for {arch}")
 
 
 def _wheels() -> Iterator[str]:
@@ -173,12 +176,12 @@ def _packages(
     settings.write_text(_APT.format(arch=arch, folder=folder), encoding="utf-8")
     apt = ["env", f"APT_CONFIG={settings}", "apt-get", "-q", "-y"]
     why = f"packages of {arch} cannot be had"
-    _run([*apt, "update"], why)
+    run_program([*apt, "update"], why)
     if alone:
-        _run([*apt, "download", *names], why, folder / "cache" / "archives")
+        run_program([*apt, "download", *names], why, folder / "cache" / "archives")
     else:
         only = ["--download-only", "--no-install-recommends"]
-        _run([*apt, *only, "install", *names], why)
+        run_program([*apt, *only, "install", *names], why)
     found = sorted((folder / "cache" / "archives").glob("*.deb"))
     if not found:
         msg = f"{why}: apt-get downloaded nothing."
@@ -187,33 +190,6 @@ def _packages(
 
 
 def _unpack(package: Path, into: Path) -> None:
-    _run(["dpkg-deb", "-x", str(package), str(into)], f"{package.name} is damaged")
-
-
-def _run(command: Sequence[str], why: str, folder: Path | None = None) -> str:
-    """Run a program, and return what it prints.
-
-    Raises:
-        SpecError: It fails; the message has its last line.
-
-    """
-    try:
-        done = subprocess.run(
-            command,
-            cwd=folder,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            timeout=_LIMIT_S,
-            check=True,
-        )
-    except subprocess.CalledProcessError as error:
-        lines = [line.strip() for line in error.stdout.splitlines() if line.strip()]
-        msg = f"{why}: {lines[-1] if lines else f'exit code {error.returncode}'}"
-        raise SpecError(msg) from None
-    except (OSError, subprocess.TimeoutExpired) as error:
-        msg = f"{why}: {error}"
-        raise SpecError(msg) from None
-    return done.stdout
+    run_program(
+        ["dpkg-deb", "-x", str(package), str(into)], f"{package.name} is damaged"
+    )

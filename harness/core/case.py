@@ -303,6 +303,7 @@ class Variant:
         backend: Runtime of the deployed file.
         kind: Built-in variant that this one starts from.
         flags: Extra flags, written as the converter expects them.
+        converter: Version of the converter; empty for the one that is installed here.
 
     """
 
@@ -310,6 +311,7 @@ class Variant:
     backend: str
     kind: str
     flags: tuple[str, ...] = ()
+    converter: str = ""
 
     def __post_init__(self) -> None:
         check_name("variant", self.name)
@@ -325,12 +327,15 @@ class Target:
             runtime; the harness sends the rest.
         trace: Path of a trace, which has what the runtime showed there; empty where a
             runtime is run.
+        version: Version of the runtime, if the harness makes an environment for it
+            here. Then `command` is empty.
 
     """
 
     name: str
     command: tuple[str, ...] = ()
     trace: str = ""
+    version: str = ""
 
     def __post_init__(self) -> None:
         check_name("target", self.name)

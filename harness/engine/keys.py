@@ -179,7 +179,8 @@ def variant_key(
         "kind": variant.kind,
         "calibration": [contents(entry) for entry in calibration],
         "flags": list(variant.flags),
-        "converter": digest_file(Path(native)) if native else "wheel",
+        "converter": variant.converter
+        or (digest_file(Path(native)) if native else "wheel"),
         "code": [code_digest(("runtimes/graph",)), _runtime_code(declared)],
         "tools": versions((*declared.distributions, *declared.tools)),
     }

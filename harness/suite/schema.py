@@ -173,6 +173,10 @@ class BackendTable(Keys, frozen=True, kw_only=True):
         threads: Number of threads within an operator.
         targets: Places where it runs: ``here``, and names of targets. Each place makes
             cases of its own; the default is here.
+        versions: Versions of the runtime where it runs too. The harness makes a Python
+            environment for each, and each makes cases of its own.
+        converter: Version of the converter, for a runtime with a converter of its own;
+            the default is the one that is installed here.
         precision: Precision of the computation, for a runtime that has a choice; the
             default is the highest precision. Each precision of a list makes cases of
             its own.
@@ -189,6 +193,8 @@ class BackendTable(Keys, frozen=True, kw_only=True):
     device: str | None = None
     threads: Count = 2
     targets: Words = (HERE,)
+    versions: Words = ()
+    converter: Word = ""
     precision: str | Words | None = None
     tf32: bool = False
     hints: dict[str, int] = field(default_factory=dict)

@@ -39,6 +39,7 @@ from harness.suite.schema import (
 )
 
 _REFERENCE_DEVICES: Final = ("cpu", "cuda")
+_VERSION: Final = re.compile(r"\d+(\.[a-z0-9]+)*")
 _CALIBRATION_SEED: Final = 1_000_003
 """It is added to a suite's seed, so that no tested input is a calibration input."""
 
@@ -406,7 +407,9 @@ def _plans(
         said = tables.get(name, OwnVariantTable())
         for device, where in devices:
             yield Planned(
-                variant=_variant(named, name, said, backend),
+                variant=_variant(
+                    named, name, said, backend, file.backend[backend].converter
+                ),
                 device=device,
                 profiles=said.profiles or file.inputs.profiles,
                 components=said.components or (),
@@ -425,7 +428,8 @@ def _devices(
     precisions = declared.precisions if declared else ()
     # Each runtime has its own settings; a setting of another runtime is misplaced.
     misplaced = set() if declared else {"variants", "hints"}
-    misplaced |= set() if declared and declared.driver else {"targets"}
+    misplaced |= set() if declared and declared.driver else {"targets", "versions"}
+    misplaced |= set() if declared and declared.own_format else {"converter"}
     misplaced |= set() if precisions else {"precision"}
     misplaced |= {"tf32"} if declared and not declared.tf32 else set()
     others = declared.other_devices if declared else ""
@@ -450,6 +454,8 @@ def _devices(
     elif listed is not None:
         table.check_options("precision", listed, precisions)
     table.check_options("targets", said.targets, (HERE, *targets))
+    versions = _versions(table, said, targets)
+    places = {**targets, **versions}
     usual = Device(
         device=device,
         threads=said.threads,
@@ -460,15 +466,37 @@ def _devices(
     )
     return [
         (
-            replace(usual, precision=precision, target=targets.get(place)),
+            replace(usual, precision=precision, target=places.get(place)),
             "".join([AT, "-".join(words)] if words else []),
         )
-        for place, precision in product(said.targets, listed or (exact,))
+        for place, precision in product((*said.targets, *versions), listed or (exact,))
         for words in ([word for word in (place, precision) if word not in plain],)
     ]
 
 
-def _variant(named: Table, name: str, said: OwnVariantTable, backend: str) -> Variant:
+def _versions(
+    table: Table, said: BackendTable, targets: Mapping[str, Target]
+) -> dict[str, Target]:
+    """Return a target for each of a runtime's versions.
+
+    Raises:
+        SuiteError: A text is no version, or a target has the same name.
+
+    """
+    for key, listed in (("versions", said.versions), ("converter", [said.converter])):
+        for version in filter(None, listed):
+            if not _VERSION.fullmatch(version):
+                text = f'{version!r} is no version; write it as in "3.5.0".'
+                raise table.error(text, key)
+    if twice := {*said.versions} & {*targets}:
+        text = f"{min(twice)!r} is also a [target.*]; give that another name."
+        raise table.error(text, "versions")
+    return {one: Target(name=one, version=one) for one in said.versions}
+
+
+def _variant(
+    named: Table, name: str, said: OwnVariantTable, backend: str, converter: str
+) -> Variant:
     built_in = runtime(backend).variants
     is_made = any(one is not None for one in (said.kind, said.flags, said.components))
     if is_made and name == GIVEN:  # such a file is not made
@@ -485,4 +513,10 @@ def _variant(named: Table, name: str, said: OwnVariantTable, backend: str) -> Va
             raise named.error(text, name)
         named.table(name).check_option("from", said.kind, built_in)
         kind = said.kind
-    return Variant(name=name, backend=backend, kind=kind, flags=said.flags or ())
+    return Variant(
+        name=name,
+        backend=backend,
+        kind=kind,
+        flags=said.flags or (),
+        converter=converter,
+    )

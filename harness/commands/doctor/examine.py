@@ -103,14 +103,8 @@ def render(
 
     """
     findings = sorted(findings, key=lambda each: each.status is Status.ABSENT)
-    margin = " " * (_LABEL_WIDTH + 4)
     for each in findings:
-        first, *more = textwrap.wrap(each.says, width - len(margin))
-        yield f" {each.status} {each.check:<{_LABEL_WIDTH}} {first}"
-        yield from (margin + line for line in more)
-        if each.fix:
-            # The line is not wrapped, so that the command can be copied.
-            yield f"{margin}→ {each.fix}"
+        yield from finding_lines(each, width=width)
     yield ""
     if broken := sum(each.status is Status.FAIL for each in findings):
         yield f"Not ready: fix what has a ✗ first ({broken} in all)."
@@ -124,6 +118,19 @@ def render(
     yield f"Ready: parity can be measured on {', '.join(here)}."
     command = "pytest -m parity" if has_suite else "parity init path/to/checkpoint"
     yield f"next   {command}"
+
+
+def finding_lines(
+    finding: Finding, *, width: int, label: int = _LABEL_WIDTH
+) -> Iterator[str]:
+    """Yield the lines of one finding, whose name has `label` columns."""
+    margin = " " * (label + 4)
+    first, *more = textwrap.wrap(finding.says, width - len(margin))
+    yield f" {finding.status} {finding.check:<{label}} {first}"
+    yield from (margin + line for line in more)
+    if finding.fix:
+        # The line is not wrapped, so that the command can be copied.
+        yield f"{margin}→ {finding.fix}"
 
 
 def tested_versions() -> dict[str, str]:

@@ -54,8 +54,8 @@ def explain(
     from harness.engine.engine import Engine
     from harness.engine.run import open_store, path_of
 
-    loaded, one, judge = _chosen(case, suite, tier, changes)
-    say = _live(one)
+    loaded, one, judge = chosen_case(case, suite, tier, changes)
+    say = live(one)
 
     def report(reason: str) -> None:
         say("")
@@ -112,9 +112,9 @@ def repro(  # one option each
     from harness.engine.engine import Engine
     from harness.engine.run import open_store
 
-    loaded, one, judge = _chosen(case, suite, tier, changes)
+    loaded, one, judge = chosen_case(case, suite, tier, changes)
     into = out or Path(f"repro-{one.id.replace('/', '-')}")
-    say = _live(one)
+    say = live(one)
     with Engine(open_store(store), loaded.limits) as engine:
         around = write_repro(engine, judge, one, into, probe=probe, say=say)
     say("")
@@ -157,7 +157,7 @@ def _onto_page(found: Explained, runs: str) -> str:
     return near(page_again(report, settings, again=again))
 
 
-def _chosen(
+def chosen_case(
     name: str, path: Path, tier: str, changes: tuple[str, ...]
 ) -> tuple[Suite, Case, Judge]:
     """Return the suite, the one chosen case, and its judge.
@@ -185,7 +185,7 @@ def _chosen(
     return suite, found[0], Judge.of(suite, Settings(tier=tier, changes=changes))
 
 
-def _live(case: Case) -> Callable[[str], None]:
+def live(case: Case) -> Callable[[str], None]:
     """Return a function that shows the current step on a terminal; "" clears it."""
     from harness.commands.progress import moves
 

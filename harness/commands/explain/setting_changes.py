@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from harness.core.case import EXPORTERS, GIVEN, HERE, Case, Variant
+from harness.core.environment import installed
 from harness.core.runtime import EXACT, Setting, runtime
 
 EXPORT = "export"
@@ -111,9 +112,13 @@ def _session_changes(case: Case) -> Iterator[SettingChange]:
             fields={"precision": declared.precision},
         )
     if device.target is not None:
+        name, cause = f'targets = ["{HERE}"]', f"target {device.target.name}"
+        if device.target.version:
+            (here, *_) = installed(declared.distributions).values()
+            name, cause = f'versions = ["{here}"]', f"version {device.target.version}"
         yield SettingChange(
-            name=f'targets = ["{HERE}"]',
-            cause=f"target {device.target.name}",
+            name=name,
+            cause=cause,
             part="device",
             fields={"target": None, "precision": declared.precision},
         )
@@ -263,7 +268,7 @@ def toml_of(case: Case, change: SettingChange) -> Iterator[str]:
         yield f"[backend.{case.backend}]"
     for name, value in change.fields.items():
         if name == "target":
-            yield f'targets = ["{HERE}"]'
+            yield change.name
         else:
             pairs = name in {"hints", "provider_options"}
             yield f"{name} = {_table(value) if pairs else json.dumps(value)}"

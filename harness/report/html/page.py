@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from harness.core.text import FLOORS, few
 from harness.core.whole_file import write_whole
@@ -32,6 +32,9 @@ from harness.report.html.speed import speeds
 from harness.report.html.subject import SubjectSection, subjects
 from harness.report.html.table import HtmlTable
 from harness.report.run_facts import RunFacts, Since
+
+if TYPE_CHECKING:
+    import jinja2
 
 Part = TypeVar("Part")
 
@@ -134,30 +137,39 @@ def rendered(page: Page, folder: Path) -> str:
         folder: The run's folder, which holds its pictures.
 
     """
-    import jinja2
     from plotly.offline import get_plotlyjs
 
-    templates = jinja2.Environment(
-        loader=jinja2.PackageLoader("harness.report.html"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
     values = (value for part in page.sections for value in vars(part).values())
     data = {
         "tables": {table.id: table.to_json() for table in page.tables},
         "charts": {chart.id: vars(chart) for chart in _are(values, Chart)},
     }
     text = json.dumps(data, allow_nan=False, separators=(",", ":"))
-    return templates.get_template("page.html").render(
-        page=page,
-        pictures=pictures_in(page, folder),
-        few=few,
-        kinds=KINDS,
-        floors=FLOORS,
-        data=packed(text),
-        plotly=packed(get_plotlyjs()),
+    return (
+        templates()
+        .get_template("page.html")
+        .render(
+            page=page,
+            pictures=pictures_in(page, folder),
+            few=few,
+            kinds=KINDS,
+            floors=FLOORS,
+            data=packed(text),
+            plotly=packed(get_plotlyjs()),
+        )
+    )
+
+
+def templates() -> jinja2.Environment:
+    """Return the templates of pages."""
+    import jinja2
+
+    return jinja2.Environment(
+        loader=jinja2.PackageLoader("harness.report.html"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
 
 

@@ -24,6 +24,7 @@ from harness.core.contract import Sides, TensorFound, breach
 from harness.core.errors import StageError
 from harness.core.outcome import Outcome
 from harness.core.probes import Probe
+from harness.engine.environments import python_of
 from harness.runtimes.graph.onnx_graph import origin_of
 from harness.runtimes.mnn import MODEL, RUNTIME, WEIGHTS
 
@@ -95,7 +96,10 @@ def convert(  # one conversion's whole circumstances
         *([] if calibration else ["--saveExternalData=1"]),
         *flags,
     ]  # fmt: skip
-    log = _run_converter(arguments, native)
+    python = sys.executable
+    if variant.converter:
+        python, native = str(python_of(RUNTIME, variant.converter)), None
+    log = _run_converter(arguments, native, python)
     if found := _UNSUPPORTED.search(log):
         _unsupported(found["ops"], component.name, probes, log, source)
     if not target.is_file() or not target.stat().st_size:
@@ -104,21 +108,22 @@ def convert(  # one conversion's whole circumstances
             log,
         )
     if calibration:
-        log += _quantize(target, calibration)
+        log += _quantize(target, calibration, python)
         (folder / WEIGHTS).touch()
     if not (folder / WEIGHTS).is_file():  # empty, if there are no weights
         msg = f"{component.name}: the MNN converter left no {WEIGHTS} by its {MODEL}."
         _fail(msg, log)
-    _check_loads(target, component, log)
-    return {"arguments": flags, "converter": native or "wheel"}
+    if not variant.converter:  # else only its own version must read the file
+        _check_loads(target, component, log)
+    return {"arguments": flags, "converter": variant.converter or native or "wheel"}
 
 
-def _run_converter(arguments: Sequence[str], native: str | None) -> str:
+def _run_converter(arguments: Sequence[str], native: str | None, python: str) -> str:
     if native:
         command = [str(Path(native).absolute()), *arguments]
     else:
         program = "import sys, MNN, _tools; _tools.mnnconvert(sys.argv)"
-        command = [sys.executable, "-c", program, *arguments]
+        command = [python, "-c", program, *arguments]
     return _run(command)
 
 
@@ -141,7 +146,9 @@ def _run(command: Sequence[str]) -> str:
     return done.stdout
 
 
-def _quantize(target: Path, calibration: Sequence[Mapping[str, np.ndarray]]) -> str:
+def _quantize(
+    target: Path, calibration: Sequence[Mapping[str, np.ndarray]], python: str
+) -> str:
     """Quantize a converted file offline, in its place, and return the tool's log."""
     import numpy as np
 
@@ -171,7 +178,7 @@ def _quantize(target: Path, calibration: Sequence[Mapping[str, np.ndarray]]) -> 
         program = "import sys, MNN, _tools; _tools.mnnquant(sys.argv)"
         log = _run(
             [
-                sys.executable,
+                python,
                 "-c",
                 program,
                 str(target.absolute()),

@@ -2,12 +2,13 @@
 
 MNN's Python shows an operator's name or a value's, never both. The file has both. It is
 a flatbuffer, whose tables are read by the numbers of their fields. A format that grows
-never changes these numbers (``MNN.fbs``: `Net`, `Op`).
+never changes these numbers (``MNN.fbs``: `Net`, `Op`, `ExtraInfo`).
 """
 
 from __future__ import annotations
 
 import mmap
+import re
 import struct
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -20,7 +21,8 @@ from flatbuffers.table import Table
 
 T = TypeVar("T")
 
-_NET_OPERATORS, _NET_NAMES = 3, 7
+_NET_EXTRA, _NET_OPERATORS, _NET_NAMES = 2, 3, 7
+_EXTRA_VERSION = 2
 _OP_READS, _OP_KIND, _OP_PARAMETERS, _OP_NAME, _OP_MAKES = 0, 1, 2, 3, 4
 _ENTRY: Final = 4
 _BESIDE: Final = {7: 9, 9: 6, 58: 3, 88: 5}
@@ -65,6 +67,15 @@ def _read(path: Path, what: Callable[[mmap.mmap], T]) -> T:
     except (struct.error, IndexError, TypeError, ValueError) as error:
         msg = f"{path.name} cannot be read as an .mnn file ({error})."
         raise ValueError(msg) from error
+
+
+def converted_by(path: Path) -> str:
+    """Return the version of the converter that made a file; empty if it is unknown."""
+    try:
+        version = _read(path, _version)
+    except ValueError:
+        return ""
+    return version if re.fullmatch(r"\d+(\.\d+)*", version) else ""
 
 
 def lacking_mnn(path: Path, beside: Path) -> str:
@@ -121,6 +132,16 @@ def _end(start: Operator, by_name: Mapping[str, Operator]) -> str:
         passed.add(value)
         value = by_name[value].makes[0]
     return value
+
+
+def _version(data: mmap.mmap) -> str:
+    net = Table(data, encode.Get(packer.uoffset, data, 0))
+    at = net.Offset(_slot(_NET_EXTRA))
+    if not at:
+        return ""
+    extra = Table(data, net.Indirect(net.Pos + at))
+    version = extra.Offset(_slot(_EXTRA_VERSION))
+    return _text(extra, extra.Pos + version) if version else ""
 
 
 def _operators(data: mmap.mmap) -> list[Operator]:

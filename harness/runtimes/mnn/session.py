@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -13,10 +14,11 @@ import numpy as np
 from harness.core.case import Device
 from harness.core.errors import StageError
 from harness.core.outcome import Outcome
+from harness.engine.environments import in_order
 from harness.measure.align import MATMUL
 from harness.runtimes.graph.cuts import grouped
 from harness.runtimes.mnn import HINTS, MODEL, RUNTIME, WEIGHTS
-from harness.runtimes.mnn.file import operators, values_made
+from harness.runtimes.mnn.file import converted_by, operators, values_made
 from harness.runtimes.session import (
     Feeds,
     OnValue,
@@ -198,6 +200,14 @@ class MnnSession(AbstractContextManager["MnnSession"]):
 
 def refused(path: Path, error: Exception, version: str) -> StageError:
     """Return the message about a file that MNN does not load."""
+    made_by = converted_by(path)
+    if made_by and in_order((made_by, version))[-1] != version:
+        msg = (
+            f"MNN {version} cannot read {path.name}, which the converter of MNN "
+            f"{made_by} made; convert it with `converter = {json.dumps(version)}` "
+            f"under [backend.mnn], or run it in another version ({error})."
+        )
+        return StageError(msg, outcome=Outcome.LOAD)
     msg = (
         f"MNN {version} refuses {path.name}: it is truncated, of another "
         f"version, or no MNN file ({error})."

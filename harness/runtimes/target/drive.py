@@ -26,6 +26,7 @@ from harness.core.case import Device, Target
 from harness.core.errors import StageError
 from harness.core.outcome import Outcome
 from harness.core.runtime import Runtime
+from harness.engine.environments import python_of
 from harness.runtimes.session import not_installed
 from harness.runtimes.target import agent
 
@@ -161,6 +162,9 @@ class Remote:
         self, declared: Runtime, target: Target, files: Sequence[Path]
     ) -> None:
         self._target = target
+        self._command: Sequence[str] = target.command
+        if target.version:
+            self._command = (str(python_of(declared, target.version)),)
         self._words = ""
         self._answered = False
         self._popen = self._started()
@@ -214,7 +218,7 @@ class Remote:
         return self._words
 
     def _started(self) -> subprocess.Popen[bytes]:
-        command = [*self._target.command, "-i", "-q", "-u"]
+        command = [*self._command, "-i", "-q", "-u"]
         # A start-up file is read by a Python that reads its program line by line.
         environment = {k: v for k, v in os.environ.items() if k != "PYTHONSTARTUP"}
         try:
@@ -392,7 +396,7 @@ class Remote:
     def _stalled(self, where: str) -> NoReturn:
         self._refuse(
             f"has sent and taken nothing for {STALL_S:g} s {where}; look whether "
-            f"{self._command()} starts a Python",
+            f"{self._program()} starts a Python",
             Outcome.TIMED_OUT,
         )
 
@@ -411,15 +415,15 @@ class Remote:
         words = f"{how} {where}{self._last_words()}"
         if self._answered or code < 0:
             self._refuse(words, Outcome.CRASHED)
-        self._refuse(f"{words}; look whether {self._command()} starts a Python")
+        self._refuse(f"{words}; look whether {self._program()} starts a Python")
 
     def _last_words(self) -> str:
         lines = (line.strip(" .>") for line in self._words.splitlines())
         words = next((line for line in reversed(list(lines)) if line), "")
         return f"; its last words: {words[:_LAST_WORDS]}" if words else ""
 
-    def _command(self) -> str:
-        return f"`{shlex.join(self._target.command)}`"
+    def _program(self) -> str:
+        return f"`{shlex.join(self._command)}`"
 
     def _refuse(self, words: str, outcome: Outcome = Outcome.UNAVAILABLE) -> NoReturn:
         msg = f"Target {self._target.name!r} {words}."

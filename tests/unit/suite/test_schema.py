@@ -50,6 +50,8 @@ BACKEND = {
     "hints": "{ optimization = 1 }",
     "provider_options": '{ precision = "FP32" }\ndevice = "openvino"',
     "cpu_nodes": '0.1\ndevice = "cuda"',
+    "versions": '["1.0"]',
+    "converter": '"1.0"',
 }
 
 

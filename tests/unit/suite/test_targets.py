@@ -55,6 +55,23 @@ PLACES = {
             "fp32@phone-low": ("phone", "low"),
         },
     ),
+    "versions": (
+        'versions = ["3.5.0", "3.10.0.post1"]',
+        {
+            "fp32": ("", "high"),
+            "fp32@3.5.0": ("3.5.0", "high"),
+            "fp32@3.10.0.post1": ("3.10.0.post1", "high"),
+        },
+    ),
+    "a version and precisions": (
+        'versions = ["3.5.0"]\nprecision = ["high", "low"]',
+        {
+            "fp32": ("", "high"),
+            "fp32@low": ("", "low"),
+            "fp32@3.5.0": ("3.5.0", "high"),
+            "fp32@3.5.0-low": ("3.5.0", "low"),
+        },
+    ),
     "a target and a precision for all": (
         'targets = ["phone"]\nprecision = "low"',
         {"fp32@phone": ("phone", "low")},
@@ -72,6 +89,14 @@ def test_each_place_and_precision_is_a_case(load, said):
         how: (one.target.name if one.target else "", one.precision)
         for how, one in devices.items()
     } == wanted
+
+
+def test_a_converter_and_a_runtime_have_versions_apart(load):
+    said = '[backend.mnn]\nversions = ["3.5.0"]\nconverter = "3.4.1"\n'
+    here, there = load(said).cases
+
+    assert (here.device.target, there.device.target.version) == (None, "3.5.0")
+    assert here.variant.converter == there.variant.converter == "3.4.1"
 
 
 def test_a_path_of_a_command_starts_at_the_suite_and_a_name_is_looked_up(
@@ -136,6 +161,31 @@ REFUSED = {
     "a runtime that runs only here": (
         '[backend.openvino]\ntargets = ["here"]\n',
         "unknown key 'targets'",
+    ),
+    "versions of a runtime that runs only here": (
+        '[backend.openvino]\nversions = ["2026.4.1"]\n',
+        "unknown key 'versions'",
+    ),
+    "a converter of a runtime that has none": (
+        '[backend.onnxruntime]\nconverter = "1.20.1"\n',
+        "unknown key 'converter'",
+    ),
+    "no version": (
+        '[backend.mnn]\nversions = ["newest"]\n',
+        "'newest' is no version",
+    ),
+    "a range of converters": (
+        '[backend.mnn]\nconverter = ">=3.4"\n',
+        "'>=3.4' is no version",
+    ),
+    "a version twice": (
+        '[backend.mnn]\nversions = ["3.5.0", "3.5.0"]\n',
+        "stands in 'versions'",
+    ),
+    "a version that is called like a target": (
+        '[backend.mnn]\nversions = ["3.5.0"]\ntargets = ["3.5.0"]\n'
+        + PHONE.replace("phone", '"3.5.0"', 1),
+        "'3.5.0' is also a [target.*]",
     ),
     "an unknown precision": (
         '[backend.mnn]\nprecision = ["high", "lwo"]\n',

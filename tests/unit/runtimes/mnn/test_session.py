@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import MNN
 import numpy as np
 import pytest
 
@@ -10,6 +11,7 @@ from harness.core.errors import StageError
 from harness.core.outcome import Outcome
 from harness.engine.export_files import MODEL
 from harness.runtimes.mnn.convert import convert as convert_to_mnn
+from harness.runtimes.mnn.session import refused
 from tests.unit import nets
 
 OUTPUTS = ["map", "pooled"]
@@ -247,6 +249,15 @@ def test_a_truncated_file_is_refused(model, feeds, job, tmp_path, kept_bytes):
 
     assert error.outcome is Outcome.LOAD
     assert "refuses model.mnn: it is truncated" in str(error)
+
+
+def test_a_version_that_is_too_old_for_a_file_names_the_one_that_made_it(model):
+    error = refused(Path(model), RuntimeError("invalid"), "3.0.0")
+
+    assert error.outcome is Outcome.LOAD
+    assert "MNN 3.0.0 cannot read model.mnn, which the converter of MNN" in str(error)
+    assert f"{MNN.version()} made" in str(error)
+    assert 'convert it with `converter = "3.0.0"`' in str(error)
 
 
 def isolated(path, feeds, shapes):

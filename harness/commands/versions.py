@@ -1,0 +1,160 @@
+"""`parity versions`: one case in many versions of its runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from harness.commands.explain.command import chosen_case, live
+from harness.commands.options import SET, STORE, SUITE, TIER, case_ids, print_lines
+from harness.core.case import AT, Target
+from harness.core.errors import SpecError
+
+if TYPE_CHECKING:
+    from harness.core.case import Case
+    from harness.core.runtime import Runtime
+
+_FIRST: Final = 10
+"""Number of versions that are tried before changes are bisected."""
+
+
+@click.command()
+@click.argument("case", shell_complete=case_ids)
+@SUITE
+@STORE
+@TIER
+@SET
+@click.option("--from", "oldest", default="", help="The oldest version to try.")
+@click.option("--to", "newest", default="", help="The newest version to try.")
+@click.option(
+    "--every",
+    is_flag=True,
+    help=f"Try each version; else {_FIRST} of them, and those around a change.",
+)
+@click.option(
+    "--page",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Page to write; reports/versions-CASE.html when left out.",
+)
+def versions(  # one option each
+    *,
+    case: str,
+    suite: Path,
+    store: str,
+    tier: str,
+    changes: tuple[str, ...],
+    oldest: str,
+    newest: str,
+    every: bool,
+    page: Path | None,
+) -> int:
+    """Run CASE in versions of its runtime, and say in which one the result changed.
+
+    The harness makes a Python environment for each version. A runtime with a converter
+    of its own answers two questions: does the version convert and run the network, and
+    does it run the file that is converted here?
+    """
+    from harness.core.runtime import runtime
+    from harness.core.settings import near
+    from harness.engine.engine import Engine
+    from harness.engine.environments import available
+    from harness.engine.run import open_store
+    from harness.report.html.versions import write_versions
+    from harness.report.versions import (
+        Answer,
+        answer_of,
+        bisected,
+        code_of,
+        version_lines,
+    )
+
+    loaded, one, judge = chosen_case(case, suite, tier, changes)
+    declared = runtime(one.backend)
+    if not declared.driver:
+        msg = f"{declared.title} runs only here; give a case of another runtime."
+        raise SpecError(msg)
+    if one.device.target:
+        msg = f"{one.id} does not run here; give the case without its target."
+        raise SpecError(msg)
+    there = between(declared, available(declared), oldest, newest)
+    say = live(one)
+    answers: dict[str, list[Answer]] = {}
+    with Engine(open_store(store), loaded.limits) as engine:
+
+        def state(version: str) -> list[str]:
+            say(f"{declared.title} {version}")
+            asked = dict(_questions(one, declared, version))
+            records = [job.result() for job in engine.start(asked.values())]
+            answers[version] = [
+                answer_of(
+                    version,
+                    question,
+                    record,
+                    [judge.check(record, w) for w in run.whats],
+                )
+                for (question, run), record in zip(asked.items(), records, strict=True)
+            ]
+            return [answer.state for answer in answers[version]]
+
+        tried = bisected(there, state, len(there) if every else _FIRST)
+    say("")
+    found = [answer for version in tried for answer in answers[version]]
+    title = f"{one.id} in {len(tried)} of {len(there)} versions of {declared.title}"
+    click.echo(f"{title}\n")
+    print_lines(version_lines(found))
+    path = page or Path("reports", f"versions-{one.id.replace('/', '-')}.html")
+    write_versions(title, found, path)
+    click.echo(f"\npage  {near(path)}")
+    return code_of(found)
+
+
+def between(
+    declared: Runtime, there: Sequence[str], oldest: str, newest: str
+) -> tuple[str, ...]:
+    """Return the versions from `oldest` to `newest`; an empty text is no limit.
+
+    Raises:
+        SpecError: A limit is not among the versions, or they are exchanged.
+
+    """
+    from harness.engine.environments import no_version
+
+    for given in filter(None, (oldest, newest)):
+        if given not in there:
+            raise SpecError(no_version(declared, given, there))
+    first = there.index(oldest) if oldest else 0
+    last = there.index(newest) if newest else len(there) - 1
+    if first > last:
+        msg = f"--from {oldest} is newer than --to {newest}; exchange them."
+        raise SpecError(msg)
+    return tuple(there[first : last + 1])
+
+
+def _questions(
+    case: Case, declared: Runtime, version: str
+) -> Iterator[tuple[str, Case]]:
+    """Yield each question to a version, and the case that answers it."""
+    from harness.core.environment import installed
+    from harness.engine.artifacts import is_made
+
+    target = Target(name=version, version=version)
+    there = replace(
+        case,
+        device=replace(case.device, target=target),
+        where=f"{AT}{version}{case.where.replace(AT, '-')}",
+    )
+    # A foreign file has no conversion, and some variants are the exported graph itself.
+    if declared.own_format is None or not is_made(case):
+        yield "run there", there
+        return
+    own = replace(case.variant, converter=version)
+    yield (
+        "converted and run there",
+        replace(there, variant=own, where=f"{there.where}-own"),
+    )
+    here, *_ = installed(declared.distributions).values()
+    yield f"converted by {here}, run there", there

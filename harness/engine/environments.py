@@ -1,0 +1,169 @@
+"""Versions of a runtime: each has a Python environment of its own beside the store.
+
+The package index says which versions exist, and installs them. Nothing else that is
+installed changes.
+"""
+
+from __future__ import annotations
+
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+from filelock import FileLock
+from packaging.version import Version
+
+from harness.core.errors import SpecError, StageError
+from harness.core.outcome import Outcome
+from harness.core.runtime import Runtime
+from harness.engine.store import default_root
+
+_LIMIT_S: Final = 600
+_WHEELS: Final = "--only-binary=:all:"
+_NUMPY: Final = ("numpy", "numpy<2")
+"""Wheels that were compiled with NumPy 1 do not say that they cannot use NumPy 2."""
+
+_COMPILED_WITH_1: Final = "compiled using NumPy 1.x"
+
+
+def python_of(declared: Runtime, version: str) -> Path:
+    """Return the Python that has a version of a runtime; install it once.
+
+    Raises:
+        StageError: There is no such version for this Python (`Outcome.LOAD`), or it
+            cannot be installed or imported (`Outcome.UNAVAILABLE`).
+
+    """
+    name = _distribution(declared)
+    made = f"{name}-{version}-{sys.implementation.cache_tag}"
+    folder = default_root().absolute() / "versions" / made
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(f"{folder}.lock"):
+        if not folder.is_dir():
+            with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
+                # A folder that appears by one rename is whole.
+                _install(Path(scratch, "made"), declared, f"{name}=={version}")
+                Path(scratch, "made").rename(folder)
+    return folder / "bin" / "python"
+
+
+def available(declared: Runtime) -> tuple[str, ...]:
+    """Return the versions that this Python can install, the oldest first.
+
+    Raises:
+        StageError: The package index cannot be reached.
+
+    """
+    name = _distribution(declared)
+    try:
+        said = run_program(
+            [*_pip(), "index", "versions", _WHEELS, name],
+            f"the package index cannot be reached, or has no {name}",
+        )
+    except SpecError as error:
+        raise StageError(str(error), outcome=Outcome.UNAVAILABLE) from None
+    found = re.search(r"Available versions: (.+)", said)
+    return in_order(found[1].split(", ") if found else ())
+
+
+def in_order(versions: Iterable[str]) -> tuple[str, ...]:
+    """Return versions, the oldest first.
+
+    >>> in_order(["3.10.0", "3.9.1"])
+    ('3.9.1', '3.10.0')
+    """
+    return tuple(sorted(versions, key=Version))
+
+
+def no_version(declared: Runtime, version: str, there: Sequence[str]) -> str:
+    """Return the sentence about a version that this Python cannot install."""
+    here = f"Python {platform.python_version()} on {platform.system()} "
+    return (
+        f"The package index has no wheel of {_distribution(declared)} {version} for "
+        f"{here}{platform.machine()}; it has {', '.join(there) or 'none'}."
+    )
+
+
+def run_program(command: Sequence[str], why: str, folder: Path | None = None) -> str:
+    """Run a program, and return what it prints.
+
+    Raises:
+        SpecError: It fails; the message has its last line.
+
+    """
+    try:
+        done = subprocess.run(
+            command,
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            timeout=_LIMIT_S,
+            check=True,
+        )
+    except subprocess.CalledProcessError as error:
+        lines = [line.strip() for line in error.stdout.splitlines() if line.strip()]
+        msg = f"{why}: {lines[-1] if lines else f'exit code {error.returncode}'}"
+        raise SpecError(msg) from None
+    except (OSError, subprocess.TimeoutExpired) as error:
+        msg = f"{why}: {error}"
+        raise SpecError(msg) from None
+    return done.stdout
+
+
+def _distribution(declared: Runtime) -> str:
+    return declared.distributions[-1]  # the last one is the plain build
+
+
+def _pip() -> list[str]:
+    if find_spec("pip"):
+        return [sys.executable, "-m", "pip"]
+    return ["uv", "tool", "run", "--python", sys.executable, "pip"]
+
+
+def _install(folder: Path, declared: Runtime, wanted: str) -> None:
+    """Put numpy and one runtime into a new environment, and import the runtime there.
+
+    Raises:
+        StageError: The runtime cannot be installed or imported.
+
+    """
+    python = folder / "bin" / "python"
+    if uv := shutil.which("uv"):
+        make = [uv, "venv", "--quiet", "--python", sys.executable, str(folder)]
+        install = [uv, "pip", "install", "--quiet", "--python", str(python)]
+    else:
+        make = [sys.executable, "-m", "venv", "--without-pip", str(folder)]
+        install = [*_pip(), "--python", str(python), "install", "--quiet"]
+    try:
+        run_program(make, f"no environment can be made for {wanted}")
+        for numpy in _NUMPY:
+            packages = ["--no-deps", _WHEELS, numpy, wanted]
+            run_program([*install, *packages], f"{wanted} cannot be installed")
+            # Isolated, because modules beside the driver hide those of Python.
+            driver = str(declared.home / "driver.py")
+            words = f"{wanted} is installed and cannot be imported"
+            try:
+                said = run_program([str(python), "-I", driver], words)
+            except SpecError as error:
+                words = str(error)
+                continue
+            if _COMPILED_WITH_1 not in said:
+                return
+    except SpecError as error:
+        there = available(declared)  # raises if the index cannot be reached
+        _, _, version = wanted.partition("==")
+        words = str(error)
+        if version not in there:
+            words = no_version(declared, version, there)
+            raise StageError(words, outcome=Outcome.LOAD) from None
+    raise StageError(words, outcome=Outcome.UNAVAILABLE)

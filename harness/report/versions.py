@@ -1,0 +1,164 @@
+"""One case in many versions of its runtime: a table, and what changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final, TypeVar
+
+from harness.core.outcome import CANNOT_TELL, NO_PARITY, PARITY, Outcome
+from harness.core.record import OUTPUTS, CaseRecord
+from harness.core.text import Line, in_floors, operator, wrapped
+from harness.judge.case import CaseVerdict, max_floors
+
+Version = TypeVar("Version")
+
+RIGHT: Final = "right"
+WRONG: Final = "wrong"
+
+_STATES: Final = {
+    Outcome.CONVERT: "cannot be converted",
+    Outcome.LOAD: "cannot be read",
+    Outcome.RUN: "cannot be run",
+    Outcome.CRASHED: "crashes",
+    Outcome.TIMED_OUT: "does not end",
+    Outcome.UNAVAILABLE: "cannot be installed",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """How a case ended in one version.
+
+    Attributes:
+        version: The version.
+        question: Which file ran: a heading of the table.
+        state: `RIGHT`, `WRONG`, or why nothing was compared.
+        words: The error and its place, or the message of the failure.
+
+    """
+
+    version: str
+    question: str
+    state: str
+    words: str
+
+    @property
+    def cell(self) -> str:
+        """The state, with the error if there is one."""
+        compared = self.state in {RIGHT, WRONG}
+        return f"{self.state}, {self.words}" if compared and self.words else self.state
+
+    @property
+    def because(self) -> str:
+        """The place of an error, or the message of a failure, to end a sentence."""
+        if self.state == RIGHT or not self.words:
+            return ""
+        return f", {self.words}" if self.state == WRONG else f": {self.words}"
+
+
+def answer_of(
+    version: str, question: str, record: CaseRecord, verdicts: Sequence[CaseVerdict]
+) -> Answer:
+    """Return how a case ended in a version, by its record and verdicts.
+
+    An older version may show fewer values than the suite requires. That is no error.
+    """
+    passes = {Outcome.COVERAGE}
+    bad = [one for one in verdicts if not (one.found.passed or one.found in passes)]
+    if not bad:
+        outputs = (j for one in verdicts if one.what == OUTPUTS for j in one.rows)
+        floors = max_floors(outputs)
+        state, words = RIGHT, "" if floors is None else in_floors(floors)
+    elif bad[0].found.measured:
+        state, words = WRONG, _place(next((o for o in bad if o.first), bad[0]))
+    else:
+        state = _STATES.get(bad[0].found, str(bad[0].found))
+        words = record.failure.message if record.failure else bad[0].reason
+    return Answer(version=version, question=question, state=state, words=words)
+
+
+def _place(verdict: CaseVerdict) -> str:
+    if verdict.first is None:
+        return verdict.reason
+    row = verdict.first.row
+    op = f" ({operator(row.op)})" if row.op else ""
+    return f"first at {row.module or row.probe}{op}, {in_floors(verdict.first.floors)}"
+
+
+def bisected(
+    versions: Sequence[Version], state: Callable[[Version], object], most: int
+) -> tuple[Version, ...]:
+    """Return the versions to look at, so that each change lies between neighbours.
+
+    Args:
+        versions: All versions in order.
+        state: Tries a version and returns its state.
+        most: Number of versions to try first, evenly spread; 2 or more.
+
+    >>> bisected("abcdefgh", lambda version: version > "c", 2)
+    ('a', 'b', 'c', 'd', 'h')
+    """
+    last, steps = len(versions) - 1, min(most, len(versions)) - 1
+    spread = {round(at * last / steps) if steps else 0 for at in range(steps + 1)}
+    seen = {at: state(versions[at]) for at in sorted(spread)}
+    while True:
+        tried = sorted(seen)
+        gaps = [
+            (low + high) // 2
+            for low, high in pairwise(tried)
+            if high - low > 1 and seen[low] != seen[high]
+        ]
+        if not gaps:
+            return tuple(versions[at] for at in tried)
+        seen |= {at: state(versions[at]) for at in gaps}
+
+
+def changes(answers: Iterable[Answer]) -> list[str]:
+    """Return a sentence for each change of a question's state, the oldest first."""
+    of: dict[str, list[Answer]] = {}
+    for one in answers:
+        of.setdefault(one.question, []).append(one)
+    said = []
+    for question, some in of.items():
+        found = [
+            f"{new.state} since {new.version}, {old.state} in {old.version}"
+            f"{(old if new.state == RIGHT else new).because}"
+            for old, new in pairwise(some)
+            if old.state != new.state
+        ]
+        every = [f"{some[0].state} in every version that was tried{some[-1].because}"]
+        said += [f"{question}: {one.rstrip('.')}." for one in found or every]
+    return said
+
+
+def code_of(answers: Sequence[Answer]) -> int:
+    """Return the exit code: 0 if all are right, 1 if one is wrong, else 2."""
+    states = {one.state for one in answers}
+    if WRONG in states:
+        return NO_PARITY
+    return PARITY if states == {RIGHT} else CANNOT_TELL
+
+
+def table_of(answers: Sequence[Answer]) -> list[list[str]]:
+    """Return the rows of the table, the headings first."""
+    questions = list(dict.fromkeys(one.question for one in answers))
+    versions = dict.fromkeys(one.version for one in answers)
+    cells = {(one.version, one.question): one.cell for one in answers}
+    rows = [[version, *(cells[version, q] for q in questions)] for version in versions]
+    return [["version", *questions], *rows]
+
+
+def version_lines(answers: Sequence[Answer]) -> Iterator[Line]:
+    """Yield the table as text, then what changed, then why nothing was compared."""
+    rows = table_of(answers)
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for at, row in enumerate(rows):
+        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        wrong = any(cell.startswith(WRONG) for cell in row[1:])
+        tone = "quiet" if not at else "bad" if wrong else ""
+        yield Line(text="  ".join(cells).rstrip(), tone=tone)
+    yield Line(text="")
+    for sentence in changes(answers):
+        yield from wrapped(sentence, indent="")
