@@ -51,7 +51,7 @@ from harness.core.pipeline import MIXED
 from harness.core.runtime import runtimes
 from harness.core.text import count
 from harness.core.toml_file import Table, TomlFile, did_you_mean, dotted
-from harness.core.toml_schema import Keys, json_schema, one_of, read
+from harness.core.toml_schema import Keys, one_of, read
 from harness.judge.tolerance import (
     BOUNDS,
     GROUPS,
@@ -118,29 +118,6 @@ class StatedOfComponent(Stated, frozen=True, kw_only=True):
     """
 
     probes: dict[str, Stated] = msgspec.field(default_factory=dict)
-
-
-def tolerances_schema() -> dict[str, Any]:
-    """Return the JSON Schema of tolerances.toml.
-
-    Its top-level names are backends or components. A schema cannot distinguish them.
-    """
-    schema = json_schema(Stated, StatedOfComponent)
-    wide, narrow = (
-        {"$ref": f"#/$defs/{kind.__name__}"} for kind in (Stated, StatedOfComponent)
-    )
-    narrower = {"type": "object", "additionalProperties": narrow}
-    tables = {"type": "object", "additionalProperties": {"anyOf": [wide, narrower]}}
-    del schema["$ref"]
-    for kind, ref in ((Stated, wide), (StatedOfComponent, narrow)):
-        schema["$defs"][kind.__name__]["patternProperties"] = {f"^{AT}": ref}
-    return {
-        **schema,
-        "description": "Tolerances: tables [backend.variant], and narrower ones "
-        "[component.backend.variant].",
-        "type": "object",
-        "additionalProperties": tables,
-    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -414,13 +391,12 @@ class Policy:
         """Refuse checks without a tolerance, before anything runs for them.
 
         Args:
-            checks: For each check its component, backend and variant; its group of
-                values, one of `GROUPS`; and the built-in variants from which it is
-                made, with the names of `first_tiers`. The message proposes their tier.
+            checks: For each check its component, backend and variant; its group, one
+                of `GROUPS`; and the built-in variants from which it is made, whose
+                tier the message proposes.
 
         Raises:
-            SuiteError: No table states a tolerance for some of them. The message has
-                every table that is to be written.
+            SuiteError: Some have no tolerance; the message has every missing table.
 
         """
         if lacking := [check for check in checks if not self._states(*check[:2])]:
@@ -447,10 +423,8 @@ class Policy:
         (first, groups), *others = cases.items()
         more = f" and {count(len(others), 'other case')}" if others else ""
         added = (f"{' and '.join(keys)} under {head}" for head, keys in tables.items())
-        return SuiteError(
-            f"{self.path}: no {' or '.join(groups)} tolerance for {first}{more}; add "
-            f"{', '.join(added)}."
-        )
+        what = f"no {' or '.join(groups)} tolerance for {first}{more}"
+        return SuiteError(f"{self.path}: {what}; add {', '.join(added)}.")
 
     def with_tier(self, tier: str) -> Policy:
         """Return a policy that judges every value by one tier.

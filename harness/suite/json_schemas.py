@@ -11,10 +11,12 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
+from harness.core.case import AT
 from harness.core.toml_schema import json_schema
 from harness.judge.known_gaps import GapsFile
-from harness.judge.policy import tolerances_schema
+from harness.judge.policy import Stated, StatedOfComponent
 from harness.suite.schema import suite_schema
 
 
@@ -28,6 +30,29 @@ def schemas() -> dict[str, str]:
     return {
         f"{name}.schema.json": json.dumps(schema, indent=1, ensure_ascii=False) + "\n"
         for name, schema in found.items()
+    }
+
+
+def tolerances_schema() -> dict[str, Any]:
+    """Return the JSON Schema of tolerances.toml.
+
+    Its top-level names are backends or components. A schema cannot distinguish them.
+    """
+    schema = json_schema(Stated, StatedOfComponent)
+    wide, narrow = (
+        {"$ref": f"#/$defs/{kind.__name__}"} for kind in (Stated, StatedOfComponent)
+    )
+    narrower = {"type": "object", "additionalProperties": narrow}
+    tables = {"type": "object", "additionalProperties": {"anyOf": [wide, narrower]}}
+    del schema["$ref"]
+    for kind, ref in ((Stated, wide), (StatedOfComponent, narrow)):
+        schema["$defs"][kind.__name__]["patternProperties"] = {f"^{AT}": ref}
+    return {
+        **schema,
+        "description": "Tolerances: tables [backend.variant], and narrower ones "
+        "[component.backend.variant].",
+        "type": "object",
+        "additionalProperties": tables,
     }
 
 

@@ -54,7 +54,7 @@ def test_the_summary_counts_it_among_the_cases(drawn):
     assert ended.parity[0] == told
     assert any(f"  {MNN}" in line and " of 3  " in line for line in ended.parity)
     page = report.with_suffix(".html").relative_to(project.path)
-    assert ended.parity[-1] == f" report      {page}"
+    assert ended.parity[-2] == f" report      {page}"
 
 
 def test_the_report_holds_every_step_every_picture_and_who_brought_the_error(drawn):

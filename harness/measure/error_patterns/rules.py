@@ -74,11 +74,10 @@ fitted."""
 
 def beyond_noise(found: Comparison) -> bool:
     """Whether an error is large enough to look for a pattern, or a shape is another."""
-    if found.expected_shape != found.actual_shape:
-        return True
+    other_shape = found.expected_shape != found.actual_shape
     if found.nonfinite_mismatched or found.floor_multiple is None:
-        return bool(found.nonfinite_mismatched or found.max_abs)
-    return found.floor_multiple > RIGHT
+        return bool(other_shape or found.nonfinite_mismatched or found.max_abs)
+    return other_shape or found.floor_multiple > RIGHT
 
 
 def error_pattern(

@@ -29,13 +29,10 @@ from harness.runtimes.renamed import fed
 from harness.runtimes.session import load_backend
 from harness.runtimes.target import bundle_run
 from harness.runtimes.target.drive import Driving, Show, recorded, sha256
-from harness.runtimes.target.traced import digest_of
+from harness.runtimes.target.traced import LAYERS, OUTPUTS, digest_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-ALL, STATS = "all", "stats"
-"""How much of a layer's value a trace keeps: everything, or a sketch."""
 
 _README = """\
 {case}: run `python run.py` here, where Python 3.8, numpy and {packages} are installed.
@@ -59,7 +56,6 @@ class Recorder:
         self.feeds: dict[str, np.ndarray] = {}
         self.files: dict[str, str] = {}
         self.entries: list[str] = []
-        self._fed: dict[str, str] = {}
         self._shown: dict[int, tuple[weakref.ref[np.ndarray], str]] = {}
         self._models = 0
 
@@ -87,7 +83,7 @@ class Recorder:
                 "said": said,
                 "kind": self.kind,
                 "sample": self.sample,
-                "feeds": {name: self._ref(value) for name, value in feeds.items()},
+                "feeds": {name: self._ref(name, one) for name, one in feeds.items()},
             }
         )
 
@@ -96,16 +92,21 @@ class Recorder:
 
         return shown
 
-    def _ref(self, value: np.ndarray) -> str:
-        """Return where a call finds an array: shown before, or stored."""
+    def _ref(self, name: str, value: np.ndarray) -> str:
+        """Return where a call finds an array: shown before, or stored.
+
+        Inputs are stored by sample and name, so that other programs can read them.
+        """
         one, ref = self._shown.get(id(value), (None, ""))
         if one is not None and one() is value:
             return ref
-        digest = digest_of({"": value})
-        if digest not in self._fed:
-            self._fed[digest] = f"a{len(self._fed)}"
-            self.feeds[self._fed[digest]] = np.array(value)
-        return self._fed[digest]
+        key = f"{self.sample}/{name}"
+        if key in self.feeds and np.array_equal(self.feeds[key], value):
+            return key
+        if self.kind != OUTPUTS or key in self.feeds:
+            key = f"calls/{len(self.feeds)}"
+        self.feeds[key] = np.array(value)
+        return key
 
 
 class _Recorded:
@@ -191,7 +192,7 @@ def write_bundle(  # noqa: PLR0917  # a task takes its arguments by position
                 feeds = load_inputs(reading.inputs, component)
                 own = feeds if names is None else fed(names, feeds)
                 samples[reading.sample] = digest_of(own)
-                recorder.kind, recorder.sample = "outputs", reading.sample
+                recorder.kind, recorder.sample = OUTPUTS, reading.sample
                 opened.run(feeds)
                 if not reading.layers:
                     continue
@@ -201,7 +202,7 @@ def write_bundle(  # noqa: PLR0917  # a task takes its arguments by position
                     for value, probe in wanted_values(probes).items()
                     if probe.name in trace
                 }
-                recorder.kind = "layers"
+                recorder.kind = LAYERS
                 opened.watch(feeds, sizes, lambda _name, _value: None)
     said = {
         "format": bundle_run.FORMAT,
