@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from harness.core.errors import SpecError
-from harness.engine.environments import run_program
+from harness.core.program import run_program
 
 if TYPE_CHECKING:
     from harness.core.runtime import Runtime

@@ -9,7 +9,6 @@ from __future__ import annotations
 import platform
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Sequence
@@ -22,10 +21,10 @@ from packaging.version import Version
 
 from harness.core.errors import SpecError, StageError
 from harness.core.outcome import Outcome
+from harness.core.program import run_program
 from harness.core.runtime import Runtime
 from harness.engine.store import default_root
 
-_LIMIT_S: Final = 600
 _WHEELS: Final = "--only-binary=:all:"
 _NUMPY: Final = ("numpy", "numpy<2")
 """Wheels that were compiled with NumPy 1 do not say that they cannot use NumPy 2."""
@@ -89,35 +88,6 @@ def no_version(declared: Runtime, version: str, there: Sequence[str]) -> str:
         f"The package index has no wheel of {_distribution(declared)} {version} for "
         f"{here}{platform.machine()}; it has {', '.join(there) or 'none'}."
     )
-
-
-def run_program(command: Sequence[str], why: str, folder: Path | None = None) -> str:
-    """Run a program, and return what it prints.
-
-    Raises:
-        SpecError: It fails; the message has its last line.
-
-    """
-    try:
-        done = subprocess.run(
-            command,
-            cwd=folder,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            timeout=_LIMIT_S,
-            check=True,
-        )
-    except subprocess.CalledProcessError as error:
-        lines = [line.strip() for line in error.stdout.splitlines() if line.strip()]
-        msg = f"{why}: {lines[-1] if lines else f'exit code {error.returncode}'}"
-        raise SpecError(msg) from None
-    except (OSError, subprocess.TimeoutExpired) as error:
-        msg = f"{why}: {error}"
-        raise SpecError(msg) from None
-    return done.stdout
 
 
 def _distribution(declared: Runtime) -> str:
