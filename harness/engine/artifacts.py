@@ -36,7 +36,7 @@ from harness.core.runtime import (
 )
 from harness.engine import export_files, keys, tasks
 from harness.engine.deployed import Reading
-from harness.engine.excerpt import Spot
+from harness.engine.excerpt import Redraw, Spot
 from harness.engine.needs import drawing_need
 from harness.engine.store import Store
 from harness.engine.worker_pool import WorkerPool
@@ -289,6 +289,24 @@ class Artifacts:
                 spot,
                 subject=case.component.name,
                 label=f"{case.id}: excerpt at {spot.probe}",
+                failure=Outcome.CONVERT,
+            ),
+        )
+
+    def redrawn(self, case: Case, excerpt: Entry, how: Redraw) -> Entry:
+        """Return an excerpt with drawn numbers; draw them if they are missing."""
+        return self._made(
+            "excerpt",
+            keys.redraw_key(excerpt, how),
+            partial(
+                self.worker_pool.job,
+                f"{CONVERT}{case.backend}",
+                tasks.REDRAW_EXCERPT,
+                self.store.root,
+                excerpt,
+                how,
+                subject=case.component.name,
+                label=f"{case.id}: drawn excerpt",
                 failure=Outcome.CONVERT,
             ),
         )

@@ -26,7 +26,7 @@ from harness.core.runtime import runtime
 from harness.engine import export_files, keys, tasks
 from harness.engine.artifacts import Artifacts, exact, export_id, native_converter
 from harness.engine.deployed import Deployed, Reading
-from harness.engine.excerpt import Excerpt, Spot, excerpt_of
+from harness.engine.excerpt import Excerpt, Redraw, Spot, excerpt_of
 from harness.engine.needs import pipeline_need
 from harness.engine.store import Store
 from harness.engine.worker import JobResult
@@ -279,6 +279,16 @@ class Engine(AbstractContextManager["Engine"]):
         case, graph, reading = self._one(case, sample)
         entry = self._artifacts.excerpt(case, graph, reading, spot)
         return excerpt_of(case, entry)
+
+    def redraw(self, excerpt: Excerpt, how: Redraw) -> Excerpt:
+        """Return an excerpt with drawn weights and inputs, as a separate case.
+
+        Raises:
+            ParityError: ONNX's reference evaluator cannot run it.
+
+        """
+        entry = self._artifacts.redrawn(excerpt.case, excerpt.entry, how)
+        return excerpt_of(excerpt.case, entry)
 
     def run_excerpt(self, excerpt: Excerpt) -> CaseRecord:
         """Deploy an excerpt with its case's settings, run it, and return its record."""

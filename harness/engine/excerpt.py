@@ -32,6 +32,25 @@ class Spot:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Redraw:
+    """Numbers that replace those of an excerpt.
+
+    Attributes:
+        style: ``like`` draws numbers of the same rough scale, ``peaked`` gives some of
+            them the largest size, ``own`` keeps the user's weights and inputs.
+        seed: Seed of the draw.
+        sizes: Pairs of a size and the size in its place.
+        begins: Values that become inputs, by their names in the drawn graph.
+
+    """
+
+    style: str
+    seed: int = 0
+    sizes: tuple[tuple[int, int], ...] = ()
+    begins: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Excerpt:
     """An excerpt and its case.
 

@@ -31,7 +31,7 @@ from harness.core.foreign_files import weight_files
 from harness.core.pipeline import T5_TOKENS, Pipeline
 from harness.core.runtime import Runtime, formats, runtime
 from harness.engine.deployed import Deployed, Reading
-from harness.engine.excerpt import Spot
+from harness.engine.excerpt import Redraw, Spot
 from harness.recipes import RECIPES, weight_folders
 from harness.recipes.checkpoint import read_index
 from harness.recipes.lora import files_of
@@ -230,6 +230,15 @@ def excerpt_key(graph: Entry, reading: Reading, spot: Spot) -> dict[str, object]
         "inputs": contents(reading.inputs),
         "reference": contents(reading.reference),
         "spot": asdict(spot),
+        "code": code_digest(("engine", "measure", "runtimes/graph")),
+    }
+
+
+def redraw_key(excerpt: Entry, how: Redraw) -> dict[str, object]:
+    """Return the key of an excerpt with drawn numbers."""
+    return {
+        "excerpt": contents(excerpt),
+        "how": asdict(how),
         "code": code_digest(("engine", "measure", "runtimes/graph")),
     }
 

@@ -33,6 +33,9 @@ DEPLOY: Final = "harness.runtimes.graph.deploy:deploy"
 CUT_EXCERPT: Final = "harness.runtimes.graph.excerpt:cut_excerpt"
 """Cuts the operators around one value out of an exported graph (`convert-*`)."""
 
+REDRAW_EXCERPT: Final = "harness.runtimes.graph.redraw:redraw_excerpt"
+"""Gives an excerpt other weights, inputs and sizes (`convert-*`)."""
+
 RUN_CANDIDATE: Final = "harness.runtimes.candidate.candidate:run_candidate"
 """Runs a deployed file and compares it meanwhile (the runtime's own host)."""
 

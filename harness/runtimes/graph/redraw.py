@@ -1,0 +1,365 @@
+"""The stage that gives an excerpt other weights, inputs and sizes, all of them drawn.
+
+ONNX's reference evaluator computes what a right runtime has to return. So the result
+shows a divergence and has nothing of the user's checkpoint, inputs or names. The stage
+runs in a child process.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+from harness.core.entry import Entry
+from harness.core.errors import StageError
+from harness.core.outcome import Outcome
+from harness.core.probes import load_probes, save_probes
+from harness.engine.excerpt import Redraw
+from harness.engine.export_files import MODEL, PROBES
+from harness.engine.host import report_progress
+from harness.engine.keys import redraw_key
+from harness.engine.store import Store
+from harness.measure.compare import UNIT_ROUNDOFF
+from harness.measure.trace import OUTPUT, TraceWriter, save_inputs
+
+LEAST_SIZE = 8
+"""Smaller sizes are never changed, because they may also be numbers of axes."""
+
+_SIZE_ATTRIBUTES = frozenset(
+    {"axis_size", "group", "hidden_size", "num_groups", "num_heads", "shape", "split"}
+)
+_HUGE = 1e30
+"""Larger numbers stand for minus infinity in a mask."""
+
+_FEW = 64
+"""Integers of at most so many elements are sizes and axes, which are kept."""
+
+_PEAK_EVERY = 61
+_PLAIN_DIGITS = 4
+
+Arrays = dict[str, np.ndarray]
+
+
+def redraw_excerpt(root: Path, entry: Entry, how: Redraw) -> None:
+    """Make an excerpt with drawn numbers, if it is missing.
+
+    Args:
+        root: Folder of the store.
+        entry: The excerpt with the user's weights and inputs.
+        how: What to draw and what to leave out.
+
+    Raises:
+        StageError: ONNX's reference evaluator cannot run the graph at these sizes.
+
+    """
+
+    def build(folder: Path) -> Mapping[str, object]:
+        report_progress("drawing", "excerpt", f"{how.style} {how.seed}")
+        try:
+            return _redrawn(entry, how, folder)
+        except StageError:
+            raise
+        except Exception as error:  # the evaluator raises whatever numpy raises
+            msg = (
+                "ONNX's reference evaluator cannot run these operators: "
+                f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+            )
+            raise StageError(msg, outcome=Outcome.CONVERT) from error
+
+    Store(root=root).make("excerpt", redraw_key(entry, how), build)
+
+
+def _redrawn(entry: Entry, how: Redraw, folder: Path) -> Mapping[str, object]:
+    model, arrays = _plain(entry)
+    sizes = dict(how.sizes)
+    graph = model.graph
+    if how.style != "own":
+        _resize(graph, sizes)
+        draws = _Draws(how)
+        for at, tensor in enumerate(graph.initializer):
+            new = draws.weight(numpy_helper.to_array(tensor), sizes)
+            graph.initializer[at].CopyFrom(numpy_helper.from_array(new, tensor.name))
+        arrays = {n: draws.input(a, sizes) for n, a in arrays.items()}
+        arrays = _begun(model, how.begins, arrays)
+    _declare(graph, arrays)
+    exact = _evaluate(_as_double(model), {n: _wide(a) for n, a in arrays.items()})
+    (output,) = graph.output
+    single = _evaluate(model, arrays)[output.name]
+    right = exact[output.name]
+    if not np.isfinite(right).all() or right.size == 0:
+        msg = "the drawn numbers give no finite result."
+        raise StageError(msg, outcome=Outcome.CONVERT)
+    expected = right.astype(single.dtype)
+    spread = math.sqrt(float(np.mean(np.square(right.astype(np.float64)))))
+    error = single.astype(np.float64) - right
+    floor = max(math.sqrt(float(np.mean(np.square(error)))), UNIT_ROUNDOFF * spread)
+    onnx.save_model(model, folder / MODEL)
+    save_inputs(arrays, folder)
+    (probe,) = load_probes(entry.file(PROBES))
+    save_probes([replace(probe, onnx=output.name)], folder / PROBES)
+    writer = TraceWriter(folder)
+    names = OUTPUT + output.name, probe.name
+    for name in names:
+        writer.add(name, expected)
+    writer.close(dict.fromkeys(names, floor))
+    return {
+        "given": {name: name for name in arrays},
+        "begins": list(arrays),
+        "nodes": len(graph.node),
+        "inputs": [[n, list(a.shape), a.dtype.name] for n, a in arrays.items()],
+        "outputs": [[output.name, list(expected.shape), expected.dtype.name]],
+        "values": [name for node in graph.node[:-1] for name in node.output if name],
+        "sizes": _sizes(graph, arrays),
+        "listing": _listing(model, arrays, expected),
+    }
+
+
+def _plain(entry: Entry) -> tuple[onnx.ModelProto, Arrays]:
+    """Return the excerpt without the user's names, and its inputs.
+
+    Every constant is an initializer then.
+    """
+    model = onnx.load(entry.file(MODEL))
+    if model.functions:
+        model = onnx.inliner.inline_local_functions(model)
+    graph = model.graph
+    if any(one.HasField("g") for node in graph.node for one in node.attribute):
+        msg = "an operator has a graph of its own, whose weights cannot be replaced."
+        raise StageError(msg, outcome=Outcome.CONVERT)
+    given = {i.name: np.load(entry.file(f"{i.name}.npy")) for i in graph.input}
+    kept = []
+    for node in graph.node:
+        if node.op_type != "Constant":
+            kept.append(node)
+            continue
+        (attribute,) = node.attribute
+        value = onnx.helper.get_attribute_value(attribute)
+        if isinstance(value, TensorProto):
+            value = numpy_helper.to_array(value)
+        kind = np.float32 if "float" in attribute.name else None
+        array = np.array(value, kind)
+        graph.initializer.append(numpy_helper.from_array(array, node.output[0]))
+    nodes = [onnx.NodeProto.FromString(node.SerializeToString()) for node in kept]
+    del graph.node[:]
+    graph.node.extend(nodes)
+    names = {"": ""}
+    for kind, found in (
+        ("x", [one.name for one in graph.input]),
+        ("w", [one.name for one in graph.initializer]),
+        ("v", [name for node in graph.node for name in node.output if name]),
+    ):
+        names |= {name: f"{kind}{at}" for at, name in enumerate(found)}
+    for node in graph.node:
+        node.name = node.doc_string = ""
+        del node.metadata_props[:]
+        for side in (node.input, node.output):
+            side[:] = [names[name] for name in side]
+    for tensor in graph.initializer:
+        tensor.name = names[tensor.name]
+    (output,) = graph.output
+    output.name = names[output.name]
+    del graph.value_info[:]
+    del graph.metadata_props[:]
+    clean = onnx.helper.make_model(
+        graph,
+        opset_imports=model.opset_import,
+        ir_version=model.ir_version,
+        producer_name="",
+    )
+    clean.graph.name, clean.graph.doc_string = "repro", ""
+    return clean, {names[name]: array for name, array in given.items()}
+
+
+def _resize(graph: onnx.GraphProto, sizes: Mapping[int, int]) -> None:
+    """Change sizes in attributes; those of arrays change when they are drawn."""
+    for node in graph.node:
+        for one in node.attribute:
+            if one.name not in _SIZE_ATTRIBUTES:
+                continue
+            one.i = sizes.get(one.i, one.i)
+            one.ints[:] = [sizes.get(i, i) for i in one.ints]
+
+
+class _Draws:
+    """Draws arrays like given ones, which lend their size and rough scale alone."""
+
+    def __init__(self, how: Redraw) -> None:
+        self._how = how
+        self._random = np.random.default_rng(how.seed)
+
+    def weight(self, old: np.ndarray, sizes: Mapping[int, int]) -> np.ndarray:
+        """Return other weights; plain numbers and small tables of sizes are kept."""
+        if old.dtype.kind in "iu" and old.dtype.itemsize >= 4 and old.size <= _FEW:  # noqa: PLR2004  # bytes
+            changed = [sizes.get(int(i), int(i)) for i in old.reshape(-1)]
+            return np.array(changed, old.dtype).reshape(old.shape)
+        if old.dtype.kind == "f" and old.size == 1 and _is_plain(float(old.item())):
+            return old
+        return self.input(old, sizes)
+
+    def input(self, old: np.ndarray, sizes: Mapping[int, int]) -> np.ndarray:
+        """Return an array of the old one's dtype and kind of numbers."""
+        shape = tuple(sizes.get(axis, axis) for axis in old.shape)
+        if old.size == 0:
+            return np.zeros(shape, old.dtype)
+        if old.dtype.kind == "b":
+            return _masked(shape)
+        if old.dtype.kind in "iu":
+            return self._integers(old, shape)
+        if not np.isfinite(old).all() or np.abs(old).max() > _HUGE:
+            low = np.where(np.isfinite(old), old, -np.inf).min()
+            return np.where(_masked(shape), 0, low).astype(old.dtype)
+        return self._reals(old.astype(np.float64), shape).astype(old.dtype)
+
+    def _integers(self, old: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+        count = math.prod(shape)
+        if np.array_equal(old.reshape(-1), np.arange(old.size)):
+            return np.arange(count, dtype=old.dtype).reshape(shape)
+        low, high = (_power(float(limit), math.floor) for limit in (old.min(), old.max()))
+        drawn = self._random.integers(int(low), int(high) + 1, shape)
+        return drawn.astype(old.dtype)
+
+    def _reals(self, old: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+        mean, spread = float(old.mean()), float(old.std())
+        mean = _power(mean) if abs(mean) > spread / 4 else 0.0
+        new = mean + _power(spread) * self._random.standard_normal(shape)
+        if self._how.style == "peaked":
+            flat = new.reshape(-1)
+            flat[:: _PEAK_EVERY] = _power(float(np.abs(old).max()))
+        return np.abs(new) if old.min() >= 0 else new
+
+
+def _power(number: float, towards: Any = round) -> float:
+    """Return the power of two near a number, with its sign; 0 stays."""
+    if number == 0.0:
+        return 0.0
+    return math.copysign(2.0 ** towards(math.log2(abs(number))), number)
+
+
+def _is_plain(number: float) -> bool:
+    """Whether a number is one that people write, or its root, and no trained weight.
+
+    >>> _is_plain(0.1767767), _is_plain(0.044715), _is_plain(0.13481377)
+    (True, True, False)
+    """
+    if number == 0.0 or not math.isfinite(number):
+        return True
+    forms = number, number**2, 1 / number, 1 / number**2
+    near = ((form, float(f"{form:.{_PLAIN_DIGITS}e}")) for form in forms)
+    return any(math.isclose(form, plain, rel_tol=4e-7) for form, plain in near)
+
+
+def _masked(shape: tuple[int, ...]) -> np.ndarray:
+    """Return a mask that lets each position see itself and earlier ones."""
+    rows, columns = (1, *shape)[-2:] if shape else (1, 1)
+    seen = np.tri(rows, columns, columns - rows, dtype=bool)
+    return np.broadcast_to(seen.reshape(shape[-2:]), shape).copy()
+
+
+def _begun(
+    model: onnx.ModelProto, begins: Iterable[str], arrays: Arrays
+) -> Arrays:
+    """Make values of a graph its inputs, and leave out what it no longer needs."""
+    graph = model.graph
+    begins = list(begins)
+    if begins:
+        known = _evaluate(model, arrays)
+        arrays = arrays | {name: known[name] for name in begins}
+    needed = {one.name for one in graph.output}
+    nodes = []
+    for node in reversed(graph.node):
+        if needed & set(node.output) - set(begins):
+            nodes.append(node)
+            needed.update(node.input)
+    kept = [onnx.NodeProto.FromString(n.SerializeToString()) for n in reversed(nodes)]
+    weights = [
+        TensorProto.FromString(w.SerializeToString())
+        for w in graph.initializer
+        if w.name in needed
+    ]
+    del graph.node[:], graph.initializer[:]
+    graph.node.extend(kept)
+    graph.initializer.extend(weights)
+    return {name: array for name, array in arrays.items() if name in needed}
+
+
+def _declare(graph: onnx.GraphProto, arrays: Arrays) -> None:
+    """Declare the inputs; the output's sizes follow from them."""
+    del graph.input[:]
+    for name, array in arrays.items():
+        kind = onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
+        graph.input.append(onnx.helper.make_tensor_value_info(name, kind, array.shape))
+    (output,) = graph.output
+    output.type.tensor_type.ClearField("shape")
+
+
+def _evaluate(model: onnx.ModelProto, arrays: Arrays) -> Arrays:
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        made: Any = ReferenceEvaluator(model).run(None, dict(arrays), intermediate=True)
+    return {name: value for name, value in made.items() if value is not None}
+
+
+def _wide(array: np.ndarray) -> np.ndarray:
+    return array.astype(np.float64) if array.dtype.kind == "f" else array
+
+
+def _as_double(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a graph that computes in float64."""
+    wide = onnx.ModelProto()
+    wide.CopyFrom(model)
+    real = TensorProto.FLOAT, TensorProto.FLOAT16
+    for tensor in wide.graph.initializer:
+        if tensor.data_type in real:
+            array = numpy_helper.to_array(tensor).astype(np.float64)
+            tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
+    for one in (*wide.graph.input, *wide.graph.output):
+        if one.type.tensor_type.elem_type in real:
+            one.type.tensor_type.elem_type = TensorProto.DOUBLE
+    for node in wide.graph.node:
+        for attribute in node.attribute:
+            if attribute.name in {"to", "dtype"} and attribute.i in real:
+                attribute.i = TensorProto.DOUBLE
+            if attribute.t.data_type in real:
+                array = numpy_helper.to_array(attribute.t).astype(np.float64)
+                attribute.t.CopyFrom(numpy_helper.from_array(array))
+    return wide
+
+
+def _sizes(graph: onnx.GraphProto, arrays: Arrays) -> list[int]:
+    shapes = [array.shape for array in arrays.values()]
+    shapes += [tuple(tensor.dims) for tensor in graph.initializer]
+    found = {size for shape in shapes for size in shape if size >= LEAST_SIZE}
+    return sorted(found, reverse=True)
+
+
+def _listing(
+    model: onnx.ModelProto, arrays: Arrays, expected: np.ndarray
+) -> list[str]:
+    """Return a line for each operator: what it makes, of which shapes."""
+    shapes = {name: list(array.shape) for name, array in arrays.items()}
+    shapes |= {tensor.name: list(tensor.dims) for tensor in model.graph.initializer}
+    lines = []
+    for node in model.graph.node:
+        read = ", ".join(
+            f"{name} {shapes[name]}" if name in shapes else name
+            for name in node.input
+            if name
+        )
+        settings = ", ".join(
+            f"{one.name}={onnx.helper.get_attribute_value(one)}"
+            for one in node.attribute
+            if one.type in {one.INT, one.INTS, one.FLOAT}
+        )
+        end = f" {{{settings}}}" if settings else ""
+        lines.append(f"{', '.join(node.output)} = {node.op_type}({read}){end}")
+    lines[-1] += f" -> {list(expected.shape)}"
+    return lines
