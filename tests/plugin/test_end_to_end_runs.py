@@ -79,7 +79,9 @@ def test_a_missing_tolerance_of_mixtures_is_one_table_for_all(drawing):
     ended = drawing.parity("run")
 
     assert ended.code == 2, ended.text
-    assert ended.has('add latents = "standard" under [mixed."*"].')
+    assert ended.has(
+        'add latents = "standard" and image = "standard" under [mixed."*"].'
+    )
 
 
 def test_a_missing_runtime_skips_pipelines(tmp_path, store):  # noqa: ARG001  # none made
