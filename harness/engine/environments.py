@@ -53,6 +53,16 @@ def python_of(declared: Runtime, version: str) -> Path:
     return folder / "bin" / "python"
 
 
+def installed_versions(declared: Runtime) -> dict[str, Path]:
+    """Return the Python of each version of a runtime that is installed already."""
+    name, tag = _distribution(declared), sys.implementation.cache_tag
+    found = {
+        folder.name.removeprefix(f"{name}-").removesuffix(f"-{tag}"): folder
+        for folder in (default_root() / "versions").glob(f"{name}-*-{tag}")
+    }
+    return {one: found[one] / "bin" / "python" for one in in_order(found)}
+
+
 def available(declared: Runtime) -> tuple[str, ...]:
     """Return the versions that this Python can install, the oldest first.
 

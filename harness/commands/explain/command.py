@@ -91,6 +91,11 @@ def explain(
     "--probe", default="", help="Cut at this value, not at the first divergence."
 )
 @click.option(
+    "--post",
+    is_flag=True,
+    help="Draw all weights and inputs, make the model small, and write issue.md.",
+)
+@click.option(
     "--out",
     type=click.Path(path_type=Path),
     help="Folder to write; repro-CASE here when left out.",
@@ -103,9 +108,13 @@ def repro(  # one option each
     tier: str,
     changes: tuple[str, ...],
     probe: str,
+    post: bool,
     out: Path | None,
 ) -> int:
-    """Write a folder that shows CASE's divergence with numpy and one runtime."""
+    """Write a folder that shows CASE's divergence with numpy and one runtime.
+
+    With --post nothing of your checkpoint, prompts or names is in it.
+    """
     from harness.commands.explain.repro import write_repro
     from harness.core.record import LAYERS
     from harness.core.text import FLOORS, count, in_floors
@@ -116,7 +125,15 @@ def repro(  # one option each
     into = out or Path(f"repro-{one.id.replace('/', '-')}")
     say = live(one)
     with Engine(open_store(store), loaded.limits) as engine:
-        around = write_repro(engine, judge, one, into, probe=probe, say=say)
+        around = write_repro(
+            engine,
+            judge,
+            one,
+            into,
+            probe=probe,
+            post=loaded.limits if post else None,
+            say=say,
+        )
     say("")
     layer = next(row for row in around.record.rows if row.what == LAYERS)
     floors = in_floors(layer.comparison.floor_multiple or 0.0)
@@ -124,8 +141,11 @@ def repro(  # one option each
     click.echo(f"{nodes} around {layer.place}: {floors} ({FLOORS})")
     if not around.shows:
         click.echo("within tolerance there: the error needs more of the graph")
-    click.echo(f"wrote {into}")
+    size = sum(file.stat().st_size for file in into.iterdir()) / 1000
+    click.echo(f"wrote {into} ({size:,.0f} KB)")
     click.echo(f"next  cd {into} && python repro.py")
+    if post:
+        click.echo(f"      {into / 'issue.md'} is the text to post")
     return 0
 
 

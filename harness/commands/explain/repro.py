@@ -28,10 +28,13 @@ from harness.core.text import in_floors, operator
 from harness.engine import export_files
 from harness.engine.engine import Engine
 from harness.suite.judge import Judge
+from harness.suite.schema import Limits
 
 EXPORTED = "exported.onnx"
 NOISE = 32.0
 """The script treats two values as equal if they differ by at most so many floors."""
+
+Telling = Callable[[Around], dict[str, str]]
 
 _END = Path(__file__).with_name("repro_end.txt")
 
@@ -43,6 +46,7 @@ def write_repro(
     into: Path,
     *,
     probe: str = "",
+    post: Limits | None = None,
     say: Callable[[str], None],
 ) -> Around:
     """Cut out a case's first divergence and write the folder `into`, in one move.
@@ -53,10 +57,13 @@ def write_repro(
         case: The case with the divergence.
         into: A folder that does not exist yet.
         probe: The value to cut at; without it, the first divergence.
+        post: The suite's limits, where the folder must have nothing of the user's:
+            every weight and input is drawn then.
         say: Receives the name of the next step.
 
     Raises:
         SuiteError: The folder exists, the case agrees, or it has no such value.
+        ParityError: No drawn weights show the divergence; the message says why.
 
     """
     if into.exists():
@@ -70,12 +77,17 @@ def write_repro(
     narrow = replace(case, samples=(sample,))
     say(f"cutting at {name}")
     around = smallest_excerpt(engine, judge, narrow, record, name)
-    say("writing")
     into.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=into.parent, prefix=".parity-") as scratch:
         folder = Path(scratch) / into.name
         folder.mkdir()
-        _fill(folder, engine, around)
+        if post:
+            from harness.commands.explain.post import write_post
+
+            around = write_post(post, judge, around, folder, say)
+        else:
+            say("writing")
+            fill(folder, engine, around, _about_pytorch)
         folder.rename(into)
     return around
 
@@ -108,7 +120,16 @@ def _sample(case: Case, name: str) -> Sample:
     return next(sample for sample in case.samples if sample.id == name)
 
 
-def _fill(folder: Path, engine: Engine, around: Around) -> None:
+def fill(folder: Path, engine: Engine, around: Around, told: Telling) -> None:
+    """Write the files of a repro into an empty folder.
+
+    Args:
+        folder: The folder.
+        engine: The engine that deploys the excerpt.
+        around: The excerpt and its run.
+        told: Returns the title of the script, and what ``expected.npy`` is.
+
+    """
     import numpy as np
 
     from harness.measure.trace import OUTPUT, open_trace
@@ -128,10 +149,20 @@ def _fill(folder: Path, engine: Engine, around: Around) -> None:
     np.save(folder / "expected.npy", trace[OUTPUT + output.name])
     arrays = {name: np.load(entry.file(f"{name}.npy")) for name in excerpt.given}
     np.savez(folder / "inputs.npz", allow_pickle=False, **arrays)
-    (folder / "repro.py").write_text(_script(around), encoding="utf-8")
+    (folder / "repro.py").write_text(_script(around, told), encoding="utf-8")
 
 
-def _script(around: Around) -> str:
+def _about_pytorch(around: Around) -> dict[str, str]:
+    """Return what the script says of an excerpt with PyTorch's own numbers."""
+    layer = next(row for row in around.record.rows if row.what == LAYERS)
+    where = f"{layer.place} ({operator(layer.op)})"
+    return {
+        "title": f"{around.excerpt.case.id} diverges from PyTorch at {where}",
+        "answer": "PyTorch's float32 answer",
+    }
+
+
+def _script(around: Around, told: Telling) -> str:
     case, rows = around.excerpt.case, around.record.rows
     layer = next(row for row in rows if row.what == LAYERS)
     output = next(row for row in rows if row.what == OUTPUTS)
@@ -146,9 +177,7 @@ def _script(around: Around) -> str:
     as_deployed = (output.comparison.floor_multiple or 0.0) > multiple / 2
     script: Any = importlib.import_module(f"{declared.package}.repro")
     words = {
-        "case": case.id,
-        "place": layer.place,
-        "operator": operator(layer.op),
+        **told(around),
         "looks": f"{layer.looks}. " if layer.looks else "",
         "floors": in_floors(multiple),
         "version": ran.get("version", "?"),

@@ -1,0 +1,142 @@
+"""`parity repro --post`: a folder for a bug report that has nothing of the user's."""
+
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+
+from tests.faults.stand import DIGITS
+
+pytestmark = pytest.mark.slow
+
+CASE = "vae_decoder/mnn/int8-weights"
+STRICT = ("--tier", "strict")
+FEW_BYTES = 16
+
+
+def run(folder):
+    return subprocess.run(
+        [sys.executable, "repro.py"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+def size_of(folder):
+    return sum(file.stat().st_size for file in folder.iterdir())
+
+
+@pytest.fixture(scope="module")
+def both(passing, tmp_path_factory):
+    """The folder with the user's own numbers, and the one to post."""
+    project = passing[0].branch(tmp_path_factory.mktemp("post") / "project")
+    into = project.path / "own", project.path / "post"
+    for folder, how in zip(into, ((), ("--post",)), strict=True):
+        ended = project.parity("repro", CASE, *STRICT, *how, "--out", str(folder))
+        assert ended.code == 0, ended.text
+    return (*into, ended)
+
+
+def test_the_script_shows_the_divergence_with_the_runtime_alone(both):
+    ended = run(both[1])
+
+    assert ended.returncode == 1, ended.stderr
+    assert "times the noise of float32" in ended.stdout
+    assert "harness" not in both[1].joinpath("repro.py").read_text()
+
+
+def test_the_folder_is_small_and_has_the_text_to_post(both):
+    _, post, ended = both
+
+    assert size_of(post) < 50_000
+    assert ended.has(f"{post / 'issue.md'} is the text to post")
+    text = (post / "issue.md").read_text()
+    assert text.startswith("# conv2d in MNN differs from ONNX's evaluator")
+    assert "v0 = Conv(x0 [" in text
+    assert "times the noise of float32" in text
+
+
+def test_no_bytes_of_weights_or_inputs_are_in_it(both):
+    own, post, _ = both
+    kept = b"".join(file.read_bytes() for file in post.iterdir())
+    model = onnx.load(own / "exported.onnx")
+    users = [numpy_helper.to_array(one) for one in model.graph.initializer]
+    users += [np.load(own / "expected.npy"), *np.load(own / "inputs.npz").values()]
+    real = [one.tobytes() for one in users if one.dtype.kind == "f"]
+
+    assert any(len(one) >= FEW_BYTES for one in real)
+    for one in real:
+        for at in range(0, len(one) - FEW_BYTES + 1, 4):
+            assert one[at : at + FEW_BYTES] not in kept
+
+
+def test_no_names_of_the_checkpoint_are_in_it(both):
+    _, post, _ = both
+
+    for file in post.iterdir():
+        text = file.read_bytes()
+        for name in (b"quant_conv", b"decoder", b"val_", str(post.parent).encode()):
+            assert name not in text, file
+
+
+def test_what_agrees_alone_has_nothing_to_post(project, tmp_path):
+    into = tmp_path / "none"
+    ended = project.parity(
+        *("repro", "vae_decoder/onnxruntime/fp32", "--probe", "decoder.conv_out"),
+        *("--post", "--out", str(into)),
+    )
+
+    assert ended.code == 2
+    assert ended.has("agree when they run alone, so there is no small model to post")
+    assert not into.exists()
+
+
+@pytest.mark.parametrize(
+    ("case", "words", "operator"),
+    [
+        ("text_encoder/mnn/fused", (), "Softmax("),
+        ("vae_decoder/mnn/fp32", ("--set", "floors=20"), "Conv("),
+        ("unet/onnxruntime/fp16", STRICT, "Mul("),
+        ("unet/mnn/int4-weights", STRICT, "Gemm("),
+    ],
+    ids=["wrong fusion", "Winograd", "float16", "four bits"],
+)
+def test_findings_on_digits_need_no_weights_of_digits(
+    project, tmp_path, case, words, operator
+):
+    into = tmp_path / "post"
+    ended = project.parity(
+        "repro", case, *words, "--suite", str(DIGITS), "--post", "--out", str(into)
+    )
+
+    assert ended.code == 0, ended.text
+    assert size_of(into) < 50_000
+    assert operator in (into / "issue.md").read_text()
+    assert run(into).returncode == 1
+
+
+@pytest.fixture
+def broken_version(store):
+    """A version whose environment has no numpy."""
+    folder = store / "versions" / f"MNN-3.4.1-{sys.implementation.cache_tag}"
+    python = folder / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.symlink_to(sys.executable)
+    yield "3.4.1"
+    shutil.rmtree(folder)
+
+
+def test_versions_that_are_installed_are_in_the_text(project, tmp_path, broken_version):
+    into = tmp_path / "post"
+    ended = project.parity("repro", CASE, *STRICT, "--post", "--out", str(into))
+
+    assert ended.code == 0, ended.text
+    row = f"| {broken_version} | ModuleNotFoundError: No module named "
+    assert row in (into / "issue.md").read_text()
