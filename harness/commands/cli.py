@@ -12,6 +12,7 @@ import click
 
 from harness import __version__
 from harness.commands.bench.command import bench
+from harness.commands.card import card, verify
 from harness.commands.diff import diff
 from harness.commands.elsewhere import bundle, judge
 from harness.commands.explain.command import explain, repro
@@ -40,7 +41,7 @@ def cli() -> None:
 for _command in (
     *(run, show, report, merge, nodes, explain, repro, ranges, tune, bench),
     *(bundle, judge),
-    *(diff, baseline, gate),
+    *(diff, baseline, gate, card, verify),
     *(doctor, init, store, target, versions),
 ):
     cli.add_command(_command)
@@ -56,6 +57,15 @@ def main(argv: list[str] | None = None) -> int:
         return error.exit_code
     except click.ClickException as error:
         error.show()
+        return CANNOT_TELL
+    except ModuleNotFoundError as error:
+        if not error.name or error.name.partition(".")[0] == "harness":
+            raise
+        click.echo(
+            f"parity: this needs {error.name}, which is not installed; "
+            'pip install "parity-harness[make]"',
+            err=True,
+        )
         return CANNOT_TELL
     except (click.Abort, KeyboardInterrupt):
         click.echo("parity: stopped; what was made so far is in the store.", err=True)

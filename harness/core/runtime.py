@@ -283,7 +283,7 @@ def runtimes() -> Mapping[str, Runtime]:
     if not found:
         msg = (
             f"no runtime is declared: what is installed has no entry point {GROUP}. "
-            "Install it again, with `pip install -e .` from its folder."
+            "Install it again, with `pip install -e .[make]` from its folder."
         )
         raise SpecError(msg)
     ordered = sorted(found.values(), key=lambda one: (one.order, one.name))

@@ -299,13 +299,16 @@ class Engine(AbstractContextManager["Engine"]):
         artifact, model = self._artifacts.deploy(excerpt.case, excerpt.entry)
         return artifact.file(model)
 
-    def bundle(self, case: Case, into: Path, layers: str) -> None:
+    def bundle(self, case: Case, into: Path, layers: str) -> str:
         """Write what another machine needs to run a case into an empty folder.
 
         Args:
             case: The case; its files are deployed if they are missing.
             into: The folder.
-            layers: ``all`` values of layers or ``stats``.
+            layers: ``all`` values of layers, ``stats``, or ``outputs`` alone.
+
+        Returns:
+            The digest of the first deployed file's entry, as a record has it.
 
         Raises:
             ParityError: A stage ended without an answer.
@@ -338,6 +341,7 @@ class Engine(AbstractContextManager["Engine"]):
             label=f"{case.id}: bundle",
             failure=Outcome.RUN,
         )
+        return deployed[0].artifact.key_digest
 
     def isolate(self, case: Case, sample: Sample) -> tuple[Row, ...]:
         """Run a case's operators on the reference's own inputs, for one sample.

@@ -12,10 +12,8 @@ from collections.abc import Callable
 from importlib.metadata import version
 from typing import Final
 
-import cv2
 import numpy as np
 from msgspec.structs import replace
-from skimage.metrics import structural_similarity
 
 from harness.core.comparison import Comparison, Picture
 from harness.core.errors import SpecError
@@ -113,6 +111,8 @@ def _psnr_db(rms: float) -> float:
 
 def _ssim(expected: np.ndarray, actual: np.ndarray) -> float:
     """Return structural similarity (Wang et al. 2004); NaN below one window."""
+    from skimage.metrics import structural_similarity  # late, as below
+
     if min(expected.shape[:2]) < WINDOW:
         return math.nan
     return float(
@@ -188,5 +188,7 @@ def _shown(picture: np.ndarray) -> np.ndarray:
 
 def png(picture: np.ndarray) -> bytes:
     """Return an RGB picture, uint8 ``[height, width, 3]``, as bytes of a PNG file."""
+    import cv2  # late: a page of a run needs this module, and draws no picture
+
     _, encoded = cv2.imencode(".png", cv2.cvtColor(picture, cv2.COLOR_RGB2BGR))
     return encoded.tobytes()

@@ -53,17 +53,28 @@ def use(python, folder):
     run(sys.executable, *mypy, "use.py", cwd=folder)
 
 
+def verify(named, file, folder):
+    """Check a card of the run with a base install and one runtime."""
+    run(folder / "venv" / "bin" / "parity", "card", cwd=folder)
+    run(named, "-m", "venv", folder / "base")
+    python = folder / "base" / "bin" / "python"
+    pins = ("--constraint", ROOT / "constraints.txt")
+    run(python, "-m", "pip", "install", "-q", *pins, file, "onnxruntime", cwd=folder)
+    run(python.with_name("parity"), "verify", "card", "store", cwd=folder)
+
+
 def install_and_use(named, file, folder):
     """Install a file in a new environment, use it there, and remove all of it."""
     folder.mkdir()
     run(named, "-m", "venv", folder / "venv")
     python = folder / "venv" / "bin" / "python"
     pins = ("--constraint", ROOT / "constraints.txt")
-    run(python, "-m", "pip", "install", "-q", *pins, file, cwd=folder)
+    run(python, "-m", "pip", "install", "-q", *pins, f"{file}[make]", cwd=folder)
     shutil.copytree(ROOT / "fixtures" / "digits", folder / "digits")
     shutil.copytree(SMALL, folder / SMALL.name)
     shutil.copy(Path(__file__).with_name("use.py"), folder)
     use(python, folder)
+    verify(named, file, folder)
     shutil.rmtree(folder)  # 3 GB
 
 

@@ -168,7 +168,7 @@ def write_bundle(  # noqa: PLR0917  # a task takes its arguments by position
         backend_name: The runtime.
         deployed: The deployed files and their samples.
         into: An empty folder.
-        layers: ``all`` or ``stats``.
+        layers: ``all``, ``stats``, or ``outputs`` for none.
 
     Raises:
         StageError: An artifact is damaged, or the runtime refuses it or the run.
@@ -194,7 +194,7 @@ def write_bundle(  # noqa: PLR0917  # a task takes its arguments by position
                 samples[reading.sample] = digest_of(own)
                 recorder.kind, recorder.sample = OUTPUTS, reading.sample
                 opened.run(feeds)
-                if not reading.layers:
+                if not reading.layers or layers == OUTPUTS:
                     continue
                 trace = open_trace(reading.reference.path)
                 sizes = {

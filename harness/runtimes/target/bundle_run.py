@@ -26,6 +26,9 @@ import numpy as np
 FORMAT = 1
 CALLS = "bundle.json"
 FEEDS = "feeds.npz"
+OUTPUTS = "outputs"
+"""Calls that show outputs; a bundle with this for its layers shows no others."""
+
 BUCKETS = 128
 """Numbers that a sketch keeps of a value."""
 

@@ -30,7 +30,7 @@ from harness.runtimes.session import Feeds, OnValue, Ran, Spent
 from harness.runtimes.target import bundle_run
 from harness.runtimes.target.drive import sha256
 
-OUTPUTS, LAYERS = "outputs", "layers"
+OUTPUTS, LAYERS = bundle_run.OUTPUTS, "layers"
 
 
 @dataclass(frozen=True, slots=True)

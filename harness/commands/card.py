@@ -1,0 +1,109 @@
+"""The commands `parity card` and `parity verify`."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+import click
+
+from harness.commands.options import RUNS, STORE
+from harness.core.errors import SuiteError
+from harness.core.text import count
+
+
+@click.command()
+@click.argument("run_name", metavar="[RUN]", default="last")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    default=Path("card"),
+    show_default=True,
+    help="Folder to write.",
+)
+@RUNS
+@STORE
+def card(*, run_name: str, out: Path, runs: str, store: str) -> int:
+    """Write a card of RUN: what was compared, the numbers, and how to check them."""
+    from harness.core.settings import Settings
+    from harness.engine.engine import Engine
+    from harness.engine.run import open_store
+    from harness.engine.run_folder import load_report
+    from harness.report.card.make import write_card
+    from harness.report.rejudge import as_judged, facts_of, rejudge, suite_of
+
+    if out.exists():
+        msg = f"{out} is there already; give another with --out, or remove it."
+        raise SuiteError(msg)
+    report = load_report(Path(runs).expanduser(), run_name)
+    if len(report.suites) != 1:
+        msg = f"run {report.id} is of {len(report.suites)} suites; a card is of one."
+        raise SuiteError(msg)
+    facts = facts_of(report, rejudge(report, as_judged(report, Settings(runs=runs))))
+    (path,) = report.suites
+    suite = suite_of(report, path)
+    out.absolute().parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(
+        dir=out.absolute().parent, prefix=".parity-"
+    ) as scratch:
+        folder = Path(scratch, "card")
+        folder.mkdir()
+        with Engine(open_store(store), suite.limits) as engine:
+            made, _ = write_card(facts, suite, engine, folder, _say)
+        _say("")
+        folder.rename(out)
+    size = sum(file.stat().st_size for file in out.iterdir()) / 1e6
+    checkable = sum(bool(case.files) for case in made.cases)
+    click.echo(
+        f"wrote {out} ({size:.1f} MB): {len(made.cases)} cases, {checkable} of them "
+        "can be checked elsewhere"
+    )
+    click.echo(f"next  put {out / 'card.md'} into the model card")
+    click.echo(f"      parity verify {out} FOLDER   checks the files of a folder")
+    return 0
+
+
+@click.command()
+@click.argument("card_path", metavar="CARD", type=click.Path(path_type=Path))
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.argument("cases", metavar="[CASE]...", nargs=-1)
+def verify(*, card_path: Path, folder: Path, cases: tuple[str, ...]) -> int:
+    """Check CARD with the deployed files in FOLDER: same files, same numbers here.
+
+    CASE is an id, or its beginning: unet/mnn. Without one, FOLDER must have the files
+    of every case.
+
+    Exit codes: 0 yes, 1 no, 2 could not tell, such as where no runtime is installed.
+    """
+    from harness.report.card import verify as check
+    from harness.report.card.form import load_card
+
+    card, arrays = load_card(card_path)
+    chosen = check.chosen(card, cases)
+    width = max(len(case.case) for case in chosen)
+    answers = dict.fromkeys((check.YES, check.NO, check.SKIPPED, check.LISTED), 0)
+    for one in check.verify(chosen, arrays, folder, _say):
+        _say("")
+        answers[one.answer] += 1
+        if one.answer != check.LISTED:
+            click.echo(f"  {one.answer:<7} {one.case:<{width}}  {one.words}")
+    checked = answers[check.YES] + answers[check.NO]
+    if listed := answers[check.LISTED]:
+        click.echo(
+            f"the card alone speaks for {count(listed, 'other case')}: see card.md"
+        )
+    if answers[check.NO]:
+        click.echo(f"no: {answers[check.NO]} of {checked} are not as the card says")
+        return 1
+    if not checked:
+        click.echo("cannot say: no case was checked")
+        return 2
+    click.echo(f"yes: {count(checked, 'case')} with the same files and numbers")
+    return 0
+
+
+def _say(text: str) -> None:
+    """Show the current case on a terminal; an empty text clears it."""
+    if sys.stderr.isatty():
+        click.echo(f"\x1b[2K{'  ' + text if text else ''}\r", err=True, nl=False)

@@ -1,0 +1,262 @@
+"""Make a parity card of a finished run."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+
+from harness.core.case import Case, sample_groups
+from harness.core.errors import SuiteError
+from harness.core.pipeline import MIXED
+from harness.core.record import OUTPUTS, CaseRecord
+from harness.core.runtime import runtime
+from harness.core.text import in_floors
+from harness.engine.engine import Engine
+from harness.judge.case import CaseVerdict, JudgedRow
+from harness.measure.trace import OUTPUT, Trace, open_trace
+from harness.report.card.form import (
+    FORMAT,
+    TEXT,
+    Card,
+    CardCase,
+    File,
+    Output,
+    save_card,
+)
+from harness.report.run_facts import RunFacts
+from harness.runtimes.target import bundle_run
+from harness.suite.suite import Suite
+
+MOST_SAMPLES = 2
+"""A card has so many samples of a case, so that it is small and checked in a minute."""
+
+
+def write_card(
+    facts: RunFacts,
+    suite: Suite,
+    engine: Engine,
+    folder: Path,
+    say: Callable[[str], None],
+) -> tuple[Card, str]:
+    """Write the card of a run into an empty folder; return it and its digest.
+
+    Args:
+        facts: The run, judged by today's tolerances.
+        suite: The run's suite.
+        engine: The engine that has the deployed files.
+        folder: The folder.
+        say: Receives the name of the next case.
+
+    Raises:
+        SuiteError: The suite deploys another file than the run measured.
+
+    """
+    arrays: dict[str, np.ndarray] = {}
+    cases = {case.id: case for case in suite.cases}
+    made = []
+    for record in facts.compared:
+        if record.backend == MIXED:
+            continue  # it says which role an error comes from, and nobody ships it
+        say(record.case)
+        checks = facts.checks[record.key]
+        case = cases.get(record.case)
+        made.append(_summed(record, checks))
+        if case and made[-1].passed and runtime(case.backend).driver and _here(case):
+            made[-1] = _checkable(made[-1], case, record, checks, engine, arrays)
+    about = facts.about
+    here = about["environment"]
+    commit = f"{here['commit'][:12]}{' with changes' if here['dirty'] else ''}"
+    versions = ", ".join(f"{k} {v}" for k, v in sorted(here["packages"].items()))
+    card = Card(
+        format=FORMAT,
+        checkpoint=suite.source.name,
+        run=facts.run,
+        code=facts.exit_code,
+        facts=(
+            ("suite", suite.path.parent.name),
+            *((("commit", commit),) if commit else ()),
+            ("machine", f"{here['cpu']}, {here['system']}, Python {here['python']}"),
+            ("versions", versions),
+        ),
+        gaps=tuple(
+            dict.fromkeys(
+                f"{v.case}: {v.gap.why}" for v in facts.verdicts if v.gap is not None
+            )
+        ),
+        cases=tuple(made),
+        arrays="",
+    )
+    signed = save_card(card, arrays, folder)
+    (folder / TEXT).write_text(card_text(card, signed), encoding="utf-8")
+    return card, signed
+
+
+def _here(case: Case) -> bool:
+    return case.device.target is None and case.component.foreign is None
+
+
+def _summed(record: CaseRecord, checks: Sequence[CaseVerdict]) -> CardCase:
+    """Return what the run found of a case, without anything to check."""
+    passed = all(check.found.passed for check in checks)
+    worst = max(
+        (check.worst.verdict.usage for check in checks if check.worst), default=math.inf
+    )
+    outputs = [row for row in record.rows if row.what == OUTPUTS]
+    floors = [r.comparison.floor_multiple for r in outputs]
+    failed = next((check for check in checks if not check.found.passed), None)
+    if failed:
+        result = "known gap" if failed.gap else f"{failed.outcome}: {failed.reason}"
+    elif pictures := next((check.picture for check in checks if check.picture), ""):
+        result = pictures
+    elif known := [one for one in floors if one is not None]:
+        result = in_floors(max(known))
+    else:
+        result = "agrees"
+    ran = record.ran or {}
+    return CardCase(
+        case=record.case,
+        backend=record.backend if outputs else "",
+        result=result,
+        passed=passed,
+        used=worst if passed and math.isfinite(worst) else None,
+        version=str(ran.get("version", "")),
+        device=", ".join(
+            str(ran[name]) for name in ("device", "precision") if ran.get(name)
+        ),
+    )
+
+
+def _checkable(  # noqa: PLR0917  # a case, its record, and where to put what
+    told: CardCase,
+    case: Case,
+    record: CaseRecord,
+    checks: Sequence[CaseVerdict],
+    engine: Engine,
+    arrays: dict[str, np.ndarray],
+) -> CardCase:
+    """Add the files, the calls and the outputs of a case."""
+    judged = {
+        (judged.row.sample, judged.row.probe): judged
+        for check in checks
+        if check.what == OUTPUTS
+        for judged in check.rows
+    }
+    case = _few(case)
+    with TemporaryDirectory() as scratch:
+        bundle = Path(scratch)
+        deployed = engine.bundle(case, bundle, bundle_run.OUTPUTS)
+        was = (record.artifacts or {}).get(case.backend, {}).get("digest")
+        if was and was != deployed:
+            msg = (
+                f"{case.id} deploys another file now than the run measured; "
+                "run `parity run` and make the card of that run."
+            )
+            raise SuiteError(msg)
+        said = json.loads((bundle / bundle_run.CALLS).read_text(encoding="utf-8"))
+        traces = {
+            reading.sample: open_trace(reading.reference.path)
+            for _, readings in engine.references(case)
+            for reading in readings
+        }
+        with np.load(bundle / bundle_run.FEEDS, allow_pickle=False) as stored:
+            keys = {name: _kept(array, arrays) for name, array in stored.items()}
+        files = tuple(
+            File(name=name, sha256=value, size_bytes=(bundle / name).stat().st_size)
+            for name, value in said["files"].items()
+        )
+    names = list(zip(case.component.outputs, said["outputs"], strict=True))
+    return CardCase(
+        case=told.case,
+        backend=told.backend,
+        result=told.result,
+        passed=told.passed,
+        used=told.used,
+        version=told.version,
+        device=f"{told.device}, {case.device.threads} threads",
+        files=files,
+        bundle=json.dumps(said),
+        feeds=keys,
+        outputs=tuple(
+            _output(traces[sample], judged[sample, spec.name], given, arrays)
+            for sample in traces
+            for spec, given in names
+            if (sample, spec.name) in judged
+        ),
+    )
+
+
+def _few(case: Case) -> Case:
+    """Return a case with few samples: the first of each size, or else the first two."""
+    sizes = [group.samples[0] for group in sample_groups(case, case.samples)]
+    chosen = dict.fromkeys((*sizes, *case.samples))
+    return replace(case, samples=tuple(chosen)[:MOST_SAMPLES])
+
+
+def _output(
+    trace: Trace, judged: JudgedRow, given: str, arrays: dict[str, np.ndarray]
+) -> Output:
+    row = judged.row
+    key = OUTPUT + row.probe
+    return Output(
+        sample=row.sample,
+        name=row.probe,
+        given=given,
+        expected=_kept(trace[key], arrays),
+        floor_rms=trace.floor_rms(key),
+        floors=row.comparison.floor_multiple,
+        max_abs=row.comparison.max_abs,
+        tolerance=judged.verdict.tolerance,
+    )
+
+
+def _kept(array: np.ndarray, arrays: dict[str, np.ndarray]) -> str:
+    """Keep an array once, however many cases share it, and return its key."""
+    whole = np.ascontiguousarray(array)
+    words = f"{whole.dtype.str}{whole.shape}".encode()
+    key = hashlib.sha256(words + whole.tobytes()).hexdigest()[:16]
+    arrays.setdefault(key, np.array(array))
+    return key
+
+
+def card_text(card: Card, signed: str) -> str:
+    """Return the Markdown block for a model card."""
+    return "\n".join(_lines(card, signed)) + "\n"
+
+
+def _lines(card: Card, signed: str) -> Iterator[str]:
+    passed = sum(case.passed for case in card.cases)
+    yield "## Numerical parity with PyTorch"
+    yield ""
+    yield (
+        f"{passed} of {len(card.cases)} ways to run `{card.checkpoint}` agree with "
+        "PyTorch within their bounds. 1 floor is the error of float32 itself."
+    )
+    yield ""
+    yield "| way to run | result | bound used | runtime | file |"
+    yield "|---|---|--:|---|---|"
+    for case in card.cases:
+        used = "–" if case.used is None else f"{case.used:.0%}"
+        what = case.result if case.passed else f"**{case.result}**"
+        files = "; ".join(
+            f"`{one.sha256[:12]}` {one.size_bytes / 1000:,.0f} KB" for one in case.files
+        )
+        runs = " ".join(filter(None, (case.version, case.device)))
+        yield f"| `{case.case}` | {what} | {used} | {runs} | {files} |"
+    yield ""
+    for gap in card.gaps:
+        yield f"- Known gap: {gap}"
+    if card.gaps:
+        yield ""
+    for name, text in card.facts:
+        yield f"- {name[:1].upper()}{name[1:]}: {text}"
+    yield f"- Digest of `card.json`: `{signed}`"
+    yield ""
+    yield "Check it on your machine with `parity verify card FOLDER`, where FOLDER has"
+    yield "the files. That needs numpy and the runtime, and no PyTorch."

@@ -1,0 +1,222 @@
+"""Check a parity card: the same files, and the same numbers on this machine.
+
+It needs numpy and one runtime. Each case runs in a child process, by the script that a
+bundle has.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+import numpy as np
+
+from harness.core.errors import SuiteError
+from harness.core.runtime import runtime
+from harness.core.text import few, in_floors
+from harness.judge.value import Verdict, judge
+from harness.measure.compare import compare
+from harness.report.card.form import Card, CardCase, Output, digest
+from harness.runtimes.target import bundle_run
+from harness.runtimes.target.traced import about
+
+_LIMIT_S: Final = 600
+YES, NO, SKIPPED, LISTED = "yes", "no", "not run", "not checked"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """What became of a case.
+
+    Attributes:
+        case: Id of the case.
+        answer: ``yes``, ``no``, ``not run`` or ``not checked``.
+        words: The numbers, or the reason.
+
+    """
+
+    case: str
+    answer: str
+    words: str
+
+
+def chosen(card: Card, cases: Sequence[str]) -> list[CardCase]:
+    """Return the cases of a card whose ids begin with one of these words.
+
+    Raises:
+        SuiteError: A word begins no id.
+
+    """
+    for word in cases:
+        if not any(case.case.startswith(word) for case in card.cases):
+            there = few([case.case for case in card.cases])
+            msg = f"the card has no case {word!r}; it has {there}."
+            raise SuiteError(msg)
+    begins = tuple(cases) or ("",)
+    return [case for case in card.cases if case.case.startswith(begins)]
+
+
+def verify(
+    cases: Sequence[CardCase],
+    arrays: Mapping[str, np.ndarray],
+    folder: Path,
+    say: Callable[[str], None],
+) -> Iterator[Checked]:
+    """Check each case of a card with the files of a folder.
+
+    Args:
+        cases: Cases of a card.
+        arrays: The card's inputs and right outputs.
+        folder: A folder that has the deployed files at any depth, under any names.
+        say: Receives the name of the next case.
+
+    Raises:
+        SuiteError: The folder is not there.
+
+    """
+    if not folder.is_dir():
+        msg = f"{folder} is no folder; give the one that has the deployed files."
+        raise SuiteError(msg)
+    sizes = {file.size_bytes for case in cases for file in case.files}
+    found = {
+        digest(path): path.absolute()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.stat().st_size in sizes
+    }
+    for case in cases:
+        say(case.case)
+        yield _checked(case, arrays, folder, found)
+
+
+def _checked(
+    case: CardCase,
+    arrays: Mapping[str, np.ndarray],
+    folder: Path,
+    found: Mapping[str, Path],
+) -> Checked:
+    def became(answer: str, words: str) -> Checked:
+        return Checked(case=case.case, answer=answer, words=words)
+
+    if not case.files:
+        return became(LISTED, f"the card has no files of it; its author: {case.result}")
+    lacking = [one for one in case.files if one.sha256 not in found]
+    if lacking:
+        (first, *_) = lacking
+        name = Path(first.name).name
+        return became(
+            NO,
+            f"{folder} has no file of {first.size_bytes:,} bytes with the digest "
+            f"{first.sha256[:12]}, which the card calls {name}",
+        )
+    declared = runtime(case.backend)
+    if not declared.is_installed:
+        packages = " or ".join(declared.distributions)
+        return became(
+            SKIPPED, f"{declared.title} is not installed: pip install {packages}"
+        )
+    with TemporaryDirectory() as scratch:
+        bundle = Path(scratch)
+        _assemble(bundle, case, arrays, found, declared.driver)
+        done = _run(bundle)
+        trace = bundle / "trace.npz"
+        if done or not trace.is_file():
+            return became(
+                NO, f"{declared.title} fails: {done or 'no trace was written'}"
+            )
+        told = about(trace)
+        with np.load(trace, allow_pickle=False) as values:
+            made = {
+                (one["sample"], one["name"]): values[one["array"]]
+                for one in told["values"]
+            }
+    verdicts = [_judged(one, arrays, made) for one in case.outputs]
+    worst = max(verdicts, key=lambda verdict: verdict.usage)
+    here = max((v.comparison.floor_multiple or 0.0 for v in verdicts), default=0.0)
+    there = max((one.floors or 0.0 for one in case.outputs), default=0.0)
+    numbers = f"{in_floors(here)} here, {in_floors(there)} there"
+    version = f"{declared.title} {told['version']}"
+    if told["version"] != case.version:
+        version += f", {case.version} there"
+    if worst.passed:
+        return became(YES, f"{numbers} ({version})")
+    return became(NO, f"{worst.outcome}: {worst.reason}; {numbers} ({version})")
+
+
+def _judged(
+    one: Output,
+    arrays: Mapping[str, np.ndarray],
+    made: Mapping[tuple[str, str], np.ndarray],
+) -> Verdict:
+    expected = arrays[one.expected]
+    actual = made.get((one.sample, one.given))
+    found = compare(
+        expected=expected,
+        actual=np.empty(0, expected.dtype) if actual is None else actual,
+        floor_rms=one.floor_rms,
+    )
+    return judge(
+        found,
+        one.tolerance,
+        is_output=True,
+        allow_nonfinite=found.nonfinite_expected > 0,
+        allow_constant=found.expected_constant,
+    )
+
+
+def _assemble(
+    bundle: Path,
+    case: CardCase,
+    arrays: Mapping[str, np.ndarray],
+    found: Mapping[str, Path],
+    driver: str,
+) -> None:
+    """Write a bundle: the calls, their inputs, the files under the names of the run."""
+    for one in case.files:
+        path = bundle / one.name
+        path.parent.mkdir(exist_ok=True)
+        try:
+            path.symlink_to(found[one.sha256])
+        except OSError:  # a system may not let everybody make links
+            shutil.copyfile(found[one.sha256], path)
+    bundle.joinpath(bundle_run.CALLS).write_text(case.bundle, encoding="utf-8")
+    feeds = {name: arrays[key] for name, key in case.feeds.items()}
+    np.savez(bundle / bundle_run.FEEDS, allow_pickle=False, **feeds)
+    for module, name in ((bundle_run.__name__, "run.py"), (driver, "driver.py")):
+        spec = find_spec(module)
+        assert spec is not None  # noqa: S101  # both are the harness's own
+        assert spec.origin is not None  # noqa: S101  # as above
+        shutil.copyfile(spec.origin, bundle / name)
+
+
+def _run(bundle: Path) -> str:
+    """Run a bundle; return why it failed, or an empty text."""
+    try:
+        done = subprocess.run(
+            [sys.executable, "run.py", "--name", "here"],
+            cwd=bundle,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            timeout=_LIMIT_S,
+            check=False,
+            # A Python that finds modules beside a suite would import them there too.
+            env={k: v for k, v in os.environ.items() if k != "PYTHONPATH"},
+        )
+    except subprocess.TimeoutExpired:
+        return f"no end within {_LIMIT_S} s"
+    if done.returncode == 0:
+        return ""
+    if done.returncode < 0:
+        return f"signal {-done.returncode}"
+    lines = done.stdout.strip().splitlines()
+    return lines[-1] if lines else f"exit code {done.returncode}"

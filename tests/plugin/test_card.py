@@ -1,0 +1,224 @@
+"""`parity card` and `parity verify`: what a receiver can check without PyTorch."""
+
+import json
+import shutil
+import sys
+import tomllib
+
+import pytest
+
+from harness.report.card.form import ARRAYS, CARD, _digest_of, digest, load_card
+from tests.package.check import ROOT
+
+CASES = (
+    "vae_decoder/mnn/fp32",
+    "vae_decoder/mnn/int8-weights",
+    "vae_decoder/onnxruntime/fp32",
+)
+
+
+HIDING = """
+import sys
+for name in {modules!r}:
+    sys.modules[name] = None
+from harness.commands.cli import main
+sys.exit(main({arguments!r}))
+"""
+
+
+def parity_without(project, modules, *arguments):
+    """Run the command as if packages were not installed."""
+    text = HIDING.format(modules=modules, arguments=list(arguments))
+    return project.run(sys.executable, "-c", text)
+
+
+@pytest.fixture(scope="module")
+def made(passing, store, tmp_path_factory):
+    """A project with a card of its run, and a folder with the files that it ships."""
+    project = passing[0].branch(tmp_path_factory.mktemp("card") / "project")
+    assert project.parity("run").code == 0
+    ended = project.parity("card")
+    assert ended.code == 0, ended.text
+    card, _ = load_card(project.path / "card")
+    wanted = {file.sha256: file for case in card.cases for file in case.files}
+    ship = project.path / "ship"
+    ship.mkdir()
+    sizes = {file.size_bytes for file in wanted.values()}
+    for path in store.rglob("*"):
+        if path.is_file() and path.stat().st_size in sizes:
+            name = digest(path)
+            if name in wanted:
+                shutil.copy(path, ship / f"{name[:8]}{path.suffix}")
+    return project, ended
+
+
+@pytest.fixture
+def received(made, tmp_path):
+    """What a receiver has: a card, and files under other names."""
+    return made[0].branch(tmp_path / "received")
+
+
+def test_a_card_says_what_was_compared_and_how_to_check_it(made):
+    project, ended = made
+
+    assert ended.has("3 cases, 3 of them can be checked elsewhere")
+    text = (project.path / "card" / "card.md").read_text()
+    assert text.startswith("## Numerical parity with PyTorch\n\n3 of 3 ways to run ")
+    for case in CASES:
+        assert f"| `{case}` | " in text
+    assert "torch 2." in text
+    assert "`parity verify card FOLDER`" in text
+    signed = json.loads((project.path / "card" / CARD).read_text())["digest"]
+    assert f"Digest of `card.json`: `{signed}`" in text
+
+
+def test_a_receiver_gets_the_same_numbers_without_pytorch(received):
+    """Every package that only `make` has is hidden."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert any(
+        one.startswith("torch") for one in extras["optional-dependencies"]["make"]
+    )
+    absent = (
+        *("torch", "diffusers", "transformers", "onnx", "onnx_ir", "onnxscript"),
+        *("cv2", "skimage", "scipy", "tomlkit", "fsspec", "safetensors", "pytest"),
+        *("hypothesis", "huggingface_hub", "flatbuffers", "google"),
+    )
+
+    ended = parity_without(received, absent, "verify", "card", "ship")
+
+    assert ended.code == 0, ended.text
+    for case in CASES:
+        assert ended.has(f"yes {case} ")
+    assert ended.has("yes: 3 cases with the same files and numbers")
+
+
+def test_a_runtime_that_is_missing_leaves_the_other_to_check(received):
+    ended = parity_without(received, ["MNN"], "verify", "card", "ship")
+
+    assert ended.code == 0, ended.text
+    assert ended.has("not run vae_decoder/mnn/fp32 MNN is not installed: pip install ")
+    assert ended.has("yes: 1 case with the same files and numbers")
+
+
+def test_without_a_runtime_nothing_can_be_said(received):
+    ended = parity_without(
+        received, ["MNN"], "verify", "card", "ship", "vae_decoder/mnn"
+    )
+
+    assert ended.code == 2
+    assert ended.has("cannot say: no case was checked")
+
+
+def test_a_file_that_changed_by_one_bit_is_another_file(received):
+    (path,) = (p for p in (received.path / "ship").glob("*.onnx"))
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+    ended = received.parity("verify", "card", "ship", "vae_decoder/onnxruntime")
+
+    assert ended.code == 1
+    assert ended.has("no vae_decoder/onnxruntime/fp32 ship has no file of ")
+    assert ended.has("no: 1 of 1 are not as the card says")
+
+
+def altered(received, change):
+    """Change a card and sign it again, as a dishonest author would."""
+    path = received.path / "card" / CARD
+    card = json.loads(path.read_text())["card"]
+    change(card)
+    path.write_text(json.dumps({"digest": _digest_of(card), "card": card}))
+
+
+def test_numbers_beyond_the_bound_on_this_machine_are_a_no(received):
+    def tighten(card):
+        for case in card["cases"]:
+            for output in case["outputs"]:
+                output["tolerance"] = {"floors": 0.01, "share": 1.0}
+
+    altered(received, tighten)
+    ended = received.parity("verify", "card", "ship")
+
+    assert ended.code == 1
+    assert ended.has("floors, allowed 0.01")
+    assert ended.has("no: 3 of 3 are not as the card says")
+
+
+def edited(card):
+    path = card / CARD
+    path.write_text(path.read_text().replace('"passed": true', '"passed": false', 1))
+
+
+def newer(card):
+    path = card / CARD
+    path.write_text(path.read_text().replace('"format": 1', '"format": 2', 1))
+
+
+def other_arrays(card):
+    with (card / ARRAYS).open("ab") as file:
+        file.write(b"more")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (edited, "card.json was edited: its digest is not "),
+        (newer, "has format 2 and this harness reads 1; install a newer"),
+        (other_arrays, "card.npz is not the one of this card; copy it again"),
+        (shutil.rmtree, "cannot be read (No such file or directory)"),
+        (lambda card: (card / CARD).write_text("[]"), "is no parity card"),
+    ],
+    ids=["edited", "newer", "other-arrays", "absent", "another-file"],
+)
+def test_a_card_that_cannot_be_trusted_is_refused(received, change, words):
+    change(received.path / "card")
+
+    ended = received.parity("verify", "card", "ship")
+
+    assert ended.code == 2, ended.text
+    assert ended.has(words)
+    assert not ended.has("Traceback")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (
+            ("card", "nowhere"),
+            "nowhere is no folder; give the one that has the deployed",
+        ),
+        (("card", "ship", "unet"), "the card has no case 'unet'; it has vae_decoder/"),
+    ],
+)
+def test_what_is_not_there_is_one_sentence(received, arguments, words):
+    ended = received.parity("verify", *arguments)
+
+    assert ended.code == 2
+    assert ended.has(words)
+
+
+def test_a_card_that_is_there_is_left_alone(made):
+    ended = made[0].parity("card")
+
+    assert ended.code == 2
+    assert ended.has("card is there already; give another with --out")
+
+
+def test_a_card_is_of_the_files_that_were_measured(made, tmp_path):
+    project = made[0].branch(tmp_path / "moved")
+    shutil.rmtree(project.path / "card")
+    assert project.parity("run", CASES[1]).code == 0
+    project.change("parity.toml", "seed = 0", "seed = 1")
+
+    ended = project.parity("card")
+
+    assert ended.code == 2, ended.text
+    assert ended.has("deploys another file now than the run measured")
+    assert not (project.path / "card").exists()
+
+
+def test_a_base_install_says_what_a_run_needs(received):
+    ended = parity_without(received, ["torch", "tomlkit"], "tune")
+
+    assert ended.code == 2, ended.text
+    assert ended.has('which is not installed; pip install "parity-harness[make]"')
