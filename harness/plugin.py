@@ -55,6 +55,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="change a bound of every tolerance, as in sqnr_db=30; repeatable",
     )
     group.addoption(
+        "--parity-on",
+        metavar="CLUSTER",
+        default="",
+        help="run the cases on a Ray cluster: ray, or ray://HOST:10001",
+    )
+    group.addoption(
         "--parity-read-only",
         action="store_true",
         help="put nothing into a shared store",

@@ -111,14 +111,14 @@ class ProgressLines:
         self._lead = lead
         self._clear = _CLEAR if live else ""
         self._room = room
-        self._lanes: dict[int, _Lane] = {}
+        self._lanes: dict[int | str, _Lane] = {}
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._ticker = threading.Thread(target=self._tick, daemon=True)
 
     def tell(self, progress: Progress) -> None:
         """Record that the calling thread's job entered a stage, or is ``done``."""
-        now_s, mine = time.monotonic(), threading.get_ident()
+        now_s, mine = time.monotonic(), progress.worker or threading.get_ident()
         with self._lock:
             if self._stop.is_set():
                 return

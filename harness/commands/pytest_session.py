@@ -393,6 +393,7 @@ def settings_of(config: pytest.Config) -> Settings:
     return Settings(
         store=_folder(config, "store"),
         read_only=option("parity_read_only"),
+        on=option("parity_on"),
         runs=runs,
         tier=tier,
         changes=tuple(option("parity_set")),

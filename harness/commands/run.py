@@ -51,6 +51,12 @@ _ADD_PIPELINE = "add [pipeline.text2img]."
     type=click.IntRange(min=1),
     help="Cases at once; the suite says when left out.",
 )
+@click.option(
+    "--on",
+    default="",
+    metavar="CLUSTER",
+    help="Run the cases on a Ray cluster: ray, or ray://HOST:10001.",
+)
 @click.option("--read-only", is_flag=True, help="Put nothing into a shared store.")
 @click.option("--mnn-convert", default="", help="A native MNNConvert to use.")
 @click.option(

@@ -169,6 +169,7 @@ class CaseRecord:
             store.
         peak_bytes: Largest resident set of the candidate's process, in bytes.
         log: Last native output of the candidate's process.
+        node: Machine of a cluster that ran the case; empty for the machine of the run.
 
     """
 
@@ -195,6 +196,7 @@ class CaseRecord:
     took_s: Mapping[str, float] | None = None
     peak_bytes: int = 0
     log: str = ""
+    node: str = ""
 
     @property
     def key(self) -> Key:

@@ -74,6 +74,8 @@ class Settings:
         mnn_convert: Path of MNN's native converter; empty for the one on PATH or in the
             wheel.
         baseline: Name or path of the baseline to compare with; empty for no comparison.
+        on: Cluster that runs the cases, ``ray`` or ``ray://host:10001``; empty for this
+            machine.
         isolate: Whether operators run on the reference's own inputs in every case, and
             not only where a layer diverges.
 
@@ -88,6 +90,7 @@ class Settings:
     jobs: int = 0
     mnn_convert: str = ""
     baseline: str = ""
+    on: str = ""
     isolate: bool = False
 
     def next_steps(self, run: str, suite: Path | None = None) -> NextSteps:

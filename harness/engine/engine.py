@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -25,6 +25,7 @@ from harness.core.record import CaseRecord, Failure, Row
 from harness.core.runtime import runtime
 from harness.engine import export_files, keys, tasks
 from harness.engine.artifacts import Artifacts, exact, export_id, native_converter
+from harness.engine.cluster import Elsewhere
 from harness.engine.deployed import Deployed, Reading
 from harness.engine.excerpt import Excerpt, Redraw, Spot, excerpt_of
 from harness.engine.needs import pipeline_need
@@ -52,6 +53,7 @@ class Engine(AbstractContextManager["Engine"]):
         mnn_convert: A native converter to use, instead of one on PATH or the wheel's.
         pictures: Folder for the pictures of end-to-end cases.
         on_progress: Receives the progress of the stages, from several threads.
+        elsewhere: Runs the cases on other machines; None runs them here.
 
     """
 
@@ -63,8 +65,10 @@ class Engine(AbstractContextManager["Engine"]):
         mnn_convert: str | None = None,
         pictures: Path | None = None,
         on_progress: Callable[[Progress], None] | None = None,
+        elsewhere: Elsewhere | None = None,
     ) -> None:
         self.store = store
+        self._elsewhere = elsewhere
         self._pictures = pictures
         self._worker_pool = WorkerPool.of(limits, on_progress)
         self._artifacts = Artifacts(
@@ -76,7 +80,9 @@ class Engine(AbstractContextManager["Engine"]):
         )
 
     def close(self) -> None:
-        """Drop waiting cases and end every child process."""
+        """Drop waiting cases and end every child process, here and elsewhere."""
+        if self._elsewhere is not None:
+            self._elsewhere.close()
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._worker_pool.close()
         self._pool.shutdown(wait=True)
@@ -103,6 +109,9 @@ class Engine(AbstractContextManager["Engine"]):
             records.append(Future())
             together.setdefault(shared, []).append((case, records[-1]))
         waiting = deque(together.values())
+        if self._elsewhere is not None:
+            self._elsewhere.start(waiting)
+            return records
 
         def begin() -> None:
             if waiting:
@@ -112,7 +121,7 @@ class Engine(AbstractContextManager["Engine"]):
             some: Sequence[tuple[Tested, Future[CaseRecord]]],
         ) -> None:
             try:
-                self._prepare(*(case for case, _ in some))
+                self.prepare(*(case for case, _ in some))
             finally:
                 for case, record in some:
                     self._pool.submit(self._run_into, record, case)
@@ -122,7 +131,19 @@ class Engine(AbstractContextManager["Engine"]):
             begin()
         return records
 
-    def _prepare(self, first: Tested, *others: Tested) -> None:
+    @contextmanager
+    def told(
+        self, tell: Callable[[Progress], None] | None, pictures: Path
+    ) -> Iterator[None]:
+        """Send progress and pictures somewhere else for a while."""
+        before = self._worker_pool.on_progress, self._pictures
+        self._worker_pool.on_progress, self._pictures = tell, pictures
+        try:
+            yield
+        finally:
+            self._worker_pool.on_progress, self._pictures = before
+
+    def prepare(self, first: Tested, *others: Tested) -> None:
         """Make the references that cases share.
 
         A failure is not reported here. The case that needs the artifact reports it.
@@ -147,6 +168,8 @@ class Engine(AbstractContextManager["Engine"]):
 
     def run(self, case: Tested) -> CaseRecord:
         """Run one case through all stages and return its record."""
+        if self._elsewhere is not None:
+            return self._elsewhere.run(case)
         if isinstance(case, PipelineCase):
             return _recorded(case, partial(self._run_pipeline, case))
         return _recorded(case, partial(self._run, case))
@@ -350,6 +373,8 @@ class Engine(AbstractContextManager["Engine"]):
             ParityError: A stage ended without an answer.
 
         """
+        if self._elsewhere is not None:
+            return self._elsewhere.isolate(case, sample)
         case, onnx, reading = self._one(case, sample)
         artifact, model = self._artifacts.deploy(case, onnx)
         result = self._worker_pool.job(

@@ -5,6 +5,7 @@ The pytest plugin and the command line both use this module; neither decides any
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, suppress
@@ -19,6 +20,7 @@ from harness.core.record import LAYERS, CaseRecord, Failure
 from harness.core.runtime import runtime
 from harness.core.settings import Settings, near
 from harness.core.text import Line, count, wrapped
+from harness.engine.cluster import Elsewhere, Place, executor_on
 from harness.engine.engine import Engine
 from harness.engine.run_folder import PICTURES, RunFolder
 from harness.engine.store import Store, limit_bytes, located
@@ -46,13 +48,26 @@ class Run(AbstractContextManager["Run"]):
         self.judge = Judge.of(suite, settings)
         self.store = open_store(settings.store, read_only=settings.read_only)
         # The folder is made after all checks, so a run that cannot begin leaves none.
+        executor = executor_on(settings.on, on_progress)
         self.folder = folder()
+        limits = structs.replace(suite.limits, jobs=settings.jobs or suite.limits.jobs)
+        place = Place(
+            store=settings.store or os.environ.get("PARITY_STORE", ""),
+            read_only=settings.read_only,
+            limits=limits,
+            mnn_convert=settings.mnn_convert or None,
+        )
         self._engine = Engine(
             self.store,
-            structs.replace(suite.limits, jobs=settings.jobs or suite.limits.jobs),
+            limits,
             mnn_convert=settings.mnn_convert or None,
             pictures=self.folder.path / PICTURES,
             on_progress=on_progress,
+            elsewhere=None
+            if executor is None
+            else Elsewhere(
+                executor=executor, place=place, pictures=self.folder.path / PICTURES
+            ),
         )
         self._started: dict[str, Future[CaseRecord]] = {}
         self._on_idle: list[Callable[[], None]] = []

@@ -28,12 +28,14 @@ class Progress:
         stage: ``exporting``, ``converting``, ``running``, …
         subject: The component or case.
         detail: The opset, size or sample.
+        worker: Process on another machine that is at it; empty here.
 
     """
 
     stage: str
     subject: str
     detail: str
+    worker: str = ""
 
 
 class WorkerPool:
@@ -56,7 +58,7 @@ class WorkerPool:
         self._timeout_s = timeout_s
         self._memory = MemoryBudget(memory_gib)
         self.memory_gib = memory_gib
-        self._on_progress = on_progress
+        self.on_progress = on_progress
         self._idle: dict[str, list[Host]] = {}
         self._all: list[Host] = []
         self._closed = False
@@ -152,5 +154,5 @@ class WorkerPool:
                 raise
 
     def _tell(self, stage: str, subject: str, detail: str) -> None:
-        if self._on_progress is not None:
-            self._on_progress(Progress(stage=stage, subject=subject, detail=detail))
+        if self.on_progress is not None:
+            self.on_progress(Progress(stage=stage, subject=subject, detail=detail))

@@ -1,0 +1,224 @@
+"""Cases run by an executor elsewhere: the same rows, each once, whatever happens."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from multiprocessing import get_context
+
+import pytest
+
+from harness.core.errors import ParityError
+from harness.engine.cluster import Elsewhere, Place, Task
+from harness.engine.engine import Engine
+from harness.engine.run import open_store
+from harness.suite.suite import load_suite
+from tests.plugin.project import LIMIT_S, PARITY
+
+KILLS = 20
+CASES = 3
+
+
+def measured(report):
+    """The rows of a report, without what differs from run to run."""
+    return {case["case"]: case["rows"] for case in report["cases"]}
+
+
+def place_of(suite, store, **changes):
+    place = Place(
+        store=str(store), read_only=False, limits=suite.limits, mnn_convert=None
+    )
+    return replace(place, **changes)
+
+
+def test_any_executor_runs_the_cases_to_the_same_rows(passing, store):
+    """Processes that are started anew, as on another machine."""
+    project, _ = passing
+    suite = load_suite(project.path)
+    with Engine(open_store(str(store)), suite.limits) as engine:
+        here = {record.case: record for record in map(engine.run, suite.cases)}
+    executor = ProcessPoolExecutor(2, mp_context=get_context("spawn"))
+    elsewhere = Elsewhere(executor=executor, place=place_of(suite, store))
+    with Engine(open_store(str(store)), suite.limits, elsewhere=elsewhere) as engine:
+        records = [future.result() for future in engine.start(suite.cases)]
+
+    assert [record.case for record in records] == [case.id for case in suite.cases]
+    for record in records:
+        assert record.node
+        assert record.rows == here[record.case].rows
+
+
+def test_another_version_of_the_harness_is_refused(passing, store):
+    suite = load_suite(passing[0].path)
+    task = Task(place=place_of(suite, store, version="0.0.9"), cases=suite.cases[:1])
+
+    with pytest.raises(ParityError, match=r"was started by 0\.0\.9; install the same"):
+        task()
+
+
+@pytest.mark.parametrize(
+    ("modules", "where", "words"),
+    [
+        (["ray"], "ray", "--on ray needs Ray, which is not installed; pip install"),
+        ([], "dask", "--on takes ray, or ray://HOST:10001, and not 'dask'"),
+    ],
+)
+def test_a_cluster_that_cannot_be_is_one_sentence(project, modules, where, words):
+    text = (
+        f"import sys\nfor name in {modules!r}:\n    sys.modules[name] = None\n"
+        "from harness.commands.cli import main\n"
+        f"sys.exit(main(['run', '--on', {where!r}]))"
+    )
+    ended = project.run(sys.executable, "-c", text)
+
+    assert ended.code == 2, ended.text
+    assert ended.has(words)
+    assert project.reports == []
+
+
+@pytest.fixture
+def cluster(tmp_path, monkeypatch):
+    """A cluster of two nodes, each with a cache of its own, and a shared store."""
+    from ray.cluster_utils import Cluster
+
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    monkeypatch.delenv("PARITY_STORE", raising=False)
+    made = Cluster()
+    for name in ("head", "second"):
+        made.add_node(
+            num_cpus=1,
+            include_dashboard=False,
+            env_vars={"XDG_CACHE_HOME": str(tmp_path / name)},
+        )
+    monkeypatch.setenv("RAY_ADDRESS", made.address)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "desk"))
+    yield made
+    made.shutdown()
+
+
+@pytest.fixture
+def shared(tmp_path):
+    return f"file://{tmp_path}/shared"
+
+
+def entries(shared):
+    folder = shared.removeprefix("file://")
+    found = [
+        name
+        for _, _, names in os.walk(folder)
+        for name in names
+        if name.endswith(".tar")
+    ]
+    assert len(found) == len(set(found))
+    return found
+
+
+@pytest.mark.fleet
+def test_two_nodes_measure_the_same_and_export_once(passing, cluster, shared, tmp_path):
+    del cluster
+    project = passing[0].branch(tmp_path / "there")
+    ended = project.parity("run", "--on", "ray", "--store", shared)
+
+    assert ended.code == 0, ended.text
+    assert measured(project.report) == measured(passing[0].report)
+    assert all(case["node"] for case in project.report["cases"])
+    took = [case["took_s"] for case in project.report["cases"]]
+    assert not any("export" in one for one in took), "the first task exported"
+    assert ended.has(f"{CASES} of {CASES} cases agree")
+    assert project.parity("show", "last", "vae_decoder/onnxruntime/fp32").has("ran on")
+
+
+@pytest.mark.fleet
+def test_a_node_that_dies_loses_no_case(passing, cluster, tmp_path, shared):
+    """Twenty times, at random moments; its tasks run again on the other node."""
+    project = passing[0].branch(tmp_path / "there")
+    expected = measured(passing[0].report)
+    random.seed(18)
+    for turn in range(KILLS):
+        node = next(iter(cluster.worker_nodes))
+        store = f"{shared}-{turn}"
+        run = subprocess.Popen(
+            [*PARITY, "run", "--on", "ray", "--store", store, "--runs", f"runs-{turn}"],
+            cwd=project.path,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        time.sleep(random.uniform(1.0, 14.0))  # noqa: S311  # no secret
+        cluster.remove_node(node, allow_graceful=False)
+        text, _ = run.communicate(timeout=LIMIT_S)
+        cluster.add_node(
+            num_cpus=1, env_vars={"XDG_CACHE_HOME": str(tmp_path / f"node-{turn}")}
+        )
+
+        assert run.returncode == 0, text
+        (path,) = project.path.glob(f"runs-{turn}/*/report.json")
+        report = json.loads(path.read_text())
+        assert measured(report) == expected
+        assert entries(store)
+
+
+@pytest.mark.fleet
+def test_ctrl_c_ends_tasks_everywhere_and_reports_what_ended(
+    passing, cluster, tmp_path, shared
+):
+    del cluster
+    project = passing[0].branch(tmp_path / "there")
+    run = subprocess.Popen(
+        [*PARITY, "run", "--on", "ray", "--store", shared],
+        cwd=project.path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    said = ""
+    while "✓" not in said:
+        line = run.stdout.readline()
+        assert line, said
+        said += line
+    run.send_signal(signal.SIGINT)
+    sent = time.monotonic()
+    rest, _ = run.communicate(timeout=60)
+
+    assert time.monotonic() - sent < 15, rest  # five seconds, and the report
+    assert run.returncode in {0, 2}, rest
+    assert "Traceback" not in rest
+    assert project.reports
+
+
+@pytest.mark.fleet
+def test_no_cluster_at_an_address_is_one_sentence(project):
+    ended = project.parity("run", "--on", "ray://127.0.0.1:9")
+
+    assert ended.code == 2, ended.text
+    assert ended.has("no Ray cluster can be used at ray://127.0.0.1:9: ")
+    assert not ended.has("Traceback")
+    assert project.reports == []
+
+
+@pytest.mark.fleet
+def test_dask_runs_the_cases_too(passing, store):
+    """Its executor needs no line of the engine."""
+    from distributed import Client, LocalCluster
+
+    suite = load_suite(passing[0].path)
+    with (
+        LocalCluster(
+            n_workers=2, threads_per_worker=1, dashboard_address=None
+        ) as workers,
+        Client(workers) as client,
+    ):
+        elsewhere = Elsewhere(
+            executor=client.get_executor(), place=place_of(suite, store)
+        )
+        with Engine(
+            open_store(str(store)), suite.limits, elsewhere=elsewhere
+        ) as engine:
+            records = [future.result() for future in engine.start(suite.cases)]
+
+    assert [record.failure for record in records] == [None] * CASES
