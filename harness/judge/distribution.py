@@ -1,21 +1,21 @@
 """A verdict over many pictures, which may be asked for after every picture.
 
-The *ratio* of a picture is its error divided by its limit: the limit of the suite, the
-error of the model's own bfloat16, or the error of the accepted build on the same pair of
+The *ratio* of a picture is its error divided by its limit. The limit is the suite's, or
+the error that the model's own bfloat16 or the accepted build has on the same pair of
 prompt and seed. A *claim* says which share of all pictures may have a ratio above a
 bound. Each claim is tested with a mixture martingale of the binomial distribution
-(Robbins 1970; Howard et al. 2021). Its only assumption is that pictures are independent
-draws: no normal distribution, no symmetry, no largest error. It stays valid wherever the
-drawing stops, so it may stop as soon as the answer is clear.
+(Robbins 1970, Howard et al. 2021). Its only assumption is that pictures are independent
+draws: no normal distribution, no symmetry, no largest error. It stays valid wherever
+the drawing stops, so it may stop as soon as the answer is clear.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 
 from harness.core.errors import SpecError
 
@@ -30,6 +30,10 @@ _PRIOR: Final = 0.5
 
 _MOST: Final = 10_000
 """No forecast looks further than this number of pictures."""
+
+
+READ: Final = "read"
+"""Name of the metric of a suite's reader: 1 where it reads another thing, else 0."""
 
 
 class Verdict(StrEnum):
@@ -63,6 +67,10 @@ class Claim:
 
 TYPICAL: Final = Claim(name="typical picture")
 BROKEN: Final = Claim(name="worst pictures", bound=4.0, share=0.2)
+READ_SHARE: Final = 0.1
+"""Largest share of pictures that may be read as another thing, unless the suite states
+another share."""
+
 CLAIMS: Final = (TYPICAL, BROKEN)
 """The claims of a metric: at most half of all pictures exceed their limit, and at most
 a fifth exceed four times their limit. The first alone would accept a build that breaks
@@ -70,7 +78,7 @@ two pictures of five."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tested:
+class Tried:
     """The result of one claim.
 
     Attributes:
@@ -127,7 +135,7 @@ def evidence(pictures: int, worse: int, share: float, *, above: bool) -> float:
 
 def try_claim(
     claim: Claim, ratios: Sequence[float], *, wrong_alarm: float = ALPHA
-) -> Tested:
+) -> Tried:
     """Test a claim on pictures in the order in which they were drawn.
 
     The first moment at which the evidence suffices decides; later pictures change
@@ -151,7 +159,7 @@ def try_claim(
         if verdict is not Verdict.OPEN:
             break
     low, high = interval(pictures, worse)
-    return Tested(
+    return Tried(
         claim=claim,
         verdict=verdict,
         pictures=pictures,
@@ -165,7 +173,99 @@ def try_claim(
     )
 
 
-def decided(results: Sequence[Tested]) -> Verdict:
+def claims_of(metrics: Mapping[str, float | None]) -> dict[str, tuple[Claim, ...]]:
+    """Return the claims of each metric.
+
+    Args:
+        metrics: Metric to the limit that the suite states; None without one.
+
+    """
+    found: dict[str, tuple[Claim, ...]] = dict.fromkeys(metrics, CLAIMS)
+    if READ in metrics:
+        share = metrics[READ] or READ_SHARE
+        found[READ] = (Claim(name="other reading", bound=0.0, share=share),)
+    return found
+
+
+def ratios_of(losses: Sequence[float], limits: Sequence[float]) -> list[float]:
+    """Return each error divided by its limit; equal pictures have a ratio of 0."""
+    return [
+        (loss / limit if limit else math.inf) if loss else 0.0
+        for loss, limit in zip(losses, limits, strict=True)
+    ]
+
+
+def results_of(pairs: Mapping[str, Any]) -> dict[str, tuple[Tried, ...]]:
+    """Return the results of every metric of a pipeline case's pairs, by metric.
+
+    One worse claim is enough for DO NOT SHIP, so the claims share its error
+    probability. SHIP takes all of them, and each has the whole error probability.
+    """
+    claims = claims_of(pairs["margins"])
+    wrong_alarm = ALPHA / sum(map(len, claims.values()))
+    return {
+        metric: tuple(
+            try_claim(claim, pair_ratios(pairs, metric), wrong_alarm=wrong_alarm)
+            for claim in claims[metric]
+        )
+        for metric in claims
+    }
+
+
+def pair_ratios(pairs: Mapping[str, Any], metric: str) -> list[float]:
+    """Return the ratios of one metric of a pipeline case's pairs."""
+    losses = pairs["losses"][metric]
+    if metric == READ:
+        return list(losses)
+    return ratios_of(losses, pairs["limits"][metric])
+
+
+def verdict_of(pairs: Mapping[str, Any]) -> Verdict:
+    """Return the verdict on a pipeline case's pairs, as far as they were drawn."""
+    return decided([one for each in results_of(pairs).values() for one in each])
+
+
+def pair_words(pairs: Mapping[str, Any]) -> str:
+    """Return the verdict on a pipeline case's pairs, with the claim that decides it."""
+    results = results_of(pairs)
+    every = [(metric, one) for metric, each in results.items() for one in each]
+    verdict = decided([one for _, one in every])
+    drawn = len(pairs["seeds"])
+    words = [f"{verdict} after {drawn} pictures"]
+    # The claim that decides, or that is furthest from a decision.
+    shown = [pair for pair in every if pair[1].verdict is verdict]
+    metric, one = max(shown, key=lambda pair: (pair[1].low, pair[1].worse))
+    words += _claim_words(pairs, metric, one)
+    if verdict is Verdict.OPEN:
+        more = [one.more for _, one in shown]
+        if None in more:
+            text = f"{_MOST:,} more would not decide if their share stays"
+        else:
+            most = max(number or 0 for number in more)
+            text = f"{most:,} more would decide if their share stays"
+        words.append(text)
+    worst = pairs["worst"][0]
+    words.append(f"worst: seed {pairs['seeds'][worst]}, {pairs['prompts'][worst]!r}")
+    return "; ".join(words)
+
+
+def _claim_words(pairs: Mapping[str, Any], metric: str, one: Tried) -> Iterator[str]:
+    other = f"the model's own {pairs['by']}" if pairs["by"] else "their limit"
+    if metric == READ:
+        worse = "pictures are read as another thing"
+    elif one.claim.bound == 1.0:
+        worse = f"pictures are worse than {other} by {metric}"
+    else:
+        worse = f"pictures are over {one.claim.bound:g} × {other} by {metric}"
+    yield (
+        f"{one.worse} of {one.pictures} {worse}, at most {one.claim.share:.0%} may "
+        f"be; {one.low:.0%} to {one.high:.0%} of all pictures"
+    )
+    if one.visible < 1.0:
+        yield f"{one.visible:.0%} would have been seen nine times in ten"
+
+
+def decided(results: Sequence[Tried]) -> Verdict:
     """Return the verdict of several claims: all must hold, and one worse is enough."""
     verdicts = {result.verdict for result in results}
     if Verdict.WORSE in verdicts:

@@ -27,7 +27,7 @@ RUNS, MOST = 300, 60
 
 
 def _ratios(rng, worse_share):
-    return np.where(rng.random(MOST) < worse_share, 2.0, 0.5)
+    return list(np.where(rng.random(MOST) < worse_share, 2.0, 0.5))
 
 
 @pytest.mark.parametrize("share", [0.1, 0.2, 0.5])
@@ -85,7 +85,7 @@ def test_a_share_that_lies_on_the_boundary_has_no_forecast():
 
 def test_a_build_that_breaks_two_pictures_of_five_does_not_ship():
     rng = np.random.default_rng(1)
-    ratios = np.where(rng.random(200) < 0.4, 20.0, 0.5)
+    ratios = list(np.where(rng.random(200) < 0.4, 20.0, 0.5))
     assert decided([try_claim(claim, ratios) for claim in CLAIMS]) is Verdict.WORSE
     # The mean rule that others use sees it too; a rule on the median would not.
     assert try_claim(TYPICAL, ratios).verdict is Verdict.SHIP
