@@ -180,6 +180,8 @@ class CaseVerdict:
     @property
     def usage(self) -> float:
         """Largest used share of a bound, 1 at the limit; infinite without a number."""
+        if self.what == PAIRS and self.outcome is Outcome.WITHIN:
+            return 0.0  # its claims are tests, and no share of a bound is used
         return self.worst.verdict.usage if self.worst else math.inf
 
 
@@ -229,7 +231,9 @@ def judge_case(
     if what == PAIRS and record.failure is None:
         pairs = (record.pipeline or {})[PAIRS]
         found, reason = _RELEASES[verdict_of(pairs)], pair_words(pairs)
+        picture = reason.partition(";")[0]
     else:
+        picture = picture_words(record) if what == IMAGE else ""
         found, reason = _found(record, what, rows, min_coverage)
     breach = contract_breach(record) if what == OUTPUTS else None
     if breach and record.failure is None:
@@ -257,7 +261,7 @@ def judge_case(
         rows=rows,
         origins=tuple(sorted(origins, key=lambda judged: judged.row.position)),
         alone=own,
-        picture=picture_words(record) if what == IMAGE else "",
+        picture=picture,
         gap=applied.gap,
     )
 

@@ -32,6 +32,9 @@ _MOST: Final = 10_000
 """No forecast looks further than this number of pictures."""
 
 
+ACCEPTED: Final = "the accepted build"
+"""The yardstick of a build that is compared with the accepted one."""
+
 READ: Final = "read"
 """Name of the metric of a suite's reader: 1 where it reads another thing, else 0."""
 
@@ -220,6 +223,16 @@ def pair_ratios(pairs: Mapping[str, Any], metric: str) -> list[float]:
     return ratios_of(losses, pairs["limits"][metric])
 
 
+def worst_of(pairs: Mapping[str, Any]) -> list[int]:
+    """Return the places of a pipeline case's pairs, the worst pair first."""
+    each = [pair_ratios(pairs, metric) for metric in pairs["losses"]]
+    worst = [
+        max(math.inf if math.isnan(ratio) else ratio for ratio in row)
+        for row in zip(*each, strict=True)
+    ]
+    return sorted(range(len(worst)), key=lambda place: -worst[place])
+
+
 def verdict_of(pairs: Mapping[str, Any]) -> Verdict:
     """Return the verdict on a pipeline case's pairs, as far as they were drawn."""
     return decided([one for each in results_of(pairs).values() for one in each])
@@ -250,7 +263,9 @@ def pair_words(pairs: Mapping[str, Any]) -> str:
 
 
 def _claim_words(pairs: Mapping[str, Any], metric: str, one: Tried) -> Iterator[str]:
-    other = f"the model's own {pairs['by']}" if pairs["by"] else "their limit"
+    other = {"": "their limit", ACCEPTED: ACCEPTED}.get(
+        pairs["by"], f"the model's own {pairs['by']}"
+    )
     if metric == READ:
         worse = "pictures are read as another thing"
     elif one.claim.bound == 1.0:
@@ -261,8 +276,8 @@ def _claim_words(pairs: Mapping[str, Any], metric: str, one: Tried) -> Iterator[
         f"{one.worse} of {one.pictures} {worse}, at most {one.claim.share:.0%} may "
         f"be; {one.low:.0%} to {one.high:.0%} of all pictures"
     )
-    if one.visible < 1.0:
-        yield f"{one.visible:.0%} would have been seen nine times in ten"
+    if one.verdict is not Verdict.WORSE and one.visible < 1.0:
+        yield f"with {one.visible:.0%} it would be seen nine times in ten"
 
 
 def decided(results: Sequence[Tried]) -> Verdict:

@@ -20,7 +20,7 @@ from harness.core.case import Device
 from harness.core.pipeline import PAIRS, Pipeline
 from harness.engine.keys import drawing_inputs_key, drawing_key
 from harness.engine.store import Store
-from harness.judge.distribution import READ, Verdict, pair_ratios, verdict_of
+from harness.judge.distribution import READ, Verdict, verdict_of, worst_of
 from harness.measure.pictures import eight_bits, png, side_by_side
 from harness.runtimes.diffusion.draw import PipelineParts, app_parts, assemble, draw
 from harness.runtimes.diffusion.inputs import (
@@ -141,7 +141,7 @@ def compare_pairs(
                 read = partial(_read, reader, pipeline, prompt, pair.seed)
                 found["losses"][READ].append(float(read(expected) != read(actual)))
             shown[start + index] = side_by_side(expected, actual)
-        found["worst"] = _worst(found)
+        found["worst"] = worst_of(found)[:_WORST]
         shown = {index: shown[index] for index in found["worst"]}
         if verdict_of(found) is not Verdict.OPEN:
             break
@@ -215,13 +215,3 @@ def _read(
 ) -> str:
     named = f"the picture of seed {seed} ({prompt!r})"
     return read_picture(reader, pipeline.reader, named, eight_bits(picture))
-
-
-def _worst(found: Mapping[str, Any]) -> list[int]:
-    """Return the positions of the worst pairs, the worst first."""
-    each = [pair_ratios(found, name) for name in found["losses"]]
-    worst = [
-        max(math.inf if math.isnan(ratio) else ratio for ratio in row)
-        for row in zip(*each, strict=True)
-    ]
-    return sorted(range(len(worst)), key=lambda index: -worst[index])[:_WORST]
