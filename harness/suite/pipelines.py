@@ -319,6 +319,9 @@ def _margins(
         margins = {
             name: _limit(table, name, stated) for name, stated in said.margin.items()
         }
+        if not margins:
+            text = "'margin' names no metric, so there would be nothing to decide."
+            raise table.error(text, "margin")
     if said.reader:
         margins.setdefault(READ, None)
     elif READ in margins:
