@@ -228,8 +228,8 @@ def judge_case(
     origins = tuple(judged for judged in own if not judged.verdict.passed)
     blamed, origins = others.without(failing), others.without(origins, read=True)
     first, inputs = first_divergence(rows, blamed, origins)
-    if what == PAIRS and record.failure is None:
-        pairs = (record.pipeline or {})[PAIRS]
+    pairs = (record.pipeline or {}).get(PAIRS)
+    if what == PAIRS and pairs and record.failure is None:
         found, reason = _RELEASES[verdict_of(pairs)], pair_words(pairs)
         picture = reason.partition(";")[0]
     else:
