@@ -61,7 +61,7 @@ def first_of(trial):
 
 
 def scored(root, faults):
-    """Yield each fault, its runtime, and its first divergence by values and sketches."""
+    """Yield each fault, its runtime, and where values and sketches see it first."""
     with (
         Stand(root, isolate=False) as whole,
         SketchStand(root, isolate=False) as brief,
