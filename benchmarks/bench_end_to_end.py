@@ -70,6 +70,7 @@ def staged(store: Store, chain: PipelineCase) -> PipelineRun:
         reference=reference,
         device=chain.device,
         folder=store.root,
+        store=store.root,
     )
 
 

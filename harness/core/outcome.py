@@ -36,6 +36,12 @@ class Outcome(StrEnum):
     """The result read from an output differs, such as a digit in a picture, or a
     ranking."""
 
+    WORSE = "worse"
+    """Over many pictures, more are worse than their limit than may be."""
+
+    OPEN = "inconclusive"
+    """Too few pictures were drawn to tell whether more are worse than may be."""
+
     SCHEDULE = "schedule"
     """Timesteps or sigmas differ, before any network has run."""
 
@@ -141,6 +147,7 @@ _MEASURED = frozenset(
         Outcome.CONSTANT,
         Outcome.BLACK,
         Outcome.MISREAD,
+        Outcome.WORSE,
         Outcome.SCHEDULE,
         Outcome.SHAPE,
         Outcome.DTYPE,

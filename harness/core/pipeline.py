@@ -6,6 +6,7 @@ pictures.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -25,8 +26,20 @@ from harness.core.runtime import runtimes
 SCHEDULE: Final = "schedule"
 LATENTS: Final = "latents"
 IMAGE: Final = "image"
+PAIRS: Final = "pairs"
+"""The check of many pictures, each from a pair of prompt and seed."""
+
 WHATS: Final = (LATENTS, IMAGE)
 """The checks of an end-to-end case: the latents at every step, and the pictures."""
+
+METRICS: Final = ("psnr", "ssim", "flip", "lpips")
+"""The metrics of pictures that are built in."""
+
+METRIC_GROUP: Final = "parity.metrics"
+"""The group of entry points under which packages add metrics of pictures."""
+
+YARDSTICKS: Final[tuple[str, ...]] = ("bfloat16", "float16")
+"""Dtypes of PyTorch in which the model gives itself a margin."""
 
 MIXED: Final = "mixed"
 """The backend name of a case whose roles run in several runtimes."""
@@ -172,6 +185,13 @@ class Pipeline:
         app: Settings in which the deployed pipeline differs.
         attribution: Whether roles are exchanged one by one to find which role causes
             the error.
+        seeds: Number of pairs of prompt and seed that may be drawn for a verdict over
+            many pictures; 0 for none.
+        all_prompts: Prompts of the pairs, if there are more than `prompts`.
+        yardstick: Dtype of PyTorch, one of `YARDSTICKS`, whose error is the limit of
+            each pair; empty if the suite states limits.
+        margins: Pairs of a metric and the limit that the suite states, as an error;
+            None if `yardstick` gives it.
 
     """
 
@@ -200,9 +220,36 @@ class Pipeline:
     reader: str = ""
     app: App = App()
     attribution: bool = True
+    seeds: int = 0
+    all_prompts: tuple[str, ...] = ()
+    yardstick: str = ""
+    margins: tuple[tuple[str, float | None], ...] = ()
 
     def __post_init__(self) -> None:
         check_name("pipeline", self.name)
+
+    @property
+    def pairs(self) -> tuple[Pipeline, ...]:
+        """A pipeline of one picture for each pair of prompt and seed.
+
+        Every prompt comes once before one comes again. The order is drawn, because a
+        verdict may stop the drawing: the first pictures must be like all others.
+        """
+        prompts, texts = self.all_prompts or self.prompts, list[str]()
+        rng = random.Random(self.seed)  # noqa: S311  # no secret
+        while len(texts) < self.seeds:
+            texts += rng.sample(prompts, len(prompts))
+        return tuple(
+            replace(
+                self,
+                prompts=(text,),
+                samples=1,
+                seed=self.seed + 1 + index,
+                seeds=0,
+                all_prompts=(),
+            )
+            for index, text in enumerate(texts[: self.seeds])
+        )
 
     @property
     def roles(self) -> tuple[str, ...]:
@@ -267,7 +314,7 @@ class PipelineCase:
     @property
     def whats(self) -> tuple[str, ...]:
         """The checks of the case."""
-        return WHATS
+        return (*WHATS, PAIRS) if self.pipeline.seeds else WHATS
 
     @property
     def runtimes(self) -> tuple[str, ...]:
@@ -324,6 +371,7 @@ class PipelineRun:
         reference: Store entry with PyTorch's results.
         device: Device of PyTorch.
         folder: Folder for the pictures.
+        store: Folder of the store, which keeps PyTorch's pictures of the pairs.
         limit_gib: Memory that may be used, in GiB. None or 0 means all that there is.
 
     """
@@ -335,6 +383,7 @@ class PipelineRun:
     reference: Entry
     device: Device
     folder: Path
+    store: Path
     limit_gib: float | None = None
 
 

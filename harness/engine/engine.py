@@ -421,6 +421,7 @@ class Engine(AbstractContextManager["Engine"]):
                 reference=reference,
                 device=pipeline_case.device,
                 folder=folder / pipeline_case.id.replace("/", "+"),
+                store=self.store.root,
                 limit_gib=self._worker_pool.memory_gib,
             ),
             subject=pipeline_case.id,

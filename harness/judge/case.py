@@ -14,7 +14,7 @@ from msgspec import structs
 
 from harness.core.case import ITSELF
 from harness.core.outcome import Outcome
-from harness.core.pipeline import IMAGE, MIXED
+from harness.core.pipeline import IMAGE, MIXED, PAIRS
 from harness.core.record import (
     ISOLATED,
     LAYERS,
@@ -27,6 +27,8 @@ from harness.core.record import (
 from harness.core.text import count, in_floors, operator
 from harness.judge import known_gaps
 from harness.judge.contract import contract_breach
+from harness.judge.distribution import Verdict as Release
+from harness.judge.distribution import pair_words, verdict_of
 from harness.judge.foreign import (
     NO_LAYERS,
     ask_for_less,
@@ -178,6 +180,8 @@ class CaseVerdict:
     @property
     def usage(self) -> float:
         """Largest used share of a bound, 1 at the limit; infinite without a number."""
+        if self.what == PAIRS and self.outcome is Outcome.WITHIN:
+            return 0.0  # its claims are tests, and no share of a bound is used
         return self.worst.verdict.usage if self.worst else math.inf
 
 
@@ -200,8 +204,8 @@ def judge_case(
 
     Args:
         record: Record of the case.
-        what: Check to judge: ``layers`` or ``outputs``; in a pipeline ``latents`` or
-            ``image``.
+        what: Check to judge: ``layers`` or ``outputs``; in a pipeline ``latents``,
+            ``image`` or ``pairs``.
         policy: Tolerances.
         gaps: Known gaps of the suite.
         min_coverage: Smallest share of computing operators that must be compared in
@@ -224,7 +228,13 @@ def judge_case(
     origins = tuple(judged for judged in own if not judged.verdict.passed)
     blamed, origins = others.without(failing), others.without(origins, read=True)
     first, inputs = first_divergence(rows, blamed, origins)
-    found, reason = _found(record, what, rows, min_coverage)
+    pairs = (record.pipeline or {}).get(PAIRS)
+    if what == PAIRS and pairs and record.failure is None:
+        found, reason = _RELEASES[verdict_of(pairs)], pair_words(pairs)
+        picture = reason.partition(";")[0]
+    else:
+        picture = picture_words(record) if what == IMAGE else ""
+        found, reason = _found(record, what, rows, min_coverage)
     breach = contract_breach(record) if what == OUTPUTS else None
     if breach and record.failure is None:
         # It is reported in place of any row: a file that does not get its inputs
@@ -251,7 +261,7 @@ def judge_case(
         rows=rows,
         origins=tuple(sorted(origins, key=lambda judged: judged.row.position)),
         alone=own,
-        picture=picture_words(record) if what == IMAGE else "",
+        picture=picture,
         gap=applied.gap,
     )
 
@@ -326,7 +336,8 @@ def is_loss(checks: Collection[CaseVerdict]) -> bool:
     in a variant that loses precision by design.
     """
     failing = {check.found for check in checks if not check.outcome.passed}
-    return failing <= {Outcome.EXCEEDS, Outcome.MISREAD} and is_lossy(checks)
+    losses = {Outcome.EXCEEDS, Outcome.MISREAD, Outcome.WORSE}
+    return failing <= losses and is_lossy(checks)
 
 
 def _found(
@@ -358,6 +369,13 @@ def _found(
             ) + (f"; {ask_for_less(share)}" if record.foreign else "")
     worst = max(rows, key=lambda judged: judged.verdict.usage)
     return Outcome.WITHIN, f"{_name(worst.row)}: {worst.verdict.reason}"
+
+
+_RELEASES = {
+    Release.SHIP: Outcome.WITHIN,
+    Release.WORSE: Outcome.WORSE,
+    Release.OPEN: Outcome.OPEN,
+}
 
 
 def _missing(record: CaseRecord) -> str:

@@ -65,7 +65,7 @@ def compare_pictures(
     if expected.size == 0:
         return measured
     finite = bool(np.isfinite(expected).all() and np.isfinite(actual).all())
-    perceptual, by = _perceptual(expected, actual) if finite else (None, "not finite")
+    flip, by = perceptual(expected, actual) if finite else (None, "not finite")
     picture = Picture(
         expected_peak=_peak(expected),
         actual_peak=_peak(actual),
@@ -73,8 +73,8 @@ def compare_pictures(
         actual_spread=_spread(actual),
         mean_abs=_mean_abs(expected, actual) if finite else math.nan,
         psnr_db=_psnr_db(measured.rms) if finite else math.nan,
-        ssim=_ssim(expected, actual) if finite else math.nan,
-        perceptual=perceptual,
+        ssim=ssim(expected, actual) if finite else math.nan,
+        perceptual=flip,
         perceptual_by=by,
         # A picture with numbers that are not finite is read too, because a suite may
         # allow them.
@@ -109,7 +109,7 @@ def _psnr_db(rms: float) -> float:
     return math.inf if rms == 0.0 else 20.0 * math.log10(PEAK / rms)
 
 
-def _ssim(expected: np.ndarray, actual: np.ndarray) -> float:
+def ssim(expected: np.ndarray, actual: np.ndarray) -> float:
     """Return structural similarity (Wang et al. 2004); NaN below one window."""
     from skimage.metrics import structural_similarity  # late, as below
 
@@ -128,7 +128,7 @@ def _ssim(expected: np.ndarray, actual: np.ndarray) -> float:
     )
 
 
-def _perceptual(expected: np.ndarray, actual: np.ndarray) -> tuple[float | None, str]:
+def perceptual(expected: np.ndarray, actual: np.ndarray) -> tuple[float | None, str]:
     """Return the mean of FLIP (Andersson et al. 2020), and the package's name."""
     try:
         from flip_evaluator import evaluate

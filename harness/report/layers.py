@@ -61,6 +61,8 @@ def layer_lines(
     values = f"{count(len(ordered), 'value')} in order of execution"
     tone = "bad" if out else "good"
     yield Line(text=f"{record.case}: {values}, {result}", tone=tone)
+    if record.node:
+        yield Line(text=f"  ran on {record.node}", tone="quiet")
     for verdict in verdicts:
         # No value's line shows gaps, or that too little was compared.
         by_rows = verdict.first is not None and verdict.outcome is verdict.found

@@ -12,8 +12,11 @@ mixed = ["pytorch", "onnxruntime/fp32", "mnn/fp32"]    # every mixture of these
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from importlib.metadata import entry_points
+from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
 
@@ -30,6 +33,8 @@ from harness.core.pipeline import (
     FAMILIES,
     INPAINT,
     KINDS,
+    METRIC_GROUP,
+    METRICS,
     MIXED,
     SCHEDULERS,
     SD3,
@@ -41,6 +46,7 @@ from harness.core.pipeline import (
 )
 from harness.core.toml_file import Table
 from harness.core.toml_schema import read
+from harness.judge.distribution import READ, claims_of, least_pictures
 from harness.recipes import RECIPES
 from harness.recipes.checkpoint import read_config
 from harness.recipes.diffusion.transformer_sd3 import CLIP_TOKENS
@@ -56,6 +62,9 @@ _ORIENTATION = 0x0112
 _LYING = (5, 6, 7, 8)
 """Values of the Exif orientation that turn a picture by a quarter."""
 
+
+_DETAILED = 4
+"""Number of prompts that are compared step by step in a pipeline with `seeds`."""
 
 _BLENDED, _WITH_MASK = 4, 9
 """Input channels of the two UNets that diffusers' inpainting pipeline knows. It blends
@@ -233,13 +242,17 @@ def _pipeline(
         mask = file_beside(table, "mask", said.mask, "picture")
     if isinstance(said, schema.TextToImageT5):
         t5_tokens = said.t5_tokens
+    listed = _prompts(table, said)
+    reader = _reader(table, said.reader)
+    yardstick, margins = _margins(table, said)
     try:
         return Pipeline(
             name=name,
             kind=said.kind,
             source=source,
             components=tuple(case.component for case in cases.values()),
-            prompts=_prompts(table, said),
+            # Each step of these is compared; the pairs take all prompts.
+            prompts=listed[:_DETAILED] if said.seeds else listed,
             added_prompt=said.added_prompt,
             negative_prompt=said.negative_prompt,
             samples=said.samples,
@@ -257,9 +270,13 @@ def _pipeline(
             family=family_of(source),
             t5_tokens=t5_tokens,
             vae_tiling=said.vae_tiling,
-            reader=_reader(table, said.reader),
+            reader=reader,
             app=_app(said.app, sampling),
             attribution=said.attribution,
+            seeds=said.seeds or 0,
+            all_prompts=listed if said.seeds else (),
+            yardstick=yardstick,
+            margins=margins,
         )
     except SpecError as error:
         raise table.error(str(error)) from None
@@ -278,6 +295,65 @@ def _check_tiles(table: Table, kind: str, cases: Mapping[str, Case]) -> None:
         )
     if text:
         raise table.error(text, "vae_tiling")
+
+
+def _margins(
+    table: Table, said: schema.PipelineTable
+) -> tuple[str, tuple[tuple[str, float | None], ...]]:
+    """Return the yardstick's dtype, or "", and each metric's limit as an error."""
+    if said.seeds is None:
+        if "margin" in table:
+            text = "'margin' is the limit of pairs; give their number as `seeds` too."
+            raise table.error(text, "margin")
+        return "", ()
+    margins: dict[str, float | None]
+    if isinstance(said.margin, str):
+        yardstick = said.margin
+        flip = ["flip"] if find_spec("flip_evaluator") else []
+        margins = dict.fromkeys(["psnr", "ssim", *flip])
+    else:
+        yardstick = ""
+        added = [point.name for point in entry_points(group=METRIC_GROUP)]
+        for name in said.margin:
+            table.check_option("margin", name, (*METRICS, *added, READ))
+        margins = {
+            name: _limit(table, name, stated) for name, stated in said.margin.items()
+        }
+        if not margins:
+            text = "'margin' names no metric, so there would be nothing to decide."
+            raise table.error(text, "margin")
+    if said.reader:
+        margins.setdefault(READ, None)
+    elif READ in margins:
+        text = (
+            f"{READ!r} is the share of pictures that a `reader` reads differently; "
+            "give the pipeline a `reader`."
+        )
+        raise table.error(text, "margin")
+    least = least_pictures([c for each in claims_of(margins).values() for c in each])
+    if said.seeds < least:
+        text = (
+            f"seeds = {said.seeds} can never say SHIP: that takes {least} pictures of "
+            f"which none is worse. Give {least} or more."
+        )
+        raise table.error(text, "seeds")
+    return yardstick, tuple(margins.items())
+
+
+def _limit(table: Table, name: str, stated: float) -> float:
+    """Return a metric's limit as an error, which is 0 for equal pictures."""
+    limit = stated
+    if name == "psnr":
+        limit = 255 * 10 ** (-stated / 20)
+    elif name == "ssim":
+        limit = 1 - stated
+    if not 0 < limit < math.inf or (name == READ and limit >= 1):
+        text = (
+            f"the margin {name} = {stated:g} allows no error at all, or any; with it "
+            "no number of pictures would decide. Give a value between."
+        )
+        raise table.error(text, "margin")
+    return limit
 
 
 def _prompts(table: Table, said: schema.PipelineTable) -> tuple[str, ...]:

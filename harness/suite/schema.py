@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar, Final
 from msgspec import Meta, field
 
 from harness.core.case import EXPORTERS, HERE, PROFILES
-from harness.core.pipeline import INPAINT, SCHEDULERS, T5_TOKENS
+from harness.core.pipeline import INPAINT, SCHEDULERS, T5_TOKENS, YARDSTICKS
 from harness.core.toml_schema import (
     DISTINCT,
     WORDS,
@@ -284,6 +284,12 @@ class PipelineTable(ScheduledTable, frozen=True, kw_only=True):
         variants: The variants that it runs; the default is all variants of the suite.
         mixed: Two or more of pytorch, onnxruntime/fp32 and so on. Every mixture of
             them is run.
+        seeds: Number of pairs of prompt and seed that may be drawn for a verdict over
+            many pictures. The drawing ends as soon as the verdict is clear.
+        margin: The limit of a picture's error in these pairs: bfloat16 or float16 for
+            the model's own error in this dtype, or a table of metrics with the least
+            PSNR in dB, the least SSIM, the largest value of other metrics, and the
+            largest share of pictures that may be read differently.
 
     """
 
@@ -304,6 +310,8 @@ class PipelineTable(ScheduledTable, frozen=True, kw_only=True):
     attribution: bool = True
     variants: Words | None = None
     mixed: Annotated[tuple[str, ...], DISTINCT] = ()
+    seeds: Count | None = None
+    margin: Annotated[str, one_of(YARDSTICKS)] | dict[str, float] = YARDSTICKS[0]
 
 
 class TextToImage(PipelineTable, frozen=True, kw_only=True):

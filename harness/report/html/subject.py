@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from harness.core.outcome import Outcome
+from harness.core.pipeline import PAIRS
 from harness.core.record import CaseRecord, coverage_share
 from harness.core.text import count, few
 from harness.judge.contract import contract_notes
@@ -199,7 +200,25 @@ def _drawings(records: Sequence[CaseRecord]) -> list[DrawingSection]:
                     rms=rms_of(row),
                 )
             )
+        drawings += _worst_pairs(record)
     return sorted(drawings, key=lambda drawing: -drawing.rms)
+
+
+def _worst_pairs(record: CaseRecord) -> Iterator[DrawingSection]:
+    """Yield the worst pairs of a case, with the seed that makes each again."""
+    pairs: Mapping[str, Any] = (record.pipeline or {}).get(PAIRS) or {}
+    kept = zip(pairs.get("worst", ()), pairs.get("pictures", ()), strict=True)
+    for index, path in kept:
+        errors = {name: losses[index] for name, losses in pairs["losses"].items()}
+        words = ", ".join(f"{name} {error:.3g}" for name, error in errors.items())
+        yield DrawingSection(
+            path=path,
+            case=name_of(record),
+            words=f"seed {pairs['seeds'][index]}; errors {words}",
+            prompt=pairs["prompts"][index],
+            amplified=path.rpartition("-x")[2].removesuffix(".png"),
+            rms=errors.get("psnr", 0.0),
+        )
 
 
 def _pictures(ident: str, name: str, records: Sequence[CaseRecord]) -> HtmlTable | None:

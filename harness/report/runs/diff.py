@@ -11,12 +11,13 @@ from functools import cache
 from harness.core.comparison import Comparison
 from harness.core.errors import SuiteError
 from harness.core.outcome import Outcome
-from harness.core.pipeline import IMAGE
+from harness.core.pipeline import IMAGE, PAIRS
 from harness.core.record import LAYERS, CaseRecord, Row, coverage_share
 from harness.core.text import count, in_bytes, in_floors
 from harness.engine.run_folder import CaseReport, Report
 from harness.measure.metrics import METRIC, Metric
 from harness.report.runs import thresholds
+from harness.report.runs.pairs import compare_pairs
 from harness.report.runs.thresholds import Change
 from harness.report.runs.times import compare_times
 from harness.suite.judge import Judge
@@ -282,6 +283,13 @@ def _check(
         outcome = "".join(end.outcome for end in (was, is_) if end)
         return RunChange(case=name, what=what, change=change, words=outcome)
     fails = was.outcome in _PASSED and is_.outcome not in _PASSED
+    if what == PAIRS:
+        both = (before.record.pipeline or {}), (after.record.pipeline or {})
+        if all(PAIRS in each for each in both):
+            change, words = compare_pairs(*(each[PAIRS] for each in both))
+            if fails and change is not Change.WORSE:
+                change, words = Change.WORSE, is_.reason
+            return RunChange(case=name, what=what, change=change, words=words)
     if fails and not rows_of(after.record, what):
         # A stage ended without a result, so no row tells more than this.
         words = f"was {was.outcome}, {is_.outcome}: {is_.reason}"

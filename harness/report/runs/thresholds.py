@@ -45,6 +45,9 @@ RMS_GROWTH_ELSEWHERE = 1.5
 PEAK_GROWTH_ELSEWHERE = 4.0
 """The same between two processors; a lossy variant's rounding is another there."""
 
+PAIR_SHARE = 0.1
+"""Share of its limit below which the error of a pair is not worse."""
+
 SIZE_GROWTH = 1.02
 SIZE_BYTES = 64 * 2**10
 """Growth in bytes below which a size is unchanged, beside `SIZE_GROWTH`.

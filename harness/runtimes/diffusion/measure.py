@@ -59,7 +59,7 @@ EXCHANGED = 0.1
 _SHOWN = 8
 """Number of pictures that are kept for a case."""
 
-_VAE = ("vae_encoder", "vae_decoder")
+VAE = ("vae_encoder", "vae_decoder")
 Say = Callable[[str], None]
 Reader = Callable[[np.ndarray], object]
 """A suite's own function, which returns a text about what a picture shows."""
@@ -114,7 +114,7 @@ class _Bench:
 
     def vae(self, taken: Sequence[str] | frozenset[str]) -> list[str]:
         """Return the roles of `taken` that are the autoencoder's."""
-        return [role for role in _VAE if role in taken]
+        return [role for role in VAE if role in taken]
 
 
 def measure(

@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
 from harness.core.case import REFERENCE, Device
 from harness.core.entry import Entry
-from harness.core.pipeline import Pipeline, PipelineRun
+from harness.core.pipeline import PAIRS, Pipeline, PipelineRun
 from harness.engine.host import report_progress
 from harness.engine.keys import drawing_inputs_key, drawing_key
 from harness.engine.store import Store
@@ -23,6 +24,7 @@ from harness.runtimes.diffusion.inputs import (
 )
 from harness.runtimes.diffusion.measure import measure
 from harness.runtimes.diffusion.networks import Residents, SessionNetwork
+from harness.runtimes.diffusion.pairs import compare_pairs
 from harness.runtimes.diffusion.reference import load_reference, record, torch_networks
 from harness.runtimes.pytorch.prepare import ask_device
 
@@ -76,6 +78,7 @@ def run_pipeline(given: PipelineRun) -> dict[str, Any]:
     ):
         check_artifact(entry)
     residents = Residents(given.limit_gib)
+    say = partial(report_progress, "running", case)
     candidates = {
         file.role: SessionNetwork(file, residents) for file in given.role_files
     }
@@ -87,21 +90,40 @@ def run_pipeline(given: PipelineRun) -> dict[str, Any]:
             reference=load_reference(given.reference.path, given.reference.meta),
             candidates=candidates,
             torch_networks=torch_networks(given.pipeline, residents, device),
-            say=lambda text: report_progress("running", case, text),
+            say=say,
         )
+        pairs: dict[str, Any] = {}
+        worst: dict[str, bytes] = {}
+        if given.pipeline.seeds:
+            pairs, worst = compare_pairs(
+                given.pipeline,
+                _inputs(given.inputs),
+                candidates,
+                store=Store(root=given.store),
+                device=device,
+                residents=residents,
+                say=say,
+            )
     finally:
         residents.close()
     folder.mkdir(parents=True, exist_ok=True)
-    for name, picture in measured.pictures.items():
+    for name, picture in (*measured.pictures.items(), *worst.items()):
         (folder / name).write_bytes(picture)
     ran = [asdict(network.ran) for network in candidates.values() if network.ran]
-    pictures = [
-        f"{folder.parent.name}/{folder.name}/{name}" for name in measured.pictures
-    ]
+    pictures, of_pairs = (
+        [f"{folder.parent.name}/{folder.name}/{name}" for name in names]
+        for names in (measured.pictures, worst)
+    )
+    if pairs:
+        pairs["pictures"] = of_pairs
     return {
         "rows": measured.rows,
         "ran": _together(ran),
-        "pipeline": {**measured.about, "pictures": pictures},
+        "pipeline": {
+            **measured.about,
+            "pictures": pictures,
+            **({PAIRS: pairs} if pairs else {}),
+        },
     }
 
 

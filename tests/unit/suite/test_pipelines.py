@@ -618,3 +618,42 @@ def test_a_checkpoint_that_is_not_drawn_with_is_named_by_its_class(load, family)
     assert "StableDiffusionPipeline, StableDiffusionXLPipeline" in words
     assert "StableDiffusion3Pipeline" in words
     assert not load("", suite).pipeline_cases
+
+
+# Pairs of prompt and seed
+
+
+def test_pairs_take_every_prompt_before_one_comes_again(pipeline):
+    text = changed(TEXT, '["three"]', '["one", "two", "three", "four", "five", "six"]')
+    found = pipeline(text + "seeds = 18\n")
+    prompts = [pair.prompts[0] for pair in found.pairs]
+
+    assert [sorted(prompts[at : at + 6]) for at in (0, 6, 12)] == [
+        sorted(set(prompts))
+    ] * 3
+    assert len({pair.seed for pair in found.pairs}) == 18
+    assert len(found.prompts) == 4  # what is compared step by step
+
+
+def test_a_pair_draws_the_noise_of_a_pipeline_with_its_prompt_and_seed(pipeline):
+    pair = pipeline(TEXT + "seeds = 18\n").pairs[3]
+    alone = pipeline(TEXT + f"seed = {pair.seed}\n")
+
+    assert np.array_equal(draw_inputs(pair).noise, draw_inputs(alone).noise)
+
+
+@pytest.mark.parametrize(
+    ("said", "key", "message"),
+    [
+        ("seeds = 16", 5, "seeds = 16 can never say SHIP: that takes 17 pictures"),
+        ("seeds = 20\nmargin = { flip = 0 }", 6, "allows no error at all, or any"),
+        ("seeds = 20\nmargin = { ssim = 1.0 }", 6, "allows no error at all, or any"),
+        ("seeds = 20\nmargin = { lpisp = 0.1 }", 6, "'lpips'"),
+        ("seeds = 20\nmargin = { read = 0.1 }", 6, "give the pipeline a `reader`"),
+        ("seeds = 20\nmargin = {}", 6, "names no metric"),
+        ('seeds = 20\nmargin = "bf16"', 6, "'bfloat16'"),
+        ('margin = "float16"', 5, "give their number as `seeds` too"),
+    ],
+)
+def test_pairs_that_could_decide_nothing_are_refused(refused, said, key, message):
+    refused(TEXT + said + "\n", key - 1, message)

@@ -1,0 +1,167 @@
+"""Measure how often the verdict over many pictures is wrong, and what it sees.
+
+    python benchmarks/bench_release.py [PAIRS]
+
+It draws pairs of prompt and seed with fixtures/digits in PyTorch: right, in the
+model's own bfloat16, and with faults of known size. Then it draws releases from these
+pictures, with replacement, and lets three rules judge each release: ours, "the mean
+over ten pictures is at most 1.1 times the expected mean" and "each of ten pictures has
+35 dB".
+"""
+
+import json
+import sys
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+from unittest.mock import patch
+
+import numpy as np
+
+from harness.core.case import Device
+from harness.core.pipeline import App, Sampling
+from harness.engine.store import Store
+from harness.judge.distribution import Verdict, results_of, verdict_of
+from harness.runtimes.diffusion import pairs as module
+from harness.runtimes.diffusion.inputs import draw_inputs
+from harness.runtimes.diffusion.networks import Residents
+from harness.runtimes.diffusion.reference import torch_networks
+from harness.suite.suite import load_suite
+
+DIGITS = Path(__file__).parents[1] / "fixtures" / "digits"
+RELEASES, POWERED, MOST = 1000, 200, 50
+FACTOR = 0.63462
+"""The scaling factor of the checkpoint's autoencoder."""
+
+TEN, APPLE_DB, NUNCHAKU = 10, 35.0, 1.1
+METRICS = ("psnr", "ssim", "flip")
+FAULTS = {
+    **{
+        f"VAE scale {percent:g} % off": App(scaling_factor=FACTOR * (1 + percent / 100))
+        for percent in (0.1, 0.2, 0.5, 1, 2)
+    },
+    **{
+        f"guidance {percent:g} % off": App(guidance_scale=3.0 * (1 + percent / 100))
+        for percent in (0.2, 0.5, 1, 2, 5)
+    },
+    "steps_offset 0 for 1": App(sampling=Sampling(options=(("steps_offset", 0),))),
+}
+
+
+def drawn(pairs, root):
+    """Return the pairs of each fault, by the fault's name."""
+    suite = load_suite(DIGITS)
+    case = next(c for c in suite.pipeline_cases if c.pipeline.name == "hundred")
+    one = replace(
+        case.pipeline,
+        prompts=case.pipeline.prompts[:4],
+        all_prompts=case.pipeline.prompts,
+        seeds=pairs,
+        reader="",
+        yardstick="bfloat16",
+        margins=tuple((name, None) for name in METRICS),
+    )
+    store, residents, device = Store(root=root), Residents(), Device()
+    found = {}
+    for name, app in FAULTS.items():
+        told = replace(one, app=app)
+        with patch.object(module, "verdict_of", lambda _: Verdict.OPEN):
+            found[name], _ = module.compare_pairs(
+                told,
+                draw_inputs(told),
+                torch_networks(told, residents, device),
+                store=store,
+                device=device,
+                residents=residents,
+            )
+        print(f"drawn: {name}", flush=True)
+    return found
+
+
+def release(losses, limits, rng):
+    """Return one release of some pictures, drawn with replacement."""
+    at = rng.integers(0, len(limits["psnr"]), MOST)
+    return {
+        "margins": dict.fromkeys(losses),
+        "losses": {n: [each[i] for i in at] for n, each in losses.items()},
+        "limits": {n: [each[i] for i in at] for n, each in limits.items()},
+    }
+
+
+def judged(made):
+    """Return our verdict, and the number of pictures after which it was clear."""
+    verdict = verdict_of(made)
+    every = [one for each in results_of(made).values() for one in each]
+    if verdict is Verdict.WORSE:
+        return verdict, min(o.pictures for o in every if o.verdict is verdict)
+    return verdict, max(one.pictures for one in every)
+
+
+def others(made, expected):
+    """Return whether the two other rules call a release worse."""
+    psnr, flip = made["losses"]["psnr"][:TEN], made["losses"]["flip"][:TEN]
+    apple = any(20 * np.log10(255 / rms) < APPLE_DB for rms in psnr if rms)
+    return np.mean(flip) > NUNCHAKU * expected, apple
+
+
+def score(name, losses, limits, count, rng):
+    """Print how often each rule calls a build worse."""
+    expected = float(np.mean(limits["flip"]))
+    made = [release(losses, limits, rng) for _ in range(count)]
+    verdicts = [judged(one) for one in made]
+    worse = [n for verdict, n in verdicts if verdict is Verdict.WORSE]
+    ship = [n for verdict, n in verdicts if verdict is Verdict.SHIP]
+    theirs = np.mean([others(one, expected) for one in made], axis=0)
+    row = {
+        "build": name,
+        "worse": len(worse) / count,
+        "after": median(worse) if worse else None,
+        "ship": len(ship) / count,
+        "ship after": median(ship) if ship else None,
+        "mean x 1.1": float(theirs[0]),
+        "35 dB": float(theirs[1]),
+        "psnr dB": round(20 * np.log10(255 / np.median(losses["psnr"])), 1),
+    }
+    print(json.dumps(row), flush=True)
+
+
+def equal(limits, rng):
+    """Print the false alarms of builds that are as far off as the yardstick.
+
+    Each picture's error and its limit are two draws of the same kind: the yardstick's
+    error times two independent factors of one distribution.
+    """
+    alarms = shipped = theirs = 0
+    at = np.arange(len(limits["psnr"]))
+    for _ in range(RELEASES):
+        rows = rng.choice(at, MOST)
+        noise = {n: np.exp(0.3 * rng.standard_normal((2, MOST))) for n in limits}
+        two = {n: np.array(each)[rows] * noise[n] for n, each in limits.items()}
+        made = {
+            "margins": dict.fromkeys(limits),
+            "losses": {n: list(each[0]) for n, each in two.items()},
+            "limits": {n: list(each[1]) for n, each in two.items()},
+        }
+        verdict = verdict_of(made)
+        alarms += verdict is Verdict.WORSE
+        shipped += verdict is Verdict.SHIP
+        mean = np.mean(made["losses"]["flip"][:TEN])
+        theirs += mean > NUNCHAKU * np.mean(made["limits"]["flip"][:TEN])
+    row = {"build": "equal to the yardstick", "releases": RELEASES}
+    row |= {"worse": alarms / RELEASES, "ship": shipped / RELEASES}
+    print(json.dumps(row | {"mean x 1.1": theirs / RELEASES}), flush=True)
+
+
+def main(pairs=48):
+    rng = np.random.default_rng(0)
+    with tempfile.TemporaryDirectory() as folder:
+        found = drawn(int(pairs), Path(folder))
+    limits = next(iter(found.values()))["limits"]
+    equal(limits, rng)
+    for name, one in found.items():
+        score(name, one["losses"], one["limits"], POWERED, rng)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,76 @@
+"""Compare the pairs of a build with the same pairs of the accepted build."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from harness.judge.distribution import (
+    ACCEPTED,
+    READ,
+    Verdict,
+    pair_words,
+    verdict_of,
+    worst_of,
+)
+from harness.report.runs.thresholds import PAIR_SHARE, RMS_GROWTH, Change
+
+Pairs = Mapping[str, Any]
+
+
+def compare_pairs(before: Pairs, after: Pairs) -> tuple[Change, str]:
+    """Return how the pairs of two runs differ, and a phrase about it.
+
+    The limit of a pair is the error that the accepted build has on it, times the growth
+    that counts for every other value too. The same sequential test decides.
+    """
+    if before["by"] != after["by"] or before["margins"] != after["margins"]:
+        return Change.INCOMPARABLE, "the pairs have another margin"
+    if not _common(before, after):
+        return Change.INCOMPARABLE, "no pair of prompt and seed is in both runs"
+    worse = _against(before, after)
+    if verdict_of(worse) is Verdict.WORSE:
+        return Change.WORSE, pair_words(worse)
+    better = _against(after, before)
+    if verdict_of(better) is Verdict.WORSE:
+        return Change.BETTER, "most pictures are better than the accepted build's"
+    return Change.SAME, ""
+
+
+def _common(before: Pairs, after: Pairs) -> list[tuple[int, int]]:
+    """Return the places of each pair that both runs drew."""
+    places = {
+        pair: place
+        for place, pair in enumerate(
+            zip(before["prompts"], before["seeds"], strict=True)
+        )
+    }
+    now = enumerate(zip(after["prompts"], after["seeds"], strict=True))
+    return [(places[pair], place) for place, pair in now if pair in places]
+
+
+def _against(before: Pairs, after: Pairs) -> dict[str, Any]:
+    """Return the pairs of `after`, with limits from the errors of `before`."""
+    common = _common(before, after)
+    losses: dict[str, list[float]] = {}
+    limits: dict[str, list[float]] = {}
+    for metric, now in after["losses"].items():
+        was = before["losses"][metric]
+        if metric == READ:
+            losses[metric] = [max(0.0, now[b] - was[a]) for a, b in common]
+            continue
+        losses[metric] = [now[b] for _, b in common]
+        # An error far below what may ship is no reason against a release.
+        limits[metric] = [
+            max(was[a] * RMS_GROWTH, after["limits"][metric][b] * PAIR_SHARE)
+            for a, b in common
+        ]
+    found: dict[str, Any] = {
+        "by": ACCEPTED,
+        "margins": after["margins"],
+        "prompts": [after["prompts"][b] for _, b in common],
+        "seeds": [after["seeds"][b] for _, b in common],
+        "losses": losses,
+        "limits": limits,
+    }
+    return found | {"worst": worst_of(found)}

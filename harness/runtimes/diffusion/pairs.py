@@ -1,0 +1,217 @@
+"""Draw many pictures, each from a pair of prompt and seed, until a verdict is clear.
+
+PyTorch and the candidate get the same token ids and the same noise. PyTorch's pictures
+are stored, so every candidate after the first draws its own pictures only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from harness.core.case import Device
+from harness.core.pipeline import PAIRS, Pipeline
+from harness.engine.keys import drawing_inputs_key, drawing_key
+from harness.engine.store import Store
+from harness.judge.distribution import READ, Verdict, verdict_of, worst_of
+from harness.measure.pictures import eight_bits, png, side_by_side
+from harness.runtimes.diffusion.draw import PipelineParts, app_parts, assemble, draw
+from harness.runtimes.diffusion.inputs import (
+    PipelineInputs,
+    draw_inputs,
+    load_inputs,
+    save_inputs,
+)
+from harness.runtimes.diffusion.measure import VAE, Reader, read_picture, reader_of
+from harness.runtimes.diffusion.metrics import Metric, metrics_of
+from harness.runtimes.diffusion.networks import Network, Residents, Tensors
+from harness.runtimes.diffusion.reference import torch_networks
+
+_WORST = 6
+"""Number of pairs whose pictures are kept."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Widened:
+    """A network of fewer bits in a pipeline whose latents are float32."""
+
+    network: Network
+
+    def __call__(self, feeds: Mapping[str, torch.Tensor]) -> Tensors:
+        made = self.network(feeds)
+        return {
+            name: value.float() if value.is_floating_point() else value
+            for name, value in made.items()
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drawn:
+    """PyTorch's pictures of a few pairs.
+
+    Attributes:
+        inputs: Token ids and noise.
+        expected: Pictures in float32 ``[batch, height, width, 3]``, 0 to 255.
+        yardstick: Pictures of the model's own bfloat16 or float16; None without one.
+
+    """
+
+    inputs: PipelineInputs
+    expected: np.ndarray
+    yardstick: np.ndarray | None
+
+
+def compare_pairs(
+    pipeline: Pipeline,
+    inputs: PipelineInputs,
+    candidates: Mapping[str, Network],
+    *,
+    store: Store,
+    device: Device,
+    residents: Residents,
+    say: Callable[[str], None] = lambda _: None,
+) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """Draw pairs until the verdict is clear, or until all are drawn.
+
+    Args:
+        pipeline: The pipeline, which says how many pairs there are.
+        inputs: Its inputs, which have the picture that it begins with.
+        candidates: Role to the deployed file's network; PyTorch has the other roles.
+        store: The store that keeps PyTorch's pictures.
+        device: Device of PyTorch.
+        residents: Holds networks while there is memory.
+        say: A function that gets each progress message.
+
+    Returns:
+        The errors of every pair, as a record has them; and file name to PNG of the
+        worst pairs, the worst first.
+
+    Raises:
+        StageError: A runtime, a metric or the reader fails.
+
+    """
+    names = [name for name, _ in pipeline.margins]
+    metrics = metrics_of(name for name in names if name != READ)
+    # The model's own errors are the limits where the suite states none.
+    stated = {name: limit for name, limit in pipeline.margins if name != READ}
+    reader = reader_of(pipeline.reader)
+    networks = {**torch_networks(pipeline, residents, device), **candidates}
+    found: dict[str, Any] = {
+        "by": pipeline.yardstick,
+        "margins": dict(pipeline.margins),
+        "planned": pipeline.seeds,
+        "prompts": [],
+        "seeds": [],
+        "losses": {name: [] for name in names},
+        "limits": {name: [] for name in stated},
+    }
+    shown: dict[int, tuple[np.ndarray, float]] = {}
+    at_once = len(pipeline.texts)  # a file may accept this batch alone
+    every = pipeline.pairs
+    for start in range(0, len(every), at_once):
+        batch = every[start : start + at_once]
+        say(f"pair {start + 1} of {pipeline.seeds}")
+        pairs = (*batch, *[batch[0]] * (at_once - len(batch)))
+        drawn = _reference(pairs, inputs, store, device, residents)
+        told = _together(pairs)
+        vae = [role for role in VAE if role in candidates]
+        pipe = assemble(told, drawn.inputs, app_parts(told, networks, vae))
+        guided = told.app.guidance_scale
+        pictures = draw(pipe, told, drawn.inputs, guidance_scale=guided)
+        for index, pair in enumerate(batch):
+            expected, actual = drawn.expected[index], pictures[index]
+            prompt = pair.texts[0]
+            found["prompts"].append(prompt)
+            found["seeds"].append(pair.seed)
+            for name, metric in metrics.items():
+                limit = stated[name]
+                if limit is None:
+                    assert drawn.yardstick is not None  # noqa: S101  # it was drawn
+                    limit = _loss(metric, expected, drawn.yardstick[index])
+                found["losses"][name].append(_loss(metric, expected, actual))
+                found["limits"][name].append(limit)
+            if reader is not None:
+                read = partial(_read, reader, pipeline, prompt, pair.seed)
+                found["losses"][READ].append(float(read(expected) != read(actual)))
+            shown[start + index] = side_by_side(expected, actual)
+        found["worst"] = worst_of(found)[:_WORST]
+        shown = {index: shown[index] for index in found["worst"]}
+        if verdict_of(found) is not Verdict.OPEN:
+            break
+    return found, {
+        f"seed-{found['seeds'][index]}-difference-x{amplified:g}.png": png(picture)
+        for index, (picture, amplified) in shown.items()
+    }
+
+
+def _reference(
+    pairs: Sequence[Pipeline],
+    inputs: PipelineInputs,
+    store: Store,
+    device: Device,
+    residents: Residents,
+) -> Drawn:
+    """Return PyTorch's pictures of a batch of pairs; draw them if they are new."""
+    together = _together(pairs)
+    seeds = [pair.seed for pair in pairs]
+
+    def build_inputs(folder: Path) -> Mapping[str, object]:
+        every = [draw_inputs(pair) for pair in pairs]
+        ids = {
+            role: {text: ids for one in every for text, ids in one.ids[role].items()}
+            for role in together.encoders
+        }
+        noise = np.concatenate([one.noise for one in every], axis=1)
+        return save_inputs(replace(inputs, ids=ids, noise=noise), folder)
+
+    def build(folder: Path) -> Mapping[str, object]:
+        own = torch_networks(together, residents, device)
+        parts = PipelineParts(networks=own, sampling=together.sampling)
+        stored = load_inputs(entry.path, texts)
+        made: dict[str, Any] = {
+            "expected": draw(assemble(together, stored, parts), together, stored)
+        }
+        if together.yardstick:
+            dtype = getattr(torch, together.yardstick)
+            low = torch_networks(together, residents, device, dtype)
+            widened = {role: _Widened(network=one) for role, one in low.items()}
+            parts = replace(parts, networks=widened)
+            pipe = assemble(together, stored, parts)
+            made["yardstick"] = draw(pipe, together, stored)
+        np.savez(folder / "pictures.npz", **made)
+        return {}
+
+    key = {**drawing_inputs_key(together), "seeds": seeds, "check": PAIRS}
+    entry = store.make("drawing-inputs", key, build_inputs)
+    texts: Any = entry.meta["texts"]
+    key = drawing_key(together, entry, device)
+    key |= {"check": PAIRS, "yardstick": together.yardstick}
+    with np.load(store.make("drawing", key, build).path / "pictures.npz") as arrays:
+        return Drawn(
+            inputs=load_inputs(entry.path, texts),
+            expected=arrays["expected"],
+            yardstick=arrays.get("yardstick"),
+        )
+
+
+def _together(pairs: Sequence[Pipeline]) -> Pipeline:
+    return replace(pairs[0], prompts=tuple(pair.prompts[0] for pair in pairs))
+
+
+def _loss(metric: Metric, expected: np.ndarray, actual: np.ndarray) -> float:
+    """Return the error of a picture; NaN, which counts as worse, if it is broken."""
+    return metric(expected, actual) if np.isfinite(actual).all() else math.nan
+
+
+def _read(
+    reader: Reader, pipeline: Pipeline, prompt: str, seed: int, picture: np.ndarray
+) -> str:
+    named = f"the picture of seed {seed} ({prompt!r})"
+    return read_picture(reader, pipeline.reader, named, eight_bits(picture))

@@ -1,0 +1,121 @@
+"""Pictures of many pairs of prompt and seed: the verdict, what ends it, what fails."""
+
+import json
+
+import pytest
+
+from harness.core.pipeline import PAIRS
+from tests.plugin.drawing import only_onnxruntime, pipeline, write_drawing
+
+SEEDS = 20
+READER = """\
+calls = []
+
+
+def breaks(picture):
+    calls.append(picture)
+    if len(calls) > 5:
+        raise ValueError("no digit")
+    return 1
+"""
+MISSING = """\
+def make():
+    raise FileNotFoundError("the weights of 'made_up' are not in /weights.")
+"""
+ENTRY = """\
+[parity.metrics]
+made_up = made_up:make
+"""
+
+
+def pairs(name, *lines):
+    return pipeline(name, f"seeds = {SEEDS}", "attribution = false", *lines)
+
+
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory):
+    """A project whose pipelines draw pairs, with an app that is right and others."""
+    folder = tmp_path_factory.mktemp("pairs")
+    project = write_drawing(folder)
+    only_onnxruntime(project)
+    scaled = "app = { scaling_factor = 0.3 }"
+    text = "".join(
+        (
+            pairs("right"),
+            pairs("scaled", scaled),
+            pairs("stated", "margin = { psnr = 60 }", scaled),
+            pipeline("raises", "seeds = 40", 'reader = "reader.py:breaks"'),
+            pairs("unweighted", "margin = { made_up = 0.1 }"),
+        )
+    )
+    with (folder / "parity.toml").open("a") as suite:
+        suite.write(text)
+    (folder / "reader.py").write_text(READER)
+    # A package of somebody else's, with a metric whose weights are not there.
+    (folder / "made_up.py").write_text(MISSING)
+    about = folder / "made_up-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: made_up\nVersion: 1\n"
+    )
+    (about / "entry_points.txt").write_text(ENTRY)
+    return project, project.parity("run", "--e2e")
+
+
+def of(drawn, name):
+    """Return a pipeline's record, and its verdict on the pairs."""
+    report = json.loads(
+        next(drawn[0].path.glob("reports/runs/*/report.json")).read_text()
+    )
+    case = f"{name}/onnxruntime/fp32"
+    record = next(one for one in report["cases"] if one["case"] == case)
+    verdict = next(one for one in report["verdicts"] if one["id"] == f"{case}/{PAIRS}")
+    return record, verdict
+
+
+def test_a_right_build_ships_before_every_pair_is_drawn(drawn):
+    record, verdict = of(drawn, "right")
+
+    assert verdict["outcome"] == "within", drawn[1].text
+    assert verdict["reason"].startswith("SHIP after ")
+    assert 17 <= len(record["pipeline"][PAIRS]["seeds"]) < SEEDS
+
+
+@pytest.mark.parametrize("name", ["scaled", "stated"])
+def test_another_scaling_factor_does_not_ship_after_few_pictures(drawn, name):
+    record, verdict = of(drawn, name)
+    found = record["pipeline"][PAIRS]
+
+    assert verdict["outcome"] == "worse"
+    assert "DO NOT SHIP" in verdict["reason"]
+    assert len(found["seeds"]) <= 10
+    assert f"seed {found['seeds'][found['worst'][0]]}" in verdict["reason"]
+
+
+def test_the_worst_pairs_are_kept_as_pictures_and_shown(drawn):
+    record, _ = of(drawn, "scaled")
+    (run,) = drawn[0].path.glob("reports/runs/*")
+
+    for path in record["pipeline"][PAIRS]["pictures"]:
+        assert (run / path).is_file()
+        assert path in (run / "report.html").read_text() or "seed" in path
+    assert (
+        f"seed {record['pipeline'][PAIRS]['seeds'][0]}; errors"
+        in (run / "report.html").read_text()
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("raises", "cannot read the picture of seed"),
+        ("unweighted", "The metric 'made_up' cannot be used: the weights of 'made_up'"),
+    ],
+)
+def test_what_cannot_be_measured_is_one_sentence(drawn, name, said):
+    record, verdict = of(drawn, name)
+
+    assert verdict["outcome"] == "run"
+    assert said in record["failure"]["message"]
+    assert "\n" not in record["failure"]["message"]
+    assert drawn[1].has(said)

@@ -1,0 +1,53 @@
+"""The pairs of a build beside those of the accepted build."""
+
+import pytest
+
+from harness.report.runs.pairs import compare_pairs
+from harness.report.runs.thresholds import Change
+
+
+def pairs(*losses, read=(), limit=1.0, by="bfloat16", first=1):
+    made = {
+        "by": by,
+        "margins": {"psnr": None},
+        "prompts": ["three"] * len(losses),
+        "seeds": [first + place for place in range(len(losses))],
+        "losses": {"psnr": list(losses)},
+        "limits": {"psnr": [limit] * len(losses)},
+    }
+    if read:
+        made["margins"]["read"] = None
+        made["losses"]["read"] = list(read)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "change"),
+    [
+        pytest.param([0.5] * 12, [0.5] * 12, Change.SAME, id="equal"),
+        pytest.param([0.5] * 12, [0.54] * 12, Change.SAME, id="a-little-more"),
+        pytest.param([0.5] * 12, [0.7] * 12, Change.WORSE, id="more"),
+        pytest.param([0.7] * 12, [0.5] * 12, Change.BETTER, id="less"),
+        pytest.param([1e-6] * 12, [1e-3] * 12, Change.SAME, id="far-below-its-limit"),
+        pytest.param([0.5] * 2, [0.7] * 2, Change.SAME, id="too-few-to-tell"),
+    ],
+)
+def test_the_accepted_build_is_the_limit(before, after, change):
+    assert compare_pairs(pairs(*before), pairs(*after))[0] is change
+
+
+def test_readings_that_change_are_worse():
+    right, wrong = pairs(*[0.5] * 9, read=[0.0] * 9), pairs(*[0.5] * 9, read=[1.0] * 9)
+
+    change, words = compare_pairs(right, wrong)
+
+    assert change is Change.WORSE
+    assert "read as another thing" in words
+
+
+@pytest.mark.parametrize("other", [{"by": "float16"}, {"first": 50}])
+def test_other_pairs_or_margins_cannot_be_compared(other):
+    change, words = compare_pairs(pairs(*[0.5] * 9), pairs(*[0.5] * 9, **other))
+
+    assert change is Change.INCOMPARABLE
+    assert words
