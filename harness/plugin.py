@@ -37,6 +37,7 @@ _OPTIONS = (
     ("require", "NAME,...", "runtimes whose absence is a failure and not a skip"),
     ("jobs", "N", "cases in progress at once, instead of the suite's number"),
     ("shard", "N/OF", "only one part of the cases, as in 3/8; parity merge joins them"),
+    ("on", "CLUSTER", "run the cases on a Ray cluster: ray, or ray://HOST:10001"),
     ("baseline", "NAME", "compare the run with this reviewed baseline too"),
     ("mnn-convert", "PROGRAM", "native MNNConvert to use instead of the wheel's"),
 )
@@ -53,12 +54,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="append",
         default=[],
         help="change a bound of every tolerance, as in sqnr_db=30; repeatable",
-    )
-    group.addoption(
-        "--parity-on",
-        metavar="CLUSTER",
-        default="",
-        help="run the cases on a Ray cluster: ray, or ray://HOST:10001",
     )
     group.addoption(
         "--parity-read-only",
