@@ -207,22 +207,21 @@ class RayExecutor(Executor):
             self._futures[self._remote.options(**options).remote(*given)] = future
         return future
 
-    def shutdown(  # its base says what it takes
+    def shutdown(
         self,
-        wait: bool = True,  # noqa: FBT001, FBT002
+        wait: bool = True,  # noqa: FBT001, FBT002  # its base says so
         *,
-        cancel_futures: bool = False,
+        cancel_futures: bool = True,
     ) -> None:
-        """Leave the cluster; end its tasks if they are cancelled."""
-        if cancel_futures:
-            with self._lock:
-                left = list(self._futures)
-            for ref in left:
-                with suppress(Exception):  # it has just ended, or its node has
-                    self._ray.cancel(ref, force=True)
+        """End the tasks that are left, and leave the cluster."""
+        del wait, cancel_futures
+        with self._lock:
+            left = list(self._futures)
+        for ref in left:
+            with suppress(Exception):  # it has just ended, or its node has
+                self._ray.cancel(ref, force=True)
         self._closed.set()
-        if wait:
-            self._thread.join(timeout=5.0)
+        self._thread.join(timeout=5.0)
         self._ray.shutdown()
 
     def _watch(self) -> None:
@@ -380,7 +379,7 @@ class Elsewhere:
 
     def close(self) -> None:
         """End the tasks that are left."""
-        self.executor.shutdown(wait=True, cancel_futures=True)
+        self.executor.shutdown(wait=False)
 
     def start(self, waiting: Waiting) -> None:
         """Make what cases share, and run them, so that the first ones end first."""
