@@ -12,13 +12,13 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterable, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
 from filelock import FileLock
 from packaging.version import Version
 
+from harness.core.environment import installed
 from harness.core.errors import SpecError, StageError
 from harness.core.outcome import Outcome
 from harness.core.program import run_program
@@ -105,7 +105,8 @@ def _distribution(declared: Runtime) -> str:
 
 
 def _pip() -> list[str]:
-    if find_spec("pip"):
+    # `find_spec` would run what setuptools puts before imports of pip, which may warn.
+    if installed(("pip",)):
         return [sys.executable, "-m", "pip"]
     return ["uv", "tool", "run", "--python", sys.executable, "pip"]
 

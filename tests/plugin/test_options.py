@@ -70,7 +70,7 @@ def test_every_option_is_explained_in_one_line(quick):
     lines = ended.text.splitlines()
 
     options = [line for line in lines if line.startswith("  --parity-")]
-    assert len(options) == 13
+    assert len(options) == 14
     assert all(len(line) < 100 for line in options)
 
 

@@ -342,7 +342,7 @@ REWRITERS = ("onnxoptimizer", "onnxsim", "onnxslim")
         pytest.param("harness", (), {"harness"}, id="harness"),
         pytest.param(
             "tests",
-            ("test",),
+            ("test", "fleet"),
             # All but the first three are of environments that tests/exporters makes.
             {"harness", "tests", "docs", "optimum", "txtai", *REWRITERS},
             id="tests",
