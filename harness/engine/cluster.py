@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 RAY: Final = "ray"
 _POLL_S: Final = 0.3
+_TELL_S: Final = 2.0
 _RETRIES: Final = 20
 """How often a task whose node is gone is tried again."""
 
@@ -180,10 +181,20 @@ class RayExecutor(Executor):
         self._closed = threading.Event()
         call = _called if tell else _called_quietly
         self._remote = self._ray.remote(max_retries=_RETRIES)(call)
-        self._board = self._ray.remote(num_cpus=0)(_Board).remote() if tell else None
+        self._board = self._board_here() if tell else None
         self.width = int(self._ray.cluster_resources().get("CPU", 1))
         self._thread = threading.Thread(target=self._watch, daemon=True)
         self._thread.start()
+
+    def _board_here(self) -> Any:  # noqa: ANN401  # an actor
+        """Return a board on this process's own node, which does not end before it."""
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        here = NodeAffinitySchedulingStrategy(
+            self._ray.get_runtime_context().get_node_id(), soft=True
+        )
+        made = self._ray.remote(num_cpus=0, max_restarts=-1)(_Board)
+        return made.options(scheduling_strategy=here).remote()
 
     def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:  # noqa: ANN401  # its base says so
         """Start a task; return its result to come."""
@@ -234,7 +245,6 @@ class RayExecutor(Executor):
                 continue
             try:
                 ready, _ = self._ray.wait(waiting, timeout=_POLL_S)
-                self._say()
             except Exception as error:  # noqa: BLE001  # the cluster is gone
                 self._fail(error)
                 return
@@ -242,11 +252,16 @@ class RayExecutor(Executor):
                 with self._lock:
                     future = self._futures.pop(ref)
                 _settle(future, partial(self._ray.get, ref))
+            self._say()
         self._fail(CancelledError())
 
     def _say(self) -> None:
-        if self._board is not None and self._tell is not None:
-            for progress in self._ray.get(self._board.take.remote()):
+        if self._board is None or self._tell is None:
+            return
+        # Progress may be lost with a node. Results may not, so they do not wait for it.
+        with suppress(self._ray.exceptions.RayError):
+            told = self._ray.get(self._board.take.remote(), timeout=_TELL_S)
+            for progress in told:
                 self._tell(progress)
 
     def _fail(self, error: BaseException) -> None:
