@@ -171,6 +171,17 @@ def _notes(facts: RunFacts, records: Sequence[CaseRecord]) -> Iterator[str]:
     if watched:
         most = f"the outputs by at most {max(watched):.1e}"
         yield f"Watching changed {most if max(watched) else 'no output'}."
+    yield from _nodes(records)
+
+
+def _nodes(records: Sequence[CaseRecord]) -> Iterator[str]:
+    """Yield each node of a cluster, with the cases that it ran."""
+    by_node: dict[str, list[str]] = {}
+    for record in records:
+        if record.node:
+            by_node.setdefault(record.node, []).append(name_of(record))
+    for node, names in sorted(by_node.items()):
+        yield f"Node {node} ran {few(names, 6)}."
 
 
 def _drawings(records: Sequence[CaseRecord]) -> list[DrawingSection]:

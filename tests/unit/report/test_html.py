@@ -523,3 +523,9 @@ def test_a_picture_says_what_it_shows_and_how_much_is_amplified(found, tmp_path)
     text = rendered(page, tmp_path)
     assert "PyTorch's picture and that of mnn v0" in text
     assert "Their difference times 16" in text
+
+
+def test_the_nodes_of_a_cluster_are_named_with_their_cases(found):
+    ran = record(*chain(1.0), output(1.0), node="host-a 1f2e3d")
+
+    assert component(page_of(found(ran))).notes == ("Node host-a 1f2e3d ran mnn fp32.",)
