@@ -1,5 +1,6 @@
 """A small seeded Stable Diffusion with its weights written out, for an exporter."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -26,6 +27,10 @@ def write_checkpoint(folder: Path, *, older_names: bool) -> Path:
 
     shutil.copytree(SOURCE, folder)
     shutil.copytree(DIGITS / "tokenizer", folder / "tokenizer")
+    index = folder / "model_index.json"
+    parts = json.loads(index.read_text())  # the fixture has no tokenizer, and says so
+    parts["tokenizer"] = ["transformers", "CLIPTokenizer"]
+    index.write_text(json.dumps(parts))
     source = Source(path=SOURCE, seed=0)
     for name, network in (
         ("unet", "UNet2DConditionModel"),
