@@ -34,7 +34,7 @@ _LEVELS = {
 }
 
 
-class Driver:
+class OrtDriver:
     """Sessions of one ONNX file, or of pieces of it, by a name of the caller's."""
 
     version = ort.__version__
@@ -176,3 +176,6 @@ def _keep_profile(options: ort.SessionOptions, folder: str) -> None:
         "session.optimized_model_external_initializers_file_name", "optimised.bin"
     )
     options.log_severity_level = 3  # it warns that the graph is this machine's own
+
+
+open_driver = OrtDriver

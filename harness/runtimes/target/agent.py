@@ -168,16 +168,18 @@ class Files:
             shutil.rmtree(folder, ignore_errors=True)
 
 
+def identity(path: Path) -> list[int]:
+    """Return what tells a file from another one of the same path elsewhere."""
+    stat = path.stat()
+    return [stat.st_ino, stat.st_size, stat.st_mtime_ns]
+
+
 def seen_here(files: dict[str, Any]) -> bool:
     """Whether the harness's own files can be read here: then none has to be sent."""
     try:
-        for path, identity in files.items():
-            stat = Path(path).stat()
-            if [stat.st_ino, stat.st_size, stat.st_mtime_ns] != identity:
-                return False
+        return all(identity(Path(path)) == one for path, one in files.items())
     except OSError:
         return False
-    return True
 
 
 class Agent:
@@ -187,7 +189,6 @@ class Agent:
         self._in, self._out = wire_in, wire_out
         self._files: Files | None = None
         self._driver: Any = None
-        self._module: ModuleType | None = None
 
     def answer(self) -> None:
         """Answer one request."""
@@ -231,7 +232,7 @@ class Agent:
             exec(compile(source, "parity-driver", "exec"), driver.__dict__)  # noqa: S102
         except ImportError as error:
             return {**told, "lacks": f"{error}"}
-        self._module, self._driver = driver, driver.Driver()
+        self._driver = driver.open_driver()
         return {**told, "runtime": self._driver.version, "module": module}
 
     def _show(self, name: str, value: np.ndarray) -> None:

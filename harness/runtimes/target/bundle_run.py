@@ -54,7 +54,7 @@ def is_sketched(value: np.ndarray) -> bool:
     return value.size > 8 * BUCKETS
 
 
-class Trace:
+class TraceWriter:
     """Collects what a runtime shows, by sample."""
 
     def __init__(self, outputs: list[str], *, whole: bool) -> None:
@@ -81,7 +81,7 @@ class Trace:
         )
 
 
-def run(folder: Path, driver: Any) -> tuple[Trace, dict[str, Any]]:
+def run(folder: Path, driver: Any) -> tuple[TraceWriter, dict[str, Any]]:
     """Make a bundle's calls with a driver; return the values and the bundle's facts."""
     said = json.loads(folder.joinpath(CALLS).read_text(encoding="utf-8"))
     if said["format"] != FORMAT:
@@ -90,7 +90,7 @@ def run(folder: Path, driver: Any) -> tuple[Trace, dict[str, Any]]:
     for name, digest in said["files"].items():
         if hashlib.sha256((folder / name).read_bytes()).hexdigest() != digest:
             sys.exit(f"{name} is not the file of this bundle; copy it again.")
-    trace = Trace(said["outputs"], whole=said["layers"] == "all")
+    trace = TraceWriter(said["outputs"], whole=said["layers"] == "all")
     shown: dict[str, np.ndarray] = {}
     needed = {ref for call in said["calls"] for ref in call["feeds"].values()}
     for number, call in enumerate(said["calls"]):
@@ -146,8 +146,8 @@ def main() -> None:
     folder = Path(__file__).resolve().parent
     sys.path.insert(0, str(folder))
     with native_log() as log:
-        module = importlib.import_module("driver")
-        trace, said = run(folder, module.Driver())
+        driver = importlib.import_module("driver").open_driver()
+        trace, said = run(folder, driver)
     about = {
         "format": FORMAT,
         "name": asked.name,
@@ -156,7 +156,7 @@ def main() -> None:
         "entries": said["entries"],
         "samples": said["samples"],
         "layers": said["layers"],
-        "version": module.Driver.version,
+        "version": driver.version,
         "machine": f"{platform.machine()}, Python {platform.python_version()}",
         "log": log[0],
         "values": trace.values,

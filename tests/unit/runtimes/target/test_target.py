@@ -120,7 +120,7 @@ def sent_files(path, folder):
 
     drive.Remote._send_file = noted  # type: ignore[method-assign]
     # Another inode number is what the same path on another disk would have.
-    drive._source = partial(_blind, drive._source)
+    drive.source_of = partial(_blind, drive.source_of)
     for _ in range(2):
         sent.append([])
         with load_backend("onnxruntime").open_session(path, device(), OUTPUTS) as it:
@@ -160,7 +160,7 @@ def opened(path, command, source=None, stall_s=60.0):
     """The error of a session on a target; with `source` put in the agent's place."""
     drive.STALL_S = stall_s  # type: ignore[misc]
     if source is not None:
-        drive._source = partial(_changed, drive._source, *source)
+        drive.source_of = partial(_changed, drive.source_of, *source)
     sizes = dict.fromkeys(made_in("onnxruntime", path), 1)
     try:
         with load_backend("onnxruntime").open_session(
@@ -235,7 +235,7 @@ SENT = (agent.__name__, bundle_run.__name__, *DRIVERS.values())
 
 @pytest.mark.parametrize("module", SENT)
 def test_what_is_sent_is_old_python_and_imports_little(module):
-    tree = ast.parse(drive._source(module), feature_version=(3, 8))
+    tree = ast.parse(drive.source_of(module), feature_version=(3, 8))
     inside = [
         node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)
     ]
