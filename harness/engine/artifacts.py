@@ -49,14 +49,7 @@ from harness.suite.forecast import (
 
 
 class Artifacts:
-    """Make missing artifacts; usable from several threads.
-
-    Args:
-        store: The store that keeps artifacts.
-        worker_pool: The pool that runs stages.
-        native: A native converter, or None for the wheel's converter.
-
-    """
+    """Make missing artifacts by a pool; usable from several threads."""
 
     def __init__(
         self, store: Store, worker_pool: WorkerPool, native: str | None

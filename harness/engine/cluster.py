@@ -46,7 +46,7 @@ Tell = Callable[[Progress], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """What an engine on another machine needs.
+    """The settings of an engine on another machine.
 
     Attributes:
         store: Folder or URL of the store; empty for the default folder.
@@ -66,13 +66,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseResult:
-    """A case's record from another machine, and the pictures that it drew.
-
-    Attributes:
-        record: The record.
-        pictures: Bytes of each picture, by its path in the folder of pictures.
-
-    """
+    """A case's record from another machine, and its pictures by path and bytes."""
 
     record: CaseRecord
     pictures: Mapping[str, bytes]
@@ -167,13 +161,12 @@ class RayExecutor(Executor):
 
     def __init__(self, address: str, tell: Tell | None = None) -> None:
         self._ray = _connected(address)
-        self._tell = tell
+        self._tell = tell or (lambda _: None)
         self._futures: dict[Any, Future[Any]] = {}
         self._lock = threading.Lock()
         self._closed = threading.Event()
-        call = _called if tell else _called_quietly
-        self._remote = self._ray.remote(max_retries=_RETRIES)(call)
-        self._board = self._board_here() if tell else None
+        self._remote = self._ray.remote(max_retries=_RETRIES)(_called)
+        self._board = self._board_here()
         self.width = int(self._ray.cluster_resources().get("CPU", 1))
         self._thread = threading.Thread(target=self._watch, daemon=True)
         self._thread.start()
@@ -206,8 +199,8 @@ class RayExecutor(Executor):
         future: Future[Any] = Future()
         future.set_running_or_notify_cancel()
         with self._lock:
-            given = (fn, self._board) if self._board else (fn,)
-            self._futures[self._remote.options(**options).remote(*given)] = future
+            ref = self._remote.options(**options).remote(fn, self._board)
+            self._futures[ref] = future
         return future
 
     def shutdown(
@@ -244,17 +237,12 @@ class RayExecutor(Executor):
                 with self._lock:
                     future = self._futures.pop(ref)
                 _settle(future, partial(self._ray.get, ref))
-            self._say()
+            # Progress may be lost with a node. Results may not, so they do not wait.
+            with suppress(self._ray.exceptions.RayError):
+                told = self._ray.get(self._board.take.remote(), timeout=_TELL_S)
+                for progress in told:
+                    self._tell(progress)
         self._fail(CancelledError())
-
-    def _say(self) -> None:
-        if self._board is None or self._tell is None:
-            return
-        # Progress may be lost with a node. Results may not, so they do not wait for it.
-        with suppress(self._ray.exceptions.RayError):
-            told = self._ray.get(self._board.take.remote(), timeout=_TELL_S)
-            for progress in told:
-                self._tell(progress)
 
     def _fail(self, error: BaseException) -> None:
         with self._lock:
@@ -311,10 +299,6 @@ def _called(task: Task, board: Any) -> object:  # noqa: ANN401  # an actor
         board.tell.remote(replace(progress, detail=detail, worker=worker))
 
     return task(tell)
-
-
-def _called_quietly(task: Task) -> object:
-    return task()
 
 
 def _connected(address: str) -> Any:  # noqa: ANN401  # a module without types
@@ -421,7 +405,7 @@ class Elsewhere(AbstractContextManager["Elsewhere"]):
 
     def run(self, case: Tested) -> CaseRecord:
         """Run one case and return its record."""
-        record: Future[CaseRecord] = Future()
+        record = Future[CaseRecord]()
         self._run_into(record, case)
         return record.result()
 

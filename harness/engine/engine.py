@@ -16,7 +16,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
-from harness.core.case import Case, Device, Sample, sample_groups, samples_of
+from harness.core.case import (
+    Case,
+    Device,
+    Group,
+    Sample,
+    sample_groups,
+    samples_of,
+)
 from harness.core.entry import Entry
 from harness.core.errors import ParityError, SpecError, StageError
 from harness.core.memory import Need
@@ -175,15 +182,26 @@ class Engine(AbstractContextManager["Engine"]):
         rewrite = max([0.0, *rewrites])
         return {**fields, "rewrite_max_abs": rewrite, "artifacts": made}
 
+    def _prepared(
+        self, case: Case, took: dict[str, float] | None = None
+    ) -> list[tuple[Group, Entry, tuple[Reading, ...]]]:
+        """Return each group of a case's samples, its graph, and its references."""
+        prepared = self._artifacts.prepare(case, case.samples, took)
+        return [
+            (
+                group,
+                self._artifacts.graph(case, group),
+                tuple(prepared[sample] for sample in group.samples),
+            )
+            for group in sample_groups(case, case.samples)
+        ]
+
     def _deployed(
         self, case: Case, took: dict[str, float] | None = None
     ) -> list[tuple[Entry, Deployed]]:
         """Return each exported graph of a case, and its deployed file with samples."""
         found = []
-        prepared = self._artifacts.prepare(case, case.samples, took)
-        for group in sample_groups(case, case.samples):
-            graph = self._artifacts.graph(case, group)
-            readings = [prepared[sample] for sample in group.samples]
+        for group, graph, readings in self._prepared(case, took):
             file = self._artifacts.deployed(case, graph, readings, took)
             asked = self._artifacts.asked(case, group)
             found.append((graph, replace(file, asked=asked)))
@@ -267,18 +285,13 @@ class Engine(AbstractContextManager["Engine"]):
             ParityError: A stage ended without an answer.
 
         """
-        prepared = self._artifacts.prepare(case, case.samples)
-        for group in sample_groups(case, case.samples):
-            probes = self._artifacts.graph(case, group).file(export_files.PROBES)
-            yield probes, tuple(prepared[sample] for sample in group.samples)
+        for _, graph, readings in self._prepared(case):
+            yield graph.file(export_files.PROBES), readings
 
     def excerpt(self, case: Case, sample: Sample, spot: Spot) -> Excerpt:
         """Return the excerpt around one value of a case's graph, as a separate case.
 
-        Args:
-            case: The case with the graph.
-            sample: The sample that gives the reference's values.
-            spot: The place to cut.
+        The sample gives the values of the reference.
 
         Raises:
             ParityError: A stage ended without an answer.
@@ -341,11 +354,11 @@ class Engine(AbstractContextManager["Engine"]):
 
     def _one(self, case: Case, sample: Sample) -> tuple[Case, Entry, Reading]:
         """Return a case with one sample, its graph, and the sample's reference."""
-        narrow = replace(case, samples=(sample,))
-        prepared = self._artifacts.prepare(case, case.samples)
-        groups = sample_groups(case, case.samples)
-        group = next(group for group in groups if sample in group.samples)
-        return narrow, self._artifacts.graph(case, group), prepared[sample]
+        group, graph, readings = next(
+            found for found in self._prepared(case) if sample in found[0].samples
+        )
+        reading = readings[group.samples.index(sample)]
+        return replace(case, samples=(sample,)), graph, reading
 
     def _run_pipeline(self, pipeline_case: PipelineCase) -> Fields:
         took: dict[str, float] = {}

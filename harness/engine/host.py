@@ -349,15 +349,20 @@ def _result(
 def _death(exit_code: int, peak_bytes: int) -> str:
     if exit_code >= 0:
         return f"the process left with exit code {exit_code} and without an answer"
-    try:
-        name = signal.Signals(-exit_code).name
-    except ValueError:
-        name = "a signal"
+    name = signal_name(-exit_code)
     text = f"the process died with {name} (signal {-exit_code})"
     if name == "SIGKILL":
         held = f", it held {peak_bytes / 2**30:.1f} GiB" if peak_bytes else ""
         text += f", perhaps because memory ran out{held}"
     return text
+
+
+def signal_name(number: int) -> str:
+    """Return the name of a signal: ``SIGSEGV``, or ``a signal`` if it has none."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return "a signal"
 
 
 def _last_words(log: str) -> str:

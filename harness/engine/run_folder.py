@@ -46,12 +46,7 @@ _ID = re.compile(r"(\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d)(?:-(\d+))?")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFolder:
-    """The folder with one run's records; the processes of that run share it.
-
-    Attributes:
-        path: The folder.
-
-    """
+    """The folder with one run's records; the processes of that run share it."""
 
     path: Path
     _read: dict[Path, CaseRecord] = field(default_factory=dict, compare=False)
@@ -150,13 +145,7 @@ def _unwritable(folder: Path, why: str | None) -> SuiteError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckEnd:
-    """The end of a check in a run, with known gaps considered.
-
-    Attributes:
-        outcome: Name of the outcome.
-        reason: The reason in a phrase with numbers.
-
-    """
+    """The outcome of a check, known gaps considered, and the reason with numbers."""
 
     outcome: str
     reason: str

@@ -23,7 +23,6 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Callable, Iterator, Mapping, Union
 
 try:
@@ -207,8 +206,7 @@ class Agent:
             else:
                 done = getattr(self._driver, do)(arrays, self._show, **given)
         except Exception as error:  # noqa: BLE001  # the harness gets every error
-            kind = type(error).__name__
-            self._send({"failed": str(error) or kind, "kind": kind})
+            self._send({"failed": str(error) or type(error).__name__})
             return
         self._send({"done": done})
 
@@ -218,7 +216,7 @@ class Agent:
             self._files.leave()
         os._exit(0)
 
-    def _hello(self, module: str, source: str) -> dict[str, Any]:
+    def _hello(self, source: str) -> dict[str, Any]:
         """Import the runtime by its driver, and say what is here."""
         told = {
             "protocol": PROTOCOL,
@@ -227,13 +225,13 @@ class Agent:
             "numpy": getattr(np, "__version__", ""),
             "lacks": "",
         }
-        driver = ModuleType("parity_driver")
+        driver: dict[str, Any] = {"__name__": "parity_driver"}
         try:
-            exec(compile(source, "parity-driver", "exec"), driver.__dict__)  # noqa: S102
+            exec(compile(source, "parity-driver", "exec"), driver)  # noqa: S102
         except ImportError as error:
             return {**told, "lacks": f"{error}"}
-        self._driver = driver.open_driver()
-        return {**told, "runtime": self._driver.version, "module": module}
+        self._driver = driver["open_driver"]()
+        return {**told, "runtime": self._driver.version}
 
     def _show(self, name: str, value: np.ndarray) -> None:
         self._send({"value": name}, {name: value})

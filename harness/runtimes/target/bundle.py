@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import shutil
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +52,7 @@ class Recorder:
         self.feeds: dict[str, np.ndarray] = {}
         self.files: dict[str, str] = {}
         self.entries: list[str] = []
-        self._shown: dict[int, tuple[weakref.ref[np.ndarray], str]] = {}
+        self.shown: dict[int, tuple[weakref.ref[np.ndarray], str]] = {}
 
     def record(self, inner: Driving, files: Sequence[Path]) -> Driving:
         """Return a runtime whose calls are recorded."""
@@ -64,30 +64,12 @@ class Recorder:
             self.files[f"{into}/{path.name}"] = sha256(path)
         return _Recorded(self, inner, into)
 
-    def call(self, do: str, feeds: Feeds, said: Mapping[str, object]) -> Show:
-        """Record a call, and return a function that takes what it shows."""
-        number = len(self.calls)
-        self.calls.append(
-            {
-                "do": do,
-                "said": said,
-                "kind": self.kind,
-                "sample": self.sample,
-                "feeds": {name: self._ref(name, one) for name, one in feeds.items()},
-            }
-        )
-
-        def shown(name: str, value: np.ndarray) -> None:
-            self._shown[id(value)] = weakref.ref(value), f"{number}/{name}"
-
-        return shown
-
-    def _ref(self, name: str, value: np.ndarray) -> str:
+    def ref(self, name: str, value: np.ndarray) -> str:
         """Return where a call finds an array: shown before, or stored.
 
         Inputs are stored by sample and name, so that other programs can read them.
         """
-        one, ref = self._shown.get(id(value), (None, ""))
+        one, ref = self.shown.get(id(value), (None, ""))
         if one is not None and one() is value:
             return ref
         key = f"{self.sample}/{name}"
@@ -106,21 +88,28 @@ class _Recorded(Driving):
         self._recorder, self._inner = recorder, inner
         self.version = inner.version
         self.files = {name: f"bundle:{into}/{name}" for name in inner.files}
-        # A session gives the path of a file, or of the folder of one.
-        paths = {there: inner.files[name] for name, there in self.files.items()}
-        folders = {
-            there.rpartition("/")[0]: str(Path(here).parent)
-            for there, here in paths.items()
-        }
-        self._real = paths | folders
+        self._real = {there: inner.files[name] for name, there in self.files.items()}
+        # A session may also give the path of the folder.
+        folder = Path(next(iter(inner.files.values()))).parent
+        self._real[f"bundle:{into}"] = str(folder)
 
     def call(
         self, do: str, feeds: Feeds | None = None, show: Show | None = None, **said: Any
     ) -> Any:
-        shown = self._recorder.call(do, feeds or {}, said)
+        recorder = self._recorder
+        number = len(recorder.calls)
+        recorder.calls.append(
+            {
+                "do": do,
+                "said": said,
+                "kind": recorder.kind,
+                "sample": recorder.sample,
+                "feeds": {k: recorder.ref(k, one) for k, one in (feeds or {}).items()},
+            }
+        )
 
-        def both(name: str, value: np.ndarray) -> None:
-            shown(name, value)
+        def shown(name: str, value: np.ndarray) -> None:
+            recorder.shown[id(value)] = weakref.ref(value), f"{number}/{name}"
             if show is not None:
                 show(name, value)
 
@@ -128,7 +117,7 @@ class _Recorded(Driving):
             name: self._real.get(value, value) if isinstance(value, str) else value
             for name, value in said.items()
         }
-        return self._inner.call(do, feeds, both, **real)
+        return self._inner.call(do, feeds, shown, **real)
 
     def close(self) -> None:
         self._inner.close()

@@ -11,7 +11,6 @@ import importlib
 import os
 import select
 import shlex
-import signal
 import subprocess
 import sys
 import threading
@@ -29,6 +28,7 @@ from harness.core.errors import StageError
 from harness.core.outcome import Outcome
 from harness.core.runtime import Runtime
 from harness.engine.environments import python_of
+from harness.engine.host import signal_name
 from harness.runtimes.session import Feeds, not_installed
 from harness.runtimes.target import agent
 
@@ -241,10 +241,7 @@ class Remote(Driving):
             self._refuse(f"has Python {text}, and the agent needs 3.8 or newer")
         program = source_of(agent.__name__)
         self._write([f"{len(program):12d}".encode() + program])
-        said = {
-            "module": declared.module,
-            "source": source_of(declared.driver).decode(),
-        }
+        said = {"source": source_of(declared.driver).decode()}
         told: dict[str, Any] = self._asked("hello", said)
         if told.get("protocol") != agent.PROTOCOL:
             self._refuse(
@@ -378,8 +375,7 @@ class Remote(Driving):
         self._listener.join(1)
         how = f"ended with exit code {code}"
         if code < 0:
-            with suppress(ValueError):
-                how = f"died with {signal.Signals(-code).name}"
+            how = f"died with {signal_name(-code)}"
         words = f"{how} {where}{self._last_words()}"
         if self._answered or code < 0:
             self._refuse(words, Outcome.CRASHED)
