@@ -119,21 +119,21 @@ class Task:
             raise ParityError(msg)
         with TemporaryDirectory() as pictures:
             engine = _engine(self.place)
-            with engine.told(tell, Path(pictures)):
-                if self.prepares:
-                    engine.prepare(*self.cases)
-                    return None
-                (case,) = self.cases
-                if self.sample is not None:
-                    assert isinstance(case, Case)  # noqa: S101  # a pipeline has none
-                    return engine.isolate(case, self.sample)
-                record = replace(engine.run(case), node=node)
-                drawn = {
-                    path.relative_to(pictures).as_posix(): path.read_bytes()
-                    for path in Path(pictures).rglob("*")
-                    if path.is_file()
-                }
-                return CaseResult(record=record, pictures=drawn)
+            engine.redirect(tell, Path(pictures))
+            if self.prepares:
+                engine.prepare(*self.cases)
+                return None
+            (case,) = self.cases
+            if self.sample is not None:
+                assert isinstance(case, Case)  # noqa: S101  # a pipeline has none
+                return engine.isolate(case, self.sample)
+            record = replace(engine.run(case), node=node)
+            drawn = {
+                path.relative_to(pictures).as_posix(): path.read_bytes()
+                for path in Path(pictures).rglob("*")
+                if path.is_file()
+            }
+            return CaseResult(record=record, pictures=drawn)
 
 
 @cache

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -122,17 +122,9 @@ class Engine(AbstractContextManager["Engine"]):
             begin()
         return [record for _, record in begun]
 
-    @contextmanager
-    def told(
-        self, tell: Callable[[Progress], None] | None, pictures: Path
-    ) -> Iterator[None]:
-        """Send progress and pictures somewhere else for a while."""
-        before = self._worker_pool.on_progress, self._pictures
+    def redirect(self, tell: Callable[[Progress], None] | None, pictures: Path) -> None:
+        """Send progress and pictures somewhere else from now on."""
         self._worker_pool.on_progress, self._pictures = tell, pictures
-        try:
-            yield
-        finally:
-            self._worker_pool.on_progress, self._pictures = before
 
     def prepare(self, first: Tested, *others: Tested) -> None:
         """Make the references that cases share.
