@@ -357,7 +357,7 @@ class Artifacts:
         key = keys.asked_key(case.component, smallest(group), case.reference)
         return self.found("asked", key)
 
-    def _made(  # a kind, a key, and a job
+    def _made(
         self,
         kind: str,
         key: Mapping[str, object],
@@ -369,7 +369,10 @@ class Artifacts:
         failure: Outcome,
         need: Need | None = None,
     ) -> tuple[Entry, object]:
-        """Return an entry, and the result of the job that made it if it was missing."""
+        """Return an entry; if it is missing, a job of one thread makes it.
+
+        The result of that job is returned too, or None if there was none.
+        """
         result = None
         with self.worker_pool.one_at_a_time(digest_value(key)):
             if self.store.find(kind, key) is None:

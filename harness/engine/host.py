@@ -62,8 +62,7 @@ _DEFAULT_ENVIRONMENT = {
 }
 _LOG_LIMIT_BYTES = 1 << 20
 _WORDS_LIMIT = 200
-# The search path is the first message, because without it the host may not find the
-# harness.
+# The search path is the first message: without it the host may not find the harness.
 _BOOT = """\
 import sys
 from multiprocessing import connection
@@ -235,16 +234,14 @@ class _Process:
                 outcome = Outcome.UNAVAILABLE if missing else failure
             case ("late",):
                 self.end()
-                outcome, text = (
-                    Outcome.TIMED_OUT,
-                    f"still importing after {START_LIMIT_S:g} s",
-                )
+                outcome = Outcome.TIMED_OUT
+                text = f"still importing after {START_LIMIT_S:g} s"
             case _:
                 self.end()
                 outcome = Outcome.CRASHED
                 text = f"while importing, {_death(self.popen.returncode, 0)}"
         log = self.read_log()
-        msg = f"{label}: {text}{_last_words(log)}."
+        msg = f"{label}: {text}{last_words(log)}."
         raise StageError(msg, outcome=outcome, log=log)
 
     def converse(self, timeout_s: float, on_progress: Heard | None) -> _Ending:
@@ -338,11 +335,11 @@ def _result(
     if ending.exit_code is None:
         msg = (
             f"{label}: still running at its limit of {timeout_s:g} s, and was ended"
-            f"{_last_words(log)}. If it needs longer, raise timeout_s under [limits] "
+            f"{last_words(log)}. If it needs longer, raise timeout_s under [limits] "
             "in parity.toml."
         )
         raise StageError(msg, outcome=Outcome.TIMED_OUT, log=log)
-    msg = f"{label}: {_death(ending.exit_code, ending.peak_bytes)}{_last_words(log)}."
+    msg = f"{label}: {_death(ending.exit_code, ending.peak_bytes)}{last_words(log)}."
     raise StageError(msg, outcome=Outcome.CRASHED, log=log)
 
 
@@ -365,8 +362,10 @@ def signal_name(number: int) -> str:
         return "a signal"
 
 
-def _last_words(log: str) -> str:
-    # faulthandler's output at a crash is for the log, not for the message.
-    said = log.partition("Fatal Python error:")[0].split("\n")
-    words = next((line.strip() for line in reversed(said) if line.strip()), "")
+def last_words(log: str) -> str:
+    """Return the end of a message: the last line of a log, if there is one."""
+    # faulthandler's output at a crash is for the log, not for the message; a Python
+    # that reads its program line by line prints prompts.
+    said = log.partition("Fatal Python error:")[0].splitlines()
+    words = next((line for one in reversed(said) if (line := one.strip(" .>\t\r"))), "")
     return f"; last words: {words[:_WORDS_LIMIT]}" if words else ""

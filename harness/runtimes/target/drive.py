@@ -28,7 +28,7 @@ from harness.core.errors import StageError
 from harness.core.outcome import Outcome
 from harness.core.runtime import Runtime
 from harness.engine.environments import python_of
-from harness.engine.host import signal_name
+from harness.engine.host import last_words, signal_name
 from harness.runtimes.session import Feeds, not_installed
 from harness.runtimes.target import agent
 
@@ -41,7 +41,6 @@ it computes, the time limit of the case counts."""
 
 _PIECE_BYTES: Final = 1 << 24
 _PIPE_BYTES: Final = 1 << 20
-_LAST_WORDS: Final = 300
 _BEFORE: Final = "before a Python answered"
 
 Show = Callable[[str, "np.ndarray"], None]
@@ -127,7 +126,7 @@ class AgentError(Exception):
 
 
 class Remote(Driving):
-    """A runtime on a target.
+    """A runtime on a target; `log` has the last lines that the target printed.
 
     Args:
         declared: The runtime.
@@ -146,7 +145,7 @@ class Remote(Driving):
         self._command: Sequence[str] = target.command
         if target.version:
             self._command = (str(python_of(declared, target.version)),)
-        self._words = ""
+        self.log = ""
         self._answered = False
         self._popen = self._started()
         try:
@@ -188,11 +187,6 @@ class Remote(Driving):
             with suppress(OSError):
                 end and end.close()
 
-    @property
-    def log(self) -> str:
-        """The last lines that the target printed; complete once it is closed."""
-        return self._words
-
     def _started(self) -> subprocess.Popen[bytes]:
         command = [*self._command, "-i", "-q", "-u"]
         # A start-up file is read by a Python that reads its program line by line.
@@ -228,7 +222,7 @@ class Remote(Driving):
         assert popen.stderr is not None  # noqa: S101  # for mypy
         with suppress(OSError, ValueError):
             while data := os.read(popen.stderr.fileno(), 4096):
-                self._words = (self._words + data.decode(errors="replace"))[-4096:]
+                self.log = (self.log + data.decode(errors="replace"))[-4096:]
                 sys.stderr.flush()
                 os.write(2, data)
 
@@ -376,15 +370,10 @@ class Remote(Driving):
         how = f"ended with exit code {code}"
         if code < 0:
             how = f"died with {signal_name(-code)}"
-        words = f"{how} {where}{self._last_words()}"
+        words = f"{how} {where}{last_words(self.log)}"
         if self._answered or code < 0:
             self._refuse(words, Outcome.CRASHED)
         self._refuse(f"{words}; look whether {self._program()} starts a Python")
-
-    def _last_words(self) -> str:
-        lines = (line.strip(" .>") for line in self._words.splitlines())
-        words = next((line for line in reversed(list(lines)) if line), "")
-        return f"; its last words: {words[:_LAST_WORDS]}" if words else ""
 
     def _program(self) -> str:
         return f"`{shlex.join(self._command)}`"

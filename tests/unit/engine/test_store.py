@@ -136,13 +136,30 @@ def test_four_processes_that_want_one_key_build_it_once(tmp_path):
 # What goes wrong while making
 
 
-def test_a_build_that_raises_leaves_nothing_and_its_error_passes(store):
-    def broken(folder):
-        build(folder)
-        raise KeyboardInterrupt
+def broken(folder):
+    build(folder)
+    raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt):
-        store.make("onnx", KEY, broken)
+
+SPOILT = {
+    "raises": (broken, KeyboardInterrupt, ""),
+    "returns no JSON": (
+        lambda _: {"shape": {1, 2}},
+        *(SpecError, r"Build of 'onnx' returned: meta\.shape"),
+    ),
+    "leaves a link": (
+        lambda at: (at / "link").symlink_to("/etc") or {},
+        *(StoreError, "wrote 'link': an entry holds plain files"),
+    ),
+}
+
+
+@pytest.mark.parametrize("how", SPOILT)
+def test_a_build_that_is_spoilt_leaves_nothing_and_its_error_passes(store, how):
+    spoilt, error, words = SPOILT[how]
+
+    with pytest.raises(error, match=words):
+        store.make("onnx", KEY, spoilt)
 
     assert visible(store) == []
     assert list((store.root / "making").iterdir()) == []
@@ -272,22 +289,10 @@ def test_a_key_without_an_exact_json_form_is_refused_by_place(store, key, messag
         store.make("onnx", key, never)
 
 
-def test_meta_without_an_exact_json_form_is_refused_and_nothing_stays(store):
-    with pytest.raises(SpecError, match=r"Build of 'onnx' returned: meta\.shape"):
-        store.make("onnx", KEY, lambda _: {"shape": {1, 2}})
-
-    assert visible(store) == []
-
-
 @pytest.mark.parametrize("kind", ["", "../up", "Onnx", "a/b"])
 def test_a_kind_that_is_no_name_is_refused(store, kind):
     with pytest.raises(SpecError, match="kind must be"):
         store.find(kind, KEY)
-
-
-def test_a_build_may_not_leave_links(store):
-    with pytest.raises(StoreError, match="wrote 'link': an entry holds plain files"):
-        store.make("onnx", KEY, lambda at: (at / "link").symlink_to("/etc") or {})
 
 
 # Damage
