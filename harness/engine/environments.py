@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import platform
 import re
+import shutil
 import sys
 import tempfile
 from collections.abc import Iterable, Sequence
@@ -118,8 +119,12 @@ def _install(folder: Path, declared: Runtime, wanted: str) -> None:
 
     """
     python = folder / "bin" / "python"
-    make = [sys.executable, "-m", "venv", "--without-pip", str(folder)]
-    install = [*_pip(), "--python", str(python), "install", "--quiet"]
+    if uv := shutil.which("uv"):
+        make = [uv, "venv", "--quiet", "--python", sys.executable, str(folder)]
+        install = [uv, "pip", "install", "--quiet", "--python", str(python)]
+    else:
+        make = [sys.executable, "-m", "venv", "--without-pip", str(folder)]
+        install = [*_pip(), "--python", str(python), "install", "--quiet"]
     try:
         run_program(make, f"no environment can be made for {wanted}")
         for numpy in _NUMPY:
