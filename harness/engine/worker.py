@@ -64,11 +64,7 @@ class JobResult:
 def report_progress(stage: str, subject: str, detail: str) -> None:
     """Send the progress of the job to the parent; outside a job, do nothing.
 
-    Args:
-        stage: ``exporting``, ``converting``, ``running``, …
-        subject: The component or case.
-        detail: The opset, size or sample.
-
+    `worker_pool.Progress` describes the arguments.
     """
     if _channel is not None:
         _send(_channel, "progress", stage, subject, detail)
