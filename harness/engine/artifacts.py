@@ -6,9 +6,8 @@ This module looks in the store first, and makes missing artifacts in child proce
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from functools import partial
 from typing import cast
 
 from harness.core.case import (
@@ -35,7 +34,7 @@ from harness.core.runtime import (
     runtime,
 )
 from harness.engine import export_files, keys, tasks
-from harness.engine.deployed import Reading
+from harness.engine.deployed import Deployed, Reading
 from harness.engine.excerpt import Redraw, Spot
 from harness.engine.needs import drawing_need
 from harness.engine.store import Store
@@ -50,14 +49,7 @@ from harness.suite.forecast import (
 
 
 class Artifacts:
-    """Make missing artifacts; usable from several threads.
-
-    Args:
-        store: The store that keeps artifacts.
-        worker_pool: The pool that runs stages.
-        native: A native converter, or None for the wheel's converter.
-
-    """
+    """Make missing artifacts by a pool; usable from several threads."""
 
     def __init__(
         self, store: Store, worker_pool: WorkerPool, native: str | None
@@ -78,18 +70,14 @@ class Artifacts:
         with self.worker_pool.one_at_a_time(export_id(case)):
             found = self._readings(case, groups)
             if found is None:
-                self._prepare(case, groups, "export and reference", took)
+                self._prepare(case, groups, took)
                 found = self._readings(case, groups)
         if found is None:
             raise _lost(case.component.name)
         return found
 
     def _prepare(
-        self,
-        case: Case,
-        groups: Sequence[Group],
-        what: str,
-        took: dict[str, float] | None,
+        self, case: Case, groups: Sequence[Group], took: dict[str, float] | None
     ) -> None:
         """Make missing inputs and references, by PyTorch or by the foreign file."""
         host = reference_host(case)
@@ -103,7 +91,7 @@ class Artifacts:
             groups,
             case.reference,
             subject=case.component.name,
-            label=f"{case.component.name}: {what}",
+            label=f"{case.component.name}: export{' and reference' if samples else ''}",
             failure=Outcome.EXPORT,
             need=self.need(case, host, samples or case.samples),
         )
@@ -120,16 +108,12 @@ class Artifacts:
             self._made(
                 kind,
                 keys.converted_key(case.component, kind),
-                partial(
-                    self.worker_pool.job,
-                    f"{CONVERT}{owner.name}",
-                    own.take,
-                    self.store.root,
-                    case.component,
-                    subject=case.component.name,
-                    label=f"{case.id}: its {own.title}",
-                    failure=Outcome.LOAD,
-                ),
+                f"{CONVERT}{owner.name}",
+                own.take,
+                case.component,
+                subject=case.component.name,
+                label=f"{case.id}: its {own.title}",
+                failure=Outcome.LOAD,
             )
 
     def _readings(
@@ -169,8 +153,7 @@ class Artifacts:
         key = keys.onnx_key(case.component, case.export, dict(group.shapes))
         with self.worker_pool.one_at_a_time(export_id(case)):
             if self.store.find("onnx", key) is None:
-                groups = (replace(group, samples=()),)
-                self._prepare(case, groups, "export", took)
+                self._prepare(case, (replace(group, samples=()),), took)
         return self.found("onnx", key)
 
     def draw(
@@ -209,10 +192,21 @@ class Artifacts:
         reference = self.store.find("drawing", key)
         return None if reference is None else (inputs, reference)
 
-    def deploy_all(self, case: Case) -> None:
-        """Make the deployed file of each of a case's graphs."""
-        for group in sample_groups(case, case.samples):
-            self.deploy(case, self.graph(case, group))
+    def deployed(
+        self,
+        case: Case,
+        graph: Entry,
+        readings: Sequence[Reading],
+        took: dict[str, float] | None = None,
+    ) -> Deployed:
+        """Return the deployed file of a graph, and the samples that it runs."""
+        artifact, model = self.deploy(case, graph, took)
+        return Deployed(
+            artifact=artifact,
+            model=model,
+            probes=graph.file(export_files.PROBES),
+            readings=tuple(readings),
+        )
 
     def deploy(
         self, case: Case, onnx: Entry, took: dict[str, float] | None = None
@@ -227,27 +221,20 @@ class Artifacts:
             return self.found(declared.reads, key), declared.model
         calibration = self._calibration(case, onnx)
         host = f"{CONVERT}{variant.backend}"
-
-        def convert() -> None:
-            result = self.worker_pool.job(
-                host,
-                tasks.DEPLOY,
-                self.store.root,
-                case.component,
-                variant,
-                onnx,
-                self._native,
-                calibration,
-                subject=case.component.name,
-                label=f"{case.id}: conversion",
-                failure=Outcome.CONVERT,
-                need=self.need(case, host, case.samples),
-            )
-            if took is not None:
-                took["convert"] = cast("float", result.value)
-
-        key = keys.variant_key(onnx, variant, self._native, calibration)
-        return self._made(variant.backend, key, convert), declared.model
+        entry, took_s = self._made(
+            variant.backend,
+            keys.variant_key(onnx, variant, self._native, calibration),
+            host,
+            tasks.DEPLOY,
+            *(case.component, variant, onnx, self._native, calibration),
+            subject=case.component.name,
+            label=f"{case.id}: conversion",
+            failure=Outcome.CONVERT,
+            need=self.need(case, host, case.samples),
+        )
+        if took is not None and took_s is not None:
+            took["convert"] = cast("float", took_s)
+        return entry, declared.model
 
     def _calibration(self, case: Case, onnx: Entry) -> tuple[Entry, ...]:
         """Return the inputs that a case's variant is calibrated with, if it is."""
@@ -275,41 +262,31 @@ class Artifacts:
 
     def excerpt(self, case: Case, graph: Entry, reading: Reading, spot: Spot) -> Entry:
         """Return the excerpt around one value of a graph; cut it out if missing."""
-        return self._made(
+        entry, _ = self._made(
             "excerpt",
             keys.excerpt_key(graph, reading, spot),
-            partial(
-                self.worker_pool.job,
-                f"{CONVERT}{case.backend}",
-                tasks.CUT_EXCERPT,
-                self.store.root,
-                case.component,
-                graph,
-                reading,
-                spot,
-                subject=case.component.name,
-                label=f"{case.id}: excerpt at {spot.probe}",
-                failure=Outcome.CONVERT,
-            ),
+            f"{CONVERT}{case.backend}",
+            tasks.CUT_EXCERPT,
+            *(case.component, graph, reading, spot),
+            subject=case.component.name,
+            label=f"{case.id}: excerpt at {spot.probe}",
+            failure=Outcome.CONVERT,
         )
+        return entry
 
     def redrawn(self, case: Case, excerpt: Entry, how: Redraw) -> Entry:
         """Return an excerpt with drawn numbers; draw them if they are missing."""
-        return self._made(
+        entry, _ = self._made(
             "excerpt",
             keys.redraw_key(excerpt, how),
-            partial(
-                self.worker_pool.job,
-                f"{CONVERT}{case.backend}",
-                tasks.REDRAW_EXCERPT,
-                self.store.root,
-                excerpt,
-                how,
-                subject=case.component.name,
-                label=f"{case.id}: drawn excerpt",
-                failure=Outcome.CONVERT,
-            ),
+            f"{CONVERT}{case.backend}",
+            tasks.REDRAW_EXCERPT,
+            *(excerpt, how),
+            subject=case.component.name,
+            label=f"{case.id}: drawn excerpt",
+            failure=Outcome.CONVERT,
         )
+        return entry
 
     def need(self, case: Case, host: str, samples: Sequence[Sample]) -> Need | None:
         """Return the memory that a stage of a case needs; None if it is unknown."""
@@ -326,19 +303,18 @@ class Artifacts:
         if component.source.seed is None or component.recipe not in RECIPES:
             return file_weights(component)
         key = keys.weights_key(component)
-
-        def count() -> None:
-            counted = self.worker_pool.job(
-                "torch",
-                tasks.WEIGH,
-                component,
-                subject=component.name,
-                label=f"{component.name}: counting weights",
-                failure=Outcome.EXPORT,
-            ).value
-            self.store.make("weights", key, lambda _: {"bytes": counted})
-
-        entry = self._made("weights", key, count)
+        with self.worker_pool.one_at_a_time(digest_value(key)):
+            entry = self.store.find("weights", key)
+            if entry is None:
+                counted = self.worker_pool.job(
+                    "torch",
+                    tasks.WEIGH,
+                    component,
+                    subject=component.name,
+                    label=f"{component.name}: counting weights",
+                    failure=Outcome.EXPORT,
+                ).value
+                entry = self.store.make("weights", key, lambda _: {"bytes": counted})
         return int(cast("int", entry.meta["bytes"]))
 
     def graph(self, case: Case, group: Group) -> Entry:
@@ -358,22 +334,16 @@ class Artifacts:
         """
         if reference_host(case) != "torch":
             return {}
-        checked = self._made(
+        checked, _ = self._made(
             "checked",
             keys.checked_key(case.component, graph),
-            lambda: self.worker_pool.job(
-                "torch",
-                tasks.CHECK_GRAPH,
-                self.store.root,
-                case.component,
-                case.export,
-                graph,
-                case.reference,
-                subject=case.component.name,
-                label=f"{case.component.name}: weights and attributes",
-                failure=Outcome.EXPORT,
-                need=self.need(case, "torch", case.samples),
-            ),
+            "torch",
+            tasks.CHECK_GRAPH,
+            *(case.component, case.export, graph, case.reference),
+            subject=case.component.name,
+            label=f"{case.component.name}: weights and attributes",
+            failure=Outcome.EXPORT,
+            need=self.need(case, "torch", case.samples),
         )
         return checked.meta
 
@@ -388,13 +358,35 @@ class Artifacts:
         return self.found("asked", key)
 
     def _made(
-        self, kind: str, key: Mapping[str, object], make: Callable[[], object]
-    ) -> Entry:
-        """Return an entry; if it is missing, one thread of this process makes it."""
+        self,
+        kind: str,
+        key: Mapping[str, object],
+        host: str,
+        task: str,
+        *arguments: object,
+        subject: str,
+        label: str,
+        failure: Outcome,
+        need: Need | None = None,
+    ) -> tuple[Entry, object]:
+        """Return an entry; if it is missing, a job of one thread makes it.
+
+        The result of that job is returned too, or None if there was none.
+        """
+        result = None
         with self.worker_pool.one_at_a_time(digest_value(key)):
             if self.store.find(kind, key) is None:
-                make()
-        return self.found(kind, key)
+                result = self.worker_pool.job(
+                    host,
+                    task,
+                    self.store.root,
+                    *arguments,
+                    subject=subject,
+                    label=label,
+                    failure=failure,
+                    need=need,
+                ).value
+        return self.found(kind, key), result
 
     def found(self, kind: str, key: Mapping[str, object]) -> Entry:
         """Return an entry that must be in the store.

@@ -12,16 +12,15 @@ import os
 import socket
 import sys
 import threading
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError, Executor, Future
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, cast
 
 from harness import __version__
 from harness.core.case import Case, Sample
@@ -29,13 +28,12 @@ from harness.core.errors import ParityError, StageError
 from harness.core.outcome import Outcome
 from harness.core.pipeline import PipelineCase
 from harness.core.record import CaseRecord, Failure, Row
+from harness.engine.engine import Begun, Engine, record_of, together
+from harness.engine.store import Store, located
 from harness.engine.worker_pool import Progress
 from harness.suite.forecast import need_of, stored_weights
 from harness.suite.schema import Limits
 from harness.suite.suite import Tested
-
-if TYPE_CHECKING:
-    from harness.engine.engine import Engine
 
 RAY: Final = "ray"
 _POLL_S: Final = 0.3
@@ -48,7 +46,7 @@ Tell = Callable[[Progress], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """What an engine on another machine needs.
+    """The settings of an engine on another machine.
 
     Attributes:
         store: Folder or URL of the store; empty for the default folder.
@@ -67,14 +65,8 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ran:
-    """A case's record from another machine, and the pictures that it drew.
-
-    Attributes:
-        record: The record.
-        pictures: Bytes of each picture, by its path in the folder of pictures.
-
-    """
+class CaseResult:
+    """A case's record from another machine, and its pictures by path and bytes."""
 
     record: CaseRecord
     pictures: Mapping[str, bytes]
@@ -110,7 +102,7 @@ class Task:
         named = {"cuda", "tensorrt"}
         return int(any(case.device.device in named for case in self.cases))
 
-    def __call__(self, tell: Tell | None = None) -> Ran | tuple[Row, ...] | None:
+    def __call__(self, tell: Tell | None = None) -> CaseResult | tuple[Row, ...] | None:
         """Do the step in this process.
 
         Raises:
@@ -127,34 +119,28 @@ class Task:
             raise ParityError(msg)
         with TemporaryDirectory() as pictures:
             engine = _engine(self.place)
-            with engine.told(tell, Path(pictures)):
-                if self.prepares:
-                    engine.prepare(*self.cases)
-                    return None
-                (case,) = self.cases
-                if self.sample is not None:
-                    assert isinstance(case, Case)  # noqa: S101  # a pipeline has none
-                    return engine.isolate(case, self.sample)
-                record = replace(engine.run(case), node=node)
-                drawn = {
-                    path.relative_to(pictures).as_posix(): path.read_bytes()
-                    for path in Path(pictures).rglob("*")
-                    if path.is_file()
-                }
-                return Ran(record=record, pictures=drawn)
+            engine.redirect(tell, Path(pictures))
+            if self.prepares:
+                engine.prepare(*self.cases)
+                return None
+            (case,) = self.cases
+            if self.sample is not None:
+                assert isinstance(case, Case)  # noqa: S101  # a pipeline has none
+                return engine.isolate(case, self.sample)
+            record = replace(engine.run(case), node=node)
+            drawn = {
+                path.relative_to(pictures).as_posix(): path.read_bytes()
+                for path in Path(pictures).rglob("*")
+                if path.is_file()
+            }
+            return CaseResult(record=record, pictures=drawn)
 
 
 @cache
 def _engine(place: Place) -> Engine:
     """Return the engine of this process, whose hosts keep their imports."""
-    from harness.engine.engine import Engine
-    from harness.engine.run import open_store
-
-    return Engine(
-        open_store(place.store, read_only=place.read_only),
-        place.limits,
-        mnn_convert=place.mnn_convert,
-    )
+    store = Store(root=located(place.store, read_only=place.read_only))
+    return Engine(store, place.limits, mnn_convert=place.mnn_convert)
 
 
 class RayExecutor(Executor):
@@ -175,13 +161,12 @@ class RayExecutor(Executor):
 
     def __init__(self, address: str, tell: Tell | None = None) -> None:
         self._ray = _connected(address)
-        self._tell = tell
+        self._tell = tell or (lambda _: None)
         self._futures: dict[Any, Future[Any]] = {}
         self._lock = threading.Lock()
         self._closed = threading.Event()
-        call = _called if tell else _called_quietly
-        self._remote = self._ray.remote(max_retries=_RETRIES)(call)
-        self._board = self._board_here() if tell else None
+        self._remote = self._ray.remote(max_retries=_RETRIES)(_called)
+        self._board = self._board_here()
         self.width = int(self._ray.cluster_resources().get("CPU", 1))
         self._thread = threading.Thread(target=self._watch, daemon=True)
         self._thread.start()
@@ -214,8 +199,8 @@ class RayExecutor(Executor):
         future: Future[Any] = Future()
         future.set_running_or_notify_cancel()
         with self._lock:
-            given = (fn, self._board) if self._board else (fn,)
-            self._futures[self._remote.options(**options).remote(*given)] = future
+            ref = self._remote.options(**options).remote(fn, self._board)
+            self._futures[ref] = future
         return future
 
     def shutdown(
@@ -252,17 +237,12 @@ class RayExecutor(Executor):
                 with self._lock:
                     future = self._futures.pop(ref)
                 _settle(future, partial(self._ray.get, ref))
-            self._say()
+            # Progress may be lost with a node. Results may not, so they do not wait.
+            with suppress(self._ray.exceptions.RayError):
+                told = self._ray.get(self._board.take.remote(), timeout=_TELL_S)
+                for progress in told:
+                    self._tell(progress)
         self._fail(CancelledError())
-
-    def _say(self) -> None:
-        if self._board is None or self._tell is None:
-            return
-        # Progress may be lost with a node. Results may not, so they do not wait for it.
-        with suppress(self._ray.exceptions.RayError):
-            told = self._ray.get(self._board.take.remote(), timeout=_TELL_S)
-            for progress in told:
-                self._tell(progress)
 
     def _fail(self, error: BaseException) -> None:
         with self._lock:
@@ -321,10 +301,6 @@ def _called(task: Task, board: Any) -> object:  # noqa: ANN401  # an actor
     return task(tell)
 
 
-def _called_quietly(task: Task) -> object:
-    return task()
-
-
 def _connected(address: str) -> Any:  # noqa: ANN401  # a module without types
     """Return Ray, connected to a cluster.
 
@@ -373,13 +349,11 @@ def executor_on(where: str, tell: Tell | None) -> Executor | None:
     return RayExecutor(where, tell)
 
 
-Waiting = deque[list[tuple[Tested, "Future[CaseRecord]"]]]
-"""Cases that share artifacts, together, each with its record to come."""
-
-
 @dataclass(frozen=True, kw_only=True)
-class Elsewhere:
-    """Runs cases by an executor; no thread of this process waits for one.
+class Elsewhere(AbstractContextManager["Elsewhere"]):
+    """Stands in for the engine, and runs cases by an executor.
+
+    No thread of this process waits for a case.
 
     Attributes:
         executor: It takes each `Task` as a function without arguments.
@@ -392,12 +366,26 @@ class Elsewhere:
     place: Place
     pictures: Path | None = None
 
+    @property
+    def jobs(self) -> int:
+        """Number of cases that run at once."""
+        return getattr(self.executor, "width", self.place.limits.jobs)
+
     def close(self) -> None:
         """End the tasks that are left."""
         self.executor.shutdown(wait=False)
 
-    def start(self, waiting: Waiting) -> None:
-        """Make what cases share, and run them, so that the first ones end first."""
+    def __exit__(self, *_: object) -> None:
+        """Close it, however the `with` ends."""
+        self.close()
+
+    def rest(self) -> None:
+        """Do nothing: the engines on the other side keep their processes."""
+
+    def start(self, cases: Iterable[Tested]) -> list[Future[CaseRecord]]:
+        """Start cases as `Engine.start` does; return their records to come."""
+        begun = [(case, Future[CaseRecord]()) for case in cases]
+        waiting = together(begun)
 
         def begin() -> None:
             with suppress(IndexError):  # all of them have begun
@@ -405,20 +393,19 @@ class Elsewhere:
                 made = self._submit(*(case for case, _ in some), prepares=True)
                 made.add_done_callback(partial(run_all, some))
 
-        def run_all(
-            some: Sequence[tuple[Tested, Future[CaseRecord]]], _: Future[Any]
-        ) -> None:
+        def run_all(some: Sequence[Begun], _: Future[Any]) -> None:
             # A failure is not reported here, but by the case that needs the artifact.
             begin()
             for case, record in some:
                 self._run_into(record, case)
 
-        for _ in range(getattr(self.executor, "width", self.place.limits.jobs)):
+        for _ in range(self.jobs):
             begin()
+        return [record for _, record in begun]
 
     def run(self, case: Tested) -> CaseRecord:
         """Run one case and return its record."""
-        record: Future[CaseRecord] = Future()
+        record = Future[CaseRecord]()
         self._run_into(record, case)
         return record.result()
 
@@ -429,8 +416,7 @@ class Elsewhere:
             ParityError: A stage ended without an answer.
 
         """
-        rows: tuple[Row, ...] = self._submit(case, sample=sample).result()
-        return rows
+        return cast("tuple[Row, ...]", self._submit(case, sample=sample).result())
 
     def _submit(
         self, *cases: Tested, prepares: bool = False, sample: Sample | None = None
@@ -450,7 +436,9 @@ class Elsewhere:
         except Exception as error:  # noqa: BLE001  # it was shut down meanwhile
             record.set_exception(error)
 
-    def _take(self, case: Tested, record: Future[CaseRecord], ran: Future[Ran]) -> None:
+    def _take(
+        self, case: Tested, record: Future[CaseRecord], ran: Future[CaseResult]
+    ) -> None:
         """Hand over a record and its pictures; a task that was lost is a failure."""
         try:
             found = ran.result()
@@ -460,16 +448,8 @@ class Elsewhere:
                 path.write_bytes(data)
             record.set_result(found.record)
         except StageError as error:
-            record.set_result(
-                CaseRecord(
-                    case=case.id,
-                    component=case.subject,
-                    backend=case.backend,
-                    variant=case.how,
-                    asked=case.device.settings,
-                    failure=Failure(outcome=error.outcome, message=str(error)),
-                )
-            )
+            failure = Failure(outcome=error.outcome, message=str(error))
+            record.set_result(record_of(case, failure=failure))
         except BaseException as error:  # noqa: BLE001  # who waits for it gets it
             record.set_exception(error)
 

@@ -10,22 +10,29 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
-from harness.core.case import Case, Device, Sample, sample_groups, samples_of
+from harness.core.case import (
+    Case,
+    Device,
+    Group,
+    Sample,
+    sample_groups,
+    samples_of,
+)
 from harness.core.entry import Entry
 from harness.core.errors import ParityError, SpecError, StageError
+from harness.core.memory import Need
 from harness.core.outcome import Outcome
 from harness.core.pipeline import PipelineCase, PipelineRun, RoleFile
 from harness.core.record import CaseRecord, Failure, Row
 from harness.core.runtime import runtime
 from harness.engine import export_files, keys, tasks
 from harness.engine.artifacts import Artifacts, exact, export_id, native_converter
-from harness.engine.cluster import Elsewhere
 from harness.engine.deployed import Deployed, Reading
 from harness.engine.excerpt import Excerpt, Redraw, Spot, excerpt_of
 from harness.engine.needs import pipeline_need
@@ -43,6 +50,9 @@ LOG_CHARACTERS = 4096
 Fields = dict[str, Any]
 """Fields of a record, without those that say which case it is."""
 
+Begun = tuple[Tested, Future[CaseRecord]]
+"""A case, and its record to come."""
+
 
 class Engine(AbstractContextManager["Engine"]):
     """Run cases; a context manager that ends its child processes.
@@ -53,7 +63,6 @@ class Engine(AbstractContextManager["Engine"]):
         mnn_convert: A native converter to use, instead of one on PATH or the wheel's.
         pictures: Folder for the pictures of end-to-end cases.
         on_progress: Receives the progress of the stages, from several threads.
-        elsewhere: Runs the cases on other machines; None runs them here.
 
     """
 
@@ -65,10 +74,8 @@ class Engine(AbstractContextManager["Engine"]):
         mnn_convert: str | None = None,
         pictures: Path | None = None,
         on_progress: Callable[[Progress], None] | None = None,
-        elsewhere: Elsewhere | None = None,
     ) -> None:
         self.store = store
-        self._elsewhere = elsewhere
         self._pictures = pictures
         self._worker_pool = WorkerPool.of(limits, on_progress)
         self._artifacts = Artifacts(
@@ -80,9 +87,7 @@ class Engine(AbstractContextManager["Engine"]):
         )
 
     def close(self) -> None:
-        """Drop waiting cases and end every child process, here and elsewhere."""
-        if self._elsewhere is not None:
-            self._elsewhere.close()
+        """Drop waiting cases and end every child process."""
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._worker_pool.close()
         self._pool.shutdown(wait=True)
@@ -98,28 +103,14 @@ class Engine(AbstractContextManager["Engine"]):
         then run, and the artifacts of the next ones are made beside them. So the first
         record is there as soon as the first artifacts are.
         """
-        together: dict[object, list[tuple[Tested, Future[CaseRecord]]]] = {}
-        records: list[Future[CaseRecord]] = []
-        for case in cases:
-            shared: object
-            if isinstance(case, PipelineCase):
-                shared = case.subject, case.device
-            else:
-                shared = export_id(case)
-            records.append(Future())
-            together.setdefault(shared, []).append((case, records[-1]))
-        waiting = deque(together.values())
-        if self._elsewhere is not None:
-            self._elsewhere.start(waiting)
-            return records
+        begun = [(case, Future[CaseRecord]()) for case in cases]
+        waiting = together(begun)
 
         def begin() -> None:
             if waiting:
                 self._pool.submit(prepare_and_run, waiting.popleft())
 
-        def prepare_and_run(
-            some: Sequence[tuple[Tested, Future[CaseRecord]]],
-        ) -> None:
+        def prepare_and_run(some: Sequence[Begun]) -> None:
             try:
                 self.prepare(*(case for case, _ in some))
             finally:
@@ -129,19 +120,11 @@ class Engine(AbstractContextManager["Engine"]):
 
         for _ in range(self.jobs):
             begin()
-        return records
+        return [record for _, record in begun]
 
-    @contextmanager
-    def told(
-        self, tell: Callable[[Progress], None] | None, pictures: Path
-    ) -> Iterator[None]:
-        """Send progress and pictures somewhere else for a while."""
-        before = self._worker_pool.on_progress, self._pictures
+    def redirect(self, tell: Callable[[Progress], None] | None, pictures: Path) -> None:
+        """Send progress and pictures somewhere else from now on."""
         self._worker_pool.on_progress, self._pictures = tell, pictures
-        try:
-            yield
-        finally:
-            self._worker_pool.on_progress, self._pictures = before
 
     def prepare(self, first: Tested, *others: Tested) -> None:
         """Make the references that cases share.
@@ -168,59 +151,59 @@ class Engine(AbstractContextManager["Engine"]):
 
     def run(self, case: Tested) -> CaseRecord:
         """Run one case through all stages and return its record."""
-        if self._elsewhere is not None:
-            return self._elsewhere.run(case)
         if isinstance(case, PipelineCase):
             return _recorded(case, partial(self._run_pipeline, case))
         return _recorded(case, partial(self._run, case))
 
     def _run(self, case: Case) -> Fields:
         took: dict[str, float] = {}
-        prepared = self._artifacts.prepare(case, case.samples, took)
-        deployed = []
-        made: dict[str, Any] = {}
-        graphs: list[Entry] = []
-        rewrites = [0.0]
-        traced = case.device.target is not None and case.device.target.trace
-        for group in sample_groups(case, case.samples):
-            onnx = self._artifacts.graph(case, group)
-            artifact, model = self._artifacts.deploy(case, onnx, took)
-            readings = tuple(prepared[sample] for sample in group.samples)
-            rewrites += [
-                float(cast("float", one.reference.meta["rewrite_max_abs"]))
-                for one in readings
-            ]
-            deployed.append(
-                Deployed(
-                    artifact=artifact,
-                    model=model,
-                    probes=onnx.file(export_files.PROBES),
-                    readings=readings,
-                    # A trace answers no further questions.
-                    asked=None if traced else self._artifacts.asked(case, group),
-                )
-            )
-            graphs.append(onnx)
-            # The first sizes are timed, so their files are recorded.
-            made = made or {"onnx": _summary(onnx), case.backend: _summary(artifact)}
-        fields = self._measured(case, deployed, took)
+        found = self._deployed(case, took)
+        rewrites = [
+            float(cast("float", reading.reference.meta["rewrite_max_abs"]))
+            for _, file in found
+            for reading in file.readings
+        ]
+        fields = self._measured(case, [file for _, file in found], took)
         if exact(case):
             # This is last: if a runtime refuses the file, its own message is better.
-            checked = [self._artifacts.checked(case, graph) for graph in graphs]
+            checked = [self._artifacts.checked(case, graph) for graph, _ in found]
             fields["graphs"] = tuple(one for one in checked if one)
-        return {**fields, "rewrite_max_abs": max(rewrites), "artifacts": made}
+        # The first sizes are timed, so their files are recorded.
+        graph, file = found[0]
+        made = {"onnx": _summary(graph), case.backend: _summary(file.artifact)}
+        rewrite = max([0.0, *rewrites])
+        return {**fields, "rewrite_max_abs": rewrite, "artifacts": made}
+
+    def _prepared(
+        self, case: Case, took: dict[str, float] | None = None
+    ) -> list[tuple[Group, Entry, tuple[Reading, ...]]]:
+        """Return each group of a case's samples, its graph, and its references."""
+        prepared = self._artifacts.prepare(case, case.samples, took)
+        return [
+            (
+                group,
+                self._artifacts.graph(case, group),
+                tuple(prepared[sample] for sample in group.samples),
+            )
+            for group in sample_groups(case, case.samples)
+        ]
+
+    def _deployed(
+        self, case: Case, took: dict[str, float] | None = None
+    ) -> list[tuple[Entry, Deployed]]:
+        """Return each exported graph of a case, and its deployed file with samples."""
+        found = []
+        for group, graph, readings in self._prepared(case, took):
+            file = self._artifacts.deployed(case, graph, readings, took)
+            asked = self._artifacts.asked(case, group)
+            found.append((graph, replace(file, asked=asked)))
+        return found
 
     def _run_excerpt(self, excerpt: Excerpt) -> Fields:
         case, took = excerpt.case, dict[str, float]()
-        artifact, model = self._artifacts.deploy(case, excerpt.entry, took)
-        deployed = Deployed(
-            artifact=artifact,
-            model=model,
-            probes=excerpt.entry.file(export_files.PROBES),
-            readings=(excerpt.reading,),
-        )
-        fields = self._measured(case, [deployed], took)
-        return {**fields, "artifacts": {case.backend: _summary(artifact)}}
+        file = self._artifacts.deployed(case, excerpt.entry, [excerpt.reading], took)
+        fields = self._measured(case, [file], took)
+        return {**fields, "artifacts": {case.backend: _summary(file.artifact)}}
 
     def _measured(
         self, case: Case, deployed: Sequence[Deployed], took: dict[str, float]
@@ -230,6 +213,9 @@ class Engine(AbstractContextManager["Engine"]):
         The questions of a contract are asked once; the store keeps what a file answers.
         It keeps nothing about inputs that are drawn for one tuning and leave it again.
         """
+        if case.device.target is not None and case.device.target.trace:
+            # A trace answers no further questions.
+            deployed = [replace(file, asked=None) for file in deployed]
         # What stands behind a target's command may change while its name stays.
         keeps = not any(sample.label for sample in case.samples)
         keeps = keeps and case.device.target is None
@@ -246,19 +232,8 @@ class Engine(AbstractContextManager["Engine"]):
             replace(file, asked=None) if known.get(at) else file
             for at, file in enumerate(deployed)
         ]
-        result = self._worker_pool.job(
-            case.host,
-            tasks.RUN_CANDIDATE,
-            case.id,
-            case.component,
-            case.device,
-            case.backend,
-            tuple(deployed),
-            subject=case.id,
-            label=case.id,
-            failure=Outcome.RUN,
-            need=self._artifacts.need(case, case.backend, case.samples),
-        )
+        need = self._artifacts.need(case, case.backend, case.samples)
+        result = self._job(case, tasks.RUN_CANDIDATE, tuple(deployed), need=need)
         fields = _seen(result, case.id, [(case.backend, case.device)], took)
         questions = {s.id: keys.question(case.component, s) for s in case.samples}
         answers = iter(fields["contract"])
@@ -275,6 +250,26 @@ class Engine(AbstractContextManager["Engine"]):
         with suppress(SpecError):
             self.store.make("contract", key, lambda _: answer)
 
+    def _job(
+        self,
+        case: Case,
+        task: str,
+        *arguments: object,
+        what: str = "",
+        need: Need | None = None,
+    ) -> JobResult:
+        """Run a task of a case in the process of its runtime."""
+        return self._worker_pool.job(
+            case.host,
+            task,
+            *(case.id, case.component, case.device, case.backend),
+            *arguments,
+            subject=case.id,
+            label=f"{case.id}: {what}" if what else case.id,
+            failure=Outcome.RUN,
+            need=need,
+        )
+
     def references(self, case: Case) -> Iterator[tuple[Path, tuple[Reading, ...]]]:
         """Yield each graph's probe table and its samples' references.
 
@@ -282,18 +277,13 @@ class Engine(AbstractContextManager["Engine"]):
             ParityError: A stage ended without an answer.
 
         """
-        prepared = self._artifacts.prepare(case, case.samples)
-        for group in sample_groups(case, case.samples):
-            probes = self._artifacts.graph(case, group).file(export_files.PROBES)
-            yield probes, tuple(prepared[sample] for sample in group.samples)
+        for _, graph, readings in self._prepared(case):
+            yield graph.file(export_files.PROBES), readings
 
     def excerpt(self, case: Case, sample: Sample, spot: Spot) -> Excerpt:
         """Return the excerpt around one value of a case's graph, as a separate case.
 
-        Args:
-            case: The case with the graph.
-            sample: The sample that gives the reference's values.
-            spot: The place to cut.
+        The sample gives the values of the reference.
 
         Raises:
             ParityError: A stage ended without an answer.
@@ -337,34 +327,9 @@ class Engine(AbstractContextManager["Engine"]):
             ParityError: A stage ended without an answer.
 
         """
-        prepared = self._artifacts.prepare(case, case.samples)
-        deployed = []
-        for group in sample_groups(case, case.samples):
-            onnx = self._artifacts.graph(case, group)
-            artifact, model = self._artifacts.deploy(case, onnx)
-            deployed.append(
-                Deployed(
-                    artifact=artifact,
-                    model=model,
-                    probes=onnx.file(export_files.PROBES),
-                    readings=tuple(prepared[sample] for sample in group.samples),
-                )
-            )
-        self._worker_pool.job(
-            case.host,
-            tasks.WRITE_BUNDLE,
-            case.id,
-            case.component,
-            case.device,
-            case.backend,
-            tuple(deployed),
-            into,
-            layers,
-            subject=case.id,
-            label=f"{case.id}: bundle",
-            failure=Outcome.RUN,
-        )
-        return deployed[0].artifact.key_digest
+        files = tuple(file for _, file in self._deployed(case))
+        self._job(case, tasks.WRITE_BUNDLE, files, into, layers, what="bundle")
+        return files[0].artifact.key_digest
 
     def isolate(self, case: Case, sample: Sample) -> tuple[Row, ...]:
         """Run a case's operators on the reference's own inputs, for one sample.
@@ -373,36 +338,19 @@ class Engine(AbstractContextManager["Engine"]):
             ParityError: A stage ended without an answer.
 
         """
-        if self._elsewhere is not None:
-            return self._elsewhere.isolate(case, sample)
-        case, onnx, reading = self._one(case, sample)
-        artifact, model = self._artifacts.deploy(case, onnx)
-        result = self._worker_pool.job(
-            case.host,
-            tasks.RUN_ISOLATED,
-            case.id,
-            case.component,
-            case.device,
-            case.backend,
-            Deployed(
-                artifact=artifact,
-                model=model,
-                probes=onnx.file(export_files.PROBES),
-                readings=(reading,),
-            ),
-            subject=case.id,
-            label=f"{case.id}: on the reference's inputs",
-            failure=Outcome.RUN,
-        )
+        case, graph, reading = self._one(case, sample)
+        file = self._artifacts.deployed(case, graph, [reading])
+        what = "on the reference's inputs"
+        result = self._job(case, tasks.RUN_ISOLATED, file, what=what)
         return cast("tuple[Row, ...]", result.value)
 
     def _one(self, case: Case, sample: Sample) -> tuple[Case, Entry, Reading]:
         """Return a case with one sample, its graph, and the sample's reference."""
-        narrow = replace(case, samples=(sample,))
-        prepared = self._artifacts.prepare(case, case.samples)
-        groups = sample_groups(case, case.samples)
-        group = next(group for group in groups if sample in group.samples)
-        return narrow, self._artifacts.graph(case, group), prepared[sample]
+        group, graph, readings = next(
+            found for found in self._prepared(case) if sample in found[0].samples
+        )
+        reading = readings[group.samples.index(sample)]
+        return replace(case, samples=(sample,)), graph, reading
 
     def _run_pipeline(self, pipeline_case: PipelineCase) -> Fields:
         took: dict[str, float] = {}
@@ -473,16 +421,35 @@ def _recorded(case: Tested, measure: Callable[[], Fields]) -> CaseRecord:
             outcome, log = error.outcome, error.log
         failure = Failure(outcome=outcome, message=str(error), log=log)
         fields = {"failure": failure}
+    return record_of(
+        case,
+        stand_ins=_stand_ins(case),
+        too_large=case.too_large if isinstance(case, Case) else (),
+        **fields,
+    )
+
+
+def record_of(case: Tested, **fields: Any) -> CaseRecord:  # noqa: ANN401  # a record's
+    """Return a case's record with its id, its settings, and some more fields."""
     return CaseRecord(
         case=case.id,
         component=case.subject,
         backend=case.backend,
         variant=case.how,
         asked=case.device.settings,
-        stand_ins=_stand_ins(case),
-        too_large=case.too_large if isinstance(case, Case) else (),
         **fields,
     )
+
+
+def together(begun: Iterable[Begun]) -> deque[list[Begun]]:
+    """Return cases in groups: those of one export, or of one pipeline."""
+    groups: dict[object, list[Begun]] = {}
+    for case, record in begun:
+        shared: object = case.subject, case.device
+        if isinstance(case, Case):
+            shared = export_id(case)
+        groups.setdefault(shared, []).append((case, record))
+    return deque(groups.values())
 
 
 def _seen(

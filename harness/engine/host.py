@@ -62,13 +62,11 @@ _DEFAULT_ENVIRONMENT = {
 }
 _LOG_LIMIT_BYTES = 1 << 20
 _WORDS_LIMIT = 200
-# The search path is the first message, because without it the host may not find the
-# harness. Windows has PipeConnection.
+# The search path is the first message: without it the host may not find the harness.
 _BOOT = """\
 import sys
 from multiprocessing import connection
-kind = getattr(connection, "PipeConnection", connection.Connection)
-channel = kind(int(sys.argv[1]))
+channel = connection.Connection(int(sys.argv[1]))
 sys.path[:] = channel.recv()
 from harness.engine import worker
 worker.serve(channel)
@@ -162,7 +160,7 @@ class Host(AbstractContextManager["Host"]):
             self.close()  # the process died between two jobs
         if self._process is None:
             self._process = _Process(self._name, self._preload, fork=self._fork)
-            _require_ready(self._process, label, failure)
+            self._process.require_ready(label, failure)
         return self._process
 
 
@@ -191,7 +189,8 @@ class _Process:
             stdout=self.log,
             stderr=self.log,
             env=_DEFAULT_ENVIRONMENT | os.environ,
-            **_inheriting(theirs.fileno()),
+            pass_fds=(theirs.fileno(),),
+            start_new_session=True,  # a terminal's Ctrl-C reaches this process alone
         )
         theirs.close()
         self.import_log = ""
@@ -219,6 +218,31 @@ class _Process:
         except Exception as error:  # noqa: BLE001  # the child's memory may be damaged
             return ("failed", f"its message cannot be read: {error!r}")
         return message
+
+    def require_ready(self, label: str, failure: Outcome) -> None:
+        """Wait until the host has imported its modules.
+
+        Raises:
+            StageError: The import failed.
+
+        """
+        match self.receive(time.monotonic() + START_LIMIT_S):
+            case ("ready",):
+                self.import_log = self.read_log()
+                return
+            case ("unready", missing, text):
+                outcome = Outcome.UNAVAILABLE if missing else failure
+            case ("late",):
+                self.end()
+                outcome = Outcome.TIMED_OUT
+                text = f"still importing after {START_LIMIT_S:g} s"
+            case _:
+                self.end()
+                outcome = Outcome.CRASHED
+                text = f"while importing, {_death(self.popen.returncode, 0)}"
+        log = self.read_log()
+        msg = f"{label}: {text}{last_words(log)}."
+        raise StageError(msg, outcome=outcome, log=log)
 
     def converse(self, timeout_s: float, on_progress: Heard | None) -> _Ending:
         """Read the job's messages until it has ended or its time is up."""
@@ -262,28 +286,10 @@ def _end(
     except subprocess.TimeoutExpired:
         popen.kill()
         popen.wait()
-    _kill_session(popen.pid)
-
-
-def _kill_session(leader: int) -> None:
-    """Kill the child processes of a job whose host could not end them."""
-    if sys.platform != "win32":
-        for pid in psutil.pids():
-            with suppress(OSError):
-                if os.getsid(pid) == leader:
-                    os.kill(pid, signal.SIGKILL)
-
-
-def _inheriting(descriptor: int) -> dict[str, Any]:
-    """Return the options that hand a descriptor to a child and keep Ctrl-C from it."""
-    if sys.platform == "win32":
-        os.set_handle_inheritable(descriptor, True)
-        handles = {"handle_list": [descriptor]}
-        return {
-            "startupinfo": subprocess.STARTUPINFO(lpAttributeList=handles),
-            "creationflags": subprocess.CREATE_NEW_PROCESS_GROUP,
-        }
-    return {"pass_fds": (descriptor,), "start_new_session": True}
+    for pid in psutil.pids():  # child processes of a job whose host could not end them
+        with suppress(OSError):
+            if os.getsid(pid) == popen.pid:
+                os.kill(pid, signal.SIGKILL)
 
 
 def _request(
@@ -303,33 +309,6 @@ def _request(
             "it at the top level of a module and pass paths, numbers and text."
         )
         raise SpecError(msg) from error
-
-
-def _require_ready(process: _Process, label: str, failure: Outcome) -> None:
-    """Wait until the host has imported its modules.
-
-    Raises:
-        StageError: The import failed.
-
-    """
-    match process.receive(time.monotonic() + START_LIMIT_S):
-        case ("ready",):
-            process.import_log = process.read_log()
-            return
-        case ("unready", missing, text):
-            outcome = Outcome.UNAVAILABLE if missing else failure
-            msg = f"{label}: {text}"
-        case ("late",):
-            process.end()
-            outcome = Outcome.TIMED_OUT
-            msg = f"{label}: still importing after {START_LIMIT_S:g} s"
-        case _:
-            process.end()
-            outcome = Outcome.CRASHED
-            msg = f"{label}: while importing, {_death(process.popen.returncode, 0)}"
-    log = process.read_log()
-    msg = f"{msg}{_last_words(log)}."
-    raise StageError(msg, outcome=outcome, log=log)
 
 
 def _result(
@@ -356,21 +335,18 @@ def _result(
     if ending.exit_code is None:
         msg = (
             f"{label}: still running at its limit of {timeout_s:g} s, and was ended"
-            f"{_last_words(log)}. If it needs longer, raise timeout_s under [limits] "
+            f"{last_words(log)}. If it needs longer, raise timeout_s under [limits] "
             "in parity.toml."
         )
         raise StageError(msg, outcome=Outcome.TIMED_OUT, log=log)
-    msg = f"{label}: {_death(ending.exit_code, ending.peak_bytes)}{_last_words(log)}."
+    msg = f"{label}: {_death(ending.exit_code, ending.peak_bytes)}{last_words(log)}."
     raise StageError(msg, outcome=Outcome.CRASHED, log=log)
 
 
 def _death(exit_code: int, peak_bytes: int) -> str:
     if exit_code >= 0:
         return f"the process left with exit code {exit_code} and without an answer"
-    try:
-        name = signal.Signals(-exit_code).name
-    except ValueError:
-        name = "a signal"
+    name = signal_name(-exit_code)
     text = f"the process died with {name} (signal {-exit_code})"
     if name == "SIGKILL":
         held = f", it held {peak_bytes / 2**30:.1f} GiB" if peak_bytes else ""
@@ -378,8 +354,18 @@ def _death(exit_code: int, peak_bytes: int) -> str:
     return text
 
 
-def _last_words(log: str) -> str:
-    # faulthandler's output at a crash is for the log, not for the message.
-    said = log.partition("Fatal Python error:")[0].split("\n")
-    words = next((line.strip() for line in reversed(said) if line.strip()), "")
+def signal_name(number: int) -> str:
+    """Return the name of a signal: ``SIGSEGV``, or ``a signal`` if it has none."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return "a signal"
+
+
+def last_words(log: str) -> str:
+    """Return the end of a message: the last line of a log, if there is one."""
+    # faulthandler's output at a crash is for the log, not for the message; a Python
+    # that reads its program line by line prints prompts.
+    said = log.partition("Fatal Python error:")[0].splitlines()
+    words = next((line for one in reversed(said) if (line := one.strip(" .>\t\r"))), "")
     return f"; last words: {words[:_WORDS_LIMIT]}" if words else ""

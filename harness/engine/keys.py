@@ -63,7 +63,7 @@ def inputs_key(component: Component, sample: Sample) -> dict[str, object]:
         "checkpoint": checkpoint_digest(component.source, ("",)),
         "sample": _drawn(sample),
         "code": code_digest(_DRAWN),
-        "tools": versions(("torch", "diffusers", "transformers", "numpy")),
+        "tools": versions(_DRAWING_TOOLS),
     }
 
 
@@ -273,17 +273,23 @@ def drawing_key(pipeline: Pipeline, inputs: Entry, device: Device) -> dict[str, 
         "inputs": contents(inputs),
         "components": [_component(component) for component in pipeline.components],
         "index": read_index(pipeline.source),
-        "scheduler": checkpoint_digest(pipeline.source, ("scheduler",)),
-        "sampling": asdict(pipeline.sampling),
-        "guidance_scale": pipeline.guidance_scale,
-        "eta": pipeline.eta,
-        "strength": pipeline.strength,
+        **_sampling(pipeline),
         "control": asdict(pipeline.control),
         "t5_tokens": pipeline.t5_tokens,
         "vae_tiling": pipeline.vae_tiling,
         "device": device.settings,
         "code": code_digest(_PICTURES),
         "tools": versions(_DRAWING_TOOLS),
+    }
+
+
+def _sampling(pipeline: Pipeline) -> dict[str, object]:
+    return {
+        "scheduler": checkpoint_digest(pipeline.source, ("scheduler",)),
+        "sampling": asdict(pipeline.sampling),
+        "guidance_scale": pipeline.guidance_scale,
+        "eta": pipeline.eta,
+        "strength": pipeline.strength,
     }
 
 
@@ -313,11 +319,7 @@ def drawing_question(pipeline: Pipeline) -> str:
         {
             "inputs": inputs,
             "checkpoints": [_weights(one) for one in pipeline.components],
-            "scheduler": checkpoint_digest(pipeline.source, ("scheduler",)),
-            "sampling": asdict(pipeline.sampling),
-            "guidance_scale": pipeline.guidance_scale,
-            "eta": pipeline.eta,
-            "strength": pipeline.strength,
+            **_sampling(pipeline),
             # Left out where they are the default, for the same reason.
             **({"vae_tiling": True} if pipeline.vae_tiling else {}),
             **({"t5_tokens": tokens} if tokens != T5_TOKENS else {}),

@@ -21,7 +21,7 @@ from harness.core.runtime import runtime
 from harness.core.settings import Settings, near
 from harness.core.text import Line, count, wrapped
 from harness.engine.cluster import Elsewhere, Place, executor_on
-from harness.engine.engine import Engine
+from harness.engine.engine import Engine, record_of
 from harness.engine.run_folder import PICTURES, RunFolder
 from harness.engine.store import Store, limit_bytes, located
 from harness.engine.worker_pool import Progress
@@ -51,24 +51,25 @@ class Run(AbstractContextManager["Run"]):
         executor = executor_on(settings.on, on_progress)
         self.folder = folder()
         limits = structs.replace(suite.limits, jobs=settings.jobs or suite.limits.jobs)
-        place = Place(
-            store=settings.store or os.environ.get("PARITY_STORE", ""),
-            read_only=settings.read_only,
-            limits=limits,
-            mnn_convert=settings.mnn_convert or None,
-        )
-        self._engine = Engine(
-            self.store,
-            limits,
-            mnn_convert=settings.mnn_convert or None,
-            pictures=self.folder.path / PICTURES,
-            on_progress=on_progress,
-            elsewhere=None
-            if executor is None
-            else Elsewhere(
-                executor=executor, place=place, pictures=self.folder.path / PICTURES
-            ),
-        )
+        mnn_convert = settings.mnn_convert or None
+        pictures = self.folder.path / PICTURES
+        self._engine: Engine | Elsewhere
+        if executor is None:
+            self._engine = Engine(
+                self.store,
+                limits,
+                mnn_convert=mnn_convert,
+                pictures=pictures,
+                on_progress=on_progress,
+            )
+        else:
+            place = Place(
+                store=settings.store or os.environ.get("PARITY_STORE", ""),
+                read_only=settings.read_only,
+                limits=limits,
+                mnn_convert=mnn_convert,
+            )
+            self._engine = Elsewhere(executor=executor, place=place, pictures=pictures)
         self._started: dict[str, Future[CaseRecord]] = {}
         self._on_idle: list[Callable[[], None]] = []
 
@@ -158,14 +159,8 @@ def _unavailable(case: Tested) -> CaseRecord:
     name = missing(case)[0]
     packages = " or ".join(runtime(name).distributions)
     message = f"{name} is not installed (pip install {packages})"
-    return CaseRecord(
-        case=case.id,
-        component=case.subject,
-        backend=case.backend,
-        variant=case.how,
-        asked=case.device.settings,
-        failure=Failure(outcome=Outcome.UNAVAILABLE, message=message),
-    )
+    failure = Failure(outcome=Outcome.UNAVAILABLE, message=message)
+    return record_of(case, failure=failure)
 
 
 def path_of(suite: Suite) -> str:

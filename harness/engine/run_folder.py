@@ -46,12 +46,7 @@ _ID = re.compile(r"(\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d)(?:-(\d+))?")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFolder:
-    """The folder with one run's records; the processes of that run share it.
-
-    Attributes:
-        path: The folder.
-
-    """
+    """The folder with one run's records; the processes of that run share it."""
 
     path: Path
     _read: dict[Path, CaseRecord] = field(default_factory=dict, compare=False)
@@ -150,13 +145,7 @@ def _unwritable(folder: Path, why: str | None) -> SuiteError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckEnd:
-    """The end of a check in a run, with known gaps considered.
-
-    Attributes:
-        outcome: Name of the outcome.
-        reason: The reason in a phrase with numbers.
-
-    """
+    """The outcome of a check, known gaps considered, and the reason with numbers."""
 
     outcome: str
     reason: str
@@ -389,42 +378,45 @@ def costs_of(runs: Path) -> dict[Key, float]:
     Only the times are read, so this is quick. A report that cannot be read has none.
     """
     finished = finished_runs(runs)
-    if not finished:
-        return {}
+    newest = _outline(runs / finished[-1] / REPORT) if finished else None
     return {
         (case.suite, case.case): sum(case.took_s.values())
-        for case in _timed(runs / finished[-1] / REPORT)
+        for case in (newest.cases if newest else ())
         if case.took_s
     }
 
 
-def _timed(path: Path) -> list[_TimedCase]:
-    """Return the cases of a report; none where the report cannot be read."""
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=_Timed).cases
-    except (OSError, msgspec.MsgspecError):
-        return []
+class _Suite(msgspec.Struct):
+    path: str
 
 
-class _Timed(msgspec.Struct):
-    """A report of which only the times of its cases are read."""
-
-    cases: list[_TimedCase]
-
-
-class _TimedCase(msgspec.Struct):
-    """The times of a case, by stage, in seconds."""
-
+class _Case(msgspec.Struct):
     suite: str
     case: str
-    took_s: dict[str, float] | None = None
+    took_s: dict[str, float] | None = None  # by stage
+
+
+class _Outline(msgspec.Struct):
+    """What is read quickly of a report: its suites, and the times of its cases."""
+
+    schema: int
+    suites: list[_Suite] = []
+    cases: list[_Case] = []
+
+
+def _outline(path: Path) -> _Outline | None:
+    """Return the outline of a report, or None if it cannot be read."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=_Outline)
+    except (OSError, msgspec.MsgspecError):
+        return None
 
 
 def newest_with(runs: Path, key: Key) -> Path | None:
     """Return the report of the newest run that has a case, if there is one."""
     for name in reversed(finished_runs(runs)):
-        path = runs / name / REPORT
-        if key in {(case.suite, case.case) for case in _timed(path)}:
+        found = _outline(path := runs / name / REPORT)
+        if found and key in {(case.suite, case.case) for case in found.cases}:
             return path
     return None
 
@@ -436,24 +428,15 @@ def earlier_runs(runs: Path, name: str) -> Iterator[Path | None]:
     run under `runs`.
     """
     finished = finished_runs(runs)
-    if name not in finished:
+    own = _outline(runs / name / REPORT)
+    if name not in finished or own is None:
         return
-    suites = _suites(runs / name / REPORT)
     for earlier in reversed(finished[: finished.index(name)]):
-        path = runs / earlier / REPORT
-        try:
-            same = _suites(path) == suites
-        except SuiteError:
+        found = _outline(path := runs / earlier / REPORT)
+        if found is None or found.schema != SCHEMA:
             yield None
-        else:
-            if same:
-                yield path
-
-
-def _suites(path: Path) -> set[str]:
-    data = read_report(path)
-    with refuse_damaged(path):
-        return {suite["path"] for suite in data["suites"]}
+        elif {one.path for one in found.suites} == {one.path for one in own.suites}:
+            yield path
 
 
 def _age(folder: Path) -> tuple[str, float]:

@@ -146,12 +146,7 @@ class Shared:
         return True
 
     def put(self, name: str, folder: Path, archive: Path) -> None:
-        """Copy an entry there, unless another machine has.
-
-        Args:
-            name: The entry's name.
-            folder: The entry's folder.
-            archive: Path of a file to write meanwhile.
+        """Copy an entry's folder there, by way of an archive, unless it is there.
 
         Raises:
             StoreError: The store cannot be written.

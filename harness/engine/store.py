@@ -176,11 +176,9 @@ class Store:
 
         A damaged one is removed there, and made anew.
         """
-        with self._sentences():
-            workplace = self._workplace(folder)
         name = _name(folder)
-        copied = workplace / name
-        try:
+        with self._workplace(folder) as workplace:
+            copied = workplace / name
             copied.mkdir(parents=True)
             if not shared.fetch(name, copied):
                 return None
@@ -195,14 +193,8 @@ class Store:
                 if not shared.read_only:
                     shared.remove(name)
                 return None
-            with self._sentences(workplace):
-                folder.parent.mkdir(parents=True, exist_ok=True)
-                if folder.exists():
-                    self._discard(folder)
-                copied.rename(folder)
+            self._move_in(copied, folder)
             return read_entry(folder)
-        finally:
-            shutil.rmtree(workplace, ignore_errors=True)
 
     def make(self, kind: str, key: Mapping[str, object], build: Build) -> Entry:
         """Return the entry, building it first if it is missing or damaged.
@@ -256,12 +248,8 @@ class Store:
         """
         if self.shared is None or self.shared.read_only:
             return
-        with self._sentences():
-            workplace = self._workplace(entry.path)
-        try:
+        with self._workplace(entry.path) as workplace:
             self.shared.put(_name(entry.path), entry.path, workplace / "entry.tar")
-        finally:
-            shutil.rmtree(workplace, ignore_errors=True)
 
     def entries(self) -> Iterator[Entry]:
         """Yield every sound entry, ordered by kind and digest."""
@@ -305,7 +293,9 @@ class Store:
             try:
                 read_entry(folder)
             except StoreError:
-                self._discard_unless_held(folder)
+                with self._locked(id_of(folder), wait_s=0) as held:
+                    if held:
+                        self._discard(folder)
         return self.prune(-1, spared_s=older_than_s)  # also entries without a file
 
     def prune(
@@ -344,19 +334,20 @@ class Store:
         with self._sentences():
             for left in self._making.glob(f"{id_of(folder)}.*"):
                 shutil.rmtree(left)
-            workplace = self._workplace(folder)
-        try:
+        with self._workplace(folder) as workplace:
             meta = self._run_build(build, workplace)
             with self._sentences(workplace):
                 seal(workplace, kind=kind, key=key, meta=meta)
-                folder.parent.mkdir(parents=True, exist_ok=True)
-                if folder.exists():  # it is damaged, or `find` would have found it
-                    self._discard(folder)
-                workplace.rename(folder)
-                sync_folder(folder.parent)
-        finally:
-            # On Ctrl-C too. After the rename there is nothing to remove.
-            shutil.rmtree(workplace, ignore_errors=True)
+            self._move_in(workplace, folder)
+
+    def _move_in(self, made: Path, folder: Path) -> None:
+        """Let a whole entry appear by one rename; the lock is held."""
+        with self._sentences(made):
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            if folder.exists():  # it is damaged, or `find` would have found it
+                self._discard(folder)
+            made.rename(folder)
+            sync_folder(folder.parent)
 
     def _run_build(self, build: Build, workplace: Path) -> Mapping[str, object]:
         try:
@@ -372,19 +363,12 @@ class Store:
 
     def _discard(self, folder: Path) -> bool:
         """Rename a folder first, then delete it; the lock is held."""
-        with self._sentences():
-            workplace = self._workplace(folder)
+        with self._sentences(), self._workplace(folder) as workplace:
             try:
                 folder.rename(workplace / "discarded")
             except FileNotFoundError:
                 return False
-            finally:
-                shutil.rmtree(workplace, ignore_errors=True)
         return True
-
-    def _discard_unless_held(self, folder: Path) -> bool:
-        with self._locked(id_of(folder), wait_s=0) as held:
-            return held and self._discard(folder)
 
     def sweep(self) -> tuple[StoreProblem, ...]:
         """Remove files of dead processes; a live process holds its lock."""
@@ -405,10 +389,17 @@ class Store:
     def _making(self) -> Path:
         return self.root / "making"
 
-    def _workplace(self, folder: Path) -> Path:
+    @contextmanager
+    def _workplace(self, folder: Path) -> Iterator[Path]:
+        """Give an empty folder for the work on an entry, and remove it at the end."""
         workplace = self._making / f"{id_of(folder)}.{secrets.token_hex(4)}"
-        workplace.mkdir(parents=True)
-        return workplace
+        with self._sentences():
+            workplace.mkdir(parents=True)
+        try:
+            yield workplace
+        finally:
+            # On Ctrl-C too. After a rename there is nothing to remove.
+            shutil.rmtree(workplace, ignore_errors=True)
 
     def _folder(self, kind: str, digest: str) -> Path:
         return self.root / f"v{SCHEMA}" / kind / digest[:2] / digest

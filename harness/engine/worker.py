@@ -15,6 +15,7 @@ import importlib
 import os
 import pickle
 import pkgutil
+import resource
 import signal
 import sys
 import threading
@@ -63,11 +64,7 @@ class JobResult:
 def report_progress(stage: str, subject: str, detail: str) -> None:
     """Send the progress of the job to the parent; outside a job, do nothing.
 
-    Args:
-        stage: ``exporting``, ``converting``, ``running``, …
-        subject: The component or case.
-        detail: The opset, size or sample.
-
+    `worker_pool.Progress` describes the arguments.
     """
     if _channel is not None:
         _send(_channel, "progress", stage, subject, detail)
@@ -76,7 +73,9 @@ def report_progress(stage: str, subject: str, detail: str) -> None:
 def serve(channel: connection.Connection) -> NoReturn:
     """Run a host: import the given modules, then run jobs until the parent ends."""
     faulthandler.enable()  # at a crash, write the Python stack to the log
-    _leave_no_core()
+    # No core files: a crash would write gigabytes to the disk.
+    hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
+    resource.setrlimit(resource.RLIMIT_CORE, (0, hard))
     # Python 3.12 and later warn at the fork; idle threads of a library are harmless.
     warnings.filterwarnings("ignore", "This process.*is multi-threaded, use of fork")
     preload, fork = channel.recv()
@@ -157,8 +156,7 @@ def _kill_group(pid: int) -> None:
 def _leave_with(parent: connection.Connection) -> NoReturn:
     with suppress(EOFError, OSError):
         parent.recv_bytes()
-    if sys.platform != "win32":
-        os.killpg(0, signal.SIGKILL)  # this process, and its child processes
+    os.killpg(0, signal.SIGKILL)  # this process, and its child processes
     os._exit(1)
 
 
@@ -236,22 +234,7 @@ def _flush() -> None:
         ctypes.CDLL(None).fflush(None)
 
 
-def _leave_no_core() -> None:
-    """Turn off core files, because a crash would write gigabytes to the disk."""
-    if sys.platform != "win32":
-        import resource  # not there on Windows
-
-        hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
-        resource.setrlimit(resource.RLIMIT_CORE, (0, hard))
-
-
 def _peak_bytes() -> int:
-    if sys.platform == "win32":
-        import psutil  # needed nowhere else
-
-        return int(psutil.Process().memory_info().peak_wset)
-    import resource  # not there on Windows
-
     # A converter runs in a separate process.
     whose = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
     peak = max(resource.getrusage(one).ru_maxrss for one in whose)

@@ -43,8 +43,7 @@ def test_any_executor_runs_the_cases_to_the_same_rows(passing, store):
     with Engine(open_store(str(store)), suite.limits) as engine:
         here = {record.case: record for record in map(engine.run, suite.cases)}
     executor = ProcessPoolExecutor(2, mp_context=get_context("spawn"))
-    elsewhere = Elsewhere(executor=executor, place=place_of(suite, store))
-    with Engine(open_store(str(store)), suite.limits, elsewhere=elsewhere) as engine:
+    with Elsewhere(executor=executor, place=place_of(suite, store)) as engine:
         records = [future.result() for future in engine.start(suite.cases)]
 
     assert [record.case for record in records] == [case.id for case in suite.cases]
@@ -212,13 +211,10 @@ def test_dask_runs_the_cases_too(passing, store):
             n_workers=2, threads_per_worker=1, dashboard_address=None
         ) as workers,
         Client(workers) as client,
-    ):
-        elsewhere = Elsewhere(
+        Elsewhere(
             executor=client.get_executor(), place=place_of(suite, store)
-        )
-        with Engine(
-            open_store(str(store)), suite.limits, elsewhere=elsewhere
-        ) as engine:
-            records = [future.result() for future in engine.start(suite.cases)]
+        ) as engine,
+    ):
+        records = [future.result() for future in engine.start(suite.cases)]
 
     assert [record.failure for record in records] == [None] * CASES

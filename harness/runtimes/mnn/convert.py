@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -25,6 +24,7 @@ from harness.core.errors import StageError
 from harness.core.outcome import Outcome
 from harness.core.probes import Probe
 from harness.engine.environments import python_of
+from harness.engine.host import signal_name
 from harness.runtimes.graph.onnx_graph import origin_of
 from harness.runtimes.mnn import MODEL, RUNTIME, WEIGHTS
 
@@ -55,7 +55,7 @@ _TAIL_LINES = 8
 _CLOCK = re.compile(r"^\[\d\d:\d\d:\d\d\] (@ \d+: |\S+:\d+: )?")
 
 
-def convert(  # one conversion's whole circumstances
+def convert(
     source: Path,
     variant: Variant,
     folder: Path,
@@ -75,8 +75,8 @@ def convert(  # one conversion's whole circumstances
         component: The component, whose inputs and outputs the file must have.
         probes: Probes that name the module of an unsupported operator.
         native: A native converter to use instead of the wheel's.
-        calibration: Sets of inputs by name. MNN's offline quantization runs the
-            network on them; empty for a variant that is not calibrated.
+        calibration: Sets of inputs by name, for MNN's offline quantization; empty for a
+            variant that is not calibrated.
 
     Returns:
         The converter's flags, and the converter's name.
@@ -99,14 +99,13 @@ def convert(  # one conversion's whole circumstances
     python = sys.executable
     if variant.converter:
         python, native = str(python_of(RUNTIME, variant.converter)), None
-    log = _run_converter(arguments, native, python)
+    program = [python, "-c", "import sys, MNN, _tools; _tools.mnnconvert(sys.argv)"]
+    log = _run([*([str(Path(native).absolute())] if native else program), *arguments])
     if found := _UNSUPPORTED.search(log):
         _unsupported(found["ops"], component.name, probes, log, source)
     if not target.is_file() or not target.stat().st_size:
-        _fail(
-            f"{component.name}: the MNN converter left no file; it says: {_tail(log)}",
-            log,
-        )
+        msg = f"{component.name}: the MNN converter left no file; it says: {_tail(log)}"
+        _fail(msg, log)
     if calibration:
         log += _quantize(target, calibration, python)
         (folder / WEIGHTS).touch()
@@ -116,15 +115,6 @@ def convert(  # one conversion's whole circumstances
     if not variant.converter:  # else only its own version must read the file
         _check_loads(target, component, log)
     return {"arguments": flags, "converter": variant.converter or native or "wheel"}
-
-
-def _run_converter(arguments: Sequence[str], native: str | None, python: str) -> str:
-    if native:
-        command = [str(Path(native).absolute()), *arguments]
-    else:
-        program = "import sys, MNN, _tools; _tools.mnnconvert(sys.argv)"
-        command = [python, "-c", program, *arguments]
-    return _run(command)
 
 
 def _run(command: Sequence[str]) -> str:
@@ -142,7 +132,8 @@ def _run(command: Sequence[str]) -> str:
             errors="replace",
         )
     if done.returncode < 0:
-        return f"{done.stdout}\n{_signal(-done.returncode)} ended the converter"
+        ended_by = signal_name(-done.returncode)
+        return f"{done.stdout}\n{ended_by} ended the converter"
     return done.stdout
 
 
@@ -176,24 +167,14 @@ def _quantize(
         (folder / "settings.json").write_text(json.dumps(settings))
         made = folder / "quantized.mnn"
         program = "import sys, MNN, _tools; _tools.mnnquant(sys.argv)"
-        log = _run(
-            [
-                python,
-                "-c",
-                program,
-                str(target.absolute()),
-                str(made),
-                str(folder / "settings.json"),
-            ]
-        )
+        files = (target.absolute(), made, folder / "settings.json")
+        log = _run([python, "-c", program, *map(str, files)])
         # A tool that fails writes no file, and `target` must not pass for its result.
         target.unlink()
-        if made.is_file():
-            shutil.move(made, target)
-        else:
-            _fail(
-                f"MNN's offline quantization left no file; it says: {_tail(log)}", log
-            )
+        if not made.is_file():
+            msg = f"MNN's offline quantization left no file; it says: {_tail(log)}"
+            _fail(msg, log)
+        shutil.move(made, target)
     return log
 
 
@@ -201,13 +182,6 @@ def _shapes(inputs: Mapping[str, np.ndarray]) -> list[dict[str, object]]:
     return [
         {"name": name, "shape": list(value.shape)} for name, value in inputs.items()
     ]
-
-
-def _signal(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 def _check_loads(target: Path, component: Component, log: str) -> None:

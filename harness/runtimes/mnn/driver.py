@@ -21,7 +21,7 @@ Show = Callable[[str, np.ndarray], None]
 _BACKENDS_INFO = 2  # Interpreter::SessionInfoCode::BACKENDS
 
 
-class Driver:
+class MnnDriver:
     """One ``.mnn`` file in an interpreter session."""
 
     version = MNN.version()
@@ -218,3 +218,6 @@ def _read(variable: MNN.expr.Var) -> np.ndarray:
     if variable.data_format == MNN.expr.NC4HW4:
         variable = MNN.expr.convert(variable, MNN.expr.NCHW)
     return np.array(variable.read())
+
+
+open_driver = MnnDriver

@@ -33,14 +33,7 @@ their bytes."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operator:
-    """One operator of a file.
-
-    Attributes:
-        name: The operator's own name, which MNN's session uses.
-        reads: Names of the values that the operator reads.
-        makes: Names of the values that the operator makes.
-
-    """
+    """One operator of a file: its own name, and the values that it reads and makes."""
 
     name: str
     reads: tuple[str, ...]
@@ -57,13 +50,13 @@ def operators(path: Path) -> list[Operator]:
     return _read(path, _operators)
 
 
-def _read(path: Path, what: Callable[[mmap.mmap], T]) -> T:
+def _read(path: Path, what: Callable[[Table], T]) -> T:
     try:
         with (
             path.open("rb") as file,
             mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,
         ):
-            return what(data)
+            return what(Table(data, encode.Get(packer.uoffset, data, 0)))
     except (struct.error, IndexError, TypeError, ValueError) as error:
         msg = f"{path.name} cannot be read as an .mnn file ({error})."
         raise ValueError(msg) from error
@@ -134,37 +127,34 @@ def _end(start: Operator, by_name: Mapping[str, Operator]) -> str:
     return value
 
 
-def _version(data: mmap.mmap) -> str:
-    net = Table(data, encode.Get(packer.uoffset, data, 0))
-    at = net.Offset(_slot(_NET_EXTRA))
+def _version(net: Table) -> str:
+    at = _at(net, _NET_EXTRA)
     if not at:
         return ""
-    extra = Table(data, net.Indirect(net.Pos + at))
-    version = extra.Offset(_slot(_EXTRA_VERSION))
-    return _text(extra, extra.Pos + version) if version else ""
+    extra = Table(net.Bytes, net.Indirect(at))
+    return _text(extra, _at(extra, _EXTRA_VERSION))
 
 
-def _operators(data: mmap.mmap) -> list[Operator]:
-    net = Table(data, encode.Get(packer.uoffset, data, 0))
+def _operators(net: Table) -> list[Operator]:
     names = [_text(net, place) for place in _places(net, _NET_NAMES)]
     every = (net.Indirect(place) for place in _places(net, _NET_OPERATORS))
-    return [_operator(Table(data, at), names) for at in every]
+    return [_operator(Table(net.Bytes, at), names) for at in every]
 
 
-def _farthest(data: mmap.mmap) -> tuple[str, int]:
+def _farthest(net: Table) -> tuple[str, int]:
     """Return the operator whose weights end last in the other file, and their end."""
-    net = Table(data, encode.Get(packer.uoffset, data, 0))
     ends = {"": 0}
     for place in _places(net, _NET_OPERATORS):
-        op = Table(data, net.Indirect(place))
-        kind, at = op.Offset(_slot(_OP_KIND)), op.Offset(_slot(_OP_PARAMETERS))
-        field = _BESIDE.get(op.Get(Uint8Flags, op.Pos + kind)) if kind and at else None
+        op = Table(net.Bytes, net.Indirect(place))
+        kind, parameters = _at(op, _OP_KIND), _at(op, _OP_PARAMETERS)
+        if not kind or not parameters:
+            continue
+        field = _BESIDE.get(op.Get(Uint8Flags, kind))
         if field is not None:
-            held = Table(data, op.Indirect(op.Pos + at))
+            held = Table(net.Bytes, op.Indirect(parameters))
             places = _places(held, field, 2 * _ENTRY)
-            name = op.Offset(_slot(_OP_NAME))
-            called = _text(op, op.Pos + name) if name else ""
-            ends[called] = sum(held.Get(Int64Flags, one) for one in places)
+            name = _text(op, _at(op, _OP_NAME))
+            ends[name] = sum(held.Get(Int64Flags, one) for one in places)
     return max(ends.items(), key=lambda item: item[1])
 
 
@@ -173,9 +163,8 @@ def _operator(op: Table, names: list[str]) -> Operator:
         numbers = (op.Get(Int32Flags, place) for place in _places(op, field))
         return tuple(names[number] for number in numbers)
 
-    name = op.Offset(_slot(_OP_NAME))
     return Operator(
-        name=_text(op, op.Pos + name) if name else "",
+        name=_text(op, _at(op, _OP_NAME)),
         reads=named(_OP_READS),
         makes=named(_OP_MAKES),
     )
@@ -183,17 +172,22 @@ def _operator(op: Table, names: list[str]) -> Operator:
 
 def _places(table: Table, field: int, size: int = _ENTRY) -> range:
     """Return the places of the entries of a table's vector, of `size` bytes each."""
-    offset = table.Offset(_slot(field))
-    if not offset:
+    at = _at(table, field)
+    if not at:
         return range(0)
+    offset = at - table.Pos
     start = table.Vector(offset)
     return range(start, start + size * table.VectorLen(offset), size)
 
 
-def _slot(field: int) -> int:
-    """Return the place of a field in a table's index, which begins with two sizes."""
-    return 4 + 2 * field
+def _at(table: Table, field: int) -> int:
+    """Return the place of a table's field, or 0 if the table lacks it."""
+    # The index of a table begins with two sizes, of two bytes each.
+    offset = table.Offset(4 + 2 * field)
+    return table.Pos + offset if offset else 0
 
 
 def _text(table: Table, place: int) -> str:
+    if not place:
+        return ""
     return bytes(table.String(place)).decode("utf-8", errors="replace")

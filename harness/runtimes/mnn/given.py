@@ -7,6 +7,7 @@ graph is written as ONNX, without weights, for `lineup` to read.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import MNN
@@ -135,17 +136,5 @@ def contracted(
 
 def _sorted(inputs_of: Mapping[str, list[str]]) -> list[str]:
     """Return the values in order: each comes after those that it is computed from."""
-    done: dict[str, None] = {}
-    for start in inputs_of:
-        waiting = [start]
-        while waiting:
-            ahead = [
-                name
-                for name in inputs_of[waiting[-1]]
-                if name in inputs_of and name not in done
-            ]
-            if ahead:
-                waiting += ahead
-            else:
-                done[waiting.pop()] = None
-    return list(done)
+    order = TopologicalSorter(inputs_of).static_order()
+    return [name for name in order if name in inputs_of]

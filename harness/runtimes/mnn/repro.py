@@ -7,13 +7,6 @@ from harness.runtimes.mnn import HINTS
 
 
 def words(device: Device, *, as_deployed: bool) -> dict[str, object]:
-    """Return the values in ``repro.txt`` that only MNN has.
-
-    Args:
-        device: The device of the case.
-        as_deployed: Whether outputs, as deployed, show the divergence; MNN runs one
-            file for both.
-
-    """
+    """Return the values in ``repro.txt`` that only MNN has; one file serves both."""
     del as_deployed
     return {"hints": {HINTS.index(name): value for name, value in device.hints}}

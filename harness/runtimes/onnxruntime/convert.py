@@ -6,7 +6,7 @@ import logging
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import onnx
 from onnxruntime.quantization import (
@@ -92,10 +92,9 @@ def transform_onnx(
         warnings.simplefilter("ignore")
         if kind == "fp16":
             halve(source, folder, kept)
-        elif kind == "int8-static":
-            _quantize_static(source, target, kept, calibration, per_channel=per_channel)
         else:
-            _quantize(source, target, kept, per_channel=per_channel)
+            measured = calibration if kind == "int8-static" else None
+            _quantize(source, target, kept, measured, per_channel=per_channel)
     try:
         onnx.checker.check_model(str(target))
     except (onnx.checker.ValidationError, OSError) as error:
@@ -126,24 +125,6 @@ def _kept(graph: onnx.GraphProto, flags: Sequence[str]) -> Iterator[str]:
             yield from (node.name for node in found)
 
 
-def _quantize(
-    source: Path, target: Path, kept: Sequence[str], *, per_channel: bool
-) -> None:
-    logging.getLogger().setLevel(logging.ERROR)
-    model = onnx.load(source)
-    # The tool transposes weights and leaves their recorded shapes as they were.
-    del model.graph.value_info[:]
-    quantize_dynamic(
-        model,
-        target,
-        op_types_to_quantize=_QUANTIZED,
-        nodes_to_exclude=list(kept),
-        weight_type=QuantType.QInt8,
-        per_channel=per_channel,
-        use_external_data_format=_weight_bytes(source) > PROTO_LIMIT_BYTES,
-    )
-
-
 class _Calibration(CalibrationDataReader):
     """Gives ONNX Runtime's tool one set of inputs after another."""
 
@@ -156,15 +137,29 @@ class _Calibration(CalibrationDataReader):
         return None if inputs is None else dict(inputs)
 
 
-def _quantize_static(
+def _quantize(
     source: Path,
     target: Path,
     kept: Sequence[str],
-    calibration: Sequence[Mapping[str, np.ndarray]],
+    calibration: Sequence[Mapping[str, np.ndarray]] | None,
     *,
     per_channel: bool,
 ) -> None:
+    """Quantize a model, with static scales unless `calibration` is None."""
     logging.getLogger().setLevel(logging.ERROR)
+    size = sum(one.stat().st_size for one in source.parent.glob("*") if one.is_file())
+    settings: dict[str, Any] = {
+        "nodes_to_exclude": list(kept),
+        "weight_type": QuantType.QInt8,
+        "per_channel": per_channel,
+        "use_external_data_format": size > PROTO_LIMIT_BYTES,
+    }
+    if calibration is None:
+        model = onnx.load(source)
+        # The tool transposes weights and leaves their recorded shapes as they were.
+        del model.graph.value_info[:]
+        quantize_dynamic(model, target, op_types_to_quantize=_QUANTIZED, **settings)
+        return
     # Signed on both sides: ONNX Runtime's documentation names it as the first choice,
     # and unsigned activations can saturate on processors without VNNI.
     quantize_static(
@@ -173,15 +168,6 @@ def _quantize_static(
         _Calibration(calibration),
         quant_format=QuantFormat.QDQ,
         op_types_to_quantize=[*_QUANTIZED, "Conv"],
-        nodes_to_exclude=list(kept),
         activation_type=QuantType.QInt8,
-        weight_type=QuantType.QInt8,
-        per_channel=per_channel,
-        use_external_data_format=_weight_bytes(source) > PROTO_LIMIT_BYTES,
-    )
-
-
-def _weight_bytes(source: Path) -> int:
-    return sum(
-        file.stat().st_size for file in source.parent.glob("*") if file.is_file()
+        **settings,
     )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 
 def remedy(device: str) -> dict[str, str]:
     """Return, under ``remedy``, how to make a device work; empty without a GPU."""
@@ -39,7 +37,7 @@ def newest_cuda() -> str:
     import ctypes
 
     try:
-        library = ctypes.CDLL("nvcuda.dll" if os.name == "nt" else "libcuda.so.1")
+        library = ctypes.CDLL("libcuda.so.1")
     except OSError:
         return ""
     version, count = ctypes.c_int(), ctypes.c_int()

@@ -34,20 +34,19 @@ _LEVELS = {
 }
 
 
-class Driver:
-    """Sessions of one ONNX file, or of pieces of it, by a name of the caller's."""
+class OrtDriver:
+    """A session of an ONNX file, or of a piece of it."""
 
     version = ort.__version__
 
     def __init__(self) -> None:
-        self._sessions: dict[str, ort.InferenceSession] = {}
+        self._session: Any = None
 
     def open(
         self,
         feeds: Feeds,
         _: Show,
         *,
-        name: str,
         folder: str,
         level: int,
         threads: int,
@@ -66,6 +65,7 @@ class Driver:
             provider; the providers are those that it has.
 
         """
+        self._session = None  # one copy of the weights at a time
         if provider not in ort.get_available_providers():
             return {"providers": ort.get_available_providers(), "outputs": []}
         options = ort.SessionOptions()
@@ -105,7 +105,7 @@ class Driver:
                 raise
             msg = f"{error}\n{said[0]}"
             raise RuntimeError(msg) from error
-        self._sessions[name] = session
+        self._session = session
         parts = session.get_provider_graph_assignment_info() if tells else []
         nodes = [(part.ep_name, node) for part in parts for node in part.get_nodes()]
         on_cpu = [[node.name, node.op_type] for where, node in nodes if where == CPU]
@@ -117,19 +117,15 @@ class Driver:
             "on_cpu": on_cpu if tells else None,
         }
 
-    def run(self, feeds: Feeds, show: Show, *, name: str, names: list[str]) -> None:
-        """Run a session, and show those of its outputs that are named."""
-        made = self._sessions[name].run(list(names), dict(feeds))
+    def run(self, feeds: Feeds, show: Show, *, names: list[str]) -> None:
+        """Run the session, and show those of its outputs that are named."""
+        made = self._session.run(list(names), dict(feeds))
         for at, output in enumerate(names):
             show(output, made[at])
 
-    def drop(self, _: Feeds, __: Show) -> None:
-        """Drop every session."""
-        self._sessions.clear()
-
-    def end_profiling(self, _: Feeds, __: Show, *, name: str) -> str:
-        """Return the path of a session's profile."""
-        path: str = self._sessions[name].end_profiling()
+    def end_profiling(self, _: Feeds, __: Show) -> str:
+        """Return the path of the session's profile."""
+        path: str = self._session.end_profiling()
         return path
 
 
@@ -176,3 +172,6 @@ def _keep_profile(options: ort.SessionOptions, folder: str) -> None:
         "session.optimized_model_external_initializers_file_name", "optimised.bin"
     )
     options.log_severity_level = 3  # it warns that the graph is this machine's own
+
+
+open_driver = OrtDriver

@@ -9,16 +9,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from math import prod
 from pathlib import Path
 
-import numpy as np
 import onnx
-from onnx.external_data_helper import (
-    ExternalDataInfo,
-    set_external_data,
-    uses_external_data,
-)
+from onnx.external_data_helper import set_external_data, uses_external_data
 from onnxruntime.transformers.float16 import (
     DEFAULT_OP_BLOCK_LIST,
     convert_float_to_float16,
@@ -81,32 +75,23 @@ def _bring_back(
     graph: onnx.GraphProto, aside: Aside, source: Path, folder: Path
 ) -> None:
     """Write the weights that were set aside, in the types that the graph now has."""
-    with (folder / WEIGHTS).open("wb") as file:
-        for tensor in graph.initializer:
-            if tensor.name in aside:
-                was = aside[tensor.name]
-                data = _read(was, source)
-                if tensor.data_type != was.data_type:
-                    data = convert_np_to_float16(data)
-                place = file.tell()
-                data.tofile(file)
-                tensor.dims[:] = was.dims
-                set_external_data(tensor, WEIGHTS, offset=place, length=data.nbytes)
-                tensor.ClearField("raw_data")
     # Where the tool cast a weight for one reader, it recorded the empty shape.
     casts = {f"{name}_cast_to_fp32" for name in aside}
     for value in [value for value in graph.value_info if value.name in casts]:
         graph.value_info.remove(value)
-
-
-def _read(tensor: onnx.TensorProto, folder: Path) -> np.ndarray:
-    place = ExternalDataInfo(tensor)
-    return np.fromfile(
-        folder / place.location,
-        dtype=onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type),
-        count=prod(tensor.dims),
-        offset=place.offset or 0,
-    )
+    with (folder / WEIGHTS).open("wb") as file:
+        for tensor in graph.initializer:
+            was = aside.pop(tensor.name, None)
+            if was is None:
+                continue
+            data = onnx.numpy_helper.to_array(was, base_dir=str(source))
+            if tensor.data_type != was.data_type:
+                data = convert_np_to_float16(data)
+            place = file.tell()
+            data.tofile(file)
+            tensor.dims[:] = was.dims
+            set_external_data(tensor, WEIGHTS, offset=place, length=data.nbytes)
+            tensor.ClearField("raw_data")
 
 
 def _drop_repeated_casts(graph: onnx.GraphProto) -> None:
@@ -114,10 +99,8 @@ def _drop_repeated_casts(graph: onnx.GraphProto) -> None:
     made: dict[str, onnx.NodeProto] = {}
     for node in list(graph.node):
         twin = made.setdefault(node.output[0], node)
-        if twin is not node and (twin.op_type, twin.input) == (
-            "Cast",
-            node.input,
-        ):
+        same = (twin.op_type, twin.input) == ("Cast", node.input)
+        if twin is not node and same:
             graph.node.remove(node)
 
 
@@ -146,6 +129,5 @@ def _join_kept(graph: onnx.GraphProto, kept: Sequence[str]) -> None:
 
 def _cast_to(node: onnx.NodeProto) -> int:
     """Return the type to which a Cast converts; 0 for another operator."""
-    if node.op_type != "Cast":
-        return 0
-    return int(onnx.helper.get_node_attr_value(node, "to"))
+    is_cast = node.op_type == "Cast"
+    return int(onnx.helper.get_node_attr_value(node, "to")) if is_cast else 0

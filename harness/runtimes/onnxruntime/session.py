@@ -50,12 +50,12 @@ OPTIMISATION = "optimization"
 
 _LEVELS = (0, 1, 2, 99)
 _OFF, _ALL = 0, 99
-_DEPLOYED, _SEGMENT, _PROFILED = "deployed", "segment", "profiled"
-"""Names of sessions at the driver."""
+_DEPLOYED, _PROFILED, _WHOLE, _SEGMENT = "deployed", "profiled", "whole", "segment"
+"""What the open session is: the deployed file, or the exported graph or a piece."""
 
 
 class OrtSession(AbstractContextManager["OrtSession"]):
-    """One ONNX file; sessions are made when first needed and dropped after use.
+    """One ONNX file; one session at a time is open, which is made when it is needed.
 
     Raises:
         StageError: onnxruntime refuses the file or uses another provider.
@@ -74,18 +74,20 @@ class OrtSession(AbstractContextManager["OrtSession"]):
             value.name for value in self._proto.graph.input if value.name not in weights
         )
         self._level, self._left_out = _rewrites(device.hints)
+        level = "all" if self._level == _ALL else f"level {self._level}"
+        if self._left_out:
+            level = f"{level} without {', '.join(self._left_out)}"
         files = [path, *(path.parent / name for name in _weights(self._proto))]
         self._ort = drive(RUNTIME, device, [file for file in files if file.is_file()])
-        # Names of the open sessions, to the names of their outputs.
-        self._opened: dict[str, list[str]] = {}
-        self._whole_is_open = False
+        self._opened = ""
+        self._made: list[str] = []  # names of the open session's outputs
         self._provider = provider_of(device)
         is_other = self._provider != CPU
         self._exact = exact_nodes(self._proto) if is_other else set()
-        placed = Placement(self._exact)
+        self._placed = Placement(self._exact)
         try:
-            self._open(_DEPLOYED, None, self._level, placed=placed)
-            self._check_placed(placed, "as deployed")
+            self._open(_DEPLOYED)
+            self._check_placed("as deployed")
         except BaseException:
             self.close()
             raise
@@ -96,10 +98,10 @@ class OrtSession(AbstractContextManager["OrtSession"]):
             threads=device.threads,
             precision="float32",
             detail=(
-                ("optimisation", f"{_said(device.hints)} for outputs, off for layers"),
+                ("optimisation", f"{level} for outputs, off for layers"),
                 ("provider", self._provider),
                 *((name, str(value)) for name, value in device.provider_options),
-                *((("on the CPU provider", str(placed)),) if is_other else ()),
+                *((("on the CPU provider", str(self._placed)),) if is_other else ()),
                 ("tf32", str(device.tf32).lower()),
                 *self._ort.about,
             ),
@@ -108,9 +110,9 @@ class OrtSession(AbstractContextManager["OrtSession"]):
     def run(self, feeds: Feeds) -> dict[str, np.ndarray]:
         """Run as deployed."""
         check_feeds(feeds, self._inputs, self._path)
-        if _DEPLOYED not in self._opened:
-            self._open(_DEPLOYED, None, self._level)
-        return self._outputs_of(_DEPLOYED, feeds)
+        if self._opened != _DEPLOYED:
+            self._open(_DEPLOYED)
+        return self._outputs_of(feeds)
 
     def watch(
         self, feeds: Feeds, sizes: Mapping[str, int], on_value: OnValue
@@ -118,11 +120,12 @@ class OrtSession(AbstractContextManager["OrtSession"]):
         """Run without optimisation, segment by segment."""
         check_feeds(feeds, self._inputs, self._path)
         segments = plan_segments(self._proto.graph, sizes, self._outputs)
+        kind = _WHOLE if len(segments) == 1 else _SEGMENT
         live: dict[str, np.ndarray] = dict(feeds)
-        placed = Placement(self._exact)
+        self._placed = Placement(self._exact)
         for index, segment in enumerate(segments):
-            whole = len(segments) == 1
-            self._open_segment(self._proto, segment, live, whole=whole, placed=placed)
+            if kind == _SEGMENT or self._opened != _WHOLE:
+                self._open(kind, segment_model(self._proto, segment, live))
             kept: dict[str, np.ndarray] = {}
 
             def take(
@@ -138,12 +141,12 @@ class OrtSession(AbstractContextManager["OrtSession"]):
 
             names = list(dict.fromkeys((*segment.shows, *segment.keeps)))
             reads = {name: live[name] for name in segment.reads}
-            self._call(_SEGMENT, names, reads, take)
+            self._call(names, reads, take)
             live |= kept
             needed = {name for later in segments[index + 1 :] for name in later.reads}
             needed |= set(self._outputs)
             live = {name: value for name, value in live.items() if name in needed}
-        self._check_placed(placed, "without optimisation, as its layers are read")
+        self._check_placed("without optimisation, as its layers are read")
         return {name: live[name] for name in self._outputs}
 
     def isolate(self, feeds: Feeds, given: Feeds, on_value: OnValue) -> None:
@@ -159,17 +162,17 @@ class OrtSession(AbstractContextManager["OrtSession"]):
             }
             if not segment.shows:
                 continue
-            self._open_segment(model, segment, live, whole=False)
-            self._call(_SEGMENT, list(segment.shows), live, on_value)
+            self._open(_SEGMENT, segment_model(model, segment, live))
+            self._call(list(segment.shows), live, on_value)
 
     def clock(self, feeds: Mapping[str, np.ndarray], runs: int) -> list[Spent]:
         """Run a separate session that writes a profile."""
         with TemporaryDirectory() as name:
             folder = Path(name)
-            self._open(_PROFILED, None, self._level, profile=str(folder))
+            self._open(_PROFILED, profile=str(folder))
             for _ in range(runs):
-                self._outputs_of(_PROFILED, feeds)
-            profile = self._ort.call("end_profiling", name=_PROFILED)
+                self._outputs_of(feeds)
+            profile = self._ort.call("end_profiling")
             return read_profile(Path(profile), folder / OPTIMISED)
 
     def __exit__(self, *_: object) -> None:
@@ -177,57 +180,32 @@ class OrtSession(AbstractContextManager["OrtSession"]):
         self.close()
 
     def close(self) -> None:
-        """Drop the sessions, and the connection to their target."""
-        self._opened = {}
+        """Drop the session, and the connection to its target."""
+        self._opened = ""
         self._ort.close()
 
-    def _open_segment(
-        self,
-        model: onnx.ModelProto,
-        segment: Segment,
-        live: Mapping[str, np.ndarray],
-        *,
-        whole: bool,
-        placed: Placement | None = None,
-    ) -> None:
-        """Open a segment, unless it is the whole graph and open already."""
-        if whole and self._whole_is_open:
-            return
-        cut = segment_model(model, segment, live).SerializeToString()
-        self._open(_SEGMENT, cut, _OFF, placed=placed)
-        self._whole_is_open = whole
-
     def _open(
-        self,
-        name: str,
-        model: bytes | None,
-        level: int,
-        profile: str = "",
-        placed: Placement | None = None,
+        self, kind: str, piece: onnx.ModelProto | None = None, profile: str = ""
     ) -> None:
-        """Open one session in place of all others.
+        """Open a session in place of the one before.
 
         Args:
-            name: Name of the session.
-            model: A piece of the graph; None for the deployed file.
-            level: How much may be rewritten.
+            kind: What it is.
+            piece: The exported graph, or a piece of it; None for the deployed file.
             profile: Folder for the profile; empty for none.
-            placed: To this the nodes are added that the CPU provider runs.
 
         """
-        if self._opened:
-            self._ort.call("drop")  # one copy of the weights at a time
-        self._opened, self._whole_is_open = {}, False
+        self._opened = ""
         device, at = self._device, self._ort.files[self._path.name]
         try:
             found = self._ort.call(
                 "open",
-                {} if model is None else {"model": np.frombuffer(model, np.uint8)},
-                None,
-                name=name,
-                model=at if model is None else "",
+                {}
+                if piece is None
+                else {"model": np.frombuffer(piece.SerializeToString(), np.uint8)},
+                model=at if piece is None else "",
                 folder=str(PurePath(at).parent),
-                level=level,
+                level=self._level if piece is None else _OFF,
                 threads=device.threads,
                 provider=self._provider,
                 settings=options_of(device),
@@ -245,12 +223,10 @@ class OrtSession(AbstractContextManager["OrtSession"]):
         if has[0] != self._provider:
             msg = not_made(device, found["said"], has[0])
             raise StageError(msg, outcome=Outcome.FELL_BACK)
-        self._opened[name] = found["outputs"]
-        if placed is None or self._provider == CPU:
-            return
+        self._opened, self._made = kind, found["outputs"]
         if found["on_cpu"] is not None:
-            placed.add(found["nodes"], found["on_cpu"])
-        elif device.cpu_nodes < 1:
+            self._placed.add(found["nodes"], found["on_cpu"])
+        elif self._provider != CPU and device.cpu_nodes < 1:
             msg = (
                 f"onnxruntime {self._ort.version} does not tell which nodes run on the "
                 "CPU provider. Use 1.24 or newer, or allow all nodes to run there with "
@@ -258,9 +234,9 @@ class OrtSession(AbstractContextManager["OrtSession"]):
             )
             raise StageError(msg, outcome=Outcome.FELL_BACK)
 
-    def _check_placed(self, placed: Placement, how: str) -> None:
+    def _check_placed(self, how: str) -> None:
         """Refuse a run of which the CPU provider does more than the suite allows."""
-        if msg := placed.too_many(self._device, how):
+        if msg := self._placed.too_many(self._device, how):
             raise StageError(msg, outcome=Outcome.FELL_BACK)
 
     def _refused(self, error: Exception) -> StageError:
@@ -278,28 +254,21 @@ class OrtSession(AbstractContextManager["OrtSession"]):
         msg = f"onnxruntime {self._ort.version} refuses {self._path.name}: {why}"
         return StageError(msg, outcome=Outcome.LOAD, log=str(error))
 
-    def _outputs_of(
-        self, session: str, feeds: Mapping[str, np.ndarray]
-    ) -> dict[str, np.ndarray]:
-        names = self._opened[session]
-        if names != list(self._outputs):
+    def _outputs_of(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        if self._made != list(self._outputs):
             msg = (
-                f"{self._path.name} has the outputs {names}, the component promises "
-                f"{list(self._outputs)}."
+                f"{self._path.name} has the outputs {self._made}, the component "
+                f"promises {list(self._outputs)}."
             )
             raise StageError(msg, outcome=Outcome.MISSING)
         made: dict[str, np.ndarray] = {}
-        self._call(session, names, feeds, made.__setitem__)
+        self._call(self._made, feeds, made.__setitem__)
         return made
 
     def _call(
-        self,
-        session: str,
-        names: list[str],
-        feeds: Mapping[str, np.ndarray],
-        on_value: OnValue,
+        self, names: list[str], feeds: Mapping[str, np.ndarray], on_value: OnValue
     ) -> None:
-        """Run a session, and hand over those of its outputs that are named."""
+        """Run the open session, and hand over those of its outputs that are named."""
         failure: list[BaseException] = []
 
         def take(name: str, value: np.ndarray) -> None:
@@ -310,7 +279,7 @@ class OrtSession(AbstractContextManager["OrtSession"]):
                 raise
 
         try:
-            self._ort.call("run", feeds, take, name=session, names=names)
+            self._ort.call("run", feeds, take, names=names)
         except StageError:
             raise
         except Exception as error:  # onnxruntime's classes share no other base
@@ -335,9 +304,7 @@ def _weights(model: onnx.ModelProto) -> list[str]:
     )
 
 
-def _rewrites(
-    hints: Iterable[tuple[str, int]],
-) -> tuple[int, list[str]]:
+def _rewrites(hints: Iterable[tuple[str, int]]) -> tuple[int, list[str]]:
     """Return the optimisation level, and the rewrites to leave out.
 
     Raises:
@@ -357,13 +324,6 @@ def _rewrites(
             )
             raise StageError(msg, outcome=Outcome.LOAD)
     return number, list(given)
-
-
-def _said(hints: Iterable[tuple[str, int]]) -> str:
-    given = dict(hints)
-    number = given.pop(OPTIMISATION, _ALL)
-    level = "all" if number == _ALL else f"level {number}"
-    return f"{level} without {', '.join(given)}" if given else level
 
 
 def _read(path: Path) -> onnx.ModelProto:

@@ -37,18 +37,6 @@ def convert(
     ``fp16`` stores weights in float16, as OpenVINO's own ``ovc`` does by default.
     ``int8-weights`` is nncf's compression of weights, with a scale for each channel.
 
-    Args:
-        source: Path of the exported graph.
-        variant: A variant that this runtime declares.
-        folder: An empty folder.
-        component: The component, which has the names of inputs and outputs.
-        probes: Not needed: the graph's names stay.
-        native: Not needed: there is no other converter.
-        calibration: Not needed: no variant is calibrated.
-
-    Returns:
-        Facts to note about the conversion.
-
     Raises:
         StageError: OpenVINO cannot read the graph, nncf is not installed, a flag is
             given, or the file's inputs or outputs are not those of the component.

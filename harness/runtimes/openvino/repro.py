@@ -6,13 +6,6 @@ from harness.core.case import Device
 
 
 def words(device: Device, *, as_deployed: bool) -> dict[str, object]:
-    """Return the values in ``repro.txt`` that only OpenVINO has: none.
-
-    Args:
-        device: The device of the case.
-        as_deployed: Whether outputs, as deployed, show the divergence; one file has
-            both.
-
-    """
+    """Return the values in ``repro.txt`` that only OpenVINO has: none."""
     del device, as_deployed
     return {}

@@ -23,7 +23,6 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Callable, Iterator, Mapping, Union
 
 try:
@@ -168,16 +167,18 @@ class Files:
             shutil.rmtree(folder, ignore_errors=True)
 
 
+def identity(path: Path) -> list[int]:
+    """Return what tells a file from another one of the same path elsewhere."""
+    stat = path.stat()
+    return [stat.st_ino, stat.st_size, stat.st_mtime_ns]
+
+
 def seen_here(files: dict[str, Any]) -> bool:
     """Whether the harness's own files can be read here: then none has to be sent."""
     try:
-        for path, identity in files.items():
-            stat = Path(path).stat()
-            if [stat.st_ino, stat.st_size, stat.st_mtime_ns] != identity:
-                return False
+        return all(identity(Path(path)) == one for path, one in files.items())
     except OSError:
         return False
-    return True
 
 
 class Agent:
@@ -187,7 +188,6 @@ class Agent:
         self._in, self._out = wire_in, wire_out
         self._files: Files | None = None
         self._driver: Any = None
-        self._module: ModuleType | None = None
 
     def answer(self) -> None:
         """Answer one request."""
@@ -206,8 +206,7 @@ class Agent:
             else:
                 done = getattr(self._driver, do)(arrays, self._show, **given)
         except Exception as error:  # noqa: BLE001  # the harness gets every error
-            kind = type(error).__name__
-            self._send({"failed": str(error) or kind, "kind": kind})
+            self._send({"failed": str(error) or type(error).__name__})
             return
         self._send({"done": done})
 
@@ -217,7 +216,7 @@ class Agent:
             self._files.leave()
         os._exit(0)
 
-    def _hello(self, module: str, source: str) -> dict[str, Any]:
+    def _hello(self, source: str) -> dict[str, Any]:
         """Import the runtime by its driver, and say what is here."""
         told = {
             "protocol": PROTOCOL,
@@ -226,13 +225,13 @@ class Agent:
             "numpy": getattr(np, "__version__", ""),
             "lacks": "",
         }
-        driver = ModuleType("parity_driver")
+        driver: dict[str, Any] = {"__name__": "parity_driver"}
         try:
-            exec(compile(source, "parity-driver", "exec"), driver.__dict__)  # noqa: S102
+            exec(compile(source, "parity-driver", "exec"), driver)  # noqa: S102
         except ImportError as error:
             return {**told, "lacks": f"{error}"}
-        self._module, self._driver = driver, driver.Driver()
-        return {**told, "runtime": self._driver.version, "module": module}
+        self._driver = driver["open_driver"]()
+        return {**told, "runtime": self._driver.version}
 
     def _show(self, name: str, value: np.ndarray) -> None:
         self._send({"value": name}, {name: value})

@@ -9,10 +9,9 @@ from __future__ import annotations
 import json
 import shutil
 import weakref
-from collections.abc import Mapping, Sequence
-from importlib.util import find_spec
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -26,13 +25,10 @@ from harness.measure.name_map import Names, as_given
 from harness.measure.trace import load_inputs, open_trace
 from harness.runtimes.candidate.candidate import check_artifact
 from harness.runtimes.renamed import fed
-from harness.runtimes.session import load_backend
+from harness.runtimes.session import Feeds, load_backend
 from harness.runtimes.target import bundle_run
-from harness.runtimes.target.drive import Driving, Show, recorded, sha256
+from harness.runtimes.target.drive import Driving, Show, recorded, sha256, source_of
 from harness.runtimes.target.traced import LAYERS, OUTPUTS, digest_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _README = """\
 {case}: run `python run.py` here, where Python 3.8, numpy and {packages} are installed.
@@ -41,7 +37,7 @@ It writes trace.npz; `parity judge trace.npz` beside the suite then judges this 
 
 
 class Recorder:
-    """Records the calls of a session into a folder.
+    """Records the calls of sessions into a folder.
 
     Attributes:
         kind: ``outputs`` or ``layers``, which the next calls show; empty for neither.
@@ -56,48 +52,24 @@ class Recorder:
         self.feeds: dict[str, np.ndarray] = {}
         self.files: dict[str, str] = {}
         self.entries: list[str] = []
-        self._shown: dict[int, tuple[weakref.ref[np.ndarray], str]] = {}
-        self._models = 0
+        self.shown: dict[int, tuple[weakref.ref[np.ndarray], str]] = {}
 
-    def of(self, inner: Driving, files: Sequence[Path]) -> Driving:
+    def record(self, inner: Driving, files: Sequence[Path]) -> Driving:
         """Return a runtime whose calls are recorded."""
-        into = f"model-{self._models}"
-        self._models += 1
+        into = f"model-{len(self.entries)}"
         (self._folder / into).mkdir()
         self.entries.append(files[0].parent.name)
         for path in files:
             shutil.copyfile(path, self._folder / into / path.name)
             self.files[f"{into}/{path.name}"] = sha256(path)
-        return _Recorded(
-            self, inner, {p.name: f"bundle:{into}/{p.name}" for p in files}
-        )
+        return _Recorded(self, inner, into)
 
-    def call(
-        self, do: str, feeds: Mapping[str, np.ndarray], said: Mapping[str, object]
-    ) -> Callable[[str, np.ndarray], None]:
-        """Record a call, and return a function that takes what it shows."""
-        number = len(self.calls)
-        self.calls.append(
-            {
-                "do": do,
-                "said": said,
-                "kind": self.kind,
-                "sample": self.sample,
-                "feeds": {name: self._ref(name, one) for name, one in feeds.items()},
-            }
-        )
-
-        def shown(name: str, value: np.ndarray) -> None:
-            self._shown[id(value)] = weakref.ref(value), f"{number}/{name}"
-
-        return shown
-
-    def _ref(self, name: str, value: np.ndarray) -> str:
+    def ref(self, name: str, value: np.ndarray) -> str:
         """Return where a call finds an array: shown before, or stored.
 
         Inputs are stored by sample and name, so that other programs can read them.
         """
-        one, ref = self._shown.get(id(value), (None, ""))
+        one, ref = self.shown.get(id(value), (None, ""))
         if one is not None and one() is value:
             return ref
         key = f"{self.sample}/{name}"
@@ -109,34 +81,35 @@ class Recorder:
         return key
 
 
-class _Recorded:
+class _Recorded(Driving):
     """A runtime in this process whose calls are recorded."""
 
-    about = ()
-
-    def __init__(
-        self, recorder: Recorder, inner: Driving, files: Mapping[str, str]
-    ) -> None:
+    def __init__(self, recorder: Recorder, inner: Driving, into: str) -> None:
         self._recorder, self._inner = recorder, inner
-        self.version, self.files = inner.version, files
-        self._real = {there: inner.files[name] for name, there in files.items()}
-        self._real |= {
-            there.rpartition("/")[0]: str(Path(inner.files[name]).parent)
-            for name, there in files.items()
-        }
+        self.version = inner.version
+        self.files = {name: f"bundle:{into}/{name}" for name in inner.files}
+        self._real = {there: inner.files[name] for name, there in self.files.items()}
+        # A session may also give the path of the folder.
+        folder = Path(next(iter(inner.files.values()))).parent
+        self._real[f"bundle:{into}"] = str(folder)
 
     def call(
-        self,
-        do: str,
-        feeds: Mapping[str, np.ndarray] | None = None,
-        show: Show | None = None,
-        /,
-        **said: object,
+        self, do: str, feeds: Feeds | None = None, show: Show | None = None, **said: Any
     ) -> Any:
-        shown = self._recorder.call(do, feeds or {}, said)
+        recorder = self._recorder
+        number = len(recorder.calls)
+        recorder.calls.append(
+            {
+                "do": do,
+                "said": said,
+                "kind": recorder.kind,
+                "sample": recorder.sample,
+                "feeds": {k: recorder.ref(k, one) for k, one in (feeds or {}).items()},
+            }
+        )
 
-        def both(name: str, value: np.ndarray) -> None:
-            shown(name, value)
+        def shown(name: str, value: np.ndarray) -> None:
+            recorder.shown[id(value)] = weakref.ref(value), f"{number}/{name}"
             if show is not None:
                 show(name, value)
 
@@ -144,7 +117,7 @@ class _Recorded:
             name: self._real.get(value, value) if isinstance(value, str) else value
             for name, value in said.items()
         }
-        return self._inner.call(do, feeds, both, **real)
+        return self._inner.call(do, feeds, shown, **real)
 
     def close(self) -> None:
         self._inner.close()
@@ -186,7 +159,10 @@ def write_bundle(  # noqa: PLR0917  # a task takes its arguments by position
         outputs = [spec.name for spec in has.outputs]
         probes = load_probes(file.probes)
         recorder.kind = ""
-        with recorded(recorder), backend.open_session(path, device, outputs) as opened:
+        with (
+            recorded(recorder.record),
+            backend.open_session(path, device, outputs) as opened,
+        ):
             for reading in file.readings:
                 report_progress("recording", case, reading.sample)
                 feeds = load_inputs(reading.inputs, component)
@@ -217,14 +193,8 @@ def write_bundle(  # noqa: PLR0917  # a task takes its arguments by position
     text = json.dumps(said, default=list)
     (into / bundle_run.CALLS).write_text(text, encoding="utf-8")
     np.savez(into / bundle_run.FEEDS, **recorder.feeds)  # type: ignore[arg-type]
-    for module, name in (
-        (bundle_run.__name__, "run.py"),
-        (declared.driver, "driver.py"),
-    ):
-        spec = find_spec(module)
-        assert spec is not None  # noqa: S101  # both are the harness's own
-        assert spec.origin is not None  # noqa: S101  # as above
-        shutil.copyfile(spec.origin, into / name)
+    into.joinpath("run.py").write_bytes(source_of(bundle_run.__name__))
+    into.joinpath("driver.py").write_bytes(source_of(declared.driver))
     packages = " or ".join(declared.distributions)
     readme = _README.format(case=case, packages=packages)
     (into / "README.md").write_text(readme, encoding="utf-8")

@@ -17,7 +17,7 @@ import os
 import platform
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +54,7 @@ def is_sketched(value: np.ndarray) -> bool:
     return value.size > 8 * BUCKETS
 
 
-class Trace:
+class BundleTrace:
     """Collects what a runtime shows, by sample."""
 
     def __init__(self, outputs: list[str], *, whole: bool) -> None:
@@ -80,8 +80,15 @@ class Trace:
             }
         )
 
+    def save(self, out: Path, about: Mapping[str, Any]) -> None:
+        """Write the values, and what the trace says about itself."""
+        text = json.dumps({**about, "format": FORMAT, "values": self.values})
+        data = np.frombuffer(text.encode(), dtype=np.uint8)
+        with out.open("wb") as file:
+            np.savez(file, about=data, **self.arrays)  # type: ignore[arg-type]
 
-def run(folder: Path, driver: Any) -> tuple[Trace, dict[str, Any]]:
+
+def run(folder: Path, driver: Any) -> tuple[BundleTrace, dict[str, Any]]:
     """Make a bundle's calls with a driver; return the values and the bundle's facts."""
     said = json.loads(folder.joinpath(CALLS).read_text(encoding="utf-8"))
     if said["format"] != FORMAT:
@@ -90,7 +97,7 @@ def run(folder: Path, driver: Any) -> tuple[Trace, dict[str, Any]]:
     for name, digest in said["files"].items():
         if hashlib.sha256((folder / name).read_bytes()).hexdigest() != digest:
             sys.exit(f"{name} is not the file of this bundle; copy it again.")
-    trace = Trace(said["outputs"], whole=said["layers"] == "all")
+    trace = BundleTrace(said["outputs"], whole=said["layers"] == "all")
     shown: dict[str, np.ndarray] = {}
     needed = {ref for call in said["calls"] for ref in call["feeds"].values()}
     for number, call in enumerate(said["calls"]):
@@ -146,25 +153,21 @@ def main() -> None:
     folder = Path(__file__).resolve().parent
     sys.path.insert(0, str(folder))
     with native_log() as log:
-        module = importlib.import_module("driver")
-        trace, said = run(folder, module.Driver())
+        driver = importlib.import_module("driver").open_driver()
+        trace, said = run(folder, driver)
     about = {
-        "format": FORMAT,
         "name": asked.name,
         "case": said["case"],
         "files": said["files"],
         "entries": said["entries"],
         "samples": said["samples"],
         "layers": said["layers"],
-        "version": module.Driver.version,
+        "version": driver.version,
         "machine": f"{platform.machine()}, Python {platform.python_version()}",
         "log": log[0],
-        "values": trace.values,
     }
-    text = np.frombuffer(json.dumps(about).encode(), dtype=np.uint8)
     out = Path(asked.out)
-    with out.open("wb") as file:
-        np.savez(file, about=text, **trace.arrays)  # type: ignore[arg-type]
+    trace.save(out, about)
     sys.stdout.write(f"wrote {out} ({out.stat().st_size / 2**20:.1f} MB)\n")
     sys.stdout.write(f"next  parity judge {out}, beside the suite\n")
 

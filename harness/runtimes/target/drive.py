@@ -11,23 +11,25 @@ import importlib
 import os
 import select
 import shlex
-import signal
 import subprocess
 import sys
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from harness.core.case import Device, Target
 from harness.core.errors import StageError
 from harness.core.outcome import Outcome
 from harness.core.runtime import Runtime
 from harness.engine.environments import python_of
-from harness.runtimes.session import not_installed
+from harness.engine.host import last_words, signal_name
+from harness.runtimes.session import Feeds, not_installed
 from harness.runtimes.target import agent
 
 if TYPE_CHECKING:
@@ -39,65 +41,50 @@ it computes, the time limit of the case counts."""
 
 _PIECE_BYTES: Final = 1 << 24
 _PIPE_BYTES: Final = 1 << 20
-_LAST_WORDS: Final = 300
 _BEFORE: Final = "before a Python answered"
 
 Show = Callable[[str, "np.ndarray"], None]
 
 
-class Driving(Protocol):
-    """A runtime that a session drives."""
+class Driving(ABC):
+    """A runtime that a session drives.
 
-    @property
-    def version(self) -> str:
-        """The runtime's version."""
-        ...
+    Attributes:
+        version: The runtime's version.
+        files: The path of each of the session's files, where the runtime finds it.
+        about: Where the runtime runs, for the record; empty for here.
 
-    @property
-    def about(self) -> tuple[tuple[str, str], ...]:
-        """Where the runtime runs, for the record; empty for here."""
-        ...
+    """
 
-    @property
-    def files(self) -> Mapping[str, str]:
-        """The path of each of the session's files, where the runtime finds it."""
-        ...
+    version: str
+    files: Mapping[str, str]
+    about: tuple[tuple[str, str], ...] = ()
 
+    @abstractmethod
     def call(
-        self,
-        do: str,
-        feeds: Mapping[str, np.ndarray] | None = None,
-        show: Show | None = None,
-        /,
-        **said: object,
+        self, do: str, feeds: Feeds | None = None, show: Show | None = None, **said: Any
     ) -> Any:
         """Call a method of the runtime's driver, and return its result."""
-        ...
 
+    @abstractmethod
     def close(self) -> None:
         """End the connection, if there is one."""
-        ...
 
 
-class Recording(Protocol):
-    """Something that records what is asked of a runtime."""
+Record = Callable[[Driving, Sequence[Path]], Driving]
+"""Takes a runtime and a session's files; returns a runtime whose calls are recorded."""
 
-    def of(self, inner: Driving, files: Sequence[Path]) -> Driving:
-        """Return a runtime whose calls are recorded."""
-        ...
-
-
-_RECORDER: Final[ContextVar[Recording | None]] = ContextVar("recorder", default=None)
+_RECORD: Final[ContextVar[Record | None]] = ContextVar("record", default=None)
 
 
 @contextmanager
-def recorded(recorder: Recording) -> Iterator[None]:
+def recorded(record: Record) -> Iterator[None]:
     """Have the calls of sessions recorded that are opened in the ``with``."""
-    token = _RECORDER.set(recorder)
+    token = _RECORD.set(record)
     try:
         yield
     finally:
-        _RECORDER.reset(token)
+        _RECORD.reset(token)
 
 
 def drive(declared: Runtime, device: Device, files: Sequence[Path]) -> Driving:
@@ -109,31 +96,24 @@ def drive(declared: Runtime, device: Device, files: Sequence[Path]) -> Driving:
     """
     if device.target is not None:
         return Remote(declared, device.target, files)
-    here, recorder = _Here(declared, files), _RECORDER.get()
-    return here if recorder is None else recorder.of(here, files)
+    here, record = _Here(declared, files), _RECORD.get()
+    return here if record is None else record(here, files)
 
 
-class _Here:
+class _Here(Driving):
     """A runtime in this process."""
-
-    about = ()
 
     def __init__(self, declared: Runtime, files: Sequence[Path]) -> None:
         try:
             module = importlib.import_module(declared.driver)
         except ModuleNotFoundError as error:
             raise not_installed(declared, error) from error
-        self._driver = module.Driver()
+        self._driver = module.open_driver()
         self.version = self._driver.version
         self.files = {path.name: str(path) for path in files}
 
     def call(
-        self,
-        do: str,
-        feeds: Mapping[str, np.ndarray] | None = None,
-        show: Show | None = None,
-        /,
-        **said: object,
+        self, do: str, feeds: Feeds | None = None, show: Show | None = None, **said: Any
     ) -> Any:
         return getattr(self._driver, do)(feeds or {}, show, **said)
 
@@ -145,8 +125,8 @@ class AgentError(Exception):
     """An error that a runtime raised on a target; its text is the runtime's."""
 
 
-class Remote:
-    """A runtime on a target.
+class Remote(Driving):
+    """A runtime on a target; `log` has the last lines that the target printed.
 
     Args:
         declared: The runtime.
@@ -165,7 +145,7 @@ class Remote:
         self._command: Sequence[str] = target.command
         if target.version:
             self._command = (str(python_of(declared, target.version)),)
-        self._words = ""
+        self.log = ""
         self._answered = False
         self._popen = self._started()
         try:
@@ -181,12 +161,7 @@ class Remote:
             raise
 
     def call(
-        self,
-        do: str,
-        feeds: Mapping[str, np.ndarray] | None = None,
-        show: Show | None = None,
-        /,
-        **said: object,
+        self, do: str, feeds: Feeds | None = None, show: Show | None = None, **said: Any
     ) -> Any:
         """Call a method of the target's driver, and return its result.
 
@@ -195,7 +170,7 @@ class Remote:
             AgentError: The method raised an error.
 
         """
-        return self._asked(do, said, feeds or {}, show)
+        return self._asked(do, said, feeds, show, is_limited=False)
 
     def close(self) -> None:
         """End the agent, which takes its temporary files along."""
@@ -211,11 +186,6 @@ class Remote:
         for end in (popen.stdout, popen.stderr):
             with suppress(OSError):
                 end and end.close()
-
-    @property
-    def log(self) -> str:
-        """The last lines that the target printed; complete once it is closed."""
-        return self._words
 
     def _started(self) -> subprocess.Popen[bytes]:
         command = [*self._command, "-i", "-q", "-u"]
@@ -252,7 +222,7 @@ class Remote:
         assert popen.stderr is not None  # noqa: S101  # for mypy
         with suppress(OSError, ValueError):
             while data := os.read(popen.stderr.fileno(), 4096):
-                self._words = (self._words + data.decode(errors="replace"))[-4096:]
+                self.log = (self.log + data.decode(errors="replace"))[-4096:]
                 sys.stderr.flush()
                 os.write(2, data)
 
@@ -263,10 +233,10 @@ class Remote:
         if version < agent.OLDEST:
             text = ".".join(map(str, version))
             self._refuse(f"has Python {text}, and the agent needs 3.8 or newer")
-        program = _source(agent.__name__)
+        program = source_of(agent.__name__)
         self._write([f"{len(program):12d}".encode() + program])
-        said = {"module": declared.module, "source": _source(declared.driver).decode()}
-        told: dict[str, Any] = self._asked("hello", said, limit_s=STALL_S)
+        said = {"source": source_of(declared.driver).decode()}
+        told: dict[str, Any] = self._asked("hello", said)
         if told.get("protocol") != agent.PROTOCOL:
             self._refuse(
                 f"speaks version {told.get('protocol')} of the agent's protocol, and "
@@ -298,24 +268,15 @@ class Remote:
 
     def _sent(self, files: Sequence[Path]) -> dict[str, str]:
         """Bring a session's files to the target; return their paths there."""
-        identity = {}
-        for path in files:
-            stat = path.resolve().stat()
-            identity[str(path.resolve())] = [
-                stat.st_ino,
-                stat.st_size,
-                stat.st_mtime_ns,
-            ]
-        if self._asked("seen", {"files": identity}, limit_s=STALL_S):
+        seen = {str(path.resolve()): agent.identity(path) for path in files}
+        if self._asked("seen", {"files": seen}):
             return {path.name: str(path) for path in files}
         digests = {path.name: sha256(path) for path in files}
-        lacking = self._asked(
-            "have", {"files": list(digests.values())}, limit_s=STALL_S
-        )
+        lacking = self._asked("have", {"files": list(digests.values())})
         for path in files:
             if digests[path.name] in lacking:
                 self._send_file(path, digests[path.name])
-        folder = self._asked("place", {"files": digests}, limit_s=STALL_S)
+        folder = self._asked("place", {"files": digests})
         return {path.name: f"{folder}/{path.name}" for path in files}
 
     def _send_file(self, path: Path, digest: str) -> None:
@@ -326,24 +287,22 @@ class Remote:
             for at in range(0, max(size, 1), _PIECE_BYTES):
                 piece = np.frombuffer(file.read(_PIECE_BYTES), np.uint8)
                 said = {"digest": digest, "at": at, "size": size}
-                self._asked("put", said, {"piece": piece}, limit_s=STALL_S)
+                self._asked("put", said, {"piece": piece})
 
     def _asked(
         self,
         do: str,
         said: Mapping[str, object],
-        arrays: Mapping[str, np.ndarray] | None = None,
+        arrays: Feeds | None = None,
         show: Show | None = None,
-        limit_s: float | None = None,
+        *,
+        is_limited: bool = True,
     ) -> Any:
         """Send a request, hand over the values that come, and return the result."""
         self._write(agent.pack({"do": do, "with": said}, arrays or {}))
+        limit_s = STALL_S if is_limited else None
+        fill = partial(self._fill, limit_s=limit_s, where=f"during {do!r}")
         while True:
-            where = f"during {do!r}"
-
-            def fill(view: memoryview, where: str = where) -> None:
-                self._fill(view, limit_s, where)
-
             try:
                 head, values = agent.unpack(fill)
             except (ValueError, KeyError, TypeError) as error:
@@ -410,17 +369,11 @@ class Remote:
         self._listener.join(1)
         how = f"ended with exit code {code}"
         if code < 0:
-            with suppress(ValueError):
-                how = f"died with {signal.Signals(-code).name}"
-        words = f"{how} {where}{self._last_words()}"
+            how = f"died with {signal_name(-code)}"
+        words = f"{how} {where}{last_words(self.log)}"
         if self._answered or code < 0:
             self._refuse(words, Outcome.CRASHED)
         self._refuse(f"{words}; look whether {self._program()} starts a Python")
-
-    def _last_words(self) -> str:
-        lines = (line.strip(" .>") for line in self._words.splitlines())
-        words = next((line for line in reversed(list(lines)) if line), "")
-        return f"; its last words: {words[:_LAST_WORDS]}" if words else ""
 
     def _program(self) -> str:
         return f"`{shlex.join(self._command)}`"
@@ -438,7 +391,8 @@ def _widen(end: int) -> None:
         fcntl.fcntl(end, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
 
 
-def _source(module: str) -> bytes:
+def source_of(module: str) -> bytes:
+    """Return the source of a module, which another Python then runs."""
     spec = find_spec(module)
     if spec is None or spec.origin is None:
         raise ModuleNotFoundError(module)

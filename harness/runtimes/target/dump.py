@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tomllib
 import zipfile
 from collections.abc import Iterator
@@ -46,25 +45,14 @@ def as_trace(path: Path, case: Case, names: Path | None, into: Path) -> dict[str
     ours = _names(names)
     outputs = [spec.name for spec in case.component.outputs]
     first = case.samples[0].id
-    values: list[dict[str, Any]] = []
-    arrays: dict[str, np.ndarray] = {}
+    trace = bundle_run.BundleTrace(outputs, whole=True)
     for sample, name, array in _arrays(path):
-        known, key = ours.get(name, name), f"v{len(values)}"
-        arrays[key] = array
-        values.append(
-            {
-                "kind": "outputs" if known in outputs else "layers",
-                "sample": sample or first,
-                "name": known,
-                "array": key,
-                "shape": list(array.shape),
-                "dtype": array.dtype.str,
-                "sketched": False,
-            }
-        )
-    has = dict.fromkeys(value["sample"] for value in values)
+        known = ours.get(name, name)
+        kind = bundle_run.OUTPUTS if known in outputs else "layers"
+        trace.add(kind, sample or first, known, array)
+    has = dict.fromkeys(value["sample"] for value in trace.values)
     for sample in has:
-        there = {value["name"] for value in values if value["sample"] == sample}
+        there = {value["name"] for value in trace.values if value["sample"] == sample}
         if lacking := [name for name in outputs if name not in there]:
             msg = (
                 f"{path} lacks the output {lacking[0]!r} of {case.subject} for "
@@ -74,7 +62,6 @@ def as_trace(path: Path, case: Case, names: Path | None, into: Path) -> dict[str
             raise SuiteError(msg)
     order = [sample.id for sample in case.samples if sample.id in has]
     told: dict[str, Any] = {
-        "format": bundle_run.FORMAT,
         "name": NAME,
         "case": case.id,
         "files": {},
@@ -85,11 +72,9 @@ def as_trace(path: Path, case: Case, names: Path | None, into: Path) -> dict[str
         "version": "own program",
         "machine": "unknown",
         "log": "",
-        "values": values,
     }
-    text = np.frombuffer(json.dumps(told).encode(), dtype=np.uint8)
-    np.savez(into, about=text, **arrays)  # type: ignore[arg-type]
-    return told
+    trace.save(into, told)
+    return {**told, "values": trace.values}
 
 
 def _names(path: Path | None) -> dict[str, str]:

@@ -210,15 +210,23 @@ def test_threads_take_turns_in_one_host(forking):
 # How a job ends
 
 
-def test_a_segmentation_fault_is_an_outcome_and_the_host_serves_on(host):
-    error = failed(host, crash, "segmentation fault")
+SEGFAULT = (
+    "the process died with SIGSEGV (signal 11); last words: Can't Find type=3 backend."
+)
+ENDINGS = {
+    "segmentation fault": (crash, "segmentation fault", SEGFAULT),
+    "exit code": (leave, 3, "the process left with exit code 3 and without an answer."),
+}
+
+
+@pytest.mark.parametrize("how", ENDINGS)
+def test_a_crash_is_an_outcome_and_the_host_serves_on(host, how):
+    function, argument, words = ENDINGS[how]
+    error = failed(host, function, argument)
 
     assert error.outcome is Outcome.CRASHED
-    assert str(error) == (
-        "unet/mnn: the process died with SIGSEGV (signal 11); "
-        "last words: Can't Find type=3 backend."
-    )
-    assert "test_host.py" in error.log  # the Python stack
+    assert str(error) == f"unet/mnn: {words}"
+    assert how == "exit code" or "test_host.py" in error.log  # the Python stack
     assert run(host, add, 1).value == 1
 
 
@@ -226,41 +234,30 @@ def test_a_killed_job_is_perhaps_out_of_memory(forking):
     error = failed(forking, crash, "killed")
 
     assert error.outcome is Outcome.CRASHED
-    assert "SIGKILL (signal 9), perhaps because memory ran out, it held 0." in str(
-        error
-    )
+    words = "SIGKILL (signal 9), perhaps because memory ran out, it held 0."
+    assert words in str(error)
 
 
-def test_a_job_that_leaves_without_an_answer_is_a_crash(host):
-    error = failed(host, leave, 3)
-
-    assert error.outcome is Outcome.CRASHED
-    assert str(error) == (
-        "unet/mnn: the process left with exit code 3 and without an answer."
-    )
-    assert run(host, add, 1).value == 1
+WAYS = {"sleeping": (True, False), "holding-the-gil": (True, True)}
+WAYS["without-a-fork"] = (False, False)
 
 
-@pytest.mark.parametrize("stubborn", [False, True], ids=["sleeping", "holding-the-gil"])
-def test_a_hanging_job_is_ended_at_its_limit_with_all_it_started(
-    forking, tmp_path, stubborn
-):
-    error = failed(forking, hang, tmp_path / "pids", timeout_s=1, stubborn=stubborn)
+@pytest.mark.parametrize("way", WAYS)
+def test_a_hanging_job_is_ended_at_its_limit_with_all_it_started(tmp_path, way):
+    fork, stubborn = WAYS[way]
+    with Host("test", [__name__], fork=fork) as host:
+        error = failed(host, hang, tmp_path / "pids", timeout_s=1, stubborn=stubborn)
 
-    assert error.outcome is Outcome.TIMED_OUT
-    assert "still running at its limit of 1 s" in str(error)
-    assert "last words: loading the weights. If it needs longer, raise" in str(error)
-    assert "timeout_s under [limits] in parity.toml" in str(error)
-    assert all(gone(int(pid)) for pid in (tmp_path / "pids").read_text().split())
-    assert run(forking, add, 1).value == 1
-
-
-def test_a_hanging_job_without_a_fork_is_ended_too(tmp_path):
-    with Host("test", [__name__], fork=False) as spawning:
-        error = failed(spawning, hang, tmp_path / "pids", timeout_s=1)
-
-    assert error.outcome is Outcome.TIMED_OUT
-    assert all(gone(int(pid)) for pid in (tmp_path / "pids").read_text().split()[1:])
+        assert error.outcome is Outcome.TIMED_OUT
+        assert "still running at its limit of 1 s" in str(error)
+        assert "last words: loading the weights. If it needs longer, raise" in str(
+            error
+        )
+        assert "timeout_s under [limits] in parity.toml" in str(error)
+        # Without a fork the parent of the job is this process.
+        started = (tmp_path / "pids").read_text().split()[0 if fork else 1 :]
+        assert all(gone(int(pid)) for pid in started)
+        assert run(host, add, 1).value == 1
 
 
 def test_what_a_job_started_does_not_outlive_it(forking, tmp_path):
@@ -326,17 +323,15 @@ def test_what_cannot_be_sent_is_refused_before_anything_starts(function, args):
 # How a host starts and ends
 
 
-def test_a_runtime_that_is_not_installed_is_unavailable():
-    with Host("absent", ["no_such_runtime"]) as host:
-        error = failed(host, add, 1)
-
-    assert error.outcome is Outcome.UNAVAILABLE
-    assert "importing no_such_runtime failed: ModuleNotFoundError" in str(error)
-
-
 @pytest.mark.parametrize(
     ("text", "outcome", "message"),
     [
+        pytest.param(
+            "import no_such_runtime",
+            Outcome.UNAVAILABLE,
+            "importing broken_runtime failed: ModuleNotFoundError",
+            id="is-not-installed",
+        ),
         pytest.param("1/0", Outcome.LOAD, "ZeroDivisionError: division", id="raises"),
         pytest.param(
             "import ctypes; ctypes.string_at(0)",

@@ -98,15 +98,10 @@ def test_what_was_made_is_found_with_its_files_meta_and_makers(store):
     found.check()
 
 
-def test_the_second_make_builds_nothing(store):
+def test_a_key_is_made_once_and_another_kind_or_key_is_another_entry(store):
     store.make("onnx", KEY, build)
 
     store.make("onnx", dict(reversed(KEY.items())), never)
-
-
-def test_another_kind_or_key_is_another_entry(store):
-    store.make("onnx", KEY, build)
-
     assert store.find("mnn", KEY) is None
     assert store.find("onnx", KEY | {"opset": 17}) is None
 
@@ -141,13 +136,30 @@ def test_four_processes_that_want_one_key_build_it_once(tmp_path):
 # What goes wrong while making
 
 
-def test_a_build_that_raises_leaves_nothing_and_its_error_passes(store):
-    def broken(folder):
-        build(folder)
-        raise KeyboardInterrupt
+def broken(folder):
+    build(folder)
+    raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt):
-        store.make("onnx", KEY, broken)
+
+SPOILT = {
+    "raises": (broken, KeyboardInterrupt, "^$"),
+    "returns no JSON": (
+        lambda _: {"shape": {1, 2}},
+        *(SpecError, r"Build of 'onnx' returned: meta\.shape"),
+    ),
+    "leaves a link": (
+        lambda at: (at / "link").symlink_to("/etc") or {},
+        *(StoreError, "wrote 'link': an entry holds plain files"),
+    ),
+}
+
+
+@pytest.mark.parametrize("how", SPOILT)
+def test_a_build_that_is_spoilt_leaves_nothing_and_its_error_passes(store, how):
+    spoilt, error, words = SPOILT[how]
+
+    with pytest.raises(error, match=words):
+        store.make("onnx", KEY, spoilt)
 
     assert visible(store) == []
     assert list((store.root / "making").iterdir()) == []
@@ -255,15 +267,13 @@ def test_a_disk_that_is_full_at_the_last_step_leaves_nothing(store, monkeypatch)
 
 def test_a_root_that_cannot_be_written_is_one_sentence(tmp_path):
     (tmp_path / "file").write_text("")
+    roots = {"Not a directory": tmp_path / "file" / "store"}
+    if Path("/proc/self").exists():
+        roots["Set PARITY_STORE to a folder that you can"] = Path("/proc/parity")
 
-    with pytest.raises(StoreError, match="cannot be used: Not a directory"):
-        Store(root=tmp_path / "file" / "store").make("onnx", KEY, build)
-
-
-@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a read-only /proc")
-def test_a_read_only_root_is_one_sentence():
-    with pytest.raises(StoreError, match="Set PARITY_STORE to a folder that you can"):
-        Store(root=Path("/proc/parity")).make("onnx", KEY, build)
+    for words, root in roots.items():
+        with pytest.raises(StoreError, match=f"cannot be used: .*{words}"):
+            Store(root=root).make("onnx", KEY, build)
 
 
 @pytest.mark.parametrize(
@@ -279,22 +289,10 @@ def test_a_key_without_an_exact_json_form_is_refused_by_place(store, key, messag
         store.make("onnx", key, never)
 
 
-def test_meta_without_an_exact_json_form_is_refused_and_nothing_stays(store):
-    with pytest.raises(SpecError, match=r"Build of 'onnx' returned: meta\.shape"):
-        store.make("onnx", KEY, lambda _: {"shape": {1, 2}})
-
-    assert visible(store) == []
-
-
 @pytest.mark.parametrize("kind", ["", "../up", "Onnx", "a/b"])
 def test_a_kind_that_is_no_name_is_refused(store, kind):
     with pytest.raises(SpecError, match="kind must be"):
         store.find(kind, KEY)
-
-
-def test_a_build_may_not_leave_links(store):
-    with pytest.raises(StoreError, match="wrote 'link': an entry holds plain files"):
-        store.make("onnx", KEY, lambda at: (at / "link").symlink_to("/etc") or {})
 
 
 # Damage
@@ -318,14 +316,9 @@ def test_check_names_the_file_that_is_damaged_and_the_way_out(store, how):
 
     with pytest.raises(StoreError, match=rf"0\.bin .*{how}.*`parity store verify`"):
         entry.check()
-
-
-@pytest.mark.parametrize("how", ["missing", "truncated"])
-def test_an_entry_that_lost_bytes_is_made_again(store, how):
-    damaged(store.make("onnx", KEY, build), how)
-
-    assert store.find("onnx", KEY) is None
-    store.make("onnx", KEY, build).check()
+    if how != "changed":  # which only the digest tells
+        assert store.find("onnx", KEY) is None
+        store.make("onnx", KEY, build).check()
 
 
 @pytest.mark.parametrize(
@@ -430,19 +423,15 @@ def test_a_limit_that_is_no_size_is_refused(said, monkeypatch):
         limit_bytes()
 
 
-def test_clear_takes_what_was_not_used_for_so_long(store):
+@pytest.mark.parametrize(("older_than_s", "left"), [(150, {18}), (0, set())])
+def test_clear_takes_what_was_not_used_for_so_long(store, older_than_s, left):
     aged(store, 17, 200)
     aged(store, 18, 100)
+    (store.make("onnx", KEY | {"opset": 16}, build).path / "entry.json").unlink()
 
-    assert opsets(store.clear(older_than_s=150)) == [17]
-
-
-def test_clear_takes_everything_when_asked_for_nothing_less(store):
-    aged(store, 17, 0)
-    (store.make("onnx", KEY, build).path / "entry.json").unlink()
-
-    assert opsets(store.clear()) == [17]
-    assert visible(store) == []
+    assert set(opsets(store.clear(older_than_s=older_than_s))) == {17, 18} - left
+    assert set(opsets(store.entries())) == left
+    assert len(visible(store)) == 3 * len(left)
 
 
 def test_remove_takes_one_entry_out(store):
@@ -454,18 +443,16 @@ def test_remove_takes_one_entry_out(store):
     assert store.find("onnx", KEY) is None
 
 
-def test_the_root_comes_from_the_environment(monkeypatch, tmp_path):
+def test_the_root_comes_from_the_environment_and_stays_where_it_was(
+    monkeypatch, tmp_path
+):
     monkeypatch.setenv("PARITY_STORE", str(tmp_path))
     assert default_root() == tmp_path
     monkeypatch.delenv("PARITY_STORE")
     assert default_root().name == "parity-harness"
-
-
-def test_a_relative_root_stays_where_it_was(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     store = Store(root=Path("store"))
     monkeypatch.chdir("/")
-
     assert store.root == tmp_path / "store"
 
 
@@ -478,11 +465,9 @@ def test_a_folder_keeps_its_digest_when_moved_and_loses_it_when_changed(tmp_path
     assert digest_tree(moved, [".bin"]) == before
     (moved / "0.bin").write_bytes(b"v" * 1000)
     assert digest_tree(moved, [".bin"]) != before
-
-
-def test_a_folder_without_a_matching_file_has_no_digest(tmp_path):
+    (empty := tmp_path / "empty").mkdir()
     with pytest.raises(StoreError, match=r"no file ends in \['\.bin'\]"):
-        digest_tree(tmp_path, [".bin"])
+        digest_tree(empty, [".bin"])
 
 
 def test_equal_values_have_equal_digests_and_unequal_ones_do_not(tmp_path):

@@ -2,9 +2,9 @@
 
 import shutil
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from importlib.metadata import distributions
-from pathlib import Path
 
 import numpy as np
 import onnx
@@ -18,6 +18,7 @@ from harness.core.probes import load_probes
 from harness.engine.artifacts import native_converter
 from harness.engine.export_files import MODEL as ONNX
 from harness.engine.export_files import PROBES
+from harness.engine.host import Host
 from harness.runtimes.mnn import MODEL, RUNTIME, WEIGHTS
 from harness.runtimes.mnn import convert as converting
 from tests.unit import nets
@@ -63,17 +64,15 @@ def run(path, feeds):
 
 
 @pytest.fixture
-def job(native):
-    def call(function, *arguments, **keywords):
-        done = native.run(function, *arguments, timeout_s=60, label="test", **keywords)
-        return done.value
-
-    return call
+def source(blocks_files):
+    return blocks_files["dynamo"] / ONNX
 
 
 @pytest.fixture
-def source(blocks_files):
-    return blocks_files["dynamo"] / ONNX
+def out(tmp_path):
+    """An empty folder for a conversion."""
+    (folder := tmp_path / "out").mkdir()
+    return folder
 
 
 @pytest.fixture
@@ -94,27 +93,21 @@ def largest_error(job, folder):
     return np.abs(made - expected).max() / np.abs(expected).max()
 
 
-@pytest.mark.parametrize("kind", FLAGS)
-def test_every_variant_converts_and_is_as_near_as_its_weights(
-    tmp_path, source, job, kind
+def test_every_variant_converts_and_is_as_near_and_as_small_as_its_weights(
+    tmp_path, source, job
 ):
-    made = job(convert, source, tmp_path, kind)
-
-    assert {path.name for path in tmp_path.iterdir()} == {MODEL, WEIGHTS}
-    beside = (tmp_path / WEIGHTS).stat().st_size > 0
-    assert beside is not RUNTIME.variants[kind].calibrated
-    assert made == {"arguments": list(FLAGS[kind]), "converter": "wheel"}
-    assert largest_error(job, tmp_path) < ALLOWED[kind]
-
-
-def test_variants_differ_where_they_should(tmp_path, source, job):
     sizes, errors = {}, {}
-    for kind in ("fp32", "fp16-weights", "int8-weights"):
-        folder = tmp_path / kind
-        folder.mkdir()
-        job(convert, source, folder, kind)
+    for kind, flags in FLAGS.items():
+        (folder := tmp_path / kind).mkdir()
+        made = job(convert, source, folder, kind)
         sizes[kind] = sum(path.stat().st_size for path in folder.iterdir())
         errors[kind] = largest_error(job, folder)
+
+        assert {path.name for path in folder.iterdir()} == {MODEL, WEIGHTS}
+        beside = (folder / WEIGHTS).stat().st_size > 0
+        assert beside is not RUNTIME.variants[kind].calibrated
+        assert made == {"arguments": list(flags), "converter": "wheel"}
+        assert errors[kind] < ALLOWED[kind], kind
 
     assert sizes["fp16-weights"] < sizes["fp32"]
     assert errors["fp32"] < errors["fp16-weights"] < errors["int8-weights"]
@@ -176,20 +169,20 @@ def test_other_inputs_or_outputs_than_promised_are_named(
     assert f"the converted file has the {side}" in str(error)
 
 
-def test_a_source_that_is_no_model_leaves_no_file(tmp_path, source, job):
+def test_a_source_that_is_no_model_leaves_no_file(tmp_path, source, job, out):
     broken = tmp_path / "broken" / ONNX
     broken.parent.mkdir()
     shutil.copy(source.parent / PROBES, broken.parent)
     broken.write_bytes(source.read_bytes()[:500])
-    folder = tmp_path / "out"
-    folder.mkdir()
-    error = failed(job, broken, folder)
+    error = failed(job, broken, out)
 
     assert str(error).startswith("blocks: ")
     assert error.log
 
 
-def test_an_operator_that_mnn_lacks_is_named_with_its_module(tmp_path, source, job):
+def test_an_operator_that_mnn_lacks_is_named_with_its_module(
+    tmp_path, source, job, out
+):
     given = tmp_path / "given"
     shutil.copytree(source.parent, given)
     model = onnx.load(given / ONNX)
@@ -197,9 +190,7 @@ def test_an_operator_that_mnn_lacks_is_named_with_its_module(tmp_path, source, j
     gelu.op_type = "IsNaN"
     del gelu.attribute[:]
     onnx.save(model, given / ONNX)
-    folder = tmp_path / "out"
-    folder.mkdir()
-    error = failed(job, given / ONNX, folder)
+    error = failed(job, given / ONNX, out)
 
     assert "it has no operator IsNaN" in str(error)
     assert "It comes from ff.1" in str(error)
@@ -225,7 +216,7 @@ LACKED = {
 # torch's own, of both exporters.
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 def test_the_way_around_an_operator_that_mnn_lacks_leads_around(
-    tmp_path, job, operator
+    tmp_path, job, out, operator
 ):
     module, said, around = LACKED[operator]
     shape = (2, 4, 3, 4)
@@ -244,70 +235,53 @@ def test_the_way_around_an_operator_that_mnn_lacks_leads_around(
         return path
 
     there = {"component": small, "probes": ()}
-    folder = tmp_path / "out"
-    folder.mkdir()
     newest = exported("newest", dynamo=True, opset_version=23)
-    error = failed(job, newest, folder, **there)
+    error = failed(job, newest, out, **there)
     assert f"it has no operator {operator}." in str(error)
     assert said in str(error)
 
-    job(convert, exported("around", opset_version=18, **around), folder, **there)
-    assert (folder / MODEL).stat().st_size > 0
+    job(convert, exported("around", opset_version=18, **around), out, **there)
+    assert (out / MODEL).stat().st_size > 0
 
 
-def test_a_converter_on_the_path_is_found_and_used(
-    tmp_path, source, job, program, monkeypatch
+def test_a_converter_on_the_path_is_found_and_makes_what_the_wheels_does(
+    source, job, out, program, monkeypatch
 ):
     monkeypatch.setenv("PATH", str(program.parent))
     found = native_converter(None)
-    folder = tmp_path / "out"
-    folder.mkdir()
-    made = job(convert, source, folder, native=found)
+    made = job(convert, source, out, native=found)
 
-    assert found == str(program)
-    assert made["converter"] == str(program)
-    assert largest_error(job, folder) < ALLOWED["fp32"]
-
-
-def test_two_converters_of_one_version_make_the_same_file(
-    tmp_path, source, job, program
-):
-    folders = {}
-    for native in (None, str(program)):
-        folders[native] = tmp_path / f"by-{native is None}"
-        folders[native].mkdir()
-        job(convert, source, folders[native], native=native)
-    one, two = folders.values()
-
-    assert (one / WEIGHTS).read_bytes() == (two / WEIGHTS).read_bytes()
+    assert found == made["converter"] == str(program)
+    assert largest_error(job, out) < ALLOWED["fp32"]
+    (other := program.parent / "by-the-wheel").mkdir()
+    job(convert, source, other)
+    assert (out / WEIGHTS).read_bytes() == (other / WEIGHTS).read_bytes()
 
 
-def test_a_converter_that_dies_is_a_sentence(tmp_path, source, job, program):
-    program.write_text("#!/bin/sh\necho before\nkill -SEGV $$\n", encoding="utf-8")
-    folder = tmp_path / "out"
-    folder.mkdir()
-    error = failed(job, source, folder, native=str(program))
+DIES = """#!/bin/sh
+echo before
+kill -SEGV $$
+"""
+WRITES_RUBBISH = f"""#!{sys.executable}
+import sys, pathlib
+target = sys.argv[sys.argv.index('--MNNModel') + 1]
+pathlib.Path(target).write_text('x' * 99)
+pathlib.Path(target + '.weight').write_text('x' * 99)
+print('Converted Success!')
+"""
 
-    assert "left no file" in str(error)
-    assert "SIGSEGV" in str(error)
 
+@pytest.mark.parametrize(
+    "bad",
+    [(DIES, ["left no file", "SIGSEGV"]), (WRITES_RUBBISH, ["does not load"])],
+    ids=["dies", "writes-rubbish"],
+)
+def test_a_converter_that_fails_is_a_sentence(source, job, out, program, bad):
+    text, words = bad
+    program.write_text(text, encoding="utf-8")
+    error = failed(job, source, out, native=str(program))
 
-def test_a_converter_that_says_success_and_writes_rubbish_is_caught(
-    tmp_path, source, job, program
-):
-    program.write_text(
-        f"#!{sys.executable}\nimport sys, pathlib\n"
-        "target = sys.argv[sys.argv.index('--MNNModel') + 1]\n"
-        "pathlib.Path(target).write_text('x' * 99)\n"
-        "pathlib.Path(target + '.weight').write_text('x' * 99)\n"
-        "print('Converted Success!')\n",
-        encoding="utf-8",
-    )
-    folder = tmp_path / "out"
-    folder.mkdir()
-    error = failed(job, source, folder, native=str(program))
-
-    assert "does not load" in str(error)
+    assert [one for one in words if one not in str(error)] == []
 
 
 def test_no_converter_on_the_path_is_no_error(monkeypatch, tmp_path):
@@ -323,40 +297,22 @@ def test_a_named_converter_that_is_not_there_is_an_error(named):
     assert caught.value.outcome is Outcome.UNAVAILABLE
 
 
-def test_the_wheels_command_line_is_never_imported():
-    text = Path(converting.__file__).read_text(encoding="utf-8")
-
-    assert "MNN.tools" not in text
-
-
-def test_two_converters_at_once_write_what_one_alone_does(tmp_path, source, native):
+def test_two_converters_at_once_write_what_one_alone_does_and_nothing_elsewhere(
+    tmp_path, source, monkeypatch
+):
     # MNN's keeps weights in a file of a fixed name where it is started.
-    import concurrent.futures
-
-    folders = [tmp_path / str(index) for index in range(4)]
-    for folder in folders:
-        folder.mkdir()
+    (started := tmp_path / "started").mkdir()
+    monkeypatch.chdir(started)
+    folders = [tmp_path / str(index) for index in range(2)]
 
     def one(folder):
-        return native.run(
-            convert, source, folder, "fp16-weights", timeout_s=60, label="test"
-        )
+        folder.mkdir()
+        with Host("native") as host:
+            host.run(convert, source, folder, "fp16-weights", timeout_s=60, label="x")
 
-    with concurrent.futures.ThreadPoolExecutor(len(folders)) as threads:
+    with ThreadPoolExecutor(len(folders)) as threads:
         list(threads.map(one, folders))
 
     weights = [(folder / WEIGHTS).read_bytes() for folder in folders]
     assert all(one == weights[0] for one in weights)
-
-
-def test_a_converter_leaves_nothing_where_the_harness_was_started(
-    tmp_path, source, job, monkeypatch
-):
-    started = tmp_path / "started"
-    (tmp_path / "made").mkdir()
-    started.mkdir()
-    monkeypatch.chdir(started)
-
-    job(convert, source, tmp_path / "made", "fp16-weights")
-
     assert list(started.iterdir()) == []

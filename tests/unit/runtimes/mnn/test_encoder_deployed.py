@@ -3,7 +3,6 @@
 from contextlib import ExitStack, contextmanager
 
 import numpy as np
-import onnx
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
@@ -21,7 +20,7 @@ from harness.core.case import (
 from harness.core.errors import StageError
 from harness.core.outcome import Outcome
 from harness.core.probes import load_probes
-from harness.recipes import deployed_as, describe, recipe_module
+from harness.recipes import describe, recipe_module
 from harness.recipes.inputs import draw
 from harness.runtimes.mnn.convert import convert
 from harness.runtimes.pytorch.export import export_onnx
@@ -152,17 +151,6 @@ def test_any_mask_at_any_shape_reads_the_same(deployed, batch, tokens, data):
 def test_every_task_reads_the_same_by_any_mask_of_a_text(task, batch, tokens, data):
     # Of a row without a text PyTorch's sdpa and eager attention answer otherwise.
     agree(task, masked_feeds(data, batch, tokens, least=1))
-
-
-@pytest.mark.parametrize("exporter", EXPORTERS)
-def test_torchscript_writes_opset_14_and_dynamo_18(tmp_path, exporter):
-    part = describe("default", "default", write_encoder(tmp_path / "bert", "bert"))
-    opset = EXPORTERS[exporter]
-
-    path = export(part, tmp_path / "onnx", exporter=exporter, opset=opset)
-
-    assert onnx.load(path).opset_import[0].version == opset
-    assert deployed_as(part.source).opset == EXPORTERS["torchscript"]
 
 
 def test_masked_sdpa_ends_in_a_sentence_with_a_way_out(tmp_path):

@@ -114,14 +114,6 @@ def expected(image):
 
 
 @pytest.fixture(scope="module")
-def job(native):
-    def call(function, *arguments):
-        return native.run(function, *arguments, timeout_s=60, label="test").value
-
-    return call
-
-
-@pytest.fixture(scope="module")
 def file(tmp_path_factory, job):
     folder = tmp_path_factory.mktemp("net")
     job(convert, folder)

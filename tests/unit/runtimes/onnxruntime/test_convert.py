@@ -62,37 +62,26 @@ def test_a_variant_keeps_names_and_types_of_inputs_and_outputs(tmp_path, source,
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("exporter", EXPORTERS)
-def test_what_one_message_cannot_hold_has_its_weights_beside_it(
+def test_weights_beside_a_graph_are_read_and_written_where_one_message_is_too_small(
     tmp_path, monkeypatch, kind, exporter
 ):
-    given, made = tmp_path / "given", tmp_path / "made"
-    given.mkdir()
-    made.mkdir()
+    given, small, large = (tmp_path / name for name in ("given", "small", "large"))
+    for folder in (given, small, large):
+        folder.mkdir()
     nets.export(nets.Blocks(), nets.BLOCKS, given, exporter, external_data=True)
-    monkeypatch.setattr(transforming, "PROTO_LIMIT_BYTES", 1024)
-
-    transform_onnx(given / MODEL, kind, made, (), CALIBRATION)
-
-    files = {path.name for path in made.iterdir()}
-    graph = onnx.load(made / MODEL, load_external_data=False).graph
-    outside = [t for t in graph.initializer if t.data_location == t.EXTERNAL]
-    places = {e.value for t in outside for e in t.external_data if e.key == "location"}
-    assert len(files) == 2
-    assert places == files - {MODEL}
-    check(given / MODEL, made / MODEL, kind)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_weights_beside_a_small_graph_are_read(tmp_path, kind):
-    given, made = tmp_path / "given", tmp_path / "made"
-    given.mkdir()
-    made.mkdir()
-    nets.export(nets.Blocks(), nets.BLOCKS, given, external_data=True)
     assert (given / WEIGHTS).is_file()
 
-    transform_onnx(given / MODEL, kind, made, (), CALIBRATION)
+    transform_onnx(given / MODEL, kind, small, (), CALIBRATION)
+    check(given / MODEL, small / MODEL, kind)
 
-    check(given / MODEL, made / MODEL, kind)
+    monkeypatch.setattr(transforming, "PROTO_LIMIT_BYTES", 1024)
+    transform_onnx(given / MODEL, kind, large, (), CALIBRATION)
+    check(given / MODEL, large / MODEL, kind)
+    graph = onnx.load(large / MODEL, load_external_data=False).graph
+    outside = [t for t in graph.initializer if t.data_location == t.EXTERNAL]
+    places = {e.value for t in outside for e in t.external_data if e.key == "location"}
+    assert len(places) == 1
+    assert {path.name for path in large.iterdir()} == {MODEL, *places}
 
 
 def test_half_precision_is_in_the_file(tmp_path, source):

@@ -88,7 +88,6 @@ print(peak() - before)
 """
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no getrusage")
 def test_no_more_than_one_weight_is_in_memory(tmp_path):
     each = 16 * 2**20
     nodes, weights = [], []

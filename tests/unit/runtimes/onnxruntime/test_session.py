@@ -16,7 +16,6 @@ from harness.runtimes.onnxruntime import session as backend
 from harness.runtimes.onnxruntime.providers import Placement
 from harness.runtimes.onnxruntime.segments import plan_segments, segment_model
 from harness.runtimes.onnxruntime.session import open_session
-from harness.runtimes.session import load_backend
 from tests.unit import nets
 
 DEVICE = Device(threads=1)
@@ -33,8 +32,16 @@ def model(request, blocks_files, tmp_path_factory):
 
 
 @pytest.fixture
-def feeds():
-    return nets.feeds(nets.BLOCKS)
+def values(model, feeds):
+    """Every value of the graph, by one session."""
+    return whole_graph(model, feeds)
+
+
+@pytest.fixture
+def limit(request, monkeypatch):
+    """Let segments hold at most so many bytes."""
+    planned = partial(plan_segments, limit_bytes=request.param)
+    monkeypatch.setattr(backend, "plan_segments", planned)
 
 
 def whole_graph(path, feeds):
@@ -59,19 +66,10 @@ def equal(one, two):
     return all(np.array_equal(one[name], two[name], equal_nan=True) for name in one)
 
 
-@pytest.mark.parametrize("limit_bytes", [1, 4000, 2**40])
-def test_segments_give_the_bits_of_the_whole_graph(
-    model, feeds, limit_bytes, monkeypatch
-):
-    expected = whole_graph(model, feeds)
-    sizes = {name: value.nbytes for name, value in expected.items()}
-    monkeypatch.setattr(
-        backend,
-        "plan_segments",
-        lambda graph, wanted, outputs: plan_segments(
-            graph, wanted, outputs, limit_bytes
-        ),
-    )
+@pytest.mark.usefixtures("limit")
+@pytest.mark.parametrize("limit", [1, 4000, 2**40], indirect=True)
+def test_segments_give_the_bits_of_the_whole_graph(model, feeds, values):
+    sizes = {name: value.nbytes for name, value in values.items()}
     seen = {}
 
     with open_session(model, DEVICE, OUTPUTS) as session:
@@ -79,39 +77,32 @@ def test_segments_give_the_bits_of_the_whole_graph(
             feeds, sizes, lambda name, value: seen.update({name: value.copy()})
         )
 
-    assert set(seen) == set(expected)
-    assert equal(seen, expected)
+    assert set(seen) == set(values)
+    assert equal(seen, values)
     assert list(made) == OUTPUTS
-    assert equal(made, {name: expected[name] for name in OUTPUTS})
+    assert equal(made, {name: values[name] for name in OUTPUTS})
 
 
-def test_a_small_limit_makes_many_segments_and_a_large_one_makes_one(model, feeds):
-    graph = onnx.load(model, load_external_data=False).graph
-    sizes = {n: v.nbytes for n, v in whole_graph(model, feeds).items()}
-    many = plan_segments(graph, sizes, OUTPUTS, 4000)
-    (one,) = plan_segments(graph, sizes, OUTPUTS, 2**40)
+def test_small_segments_carry_their_own_weights_only_and_a_large_one_is_whole(
+    model, feeds, values
+):
+    proto = onnx.load(model, load_external_data=False)
+    sizes = {name: value.nbytes for name, value in values.items()}
+    many = plan_segments(proto.graph, sizes, OUTPUTS, 4000)
+    (one,) = plan_segments(proto.graph, sizes, OUTPUTS, 2**40)
 
     assert len(many) > 4
-    assert [n.name for s in many for n in s.nodes] == [n.name for n in graph.node]
+    assert [n.name for s in many for n in s.nodes] == [n.name for n in proto.graph.node]
     assert sorted(n for s in many for n in s.shows) == sorted(one.shows)
     for segment in many:
         held = [sizes[n] for node in segment.nodes for n in node.output if n in sizes]
         assert sum(held) <= 4000 or len([size for size in held if size]) == 1
-
-
-def test_a_segment_carries_its_own_weights_only(model, feeds):
-    proto = onnx.load(model, load_external_data=False)
-    values = whole_graph(model, feeds) | feeds
-    sizes = {name: value.nbytes for name, value in values.items()}
-    segments = plan_segments(proto.graph, sizes, OUTPUTS, 4000)
-
-    held = [
-        {t.name for t in segment_model(proto, segment, values).graph.initializer}
-        for segment in segments
+    weights = [
+        {t.name for t in segment_model(proto, s, values | feeds).graph.initializer}
+        for s in many
     ]
-
-    assert max(map(len, held)) < len(proto.graph.initializer)
-    assert set().union(*held) == {t.name for t in proto.graph.initializer}
+    assert max(map(len, weights)) < len(proto.graph.initializer)
+    assert set().union(*weights) == {t.name for t in proto.graph.initializer}
 
 
 def test_a_graph_with_subgraphs_is_left_whole():
@@ -139,24 +130,18 @@ def test_a_graph_with_subgraphs_is_left_whole():
     assert segment.reads == ("rows",)
 
 
-def test_deployed_and_watched_agree_and_can_be_repeated(model, feeds):
-    with open_session(model, DEVICE, OUTPUTS) as session:
-        first = session.run(feeds)
-        watched = session.watch(feeds, {}, lambda *_: None)
-        again = session.run(feeds)
-
-    assert equal(first, again)
-    for name in OUTPUTS:
-        np.testing.assert_allclose(watched[name], first[name], rtol=1e-4, atol=1e-5)
-
-
-def test_other_sizes_follow_one_another(model, feeds):
+def test_a_session_repeats_itself_after_watching_and_after_other_sizes(model, feeds):
     larger = nets.feeds(nets.BLOCKS, batch=3, height=9)
     with open_session(model, DEVICE, OUTPUTS) as session:
         first = session.run(feeds)
+        watched = session.watch(feeds, {}, lambda *_: None)
+        assert equal(session.run(feeds), first)
         session.run(larger)
         session.watch(larger, {}, lambda *_: None)
         assert equal(session.run(feeds), first)
+
+    for name in OUTPUTS:
+        np.testing.assert_allclose(watched[name], first[name], rtol=1e-4, atol=1e-5)
 
 
 def test_what_ran_is_said(model):
@@ -171,32 +156,22 @@ def test_what_ran_is_said(model):
     assert dict(ran.detail)["provider"] == "CPUExecutionProvider"
 
 
-def test_another_provider_than_asked_is_a_failure(model):
-    with pytest.raises(StageError, match="asked for CUDAExecutionProvider") as caught:
-        open_session(model, Device(device="cuda"), OUTPUTS).__enter__()
-
-    assert caught.value.outcome is Outcome.FELL_BACK
-    assert "runs on CPUExecutionProvider" in str(caught.value)
-    assert "parity doctor" in str(caught.value)
-
-
 @pytest.mark.parametrize(
-    ("device", "provider", "build"),
+    ("device", "words"),
     [
-        ("xnnpack", "XnnpackExecutionProvider", "a build of your own"),
-        ("openvino", "OpenVINOExecutionProvider", "onnxruntime-openvino"),
-        ("VitisAIExecutionProvider", "VitisAIExecutionProvider", "your own"),
+        ("cuda", ["asked for CUDAExecutionProvider", "runs on CPUEx", "parity doctor"]),
+        ("xnnpack", ["has no XnnpackExecutionProvider. It has ", "build of your own"]),
+        ("openvino", ["has no OpenVINOExecutionProvider", "onnxruntime-openvino"]),
+        ("VitisAIExecutionProvider", ["no VitisAIExecutionProvider", "of your own"]),
     ],
 )
-def test_a_provider_that_the_build_lacks_is_named_with_one_that_has_it(
-    model, device, provider, build
-):
+def test_another_provider_than_asked_is_a_failure(model, device, words):
     with pytest.raises(StageError) as caught:
         open_session(model, Device(device=device), OUTPUTS).__enter__()
 
     assert caught.value.outcome is Outcome.FELL_BACK
-    for words in (f"has no {provider}. It has ", "CPUExecutionProvider", build):
-        assert words in str(caught.value)
+    for word in (*words, "CPUExecutionProvider"):
+        assert word in str(caught.value)
 
 
 @pytest.mark.skipif(
@@ -238,41 +213,41 @@ def test_more_nodes_on_the_cpu_than_allowed_are_counted_and_named():
     assert not placed.too_many(Device(device="openvino", cpu_nodes=0.38), "")
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (lambda feeds: feeds.pop("kind"), r"missing \['kind'\]"),
-        (lambda feeds: feeds.update(extra=feeds["kind"]), r"unknown \['extra'\]"),
-    ],
-    ids=["missing", "unknown"],
-)
-@pytest.mark.parametrize("watched", [False, True])
-def test_inputs_are_exactly_the_files(model, feeds, change, words, watched):
+REFUSED = {
+    "a missing input": (
+        lambda feeds: feeds.pop("kind"),
+        OUTPUTS,
+        (Outcome.MISSING, r"missing \['kind'\]"),
+    ),
+    "an unknown input": (
+        lambda feeds: feeds.update(extra=feeds["kind"]),
+        OUTPUTS,
+        (Outcome.MISSING, r"unknown \['extra'\]"),
+    ),
+    "an output that is not there": (
+        lambda _: None,
+        ["map", "other"],
+        (Outcome.MISSING, "promises"),
+    ),
+    "an input of another type": (
+        lambda feeds: feeds.update(image=feeds["image"].astype(np.float64)),
+        OUTPUTS,
+        (Outcome.RUN, r"cannot run model\.onnx"),
+    ),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_cannot_run_is_a_sentence(model, feeds, what):
+    change, outputs, (outcome, words) = REFUSED[what]
     change(feeds)
-    with open_session(model, DEVICE, OUTPUTS) as session:
-        call = partial(session.watch, sizes={}, on_value=print)
+    with open_session(model, DEVICE, outputs) as session:
         with pytest.raises(StageError, match=words) as caught:
-            (call if watched else session.run)(feeds)
-    assert caught.value.outcome is Outcome.MISSING
-
-
-def test_an_output_that_is_not_there_is_named(model, feeds):
-    with (
-        open_session(model, DEVICE, ["map", "other"]) as session,
-        pytest.raises(StageError, match="promises") as caught,
-    ):
-        session.run(feeds)
-    assert caught.value.outcome is Outcome.MISSING
-
-
-def test_an_input_of_another_type_is_a_sentence(model, feeds):
-    feeds["image"] = feeds["image"].astype(np.float64)
-    with (
-        open_session(model, DEVICE, OUTPUTS) as session,
-        pytest.raises(StageError, match=r"cannot run model\.onnx") as caught,
-    ):
-        session.run(feeds)
-    assert caught.value.outcome is Outcome.RUN
+            session.run(feeds)
+        assert caught.value.outcome is outcome
+        if "unknown" in what or "missing" in what:
+            with pytest.raises(StageError, match=words):
+                session.watch(feeds, {}, print)
 
 
 def test_a_file_that_cannot_be_loaded_is_a_sentence(tmp_path, blocks_files):
@@ -286,12 +261,6 @@ def test_a_file_that_cannot_be_loaded_is_a_sentence(tmp_path, blocks_files):
     assert caught.value.outcome is Outcome.LOAD
 
 
-def test_a_backend_is_found_by_its_name(model):
-    opened = load_backend("onnxruntime").open_session(model, DEVICE, OUTPUTS)
-    with opened as session:
-        assert isinstance(session, backend.OrtSession)
-
-
 def isolated(path, feeds, given):
     """What each operator makes of values that are given."""
     seen = {}
@@ -302,23 +271,13 @@ def isolated(path, feeds, given):
     return seen
 
 
-@pytest.mark.parametrize("limit_bytes", [4000, 2**40])
-def test_given_its_own_values_each_operator_makes_them_again(
-    model, feeds, limit_bytes, monkeypatch
-):
-    own = whole_graph(model, feeds)
-    monkeypatch.setattr(
-        backend,
-        "plan_segments",
-        lambda graph, wanted, outputs: plan_segments(
-            graph, wanted, outputs, limit_bytes
-        ),
-    )
+@pytest.mark.usefixtures("limit")
+@pytest.mark.parametrize("limit", [4000, 2**40], indirect=True)
+def test_given_its_own_values_each_operator_makes_them_again(model, feeds, values):
+    seen = isolated(model, feeds, values)
 
-    seen = isolated(model, feeds, own)
-
-    assert set(seen) == set(own)
-    assert equal(seen, own)
+    assert set(seen) == set(values)
+    assert equal(seen, values)
 
 
 def test_only_an_operator_that_is_wrong_differs_when_its_inputs_are_right(

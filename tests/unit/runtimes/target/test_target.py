@@ -67,14 +67,6 @@ def convert(source, folder):
 
 
 @pytest.fixture(scope="module")
-def job(native):
-    def call(function, *arguments):
-        return native.run(function, *arguments, timeout_s=120, label="test").value
-
-    return call
-
-
-@pytest.fixture(scope="module")
 def files(blocks_files, tmp_path_factory, job):
     """A deployed file of each runtime that can run on a target."""
     folder = tmp_path_factory.mktemp("mnn")
@@ -120,18 +112,13 @@ def sent_files(path, folder):
 
     drive.Remote._send_file = noted  # type: ignore[method-assign]
     # Another inode number is what the same path on another disk would have.
-    drive._source = partial(_blind, drive._source)
+    drive.source_of = partial(_changed, drive.source_of, b"stat.st_ino,", b"0,")
     for _ in range(2):
         sent.append([])
         with load_backend("onnxruntime").open_session(path, device(), OUTPUTS) as it:
             it.run(nets.feeds(nets.BLOCKS))
         sent[-1].sort()
     return sent
-
-
-def _blind(source, module):
-    """The agent's source, where it sees none of the harness's files."""
-    return source(module).replace(b"stat.st_ino,", b"0,")
 
 
 BROKEN = {
@@ -160,7 +147,7 @@ def opened(path, command, source=None, stall_s=60.0):
     """The error of a session on a target; with `source` put in the agent's place."""
     drive.STALL_S = stall_s  # type: ignore[misc]
     if source is not None:
-        drive._source = partial(_changed, drive._source, *source)
+        drive.source_of = partial(_changed, drive.source_of, *source)
     sizes = dict.fromkeys(made_in("onnxruntime", path), 1)
     try:
         with load_backend("onnxruntime").open_session(
@@ -173,8 +160,7 @@ def opened(path, command, source=None, stall_s=60.0):
 
 
 def _changed(source, old, new, module):
-    text = source(module)
-    return text.replace(old, new)
+    return source(module).replace(old, new)
 
 
 @pytest.mark.parametrize("how", BROKEN)
@@ -190,32 +176,37 @@ def test_a_command_that_starts_no_agent_is_a_sentence(files, job, how):
     assert found[1].startswith("Target 'phone' ")
 
 
+DYING = b"""\
+            view = memoryview(part)
+            if "value" in head:
+                os.write(self._out, bytes(view[:7]))
+                os.kill(os.getpid(), 11)"""
 CHANGED = {
-    "no runtime": (b"import onnxruntime as ort", b"import onnxruntim as ort"),
-    "another protocol": (b"PROTOCOL = 1", b"PROTOCOL = 2"),
-    "dies in a value": (
-        b"            view = memoryview(part)",
-        (
-            b"            view = memoryview(part)\n"
-            b'            if "value" in head:\n'
-            b"                os.write(self._out, bytes(view[:7]))\n"
-            b"                os.kill(os.getpid(), 11)"
-        ),
+    "no runtime": (
+        (b"import onnxruntime as ort", b"import onnxruntim as ort"),
+        Outcome.UNAVAILABLE,
+        "No module named 'onnxruntim'",
     ),
-}
-SAID = {
-    "no runtime": (Outcome.UNAVAILABLE, "No module named 'onnxruntim'"),
-    "another protocol": (Outcome.CRASHED, "speaks version 2"),
-    "dies in a value": (Outcome.CRASHED, "died with SIGSEGV during 'run'"),
+    "another protocol": (
+        (b"PROTOCOL = 1", b"PROTOCOL = 2"),
+        Outcome.CRASHED,
+        "speaks version 2",
+    ),
+    "dies in a value": (
+        (b"            view = memoryview(part)", DYING),
+        Outcome.CRASHED,
+        "died with SIGSEGV during 'run'",
+    ),
 }
 
 
 @pytest.mark.parametrize("how", CHANGED)
 def test_an_agent_that_breaks_is_a_sentence(files, job, how):
-    found = job(opened, files["onnxruntime"], COMMAND, CHANGED[how])
+    change, outcome, words = CHANGED[how]
+    found = job(opened, files["onnxruntime"], COMMAND, change)
 
-    assert found[0] is SAID[how][0]
-    assert SAID[how][1] in found[1]
+    assert found[0] is outcome
+    assert words in found[1]
 
 
 def test_a_runtime_too_old_for_the_file_is_a_sentence(files, job, tmp_path):
@@ -235,21 +226,17 @@ SENT = (agent.__name__, bundle_run.__name__, *DRIVERS.values())
 
 @pytest.mark.parametrize("module", SENT)
 def test_what_is_sent_is_old_python_and_imports_little(module):
-    tree = ast.parse(drive._source(module), feature_version=(3, 8))
+    tree = ast.parse(drive.source_of(module), feature_version=(3, 8))
     inside = [
         node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)
     ]
-    names = {
-        name.partition(".")[0]
+    roots = [
+        [node.module]
+        if isinstance(node, ast.ImportFrom)
+        else [a.name for a in node.names]
         for node in inside
-        for name in (
-            [node.module]
-            if isinstance(node, ast.ImportFrom)
-            else [alias.name for alias in node.names]
-        )
-        if name
-    }
-
+    ]
+    names = {name.partition(".")[0] for root in roots for name in root if name}
     own = {one.module for one in runtimes().values()}
     assert names <= set(sys.stdlib_module_names) | own | {"numpy"}
     assert len(names & own) <= 1
