@@ -6,6 +6,7 @@ The pytest plugin and the command line both use this module; neither decides any
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, suppress
@@ -71,6 +72,8 @@ class Run(AbstractContextManager["Run"]):
             )
             self._engine = Elsewhere(executor=executor, place=place, pictures=pictures)
         self._started: dict[str, Future[CaseRecord]] = {}
+        self._left = 0
+        self._lock = threading.Lock()  # records end in several threads
         self._on_idle: list[Callable[[], None]] = []
 
     def close(self) -> None:
@@ -98,13 +101,17 @@ class Run(AbstractContextManager["Run"]):
         records = self._engine.start(runnable)
         for case, record in zip(runnable, records, strict=True):
             self._started[case.id] = record
+        with self._lock:
+            self._left += len(records)
         for record in records:
             record.add_done_callback(self._ended)
         if not records:
             self._ended()
 
-    def _ended(self, _: Future[CaseRecord] | None = None) -> None:
-        left = sum(not record.done() for record in self._started.values())
+    def _ended(self, ended: Future[CaseRecord] | None = None) -> None:
+        with self._lock:
+            self._left -= ended is not None
+            left = self._left
         if left < self._engine.jobs:
             with suppress(IndexError):  # another thread was first
                 self._on_idle.pop()()
@@ -117,7 +124,7 @@ class Run(AbstractContextManager["Run"]):
         def make() -> CaseRecord:
             if missing(case):
                 return _unavailable(case)
-            started = self._started.get(case.id)
+            started = self._started.pop(case.id, None)  # its record is on disk then
             record = started.result() if started else self._engine.run(case)
             return self._localised(case, record)
 
