@@ -100,27 +100,27 @@ def check_graph(
     }
 
 
+_SETTINGS = {
+    nn.LayerNorm: ("layer_norm", ("eps", "normalized_shape")),
+    nn.GroupNorm: ("group_norm", ("eps", "num_groups")),
+    nn.Conv1d: ("conv2d", ("groups", "stride", "dilation", "padding")),
+    nn.Conv2d: ("conv2d", ("groups", "stride", "dilation", "padding")),
+    nn.GELU: ("gelu", ("approximate",)),
+    nn.Softmax: ("softmax", ("dim",)),
+}
+"""Kind of module to its operator, and to its attributes that are arguments of that."""
+
+
 def _told(module: nn.Module, probes: Sequence[Probe]) -> Iterator[Probe]:
     """Yield probes; the probe of a module names the module's operator."""
     parts = dict(module.named_modules())
-    op: str
-    names: tuple[str, ...]
     for probe in probes:
         part = parts.get(probe.name)
-        match part:
-            case nn.LayerNorm():
-                op, names = "layer_norm", ("eps", "normalized_shape")
-            case nn.GroupNorm():
-                op, names = "group_norm", ("eps", "num_groups")
-            case nn.Conv1d() | nn.Conv2d():
-                op, names = "conv2d", ("groups", "stride", "dilation", "padding")
-            case nn.GELU():
-                op, names = "gelu", ("approximate",)
-            case nn.Softmax():
-                op, names = "softmax", ("dim",)
-            case _:
-                yield probe
-                continue
+        kind = next((kind for kind in _SETTINGS if isinstance(part, kind)), None)
+        if kind is None:
+            yield probe
+            continue
+        op, names = _SETTINGS[kind]
         values = ((name, getattr(part, name)) for name in names)
         settings = tuple(
             (name, list(value) if isinstance(value, tuple) else value)
@@ -163,6 +163,7 @@ class _Weights:
 
     def __init__(self, module: nn.Module, held: Held) -> None:
         self._held = held
+        self._digests = frozenset(held.digests.values())
         self._parameters = {
             own_path(name): parameter
             for name, parameter in module.named_parameters()
@@ -187,7 +188,7 @@ class _Weights:
         if name not in self._forms:
             array = self.array(name)
             forms = {digest_of(array): frozenset({False})}
-            if array.ndim == _MATRIX and not self._held.digests.intersection(forms):
+            if array.ndim == _MATRIX and self._digests.isdisjoint(forms):
                 turned = digest_of(array.T)
                 forms[turned] = forms.get(turned, frozenset()) | {True}
             self._forms[name] = forms
@@ -204,33 +205,38 @@ class _Weights:
         fitting = {
             read.name: read
             for read in places.at(_module_of(name))
-            if read.name in self._held
-            and _fits(shape, self._held.array(read.name).shape)
+            if self._could_be(read.name, shape)
             if _ADDED.get(name.rpartition(".")[2], read.added) == read.added
         }
         named = [known for known in fitting if own_path(known) == name]
         for known in named or fitting:
-            sides = forms.get(self._held.digest_of(known))
+            sides = forms.get(self._held.digests[known])
             if sides and fitting[known].turned in (None, *sides):
                 return EQUAL
         siblings = [o for o in self._siblings[_module_of(name)] if o != name]
         theirs = {told for other in siblings for told in self.forms(other)}
-        free = [known for known in fitting if self._held.digest_of(known) not in theirs]
+        free = [known for known in fitting if self._held.digests[known] not in theirs]
         for pair in (named, free):
             if len(pair) == 1:
                 return self.paired(name, fitting[pair[0]])
         for known in (name, f"{WRAPPER}.{name}"):
-            if known in self._held and _fits(shape, self._held.array(known).shape):
-                if self._held.digest_of(known) in forms:
+            if self._could_be(known, shape):
+                if self._held.digests[known] in forms:
                     return EQUAL
                 return self.paired(name, Read(known, None))
-        found = any(told in self._held.digests for told in forms)
+        found = not self._digests.isdisjoint(forms)
         # A graph may leave out a parameter of zeros: it adds nothing.
         return EQUAL if found or not self.array(name).any() else ELSEWHERE
 
+    def _could_be(self, constant: str, shape: tuple[int, ...]) -> bool:
+        """Whether the graph has a constant of a parameter's shape, or its transpose."""
+        held = self._held.arrays.get(constant)
+        turned = shape[::-1] if len(shape) == _MATRIX else shape
+        return held is not None and held.shape in {shape, turned}
+
     def paired(self, name: str, read: Read, by: str = PLACE) -> str | _Differing:
         """Compare a parameter with one constant."""
-        expected, actual = self.array(name), self._held.array(read.name)
+        expected, actual = self.array(name), self._held.arrays[read.name]
         sides = [actual]
         if actual.shape != expected.shape:
             sides = [actual.T]
@@ -247,7 +253,7 @@ class _Weights:
             constant=read.name,
             by=NAME if own_path(read.name) == name else by,
             found=least,
-            told=self._held.digest_of(read.name),
+            told=self._held.digests[read.name],
             axes=expected.ndim,
         )
 
@@ -267,11 +273,11 @@ def _by_shape(
         for name, one in zip(weights.names, found, strict=True)
         if one == ELSEWHERE and weights.array(name).ndim >= _MATRIX
     ]
-    free = [name for name in held if held.digest_of(name) not in known] if lost else []
+    free = [n for n, told in held.digests.items() if told not in known]
     for name, one in zip(weights.names, found, strict=True):
         shape = weights.array(name).shape
         rivals = [other for other in lost if weights.array(other).shape == shape]
-        fitting = [n for n in free if held.array(n).shape == shape]
+        fitting = [n for n in free if held.arrays[n].shape == shape]
         alone = name in lost and len(rivals) == len(fitting) == 1
         yield (weights.paired(name, Read(fitting[0], None), SHAPE) if alone else one)
 
@@ -304,11 +310,6 @@ def _name_others(differing: Sequence[_Differing], weights: _Weights) -> None:
             words = f"it is {owner}"
             one.found = replace(one.found, kind=ANOTHER, words=words)
             one.other = str(owner)
-
-
-def _fits(shape: tuple[int, ...], other: tuple[int, ...]) -> bool:
-    """Whether two shapes are equal, or equal once transposed."""
-    return other in {shape, shape[::-1]} if len(shape) == _MATRIX else other == shape
 
 
 def _module_of(name: str) -> str:

@@ -16,8 +16,7 @@ from harness.core.errors import StageError, first_line
 from harness.core.outcome import Outcome
 from harness.core.probes import Kind, Probe
 from harness.measure.align import wanted_values
-from harness.runtimes.graph.attributes import nodes_between
-from harness.runtimes.graph.onnx_graph import tensors_of
+from harness.runtimes.graph.onnx_graph import makers_of, nodes_between, tensors_of
 
 if TYPE_CHECKING:
     import onnx
@@ -63,7 +62,7 @@ class Places:
     """The constants that each module's operators read."""
 
     def __init__(self, probes: Sequence[Probe], graph: onnx.GraphProto) -> None:
-        self._artifacts = {name: node for node in graph.node for name in node.output}
+        self._makers = makers_of(graph)
         self._found: dict[str, dict[Read, None]] = {}
         computed = [
             (value, probe)
@@ -74,7 +73,7 @@ class Places:
         for value, probe in computed:
             knows = probe.op.startswith(_HELD_BY_OUTPUT) or probe.op in _MODULES
             reads = self._found.setdefault(probe.module, {})
-            for node in nodes_between(self._artifacts, value, ends):
+            for node in nodes_between(self._makers, value, ends):
                 for one in self._read_by(node):
                     reads[one if knows else replace(one, turned=None)] = None
 
@@ -89,7 +88,7 @@ class Places:
             name, turned = given, _turned(node, index)
             last = node.op_type in _WITH_BIAS and index == _BIAS
             added = last or node.op_type in {"Add", "Sub"}
-            while (maker := self._artifacts.get(name)) is not None and maker.input:
+            while (maker := self._makers.get(name)) is not None and maker.input:
                 if maker.op_type == "Transpose":
                     turned = None if turned is None else not turned
                 elif maker.op_type not in _PASSES_ON:
@@ -110,37 +109,29 @@ def _turned(node: onnx.NodeProto, index: int) -> bool | None:
 
 
 class Held:
-    """The constants in float32 that a graph's nodes read, and digests of them."""
+    """The constants that a graph's nodes read.
+
+    Attributes:
+        arrays: Numbers of each float32 constant by its name, without axes of one.
+        digests: A digest of the bytes of each of these.
+        narrow: Dtype with fewer bits than float32 to the number of its constants.
+
+    """
 
     def __init__(self, path: Path, graph: onnx.GraphProto) -> None:
         read = {name for node in graph.node for name in node.input}
-        self._arrays: dict[str, np.ndarray] = {}
-        self._digests: dict[str, bytes] = {}
+        self.arrays: dict[str, np.ndarray] = {}
+        self.digests: dict[str, bytes] = {}
         self.narrow: Counter[str] = Counter()
         for name, proto in tensors_of(graph).items():
             if name not in read:
                 continue
             tensor = onnx_ir.serde.deserialize_tensor(proto, str(path.parent))
             if tensor.dtype is onnx_ir.DataType.FLOAT:
-                self._arrays[name] = _array(name, tensor).squeeze()
-                self._digests[name] = digest_of(self._arrays[name])
+                self.arrays[name] = _array(name, tensor).squeeze()
+                self.digests[name] = digest_of(self.arrays[name])
             elif tensor.dtype in _NARROW and tensor.size > 1:
                 self.narrow[_NARROW[tensor.dtype]] += 1
-        self.digests = frozenset(self._digests.values())
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._arrays
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._arrays)
-
-    def array(self, name: str) -> np.ndarray:
-        """Return a constant's numbers, without axes of one."""
-        return self._arrays[name]
-
-    def digest_of(self, name: str) -> bytes:
-        """Return a digest of a constant's bytes."""
-        return self._digests[name]
 
 
 def _array(name: str, tensor: onnx_ir.TensorProtocol) -> np.ndarray:

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx
-from onnx.external_data_helper import load_external_data_for_tensor
 
 from harness.core.probes import Kind, Probe
 from harness.measure.error_patterns.observed import Form, Operation, other_orders, wide
 from harness.runtimes.graph.attributes import nodes_of, value_names
+from harness.runtimes.graph.onnx_graph import makers_of
 
 if TYPE_CHECKING:
     from harness.measure.trace import Trace
@@ -142,9 +142,8 @@ class Operands:
             return None
 
     @cached_property
-    def _artifacts(self) -> dict[str, onnx.NodeProto]:
-        nodes = self._graph.node if self._graph else ()
-        return {name: node for node in nodes for name in node.output}
+    def _makers(self) -> dict[str, onnx.NodeProto]:
+        return makers_of(self._graph) if self._graph else {}
 
     @cached_property
     def _values(self) -> dict[str, str]:
@@ -152,15 +151,12 @@ class Operands:
 
     @cached_property
     def _tensors(self) -> dict[str, onnx.TensorProto]:
-        if self._graph is None:
-            return {}
-        return {tensor.name: tensor for tensor in self._graph.initializer}
+        held = self._graph.initializer if self._graph else ()
+        return {tensor.name: tensor for tensor in held}
 
     def _weights(self, probe: Probe, op: str) -> dict[str, np.ndarray]:
         roles = _ROLES.get(op, ())
-        if not roles or self._graph is None:
-            return {}
-        nodes = nodes_of(probe, self._artifacts, self._values)
+        nodes = nodes_of(probe, self._makers, self._values) if roles else []
         found: dict[str, np.ndarray] = {}
         for kind, at, argument, turned in roles:
             for node in nodes:
@@ -176,13 +172,9 @@ class Operands:
         return found
 
     def _read(self, name: str) -> np.ndarray:
-        tensor = self._tensors[name]
-        if tensor.data_location == onnx.TensorProto.EXTERNAL:
-            whole = onnx.TensorProto()
-            whole.CopyFrom(tensor)
-            load_external_data_for_tensor(whole, str(self._path.parent))
-            tensor = whole
-        return onnx.numpy_helper.to_array(tensor)
+        tensor = onnx.TensorProto()
+        tensor.CopyFrom(self._tensors[name])  # what is read from its file goes again
+        return onnx.numpy_helper.to_array(tensor, str(self._path.parent))
 
 
 def moved(probe: Probe, value: np.ndarray) -> np.ndarray | None:
