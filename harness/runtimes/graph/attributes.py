@@ -65,14 +65,7 @@ Found = Iterator[tuple[str, object, object]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """One attribute that differs between a graph and the program.
-
-    Attributes:
-        probe: The program's value that the operator makes.
-        name: Name of the attribute.
-        words: A message with both values.
-
-    """
+    """One attribute that differs from the program's; `words` has both values."""
 
     probe: Probe
     name: str
@@ -80,13 +73,7 @@ class Told:
 
 
 def differing_attributes(probes: Sequence[Probe], path: Path) -> dict[str, str]:
-    """Return a message about each probe whose nodes have other attributes.
-
-    Args:
-        probes: Probes of the program, with their settings.
-        path: Path of the exported graph; its weights are not read.
-
-    """
+    """Return a message about each probe whose nodes have other attributes."""
     graph = onnx.load(path, load_external_data=False).graph
     found: dict[str, list[str]] = {}
     for told in attributes_told(probes, graph):
@@ -125,11 +112,7 @@ def nodes_of(
 ) -> list[onnx.NodeProto]:
     """Return the nodes between a probe's value and its parents', the last first.
 
-    Args:
-        probe: A probe of the program.
-        makers: The graph's nodes, as `makers_of` returns them.
-        values: Each probe's value, as `value_names` returns them.
-
+    `values` is what `value_names` returns.
     """
     ends = {values[name] for name in probe.parents if name in values}
     # A module's probe has no parents: then any value with a name ends the search.
@@ -197,8 +180,9 @@ def _convolution(part: _Part, told: Mapping[str, Any]) -> Found:
 
 def _repeated(value: object, there: object) -> object:
     """Return a setting for every axis where PyTorch has one number for all."""
-    one = isinstance(value, list) and len(value) == 1
-    return value * len(there) if one and isinstance(there, list) else value
+    if isinstance(value, list) and len(value) == 1 and isinstance(there, list):
+        return value * len(there)
+    return value
 
 
 def _softmax(part: _Part, told: Mapping[str, Any]) -> Found:
@@ -280,8 +264,9 @@ _RULES: dict[str, Callable[[_Part, Mapping[str, Any]], Found]] = {
 def _plain(value: object) -> object:
     if isinstance(value, bytes):
         return value.decode()
-    listed = isinstance(value, Sequence) and not isinstance(value, str)
-    return list(value) if listed else value
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return list(value)
+    return value
 
 
 def _equal(one: object, two: object) -> bool:

@@ -9,18 +9,23 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
+import onnx_ir
 import torch
+import xxhash
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from harness.core.probes import Probe
+from harness.core.errors import StageError, first_line
+from harness.core.outcome import Outcome
+from harness.core.probes import Kind, Probe
+from harness.measure.align import wanted_values
 from harness.measure.weight_kinds import (
     ANOTHER,
     CHANNELS,
@@ -31,7 +36,7 @@ from harness.measure.weight_kinds import (
     difference,
 )
 from harness.runtimes.graph.attributes import attributes_told
-from harness.runtimes.graph.constants import Held, Places, Read, digest_of
+from harness.runtimes.graph.onnx_graph import makers_of, nodes_between, tensors_of
 from harness.runtimes.pytorch.program import WRAPPER, own_path
 
 NAMED = 64
@@ -43,16 +48,132 @@ _UNKNOWN = (OTHER, FEW, MOVED, CHANNELS)
 
 _ADDED = {"weight": False, "bias": True}
 
+_WITH_BIAS = ("Conv", "ConvTranspose", "Gemm", "LayerNormalization")
+_BIAS = 2
+"""Index of the bias among these operators' inputs."""
+
+_PASSES_ON = ("Identity", "Cast", "Reshape", "Unsqueeze", "Squeeze")
+_HELD_BY_OUTPUT = ("aten.linear.", "aten.conv", "aten.embedding.")
+_MODULES = ("Linear", "Conv1d", "Conv2d", "Conv3d", "Embedding")
+"""Operators and modules whose weight has one row for each output."""
+
+_NARROW = ("FLOAT16", "BFLOAT16", "INT8", "UINT8", "INT4", "UINT4")
+"""Dtypes with fewer bits than float32."""
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A constant as an operator reads it.
+
+    Attributes:
+        name: Name of the initialiser or of the Constant node's value.
+        turned: Whether it is the transpose of the weight of PyTorch's operator; None
+            where the operator does not tell.
+        added: Whether the operator adds it, as it does a bias.
+
+    """
+
+    name: str
+    turned: bool | None
+    added: bool | None = None
+
+
+def _places(
+    probes: Sequence[Probe], graph: onnx.GraphProto
+) -> dict[str, dict[Read, None]]:
+    """Return each module's path to the constants that its operators read, in order."""
+    makers = makers_of(graph)
+    computed = {
+        value: probe
+        for value, probe in wanted_values(probes).items()
+        if probe.kind is Kind.COMPUTE
+    }
+    found: dict[str, dict[Read, None]] = {}
+    for value, probe in computed.items():
+        knows = probe.op.startswith(_HELD_BY_OUTPUT) or probe.op in _MODULES
+        reads = found.setdefault(probe.module, {})
+        for node in nodes_between(makers, value, computed):
+            for one in _read_by(node, makers):
+                reads[one if knows else replace(one, turned=None)] = None
+    return found
+
+
+def _read_by(
+    node: onnx.NodeProto, makers: Mapping[str, onnx.NodeProto]
+) -> Iterator[Read]:
+    if node.op_type in (*_PASSES_ON, "Transpose"):  # its readers look through it
+        return
+    for index, given in enumerate(node.input):
+        name, turned = given, _turned(node, index)
+        last = node.op_type in _WITH_BIAS and index == _BIAS
+        added = last or node.op_type in {"Add", "Sub"}
+        while (maker := makers.get(name)) is not None and maker.input:
+            if maker.op_type == "Transpose":
+                turned = None if turned is None else not turned
+            elif maker.op_type not in _PASSES_ON:
+                break
+            name = maker.input[0]
+        yield Read(name, turned, added)
+
+
+def _turned(node: onnx.NodeProto, index: int) -> bool | None:
+    """Return whether an operator reads the transpose of PyTorch's matrix."""
+    if node.op_type == "MatMul" and index == 1:
+        return True
+    if node.op_type == "Gemm" and index == 1:
+        return not any(a.name == "transB" and a.i for a in node.attribute)
+    if (node.op_type, index) in {("Gather", 0), ("Conv", 1)}:
+        return False
+    return None
+
+
+class Held:
+    """The constants that a graph's nodes read.
+
+    Attributes:
+        arrays: Numbers of each float32 constant by its name, without axes of one.
+        digests: A digest of the bytes of each of these.
+        narrow: Dtype with fewer bits than float32 to the number of its constants.
+
+    """
+
+    def __init__(self, path: Path, graph: onnx.GraphProto) -> None:
+        read = {name for node in graph.node for name in node.input}
+        self.arrays: dict[str, np.ndarray] = {}
+        self.digests: dict[str, bytes] = {}
+        self.narrow: Counter[str] = Counter()
+        for name, proto in tensors_of(graph).items():
+            if name not in read:
+                continue
+            tensor = onnx_ir.serde.deserialize_tensor(proto, str(path.parent))
+            if tensor.dtype is onnx_ir.DataType.FLOAT:
+                self.arrays[name] = _array(name, tensor).squeeze()
+                self.digests[name] = digest_of(self.arrays[name])
+            elif tensor.dtype.name in _NARROW and tensor.size > 1:
+                self.narrow[tensor.dtype.name.lower()] += 1
+
+
+def _array(name: str, tensor: onnx_ir.TensorProtocol) -> np.ndarray:
+    """Return a tensor's numbers, memory-mapped if a file beside the graph has them."""
+    try:
+        return np.asarray(tensor.numpy())
+    except (OSError, ValueError) as error:
+        msg = (
+            f"weight {name} of the graph cannot be read ({first_line(error)}): the "
+            "file that holds it is missing or cut short; export or copy it again."
+        )
+        raise StageError(msg, outcome=Outcome.LOAD) from error
+
+
+def digest_of(array: np.ndarray) -> bytes:
+    """Return a digest that is equal for arrays of equal bytes."""
+    return xxhash.xxh3_128_digest(np.ascontiguousarray(array))
+
 
 def check_graph(
     module: nn.Module, probes: Sequence[Probe], path: Path
 ) -> dict[str, Any]:
     """Return where a graph differs from its module, as JSON.
-
-    Args:
-        module: PyTorch's module, in float32.
-        probes: Probes with the graph's values that carry them.
-        path: Path of the ONNX file; weights beside it are read.
 
     Returns:
         ``tensors``: number of weights in PyTorch; ``matrices``: number of weights with
@@ -65,10 +186,13 @@ def check_graph(
 
     """
     graph = onnx.load(path, load_external_data=False).graph
-    places = Places(probes, graph)
+    places = _places(probes, graph)
     held = Held(path, graph)
     weights = _Weights(module, held)
-    found = [weights.compared(name, places) for name in weights.names]
+    found = [
+        weights.compared(name, places.get(_module_of(name), ()))
+        for name in weights.names
+    ]
     if any(isinstance(part, _BatchNorm) for part in module.modules()):
         found = list(_without_folded(found))
     found = list(_by_shape(found, weights, held))
@@ -199,12 +323,12 @@ class _Weights:
         """The number of parameters with two axes and more."""
         return sum(self.array(name).ndim >= _MATRIX for name in self.names)
 
-    def compared(self, name: str, places: Places) -> str | _Differing:
+    def compared(self, name: str, reads: Iterable[Read]) -> str | _Differing:
         """Compare one parameter with the constant that it is paired with."""
         forms, shape = self.forms(name), self.array(name).shape
         fitting = {
             read.name: read
-            for read in places.at(_module_of(name))
+            for read in reads
             if self._could_be(read.name, shape)
             if _ADDED.get(name.rpartition(".")[2], read.added) == read.added
         }

@@ -32,11 +32,7 @@ def graph_values(
 ) -> list[GraphValue]:
     """Return every value that the graph's nodes make, in order.
 
-    Args:
-        path: Path of the exported file; its weights are not read.
-        origin_of: A function that returns the value or module for which the exporter
-            made a node.
-
+    `origin_of` returns the program's value or module for which a node was made.
     """
     model = onnx.load(path, load_external_data=False)
     graph = model.graph
@@ -202,11 +198,7 @@ def module_scope(node: onnx.NodeProto) -> str:
 def origin_of(nodes: Sequence[onnx.NodeProto], probes: Sequence[Probe]) -> str:
     """Return where the first of some nodes comes from, and how many there are.
 
-    Args:
-        nodes: Nodes of the exported graph; the text is empty if there are none.
-        probes: Probes of the same graph, for the module, the call and its line. Without
-            probes, the nodes' own metadata is used.
-
+    Without probes of the same graph, the nodes' own metadata is used.
     """
     if not nodes:
         return ""

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
@@ -167,7 +167,8 @@ class Operands:
                 for name in names:
                     if name in self._tensors and argument not in found:
                         value = self._read(name)
-                        flip = turned and not _transposes(node)
+                        flags = {a.name: a.i for a in node.attribute}
+                        flip = turned and not flags.get("transB")  # as Linear holds it
                         found[argument] = value.T if flip else value
         return found
 
@@ -179,23 +180,19 @@ class Operands:
 
 def moved(probe: Probe, value: np.ndarray) -> np.ndarray | None:
     """Return a value as a probe's view shows it; None where its sizes are unknown."""
-    told = dict(probe.settings)
+    told: dict[str, Any] = dict(probe.settings)
     match probe.op.removeprefix("aten.").partition(".")[0]:
         case "transpose":
-            return np.swapaxes(value, _int(told["dim0"]), _int(told["dim1"]))
+            return np.swapaxes(value, told["dim0"], told["dim1"])
         case "permute" if isinstance(order := told["dims"], list):
             return np.transpose(value, order)
         case "unsqueeze":
-            return np.expand_dims(value, _int(told["dim"]))
+            return np.expand_dims(value, told["dim"])
         case "view" | "reshape" | "_unsafe_view":
             return _viewed(value, told.get("size", told.get("shape")))
         case "contiguous" | "alias" | "detach":
             return value
     return None
-
-
-def _int(value: object) -> int:
-    return int(value)  # type: ignore[call-overload]  # an axis
 
 
 def _viewed(value: np.ndarray, sizes: object) -> np.ndarray | None:
@@ -209,8 +206,3 @@ def _viewed(value: np.ndarray, sizes: object) -> np.ndarray | None:
     if wanted.count(-1) > 1 or not known or value.size % known:
         return None
     return value.reshape(wanted)
-
-
-def _transposes(node: onnx.NodeProto) -> bool:
-    """Whether a Gemm transposes its weight, as PyTorch's Linear does."""
-    return any(a.name == "transB" and a.i for a in node.attribute)

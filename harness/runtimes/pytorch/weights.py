@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
-import xxhash
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+from xxhash import xxh3_128_digest
 
 if TYPE_CHECKING:
+    import numpy as np
     import onnx_ir
 
 
@@ -27,10 +28,8 @@ def lost_weights(
     absent = []
     for name, parameter in module.named_parameters():
         array = parameter.detach().numpy()
-        if digest(array.tobytes()) in held or not array.any():
-            continue
-        flipped = array.ndim == 2 and digest(array.T.tobytes()) in held  # noqa: PLR2004  # a matrix
-        if not flipped:
+        kept = any(xxh3_128_digest(side.tobytes()) in held for side in _sides(array))
+        if array.any() and not kept:
             absent.append(name)
     due = weights_due(module, example) if absent else set()
     return [name for name in absent if name in due]
@@ -46,11 +45,16 @@ def owners_of(module: torch.nn.Module) -> dict[bytes, frozenset[tuple[str, str]]
     for path, part in module.named_modules():
         for name, parameter in part.named_parameters(recurse=False):
             array = parameter.detach().cpu().numpy()
-            forms = [array, array.T] if array.ndim == 2 else [array]  # noqa: PLR2004  # a matrix
-            forms += [form.astype("float16") for form in forms]
-            for data in {digest(form.tobytes()) for form in forms}:
+            sides = _sides(array)
+            forms = [*sides, *(side.astype("float16") for side in sides)]
+            for data in {xxh3_128_digest(form.tobytes()) for form in forms}:
                 owners[data] = owners.get(data, frozenset()) | {(path, name)}
     return owners
+
+
+def _sides(array: np.ndarray) -> list[np.ndarray]:
+    """Return an array, and the transpose of a matrix."""
+    return [array, array.T] if array.ndim == 2 else [array]  # noqa: PLR2004  # a matrix
 
 
 def weights_due(module: torch.nn.Module, example: tuple[torch.Tensor, ...]) -> set[str]:
@@ -143,20 +147,15 @@ def _memory(value: torch.Tensor) -> int:
     return value.untyped_storage().data_ptr()
 
 
-def digest(data: bytes) -> bytes:
-    """Return a digest that is equal for equal bytes."""
-    return xxhash.xxh3_128_digest(data)
-
-
 def digests_in(model: onnx_ir.Model) -> dict[str, bytes]:
     """Return a digest of each tensor that a model holds, by name."""
     held = {
-        name: digest(value.const_value.tobytes())
+        name: xxh3_128_digest(value.const_value.tobytes())
         for name, value in model.graph.initializers.items()
         if value.const_value is not None
     }
     for node in model.graph:
         if node.op_type == "Constant" and "value" in node.attributes:
             value = node.attributes["value"].as_tensor()
-            held[str(node.outputs[0].name)] = digest(value.tobytes())
+            held[str(node.outputs[0].name)] = xxh3_128_digest(value.tobytes())
     return held

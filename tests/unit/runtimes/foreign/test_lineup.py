@@ -7,8 +7,9 @@ import pytest
 import torch
 from torch import nn
 
-from harness.core.case import Component, ExportSettings, Source, TensorSpec
+from harness.core.case import ExportSettings
 from harness.core.probes import Kind, Probe
+from harness.engine.store import Store
 from harness.runtimes.foreign.lineup import (
     NAMES,
     OUTPUTS,
@@ -21,16 +22,10 @@ from harness.runtimes.foreign.lineup import (
 from harness.runtimes.foreign.pairing import paired
 from harness.runtimes.mnn.given import contracted
 from tests.plugin import others
-from tests.unit.nets import DIGITS
+from tests.unit.nets import component
 
 EXAMPLE = (torch.arange(8.0).reshape(2, 4) / 7,)
-COMPONENT = Component(
-    name="small",
-    recipe="small",
-    source=Source(path=DIGITS),
-    inputs=(TensorSpec(name="x", shape=(2, 4), draw="normal"),),
-    outputs=(TensorSpec(name="y", shape=(2, 3)),),
-)
+COMPONENT = component("small", {"x": (2, 4)}, ("y",))
 
 
 class Small(nn.Module):
@@ -94,6 +89,7 @@ def export(module, path, *, dynamo):
 
 def lined_up(path, module):
     network = TracedNetwork(
+        store=Store(root=path.parent / "store"),
         module=module,
         copy=module,
         component=COMPONENT,

@@ -8,7 +8,7 @@ from torch import nn
 
 from harness.core.case import ExportSettings
 from harness.engine.store import Store
-from harness.runtimes.foreign.translated import translate_once
+from harness.runtimes.foreign.lineup import TracedNetwork, translate_once
 from tests.unit.nets import component
 
 EXAMPLE = (torch.linspace(-1.0, 1.0, 8).reshape(2, 4),)
@@ -53,7 +53,16 @@ def module():
 def translated(store, module, settings=CLOSED):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return translate_once(store, module, COMPONENT, settings, EXAMPLE)
+        return translate_once(
+            TracedNetwork(
+                module=module,
+                copy=module,
+                component=COMPONENT,
+                settings=settings,
+                example=EXAMPLE,
+                store=store,
+            )
+        )
 
 
 def ran(made, *, double=False):
