@@ -189,24 +189,20 @@ def check_graph(
     places = _places(probes, graph)
     held = Held(path, graph)
     weights = _Weights(module, held)
-    found = [
-        weights.compared(name, places.get(_module_of(name), ()))
+    found = {
+        name: weights.compared(name, places.get(_module_of(name), ()))
         for name in weights.names
-    ]
+    }
     if any(isinstance(part, _BatchNorm) for part in module.modules()):
-        found = list(_without_folded(found))
-    found = list(_by_shape(found, weights, held))
-    differing = [one for one in found if isinstance(one, _Differing)]
+        _leave_out_folded(found)
+    _pair_by_shape(found, weights, held)
+    differing = [one for one in found.values() if isinstance(one, _Differing)]
     _name_others(differing, weights)
     return {
         "tensors": len(found),
-        "matrices": weights.matrices,
-        "equal": found.count(EQUAL),
-        "elsewhere": [
-            name
-            for name, one in zip(weights.names, found, strict=True)
-            if one == ELSEWHERE
-        ],
+        "matrices": sum(weights.array(name).ndim >= _MATRIX for name in found),
+        "equal": list(found.values()).count(EQUAL),
+        "elsewhere": [name for name, one in found.items() if one == ELSEWHERE],
         "stored": dict(held.narrow),
         "differing": len(differing),
         "kinds": dict(Counter(one.found.kind for one in differing)),
@@ -318,11 +314,6 @@ class _Weights:
             self._forms[name] = forms
         return self._forms[name]
 
-    @property
-    def matrices(self) -> int:
-        """The number of parameters with two axes and more."""
-        return sum(self.array(name).ndim >= _MATRIX for name in self.names)
-
     def compared(self, name: str, reads: Iterable[Read]) -> str | _Differing:
         """Compare one parameter with the constant that it is paired with."""
         forms, shape = self.forms(name), self.array(name).shape
@@ -382,40 +373,41 @@ class _Weights:
         )
 
 
-def _by_shape(
-    found: Sequence[str | _Differing], weights: _Weights, held: Held
-) -> Iterator[str | _Differing]:
-    """Yield the findings; a lost matrix is paired with the one constant of its shape.
+def _pair_by_shape(
+    found: dict[str, str | _Differing], weights: _Weights, held: Held
+) -> None:
+    """Pair each lost matrix with the constant of its shape, if only one is left.
 
     An example is a table that is read while the graph is made: a constant takes the
     place of its operator.
     """
     known = {told for name in weights.names for told in weights.forms(name)}
-    known |= {one.told for one in found if isinstance(one, _Differing)}
-    lost = [
-        name
-        for name, one in zip(weights.names, found, strict=True)
-        if one == ELSEWHERE and weights.array(name).ndim >= _MATRIX
-    ]
-    free = [n for n, told in held.digests.items() if told not in known]
-    for name, one in zip(weights.names, found, strict=True):
+    known |= {one.told for one in found.values() if isinstance(one, _Differing)}
+    lost: dict[tuple[int, ...], list[str]] = {}
+    for name, one in found.items():
         shape = weights.array(name).shape
-        rivals = [other for other in lost if weights.array(other).shape == shape]
-        fitting = [n for n in free if held.arrays[n].shape == shape]
-        alone = name in lost and len(rivals) == len(fitting) == 1
-        yield (weights.paired(name, Read(fitting[0], None), SHAPE) if alone else one)
+        if one == ELSEWHERE and len(shape) >= _MATRIX:
+            lost.setdefault(shape, []).append(name)
+    for shape, names in lost.items():
+        free = [
+            constant
+            for constant, told in held.digests.items()
+            if told not in known and held.arrays[constant].shape == shape
+        ]
+        if len(names) == len(free) == 1:
+            (name,) = names
+            found[name] = weights.paired(name, Read(free[0], None), SHAPE)
 
 
-def _without_folded(found: Sequence[str | _Differing]) -> Iterator[str | _Differing]:
-    """Yield the findings without weights that a batch normalisation was folded into."""
+def _leave_out_folded(found: dict[str, str | _Differing]) -> None:
+    """Let no weight differ that a batch normalisation was folded into."""
+    differing = {n: one for n, one in found.items() if isinstance(one, _Differing)}
     folded = {
-        _module_of(one.name)
-        for one in found
-        if isinstance(one, _Differing) and one.found.kind == CHANNELS
+        _module_of(name)
+        for name, one in differing.items()
+        if one.found.kind == CHANNELS
     }
-    for one in found:
-        inside = isinstance(one, _Differing) and _module_of(one.name) in folded
-        yield ELSEWHERE if inside else one
+    found.update((n, ELSEWHERE) for n in differing if _module_of(n) in folded)
 
 
 def _name_others(differing: Sequence[_Differing], weights: _Weights) -> None:

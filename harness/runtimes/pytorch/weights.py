@@ -69,10 +69,13 @@ def weights_due(module: torch.nn.Module, example: tuple[torch.Tensor, ...]) -> s
     for name, parameter in module.named_parameters():
         memory = _memory(parameter)
         names[memory] = names.get(memory, frozenset()) | {name}
-    with torch.no_grad(), _Following(names) as following:
-        following.start(example)
+    following = _Following(names)
+    origins = following.origins
+    origins.update((_memory(value), _Origin()) for value in example)
+    with torch.no_grad(), following:
         outputs = module(*example)
-        return set(following.behind(outputs))
+    made = [origins[memory].all for memory in _memories(outputs) if memory in origins]
+    return set().union(*made)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,15 +102,7 @@ class _Following(TorchDispatchMode):
     def __init__(self, names: Mapping[int, frozenset[str]]) -> None:
         super().__init__()
         self._names = names
-        self._origins: dict[int, _Origin] = {}
-
-    def start(self, inputs: tuple[torch.Tensor, ...]) -> None:
-        self._origins.update((_memory(value), _Origin()) for value in inputs)
-
-    def behind(self, outputs: object) -> frozenset[str]:
-        """Return the parameters behind some values."""
-        made = [self._origins.get(m, _Origin()).all for m in _memories(outputs)]
-        return frozenset().union(*made)
+        self.origins: dict[int, _Origin] = {}
 
     def __torch_dispatch__(
         self,
@@ -120,14 +115,14 @@ class _Following(TorchDispatchMode):
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
         read = _memories((args, kwargs))
-        origins = [self._origins[m] for m in read if m in self._origins]
+        origins = [self.origins[m] for m in read if m in self.origins]
         for memory in _memories(result):
             if memory in read and not func._schema.is_mutable:  # noqa: SLF001  # no public name
                 continue  # a view depends on the same parameters as its base
             if origins:
-                self._origins[memory] = self._made(str(func), read, origins)
+                self.origins[memory] = self._made(str(func), read, origins)
             else:
-                self._origins.pop(memory, None)  # freed memory, used again
+                self.origins.pop(memory, None)  # freed memory, used again
         return result
 
     def _made(self, operator: str, read: list[int], origins: list[_Origin]) -> _Origin:
