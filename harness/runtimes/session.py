@@ -48,13 +48,9 @@ class Ran:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spent:
-    """The time that one operator of the deployed file took.
+    """The median time that one operator of the deployed file took, in seconds.
 
-    Attributes:
-        values: The runtime's names of the values that it makes.
-        op: The runtime's name of the operator's type.
-        took_s: Median of the runs, in seconds.
-
+    The values that it makes and its type have the runtime's names.
     """
 
     values: tuple[str, ...]
@@ -75,11 +71,9 @@ class Session(Protocol):
     @property
     def ran(self) -> Ran:
         """The runtime and the settings that really run the file."""
-        ...
 
     def run(self, feeds: Feeds) -> dict[str, np.ndarray]:
         """Run as deployed, unwatched; return copies of the outputs by name."""
-        ...
 
     def watch(
         self, feeds: Feeds, sizes: Mapping[str, int], on_value: OnValue
@@ -96,7 +90,6 @@ class Session(Protocol):
             The outputs of the watched run, to compare with those of the unwatched one.
 
         """
-        ...
 
     def isolate(self, feeds: Feeds, given: Feeds, on_value: OnValue) -> None:
         """Run each watched operator on given values, not on those of this run.
@@ -109,17 +102,9 @@ class Session(Protocol):
                 values alone.
 
         """
-        ...
 
-    def clock(self, feeds: Mapping[str, np.ndarray], runs: int) -> list[Spent]:
-        """Run as deployed, and return the time that each operator took, in order.
-
-        Args:
-            feeds: Inputs by name.
-            runs: Number of runs; each operator's median counts.
-
-        """
-        ...
+    def clock(self, feeds: Feeds, runs: int) -> list[Spent]:
+        """Run as deployed so many times; return each operator's median time."""
 
 
 class Backend(Protocol):
@@ -134,7 +119,6 @@ class Backend(Protocol):
             StageError: The runtime refuses the file, or the device is not there.
 
         """
-        ...
 
 
 def load_backend(name: str) -> Backend:
@@ -174,25 +158,19 @@ class _Opener:
     ) -> Iterator[Session]:
         names = Names.load(path.parent)
         own = names.own_outputs if names else outputs
-        with self._opened(path, device, own) as session:
-            yield session if names is None else _Renamed(session, names)
-
-    def _opened(
-        self, path: Path, device: Device, outputs: Sequence[str]
-    ) -> AbstractContextManager[Session]:
-        """Open the file, or the trace that a run of it left elsewhere."""
-        if device.target is not None and device.target.trace:
+        opened: AbstractContextManager[Session]
+        if device.target is not None and device.target.trace:  # it ran elsewhere
             from harness.runtimes.target.traced import Traced
 
-            return Traced(path, self._name, device, outputs)
-        return self._backend.open_session(path, device, outputs)
+            opened = Traced(path, self._name, device, own)
+        else:
+            opened = self._backend.open_session(path, device, own)
+        with opened as session:
+            yield session if names is None else _Renamed(session, names)
 
 
 class _Renamed:
-    """A session of a file whose names, dtypes and scalars are not the recipe's.
-
-    See `Session`.
-    """
+    """A session of a file whose names, dtypes and scalars are not the recipe's."""
 
     def __init__(self, session: Session, names: Names) -> None:
         self._session = session
@@ -201,12 +179,12 @@ class _Renamed:
     @property
     def ran(self) -> Ran:
         ran = self._session.ran
-        renamed = [
+        renamed = ", ".join(
             f"{one.given} = {one.name}"
             for one in self._names.inputs
             if one.given != one.name
-        ]
-        words = (("names", ", ".join(renamed)),) if renamed else ()
+        )
+        words = (("names", renamed),) if renamed else ()
         return replace(ran, detail=(*ran.detail, *words))
 
     def run(self, feeds: Feeds) -> dict[str, np.ndarray]:
@@ -221,8 +199,7 @@ class _Renamed:
     def isolate(self, feeds: Feeds, given: Feeds, on_value: OnValue) -> None:
         self._session.isolate(fed(self._names, feeds), given, on_value)
 
-    def clock(self, feeds: Mapping[str, np.ndarray], runs: int) -> list[Spent]:
-        """Run as deployed, and return the time that each operator took."""
+    def clock(self, feeds: Feeds, runs: int) -> list[Spent]:
         return self._session.clock(fed(self._names, feeds), runs)
 
 

@@ -8,13 +8,14 @@ Exact here means in real numbers; a sum that is made in another order rounds oth
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from graphlib import TopologicalSorter
 
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-Rewrite = Callable[["Graph"], int]
-"""Changes a graph; returns how many places it found."""
+Rewrite = Callable[["Graph"], Iterator[None]]
+"""Changes a graph; yields once for each place that it found."""
 
 _ELEMENTWISE = ("Sigmoid", "Tanh", "Erf", "Relu", "Sqrt")
 
@@ -92,32 +93,24 @@ class Graph:
             return two, one
         return (one, two) if self.floats(one) is not None else ("", "")
 
-    def sort(self) -> onnx.ModelProto:
-        """Put the nodes into an order of execution; return the model."""
-        made = {name: node for node in self.graph.node for name in node.output if name}
-        done: set[str] = set()
-        ordered: list[onnx.NodeProto] = []
-        for start in self.nodes:
-            waiting = [start]
-            while waiting:
-                node = waiting[-1]
-                if node.output[0] in done:
-                    waiting.pop()
-                    continue
-                ahead = [
-                    made[name]
-                    for name in node.input
-                    if name in made and made[name].output[0] not in done
-                ]
-                if ahead:
-                    waiting += ahead
-                else:
-                    done.add(node.output[0])
-                    ordered.append(waiting.pop())
-        copies = [onnx.NodeProto.FromString(n.SerializeToString()) for n in ordered]
-        del self.graph.node[:]
-        self.graph.node.extend(copies)
-        return self.model
+    def sort(self) -> None:
+        """Put the nodes into an order of execution."""
+        nodes = self.nodes
+        made = {n: at for at, node in enumerate(nodes) for n in node.output if n}
+        reads = {
+            at: [made[name] for name in node.input if made.get(name, at) != at]
+            for at, node in enumerate(nodes)
+        }
+        order = TopologicalSorter(reads).static_order()
+        self.graph.CopyFrom(
+            helper.make_graph(
+                [nodes[at] for at in order],
+                self.graph.name,
+                self.graph.input,
+                self.graph.output,
+                self.graph.initializer,
+            )
+        )
 
 
 def _linears(graph: Graph) -> Iterator[tuple[onnx.NodeProto, str, str]]:
@@ -131,9 +124,8 @@ def _linears(graph: Graph) -> Iterator[tuple[onnx.NodeProto, str, str]]:
                 yield node, product, bias
 
 
-def bias_moved(graph: Graph) -> int:
+def bias_moved(graph: Graph) -> Iterator[None]:
     """Add a linear layer's bias after the residual sum that reads it: names stay."""
-    found = 0
     for node, product, bias in _linears(graph):
         value = node.output[0]
         readers = graph.readers(value)
@@ -147,8 +139,7 @@ def bias_moved(graph: Graph) -> int:
         total.output[0] = before
         graph.graph.node.remove(node)
         _rename_made(graph, product, value)
-        found += 1
-    return found
+        yield
 
 
 def _rename_made(graph: Graph, old: str, new: str) -> None:
@@ -174,22 +165,19 @@ def _scores(graph: Graph) -> Iterator[tuple[onnx.NodeProto, str, np.ndarray]]:
             yield node, scores, numbers if node.op_type == "Mul" else 1 / numbers
 
 
-def factor_into_q(graph: Graph) -> int:
+def factor_into_q(graph: Graph) -> Iterator[None]:
     """Scale q in the place of the scores; the scores keep the name of the product."""
-    found = 0
     for node, scores, factor in _scores(graph):
         maker = graph.maker(scores)
         q = graph.fresh(maker.input[0])
         graph.put("Mul", [maker.input[0], graph.add(factor)], q)
         maker.input[0] = q
         _pass_on(node, scores)
-        found += 1
-    return found
+        yield
 
 
-def factor_into_q_weights(graph: Graph) -> int:
+def factor_into_q_weights(graph: Graph) -> Iterator[None]:
     """Scale the weights and the bias that make q; its views and the scores differ."""
-    found = 0
     for node, scores, factor in _scores(graph):
         maker = graph.maker(scores)
         value = maker.input[0]
@@ -213,8 +201,7 @@ def factor_into_q_weights(graph: Graph) -> int:
         at = list(before.input).index(bias)
         before.input[at] = graph.add(graph.floats(bias) * factor)
         _pass_on(node, scores)
-        found += 1
-    return found
+        yield
 
 
 def _pass_on(node: onnx.NodeProto, value: str) -> None:
@@ -224,9 +211,8 @@ def _pass_on(node: onnx.NodeProto, value: str) -> None:
     node.input[:] = [value]
 
 
-def gemm_split(graph: Graph) -> int:
+def gemm_split(graph: Graph) -> Iterator[None]:
     """Make a product and a sum of each Gemm; the product gets the Gemm's name."""
-    found = 0
     for node in graph.nodes:
         flags = {a.name: helper.get_attribute_value(a) for a in node.attribute}
         plain = flags.get("alpha", 1.0) == flags.get("beta", 1.0) == 1.0
@@ -245,13 +231,11 @@ def gemm_split(graph: Graph) -> int:
         graph.put("MatMul", [node.input[0], graph.add(weight)], product)
         graph.put("Add", [product, node.input[2]], out)
         graph.graph.node.remove(node)
-        found += 1
-    return found
+        yield
 
 
-def gemm_made(graph: Graph) -> int:
+def gemm_made(graph: Graph) -> Iterator[None]:
     """Hold linear layers' weights transposed, and turn them where they are read."""
-    found = 0
     for node in graph.nodes:
         weight = graph.floats(node.input[1]) if node.op_type == "MatMul" else None
         if weight is None or weight.ndim != 2:
@@ -259,13 +243,11 @@ def gemm_made(graph: Graph) -> int:
         turned = graph.fresh(node.input[1])
         graph.put("Transpose", [graph.add(weight.T)], turned, perm=[1, 0])
         node.input[1] = turned
-        found += 1
-    return found
+        yield
 
 
-def transposes_pushed(graph: Graph) -> int:
+def transposes_pushed(graph: Graph) -> Iterator[None]:
     """Add a linear layer's bias behind the change of axes that reads the layer."""
-    found = 0
     for node, product, bias in _linears(graph):
         chain, value = [], node.output[0]
         while len(graph.readers(value)) == 1 and graph.readers(value)[0].op_type in {
@@ -290,13 +272,11 @@ def transposes_pushed(graph: Graph) -> int:
         chain[0].input[0] = product
         graph.graph.node.remove(node)
         _rename_made(graph, product, node.output[0])
-        found += 1
-    return found
+        yield
 
 
-def activations_before_transposes(graph: Graph) -> int:
+def activations_before_transposes(graph: Graph) -> Iterator[None]:
     """Do what is done element by element before a change of axes, not behind it."""
-    found = 0
     for node in graph.nodes:
         maker = graph.maker(node.input[0]) if node.input else None
         if maker is None or maker.op_type not in {"Transpose", "Reshape"}:
@@ -313,26 +293,22 @@ def activations_before_transposes(graph: Graph) -> int:
         graph.put(node.op_type, inputs, done)
         maker.input[0] = done
         _pass_on(node, maker.output[0])
-        found += 1
-    return found
+        yield
 
 
-def identities_inserted(graph: Graph) -> int:
+def identities_inserted(graph: Graph) -> Iterator[None]:
     """Let every value pass through an Identity that has its name."""
-    found = 0
     for node in graph.nodes:
         if node.op_type in {"Constant", "Split"} or node.output[0] in graph.outputs:
             continue
         value = node.output[0]
         node.output[0] = graph.fresh(value)
         graph.put("Identity", [node.output[0]], value)
-        found += 1
-    return found
+        yield
 
 
-def norms_folded(graph: Graph) -> int:
+def norms_folded(graph: Graph) -> Iterator[None]:
     """Multiply a norm's scale and bias into the linear layers that read it."""
-    found = 0
     for node in graph.nodes:
         if node.op_type != "LayerNormalization" or len(node.input) < 3:
             continue
@@ -357,13 +333,11 @@ def norms_folded(graph: Graph) -> int:
             before = graph.fresh(product)
             reader.output[0] = before
             graph.put("Add", [before, graph.add(bias @ weight)], product)
-        found += 1
-    return found
+        yield
 
 
-def convolutions_scaled(graph: Graph) -> int:
+def convolutions_scaled(graph: Graph) -> Iterator[None]:
     """Double a convolution that another one reads, and halve the other's weights."""
-    found = 0
     for node in graph.nodes:
         value = node.output[0]
         readers = graph.readers(value)
@@ -378,13 +352,11 @@ def convolutions_scaled(graph: Graph) -> int:
         for reader in readers:
             weight = graph.floats(reader.input[1])
             reader.input[1] = graph.add(weight / np.float32(2))
-        found += 1
-    return found
+        yield
 
 
-def values_scaled_in_attention(graph: Graph) -> int:
+def values_scaled_in_attention(graph: Graph) -> Iterator[None]:
     """Double the values that attention mixes, and halve what projects the mixture."""
-    found = 0
     for node, product, bias in list(_linears(graph)):
         linear = graph.maker(product)
         weight = graph.floats(linear.input[1])
@@ -404,38 +376,26 @@ def values_scaled_in_attention(graph: Graph) -> int:
         at = list(node.input).index(bias)
         node.input[at] = graph.add(graph.floats(bias) * np.float32(2))
         last.input[1] = graph.add(out / np.float32(2))
-        found += 1
-    return found
+        yield
 
 
-def initialisers_duplicated(graph: Graph) -> int:
+def initialisers_duplicated(graph: Graph) -> Iterator[None]:
     """Give every reader of a shared tensor a copy of its own."""
-    held = {t.name: t for t in graph.graph.initializer}
-    found = 0
+    held = {tensor.name: tensor for tensor in graph.graph.initializer}
+    copies = []
     for node in graph.nodes:
         for at, name in enumerate(node.input):
             if name in held:
-                node.input[at] = graph.add(graph.constant(name), name)
-                found += 1
-    del graph.graph.initializer[:]
-    graph.graph.initializer.extend(_held(graph, held))
-    return found
-
-
-def _held(graph: Graph, held: dict[str, onnx.TensorProto]) -> list[onnx.TensorProto]:
-    copies = []
-    for node in graph.nodes:
-        for name in node.input:
-            origin = name.rpartition("/by_algebra_")[0]
-            if origin in held:
                 copy = onnx.TensorProto()
-                copy.CopyFrom(held[origin])
-                copy.name = name
+                copy.CopyFrom(held[name])
+                copy.name = node.input[at] = graph.fresh(name)
                 copies.append(copy)
-    return copies
+                yield
+    del graph.graph.initializer[:]
+    graph.graph.initializer.extend(copies)
 
 
-def constants_in_nodes(graph: Graph) -> int:
+def constants_in_nodes(graph: Graph) -> Iterator[None]:
     """Hold every tensor in a Constant node, as some exporters write them."""
     tensors = list(graph.graph.initializer)
     del graph.graph.initializer[:]
@@ -443,12 +403,11 @@ def constants_in_nodes(graph: Graph) -> int:
         name = tensor.name
         node = helper.make_node("Constant", [], [name], name=name, value=tensor)
         graph.graph.node.append(node)
-    return len(tensors)
+        yield
 
 
-def projections_joined(graph: Graph) -> int:
+def projections_joined(graph: Graph) -> Iterator[None]:
     """Multiply once for q, k and v, and split what comes out under their names."""
-    found = 0
     by_input: dict[str, list[tuple[onnx.NodeProto, str, str]]] = {}
     for node, product, bias in _linears(graph):
         maker = graph.maker(product)
@@ -471,13 +430,11 @@ def projections_joined(graph: Graph) -> int:
         for node, p, _ in three:
             graph.graph.node.remove(graph.maker(p))
             graph.graph.node.remove(node)
-        found += 1
-    return found
+        yield
 
 
-def reshapes_merged(graph: Graph) -> int:
+def reshapes_merged(graph: Graph) -> Iterator[None]:
     """Let who reads a value that was reshaped twice be reshaped once."""
-    found = 0
     for node in graph.nodes:
         before = graph.maker(node.input[0]) if node.op_type == "Reshape" else None
         shape = graph.constant(node.input[1]) if before is not None else None
@@ -488,32 +445,28 @@ def reshapes_merged(graph: Graph) -> int:
         if first is None or 0 in shape[1:] or (shape[0] == 0 and first[0] > 0):
             continue
         node.input[0] = before.input[0]
-        found += 1
-    return found
+        yield
 
 
-def sums_turned(graph: Graph) -> int:
+def sums_turned(graph: Graph) -> Iterator[None]:
     """Exchange the sides of every sum and product of two."""
-    found = 0
     for node in graph.nodes:
         if node.op_type in {"Add", "Mul"}:
             node.input[:] = [node.input[1], node.input[0]]
-            found += 1
-    return found
+            yield
 
 
-def notes_dropped(graph: Graph) -> int:
+def notes_dropped(graph: Graph) -> Iterator[None]:
     """Drop what the exporter noted beside its nodes, as many tools do."""
-    found = 0
     for node in graph.nodes:
-        found += len(node.metadata_props) > 0
-        del node.metadata_props[:]
-    return found
+        if node.metadata_props:
+            del node.metadata_props[:]
+            yield
 
 
-def names_stripped(graph: Graph) -> int:
+def names_stripped(graph: Graph) -> Iterator[None]:
     """Call every value and tensor a number; inputs and outputs keep their names."""
-    notes_dropped(graph)
+    yield from notes_dropped(graph)
     kept = graph.outputs | {value.name for value in graph.graph.input} | {""}
     names: dict[str, str] = {}
 
@@ -529,13 +482,13 @@ def names_stripped(graph: Graph) -> int:
         node.doc_string = ""
         node.input[:] = map(short, node.input)
         node.output[:] = map(short, node.output)
-    return len(names)
+        yield
 
 
-def stripped_and_moved(graph: Graph) -> int:
+def stripped_and_moved(graph: Graph) -> Iterator[None]:
     """Strip the names of a graph whose biases were moved and norms folded before."""
-    found = bias_moved(graph) + factor_into_q_weights(graph)
-    return found and names_stripped(graph)
+    if [*bias_moved(graph), *factor_into_q_weights(graph)]:
+        yield from names_stripped(graph)
 
 
 REWRITES: dict[str, Rewrite] = {
@@ -564,7 +517,7 @@ REWRITES: dict[str, Rewrite] = {
 def rewrite(model: onnx.ModelProto, name: str) -> int:
     """Rewrite a model in place; return how many places were found, 0 for none."""
     graph = Graph(model)
-    found = REWRITES[name](graph)
+    found = len(list(REWRITES[name](graph)))
     if found:
         graph.sort()
     return found

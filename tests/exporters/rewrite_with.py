@@ -7,6 +7,7 @@ Prints a line of JSON for each file: the path, and what the tool refused; "" if 
 
 import json
 import sys
+from functools import partial
 
 import onnx
 
@@ -34,36 +35,24 @@ def onnxoptimizer(source, target):
     onnx.save(onnxoptimizer.optimize(onnx.load(source), passes), target)
 
 
-def _by_onnxruntime(source, target, level):
+def by_onnxruntime(source, target, level):
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
-    options.graph_optimization_level = level
+    options.graph_optimization_level = getattr(
+        onnxruntime.GraphOptimizationLevel, level
+    )
     options.optimized_model_filepath = target
     onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
-
-
-def ort_basic(source, target):
-    import onnxruntime
-
-    level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
-    _by_onnxruntime(source, target, level)
-
-
-def ort_extended(source, target):
-    import onnxruntime
-
-    level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
-    _by_onnxruntime(source, target, level)
 
 
 TOOLS = {
     "onnxsim": onnxsim,
     "onnxslim": onnxslim,
     "onnxoptimizer": onnxoptimizer,
-    "ort-basic": ort_basic,
-    "ort-extended": ort_extended,
+    "ort-basic": partial(by_onnxruntime, level="ORT_ENABLE_BASIC"),
+    "ort-extended": partial(by_onnxruntime, level="ORT_ENABLE_EXTENDED"),
 }
 
 

@@ -10,8 +10,6 @@ import functools
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from unittest.mock import patch
 
 import onnx
 import torch
@@ -27,10 +25,14 @@ from harness.engine.deployed import Deployed, Reading
 from harness.measure.name_map import Names
 from harness.measure.trace import load_inputs
 from harness.runtimes.foreign import lineup
-from harness.runtimes.foreign.lineup import NAMES, TracedNetwork, take_onnx
+from harness.runtimes.foreign.lineup import (
+    NAMES,
+    TracedNetwork,
+    take_onnx,
+    translate_once,
+)
 from harness.runtimes.foreign.pairing import widened
 from harness.runtimes.pytorch.contract import Sample
-from harness.runtimes.pytorch.export import Exported
 from harness.runtimes.pytorch.prepare import Work
 from harness.runtimes.pytorch.reference import record_reference
 from tests.faults.stand import Stand
@@ -83,23 +85,9 @@ class Rewritten:
     @functools.cached_property
     def network(self) -> TracedNetwork:
         """The network, as an export of it sees it."""
-        work, case = self._work, self.cases["onnxruntime"]
-        seen: list[TracedNetwork] = []
-
-        def note(path: Path, network: TracedNetwork, folder: Path) -> Exported:
-            del path, folder
-            seen.append(network)
-            return Exported(program=None, probes=())
-
-        taken = replace(case.component, foreign=ForeignModel(onnx=self.original))
-        asked = Work(work.store, taken, case.export, case.reference)
+        case = self.cases["onnxruntime"]
         (group, *_) = sample_groups(case, case.samples)
-        with (
-            patch("harness.runtimes.pytorch.prepare.take_onnx", note),
-            TemporaryDirectory() as at,
-        ):
-            asked._export(group, Path(at))
-        return seen[0]
+        return self._work.network(group)
 
     def take(self, path: Path) -> tuple[Entry, str]:
         """Return a file's entry in the store, and how it was lined up.
@@ -164,7 +152,6 @@ class Rewritten:
                 load_inputs(inputs, self.network.component),
                 folder,
                 device="cpu",
-                layers=True,
             )
 
         key = {
@@ -177,10 +164,7 @@ class Rewritten:
 
     @functools.cached_property
     def _names_program(self) -> lineup.Program:
-        network = self.network
-        return network.translated(
-            network.copy, network.component, network.settings, network.example
-        ).program
+        return translate_once(self.network).program
 
     @functools.cached_property
     def _module_program(self) -> lineup.Program:

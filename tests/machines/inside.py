@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-
-import torch
 
 from harness.core.case import Component, Device, ExportSettings, Group, Sample
 from harness.core.entry import Entry
@@ -15,11 +14,8 @@ from harness.engine.export_files import PROBES
 from harness.engine.keys import onnx_key
 from harness.engine.store import Store
 from harness.measure.name_map import Names
-from harness.recipes import recipe_module
-from harness.recipes.inputs import draw
-from harness.runtimes.foreign.lineup import NAMES
+from harness.runtimes.foreign.lineup import NAMES, translate_once
 from harness.runtimes.foreign.pairing import widened
-from harness.runtimes.foreign.translated import translate_once
 from harness.runtimes.pytorch.export import Exported
 from harness.runtimes.pytorch.prepare import Work, ask_device
 from harness.runtimes.pytorch.program import Program
@@ -51,20 +47,14 @@ class Recording(Work):
 
 def program_of(work: Work, kept: Store, graph: Entry, group: Group) -> Program:
     """Return the program of a graph, translated once for all machines."""
-    component, settings = work.component, work.settings
-    recipe = recipe_module(component.recipe)
-    module = copy = work.module
-    if settings.attention:
-        copy = recipe.build(component, attention=settings.attention)
-    traced = Sample(profile="unit-normal", index=0, shapes=group.shapes)
-    drawn = draw(component, traced)
-    example = tuple(torch.tensor(value) for value in drawn.values())
+    network = replace(work.network(group), store=kept)
     names = Names.load(graph.path)
-    if names is None and settings.exporter == "torchscript":
-        return program_of_module(copy, example)
+    if names is None and work.settings.exporter == "torchscript":
+        return program_of_module(network.copy, network.example)
     if names is None or names.by == NAMES:
-        return translate_once(kept, copy, component, settings, example).program
-    return widened(program_of_module(module, example), module)
+        return translate_once(network).program
+    module = network.module
+    return widened(program_of_module(module, network.example), module)
 
 
 def prepare(

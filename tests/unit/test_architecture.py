@@ -43,7 +43,7 @@ HOMES = {
         *("runtimes.pytorch.export", "runtimes.graph.*", "runtimes.foreign.*"),
         *("runtimes.onnxruntime.*", "runtimes.mnn.*", "commands.doctor.child"),
     ),
-    "onnx_ir": ("runtimes.pytorch.*", "runtimes.graph.constants", "runtimes.foreign.*"),
+    "onnx_ir": ("runtimes.pytorch.*", "runtimes.graph.check", "runtimes.foreign.*"),
     "onnxscript": (),  # torch.onnx imports it, and nobody else need
     "onnxruntime": ("runtimes.onnxruntime.*",),
     "MNN": ("runtimes.mnn.*",),

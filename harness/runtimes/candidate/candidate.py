@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -67,7 +68,7 @@ def run_candidate(
     backend = load_backend(backend_name)
     taken: dict[str, Any] | None = None
     rows: list[Row] = []
-    coverage: dict[str, Any] | None = None
+    coverages: list[dict[str, Any]] = []
     observer: dict[str, float] = {}
     contract: list[dict[str, Any]] = []
     for file in deployed:
@@ -78,7 +79,7 @@ def run_candidate(
         has = as_given(component, names)
         outputs = [spec.name for spec in has.outputs]
         taken = about(names, Names.load(file.probes.parent)) if names else None
-        size = f"{_mebibytes(file.artifact)} MB"
+        size = f"{round(file.artifact.size_bytes / 2**20)} MB"
         with backend.open_session(path, device, outputs) as session:
             deployed_outputs: dict[str, Mapping[str, np.ndarray]] = {}
             for reading in file.readings:
@@ -92,12 +93,7 @@ def run_candidate(
                     made = session.run(feeds)
                 except StageError as error:
                     raise frozen(
-                        error,
-                        session.run,
-                        has,
-                        file.model,
-                        feeds=given,
-                        failed=feeds,
+                        error, session.run, has, file.model, feeds=given, failed=feeds
                     ) from error
                 _check_outputs(file.model, made, outputs)
                 if len(trace.outputs) > len(outputs):  # an excerpt has no such values
@@ -122,8 +118,7 @@ def run_candidate(
                 watcher = Watcher(reading.sample, trace, probes)
                 watched = session.watch(feeds, watcher.sizes, watcher.on_value)
                 rows += watcher.rows()
-                showed = coverage_of(probes, watcher.compared, readers)
-                coverage = _worse(coverage, asdict(showed))
+                coverages.append(asdict(coverage_of(probes, watcher.compared, readers)))
                 observer[reading.sample] = _gap(
                     deployed_outputs[reading.sample], watched
                 )
@@ -132,7 +127,7 @@ def run_candidate(
     return {
         "rows": tuple(rows),
         "ran": asdict(ran),
-        "coverage": coverage,
+        "coverage": min(coverages, key=itemgetter("aligned"), default=None),
         "observer_max_abs": observer,
         "foreign": taken,
         "contract": tuple(contract),
@@ -189,7 +184,6 @@ class Watcher:
         sample: The sample that the runtime runs.
         trace: The reference's values for the sample.
         probes: Probes with the exported graph's values that carry them.
-        described: Largest number of values whose errors are described.
         operands: Finds the operands of a value's operator; None where they do not
             matter, since the operator's inputs are the candidate's own.
 
@@ -200,8 +194,6 @@ class Watcher:
         sample: str,
         trace: Trace,
         probes: Sequence[Probe],
-        *,
-        described: int = DESCRIBED,
         operands: Operands | None = None,
     ) -> None:
         self._sample = sample
@@ -213,7 +205,7 @@ class Watcher:
             if probe.name in self._trace
         }
         self._seen: dict[str, tuple[Probe, Comparison, str]] = {}
-        self._to_describe = described
+        self._to_describe = DESCRIBED
         self._looked_at = 0
         self.sizes = {
             value: self._trace[probe.name].nbytes
@@ -237,7 +229,11 @@ class Watcher:
             return
         expected = self._trace[probe.name]
         if isinstance(actual, Sketched):
-            self._on_sketch(value, probe, actual)
+            # A mask has no sketch that two runtimes agree on.
+            if not self._trace.places[probe.name].is_mask:
+                floor = self._trace.floor_rms(probe.name)
+                self._seen[value] = (probe, actual.compared(expected, floor), "")
+            self._trace.forget(probe.name)
             return
         shape = same_axes(actual.shape, expected.shape)
         actual = read_as(expected, actual if shape is None else actual.reshape(shape))
@@ -250,14 +246,6 @@ class Watcher:
         )
         looks = self._looks(expected, actual, comparison, probe)
         self._seen[value] = (probe, comparison, looks)
-        self._trace.forget(probe.name)
-
-    def _on_sketch(self, value: str, probe: Probe, actual: Sketched) -> None:
-        """Compare a sketch; a mask has none that two runtimes agree on."""
-        expected = self._trace[probe.name]
-        if not self._trace.places[probe.name].is_mask:
-            floor = self._trace.floor_rms(probe.name)
-            self._seen[value] = (probe, actual.compared(expected, floor), "")
         self._trace.forget(probe.name)
 
     def _looks(
@@ -315,12 +303,7 @@ def output_rows(
 ) -> list[Row]:
     """Compare outputs with the recorded ones.
 
-    Args:
-        sample: Id of the sample.
-        made: The candidate's outputs.
-        trace: The reference's recorded values.
-        earlier: The candidate's outputs for other samples.
-
+    `earlier` are the candidate's outputs for other samples.
     """
     rows = []
     for index, (name, actual) in enumerate(made.items()):
@@ -360,11 +343,3 @@ def _gap(one: Mapping[str, np.ndarray], two: Mapping[str, np.ndarray]) -> float:
             return math.inf
         worst = max(worst, measured.max_abs if math.isfinite(measured.max_abs) else 0.0)
     return worst
-
-
-def _worse(one: dict[str, Any] | None, two: dict[str, Any]) -> dict[str, Any]:
-    return two if one is None or two["aligned"] < one["aligned"] else one
-
-
-def _mebibytes(artifact: Entry) -> int:
-    return round(artifact.size_bytes / 2**20)

@@ -39,12 +39,8 @@ def ask_file(
 ) -> dict[str, Any]:
     """Return how a file keeps its component's contract, as a record holds it.
 
-    Args:
-        run: Runs the file, which has run every sample once, in order.
-        component: The component, for its inputs and outputs.
-        feeds: The samples' inputs, whose ranges are recorded.
-        first: The file's outputs for the first sample.
-        asked: The inputs and outputs of PyTorch's check.
+    The file has run every sample of `feeds` once, in order, and `first` are its outputs
+    for the first one. `asked` holds the inputs and outputs of PyTorch's check.
 
     Raises:
         StageError: An input has values outside the range of its kind.
@@ -112,8 +108,12 @@ def frozen(
     for other in feeds:
         if _sizes(component, other) in (*good, *bad):
             continue
-        works = _works(run, other)
-        (good if works else bad).append(_sizes(component, other))
+        try:
+            run(other)
+        except StageError:
+            bad.append(_sizes(component, other))
+        else:
+            good.append(_sizes(component, other))
     fixed = [
         symbol
         for symbol in bad[0]
@@ -121,7 +121,8 @@ def frozen(
     ]
     if not fixed:
         return error
-    symbol, sizes = fixed[0], sorted({good_sizes[fixed[0]] for good_sizes in good})
+    symbol = fixed[0]
+    sizes = sorted({good_sizes[symbol] for good_sizes in good})
     places = (_place(s, symbol) for s in component.inputs if symbol in s.symbols)
     msg = (
         f"{component.name}: {model} runs at {symbol} = {', '.join(map(str, sizes))} "
@@ -130,14 +131,6 @@ def frozen(
         f"says: {error}"
     )
     return StageError(msg, outcome=Outcome.FROZEN, log=error.log)
-
-
-def _works(run: Run, feeds: Arrays) -> bool:
-    try:
-        run(feeds)
-    except StageError:
-        return False
-    return True
 
 
 def _place(spec: TensorSpec, symbol: str) -> str:

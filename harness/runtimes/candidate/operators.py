@@ -89,10 +89,9 @@ class Given(Mapping[str, "np.ndarray"]):
     def __getitem__(self, name: str) -> np.ndarray:
         """Return the value; in the runtime's shape where the runtime renamed it."""
         dtype, shape = self._kinds[name]
-        expected = self._watcher.expected(source_value(name))
-        value = expected.astype(dtype)
-        renamed = source_value(name) != name
-        return value.reshape(shape) if renamed and value.size else value
+        source = source_value(name)
+        value = self._watcher.expected(source).astype(dtype)
+        return value.reshape(shape) if source != name and value.size else value
 
     def __iter__(self) -> Iterator[str]:
         """Yield names in order of execution."""

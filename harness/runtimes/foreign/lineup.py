@@ -18,10 +18,12 @@ computed values is used; if none does, the way that lines up most:
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import onnx
 import onnx_ir
@@ -35,20 +37,24 @@ from harness.core.onnx_header import read_header
 from harness.core.outcome import Outcome
 from harness.core.probes import Kind, Probe, save_probes
 from harness.engine.export_files import GRAPH, MODEL, PROBES
+from harness.engine.keys import program_key
+from harness.engine.store import Store
 from harness.measure.align import link
 from harness.measure.name_map import Names, match
 from harness.runtimes.foreign.pairing import followed, paired, sizes_in, widened
-from harness.runtimes.foreign.translated import Translated, translate_now
 from harness.runtimes.graph.onnx_graph import (
     graph_values,
     made_in,
     module_scope,
     program_value,
 )
-from harness.runtimes.pytorch.export import Exported, quiet
-from harness.runtimes.pytorch.program import Program
+from harness.runtimes.pytorch.export import Exported, program_names, quiet, translate
+from harness.runtimes.pytorch.program import Program, program_of_export
 from harness.runtimes.pytorch.submodules import program_of_module
 from harness.runtimes.pytorch.weights import digests_in, owners_of
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
 
 NAMES, SCOPES, WEIGHTS, OUTPUTS = "names", "scopes", "weights", "outputs"
 ENOUGH = 0.5
@@ -58,18 +64,13 @@ ALMOST_ALL = 0.9
 """Share of the computed values above which bare names, such as `add_5`, are trusted."""
 
 _DEEPEST_PREFIX = 4
+_FILE = "program.pt2"
+_OUTPUTS = "outputs"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lineup:
-    """How a file's values correspond to a program's.
-
-    Attributes:
-        by: The way that was used.
-        program: The program.
-        probes: Probes with the file's value that carries each, if any.
-
-    """
+    """How a file's values correspond to a program's, and by which way it was found."""
 
     by: str
     program: Program
@@ -92,7 +93,7 @@ class TracedNetwork:
         component: The component that is tested.
         settings: Settings of the export, where names are compared.
         example: Inputs of the run.
-        translated: Returns the exporter's translation of `copy`, made now or stored.
+        store: The store that keeps the exporter's translation of `copy`.
 
     """
 
@@ -101,16 +102,13 @@ class TracedNetwork:
     component: Component
     settings: ExportSettings
     example: tuple[torch.Tensor, ...]
-    translated: Callable[..., Translated] = translate_now
+    store: Store
 
 
 def take_onnx(path: Path, network: TracedNetwork, folder: Path) -> Exported:
     """Bring the file at `path` to `folder`, and line it up with the network.
 
-    Args:
-        path: Path of the ONNX file; it is not changed.
-        network: The suite's network; its component's `foreign` maps names.
-        folder: An empty folder; it gets the files an export would leave, and the names.
+    The empty folder gets the files that an export would leave, and the names.
 
     Raises:
         StageError: onnx.checker refuses the file, or a file beside it is too short.
@@ -134,11 +132,7 @@ def take_onnx(path: Path, network: TracedNetwork, folder: Path) -> Exported:
 def line_up_converted(taken: Path, network: TracedNetwork, folder: Path) -> Exported:
     """Line up a converted file with the network; `folder` gets no model.
 
-    Args:
-        taken: Folder of the store that holds the file, its names and its graph.
-        network: The suite's network.
-        folder: An empty folder.
-
+    `taken` is the folder of the store that holds the file, its names and its graph.
     """
     names = Names.load(taken)
     if names is None:
@@ -161,11 +155,7 @@ def _lined_up(
 def line_up(path: Path, network: TracedNetwork, outputs: Mapping[str, str]) -> Lineup:
     """Line up the ONNX file at `path` with a network's values.
 
-    Args:
-        path: Path of the file.
-        network: The suite's network, from which the file was exported.
-        outputs: The component's name of each output to the file's name.
-
+    `outputs` maps the component's name of each output to the file's.
     """
     found = []
     by_names = _by_names(path, network, outputs)
@@ -187,9 +177,7 @@ def line_up(path: Path, network: TracedNetwork, outputs: Mapping[str, str]) -> L
     by_weights = _by_weights(path, program, network.module)
     found += [by_scopes, of_one_shape(by_weights)]
     best = max(found, key=lambda one: one.share)
-    if best.share:
-        return best
-    return Lineup(by=OUTPUTS, program=best.program, probes=best.probes)
+    return best if best.share else replace(best, by=OUTPUTS)
 
 
 def _by_names(
@@ -207,9 +195,7 @@ def _by_names(
     if not places and not bare:
         return None
     try:
-        translated = network.translated(
-            network.copy, network.component, network.settings, network.example
-        )
+        translated = translate_once(network)
     except Exception:  # noqa: BLE001  # exporters raise anything; there are other ways
         return None
     program = translated.program
@@ -228,6 +214,60 @@ def _by_names(
     probes = link(program.probes, values, behind)
     lineup = Lineup(by=NAMES, program=program, probes=tuple(probes))
     return lineup if not bare or lineup.share >= ALMOST_ALL else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Translated:
+    """A network's program, and the program's value behind each output, by its name."""
+
+    program: Program
+    outputs: Mapping[str, str]
+
+
+def translate_once(network: TracedNetwork) -> Translated:
+    """Return a network's translation from the store; make it if it is missing.
+
+    A translation takes minutes at full size, and many files may come from one network.
+    All of the program's state is the module's, so the program is kept without it. The
+    component's name and its file do not matter.
+
+    Raises:
+        Exception: The exporter fails; it may raise any exception, and nothing is kept.
+
+    """
+    component, settings = network.component, network.settings
+    fresh: list[ExportedProgram] = []
+
+    def build(folder: Path) -> Mapping[str, object]:
+        made = translate(network.copy, component, settings, network.example)
+        fresh.append(made.exported_program)
+        torch.export.save(_bare(made.exported_program), folder / _FILE)
+        return {_OUTPUTS: program_names(made, component)}
+
+    shapes = [list(tensor.shape) for tensor in network.example]
+    key = program_key(component, settings, shapes)
+    entry = network.store.make("program", key, build)
+    exported = fresh[0] if fresh else torch.export.load(entry.file(_FILE))
+    if not fresh:
+        weights = network.copy.state_dict(keep_vars=True)
+        exported._state_dict = {name: weights[name] for name in exported.state_dict}  # noqa: SLF001  # no public way
+    outputs = entry.meta[_OUTPUTS]
+    assert isinstance(outputs, dict)  # noqa: S101  # as `build` returned it
+    return Translated(program=program_of_export(exported), outputs=outputs)
+
+
+def _bare(exported: ExportedProgram) -> ExportedProgram:
+    """Return a program with zeros for weights, which need no memory: one, repeated."""
+    bare = copy.copy(exported)
+    zeros: dict[str, torch.Tensor] = {}
+    for name, value in exported.state_dict.items():
+        zero = torch.zeros((), dtype=value.dtype).expand(value.shape)
+        if isinstance(value, torch.nn.Parameter):
+            zero = torch.nn.Parameter(zero, requires_grad=False)
+        zeros[name] = zero
+    bare._state_dict = zeros  # noqa: SLF001  # no public way
+    bare._example_inputs = None  # noqa: SLF001  # they are drawn again
+    return bare
 
 
 def _same_place(theirs: str, ours: str) -> bool:

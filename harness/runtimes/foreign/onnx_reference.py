@@ -35,7 +35,7 @@ from harness.measure.align import MASKED, GraphValue, wanted_values
 from harness.measure.name_map import match
 from harness.measure.sensitivity import Run
 from harness.measure.trace import OUTPUT, TraceWriter, load_inputs
-from harness.runtimes.graph.onnx_graph import graph_values, module_scope
+from harness.runtimes.graph.onnx_graph import graph_values, makers_of, module_scope
 from harness.runtimes.onnxruntime.session import OPTIMISATION, open_session
 from harness.runtimes.pytorch.stages import Stages
 from harness.runtimes.session import Session
@@ -146,8 +146,7 @@ def probes_of_file(path: Path) -> tuple[Probe, ...]:
     in a module-by-module reference: runtimes fuse the operators inside. Elsewhere the
     value of every operator counts that does more than move numbers.
     """
-    nodes = onnx.load(path, load_external_data=False).graph.node
-    made = {name: node for node in nodes for name in node.output}
+    made = makers_of(onnx.load(path, load_external_data=False).graph)
     values = [v for v in graph_values(path, module_scope) if not v.is_constant]
     scoped = any(value.origin for value in values)
     nearest: dict[str, tuple[str, ...]] = {}

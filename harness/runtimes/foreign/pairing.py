@@ -16,6 +16,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from harness.core.probes import Kind, Probe
 from harness.runtimes.pytorch.program import Program, Rounding, as_computed
+from harness.runtimes.pytorch.submodules import watched
 
 if TYPE_CHECKING:
     from harness.core.case import Component
@@ -41,21 +42,13 @@ def followed(
     shapes: dict[str, Shape] = {}
     parents: dict[str, tuple[str, ...]] = {}
 
-    def after(path: str, returned: object) -> None:
-        tensors = [t for t in tree_leaves(returned) if isinstance(t, torch.Tensor)]
-        if len(tensors) == 1:
+    def after(path: str, _part: torch.nn.Module, returned: object) -> None:
+        tensors = list(_tensors(returned))
+        if path in wanted and len(tensors) == 1:
             shapes[path] = tuple(tensors[0].shape)
             parents[path] = tuple(following.name(tensors[0], path))
 
-    with ExitStack() as stack:
-        for path, part in module.named_modules():
-            if path in wanted:
-                hook = part.register_forward_hook(
-                    lambda _, __, returned, path=path: after(path, returned)
-                )
-                stack.callback(hook.remove)
-        stack.enter_context(torch.no_grad())
-        stack.enter_context(following)
+    with watched(module, None, after), torch.no_grad(), following:
         module(*example)
     # Parents are in order of execution, not in the order in which they were read.
     order = {probe.name: probe.position for probe in probes}
@@ -163,11 +156,8 @@ def sizes_in(
 ) -> dict[str, list[int | str]]:
     """Return the sizes of a file's values, as far as its operators tell them.
 
-    Args:
-        path: Path of the file; shapes that it states beside its operators are ignored.
-        component: The component, whose inputs `example` holds, in order.
-        example: Inputs, whose sizes replace the names of open axes.
-
+    Shapes that the file states beside its operators are ignored. The sizes of the
+    component's inputs in `example` replace the names of open axes.
     """
     model = onnx.load(path, load_external_data=False)
     del model.graph.value_info[:]
@@ -209,13 +199,11 @@ def paired(
     table is broadcast to the sum, and is not the sum.
     """
     return [
-        probe if _fits(shapes.get(probe.name), sized.get(probe.onnx)) else _alone(probe)
+        probe
+        if _fits(shapes.get(probe.name), sized.get(probe.onnx))
+        else replace(probe, onnx="")
         for probe in probes
     ]
-
-
-def _alone(probe: Probe) -> Probe:
-    return replace(probe, onnx="")
 
 
 def _fits(ours: Shape | None, theirs: Sequence[int | str] | None) -> bool:

@@ -8,7 +8,7 @@ the arguments of the program's operator.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,11 @@ import onnx
 
 from harness.core.probes import Probe
 from harness.measure.align import wanted_values
-from harness.runtimes.graph.onnx_graph import small_constants
+from harness.runtimes.graph.onnx_graph import (
+    makers_of,
+    nodes_between,
+    small_constants,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -61,14 +65,7 @@ Found = Iterator[tuple[str, object, object]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """One attribute that differs between a graph and the program.
-
-    Attributes:
-        probe: The program's value that the operator makes.
-        name: Name of the attribute.
-        words: A message with both values.
-
-    """
+    """One attribute that differs from the program's; `words` has both values."""
 
     probe: Probe
     name: str
@@ -76,33 +73,27 @@ class Told:
 
 
 def differing_attributes(probes: Sequence[Probe], path: Path) -> dict[str, str]:
-    """Return a message about each probe whose nodes have other attributes.
-
-    Args:
-        probes: Probes of the program, with their settings.
-        path: Path of the exported graph; its weights are not read.
-
-    """
+    """Return a message about each probe whose nodes have other attributes."""
     graph = onnx.load(path, load_external_data=False).graph
-    found: dict[str, str] = {}
+    found: dict[str, list[str]] = {}
     for told in attributes_told(probes, graph):
-        before = found.get(told.probe.name)
-        found[told.probe.name] = f"{before}; {told.words}" if before else told.words
-    return found
+        found.setdefault(told.probe.name, []).append(told.words)
+    return {name: "; ".join(words) for name, words in found.items()}
 
 
 def attributes_told(probes: Sequence[Probe], graph: onnx.GraphProto) -> Iterator[Told]:
     """Yield each attribute of a graph that differs from the program's argument."""
     constants = small_constants(graph, _LARGEST_CONSTANT)
-    makers = {name: node for node in graph.node for name in node.output}
+    makers = makers_of(graph)
     values = value_names(probes)
     for probe in probes:
         if probe.name not in values:
             continue
         nodes = nodes_of(probe, makers, values)
         part = _Part(nodes, constants)
-        rule = _RULES.get(probe.op.removeprefix("aten.").partition(".")[0], _none)
-        for name, there, here in rule(part, dict(probe.settings)):
+        rule = _RULES.get(probe.op.removeprefix("aten.").partition(".")[0])
+        told = rule(part, dict(probe.settings)) if rule else ()
+        for name, there, here in told:
             if there is not None and here is not None and not _equal(there, here):
                 words = f"{name} is {_short(there)} in the graph, {_short(here)} in"
                 yield Told(probe=probe, name=name, words=f"{words} PyTorch")
@@ -121,11 +112,7 @@ def nodes_of(
 ) -> list[onnx.NodeProto]:
     """Return the nodes between a probe's value and its parents', the last first.
 
-    Args:
-        probe: A probe of the program.
-        makers: Each value of the graph to the node that makes it.
-        values: Each probe's value, as `value_names` returns them.
-
+    `values` is what `value_names` returns.
     """
     ends = {values[name] for name in probe.parents if name in values}
     # A module's probe has no parents: then any value with a name ends the search.
@@ -134,29 +121,11 @@ def nodes_of(
     return list(nodes_between(makers, start, ends)) if start else []
 
 
-def nodes_between(
-    makers: Mapping[str, onnx.NodeProto], value: str, ends: Collection[str]
-) -> Iterator[onnx.NodeProto]:
-    """Yield the nodes that make a value; the search stops at the values in `ends`."""
-    waiting, seen = [value], set()
-    while waiting:
-        name = waiting.pop()
-        if name in seen or name not in makers or (name in ends and name != value):
-            continue
-        seen.add(name)
-        yield makers[name]
-        waiting += makers[name].input
-
-
 _RANDOM = (
     *("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"),
     *("Bernoulli", "Multinomial"),
 )
 """Operators that no graph of a repeatable PyTorch module contains."""
-
-
-def _none(_part: _Part, _told: Mapping[str, Any]) -> Found:
-    yield from ()
 
 
 def _layer_norm(part: _Part, told: Mapping[str, Any]) -> Found:
@@ -196,7 +165,8 @@ def _convolution(part: _Part, told: Mapping[str, Any]) -> Found:
     kinds = ("Conv",)
     yield "groups", part.said(kinds, "group", 1), told.get("groups")
     for name, key in (("strides", "stride"), ("dilations", "dilation")):
-        yield name, part.said(kinds, name, None), _wide(told.get(key), part, name)
+        there = part.said(kinds, name, None)
+        yield name, there, _repeated(told.get(key), there)
     pads = part.said(kinds, "pads", None)
     padding = told.get("padding")
     if (mode := part.said(("Pad",), "mode", "constant")) is not None:
@@ -205,16 +175,14 @@ def _convolution(part: _Part, told: Mapping[str, Any]) -> Found:
         return
     if isinstance(pads, list) and isinstance(padding, list):
         pads = pads[: len(pads) // 2]
-        yield "padding", pads, _repeated(padding, len(pads))
+        yield "padding", pads, _repeated(padding, pads)
 
 
-def _wide(value: object, part: _Part, name: str) -> object:
-    there = part.said(("Conv",), name, None)
-    return _repeated(value, len(there)) if isinstance(there, list) else value
-
-
-def _repeated(value: object, count: int) -> object:
-    return value * count if isinstance(value, list) and len(value) == 1 else value
+def _repeated(value: object, there: object) -> object:
+    """Return a setting for every axis where PyTorch has one number for all."""
+    if isinstance(value, list) and len(value) == 1 and isinstance(there, list):
+        return value * len(there)
+    return value
 
 
 def _softmax(part: _Part, told: Mapping[str, Any]) -> Found:
@@ -296,11 +264,9 @@ _RULES: dict[str, Callable[[_Part, Mapping[str, Any]], Found]] = {
 def _plain(value: object) -> object:
     if isinstance(value, bytes):
         return value.decode()
-    return (
-        list(value)
-        if isinstance(value, Sequence) and not isinstance(value, str)
-        else value
-    )
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return list(value)
+    return value
 
 
 def _equal(one: object, two: object) -> bool:

@@ -9,18 +9,23 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
+import onnx_ir
 import torch
+import xxhash
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from harness.core.probes import Probe
+from harness.core.errors import StageError, first_line
+from harness.core.outcome import Outcome
+from harness.core.probes import Kind, Probe
+from harness.measure.align import wanted_values
 from harness.measure.weight_kinds import (
     ANOTHER,
     CHANNELS,
@@ -31,7 +36,7 @@ from harness.measure.weight_kinds import (
     difference,
 )
 from harness.runtimes.graph.attributes import attributes_told
-from harness.runtimes.graph.constants import Held, Places, Read, digest_of
+from harness.runtimes.graph.onnx_graph import makers_of, nodes_between, tensors_of
 from harness.runtimes.pytorch.program import WRAPPER, own_path
 
 NAMED = 64
@@ -43,16 +48,132 @@ _UNKNOWN = (OTHER, FEW, MOVED, CHANNELS)
 
 _ADDED = {"weight": False, "bias": True}
 
+_WITH_BIAS = ("Conv", "ConvTranspose", "Gemm", "LayerNormalization")
+_BIAS = 2
+"""Index of the bias among these operators' inputs."""
+
+_PASSES_ON = ("Identity", "Cast", "Reshape", "Unsqueeze", "Squeeze")
+_HELD_BY_OUTPUT = ("aten.linear.", "aten.conv", "aten.embedding.")
+_MODULES = ("Linear", "Conv1d", "Conv2d", "Conv3d", "Embedding")
+"""Operators and modules whose weight has one row for each output."""
+
+_NARROW = ("FLOAT16", "BFLOAT16", "INT8", "UINT8", "INT4", "UINT4")
+"""Dtypes with fewer bits than float32."""
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A constant as an operator reads it.
+
+    Attributes:
+        name: Name of the initialiser or of the Constant node's value.
+        turned: Whether it is the transpose of the weight of PyTorch's operator; None
+            where the operator does not tell.
+        added: Whether the operator adds it, as it does a bias.
+
+    """
+
+    name: str
+    turned: bool | None
+    added: bool | None = None
+
+
+def _places(
+    probes: Sequence[Probe], graph: onnx.GraphProto
+) -> dict[str, dict[Read, None]]:
+    """Return each module's path to the constants that its operators read, in order."""
+    makers = makers_of(graph)
+    computed = {
+        value: probe
+        for value, probe in wanted_values(probes).items()
+        if probe.kind is Kind.COMPUTE
+    }
+    found: dict[str, dict[Read, None]] = {}
+    for value, probe in computed.items():
+        knows = probe.op.startswith(_HELD_BY_OUTPUT) or probe.op in _MODULES
+        reads = found.setdefault(probe.module, {})
+        for node in nodes_between(makers, value, computed):
+            for one in _read_by(node, makers):
+                reads[one if knows else replace(one, turned=None)] = None
+    return found
+
+
+def _read_by(
+    node: onnx.NodeProto, makers: Mapping[str, onnx.NodeProto]
+) -> Iterator[Read]:
+    if node.op_type in (*_PASSES_ON, "Transpose"):  # its readers look through it
+        return
+    for index, given in enumerate(node.input):
+        name, turned = given, _turned(node, index)
+        last = node.op_type in _WITH_BIAS and index == _BIAS
+        added = last or node.op_type in {"Add", "Sub"}
+        while (maker := makers.get(name)) is not None and maker.input:
+            if maker.op_type == "Transpose":
+                turned = None if turned is None else not turned
+            elif maker.op_type not in _PASSES_ON:
+                break
+            name = maker.input[0]
+        yield Read(name, turned, added)
+
+
+def _turned(node: onnx.NodeProto, index: int) -> bool | None:
+    """Return whether an operator reads the transpose of PyTorch's matrix."""
+    if node.op_type == "MatMul" and index == 1:
+        return True
+    if node.op_type == "Gemm" and index == 1:
+        return not any(a.name == "transB" and a.i for a in node.attribute)
+    if (node.op_type, index) in {("Gather", 0), ("Conv", 1)}:
+        return False
+    return None
+
+
+class Held:
+    """The constants that a graph's nodes read.
+
+    Attributes:
+        arrays: Numbers of each float32 constant by its name, without axes of one.
+        digests: A digest of the bytes of each of these.
+        narrow: Dtype with fewer bits than float32 to the number of its constants.
+
+    """
+
+    def __init__(self, path: Path, graph: onnx.GraphProto) -> None:
+        read = {name for node in graph.node for name in node.input}
+        self.arrays: dict[str, np.ndarray] = {}
+        self.digests: dict[str, bytes] = {}
+        self.narrow: Counter[str] = Counter()
+        for name, proto in tensors_of(graph).items():
+            if name not in read:
+                continue
+            tensor = onnx_ir.serde.deserialize_tensor(proto, str(path.parent))
+            if tensor.dtype is onnx_ir.DataType.FLOAT:
+                self.arrays[name] = _array(name, tensor).squeeze()
+                self.digests[name] = digest_of(self.arrays[name])
+            elif tensor.dtype.name in _NARROW and tensor.size > 1:
+                self.narrow[tensor.dtype.name.lower()] += 1
+
+
+def _array(name: str, tensor: onnx_ir.TensorProtocol) -> np.ndarray:
+    """Return a tensor's numbers, memory-mapped if a file beside the graph has them."""
+    try:
+        return np.asarray(tensor.numpy())
+    except (OSError, ValueError) as error:
+        msg = (
+            f"weight {name} of the graph cannot be read ({first_line(error)}): the "
+            "file that holds it is missing or cut short; export or copy it again."
+        )
+        raise StageError(msg, outcome=Outcome.LOAD) from error
+
+
+def digest_of(array: np.ndarray) -> bytes:
+    """Return a digest that is equal for arrays of equal bytes."""
+    return xxhash.xxh3_128_digest(np.ascontiguousarray(array))
+
 
 def check_graph(
     module: nn.Module, probes: Sequence[Probe], path: Path
 ) -> dict[str, Any]:
     """Return where a graph differs from its module, as JSON.
-
-    Args:
-        module: PyTorch's module, in float32.
-        probes: Probes with the graph's values that carry them.
-        path: Path of the ONNX file; weights beside it are read.
 
     Returns:
         ``tensors``: number of weights in PyTorch; ``matrices``: number of weights with
@@ -65,24 +186,23 @@ def check_graph(
 
     """
     graph = onnx.load(path, load_external_data=False).graph
-    places = Places(probes, graph)
+    places = _places(probes, graph)
     held = Held(path, graph)
     weights = _Weights(module, held)
-    found = [weights.compared(name, places) for name in weights.names]
+    found = {
+        name: weights.compared(name, places.get(_module_of(name), ()))
+        for name in weights.names
+    }
     if any(isinstance(part, _BatchNorm) for part in module.modules()):
-        found = list(_without_folded(found))
-    found = list(_by_shape(found, weights, held))
-    differing = [one for one in found if isinstance(one, _Differing)]
+        _leave_out_folded(found)
+    _pair_by_shape(found, weights, held)
+    differing = [one for one in found.values() if isinstance(one, _Differing)]
     _name_others(differing, weights)
     return {
         "tensors": len(found),
-        "matrices": weights.matrices,
-        "equal": found.count(EQUAL),
-        "elsewhere": [
-            name
-            for name, one in zip(weights.names, found, strict=True)
-            if one == ELSEWHERE
-        ],
+        "matrices": sum(weights.array(name).ndim >= _MATRIX for name in found),
+        "equal": list(found.values()).count(EQUAL),
+        "elsewhere": [name for name, one in found.items() if one == ELSEWHERE],
         "stored": dict(held.narrow),
         "differing": len(differing),
         "kinds": dict(Counter(one.found.kind for one in differing)),
@@ -100,27 +220,27 @@ def check_graph(
     }
 
 
+_SETTINGS = {
+    nn.LayerNorm: ("layer_norm", ("eps", "normalized_shape")),
+    nn.GroupNorm: ("group_norm", ("eps", "num_groups")),
+    nn.Conv1d: ("conv2d", ("groups", "stride", "dilation", "padding")),
+    nn.Conv2d: ("conv2d", ("groups", "stride", "dilation", "padding")),
+    nn.GELU: ("gelu", ("approximate",)),
+    nn.Softmax: ("softmax", ("dim",)),
+}
+"""Kind of module to its operator, and to its attributes that are arguments of that."""
+
+
 def _told(module: nn.Module, probes: Sequence[Probe]) -> Iterator[Probe]:
     """Yield probes; the probe of a module names the module's operator."""
     parts = dict(module.named_modules())
-    op: str
-    names: tuple[str, ...]
     for probe in probes:
         part = parts.get(probe.name)
-        match part:
-            case nn.LayerNorm():
-                op, names = "layer_norm", ("eps", "normalized_shape")
-            case nn.GroupNorm():
-                op, names = "group_norm", ("eps", "num_groups")
-            case nn.Conv1d() | nn.Conv2d():
-                op, names = "conv2d", ("groups", "stride", "dilation", "padding")
-            case nn.GELU():
-                op, names = "gelu", ("approximate",)
-            case nn.Softmax():
-                op, names = "softmax", ("dim",)
-            case _:
-                yield probe
-                continue
+        kind = next((kind for kind in _SETTINGS if isinstance(part, kind)), None)
+        if kind is None:
+            yield probe
+            continue
+        op, names = _SETTINGS[kind]
         values = ((name, getattr(part, name)) for name in names)
         settings = tuple(
             (name, list(value) if isinstance(value, tuple) else value)
@@ -163,6 +283,7 @@ class _Weights:
 
     def __init__(self, module: nn.Module, held: Held) -> None:
         self._held = held
+        self._digests = frozenset(held.digests.values())
         self._parameters = {
             own_path(name): parameter
             for name, parameter in module.named_parameters()
@@ -187,50 +308,50 @@ class _Weights:
         if name not in self._forms:
             array = self.array(name)
             forms = {digest_of(array): frozenset({False})}
-            if array.ndim == _MATRIX and not self._held.digests.intersection(forms):
+            if array.ndim == _MATRIX and self._digests.isdisjoint(forms):
                 turned = digest_of(array.T)
                 forms[turned] = forms.get(turned, frozenset()) | {True}
             self._forms[name] = forms
         return self._forms[name]
 
-    @property
-    def matrices(self) -> int:
-        """The number of parameters with two axes and more."""
-        return sum(self.array(name).ndim >= _MATRIX for name in self.names)
-
-    def compared(self, name: str, places: Places) -> str | _Differing:
+    def compared(self, name: str, reads: Iterable[Read]) -> str | _Differing:
         """Compare one parameter with the constant that it is paired with."""
         forms, shape = self.forms(name), self.array(name).shape
         fitting = {
             read.name: read
-            for read in places.at(_module_of(name))
-            if read.name in self._held
-            and _fits(shape, self._held.array(read.name).shape)
+            for read in reads
+            if self._could_be(read.name, shape)
             if _ADDED.get(name.rpartition(".")[2], read.added) == read.added
         }
         named = [known for known in fitting if own_path(known) == name]
         for known in named or fitting:
-            sides = forms.get(self._held.digest_of(known))
+            sides = forms.get(self._held.digests[known])
             if sides and fitting[known].turned in (None, *sides):
                 return EQUAL
         siblings = [o for o in self._siblings[_module_of(name)] if o != name]
         theirs = {told for other in siblings for told in self.forms(other)}
-        free = [known for known in fitting if self._held.digest_of(known) not in theirs]
+        free = [known for known in fitting if self._held.digests[known] not in theirs]
         for pair in (named, free):
             if len(pair) == 1:
                 return self.paired(name, fitting[pair[0]])
         for known in (name, f"{WRAPPER}.{name}"):
-            if known in self._held and _fits(shape, self._held.array(known).shape):
-                if self._held.digest_of(known) in forms:
+            if self._could_be(known, shape):
+                if self._held.digests[known] in forms:
                     return EQUAL
                 return self.paired(name, Read(known, None))
-        found = any(told in self._held.digests for told in forms)
+        found = not self._digests.isdisjoint(forms)
         # A graph may leave out a parameter of zeros: it adds nothing.
         return EQUAL if found or not self.array(name).any() else ELSEWHERE
 
+    def _could_be(self, constant: str, shape: tuple[int, ...]) -> bool:
+        """Whether the graph has a constant of a parameter's shape, or its transpose."""
+        held = self._held.arrays.get(constant)
+        turned = shape[::-1] if len(shape) == _MATRIX else shape
+        return held is not None and held.shape in {shape, turned}
+
     def paired(self, name: str, read: Read, by: str = PLACE) -> str | _Differing:
         """Compare a parameter with one constant."""
-        expected, actual = self.array(name), self._held.array(read.name)
+        expected, actual = self.array(name), self._held.arrays[read.name]
         sides = [actual]
         if actual.shape != expected.shape:
             sides = [actual.T]
@@ -247,45 +368,46 @@ class _Weights:
             constant=read.name,
             by=NAME if own_path(read.name) == name else by,
             found=least,
-            told=self._held.digest_of(read.name),
+            told=self._held.digests[read.name],
             axes=expected.ndim,
         )
 
 
-def _by_shape(
-    found: Sequence[str | _Differing], weights: _Weights, held: Held
-) -> Iterator[str | _Differing]:
-    """Yield the findings; a lost matrix is paired with the one constant of its shape.
+def _pair_by_shape(
+    found: dict[str, str | _Differing], weights: _Weights, held: Held
+) -> None:
+    """Pair each lost matrix with the constant of its shape, if only one is left.
 
     An example is a table that is read while the graph is made: a constant takes the
     place of its operator.
     """
     known = {told for name in weights.names for told in weights.forms(name)}
-    known |= {one.told for one in found if isinstance(one, _Differing)}
-    lost = [
-        name
-        for name, one in zip(weights.names, found, strict=True)
-        if one == ELSEWHERE and weights.array(name).ndim >= _MATRIX
-    ]
-    free = [name for name in held if held.digest_of(name) not in known] if lost else []
-    for name, one in zip(weights.names, found, strict=True):
+    known |= {one.told for one in found.values() if isinstance(one, _Differing)}
+    lost: dict[tuple[int, ...], list[str]] = {}
+    for name, one in found.items():
         shape = weights.array(name).shape
-        rivals = [other for other in lost if weights.array(other).shape == shape]
-        fitting = [n for n in free if held.array(n).shape == shape]
-        alone = name in lost and len(rivals) == len(fitting) == 1
-        yield (weights.paired(name, Read(fitting[0], None), SHAPE) if alone else one)
+        if one == ELSEWHERE and len(shape) >= _MATRIX:
+            lost.setdefault(shape, []).append(name)
+    for shape, names in lost.items():
+        free = [
+            constant
+            for constant, told in held.digests.items()
+            if told not in known and held.arrays[constant].shape == shape
+        ]
+        if len(names) == len(free) == 1:
+            (name,) = names
+            found[name] = weights.paired(name, Read(free[0], None), SHAPE)
 
 
-def _without_folded(found: Sequence[str | _Differing]) -> Iterator[str | _Differing]:
-    """Yield the findings without weights that a batch normalisation was folded into."""
+def _leave_out_folded(found: dict[str, str | _Differing]) -> None:
+    """Let no weight differ that a batch normalisation was folded into."""
+    differing = {n: one for n, one in found.items() if isinstance(one, _Differing)}
     folded = {
-        _module_of(one.name)
-        for one in found
-        if isinstance(one, _Differing) and one.found.kind == CHANNELS
+        _module_of(name)
+        for name, one in differing.items()
+        if one.found.kind == CHANNELS
     }
-    for one in found:
-        inside = isinstance(one, _Differing) and _module_of(one.name) in folded
-        yield ELSEWHERE if inside else one
+    found.update((n, ELSEWHERE) for n in differing if _module_of(n) in folded)
 
 
 def _name_others(differing: Sequence[_Differing], weights: _Weights) -> None:
@@ -304,11 +426,6 @@ def _name_others(differing: Sequence[_Differing], weights: _Weights) -> None:
             words = f"it is {owner}"
             one.found = replace(one.found, kind=ANOTHER, words=words)
             one.other = str(owner)
-
-
-def _fits(shape: tuple[int, ...], other: tuple[int, ...]) -> bool:
-    """Whether two shapes are equal, or equal once transposed."""
-    return other in {shape, shape[::-1]} if len(shape) == _MATRIX else other == shape
 
 
 def _module_of(name: str) -> str:

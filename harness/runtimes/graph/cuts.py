@@ -14,10 +14,7 @@ from dataclasses import dataclass
 class CutGroup:
     """Cuts that can run together, since none reads a value that another makes.
 
-    Attributes:
-        given: Names of the values to feed.
-        made: Names of the values to read.
-
+    The values named in `given` are fed, and those in `made` are read.
     """
 
     given: tuple[str, ...]

@@ -9,7 +9,7 @@ import importlib
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from harness.core.case import ONNX, Component, Variant
 from harness.core.entry import Entry
@@ -25,9 +25,6 @@ from harness.measure.name_map import Names, as_named
 from harness.measure.trace import load_inputs
 from harness.runtimes.renamed import fed
 
-if TYPE_CHECKING:
-    import numpy as np
-
 
 def deploy(  # noqa: PLR0917  # a job has positions only
     root: Path,
@@ -39,13 +36,8 @@ def deploy(  # noqa: PLR0917  # a job has positions only
 ) -> float:
     """Make the file if it is missing, and return the seconds that this took.
 
-    Args:
-        root: Folder of the store.
-        component: The component that is deployed.
-        variant: The variant to make.
-        onnx: The exported graph.
-        native: A native converter to use instead of the one that the runtime has.
-        calibration: Drawn inputs, for a variant that is calibrated.
+    A `native` converter replaces the one that the runtime has. `calibration` are drawn
+    inputs, for a variant that is calibrated.
 
     Raises:
         StageError: The graph's weights are not all there, or the converter or the
@@ -64,6 +56,7 @@ def deploy(  # noqa: PLR0917  # a job has positions only
         if names:
             names.save(folder)
             promises = as_named(component, names)
+        drawn = [load_inputs(entry, component) for entry in calibration]
         package = runtime(variant.backend).package
         converter: Any = importlib.import_module(f"{package}.convert")
         try:
@@ -74,7 +67,7 @@ def deploy(  # noqa: PLR0917  # a job has positions only
                 component=promises,
                 probes=load_probes(onnx.file(export_files.PROBES)),
                 native=native,
-                calibration=[_fed(entry, component, names) for entry in calibration],
+                calibration=[fed(names, one) for one in drawn] if names else drawn,
             )
         except StageError as error:
             raise _with_unread(error, onnx, names) from error
@@ -85,14 +78,6 @@ def deploy(  # noqa: PLR0917  # a job has positions only
         variant.backend, variant_key(onnx, variant, native, calibration), build
     )
     return time.perf_counter() - start
-
-
-def _fed(
-    entry: Entry, component: Component, names: Names | None
-) -> dict[str, np.ndarray]:
-    """Return drawn inputs in the names and dtypes of the graph."""
-    drawn = load_inputs(entry, component)
-    return fed(names, drawn) if names else drawn
 
 
 def _with_unread(error: StageError, onnx: Entry, names: Names | None) -> StageError:

@@ -5,18 +5,17 @@ It runs in a child process.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import onnx
-from onnx.external_data_helper import load_external_data_for_tensor
 
 from harness.core.case import Component
 from harness.core.entry import Entry
 from harness.core.errors import StageError
 from harness.core.outcome import Outcome
-from harness.core.probes import Probe, load_probes, save_probes
+from harness.core.probes import load_probes, save_probes
 from harness.engine.deployed import Reading
 from harness.engine.excerpt import Spot
 from harness.engine.export_files import MODEL, PROBES, PROTO_LIMIT_BYTES, WEIGHTS
@@ -33,6 +32,7 @@ from harness.measure.trace import (
     save_inputs,
 )
 from harness.runtimes.graph.cuts import nearest
+from harness.runtimes.graph.onnx_graph import declared, makers_of, nodes_between
 from harness.runtimes.renamed import fed
 
 if TYPE_CHECKING:
@@ -47,13 +47,6 @@ def cut_excerpt(
     spot: Spot,
 ) -> None:
     """Make the excerpt around a probe, if it is missing.
-
-    Args:
-        root: Folder of the store.
-        component: The component that was exported.
-        graph: The exported graph.
-        reading: One sample, with layers.
-        spot: The place where to cut.
 
     Raises:
         StageError: The graph has no such value, or the value is computed from
@@ -81,16 +74,21 @@ def _cut(
     if target is None or not target.onnx:
         msg = f"{component.name}: no value of the exported graph carries {name!r}."
         raise StageError(msg, outcome=Outcome.LOAD)
-    known = _known_values(probes, set(spot.shown) - {name}, component)
+    shown = set(spot.shown) - {name}
+    # An input of the component has its own name in place of a probe's.
+    known = {spec.name: spec.name for spec in component.inputs}
+    known |= {
+        value: probe.name
+        for value, probe in wanted_values(probes).items()
+        if probe.name in shown
+    }
     fed_by = load_inputs(reading.inputs, component)
     if file_names := Names.load(graph.path):
         known.update((own, own) for own in file_names.own_inputs)
         fed_by = fed(file_names, fed_by)
     source = _source(component, graph)
     model = onnx.load(source, load_external_data=False)
-    inputs_of = {
-        made: list(node.input) for node in model.graph.node for made in node.output
-    }
+    inputs_of = {made: node.input for made, node in makers_of(model.graph).items()}
     begins = nearest(target.onnx, inputs_of, known)
     if not begins:
         msg = f"{component.name}: {name!r} is made of constants alone."
@@ -103,9 +101,17 @@ def _cut(
     }
     expected = trace[target.name]
     cut = _excerpt(model, target.onnx, {v: k for k, v in given.items()}, arrays)
-    cut.graph.output.append(_info(target.onnx, expected))
-    _add_weights(cut, model, source.parent)
-    _write(cut, folder)
+    cut.graph.output.append(declared(target.onnx, expected))
+    used = {name for node in cut.graph.node for name in node.input}
+    weights = (tensor for tensor in model.graph.initializer if tensor.name in used)
+    cut.graph.initializer.extend(weights)
+    onnx.load_external_data_for_model(cut, str(source.parent))
+    onnx.save_model(
+        cut,
+        folder / MODEL,
+        save_as_external_data=cut.ByteSize() > PROTO_LIMIT_BYTES,
+        location=WEIGHTS,
+    )
     save_probes([target], folder / PROBES)
     save_inputs(arrays, folder)
     writer = TraceWriter(folder)
@@ -122,20 +128,6 @@ def _cut(
         "inputs": [[n, list(a.shape), a.dtype.name] for n, a in arrays.items()],
         "outputs": [[target.onnx, list(expected.shape), expected.dtype.name]],
     }
-
-
-def _known_values(
-    probes: Sequence[Probe], shown: Collection[str], component: Component
-) -> dict[str, str]:
-    """Return each input and each exported value that a run showed, to its probe.
-
-    An input of the component has its own name in place of a probe's.
-    """
-    known = {spec.name: spec.name for spec in component.inputs}
-    for value, probe in wanted_values(probes).items():
-        if probe.name in shown:
-            known[value] = probe.name
-    return known
 
 
 def _source(component: Component, graph: Entry) -> Path:
@@ -156,16 +148,9 @@ def _excerpt(
     arrays: Mapping[str, np.ndarray],
 ) -> onnx.ModelProto:
     """Return the nodes between known values and the target, in order, renamed."""
-    maker = {made: node for node in model.graph.node for made in node.output}
     needed: set[str] = set()
-    waiting = [target]
-    while waiting:
-        value = waiting.pop()
-        node = maker.get(value)
-        if node is None or value in needed or (value in names and value != target):
-            continue
+    for node in nodes_between(makers_of(model.graph), target, names):
         needed.update(node.output)
-        waiting += node.input
     cut = onnx.ModelProto()
     cut.ir_version = model.ir_version
     cut.opset_import.extend(model.opset_import)
@@ -178,32 +163,5 @@ def _excerpt(
         taken.CopyFrom(node)
         for at, value in enumerate(taken.input):
             taken.input[at] = names.get(value, value)
-    cut.graph.input.extend(_info(name, array) for name, array in arrays.items())
+    cut.graph.input.extend(declared(name, array) for name, array in arrays.items())
     return cut
-
-
-def _info(name: str, array: np.ndarray) -> onnx.ValueInfoProto:
-    kind = onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
-    return onnx.helper.make_tensor_value_info(name, kind, array.shape)
-
-
-def _add_weights(cut: onnx.ModelProto, model: onnx.ModelProto, folder: Path) -> None:
-    """Add the weights that the excerpt reads, from their file."""
-    used = {name for node in cut.graph.node for name in node.input}
-    for tensor in model.graph.initializer:
-        if tensor.name in used:
-            weight = cut.graph.initializer.add()
-            weight.CopyFrom(tensor)
-            if tensor.data_location == onnx.TensorProto.EXTERNAL:
-                load_external_data_for_tensor(weight, str(folder))
-                weight.data_location = onnx.TensorProto.DEFAULT
-                del weight.external_data[:]
-
-
-def _write(cut: onnx.ModelProto, folder: Path) -> None:
-    onnx.save_model(
-        cut,
-        folder / MODEL,
-        save_as_external_data=cut.ByteSize() > PROTO_LIMIT_BYTES,
-        location=WEIGHTS,
-    )

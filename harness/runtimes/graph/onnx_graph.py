@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,7 +25,6 @@ _FLOATING = {
     onnx.TensorProto.DOUBLE,
     onnx.TensorProto.BFLOAT16,
 }
-_MADE_FOR = "pkg.torch.onnx.name_scopes"
 
 
 def graph_values(
@@ -33,11 +32,7 @@ def graph_values(
 ) -> list[GraphValue]:
     """Return every value that the graph's nodes make, in order.
 
-    Args:
-        path: Path of the exported file; its weights are not read.
-        origin_of: A function that returns the value or module for which the exporter
-            made a node.
-
+    `origin_of` returns the program's value or module for which a node was made.
     """
     model = onnx.load(path, load_external_data=False)
     graph = model.graph
@@ -88,12 +83,35 @@ def read_into(path: Path) -> dict[str, list[str]]:
     """Return each value of a graph to the values that are computed from its numbers."""
     found: dict[str, list[str]] = {}
     for node in onnx.load(path, load_external_data=False).graph.node:
-        if node.op_type in _SIZES:
-            continue
-        inner = [n for a in node.attribute for one in a.g.node for n in one.input]
-        for name in {*node.input, *inner}:
-            found.setdefault(name, []).extend(node.output)
+        if node.op_type not in _SIZES:
+            for name in _read_by(node):
+                found.setdefault(name, []).extend(node.output)
     return found
+
+
+def _read_by(node: onnx.NodeProto) -> set[str]:
+    """Return the values that a node reads, or the nodes of a graph inside it."""
+    inner = (n for a in node.attribute for one in a.g.node for n in one.input)
+    return {*node.input, *inner}
+
+
+def makers_of(graph: onnx.GraphProto) -> dict[str, onnx.NodeProto]:
+    """Return each value that a graph computes to the node that makes it."""
+    return {name: node for node in graph.node for name in node.output}
+
+
+def nodes_between(
+    makers: Mapping[str, onnx.NodeProto], value: str, ends: Collection[str]
+) -> Iterator[onnx.NodeProto]:
+    """Yield the nodes that make a value; the search stops at the values in `ends`."""
+    waiting, seen = [value], set()
+    while waiting:
+        name = waiting.pop()
+        if name in seen or name not in makers or (name in ends and name != value):
+            continue
+        seen.add(name)
+        yield makers[name]
+        waiting += makers[name].input
 
 
 def types_of(model: onnx.ModelProto) -> dict[str, int]:
@@ -138,11 +156,8 @@ def unread_inputs(path: Path) -> list[str]:
     graph = onnx.load(path, load_external_data=False).graph
     needed = {value.name for value in graph.output}
     for node in reversed(graph.node):
-        if needed.isdisjoint(node.output) or node.op_type in _SIZES:
-            continue
-        needed.update(node.input)
-        for attribute in node.attribute:
-            needed.update(name for inner in attribute.g.node for name in inner.input)
+        if node.op_type not in _SIZES and not needed.isdisjoint(node.output):
+            needed |= _read_by(node)
     return [value.name for value in graph.input if value.name not in needed]
 
 
@@ -160,19 +175,19 @@ def _found(value: onnx.ValueInfoProto) -> TensorFound:
 
 def program_value(node: onnx.NodeProto) -> str:
     """Return the program's value that the dynamo exporter made a node for."""
-    for entry in node.metadata_props:
-        if entry.key == "pkg.torch.onnx.fx_node":
-            return entry.value.partition(" ")[0].strip("%")
-    return ""
+    return _note(node, "fx_node").partition(" ")[0].strip("%")
 
 
 def made_in(node: onnx.NodeProto) -> str:
     """Return the path of the module that the dynamo exporter made a node in."""
-    for entry in node.metadata_props:
-        if entry.key == _MADE_FOR:
-            scopes = entry.value.strip("[]").replace("'", "").split(", ")
-            return scopes[-2] if len(scopes) > 1 else ""
-    return ""
+    scopes = _note(node, "name_scopes").strip("[]").replace("'", "").split(", ")
+    return scopes[-2] if len(scopes) > 1 else ""
+
+
+def _note(node: onnx.NodeProto, about: str) -> str:
+    """Return what the dynamo exporter wrote beside a node; empty if nothing."""
+    notes = {entry.key: entry.value for entry in node.metadata_props}
+    return notes.get(f"pkg.torch.onnx.{about}", "")
 
 
 def module_scope(node: onnx.NodeProto) -> str:
@@ -183,11 +198,7 @@ def module_scope(node: onnx.NodeProto) -> str:
 def origin_of(nodes: Sequence[onnx.NodeProto], probes: Sequence[Probe]) -> str:
     """Return where the first of some nodes comes from, and how many there are.
 
-    Args:
-        nodes: Nodes of the exported graph; the text is empty if there are none.
-        probes: Probes of the same graph, for the module, the call and its line. Without
-            probes, the nodes' own metadata is used.
-
+    Without probes of the same graph, the nodes' own metadata is used.
     """
     if not nodes:
         return ""
@@ -220,6 +231,12 @@ def tensors_of(graph: onnx.GraphProto) -> dict[str, onnx.TensorProto]:
         if node.op_type == "Constant" and node.attribute[0].name == "value":
             tensors[node.output[0]] = node.attribute[0].t
     return tensors
+
+
+def declared(name: str, array: np.ndarray) -> onnx.ValueInfoProto:
+    """Return the declaration of a graph's input or output of an array's shape."""
+    kind = onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
+    return onnx.helper.make_tensor_value_info(name, kind, array.shape)
 
 
 def small_constants(graph: onnx.GraphProto, most: int) -> dict[str, np.ndarray]:

@@ -9,15 +9,15 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
-from onnx.external_data_helper import load_external_data_for_tensor
 
 from harness.core.probes import Kind, Probe
 from harness.measure.error_patterns.observed import Form, Operation, other_orders, wide
 from harness.runtimes.graph.attributes import nodes_of, value_names
+from harness.runtimes.graph.onnx_graph import makers_of
 
 if TYPE_CHECKING:
     from harness.measure.trace import Trace
@@ -142,9 +142,8 @@ class Operands:
             return None
 
     @cached_property
-    def _artifacts(self) -> dict[str, onnx.NodeProto]:
-        nodes = self._graph.node if self._graph else ()
-        return {name: node for node in nodes for name in node.output}
+    def _makers(self) -> dict[str, onnx.NodeProto]:
+        return makers_of(self._graph) if self._graph else {}
 
     @cached_property
     def _values(self) -> dict[str, str]:
@@ -152,15 +151,12 @@ class Operands:
 
     @cached_property
     def _tensors(self) -> dict[str, onnx.TensorProto]:
-        if self._graph is None:
-            return {}
-        return {tensor.name: tensor for tensor in self._graph.initializer}
+        held = self._graph.initializer if self._graph else ()
+        return {tensor.name: tensor for tensor in held}
 
     def _weights(self, probe: Probe, op: str) -> dict[str, np.ndarray]:
         roles = _ROLES.get(op, ())
-        if not roles or self._graph is None:
-            return {}
-        nodes = nodes_of(probe, self._artifacts, self._values)
+        nodes = nodes_of(probe, self._makers, self._values) if roles else []
         found: dict[str, np.ndarray] = {}
         for kind, at, argument, turned in roles:
             for node in nodes:
@@ -171,39 +167,32 @@ class Operands:
                 for name in names:
                     if name in self._tensors and argument not in found:
                         value = self._read(name)
-                        flip = turned and not _transposes(node)
+                        flags = {a.name: a.i for a in node.attribute}
+                        flip = turned and not flags.get("transB")  # as Linear holds it
                         found[argument] = value.T if flip else value
         return found
 
     def _read(self, name: str) -> np.ndarray:
-        tensor = self._tensors[name]
-        if tensor.data_location == onnx.TensorProto.EXTERNAL:
-            whole = onnx.TensorProto()
-            whole.CopyFrom(tensor)
-            load_external_data_for_tensor(whole, str(self._path.parent))
-            tensor = whole
-        return onnx.numpy_helper.to_array(tensor)
+        tensor = onnx.TensorProto()
+        tensor.CopyFrom(self._tensors[name])  # what is read from its file goes again
+        return onnx.numpy_helper.to_array(tensor, str(self._path.parent))
 
 
 def moved(probe: Probe, value: np.ndarray) -> np.ndarray | None:
     """Return a value as a probe's view shows it; None where its sizes are unknown."""
-    told = dict(probe.settings)
+    told: dict[str, Any] = dict(probe.settings)
     match probe.op.removeprefix("aten.").partition(".")[0]:
         case "transpose":
-            return np.swapaxes(value, _int(told["dim0"]), _int(told["dim1"]))
+            return np.swapaxes(value, told["dim0"], told["dim1"])
         case "permute" if isinstance(order := told["dims"], list):
             return np.transpose(value, order)
         case "unsqueeze":
-            return np.expand_dims(value, _int(told["dim"]))
+            return np.expand_dims(value, told["dim"])
         case "view" | "reshape" | "_unsafe_view":
             return _viewed(value, told.get("size", told.get("shape")))
         case "contiguous" | "alias" | "detach":
             return value
     return None
-
-
-def _int(value: object) -> int:
-    return int(value)  # type: ignore[call-overload]  # an axis
 
 
 def _viewed(value: np.ndarray, sizes: object) -> np.ndarray | None:
@@ -217,8 +206,3 @@ def _viewed(value: np.ndarray, sizes: object) -> np.ndarray | None:
     if wanted.count(-1) > 1 or not known or value.size % known:
         return None
     return value.reshape(wanted)
-
-
-def _transposes(node: onnx.NodeProto) -> bool:
-    """Whether a Gemm transposes its weight, as PyTorch's Linear does."""
-    return any(a.name == "transB" and a.i for a in node.attribute)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from harness.engine.keys import redraw_key
 from harness.engine.store import Store
 from harness.measure.compare import UNIT_ROUNDOFF
 from harness.measure.trace import OUTPUT, TraceWriter, save_inputs
+from harness.runtimes.graph.onnx_graph import declared, makers_of, nodes_between
 
 LEAST_SIZE = 5
 """Smaller sizes stay, because the same numbers may stand for axes."""
@@ -50,12 +51,7 @@ Arrays = dict[str, np.ndarray]
 
 
 def redraw_excerpt(root: Path, entry: Entry, how: Redraw) -> None:
-    """Make an excerpt with drawn numbers, if it is missing.
-
-    Args:
-        root: Folder of the store.
-        entry: The excerpt with the user's weights and inputs.
-        how: What to draw and what to leave out.
+    """Make an excerpt with drawn numbers of one with the user's, if it is missing.
 
     Raises:
         StageError: ONNX's reference evaluator cannot run the graph at these sizes.
@@ -78,8 +74,7 @@ def redraw_excerpt(root: Path, entry: Entry, how: Redraw) -> None:
 
 def _redrawn(entry: Entry, how: Redraw, folder: Path) -> Mapping[str, object]:
     model, arrays = _plain(entry)
-    sizes = dict(how.sizes)
-    graph = model.graph
+    sizes, graph = dict(how.sizes), model.graph
     if how.style != "own":
         _resize(graph, sizes)
         draws = _Draws(how)
@@ -88,9 +83,11 @@ def _redrawn(entry: Entry, how: Redraw, folder: Path) -> Mapping[str, object]:
             graph.initializer[at].CopyFrom(numpy_helper.from_array(new, tensor.name))
         arrays = {n: draws.input(a, sizes) for n, a in arrays.items()}
         arrays = _begun(model, how.begins, arrays)
-    _declare(graph, arrays)
-    exact = _evaluate(_as_double(model), {n: _wide(a) for n, a in arrays.items()})
+    del graph.input[:]
+    graph.input.extend(declared(name, array) for name, array in arrays.items())
     (output,) = graph.output
+    output.type.tensor_type.ClearField("shape")  # it follows from the inputs' sizes
+    exact = _evaluate(_as_double(model), {n: _wide(a) for n, a in arrays.items()})
     single = _evaluate(model, arrays)[output.name]
     right = exact[output.name]
     if not np.isfinite(right).all() or right.size == 0:
@@ -134,10 +131,10 @@ def _plain(entry: Entry) -> tuple[onnx.ModelProto, Arrays]:
         msg = "an operator has a graph of its own, whose weights cannot be replaced."
         raise StageError(msg, outcome=Outcome.CONVERT)
     given = {i.name: np.load(entry.file(f"{i.name}.npy")) for i in graph.input}
-    kept = []
+    weights, nodes = list(graph.initializer), []
     for node in graph.node:
         if node.op_type != "Constant":
-            kept.append(node)
+            nodes.append(node)
             continue
         (attribute,) = node.attribute
         value = onnx.helper.get_attribute_value(attribute)
@@ -145,35 +142,26 @@ def _plain(entry: Entry) -> tuple[onnx.ModelProto, Arrays]:
             value = numpy_helper.to_array(value)
         real = "float" in attribute.name
         array = np.array(value, np.float32) if real else np.array(value)
-        graph.initializer.append(numpy_helper.from_array(array, node.output[0]))
-    nodes = [onnx.NodeProto.FromString(node.SerializeToString()) for node in kept]
-    del graph.node[:]
-    graph.node.extend(nodes)
+        weights.append(numpy_helper.from_array(array, node.output[0]))
     names = {"": ""}
     for kind, found in (
         ("x", [one.name for one in graph.input]),
-        ("w", [one.name for one in graph.initializer]),
-        ("v", [name for node in graph.node for name in node.output if name]),
+        ("w", [one.name for one in weights]),
+        ("v", [name for node in nodes for name in node.output if name]),
     ):
         names |= {name: f"{kind}{at}" for at, name in enumerate(found)}
-    for node in graph.node:
+    for node in nodes:
         node.name = node.doc_string = ""
         del node.metadata_props[:]
         for side in (node.input, node.output):
             side[:] = [names[name] for name in side]
-    for tensor in graph.initializer:
-        tensor.name = names[tensor.name]
-    (output,) = graph.output
-    output.name = names[output.name]
-    del graph.value_info[:]
-    del graph.metadata_props[:]
+    for one in (*weights, *graph.output):
+        one.name = names[one.name]
     clean = onnx.helper.make_model(
-        graph,
+        onnx.helper.make_graph(nodes, "repro", graph.input, graph.output, weights),
         opset_imports=model.opset_import,
         ir_version=model.ir_version,
-        producer_name="",
     )
-    clean.graph.name, clean.graph.doc_string = "repro", ""
     return clean, {names[name]: array for name, array in given.items()}
 
 
@@ -262,39 +250,22 @@ def _masked(shape: tuple[int, ...]) -> np.ndarray:
     return np.broadcast_to(seen.reshape(shape[-2:]), shape).copy()
 
 
-def _begun(model: onnx.ModelProto, begins: Iterable[str], arrays: Arrays) -> Arrays:
+def _begun(model: onnx.ModelProto, begins: Collection[str], arrays: Arrays) -> Arrays:
     """Make values of a graph its inputs, and leave out what it no longer needs."""
     graph = model.graph
-    begins = list(begins)
     if begins:
         known = _evaluate(model, arrays)
         arrays = arrays | {name: known[name] for name in begins}
-    needed = {one.name for one in graph.output}
-    nodes = []
-    for node in reversed(graph.node):
-        if needed & set(node.output) - set(begins):
-            nodes.append(node)
-            needed.update(node.input)
-    kept = [onnx.NodeProto.FromString(n.SerializeToString()) for n in reversed(nodes)]
-    weights = [
-        TensorProto.FromString(w.SerializeToString())
-        for w in graph.initializer
-        if w.name in needed
-    ]
-    del graph.node[:], graph.initializer[:]
-    graph.node.extend(kept)
-    graph.initializer.extend(weights)
-    return {name: array for name, array in arrays.items() if name in needed}
-
-
-def _declare(graph: onnx.GraphProto, arrays: Arrays) -> None:
-    """Declare the inputs; the output's sizes follow from them."""
-    del graph.input[:]
-    for name, array in arrays.items():
-        kind = onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
-        graph.input.append(onnx.helper.make_tensor_value_info(name, kind, array.shape))
     (output,) = graph.output
-    output.type.tensor_type.ClearField("shape")
+    between = nodes_between(makers_of(graph), output.name, begins)
+    made = {name for node in between for name in node.output}
+    nodes = [node for node in graph.node if not made.isdisjoint(node.output)]
+    read = {name for node in nodes for name in node.input}
+    weights = [tensor for tensor in graph.initializer if tensor.name in read]
+    graph.CopyFrom(
+        onnx.helper.make_graph(nodes, graph.name, graph.input, graph.output, weights)
+    )
+    return {name: array for name, array in arrays.items() if name in read}
 
 
 def _evaluate(model: onnx.ModelProto, arrays: Arrays) -> Arrays:
@@ -313,20 +284,17 @@ def _as_double(model: onnx.ModelProto) -> onnx.ModelProto:
     wide = onnx.ModelProto()
     wide.CopyFrom(model)
     real = TensorProto.FLOAT, TensorProto.FLOAT16
-    for tensor in wide.graph.initializer:
+    attributes = [one for node in wide.graph.node for one in node.attribute]
+    for tensor in (*wide.graph.initializer, *(one.t for one in attributes)):
         if tensor.data_type in real:
             array = numpy_helper.to_array(tensor).astype(np.float64)
             tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
     for one in (*wide.graph.input, *wide.graph.output):
         if one.type.tensor_type.elem_type in real:
             one.type.tensor_type.elem_type = TensorProto.DOUBLE
-    for node in wide.graph.node:
-        for attribute in node.attribute:
-            if attribute.name in {"to", "dtype"} and attribute.i in real:
-                attribute.i = TensorProto.DOUBLE
-            if attribute.t.data_type in real:
-                array = numpy_helper.to_array(attribute.t).astype(np.float64)
-                attribute.t.CopyFrom(numpy_helper.from_array(array))
+    for attribute in attributes:
+        if attribute.name in {"to", "dtype"} and attribute.i in real:
+            attribute.i = TensorProto.DOUBLE
     return wide
 
 

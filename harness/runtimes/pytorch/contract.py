@@ -41,12 +41,6 @@ def ask(
 ) -> dict[str, object]:
     """Change each input alone, write inputs and outputs, and return the effects.
 
-    Args:
-        run: The reference.
-        component: The component, which describes the inputs.
-        sizes: The sizes of the drawn inputs.
-        folder: The folder that gets the inputs and outputs of the runs.
-
     Raises:
         StageError: The reference returns other outputs for the same inputs.
 

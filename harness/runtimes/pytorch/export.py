@@ -55,16 +55,11 @@ def export_onnx(
     *,
     effects: Callable[[], Mapping[str, float]] = dict,
 ) -> Exported:
-    """Write ``model.onnx``, perhaps ``weights.pb``, and ``probes.json`` to `folder`.
+    """Write ``model.onnx``, perhaps ``weights.pb``, and ``probes.json`` to a folder.
 
-    Args:
-        module: Module in eval mode; its ``forward`` takes `component.inputs` in order.
-        component: The component, which names inputs and outputs.
-        settings: Exporter, opset, open axes, attention.
-        example: Inputs to trace with; sizes of open axes differ from one another.
-        folder: An empty folder.
-        effects: Returns how much each input matters to PyTorch; called if an input is
-            lost.
+    The module is in eval mode, and its ``forward`` takes the component's inputs in
+    order. In the example, sizes of open axes differ from one another. `effects` returns
+    how much each input matters to PyTorch; it is called if an input is lost.
 
     Raises:
         StageError: The exporter refused, wrote another opset than requested, or lost a
@@ -84,7 +79,16 @@ def export_onnx(
         except Exception as error:
             raise refusal(component, settings, error) from error
         save_probes(exported.probes, folder / PROBES)
-        if words := _broken(component, settings, folder, effects):
+        sides = sides_of(folder / MODEL)
+        # The effects cost some runs, and matter only where an input was lost.
+        lost = len(sides.inputs) < len(component.inputs)
+        if words := breach(
+            component,
+            settings,
+            sides,
+            where="the exported graph",
+            effects=effects() if lost else {},
+        ):
             _fail(words)
         _check(module, component, settings, example, folder)
     return exported
@@ -294,24 +298,6 @@ def _refuse_squeezed(
                 f"Squeeze ({node.name}), which every runtime refuses. Try exporter = "
                 '"torchscript" with dynamic_axes = [], or rewrite that line.'
             )
-
-
-def _broken(
-    component: Component,
-    settings: ExportSettings,
-    folder: Path,
-    effects: Callable[[], Mapping[str, float]],
-) -> str:
-    """Return how the graph breaks the component's contract; empty if it does not."""
-    sides = sides_of(folder / MODEL)
-    return breach(
-        component,
-        settings,
-        sides,
-        where="the exported graph",
-        # The effects cost some runs, and matter only where an input was lost.
-        effects=effects() if len(sides.inputs) < len(component.inputs) else {},
-    )
 
 
 def _fail(message: str) -> None:

@@ -99,21 +99,12 @@ def redraw(
     outputs: Callable[[tuple[torch.Tensor, ...]], Mapping[str, np.ndarray]],
     *,
     whole: bool,
-) -> list[dict[str, np.ndarray]]:
-    """Return values of further float32 runs that differ in rounding alone.
+) -> Iterator[dict[str, np.ndarray]]:
+    """Yield values by name of further float32 runs that differ in rounding alone.
 
-    Args:
-        run: A function that runs a program, as `Program.run` does.
-        inputs: One sample, in order.
-        values: Names of the wanted values.
-        outputs: A function that returns a run's outputs by name.
-        whole: Whether outputs are wanted; else a run ends at the last wanted value.
-
-    Returns:
-        One dict for each draw, from a value's name to its array.
-
+    `run` is `Program.run`, and `outputs` names what it returns. Unless the `whole` run
+    is wanted, it ends at the last of the wanted `values`.
     """
-    draws = []
     for seed in range(DRAWS):
         seen: dict[str, np.ndarray] = {}
 
@@ -125,8 +116,7 @@ def redraw(
 
         with suppress(_AllSeen):
             seen |= outputs(run(inputs, keep, rounding=other_rounding(seed)))
-        draws.append(seen)
-    return draws
+        yield seen
 
 
 def floor_of(runs: Sequence[float], draws: Sequence[float], count: int) -> float:

@@ -10,7 +10,6 @@ import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -42,7 +41,6 @@ from harness.runtimes.foreign.lineup import (
     line_up_converted,
     take_onnx,
 )
-from harness.runtimes.foreign.translated import translate_once
 from harness.runtimes.graph.check import check_graph
 from harness.runtimes.graph.onnx_graph import unread_inputs
 from harness.runtimes.pytorch.contract import effects_at
@@ -196,6 +194,7 @@ class Work(Stages):
     ) -> Mapping[str, object]:
         """Record the module's outputs, and its program's values and floors."""
         exported = self.exported(group)
+        wanted = wanted_values(exported.probes).values()
         self.say("recording", f"float32 and float64, {sample.id}")
         return record_reference(
             self.module,
@@ -204,8 +203,7 @@ class Work(Stages):
             load_inputs(inputs, self.component),
             folder,
             device=self.device.device,
-            layers=sample.layers,
-            wanted={p.name for p in wanted_values(exported.probes).values()},
+            wanted={p.name for p in wanted} if sample.layers else (),
         )
 
     def opened(self, group: Group) -> AbstractContextManager[Run]:
@@ -233,31 +231,31 @@ class Work(Stages):
             self._module = module
         return self._module
 
-    def _export(self, group: Group, folder: Path) -> Exported:
+    def network(self, group: Group) -> TracedNetwork:
+        """Return the network as an export for a group sees it."""
         module = copy = self.module
         if self.settings.attention:
             # The exported copy may be rewritten; the reference never is.
             recipe = recipe_module(self.component.recipe)
             copy = recipe.build(self.component, attention=self.settings.attention)
-        shapes = dict(group.shapes)
         traced = Sample(
-            profile="unit-normal", index=0, shapes=tuple(sorted(shapes.items()))
+            profile="unit-normal", index=0, shapes=tuple(sorted(group.shapes))
         )
-        example = tuple(
-            torch.tensor(value) for value in draw(self.component, traced).values()
+        drawn = draw(self.component, traced).values()
+        return TracedNetwork(
+            module=module,
+            copy=copy,
+            component=self.component,
+            settings=self.settings,
+            example=tuple(map(torch.tensor, drawn)),
+            store=self.store,
         )
-        taken = self.component.foreign
+
+    def _export(self, group: Group, folder: Path) -> Exported:
+        network, taken = self.network(group), self.component.foreign
         if taken:
             kind, path = taken.files[0]
             self.say("lining up", str(path))
-            network = TracedNetwork(
-                module=module,
-                copy=copy,
-                component=self.component,
-                settings=self.settings,
-                example=example,
-                translated=partial(translate_once, self.store),
-            )
             if kind == ONNX:
                 return take_onnx(path, network, folder)
             graph = self.store.find(kind, converted_key(self.component, kind))
@@ -265,16 +263,17 @@ class Work(Stages):
                 msg = f"{self.component.name}: the store lost its file {path.name}."
                 raise StageError(msg, outcome=Outcome.LOAD)
             return line_up_converted(graph.path, network, folder)
-        how = f"opset {self.settings.opset}, {self.settings.exporter}"
-        self.say("exporting", how)
+        self.say("exporting", f"opset {self.settings.opset}, {self.settings.exporter}")
         return export_onnx(
-            copy,
+            network.copy,
             self.component,
             self.settings,
-            example,
+            network.example,
             folder,
             effects=lambda: effects_at(
-                run_of(module, self.component, "cpu"), self.component, traced.shapes
+                run_of(network.module, self.component, "cpu"),
+                self.component,
+                tuple(sorted(group.shapes)),
             ),
         )
 

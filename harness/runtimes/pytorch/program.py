@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import fx
+from torch._ops import OpOverload
 from torch.export.passes import move_to_device_pass
 
 from harness.core.probes import Kind, Probe, Setting
@@ -87,16 +88,16 @@ def probes_of_graph(graph: fx.Graph) -> list[Probe]:
     first: dict[str, fx.Node] = {}
     same: dict[fx.Node, fx.Node] = {}
     for node in graph.nodes:
-        if node.op == "placeholder":
-            tainted.add(node)
-            computed[node] = ()
-            continue
         if node.op != "call_function" or _is_size(node):
             # A size decides shapes, not numbers: a value that depends on sizes alone is
             # constant.
             computed[node] = ()
+            if node.op == "placeholder":
+                tainted.add(node)
             continue
-        parents = [parent for parent in _read(node) if parent in tainted]
+        # `type_as` reads no numbers of its second argument.
+        read = node.all_input_nodes[: 1 if _operator_name(node) == "type_as" else None]
+        parents = [parent for parent in read if parent in tainted]
         key = _structure(node, same)
         twin = first.setdefault(key, node)
         same[node] = twin
@@ -129,12 +130,6 @@ def probes_of_graph(graph: fx.Graph) -> list[Probe]:
             )
         )
     return probes
-
-
-def _read(node: fx.Node) -> list[fx.Node]:
-    """Return the nodes whose numbers a node reads; for `type_as` only the first."""
-    nodes = node.all_input_nodes
-    return nodes[:1] if _operator_name(node) == "type_as" else nodes
 
 
 def _is_size(node: fx.Node) -> bool:
@@ -188,23 +183,20 @@ def _scalar(argument: object) -> object:
 def _operator_name(node: fx.Node) -> str:
     """Return ``conv2d`` for ``aten.conv2d.default``."""
     target = node.target
-    if isinstance(target, torch._ops.OpOverload):  # noqa: SLF001  # no public name
-        return str(target.overloadpacket.__name__)
-    return getattr(target, "__name__", str(target))
+    is_aten = isinstance(target, OpOverload)
+    return str(target.overloadpacket.__name__) if is_aten else _operator(node)
 
 
 def _operator(node: fx.Node) -> str:
+    """Return ``aten.conv2d.default``, or the name of a Python function."""
     target = node.target
-    if isinstance(target, torch._ops.OpOverload):  # noqa: SLF001  # no public name
-        return str(target)
-    return getattr(target, "__name__", str(target))
+    named = None if isinstance(target, OpOverload) else target
+    return getattr(named, "__name__", str(target))
 
 
 def _settings(node: fx.Node) -> Iterator[tuple[str, Setting]]:
     """Yield an operator's constant arguments, defaults included; an open size is -1."""
-    if not isinstance(node.target, torch._ops.OpOverload):  # noqa: SLF001  # no public name
-        return
-    for at, argument in enumerate(node.target._schema.arguments):  # noqa: SLF001  # likewise
+    for at, argument in enumerate(_parameters(node)):
         value = argument.default_value if argument.has_default_value() else None
         if at < len(node.args):
             value = node.args[at]
@@ -215,6 +207,12 @@ def _settings(node: fx.Node) -> Iterator[tuple[str, Setting]]:
             yield argument.name, [v if isinstance(v, int) else -1 for v in value]
 
 
+def _parameters(node: fx.Node) -> Sequence[Any]:
+    """Return the parameters of an operator's schema; none of a Python function."""
+    target = node.target
+    return target._schema.arguments if isinstance(target, OpOverload) else ()  # noqa: SLF001  # no public name
+
+
 def _is_number(value: object) -> bool:
     return isinstance(value, int) or (isinstance(value, fx.Node) and _is_size(value))
 
@@ -223,10 +221,8 @@ def _arguments(
     node: fx.Node, same: Mapping[fx.Node, fx.Node]
 ) -> Iterator[tuple[str, str]]:
     """Yield each argument of an operator, and the recorded name of its tensor."""
-    if isinstance(node.target, torch._ops.OpOverload):  # noqa: SLF001  # no public name
-        names = [argument.name for argument in node.target._schema.arguments]  # noqa: SLF001  # likewise
-    else:
-        names = ["input"] * len(node.args)
+    named = [parameter.name for parameter in _parameters(node)]
+    names = named or ["input"] * len(node.args)
     given = {**dict(zip(names, node.args, strict=False)), **node.kwargs}
     for name, argument in given.items():
         each = argument if isinstance(argument, list | tuple) else (argument,)
@@ -274,22 +270,26 @@ def _source_line(node: fx.Node) -> str:
 
 
 class _Streaming(fx.Interpreter):
-    """Runs a graph, hands over each value, and frees it when no node needs it."""
+    """Runs a graph, and frees each value when no node needs it.
+
+    Args:
+        module: The graph.
+        hand_over: A function that gets each tensor by its name; what it returns is what
+            later operators read.
+        double: Whether to run in float64.
+
+    """
 
     def __init__(
         self,
         module: fx.GraphModule,
-        on_value: Callable[[str, torch.Tensor], None],
-        wanted: frozenset[str],
-        roundings: Mapping[str, Rounding],
+        hand_over: Callable[[str, torch.Tensor], torch.Tensor],
         *,
         double: bool,
     ) -> None:
         super().__init__(module, garbage_collect_values=True)
-        self.on_value = on_value
-        self.wanted = wanted
+        self.hand_over = hand_over
         self.double = double
-        self.roundings = roundings
 
     def call_function(  # fx passes any Python value through here
         self,
@@ -307,10 +307,8 @@ class _Streaming(fx.Interpreter):
 
     def run_node(self, n: fx.Node) -> Any:  # as above
         value = super().run_node(n)
-        if n.name in self.wanted and isinstance(value, torch.Tensor):
-            value = self.roundings.get(n.name, as_computed)(value)
-            self.on_value(n.name, value)
-        return value
+        is_tensor = isinstance(value, torch.Tensor)
+        return self.hand_over(n.name, value) if is_tensor else value
 
 
 def _widened(value: object) -> object:
@@ -325,8 +323,7 @@ def program_of_export(exported: ExportedProgram) -> Program:
     """Return the program that the dynamo exporter translated to ONNX."""
     graph = exported.module(check_guards=False)
     probes = tuple(probes_of_graph(graph.graph))
-    wanted = frozenset(p.name for p in probes if p.kind is not Kind.DUPLICATE)
-    computed = [p.name for p in probes if p.kind is Kind.COMPUTE]
+    kinds = {probe.name: probe.kind for probe in probes}
 
     def run(
         inputs: tuple[torch.Tensor, ...],
@@ -335,10 +332,17 @@ def program_of_export(exported: ExportedProgram) -> Program:
         double: bool = False,
         rounding: Rounding = as_computed,
     ) -> tuple[torch.Tensor, ...]:
+        def hand_over(name: str, value: torch.Tensor) -> torch.Tensor:
+            kind = kinds.get(name)
+            if kind is Kind.COMPUTE:
+                value = rounding(value)
+            if kind not in {None, Kind.DUPLICATE}:
+                on_value(name, value)
+            return value
+
         inputs = doubled(inputs) if double else inputs
         with torch.no_grad():
-            roundings = dict.fromkeys(computed, rounding)
-            runner = _Streaming(graph, on_value, wanted, roundings, double=double)
+            runner = _Streaming(graph, hand_over, double=double)
             outputs = as_tuple(runner.run(*inputs))
         return doubled(outputs) if double else outputs
 

@@ -41,17 +41,8 @@ def check_reference(
     component: Component,
     inputs: Mapping[str, np.ndarray],
     device: str = "cpu",
-    *,
-    twice: bool = True,
 ) -> tuple[torch.Tensor, ...]:
-    """Run the module and return its outputs, if it may serve as reference.
-
-    Args:
-        module: The unmodified module.
-        component: The component, whose outputs the module must return.
-        inputs: One sample, by name, in order.
-        device: The device on which the module runs.
-        twice: Whether to run the module again, to see that it is not random.
+    """Run the module twice and return its outputs, if it may serve as reference.
 
     Raises:
         StageError: The module is in train mode, changes its inputs, returns other
@@ -75,7 +66,7 @@ def check_reference(
         for name, value in tensors.items():
             if not np.array_equal(value.cpu().numpy(), inputs[name]):
                 refuse_changed_input(component, name)
-        second = as_tuple(module(*tensors.values())) if twice else first
+        second = as_tuple(module(*tensors.values()))
     check_count(component, len(first))
     for spec, one, two in zip(component.outputs, first, second, strict=True):
         if not torch.equal(one, two) and not (one.isnan() | two.isnan()).any():
@@ -158,22 +149,12 @@ def record_reference(  # one run's whole circumstances
     folder: Path,
     *,
     device: str,
-    layers: bool,
     wanted: Collection[str] | None = None,
-    twice: bool = True,
 ) -> dict[str, object]:
     """Write the trace of one sample to `folder`, and return facts about the run.
 
-    Args:
-        module: The unmodified module.
-        program: The program of the module, or of a copy made to be exportable.
-        component: The component, which names the outputs.
-        inputs: One sample, by name, in order.
-        folder: An empty folder; it gets the trace's two files.
-        device: The device on which PyTorch runs, ``cpu`` or ``cuda``.
-        layers: Whether to record the program's values, or outputs alone.
-        wanted: Names of the program's values to record; all when left out.
-        twice: Whether to run the module again, to see that it is not random.
+    The program is that of the unmodified module, or of a copy made to be exportable.
+    `wanted` names the program's values to record; it means all when left out.
 
     Returns:
         ``values``, the number of recorded values; ``rewrite_max_abs``, the largest
@@ -186,14 +167,14 @@ def record_reference(  # one run's whole circumstances
     """
     module.to(device)
     program.place(device)
-    outputs = check_reference(module, component, inputs, device, twice=twice)
+    outputs = check_reference(module, component, inputs, device)
     writer = TraceWriter(folder)
     for name, output in _named(component, outputs).items():
         writer.add(name, output)
     tensors = tuple(torch.tensor(value, device=device) for value in inputs.values())
 
     def record(name: str, value: torch.Tensor) -> None:
-        if layers and (wanted is None or name in wanted):
+        if wanted is None or name in wanted:
             floating = value.is_floating_point() and value.numel() > 0
             is_mask = floating and bool((value.abs() > MASKED).any())
             writer.add(name, value.detach().cpu().numpy(), is_mask=is_mask)
@@ -275,11 +256,18 @@ class _Noise:
                     runs.append(self._second(Path(scratch)))
             squares, few = self._errors(runs)
         draws: dict[str, list[float]] = {}
-        if few:
-            for draw in self._draws(few):
-                for name, double in few.items():
-                    found = self._mean_square(name, draw[name], double)
-                    draws.setdefault(name, []).extend(found)
+        inside = {name for name in few if not name.startswith(OUTPUT)}
+        drawn = redraw(
+            self.program.run,
+            self.inputs,
+            inside,
+            lambda made: _named(self.component, made),
+            whole=len(inside) < len(few),
+        )
+        for draw in drawn if few else ():
+            for name, double in few.items():
+                found = self._mean_square(name, draw[name], double)
+                draws.setdefault(name, []).extend(found)
         return {
             name: floor_of(found, draws.get(name, ()), self.recorded[name].size)
             for name, found in squares.items()
@@ -332,15 +320,6 @@ class _Noise:
             on_value(name, value.detach().cpu().numpy())
 
         return self.program.run(self.inputs, seen, double=double)
-
-    def _draws(self, few: Collection[str]) -> list[dict[str, np.ndarray]]:
-        return redraw(
-            self.program.run,
-            self.inputs,
-            {name for name in few if not name.startswith(OUTPUT)},
-            lambda made: _named(self.component, made),
-            whole=any(name.startswith(OUTPUT) for name in few),
-        )
 
     def _mean_square(
         self, name: str, single: np.ndarray, double: np.ndarray

@@ -29,9 +29,7 @@ from harness.runtimes.pytorch.contract import ask
 class Stages(ABC):
     """One component's stages; each makes an entry of the store if it is missing.
 
-    Attributes:
-        took_s: Kind of entry to the seconds that were spent to make such entries.
-
+    `took_s` has the seconds that were spent to make entries, by their kind.
     """
 
     def __init__(

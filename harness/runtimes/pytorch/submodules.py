@@ -61,7 +61,7 @@ def program_of_module(
             order.append((path, type(part).__name__, passed_on))
             note(output)
 
-    with torch.no_grad(), _watched(module, before, after):
+    with torch.no_grad(), watched(module, before, after):
         module(*example)
     probes = tuple(
         Probe(
@@ -94,7 +94,7 @@ def program_of_module(
 
         inputs = doubled(inputs) if double else inputs
         widened = _in_double(module) if double else nullcontext()
-        with torch.no_grad(), widened, _watched(module, None, hand_over):
+        with torch.no_grad(), widened, watched(module, None, hand_over):
             return as_tuple(module(*inputs))
 
     return Program(probes=probes, run=run, place=module.to, scopes=scopes_of(calls))
@@ -156,7 +156,7 @@ def _one_tensor(returned: object) -> torch.Tensor | None:
 
 
 @contextmanager
-def _watched(
+def watched(
     module: torch.nn.Module, before: Seen | None, after: Seen
 ) -> Iterator[None]:
     """Watch each submodule's call and return, for the length of a ``with``."""

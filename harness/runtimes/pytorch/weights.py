@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
-import xxhash
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+from xxhash import xxh3_128_digest
 
 if TYPE_CHECKING:
+    import numpy as np
     import onnx_ir
 
 
@@ -27,10 +28,8 @@ def lost_weights(
     absent = []
     for name, parameter in module.named_parameters():
         array = parameter.detach().numpy()
-        if digest(array.tobytes()) in held or not array.any():
-            continue
-        flipped = array.ndim == 2 and digest(array.T.tobytes()) in held  # noqa: PLR2004  # a matrix
-        if not flipped:
+        kept = any(xxh3_128_digest(side.tobytes()) in held for side in _sides(array))
+        if array.any() and not kept:
             absent.append(name)
     due = weights_due(module, example) if absent else set()
     return [name for name in absent if name in due]
@@ -46,11 +45,16 @@ def owners_of(module: torch.nn.Module) -> dict[bytes, frozenset[tuple[str, str]]
     for path, part in module.named_modules():
         for name, parameter in part.named_parameters(recurse=False):
             array = parameter.detach().cpu().numpy()
-            forms = [array, array.T] if array.ndim == 2 else [array]  # noqa: PLR2004  # a matrix
-            forms += [form.astype("float16") for form in forms]
-            for data in {digest(form.tobytes()) for form in forms}:
+            sides = _sides(array)
+            forms = [*sides, *(side.astype("float16") for side in sides)]
+            for data in {xxh3_128_digest(form.tobytes()) for form in forms}:
                 owners[data] = owners.get(data, frozenset()) | {(path, name)}
     return owners
+
+
+def _sides(array: np.ndarray) -> list[np.ndarray]:
+    """Return an array, and the transpose of a matrix."""
+    return [array, array.T] if array.ndim == 2 else [array]  # noqa: PLR2004  # a matrix
 
 
 def weights_due(module: torch.nn.Module, example: tuple[torch.Tensor, ...]) -> set[str]:
@@ -65,10 +69,13 @@ def weights_due(module: torch.nn.Module, example: tuple[torch.Tensor, ...]) -> s
     for name, parameter in module.named_parameters():
         memory = _memory(parameter)
         names[memory] = names.get(memory, frozenset()) | {name}
-    with torch.no_grad(), _Following(names) as following:
-        following.start(example)
+    following = _Following(names)
+    origins = following.origins
+    origins.update((_memory(value), _Origin()) for value in example)
+    with torch.no_grad(), following:
         outputs = module(*example)
-        return set(following.behind(outputs))
+    made = [origins[memory].all for memory in _memories(outputs) if memory in origins]
+    return set().union(*made)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,15 +102,7 @@ class _Following(TorchDispatchMode):
     def __init__(self, names: Mapping[int, frozenset[str]]) -> None:
         super().__init__()
         self._names = names
-        self._origins: dict[int, _Origin] = {}
-
-    def start(self, inputs: tuple[torch.Tensor, ...]) -> None:
-        self._origins.update((_memory(value), _Origin()) for value in inputs)
-
-    def behind(self, outputs: object) -> frozenset[str]:
-        """Return the parameters behind some values."""
-        made = [self._origins.get(m, _Origin()).all for m in _memories(outputs)]
-        return frozenset().union(*made)
+        self.origins: dict[int, _Origin] = {}
 
     def __torch_dispatch__(
         self,
@@ -116,14 +115,14 @@ class _Following(TorchDispatchMode):
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
         read = _memories((args, kwargs))
-        origins = [self._origins[m] for m in read if m in self._origins]
+        origins = [self.origins[m] for m in read if m in self.origins]
         for memory in _memories(result):
             if memory in read and not func._schema.is_mutable:  # noqa: SLF001  # no public name
                 continue  # a view depends on the same parameters as its base
             if origins:
-                self._origins[memory] = self._made(str(func), read, origins)
+                self.origins[memory] = self._made(str(func), read, origins)
             else:
-                self._origins.pop(memory, None)  # freed memory, used again
+                self.origins.pop(memory, None)  # freed memory, used again
         return result
 
     def _made(self, operator: str, read: list[int], origins: list[_Origin]) -> _Origin:
@@ -143,20 +142,15 @@ def _memory(value: torch.Tensor) -> int:
     return value.untyped_storage().data_ptr()
 
 
-def digest(data: bytes) -> bytes:
-    """Return a digest that is equal for equal bytes."""
-    return xxhash.xxh3_128_digest(data)
-
-
 def digests_in(model: onnx_ir.Model) -> dict[str, bytes]:
     """Return a digest of each tensor that a model holds, by name."""
     held = {
-        name: digest(value.const_value.tobytes())
+        name: xxh3_128_digest(value.const_value.tobytes())
         for name, value in model.graph.initializers.items()
         if value.const_value is not None
     }
     for node in model.graph:
         if node.op_type == "Constant" and "value" in node.attributes:
             value = node.attributes["value"].as_tensor()
-            held[str(node.outputs[0].name)] = digest(value.tobytes())
+            held[str(node.outputs[0].name)] = xxh3_128_digest(value.tobytes())
     return held

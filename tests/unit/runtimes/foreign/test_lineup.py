@@ -7,8 +7,9 @@ import pytest
 import torch
 from torch import nn
 
-from harness.core.case import Component, ExportSettings, Source, TensorSpec
+from harness.core.case import ExportSettings
 from harness.core.probes import Kind, Probe
+from harness.engine.store import Store
 from harness.runtimes.foreign.lineup import (
     NAMES,
     OUTPUTS,
@@ -17,20 +18,16 @@ from harness.runtimes.foreign.lineup import (
     TracedNetwork,
     line_up,
     paths_of_scopes,
+    translate_once,
 )
 from harness.runtimes.foreign.pairing import paired
 from harness.runtimes.mnn.given import contracted
 from tests.plugin import others
-from tests.unit.nets import DIGITS
+from tests.unit.nets import component
 
 EXAMPLE = (torch.arange(8.0).reshape(2, 4) / 7,)
-COMPONENT = Component(
-    name="small",
-    recipe="small",
-    source=Source(path=DIGITS),
-    inputs=(TensorSpec(name="x", shape=(2, 4), draw="normal"),),
-    outputs=(TensorSpec(name="y", shape=(2, 3)),),
-)
+COMPONENT = component("small", {"x": (2, 4)}, ("y",))
+CLOSED = ExportSettings(dynamic=())
 
 
 class Small(nn.Module):
@@ -92,17 +89,21 @@ def export(module, path, *, dynamo):
     return path
 
 
-def lined_up(path, module):
-    network = TracedNetwork(
+def network(module, store, settings=CLOSED):
+    return TracedNetwork(
         module=module,
         copy=module,
         component=COMPONENT,
-        settings=ExportSettings(dynamic=()),
+        settings=settings,
         example=EXAMPLE,
+        store=Store(root=store),
     )
+
+
+def lined_up(path, module):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return line_up(path, network, {"y": "y"})
+        return line_up(path, network(module, path.parent / "store"), {"y": "y"})
 
 
 def carried(lineup):
@@ -197,3 +198,78 @@ def test_what_mnns_converter_put_between_two_values_is_looked_through():
 def test_a_graph_without_scopes_is_left_as_it_is():
     graph = {"conv2d": ["x"], "silu": ["conv2d"]}
     assert contracted(graph, ["silu"]) == graph
+
+
+class Tied(nn.Module):
+    """Weights, one of them tied, a buffer that is saved and one that is not."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(4, 4)
+        self.second = nn.Linear(4, 4)
+        self.second.weight = self.first.weight
+        self.norm = nn.BatchNorm1d(4)
+        self.register_buffer("lost", torch.arange(4.0), persistent=False)
+
+    def forward(self, x):
+        return self.norm(self.second(nn.functional.silu(self.first(x)))) + self.lost
+
+
+@pytest.fixture
+def exports(monkeypatch):
+    """Counts the exporter's runs."""
+    export, ran = torch.onnx.export, []
+
+    def counted(*args, **options):
+        ran.append(args[0])
+        return export(*args, **options)
+
+    monkeypatch.setattr(torch.onnx, "export", counted)
+    return ran
+
+
+@pytest.fixture
+def tied():
+    torch.manual_seed(0)
+    return Tied().eval().requires_grad_(requires_grad=False)
+
+
+def translated(store, module, settings=CLOSED):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return translate_once(network(module, store, settings))
+
+
+def ran(made, *, double=False):
+    values: dict[str, torch.Tensor] = {}
+    outputs = made.program.run(EXAMPLE, values.__setitem__, double=double)
+    return [*outputs, *values.values()]
+
+
+def test_the_second_time_nothing_is_exported_and_every_bit_is_the_same(
+    tied, exports, tmp_path
+):
+    first, second = translated(tmp_path, tied), translated(tmp_path, tied)
+
+    assert len(exports) == 1
+    assert second.program.probes == first.program.probes
+    assert second.outputs == first.outputs
+    assert set(second.outputs.values()) == {"y"}
+    for double in (False, True):
+        pairs = zip(ran(first, double=double), ran(second, double=double), strict=True)
+        assert all(torch.equal(one, two) for one, two in pairs)
+
+
+def test_other_settings_are_another_translation(tied, exports, tmp_path):
+    translated(tmp_path, tied)
+    translated(tmp_path, tied, ExportSettings(dynamic=(), opset=20))
+
+    assert len(exports) == 2
+
+
+def test_weights_are_not_stored_and_the_module_gives_them(tied, tmp_path):
+    tied.first = nn.Linear(4, 4, bias=False)
+    translated(tmp_path, tied)
+    tied.first.weight.data.fill_(3.0)
+
+    assert tied(*EXAMPLE).equal(ran(translated(tmp_path, tied))[0])

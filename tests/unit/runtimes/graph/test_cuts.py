@@ -11,17 +11,13 @@ DIAMOND = {"d": ["b", "c"], "b": ["a"], "c": ["a"], "a": ["x"]}
 
 
 def test_a_cut_ends_at_the_nearest_known_values():
+    loop = {"b": ["a"], "a": ["b", "x"]}  # of views
+
     assert nearest("d", DIAMOND, {"b", "x"}) == ("b", "x")
     assert nearest("d", DIAMOND, {"a", "b", "c", "x"}) == ("b", "c")
     assert nearest("x", DIAMOND, {"a"}) == ()
-
-
-def test_a_constant_is_in_no_group():
-    assert grouped(["k"], {"k": []}, {"k"}) == ()
-
-
-def test_a_loop_of_views_ends():
-    assert nearest("b", {"b": ["a"], "a": ["b", "x"]}, {"x"}) == ("x",)
+    assert nearest("b", loop, {"x"}) == ("x",)
+    assert grouped(["k"], {"k": []}, {"k"}) == ()  # a constant
 
 
 @st.composite

@@ -23,6 +23,7 @@ OPSETS = [
 ]
 PLAIN = nets.component("plain", {"rows": ("batch", 4)})
 ROWS = torch.rand(2, 4)
+EXAMPLE = tuple(torch.tensor(value) for value in nets.feeds(nets.BLOCKS).values())
 
 
 def opset_of(folder):
@@ -86,11 +87,13 @@ def test_an_opset_that_cannot_be_written_is_refused(tmp_path, exporter, opset, t
 
 
 @pytest.mark.parametrize("exporter", EXPORTERS)
-def test_inputs_and_outputs_have_the_promised_names(blocks_files, exporter):
-    graph = onnx.load(blocks_files[exporter] / MODEL).graph
+def test_a_small_graph_is_one_file_with_the_promised_names(blocks_files, exporter):
+    folder = blocks_files[exporter]
+    graph = onnx.load(folder / MODEL).graph
 
     assert [value.name for value in graph.input] == ["image", "kind"]
     assert [value.name for value in graph.output] == ["map", "pooled"]
+    assert {path.name for path in folder.iterdir()} == {MODEL, PROBES}
 
 
 @pytest.mark.parametrize("exporter", EXPORTERS)
@@ -125,40 +128,20 @@ def test_axes_that_are_not_open_are_fixed(tmp_path, exporter):
 
 
 @pytest.mark.parametrize("exporter", EXPORTERS)
-def test_weights_lie_beside_the_graph_when_asked(tmp_path, exporter):
-    nets.export(nets.Blocks(), nets.BLOCKS, tmp_path, exporter, external_data=True)
-
-    assert {p.name for p in tmp_path.iterdir()} == {MODEL, PROBES, WEIGHTS}
-    check_external(tmp_path)
-    check_outputs(nets.Blocks(), tmp_path, nets.feeds(nets.BLOCKS))
-
-
-def check_external(folder):
-    graph = onnx.load(folder / MODEL, load_external_data=False).graph
+@pytest.mark.parametrize("asked", [True, False], ids=["asked", "too-large"])
+def test_weights_lie_beside_the_graph(tmp_path, exporter, asked, monkeypatch):
+    """When the suite asks, and when one message cannot hold the graph."""
+    if not asked:
+        monkeypatch.setattr(exporting, "PROTO_LIMIT_BYTES", 4096)
+    nets.export(nets.Blocks(), nets.BLOCKS, tmp_path, exporter, external_data=asked)
+    graph = onnx.load(tmp_path / MODEL, load_external_data=False).graph
     outside = [t for t in graph.initializer if t.data_location == t.EXTERNAL]
     places = {e.value for t in outside for e in t.external_data if e.key == "location"}
 
+    assert {p.name for p in tmp_path.iterdir()} == {MODEL, PROBES, WEIGHTS}
     assert places == {WEIGHTS}
     assert not any(len(t.raw_data) > 1024 for t in graph.initializer)
-
-
-@pytest.mark.parametrize("exporter", EXPORTERS)
-def test_weights_lie_beside_a_graph_that_one_message_cannot_hold(
-    tmp_path, exporter, monkeypatch
-):
-    monkeypatch.setattr(exporting, "PROTO_LIMIT_BYTES", 4096)
-    nets.export(nets.Blocks(), nets.BLOCKS, tmp_path, exporter)
-
-    assert {p.name for p in tmp_path.iterdir()} == {MODEL, PROBES, WEIGHTS}
-    check_external(tmp_path)
     check_outputs(nets.Blocks(), tmp_path, nets.feeds(nets.BLOCKS))
-
-
-@pytest.mark.parametrize("exporter", EXPORTERS)
-def test_a_small_graph_is_one_file(blocks_files, exporter):
-    names = {path.name for path in blocks_files[exporter].iterdir()}
-
-    assert names == {MODEL, PROBES}
 
 
 @pytest.mark.parametrize("exporter", EXPORTERS)
@@ -223,25 +206,6 @@ def test_weights_that_no_output_needs_as_they_are_may_go(
     assert (tmp_path / MODEL).is_file()
 
 
-def test_the_weights_that_are_due_are_those_applied_on_the_way_to_an_output():
-    assert weights_due(Spare(), (ROWS,)) == {
-        "used.weight",
-        "used.bias",
-        "normed.bias",
-    }
-    assert weights_due(Normed(), (torch.rand(2, 4, 5, 5),)) == {
-        "first.weight",
-        "first.bias",
-    }
-
-
-def test_every_weight_of_a_network_with_all_its_parts_in_use_is_due():
-    module = nets.Blocks()
-    example = tuple(torch.tensor(v) for v in nets.feeds(nets.BLOCKS).values())
-
-    assert weights_due(module, example) == {n for n, _ in module.named_parameters()}
-
-
 class InPlace(nn.Module):
     """Writes into a view, which is a way to an output too."""
 
@@ -257,8 +221,38 @@ class InPlace(nn.Module):
         return out
 
 
-def test_a_weight_written_in_place_is_due():
-    assert weights_due(InPlace(), (ROWS,)) == {"part.weight", "part.bias", "scale"}
+@pytest.mark.parametrize(
+    ("module", "example", "due"),
+    [
+        (Spare(), (ROWS,), {"used.weight", "used.bias", "normed.bias"}),
+        (Normed(), (torch.rand(2, 4, 5, 5),), {"first.weight", "first.bias"}),
+        (InPlace(), (ROWS,), {"part.weight", "part.bias", "scale"}),
+        (
+            nets.Blocks(),
+            EXAMPLE,
+            {name for name, _ in nets.Blocks().named_parameters()},
+        ),
+    ],
+    ids=["unused", "folded", "in-place", "all-in-use"],
+)
+def test_the_weights_that_are_due_are_those_applied_on_the_way_to_an_output(
+    module, example, due
+):
+    assert weights_due(module, example) == due
+
+
+@pytest.mark.parametrize(("scale", "lost"), [(1, ["bias"]), (0, [])])
+def test_a_bias_that_is_gone_is_lost_unless_it_adds_nothing(scale, lost):
+    layer = nn.Linear(4, 2)
+    layer.bias.data.fill_(scale)
+    model = onnx.parser.parse_model(
+        '<ir_version: 9, opset_import: ["": 18]>'
+        "g (float[2,4] x) => (float[2,2] y) { y = MatMul(x, w) }"
+    )
+    turned = layer.weight.detach().numpy().T.copy()
+    model.graph.initializer.append(onnx.numpy_helper.from_array(turned, "w"))
+
+    assert lost_weights(layer, (ROWS,), onnx_ir.from_proto(model)) == lost
 
 
 @pytest.mark.parametrize("exporter", EXPORTERS)
@@ -266,7 +260,6 @@ def test_a_weight_written_in_place_is_due():
 def test_a_weight_that_differs_in_one_bit_is_found(
     tmp_path, blocks_files, exporter, external
 ):
-    example = tuple(torch.tensor(v) for v in nets.feeds(nets.BLOCKS).values())
     folder = blocks_files[exporter]
     if external:
         nets.export(nets.Blocks(), nets.BLOCKS, tmp_path, exporter, external_data=True)
@@ -274,11 +267,11 @@ def test_a_weight_that_differs_in_one_bit_is_found(
     model = onnx_ir.load(folder / MODEL)
     module = nets.Blocks()
 
-    assert lost_weights(module, example, model) == []
+    assert lost_weights(module, EXAMPLE, model) == []
     with torch.no_grad():
         weight = module.ff[0].weight
         weight[3, 2] = torch.nextafter(weight[3, 2], torch.tensor(9.0))
-    assert lost_weights(module, example, model) == ["ff.0.weight"]
+    assert lost_weights(module, EXAMPLE, model) == ["ff.0.weight"]
 
 
 def test_a_transposed_matrix_is_still_there(blocks_files):

@@ -48,7 +48,7 @@ def head(request, tmp_path):
     module = Head().eval()
     rows = torch.from_numpy(ROWS["rows"])
     program = request.param(module, (rows,))
-    record_reference(module, program, TOKENS, ROWS, tmp_path, device="cpu", layers=True)
+    record_reference(module, program, TOKENS, ROWS, tmp_path, device="cpu")
     return program, rows, open_trace(tmp_path)
 
 
@@ -154,7 +154,7 @@ def test_a_run_ends_when_all_that_is_wanted_was_seen():
 
         return program.run(inputs, note, rounding=rounding)
 
-    draws = redraw(run, (rows,), {"body.0"}, dict, whole=False)
+    draws = list(redraw(run, (rows,), {"body.0"}, dict, whole=False))
 
     assert seen == ["body.0"] * DRAWS
     assert all(set(draw) == {"body.0"} for draw in draws)

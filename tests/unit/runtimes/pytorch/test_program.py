@@ -12,6 +12,8 @@ from harness.runtimes.pytorch.program import own_path, program_of_export
 from harness.runtimes.pytorch.submodules import program_of_module, scopes_of
 from tests.unit import nets
 
+EXAMPLE = tuple(torch.tensor(value) for value in nets.feeds(nets.BLOCKS).values())
+
 
 class Kinds(nn.Module):
     """One operator of every kind."""
@@ -222,8 +224,7 @@ def test_module_and_line_are_the_models_own():
         def forward(self, image, kind):
             return self.network(image, kind)
 
-    feeds = nets.feeds(nets.BLOCKS)
-    program = exported(Wrapper().eval(), *(torch.tensor(v) for v in feeds.values()))
+    program = exported(Wrapper().eval(), *EXAMPLE)
     lines, start = inspect.getsourcelines(nets.Attention.forward)
     offset = next(i for i, line in enumerate(lines) if "self.to_out(" in line)
 
@@ -237,13 +238,12 @@ def test_module_and_line_are_the_models_own():
 @pytest.mark.parametrize("make", [program_of_module, lambda m, e: exported(m, *e)])
 def test_a_program_gives_what_the_module_gives(make):
     module = nets.Blocks()
-    example = tuple(torch.tensor(v) for v in nets.feeds(nets.BLOCKS).values())
-    program = make(module, example)
+    program = make(module, EXAMPLE)
     seen = {}
 
-    outputs = program.run(example, lambda name, value: seen.update({name: value}))
+    outputs = program.run(EXAMPLE, lambda name, value: seen.update({name: value}))
 
-    assert all(map(torch.equal, outputs, module(*example)))
+    assert all(map(torch.equal, outputs, module(*EXAMPLE)))
     computed = {p.name for p in program.probes if p.kind is Kind.COMPUTE}
     merged = {p.name for p in program.probes if p.kind is Kind.DUPLICATE}
     assert computed <= set(seen)
@@ -252,50 +252,42 @@ def test_a_program_gives_what_the_module_gives(make):
 
 def test_a_graph_hands_over_the_values_that_hooks_see():
     module = nets.Blocks()
-    example = tuple(torch.tensor(v) for v in nets.feeds(nets.BLOCKS).values())
+    program, by_module = exported(module, *EXAMPLE), program_of_module(module, EXAMPLE)
     by_graph, by_hook = {}, {}
-    program = exported(module, *example)
-    program.run(example, lambda name, value: by_graph.update({name: value.clone()}))
-    program_of_module(module, example).run(
-        example, lambda name, value: by_hook.update({name: value.clone()})
-    )
+    program.run(EXAMPLE, lambda name, value: by_graph.update({name: value.clone()}))
+    by_module.run(EXAMPLE, lambda name, value: by_hook.update({name: value.clone()}))
 
     for probe in program.probes:
         if probe.op.startswith(("aten.conv2d", "aten.linear", "aten.group_norm")):
             assert torch.equal(by_graph[probe.name], by_hook[probe.module])
 
 
-def both(image):
+@pytest.fixture(params=["graph", "modules"])
+def either(request, image):
+    """A module, and its program as the graph or the submodules show it."""
     module = Kinds()
-    return [
-        (module, exported(module, image)),
-        (module, program_of_module(module, (image,))),
-    ]
+    if request.param == "graph":
+        return module, exported(module, image)
+    return module, program_of_module(module, (image,))
 
 
-def test_a_double_run_is_in_double(image):
-    for _, program in both(image):
-        kinds: set[torch.dtype] = set()
-        outputs = program.run(
-            (image,), lambda _, value, kinds=kinds: kinds.add(value.dtype), double=True
-        )
+def test_a_double_run_is_in_double_and_leaves_every_weight_as_it_was(either, image):
+    module, program = either
+    before = {k: v.clone() for k, v in module.state_dict().items()}
+    first = program.run((image,), lambda *_: None)
+    kinds = set()
 
-        assert kinds - {torch.int64} == {torch.float64}  # positions are counted
-        assert {value.dtype for value in outputs} == {torch.float64}
+    outputs = program.run(
+        (image,), lambda _, value: kinds.add(value.dtype), double=True
+    )
 
-
-def test_a_double_run_leaves_every_weight_as_it_was(image):
-    for module, program in both(image):
-        before = {k: v.clone() for k, v in module.state_dict().items()}
-        first = program.run((image,), lambda *_: None)
-
-        program.run((image,), lambda *_: None, double=True)
-
-        after = module.state_dict()
-        assert all(torch.equal(before[k], after[k]) for k in before)
-        assert [v.dtype for v in after.values()] == [v.dtype for v in before.values()]
-        again = program.run((image,), lambda *_: None)
-        assert all(map(torch.equal, first, again))
+    assert kinds - {torch.int64} == {torch.float64}  # positions are counted
+    assert {value.dtype for value in outputs} == {torch.float64}
+    after = module.state_dict()
+    assert all(torch.equal(before[k], after[k]) for k in before)
+    assert [v.dtype for v in after.values()] == [v.dtype for v in before.values()]
+    again = program.run((image,), lambda *_: None)
+    assert all(map(torch.equal, first, again))
 
 
 def test_a_graphs_weights_are_wide_one_at_a_time(image):
@@ -309,15 +301,15 @@ def test_a_graphs_weights_are_wide_one_at_a_time(image):
     assert seen == {torch.float32}
 
 
-def test_weights_are_restored_after_a_run_that_failed(image):
+def test_weights_are_restored_after_a_run_that_failed(either, image):
     def fail(*_):
         raise OSError
 
-    for module, program in both(image):
-        with pytest.raises(OSError):  # noqa: PT011  # ours, above
-            program.run((image,), fail, double=True)
+    module, program = either
+    with pytest.raises(OSError):  # noqa: PT011  # ours, above
+        program.run((image,), fail, double=True)
 
-        assert module.conv.weight.dtype is torch.float32
+    assert module.conv.weight.dtype is torch.float32
 
 
 def test_a_dtype_that_the_graph_fixes_is_widened_too():

@@ -94,16 +94,6 @@ def test_a_module_that_cannot_be_a_reference_is_refused(module, said):
     assert caught.value.outcome is Outcome.REFERENCE
 
 
-@pytest.mark.parametrize("twice", [True, False])
-def test_it_is_run_once_where_it_is_known_not_to_be_random(twice):
-    module = nn.Linear(8, 8).eval()
-    calls = []
-    module.register_forward_hook(lambda *_: calls.append(1))
-    check_reference(module, ROWS, INPUTS, twice=twice)
-
-    assert len(calls) == 1 + twice
-
-
 def test_a_sound_module_gives_its_outputs():
     module = nn.Linear(8, 8).eval()
 
@@ -113,12 +103,12 @@ def test_a_sound_module_gives_its_outputs():
         assert torch.equal(out, module(torch.from_numpy(INPUTS["rows"])))
 
 
-def recorded(module, component, inputs, folder, make, *, layers=True):
+def recorded(module, component, inputs, folder, make, *, wanted=None):
     folder.mkdir()
     example = tuple(torch.tensor(value) for value in inputs.values())
     program = make(module, example)
     seen = record_reference(
-        module, program, component, inputs, folder, device="cpu", layers=layers
+        module, program, component, inputs, folder, device="cpu", wanted=wanted
     )
     return seen, open_trace(folder), program
 
@@ -219,7 +209,7 @@ def test_masks_are_marked_and_do_not_drown_the_noise(tmp_path):
 def test_outputs_alone_are_recorded_when_layers_are_not_wanted(tmp_path):
     module, inputs = nets.Blocks(), nets.feeds(nets.BLOCKS)
     seen, trace, _ = recorded(
-        module, nets.BLOCKS, inputs, tmp_path / "trace", by_graph, layers=False
+        module, nets.BLOCKS, inputs, tmp_path / "trace", by_graph, wanted=()
     )
 
     assert list(trace) == [OUTPUT + "map", OUTPUT + "pooled"]
@@ -236,9 +226,7 @@ def test_what_a_rewrite_changes_is_measured(tmp_path):
     rows = (torch.from_numpy(INPUTS["rows"]),)
     program = by_graph(rewritten, rows)
 
-    seen = record_reference(
-        plain, program, ROWS, INPUTS, tmp_path, device="cpu", layers=True
-    )
+    seen = record_reference(plain, program, ROWS, INPUTS, tmp_path, device="cpu")
 
     assert seen["rewrite_max_abs"] == pytest.approx(0.25, rel=1e-5)
 
