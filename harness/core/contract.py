@@ -8,7 +8,7 @@ by the axes that must stay open.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
@@ -23,7 +23,6 @@ such a change away."""
 DEAD = 1e-3
 """Smallest effect of an input in a file, as a share of its effect in PyTorch. An input
 with a smaller effect counts as unused."""
-
 
 VALUE_RANGES: Final[Mapping[str, tuple[float, float]]] = MappingProxyType(
     {
@@ -60,13 +59,7 @@ class TensorFound:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sides:
-    """The inputs and outputs of a file, in the file's order.
-
-    Attributes:
-        inputs: Inputs, in the file's order.
-        outputs: Outputs, in the file's order.
-
-    """
+    """The inputs and outputs of a file, in the file's order."""
 
     inputs: tuple[TensorFound, ...]
     outputs: tuple[TensorFound, ...]
@@ -97,43 +90,29 @@ def breach(
         ("inputs", component.inputs, sides.inputs),
         ("outputs", component.outputs, sides.outputs),
     ):
-        words = _names(component, side, promised, found, where, ordered, effects or {})
-        if words:
-            return words
+        names = [spec.name for spec in promised]
+        actual = [value.name for value in found]
+        if not ordered:
+            names, actual = sorted(names), sorted(actual)
+        if names != actual:
+            text = (
+                f"{component.name}: {where} has the {side} {actual}, the component "
+                f"promises {names}."
+            )
+            lost = [name for name in names if name not in actual]
+            if not lost and len(actual) == len(names):
+                text += " The order is another one."
+            elif side == "inputs" and lost:
+                text += f" {_lost(lost[0], effects or {})}"
+            return text
         by_name = {value.name: value for value in found}
         for spec in promised:
             value = by_name[spec.name]
-            if words := _kind(spec, value, side) or _axes(
-                component, spec, value, side, settings
-            ):
+            words = _kind(spec, value) if side == "inputs" else ""
+            words = words or _axes(component, spec, value, side, settings)
+            if words:
                 return f"{component.name}: in {where}, {words}"
     return ""
-
-
-def _names(  # noqa: PLR0917  # one sentence's whole circumstances
-    component: Component,
-    side: str,
-    promised: Sequence[TensorSpec],
-    found: Sequence[TensorFound],
-    where: str,
-    ordered: bool,  # noqa: FBT001
-    effects: Mapping[str, float],
-) -> str:
-    names, actual = [spec.name for spec in promised], [value.name for value in found]
-    if not ordered:
-        names, actual = sorted(names), sorted(actual)
-    if names == actual:
-        return ""
-    text = (
-        f"{component.name}: {where} has the {side} {actual}, the component promises "
-        f"{names}."
-    )
-    lost = [name for name in names if name not in actual]
-    if not lost and len(actual) == len(names):
-        return f"{text} The order is another one."
-    if side == "inputs" and lost:
-        text += f" {_lost(lost[0], effects)}"
-    return text
 
 
 def _lost(name: str, effects: Mapping[str, float]) -> str:
@@ -155,12 +134,12 @@ def _lost(name: str, effects: Mapping[str, float]) -> str:
     )
 
 
-def _kind(spec: TensorSpec, value: TensorFound, side: str) -> str:
+def _kind(spec: TensorSpec, value: TensorFound) -> str:
     """Return a message if an input's dtype differs, or an empty text.
 
     The dtypes of outputs are checked when they are compared with the reference.
     """
-    if side == "outputs" or not value.dtype or value.dtype == spec.dtype:
+    if not value.dtype or value.dtype == spec.dtype:
         return ""
     return (
         f"input {spec.name!r} takes {value.dtype}, the component gives {spec.dtype}; "

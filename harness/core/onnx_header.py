@@ -19,22 +19,6 @@ from harness.core.errors import SuiteError
 if TYPE_CHECKING:
     import onnx
 
-DTYPES = {
-    1: "float32",
-    2: "uint8",
-    3: "int8",
-    4: "uint16",
-    5: "int16",
-    6: "int32",
-    7: "int64",
-    8: "string",
-    9: "bool",
-    10: "float16",
-    11: "float64",
-    16: "bfloat16",
-}
-"""NumPy name of each ``TensorProto.DataType`` that an input can have."""
-
 _HALVES = (10, 16)
 _BITS = {
     **dict.fromkeys((1, 6, 12), 32),
@@ -183,14 +167,21 @@ def _header(model: onnx.ModelProto) -> Header:
 
 def _port(value: onnx.ValueInfoProto) -> Port:
     tensor = value.type.tensor_type
-    dims = tensor.shape.dim if tensor.HasField("shape") else None
-    return Port(
-        name=value.name,
-        dtype=DTYPES.get(tensor.elem_type, ""),
-        shape=None
-        if dims is None
-        else tuple(d.dim_value if d.dim_value > 0 else d.dim_param for d in dims),
-    )
+    shape = None
+    if tensor.HasField("shape"):
+        sizes = tensor.shape.dim
+        shape = tuple(d.dim_value if d.dim_value > 0 else d.dim_param for d in sizes)
+    return Port(name=value.name, dtype=_dtype(tensor.elem_type), shape=shape)
+
+
+def _dtype(number: int) -> str:
+    """Return the NumPy name of a ``TensorProto.DataType``; empty if it is none."""
+    import onnx
+
+    names = {value: name for name, value in onnx.TensorProto.DataType.items()}
+    others = {"FLOAT": "float32", "DOUBLE": "float64", "UNDEFINED": ""}
+    name = names.get(number, "")
+    return others.get(name, name.lower())
 
 
 def _rows_looked_up(graph: onnx.GraphProto, inputs: Iterable[str]) -> dict[str, int]:

@@ -28,7 +28,7 @@ _SAMPLE_S_PER_MIB: Final = 0.022
 _SAMPLES_OF_PIPELINE: Final = 10
 
 
-class Part(TypedDict):
+class ShardCases(TypedDict):
     """A shard with its cases, as a report has it and as xdist can send it.
 
     Attributes:
@@ -78,7 +78,7 @@ class Shard:
 
     def part_of(
         self, cases: Sequence[tuple[str, Tested]], costs: Mapping[Key, float]
-    ) -> Part:
+    ) -> ShardCases:
         """Return this shard's cases.
 
         The cases of one component, or of one pipeline, stay together, because they
@@ -109,7 +109,7 @@ class Shard:
             )
             raise SuiteError(msg)
         own = divided(seconds, self.of)[self.number - 1]
-        return Part(
+        return ShardCases(
             number=self.number,
             of=self.of,
             divided=[key for keys in groups.values() for key in keys],

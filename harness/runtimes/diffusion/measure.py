@@ -10,7 +10,7 @@ import math
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -183,7 +183,7 @@ def measure(
         error,
         lambda name: _without(bench, reference, name, say),
     )
-    about["app"] = [setting.to_json() for setting in settings]
+    about["app"] = [asdict(setting) for setting in settings]
     if pipeline.attribution and error > 0.0:
         say("exchanging roles")
         # Roles are exchanged with the reference's guidance. So they share the error
