@@ -37,7 +37,7 @@ from harness.judge.tolerance import TIER_NAMES, parse_changes
 from harness.report.finish import conclude
 from harness.report.runs.baseline import find_baseline
 from harness.report.runs.selection import baselines_beside
-from harness.suite.shards import ShardCases, Shard
+from harness.suite.shards import Shard, ShardCases
 from harness.suite.suite import Check, Suite, Tested, load_suite
 
 _TONES = {"good": {"green": True}, "bad": {"red": True}, "quiet": {"light": True}}

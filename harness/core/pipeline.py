@@ -7,7 +7,7 @@ pictures.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -418,27 +418,3 @@ def other_settings(pipeline: Pipeline, scaling_factor: float) -> Iterator[AppSet
             own=pipeline.guidance_scale,
             place=f"[pipeline.{pipeline.name}]",
         )
-
-
-def without(pipeline: Pipeline, name: str) -> Pipeline:
-    """Return the pipeline with the reference's value of one app setting."""
-    return replace(pipeline, app=replace(pipeline.app, **{name: None}))
-
-
-def tried(
-    settings: Iterator[AppSetting], total: float, draw: Callable[[str], float]
-) -> list[AppSetting]:
-    """Return each setting with the share of the error that it causes.
-
-    Args:
-        settings: Settings in which the app differs.
-        total: Mean squared error of the pictures with all of these settings.
-        draw: Function that returns this error without the named setting.
-
-    """
-    if total <= 0.0:
-        return []
-    return [
-        replace(setting, share=max(0.0, 1.0 - draw(setting.name) / total))
-        for setting in settings
-    ]

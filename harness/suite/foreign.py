@@ -6,6 +6,8 @@ mnn = "exported/unet.mnn"
 
 [component.unet.names]       # the recipe's name = the file's
 timestep = "t"
+
+Each function raises `SuiteError`, with file and line, if a table or a file is wrong.
 """
 
 from __future__ import annotations
@@ -23,7 +25,6 @@ from harness.core.case import (
     ForeignModel,
     Source,
     TensorSpec,
-    Variant,
     symbol_of,
 )
 from harness.core.errors import SuiteError
@@ -38,12 +39,7 @@ from harness.suite.tables import Binding, Planned
 
 
 def read_foreign(table: Table, said: schema.ComponentTable) -> ForeignModel | None:
-    """Read the foreign files of ``[component.NAME]``; None if there are none.
-
-    Raises:
-        SuiteError: A file does not exist, or has another format.
-
-    """
+    """Read the foreign files of ``[component.NAME]``; None if there are none."""
     onnx = _file(table, ONNX, said.onnx)
     found = [(kind, _file(table, kind, table.data.get(kind, ""))) for kind in formats()]
     converted = tuple((kind, path) for kind, path in found if path)
@@ -58,12 +54,7 @@ def read_foreign(table: Table, said: schema.ComponentTable) -> ForeignModel | No
 
 
 def source_of_file(table: Table, model: ForeignModel | None) -> Source:
-    """Return the ONNX file itself as the reference of a component.
-
-    Raises:
-        SuiteError: There is no ONNX file.
-
-    """
+    """Return the ONNX file itself as the reference of a component."""
     if model is None or model.onnx is None:
         text = (
             "without a [source] a component is compared with its own ONNX file; give "
@@ -97,33 +88,21 @@ def foreign_plans(
     all of MNN's variants, become ``given``, with the profiles of ``[variant.*.given]``
     if there is one. Other variants are then made from the ONNX file. Without an ONNX
     file, ONNX Runtime has nothing to run.
-
-    Raises:
-        SuiteError: No plan is left.
-
     """
     model = component.foreign
     if model is None:
-        return made_alone(planned)
-    written = {
-        (p.variant.backend, p.where): p for p in planned if p.variant.kind == GIVEN
-    }
+        return tuple(planned)
     plans: dict[tuple[str, str], Planned] = {}
     for plan in planned:
-        backend, kind = plan.variant.backend, plan.variant.kind
+        backend = plan.variant.backend
         declared = runtime(backend)
         theirs = model.of(declared.reads)
         if theirs is None and model.onnx is None:
             continue
         # A converted file comes without the file that it was made from.
-        as_is = kind in {EXACT, GIVEN} or declared.own_format is not None
-        if as_is and theirs:
-            variant = Variant(name=GIVEN, backend=backend, kind=GIVEN)
-            as_given = written.get((backend, plan.where), plan)
-            plan = replace(as_given, variant=variant)  # noqa: PLW2901  # the same plan
-        elif kind == GIVEN:
-            continue
-        plans.setdefault((backend, plan.how), plan)
+        as_is = plan.variant.kind == EXACT or declared.own_format is not None
+        found = plan.as_given() if as_is and theirs else plan
+        plans.setdefault((backend, found.how), found)
     if not plans:
         kind = model.converted[0][0]
         reader = formats()[kind]
@@ -136,40 +115,22 @@ def foreign_plans(
     return tuple(plans.values())
 
 
-def made_alone(planned: Sequence[Planned]) -> tuple[Planned, ...]:
-    """Return the plans of files that the harness makes, without foreign files."""
-    return tuple(plan for plan in planned if plan.variant.kind != GIVEN)
-
-
-def check_given(
-    variants: Table, planned: Sequence[Planned], cases: Sequence[Case]
-) -> None:
-    """Refuse ``[variant.*.given]`` if no component has a foreign file for that runtime.
-
-    Raises:
-        SuiteError: There is such a table. The message names its line.
-
-    """
+def check_given(variants: Table, cases: Sequence[Case]) -> None:
+    """Refuse ``[variant.*.given]`` if no component has a file for that runtime."""
     taken = {case.backend for case in cases if case.variant.kind == GIVEN}
-    for backend in {p.variant.backend for p in planned if p.variant.kind == GIVEN}:
-        if backend not in taken:
+    for backend, table in variants.children():
+        if GIVEN in table and backend not in taken:
             text = (
                 f"{GIVEN!r} is what a file of others is called, and no [component.*] "
                 f"takes one that {backend} runs; name one there, or take this out."
             )
-            raise variants.table(backend).error(text, GIVEN)
+            raise table.error(text, GIVEN)
 
 
 def as_foreign(
     component: Component, settings: ExportSettings, bindings: Sequence[Binding]
 ) -> ExportSettings:
-    """Return settings with the open axes of a foreign ONNX file.
-
-    Raises:
-        SuiteError: The file's names are not the recipe's, or it fixes other sizes than
-            those of the suite.
-
-    """
+    """Return settings with the open axes of a foreign ONNX file."""
     if component.foreign is None or component.foreign.onnx is None:
         return settings
     path = component.foreign.onnx

@@ -53,16 +53,14 @@ from harness.suite.foreign import (
     as_foreign,
     check_given,
     foreign_plans,
-    made_alone,
     read_foreign,
     source_of_file,
 )
-from harness.suite.pipelines import read_pipeline_cases
+from harness.suite.pipelines import read_pipeline
 from harness.suite.shapes import check_fit, with_more_sizes
 from harness.suite.source import (
     NAMED,
-    check_lora,
-    check_whole,
+    check_source,
     names_checkpoint,
     read_source,
 )
@@ -70,7 +68,6 @@ from harness.suite.tables import (
     Binding,
     Planned,
     calibration_samples,
-    check_symbols,
     check_used,
     chosen_of,
     file_beside,
@@ -227,12 +224,10 @@ def load_suite(path: Path) -> Suite:
     names = _component_names(root, file, source, roles)
     components = _components(root, names, source)
     # A suite that lists no components tests all that the checkpoint has.
-    check_whole(source_table, source, components, roles, listed="components" in root)
-    check_lora(source_table, source, components, roles)
+    check_source(source_table, source, components, roles, listed="components" in root)
     usual, symbols = deployed_as(source), symbols_of(*components)
     export = read_export(root.table("export"), file.export, usual, symbols)
-    bindings = read_bindings(root, file.shapes)
-    check_symbols(bindings, symbols)
+    bindings = read_bindings(root, file.shapes, symbols)
     if not bindings:
         text = f"no [[shapes]] gives sizes to {', '.join(symbols)}."
         raise root.error(text)
@@ -255,8 +250,7 @@ def load_suite(path: Path) -> Suite:
             export=export,
             reference=reference,
         )
-    check_given(variants, planned, cases)
-    planned = made_alone(planned)
+    check_given(variants, cases)
     cases = with_more_sizes(cases, file.inputs)
     cases = with_worst(cases, path.parent / WORST_INPUTS)
     of = {case.component.recipe: case for case in reversed(cases)}
@@ -274,6 +268,12 @@ def load_suite(path: Path) -> Suite:
         )
         return replace(cases[0], component=component, export=settings, samples=())
 
+    pipeline_cases: list[PipelineCase] = []
+    for name, table in pipelines.children():
+        if name in {*RECIPES, *(part.name for part in components)}:
+            text = f"{name!r} is a component, and ids must differ; take another name."
+            raise table.error(text)
+        pipeline_cases += read_pipeline(name, table, source, siblings, planned)
     tolerances, gaps = _files(root.table("files"), file.files)
     return Suite(
         path=path,
@@ -281,9 +281,7 @@ def load_suite(path: Path) -> Suite:
         source=source,
         export=export,
         cases=tuple(cases),
-        pipeline_cases=read_pipeline_cases(
-            pipelines, source, siblings, planned, [part.name for part in components]
-        ),
+        pipeline_cases=tuple(pipeline_cases),
         tolerances_path=tolerances,
         gaps_path=gaps,
         limits=file.limits,
@@ -303,8 +301,7 @@ def _cases(
 ) -> list[Case]:
     """Return the cases of a component, one for each plan."""
     said = file.component.get(component.name, schema.ComponentTable())
-    own = read_bindings(table, said.shapes)
-    check_symbols(own, symbols_of(component))
+    own = read_bindings(table, said.shapes, symbols_of(component))
     own = narrow(own or bindings, component)
     check_fit(component, own)
     settings = read_export(table, said, export, symbols_of(component))
@@ -413,9 +410,8 @@ def _described(name: str, table: Table, source: Source | None) -> Component:
         # Only the recipe knows its options, so the one named in its error is reported.
         wrong = next((key for key in options if repr(key) in str(error)), "")
         keys = (*schema.ComponentTable.__struct_fields__, *formats())
-        close = difflib.get_close_matches(wrong, keys, n=1, cutoff=0.8)
         text = f"{error}"
-        if close:
+        if close := difflib.get_close_matches(wrong, keys, n=1, cutoff=0.8):
             text = f"unknown option {wrong!r}; did you mean {close[0]!r}?"
         if name not in str(error):
             text = f"{name}: {text}"
