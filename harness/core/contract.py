@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Final
 
 from harness.core.case import Component, ExportSettings, TensorSpec, symbol_of
+from harness.core.onnx_header import Port
 
 FAINT = 1e-4
 """Smallest effect of an input that is judged, as a share of an output's size. If an
@@ -41,28 +42,11 @@ _SLACK: Final = 1e-3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TensorFound:
-    """One input or output, as a file declares it.
-
-    Attributes:
-        name: Name in the file.
-        dtype: Dtype as NumPy names it; empty if the file does not declare it.
-        shape: Size of each axis, None for an open axis; None if the file does not
-            declare a shape.
-
-    """
-
-    name: str
-    dtype: str = ""
-    shape: tuple[int | None, ...] | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Sides:
     """The inputs and outputs of a file, in the file's order."""
 
-    inputs: tuple[TensorFound, ...]
-    outputs: tuple[TensorFound, ...]
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
 
 
 def breach(
@@ -134,7 +118,7 @@ def _lost(name: str, effects: Mapping[str, float]) -> str:
     )
 
 
-def _kind(spec: TensorSpec, value: TensorFound) -> str:
+def _kind(spec: TensorSpec, value: Port) -> str:
     """Return a message if an input's dtype differs, or an empty text.
 
     The dtypes of outputs are checked when they are compared with the reference.
@@ -151,7 +135,7 @@ def _kind(spec: TensorSpec, value: TensorFound) -> str:
 def _axes(
     component: Component,
     spec: TensorSpec,
-    value: TensorFound,
+    value: Port,
     side: str,
     settings: ExportSettings | None,
 ) -> str:
@@ -164,7 +148,7 @@ def _axes(
             f"{len(spec.shape)}: {list(spec.shape)}."
         )
     for axis, (promised, size) in enumerate(zip(spec.shape, value.shape, strict=True)):
-        if size is None:
+        if not isinstance(size, int):
             continue
         if isinstance(promised, int):
             if size != promised:

@@ -42,7 +42,7 @@ that they keep."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Port:
-    """One input or output of a file.
+    """One input or output of a file, of any runtime's format.
 
     Attributes:
         name: Name in the file.
@@ -146,14 +146,14 @@ def _header(model: onnx.ModelProto) -> Header:
     graph = model.graph
     # Older files list weights among the inputs.
     weights = {tensor.name for tensor in graph.initializer}
-    inputs = tuple(_port(value) for value in graph.input if value.name not in weights)
+    inputs = tuple(port_of(value) for value in graph.input if value.name not in weights)
     tensors = [*_tensors(graph)]
     for function in model.functions:
         tensors += _in_nodes(function.node)
     files = (_external_data(tensor).get("location", "") for tensor in graph.initializer)
     return Header(
         inputs=inputs,
-        outputs=tuple(map(_port, graph.output)),
+        outputs=tuple(map(port_of, graph.output)),
         files=tuple(filter(None, dict.fromkeys(files))),
         half_bytes=sum(
             2 * prod(tensor.dims)
@@ -165,7 +165,8 @@ def _header(model: onnx.ModelProto) -> Header:
     )
 
 
-def _port(value: onnx.ValueInfoProto) -> Port:
+def port_of(value: onnx.ValueInfoProto) -> Port:
+    """Return an input or output as a graph declares it."""
     tensor = value.type.tensor_type
     shape = None
     if tensor.HasField("shape"):

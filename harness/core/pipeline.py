@@ -322,10 +322,7 @@ class RoleFile:
     """A deployed file that takes a role of a pipeline.
 
     Attributes:
-        role: Name of the role.
         component: Component with the names and dtypes of the file's inputs and outputs.
-        backend: Runtime of the file.
-        device: Device and settings of the runtime.
         artifact: Store entry that holds the file and its weights.
         model: Name of the file in the store entry.
 

@@ -12,8 +12,9 @@ Each function raises `SuiteError`, with file and line, if a table or a file is w
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 from harness.core.case import (
@@ -134,20 +135,22 @@ def as_foreign(
     if component.foreign is None or component.foreign.onnx is None:
         return settings
     path = component.foreign.onnx
-    header = read_header(path)
-    names = match(
-        component, _called(path), header.inputs, header.outputs, whose=whose_file
-    )
-    for binding in bindings:
-        _check_sizes(component, names, binding)
-    fixed = {
-        symbol
-        for spec, _, size in _sides(component, names)
-        if isinstance(size, int)
-        for symbol in (symbol_of(spec),)
-    }
+    file, header = f"{path.parent.name}/{path.name}", read_header(path)
+    names = match(component, file, header.inputs, header.outputs, whose=whose_file)
+    fixed = _fixed(component, names)
+    for binding, (size, name, theirs) in product(bindings, fixed):
+        wanted = TensorSpec(name=name, shape=(size,)).bind(binding.sizes)[0]
+        if theirs != wanted:
+            text = (
+                f"{component.name} is to run at {size} = {wanted}, and its file fixes "
+                f"that axis of {name!r} at {theirs}: only that can be tested. Give it "
+                f"[[component.{component.name}.shapes]] of its own, or export it with "
+                "this axis open."
+            )
+            raise binding.table.error(text)
+    closed = {symbol_of(size) for size, _, _ in fixed}
     symbols = dict.fromkeys(s for spec in component.inputs for s in spec.symbols)
-    return replace(settings, dynamic=tuple(s for s in symbols if s not in fixed))
+    return replace(settings, dynamic=tuple(s for s in symbols if s not in closed))
 
 
 def whose_file(
@@ -172,34 +175,13 @@ def whose_file(
     )
 
 
-def _sides(
-    component: Component, names: Names
-) -> Collection[tuple[str, str, int | str]]:
-    """Return each symbol's text, its input, and the file's size of that axis."""
+def _fixed(component: Component, names: Names) -> list[tuple[str, str, int]]:
+    """Return each symbol's text, its input and its size, where the file fixes it."""
     specs = {spec.name: spec for spec in component.inputs}
     return [
         (size, one.name, theirs)
         for one in names.inputs
         if one.shape is not None and len(one.shape) == len(specs[one.given].shape)
         for size, theirs in zip(specs[one.given].shape, one.shape, strict=True)
-        if isinstance(size, str)
+        if isinstance(size, str) and isinstance(theirs, int)
     ]
-
-
-def _check_sizes(component: Component, names: Names, binding: Binding) -> None:
-    """Refuse sizes that differ from an axis that the file fixes."""
-    for size, name, theirs in _sides(component, names):
-        wanted = TensorSpec(name=name, shape=(size,)).bind(binding.sizes)[0]
-        if isinstance(theirs, int) and theirs != wanted:
-            text = (
-                f"{component.name} is to run at {size} = {wanted}, and its file fixes "
-                f"that axis of {name!r} at {theirs}: only that can be tested. Give it "
-                f"[[component.{component.name}.shapes]] of its own, or export it with "
-                "this axis open."
-            )
-            raise binding.table.error(text)
-
-
-def _called(path: Path) -> str:
-    """Return a short path that identifies the file: ``unet/model.onnx``."""
-    return f"{path.parent.name}/{path.name}"

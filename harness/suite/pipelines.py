@@ -116,7 +116,7 @@ def read_pipeline(
     # Pictures take many runs, so they are drawn elsewhere only where that is listed.
     usual = planned if said.variants else [one for one in planned if one.is_first]
     chosen = chosen_of(table, said.variants, usual)
-    by_name = {f"{p.variant.backend}/{p.how}": p for p in planned}
+    by_name = {plan.word: plan for plan in planned}
     table.check_options("mixed", said.mixed, (REFERENCE, *by_name))
     if len(said.mixed) == 1:
         text = f"'mixed' takes two or more, got {said.mixed[0]!r} alone."

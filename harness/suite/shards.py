@@ -32,8 +32,6 @@ class ShardCases(TypedDict):
     """A shard with its cases, as a report has it and as xdist can send it.
 
     Attributes:
-        number: Number of the shard, from 1.
-        of: Number of shards.
         divided: Suite and id of every case that was divided.
         own: Suite and id of each case of this shard.
 
@@ -47,13 +45,7 @@ class ShardCases(TypedDict):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shard:
-    """One shard of a run.
-
-    Attributes:
-        number: Number of the shard, from 1.
-        of: Number of shards.
-
-    """
+    """One shard of a run; its number is from 1 to `of`."""
 
     number: int
     of: int

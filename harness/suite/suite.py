@@ -71,7 +71,6 @@ from harness.suite.tables import (
     check_used,
     chosen_of,
     file_beside,
-    left_out_of,
     narrow,
     read_bindings,
     read_export,
@@ -90,6 +89,7 @@ Tested: TypeAlias = Case | PipelineCase
 
 
 _EXPORT_KEYS: Final = frozenset(schema.ExportTable.__struct_fields__)
+_NO_TABLE: Final = schema.ComponentTable()
 _GLOB = re.compile(r"[*?\[]")
 
 
@@ -181,14 +181,7 @@ class Suite:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """A test's parameter: one check of one case.
-
-    Attributes:
-        suite: The suite of the case.
-        case: The case to run.
-        what: The name of the check, one of the case's `whats`.
-
-    """
+    """A test's parameter: one check of one case, one of the case's `whats`."""
 
     suite: Suite = field(repr=False)
     case: Tested
@@ -237,17 +230,18 @@ def load_suite(path: Path) -> Suite:
     left_out: list[tuple[str, str]] = []
     for component in components:
         table = options.table(component.name)
+        name, said = component.name, file.component.get(component.name, _NO_TABLE)
         plans = foreign_plans(table, component, planned)
-        said = file.component.get(component.name, schema.ComponentTable())
-        ran = chosen_of(table, said.variants, plans, component.name)
-        left_out += left_out_of(plans, ran, component.name)
+        plans = tuple(plan for plan in plans if plan.is_for(name))
+        ran = chosen_of(table, said.variants, plans, name)
+        left_out += [(name, plan.word) for plan in plans if plan not in ran]
+        own = read_bindings(table, said.shapes, symbols_of(component)) or bindings
         cases += _cases(
             component,
-            table,
-            file,
             ran,
-            bindings=bindings,
-            export=export,
+            bindings=own,
+            export=read_export(table, said, export, symbols_of(component)),
+            inputs=file.inputs,
             reference=reference,
         )
     check_given(variants, cases)
@@ -262,7 +256,7 @@ def load_suite(path: Path) -> Suite:
         component = describe(role, role, source)
         settings = read_export(
             options.table(role),
-            file.component.get(role, schema.ComponentTable()),
+            file.component.get(role, _NO_TABLE),
             export,
             symbols_of(component),
         )
@@ -291,37 +285,32 @@ def load_suite(path: Path) -> Suite:
 
 def _cases(
     component: Component,
-    table: Table,
-    file: schema.SuiteFile,
     planned: Sequence[Planned],
     *,
     bindings: tuple[Binding, ...],
     export: ExportSettings,
+    inputs: schema.InputsTable,
     reference: Device,
 ) -> list[Case]:
     """Return the cases of a component, one for each plan."""
-    said = file.component.get(component.name, schema.ComponentTable())
-    own = read_bindings(table, said.shapes, symbols_of(component))
-    own = narrow(own or bindings, component)
-    check_fit(component, own)
-    settings = read_export(table, said, export, symbols_of(component))
-    settings = as_foreign(component, settings, own)
+    bindings = narrow(bindings, component)
+    check_fit(component, bindings)
+    export = as_foreign(component, export, bindings)
     cases = [
         Case(
             component=component,
-            export=settings,
+            export=export,
             variant=plan.variant,
             device=plan.device,
-            samples=samples(plan.profiles, own, file.inputs),
+            samples=samples(plan.profiles, bindings, inputs),
             reference=reference,
-            calibration=calibration_samples(plan.variant, own, file.inputs),
+            calibration=calibration_samples(plan.variant, bindings, inputs),
             where=plan.where,
         )
         for plan in planned
     ]
     drawn = [sample for case in cases for sample in case.samples]
-    realistic = table.file.root.table("inputs").where("realistic")
-    check_used(component.name, own, drawn, realistic)
+    check_used(component.name, bindings, drawn)
     return cases
 
 

@@ -8,7 +8,7 @@ a table is wrong.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import cycle, islice, product
 from pathlib import Path
@@ -87,6 +87,15 @@ class Planned:
         """The third part of the ids of its cases."""
         return f"{self.variant.name}{self.where}"
 
+    @property
+    def word(self) -> str:
+        """Its runtime and variant as a suite writes them: ``mnn/fp32``."""
+        return f"{self.variant.backend}/{self.how}"
+
+    def is_for(self, component: str) -> bool:
+        """Whether the variant is made for a component."""
+        return not self.components or component in self.components
+
     def as_given(self) -> Planned:
         """Return the plan of a foreign file that is run as it is."""
         variant = Variant(name=GIVEN, backend=self.variant.backend, kind=GIVEN)
@@ -98,7 +107,7 @@ class Planned:
 
         So a pipeline has the variant where it is made, and its origin elsewhere.
         """
-        if not self.components or name in self.components:
+        if self.is_for(name):
             return self
         kind = self.variant.kind
         origin = Variant(name=kind, backend=self.variant.backend, kind=kind)
@@ -231,15 +240,13 @@ def calibration_samples(
 
 
 def check_used(
-    name: str,
-    bindings: tuple[Binding, ...],
-    drawn: Collection[Sample],
-    where: str,
+    name: str, bindings: tuple[Binding, ...], drawn: Collection[Sample]
 ) -> None:
     """Refuse shapes that no sample uses, because they would look tested."""
     used = {sample.shapes for sample in drawn}
     for binding in bindings:
         if binding.shapes not in used:
+            where = binding.table.file.root.table("inputs").where("realistic")
             text = (
                 f"no sample of {name!r} has these shapes; list the profile "
                 f"'realistic', and set realistic to {len(bindings)} or more "
@@ -317,7 +324,7 @@ def read_targets(table: Table, file: SuiteFile) -> dict[str, Target]:
 def chosen_of(
     table: Table,
     listed: tuple[str, ...] | None,
-    planned: Sequence[Planned],
+    planned: Collection[Planned],
     component: str = "",
 ) -> list[Planned]:
     """Return the plans whose variants a table lists; all plans if it lists none.
@@ -325,23 +332,12 @@ def chosen_of(
     A variant is listed as in ids: ``fp32``, ``fp32@phone-low``. One that names its
     components is one of theirs without being listed, and of no other's.
     """
-    if component:
-        planned = [plan for plan in planned if plan.for_component(component) is plan]
     names = dict.fromkeys(plan.how for plan in planned)
     wanted = listed or tuple(names)
     table.check_options("variants", wanted, names)
     return [
         plan for plan in planned if plan.how in wanted or component in plan.components
     ]
-
-
-def left_out_of(
-    planned: Sequence[Planned], chosen: Collection[Planned], component: str
-) -> Iterator[tuple[str, str]]:
-    """Yield component and ``backend/variant`` of each plan that was not chosen."""
-    for plan in planned:
-        if plan not in chosen and plan.for_component(component) is plan:
-            yield component, f"{plan.variant.backend}/{plan.how}"
 
 
 def read_reference(backends: Table, file: SuiteFile) -> Device:
