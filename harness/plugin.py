@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from harness.commands.bench.pytest_items import BenchSession, Timed
     from harness.commands.pytest_session import ParitySession
-    from harness.suite.shards import Part
+    from harness.suite.shards import ShardCases
     from harness.suite.suite import Check
 
 _SESSION = pytest.StashKey["ParitySession"]()
@@ -232,7 +232,7 @@ class _Reports:
 
 
 _NAME = pytest.StashKey[str]()
-_PART: pytest.StashKey[Part] = pytest.StashKey()
+_PART: pytest.StashKey[ShardCases] = pytest.StashKey()
 _FAILED = pytest.StashKey[bool]()
 """Whether a test failed for another reason than parity."""
 _PASSED = ("within", "gap")

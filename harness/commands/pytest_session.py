@@ -37,7 +37,7 @@ from harness.judge.tolerance import TIER_NAMES, parse_changes
 from harness.report.finish import conclude
 from harness.report.runs.baseline import find_baseline
 from harness.report.runs.selection import baselines_beside
-from harness.suite.shards import Part, Shard
+from harness.suite.shards import Shard, ShardCases
 from harness.suite.suite import Check, Suite, Tested, load_suite
 
 _TONES = {"good": {"green": True}, "bad": {"red": True}, "quiet": {"light": True}}
@@ -198,7 +198,7 @@ class ParitySession:
         return self._runs[path]
 
     def finish(
-        self, session: pytest.Session, *, elsewhere: bool, part: Part | None
+        self, session: pytest.Session, *, elsewhere: bool, part: ShardCases | None
     ) -> None:
         """Judge and report, in the process that sees the whole run.
 
@@ -313,7 +313,7 @@ def leave_out(
         items[:] = kept
 
 
-def keep_shard(config: pytest.Config, items: list[pytest.Item]) -> Part | None:
+def keep_shard(config: pytest.Config, items: list[pytest.Item]) -> ShardCases | None:
     """Deselect parity tests of other shards than --parity-shard names.
 
     Returns:

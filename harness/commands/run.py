@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from harness.core.memory import Need
     from harness.core.settings import Settings
     from harness.engine.artifacts import Artifacts
-    from harness.suite.shards import Part
+    from harness.suite.shards import ShardCases
     from harness.suite.suite import Suite, Tested
 
 _ADD_PIPELINE = "add [pipeline.text2img]."
@@ -141,7 +141,7 @@ def run(  # one option each
 
 
 def run_cases(
-    suite: Suite, chosen: Sequence[Tested], settings: Settings, part: Part | None
+    suite: Suite, chosen: Sequence[Tested], settings: Settings, part: ShardCases | None
 ) -> int:
     """Run cases of a suite, print a line for each, and report."""
     from harness.commands.progress import Course, ProgressLines, moves

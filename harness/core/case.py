@@ -256,12 +256,11 @@ class Component:
 
     def __post_init__(self) -> None:
         check_name("component", self.name)
-        names = [spec.name for spec in (*self.inputs, *self.outputs)]
         # An input and an output may share a name, as in an autoencoder. Two inputs
         # may not, nor two outputs.
         for side in (self.inputs, self.outputs):
-            listed = [spec.name for spec in side]
-            if len(set(listed)) != len(listed) or not listed:
+            names = [spec.name for spec in side]
+            if len(set(names)) != len(names) or not names:
                 msg = f"{self.name}: names must be unique and present, got {names}."
                 raise SpecError(msg)
 
@@ -270,15 +269,11 @@ class Component:
 class ExportSettings:
     """How a component is exported to ONNX.
 
+    `harness.suite.schema.ExportTable` describes the settings.
+
     Attributes:
-        exporter: ``dynamo`` or ``torchscript``.
-        opset: Version of the ONNX operator set.
         dynamic: Symbols of the axes that stay open in the graph. Every other size is
             fixed in the graph, so each of its values needs an artifact of its own.
-        external_data: Whether weights are in ``weights.pb`` even if they are below 2
-            GB.
-        attention: Attention implementation of the *exported* copy (``eager``,
-            ``sdpa``). Empty keeps the model's own.
 
     """
 
@@ -287,11 +282,6 @@ class ExportSettings:
     dynamic: tuple[str, ...] = ("batch",)
     external_data: bool = False
     attention: str = ""
-
-    def __post_init__(self) -> None:
-        if self.exporter not in EXPORTERS:
-            msg = f"exporter must be one of {EXPORTERS}, got {self.exporter!r}."
-            raise SpecError(msg)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -323,8 +313,7 @@ class Target:
 
     Attributes:
         name: Name in ids, for example ``phone``.
-        command: Program and arguments that start a Python there. It needs numpy and the
-            runtime; the harness sends the rest.
+        command: Program and arguments; see `harness.suite.schema.TargetTable`.
         trace: Path of a trace, which has what the runtime showed there; empty where a
             runtime is run.
         version: Version of the runtime, if the harness makes an environment for it
@@ -345,18 +334,15 @@ class Target:
 class Device:
     """Where a runtime runs, and with which settings.
 
+    `harness.suite.schema.BackendTable` describes the settings. `hints` and
+    `provider_options` are sorted here.
+
     Attributes:
         device: ``cpu`` or ``cuda``; for MNN also ``opencl``, ``vulkan``, ``metal``; for
             ONNX Runtime a provider.
-        threads: Number of threads within one operator.
-        precision: MNN's precision hint: ``high``, ``normal`` or ``low``.
-        tf32: Whether CUDA may round float32 products to TensorFloat-32.
-        hints: Sorted ``(name, value)`` pairs: session hints for MNN. For ONNX Runtime,
-            its ``optimization`` level, or a graph rewrite to disable, with the value 0.
+        hints: Session hints for MNN. For ONNX Runtime, its ``optimization`` level, or a
+            graph rewrite to disable, with the value 0.
         target: Where the runtime runs; None for this process.
-        provider_options: Sorted ``(name, value)`` pairs of ONNX Runtime's provider.
-        cpu_nodes: Largest share of the nodes that may run on ONNX Runtime's CPU
-            provider where another one is asked for.
 
     """
 
@@ -377,10 +363,9 @@ class Device:
         records stay valid.
         """
         later = ("target", "provider_options", "cpu_nodes")
-        settings = asdict(self)
         return {
             name: value
-            for name, value in settings.items()
+            for name, value in asdict(self).items()
             if value or name not in later
         }
 
@@ -409,11 +394,6 @@ class Sample:
     layers: bool = True
     knobs: tuple[tuple[str, float], ...] = ()
     label: str = ""
-
-    def __post_init__(self) -> None:
-        if self.profile not in (*PROFILES, VARIED):
-            msg = f"profile must be one of {PROFILES}, got {self.profile!r}."
-            raise SpecError(msg)
 
     @property
     def id(self) -> str:
@@ -513,12 +493,8 @@ def sample_groups(case: Case, samples: Sequence[Sample]) -> tuple[Group, ...]:
     """Group samples by the sizes that the case's exported graph fixes."""
     groups: dict[tuple[tuple[str, int], ...], list[Sample]] = {}
     for sample in samples:
-        baked = tuple(
-            (symbol, size)
-            for symbol, size in sample.shapes
-            if symbol not in case.export.dynamic
-        )
-        groups.setdefault(baked, []).append(sample)
+        fixed = (pair for pair in sample.shapes if pair[0] not in case.export.dynamic)
+        groups.setdefault(tuple(fixed), []).append(sample)
     return tuple(
         Group(
             shapes=example_shapes(together[0].shapes, case.export),
@@ -550,9 +526,7 @@ def example_shapes(
     """
     sizes = dict(shapes)
     used: set[int] = set()
-    for symbol in sorted(settings.dynamic):
-        if symbol not in sizes:
-            continue
+    for symbol in sorted(sizes.keys() & set(settings.dynamic)):
         size = max(2, sizes[symbol])
         while size in used:
             size += 8

@@ -8,12 +8,13 @@ by the axes that must stay open.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
 from harness.core.case import Component, ExportSettings, TensorSpec, symbol_of
+from harness.core.onnx_header import Port
 
 FAINT = 1e-4
 """Smallest effect of an input that is judged, as a share of an output's size. If an
@@ -23,7 +24,6 @@ such a change away."""
 DEAD = 1e-3
 """Smallest effect of an input in a file, as a share of its effect in PyTorch. An input
 with a smaller effect counts as unused."""
-
 
 VALUE_RANGES: Final[Mapping[str, tuple[float, float]]] = MappingProxyType(
     {
@@ -42,34 +42,11 @@ _SLACK: Final = 1e-3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TensorFound:
-    """One input or output, as a file declares it.
-
-    Attributes:
-        name: Name in the file.
-        dtype: Dtype as NumPy names it; empty if the file does not declare it.
-        shape: Size of each axis, None for an open axis; None if the file does not
-            declare a shape.
-
-    """
-
-    name: str
-    dtype: str = ""
-    shape: tuple[int | None, ...] | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Sides:
-    """The inputs and outputs of a file, in the file's order.
+    """The inputs and outputs of a file, in the file's order."""
 
-    Attributes:
-        inputs: Inputs, in the file's order.
-        outputs: Outputs, in the file's order.
-
-    """
-
-    inputs: tuple[TensorFound, ...]
-    outputs: tuple[TensorFound, ...]
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
 
 
 def breach(
@@ -97,43 +74,29 @@ def breach(
         ("inputs", component.inputs, sides.inputs),
         ("outputs", component.outputs, sides.outputs),
     ):
-        words = _names(component, side, promised, found, where, ordered, effects or {})
-        if words:
-            return words
+        names = [spec.name for spec in promised]
+        actual = [value.name for value in found]
+        if not ordered:
+            names, actual = sorted(names), sorted(actual)
+        if names != actual:
+            text = (
+                f"{component.name}: {where} has the {side} {actual}, the component "
+                f"promises {names}."
+            )
+            lost = [name for name in names if name not in actual]
+            if not lost and len(actual) == len(names):
+                text += " The order is another one."
+            elif side == "inputs" and lost:
+                text += f" {_lost(lost[0], effects or {})}"
+            return text
         by_name = {value.name: value for value in found}
         for spec in promised:
             value = by_name[spec.name]
-            if words := _kind(spec, value, side) or _axes(
-                component, spec, value, side, settings
-            ):
+            words = _kind(spec, value) if side == "inputs" else ""
+            words = words or _axes(component, spec, value, side, settings)
+            if words:
                 return f"{component.name}: in {where}, {words}"
     return ""
-
-
-def _names(  # noqa: PLR0917  # one sentence's whole circumstances
-    component: Component,
-    side: str,
-    promised: Sequence[TensorSpec],
-    found: Sequence[TensorFound],
-    where: str,
-    ordered: bool,  # noqa: FBT001
-    effects: Mapping[str, float],
-) -> str:
-    names, actual = [spec.name for spec in promised], [value.name for value in found]
-    if not ordered:
-        names, actual = sorted(names), sorted(actual)
-    if names == actual:
-        return ""
-    text = (
-        f"{component.name}: {where} has the {side} {actual}, the component promises "
-        f"{names}."
-    )
-    lost = [name for name in names if name not in actual]
-    if not lost and len(actual) == len(names):
-        return f"{text} The order is another one."
-    if side == "inputs" and lost:
-        text += f" {_lost(lost[0], effects)}"
-    return text
 
 
 def _lost(name: str, effects: Mapping[str, float]) -> str:
@@ -155,12 +118,12 @@ def _lost(name: str, effects: Mapping[str, float]) -> str:
     )
 
 
-def _kind(spec: TensorSpec, value: TensorFound, side: str) -> str:
+def _kind(spec: TensorSpec, value: Port) -> str:
     """Return a message if an input's dtype differs, or an empty text.
 
     The dtypes of outputs are checked when they are compared with the reference.
     """
-    if side == "outputs" or not value.dtype or value.dtype == spec.dtype:
+    if not value.dtype or value.dtype == spec.dtype:
         return ""
     return (
         f"input {spec.name!r} takes {value.dtype}, the component gives {spec.dtype}; "
@@ -172,7 +135,7 @@ def _kind(spec: TensorSpec, value: TensorFound, side: str) -> str:
 def _axes(
     component: Component,
     spec: TensorSpec,
-    value: TensorFound,
+    value: Port,
     side: str,
     settings: ExportSettings | None,
 ) -> str:
@@ -185,7 +148,7 @@ def _axes(
             f"{len(spec.shape)}: {list(spec.shape)}."
         )
     for axis, (promised, size) in enumerate(zip(spec.shape, value.shape, strict=True)):
-        if size is None:
+        if not isinstance(size, int):
             continue
         if isinstance(promised, int):
             if size != promised:

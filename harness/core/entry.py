@@ -27,13 +27,7 @@ _REMEDY = "Run `parity store verify` to drop damaged entries; the next run makes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileRecord:
-    """Size and digest of a file at the time when its entry was made.
-
-    Attributes:
-        size_bytes: Size in bytes.
-        digest: Digest of the contents, xxh3-128.
-
-    """
+    """Size and xxh3-128 digest of a file at the time when its entry was made."""
 
     size_bytes: int
     digest: str

@@ -20,6 +20,7 @@ from typing import Any
 
 import psutil
 
+from harness.core.memory import GIB
 from harness.core.runtime import runtimes
 
 _TOOLS = (
@@ -31,10 +32,7 @@ _TOOLS = (
 def packages() -> tuple[str, ...]:
     """Return the packages that can change a number or a timing."""
     ours = (name for one in runtimes().values() for name in one.distributions)
-    return (*_TOOLS[:3], *ours, *_TOOLS[3:])
-
-
-_GIB = 2**30
+    return (*_TOOLS, *ours)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +76,7 @@ class Environment:
         commit do not count, because a diff must show a timing that changes with them.
         """
         # A virtual machine's memory changes by a few MiB at each boot.
-        memory_gib = round(self.memory_bytes / _GIB)
+        memory_gib = round(self.memory_bytes / GIB)
         machine = (
             self.system.partition(" ")[0],
             self.arch,

@@ -19,22 +19,6 @@ from harness.core.errors import SuiteError
 if TYPE_CHECKING:
     import onnx
 
-DTYPES = {
-    1: "float32",
-    2: "uint8",
-    3: "int8",
-    4: "uint16",
-    5: "int16",
-    6: "int32",
-    7: "int64",
-    8: "string",
-    9: "bool",
-    10: "float16",
-    11: "float64",
-    16: "bfloat16",
-}
-"""NumPy name of each ``TensorProto.DataType`` that an input can have."""
-
 _HALVES = (10, 16)
 _BITS = {
     **dict.fromkeys((1, 6, 12), 32),
@@ -58,7 +42,7 @@ that they keep."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Port:
-    """One input or output of a file.
+    """One input or output of a file, of any runtime's format.
 
     Attributes:
         name: Name in the file.
@@ -162,14 +146,14 @@ def _header(model: onnx.ModelProto) -> Header:
     graph = model.graph
     # Older files list weights among the inputs.
     weights = {tensor.name for tensor in graph.initializer}
-    inputs = tuple(_port(value) for value in graph.input if value.name not in weights)
+    inputs = tuple(port_of(value) for value in graph.input if value.name not in weights)
     tensors = [*_tensors(graph)]
     for function in model.functions:
         tensors += _in_nodes(function.node)
     files = (_external_data(tensor).get("location", "") for tensor in graph.initializer)
     return Header(
         inputs=inputs,
-        outputs=tuple(map(_port, graph.output)),
+        outputs=tuple(map(port_of, graph.output)),
         files=tuple(filter(None, dict.fromkeys(files))),
         half_bytes=sum(
             2 * prod(tensor.dims)
@@ -181,16 +165,24 @@ def _header(model: onnx.ModelProto) -> Header:
     )
 
 
-def _port(value: onnx.ValueInfoProto) -> Port:
+def port_of(value: onnx.ValueInfoProto) -> Port:
+    """Return an input or output as a graph declares it."""
     tensor = value.type.tensor_type
-    dims = tensor.shape.dim if tensor.HasField("shape") else None
-    return Port(
-        name=value.name,
-        dtype=DTYPES.get(tensor.elem_type, ""),
-        shape=None
-        if dims is None
-        else tuple(d.dim_value if d.dim_value > 0 else d.dim_param for d in dims),
-    )
+    shape = None
+    if tensor.HasField("shape"):
+        sizes = tensor.shape.dim
+        shape = tuple(d.dim_value if d.dim_value > 0 else d.dim_param for d in sizes)
+    return Port(name=value.name, dtype=_dtype(tensor.elem_type), shape=shape)
+
+
+def _dtype(number: int) -> str:
+    """Return the NumPy name of a ``TensorProto.DataType``; empty if it is none."""
+    import onnx
+
+    names = {value: name for name, value in onnx.TensorProto.DataType.items()}
+    others = {"FLOAT": "float32", "DOUBLE": "float64", "UNDEFINED": ""}
+    name = names.get(number, "")
+    return others.get(name, name.lower())
 
 
 def _rows_looked_up(graph: onnx.GraphProto, inputs: Iterable[str]) -> dict[str, int]:

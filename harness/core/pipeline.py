@@ -7,10 +7,10 @@ pictures.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from harness.core.case import (
     REFERENCE,
@@ -115,12 +115,7 @@ class Sampling:
 class App:
     """Settings of the app around the deployed files; None means PyTorch's value.
 
-    Attributes:
-        sampling: The app's scheduler.
-        scaling_factor: Number by which the app divides latents before its VAE decodes
-            them.
-        guidance_scale: Scale of the app's classifier-free guidance.
-
+    `harness.suite.schema.AppTable` describes them.
     """
 
     sampling: Sampling | None = None
@@ -132,11 +127,9 @@ class App:
 class Control:
     """A Canny hint, as the classic ControlNet app makes and uses it.
 
+    `harness.suite.schema.ControlNet` describes the settings.
+
     Attributes:
-        resolution: Length of the picture's shorter side after resizing, in pixels.
-        low_threshold: Canny's low threshold, 1 to 255.
-        high_threshold: Canny's high threshold, 1 to 255.
-        strength: Factor of every residual of the ControlNet.
         guess_mode: Whether residuals decrease towards the input as
             ``0.825 ** (12 - i)``, and the unconditional branch gets none.
 
@@ -153,40 +146,27 @@ class Control:
 class Pipeline:
     """A diffusion pipeline with everything that decides its pictures.
 
+    An attribute that is not listed here is a key of ``[pipeline.NAME]``;
+    `harness.suite.schema.PipelineTable` and its subclasses describe it.
+
     Attributes:
         name: First part of every id: ``text2img``.
         kind: Kind of pipeline, one of `KINDS`.
         source: Checkpoint of the pipeline.
         components: Component of each role, in the order of the roles.
-        prompts: Prompts. Each one gives `samples` pictures.
-        added_prompt: Text that is added to every prompt, after a comma.
-        negative_prompt: Negative prompt of every picture.
-        samples: Number of pictures of each prompt.
-        steps: Number of denoising steps.
-        guidance_scale: Scale of classifier-free guidance. There is no guidance at 1 or
-            less.
+        prompts: Prompts. Each one gives `samples` pictures, of which every step is
+            compared.
         sampling: Scheduler and its settings.
-        eta: Share of DDIM's noise, from 0 to 1.
-        seed: Seed of the initial noise and the scheduler's noise. Both are stored.
-        height: Height of the picture, in pixels.
-        width: Width of the picture, in pixels.
         image: Picture to start from, or to make the hint from. None means that one is
             drawn.
         mask: Picture that is white where new content is drawn. None means that one is
             drawn.
-        strength: Share of the noise that is added to the picture, from 0 to 1.
         control: The hint of a ControlNet pipeline.
         family: Family of the pipeline, one of `FAMILIES`.
-        t5_tokens: Number of tokens that T5 gets, in Stable Diffusion 3.
-        vae_tiling: Whether the autoencoder decodes the picture in tiles and blends
-            them.
         reader: ``module:function`` that reads a picture, uint8 ``[height, width, 3]``,
             and returns a word or number. Empty for no reader.
         app: Settings in which the deployed pipeline differs.
-        attribution: Whether roles are exchanged one by one to find which role causes
-            the error.
-        seeds: Number of pairs of prompt and seed that may be drawn for a verdict over
-            many pictures; 0 for none.
+        seeds: Number of pairs of prompt and seed; 0 for none.
         all_prompts: Prompts of the pairs, if there are more than `prompts`.
         yardstick: Dtype of PyTorch, one of `YARDSTICKS`, whose error is the limit of
             each pair; empty if the suite states limits.
@@ -342,10 +322,7 @@ class RoleFile:
     """A deployed file that takes a role of a pipeline.
 
     Attributes:
-        role: Name of the role.
         component: Component with the names and dtypes of the file's inputs and outputs.
-        backend: Runtime of the file.
-        device: Device and settings of the runtime.
         artifact: Store entry that holds the file and its weights.
         model: Name of the file in the store entry.
 
@@ -406,15 +383,6 @@ class AppSetting:
     place: str
     share: float = 0.0
 
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> AppSetting:
-        """Return what `to_json` wrote."""
-        return cls(**data)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        return asdict(self)
-
     @property
     def words(self) -> str:
         """Message with both values and their places."""
@@ -447,27 +415,3 @@ def other_settings(pipeline: Pipeline, scaling_factor: float) -> Iterator[AppSet
             own=pipeline.guidance_scale,
             place=f"[pipeline.{pipeline.name}]",
         )
-
-
-def without(pipeline: Pipeline, name: str) -> Pipeline:
-    """Return the pipeline with the reference's value of one app setting."""
-    return replace(pipeline, app=replace(pipeline.app, **{name: None}))
-
-
-def tried(
-    settings: Iterator[AppSetting], total: float, draw: Callable[[str], float]
-) -> list[AppSetting]:
-    """Return each setting with the share of the error that it causes.
-
-    Args:
-        settings: Settings in which the app differs.
-        total: Mean squared error of the pictures with all of these settings.
-        draw: Function that returns this error without the named setting.
-
-    """
-    if total <= 0.0:
-        return []
-    return [
-        replace(setting, share=max(0.0, 1.0 - draw(setting.name) / total))
-        for setting in settings
-    ]

@@ -82,10 +82,8 @@ def load_probes(path: Path) -> tuple[Probe, ...]:
                 **row,
                 "kind": Kind(row["kind"]),
                 "parents": tuple(row["parents"]),
-                "settings": tuple((name, value) for name, value in row["settings"]),
-                "arguments": tuple(
-                    (name, value) for name, value in row.get("arguments", ())
-                ),
+                "settings": tuple(map(tuple, row["settings"])),
+                "arguments": tuple(map(tuple, row["arguments"])),
             }
         )
         for row in rows

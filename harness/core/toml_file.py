@@ -93,6 +93,8 @@ class TomlFile:
 class Table:
     """One table of a file, which knows the line of each of its keys.
 
+    Its methods raise `SuiteError` if the file has something else.
+
     Attributes:
         file: File that has the table.
         data: Keys and values of the table.
@@ -114,12 +116,7 @@ class Table:
         return f"[{dotted(self.at)}]" if self.at else ""
 
     def table(self, key: str) -> Table:
-        """Return the table at `key`, or an empty table if the key is missing.
-
-        Raises:
-            SuiteError: The value is no table.
-
-        """
+        """Return the table at `key`, or an empty table if the key is missing."""
         data = self.data.get(key, {})
         if not isinstance(data, dict):
             text = f"{key!r} must be {KINDS[dict]}, got {shown(data)}."
@@ -135,21 +132,11 @@ class Table:
         )
 
     def children(self) -> tuple[tuple[str, Table], ...]:
-        """Return every key with its table, for tables whose names the user chooses.
-
-        Raises:
-            SuiteError: One of the values is not a table.
-
-        """
+        """Return every key with its table, for tables whose names the user chooses."""
         return tuple((name, self.table(name)) for name in self.data)
 
     def check_keys(self, known: Collection[str], required: Iterable[str] = ()) -> None:
-        """Refuse a table with a missing required key or an unknown key.
-
-        Raises:
-            SuiteError: A required key is missing, or a key is unknown.
-
-        """
+        """Refuse a table with a missing required key or an unknown key."""
         for key in required:
             if key not in self.data:
                 raise self.missing(key, known)
@@ -163,12 +150,7 @@ class Table:
     def check_option(
         self, key: str, word: str, options: Collection[str], *index: int
     ) -> None:
-        """Refuse a text, or an item of a list, that is not among `options`.
-
-        Raises:
-            SuiteError: The text is not among them.
-
-        """
+        """Refuse a text, or an item of a list, that is not among `options`."""
         if word not in options:
             what = f"{word!r} in {key!r}" if index else f"{key} {shown(word)}"
             text = f"unknown {what}; {did_you_mean(word, options)}"
@@ -177,12 +159,7 @@ class Table:
     def check_options(
         self, key: str, words: Iterable[str], options: Collection[str]
     ) -> None:
-        """Refuse a list with an item that is not among `options`.
-
-        Raises:
-            SuiteError: An item is not among them.
-
-        """
+        """Refuse a list with an item that is not among `options`."""
         for index, word in enumerate(words):
             self.check_option(key, word, options, index)
 

@@ -76,6 +76,11 @@ def one_of(options: Collection[str]) -> Meta:
     return Meta(extra_json_schema={"enum": list(options)})
 
 
+def sentence(text: str) -> Meta:
+    """Return the mark of a value whose errors begin with a text of its own."""
+    return Meta(extra={"sentence": text})
+
+
 def read(table: Table, kind: type[S]) -> S:
     """Return a table as a struct.
 
@@ -230,22 +235,15 @@ def json_schema(kind: type[Keys], *more: type[Keys]) -> dict[str, Any]:
     return cast("dict[str, Any]", _as_toml(found))
 
 
-def _structs(kind: inspect.Type) -> Iterator[inspect.StructType]:
-    """Yield each struct that a type contains."""
-    kind = _marks(kind)[1]
-    if isinstance(kind, inspect.StructType):
-        yield kind
-        inner = [field.type for field in kind.fields]
-    elif isinstance(kind, inspect.UnionType):
-        inner = list(kind.types)
-    elif isinstance(kind, inspect.VarTupleType):
-        inner = [kind.item_type]
-    elif isinstance(kind, inspect.DictType):
-        inner = [kind.value_type]
-    else:
-        inner = []
-    for one in inner:
-        yield from _structs(one)
+def _structs(part: object) -> Iterator[inspect.StructType]:
+    """Yield each struct that a type contains, itself included."""
+    if isinstance(part, inspect.StructType):
+        yield part
+    if isinstance(part, inspect.Type | inspect.Field):
+        part = msgspec.structs.astuple(part)
+    if isinstance(part, tuple):
+        for one in part:
+            yield from _structs(one)
 
 
 def _describe(schema: dict[str, Any], struct: inspect.StructType) -> None:

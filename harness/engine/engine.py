@@ -39,8 +39,7 @@ from harness.engine.needs import pipeline_need
 from harness.engine.store import Store
 from harness.engine.worker import JobResult
 from harness.engine.worker_pool import Progress, WorkerPool
-from harness.recipes.stand_ins import stand_ins
-from harness.suite.families import drawn_with
+from harness.recipes.stand_ins import drawn_with, stand_ins
 from harness.suite.schema import Limits
 from harness.suite.suite import Tested
 

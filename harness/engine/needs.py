@@ -11,7 +11,7 @@ from dataclasses import replace
 from math import prod
 from typing import Final
 
-from harness.core.case import Component, Sample
+from harness.core.case import Component
 from harness.core.memory import GIB, MIB, Extent, Need
 from harness.core.pipeline import DENOISING, Pipeline, PipelineCase
 from harness.core.runtime import Cost
@@ -84,8 +84,7 @@ def _extents(pipeline: Pipeline, weigh: Weigh) -> Mapping[str, Extent]:
             config = read_config(pipeline.source, "vae")
             tile = int(config["sample_size"]) // vae_factor(pipeline.source)
             sizes |= {side: min(sizes[side], tile) for side in ("height", "width")}
-        sample = Sample(profile="realistic", index=0, shapes=tuple(sizes.items()))
-        extents[role] = extent_of(component, [sample], weigh(component))
+        extents[role] = extent_of(component, [sizes], weigh(component))
     return extents
 
 

@@ -70,9 +70,7 @@ def attribution_of(record: CaseRecord) -> Attribution | None:
 
 def app_settings(record: CaseRecord) -> list[AppSetting]:
     """Return the app's settings that differ from the reference's."""
-    return [
-        AppSetting.from_json(each) for each in (record.pipeline or {}).get("app", ())
-    ]
+    return [AppSetting(**each) for each in (record.pipeline or {}).get("app", ())]
 
 
 def pipeline_lines(record: CaseRecord) -> Iterator[Line]:

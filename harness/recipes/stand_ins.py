@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from harness.core.case import GIVEN, Component, Source, TensorSpec
+from harness.core.pipeline import INPAINT, Pipeline
 from harness.recipes.diffusion.clip_text import clip_encoders, tokenizer_of
 from harness.recipes.diffusion.t5_text import t5_folder
 from harness.recipes.text.encoder import is_encoder
@@ -31,6 +32,21 @@ def stand_ins(component: Component) -> tuple[str, ...]:
     if _has_drawn_prompts(component):
         found.append(PROMPTS)
     if component.recipe in _NOISED and not has_scheduler(component.source):
+        found.append(SCHEDULER)
+    return tuple(found)
+
+
+def drawn_with(pipeline: Pipeline) -> tuple[str, ...]:
+    """Return the stand-ins for real inputs of a pipeline, in order."""
+    source, kind = pipeline.source, pipeline.kind
+    found = [WEIGHTS] if source.seed is not None else []
+    if lacks_tokenizer(source, pipeline.encoders):
+        found.append(PROMPTS)
+    if kind != "text2img" and pipeline.image is None:
+        found.append("hint" if kind == "controlnet" else "picture")
+    if kind == INPAINT and pipeline.mask is None:
+        found.append("mask")
+    if not has_scheduler(source):
         found.append(SCHEDULER)
     return tuple(found)
 

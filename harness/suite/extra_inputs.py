@@ -9,6 +9,8 @@ seed = 3
 shapes = { batch = 2, height = 16, width = 16 }
 knobs = { "sample.scale" = 0.001 }  # parameters of a varied input
 why = "uses 0.9 of its limit, and no sample of the suite more than 0.6"
+
+Each function raises `SuiteError`, with file and line, if the file is wrong.
 """
 
 from __future__ import annotations
@@ -29,19 +31,7 @@ FILE: Final = "worst_inputs.toml"
 
 
 class WorstInput(Keys, frozen=True, kw_only=True):
-    """One input that is run beside a case's own samples.
-
-    Attributes:
-        cases: The cases that run it.
-        label: The sample id.
-        profile: The profile that it is drawn by.
-        index: The index of the draw in its profile.
-        seed: Seed of the draw.
-        shapes: Sizes by symbol.
-        knobs: The value of each parameter of a varied input.
-        why: The reason to keep it.
-
-    """
+    """One input that is run beside a case's own samples; see above."""
 
     cases: tuple[str, ...]
     label: str
@@ -54,12 +44,7 @@ class WorstInput(Keys, frozen=True, kw_only=True):
 
 
 class WorstInputs(Keys, frozen=True, kw_only=True):
-    """Inputs that a tuning found to be worst.
-
-    Attributes:
-        input: The inputs.
-
-    """
+    """Inputs that a tuning found to be worst."""
 
     input: tuple[WorstInput, ...] = ()
 
@@ -69,11 +54,8 @@ def load_worst_inputs(
 ) -> dict[str, tuple[Sample, ...]]:
     """Return the samples that each of `cases` runs besides its own.
 
-    Entries for other cases are ignored; `unknown_cases` finds them.
-
-    Raises:
-        SuiteError: The file is wrong.
-
+    Entries for other cases are ignored; `unknown_cases` finds them. The file need not
+    exist.
     """
     found: dict[str, tuple[Sample, ...]] = {}
     for entry, names, sample in _entries(path):
@@ -88,12 +70,7 @@ def load_worst_inputs(
 
 
 def unknown_cases(path: Path, cases: Collection[str]) -> dict[str, str]:
-    """Return each case that the file names and `cases` lacks, with its ``path:line``.
-
-    Raises:
-        SuiteError: The file is wrong.
-
-    """
+    """Return the ``path:line`` of each case that the file names and `cases` lacks."""
     return {
         name: entry.where("cases", at)
         for entry, names, _ in reversed(list(_entries(path)))
@@ -103,6 +80,8 @@ def unknown_cases(path: Path, cases: Collection[str]) -> dict[str, str]:
 
 
 def _entries(path: Path) -> Iterator[tuple[Table, tuple[str, ...], Sample]]:
+    if not path.is_file():
+        return
     root = TomlFile.load(path).root
     entries = read(root, WorstInputs).input
     for table, entry in zip(root.tables("input"), entries, strict=True):
@@ -122,14 +101,7 @@ def _entries(path: Path) -> Iterator[tuple[Table, tuple[str, ...], Sample]]:
 
 
 def with_worst(cases: Sequence[Case], path: Path) -> list[Case]:
-    """Add the inputs that a tuning has kept for each case, if it kept any.
-
-    Raises:
-        SuiteError: The file is wrong.
-
-    """
-    if not path.is_file():
-        return list(cases)
+    """Add the inputs that a tuning has kept for each case, if it kept any."""
     worst = load_worst_inputs(path, [case.id for case in cases])
     return [
         replace(case, samples=(*case.samples, *worst.get(case.id, ())))

@@ -1,4 +1,4 @@
-"""The pipelines that a checkpoint is drawn with, and the stand-ins of real inputs."""
+"""The pipelines that a checkpoint can be drawn with."""
 
 from __future__ import annotations
 
@@ -6,30 +6,8 @@ from collections.abc import Mapping
 
 from harness.core.case import Source
 from harness.core.errors import SuiteError
-from harness.core.pipeline import FAMILIES, INPAINT, SD, STEP, Pipeline
+from harness.core.pipeline import FAMILIES, SD, STEP
 from harness.recipes.checkpoint import read_index
-from harness.recipes.stand_ins import (
-    PROMPTS,
-    SCHEDULER,
-    WEIGHTS,
-    has_scheduler,
-    lacks_tokenizer,
-)
-
-
-def drawn_with(pipeline: Pipeline) -> tuple[str, ...]:
-    """Return the stand-ins for real inputs of a pipeline, in order."""
-    source, kind = pipeline.source, pipeline.kind
-    found = [WEIGHTS] if source.seed is not None else []
-    if lacks_tokenizer(source, pipeline.encoders):
-        found.append(PROMPTS)
-    if kind != "text2img" and pipeline.image is None:
-        found.append("hint" if kind == "controlnet" else "picture")
-    if kind == INPAINT and pipeline.mask is None:
-        found.append("mask")
-    if not has_scheduler(source):
-        found.append(SCHEDULER)
-    return tuple(found)
 
 
 def family_of(source: Source) -> str:

@@ -62,8 +62,9 @@ def need_of(case: Case, host: str, samples: Sequence[Sample], weights: int) -> N
         weights: Bytes of the component's weights in float32.
 
     """
-    cost = cost_of(case, host)
-    return cost.need(case.component.name, extent_of(case.component, samples, weights))
+    sizes = [dict(sample.shapes) for sample in samples]
+    extent = extent_of(case.component, sizes, weights)
+    return cost_of(case, host).need(case.component.name, extent)
 
 
 def cost_of(case: Case, host: str) -> Cost:
@@ -79,20 +80,22 @@ def cost_of(case: Case, host: str) -> Cost:
     return runtime(host.removeprefix(CONVERT)).cost_of_making(kind)
 
 
-def values_bytes(component: Component, samples: Iterable[Sample]) -> int:
-    """Return the bytes of values that PyTorch holds on the largest of some samples."""
-    return _TORCH.values_of(extent_of(component, samples, 0))
+def values_bytes(component: Component, sizes: Iterable[Mapping[str, int]]) -> int:
+    """Return the bytes of values that PyTorch holds at the largest of some sizes."""
+    return _TORCH.values_of(extent_of(component, sizes, 0))
 
 
-def extent_of(component: Component, samples: Iterable[Sample], weights: int) -> Extent:
-    """Return a component's extent on the largest of some samples.
+def extent_of(
+    component: Component, sizes: Iterable[Mapping[str, int]], weights: int
+) -> Extent:
+    """Return a component's extent at the largest of some sizes by symbol.
 
     Raises:
         SuiteError: A configuration cannot be read.
 
     """
     config = _config(component)
-    found = [_extent(component, config, dict(s.shapes), weights) for s in samples]
+    found = [_extent(component, config, one, weights) for one in sizes]
     return max(found, key=lambda one: one.value + one.scores)
 
 
@@ -192,17 +195,12 @@ def file_weights(component: Component) -> int:
         SuiteError: A file no longer exists.
 
     """
-    taken = component.foreign
-    if taken is None:
+    if component.foreign is None:
         return 0
-    kind, path = taken.files[0]
-    halves = read_header(path).half_bytes if kind == ONNX else 0
-    return halves + _stored(path, kind)
-
-
-def _stored(path: Path, kind: str) -> int:
+    kind, path = component.foreign.files[0]
     files = (path, *(path.parent / name for name in weight_files(path, kind)))
-    return sum(file.stat().st_size for file in files)
+    halves = read_header(path).half_bytes if kind == ONNX else 0
+    return halves + sum(file.stat().st_size for file in files)
 
 
 def _elements(path: Path) -> int:

@@ -6,12 +6,15 @@ mnn = "exported/unet.mnn"
 
 [component.unet.names]       # the recipe's name = the file's
 timestep = "t"
+
+Each function raises `SuiteError`, with file and line, if a table or a file is wrong.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 from harness.core.case import (
@@ -23,7 +26,6 @@ from harness.core.case import (
     ForeignModel,
     Source,
     TensorSpec,
-    Variant,
     symbol_of,
 )
 from harness.core.errors import SuiteError
@@ -38,12 +40,7 @@ from harness.suite.tables import Binding, Planned
 
 
 def read_foreign(table: Table, said: schema.ComponentTable) -> ForeignModel | None:
-    """Read the foreign files of ``[component.NAME]``; None if there are none.
-
-    Raises:
-        SuiteError: A file does not exist, or has another format.
-
-    """
+    """Read the foreign files of ``[component.NAME]``; None if there are none."""
     onnx = _file(table, ONNX, said.onnx)
     found = [(kind, _file(table, kind, table.data.get(kind, ""))) for kind in formats()]
     converted = tuple((kind, path) for kind, path in found if path)
@@ -58,12 +55,7 @@ def read_foreign(table: Table, said: schema.ComponentTable) -> ForeignModel | No
 
 
 def source_of_file(table: Table, model: ForeignModel | None) -> Source:
-    """Return the ONNX file itself as the reference of a component.
-
-    Raises:
-        SuiteError: There is no ONNX file.
-
-    """
+    """Return the ONNX file itself as the reference of a component."""
     if model is None or model.onnx is None:
         text = (
             "without a [source] a component is compared with its own ONNX file; give "
@@ -97,33 +89,21 @@ def foreign_plans(
     all of MNN's variants, become ``given``, with the profiles of ``[variant.*.given]``
     if there is one. Other variants are then made from the ONNX file. Without an ONNX
     file, ONNX Runtime has nothing to run.
-
-    Raises:
-        SuiteError: No plan is left.
-
     """
     model = component.foreign
     if model is None:
-        return made_alone(planned)
-    written = {
-        (p.variant.backend, p.where): p for p in planned if p.variant.kind == GIVEN
-    }
+        return tuple(planned)
     plans: dict[tuple[str, str], Planned] = {}
     for plan in planned:
-        backend, kind = plan.variant.backend, plan.variant.kind
+        backend = plan.variant.backend
         declared = runtime(backend)
         theirs = model.of(declared.reads)
         if theirs is None and model.onnx is None:
             continue
         # A converted file comes without the file that it was made from.
-        as_is = kind in {EXACT, GIVEN} or declared.own_format is not None
-        if as_is and theirs:
-            variant = Variant(name=GIVEN, backend=backend, kind=GIVEN)
-            as_given = written.get((backend, plan.where), plan)
-            plan = replace(as_given, variant=variant)  # noqa: PLW2901  # the same plan
-        elif kind == GIVEN:
-            continue
-        plans.setdefault((backend, plan.how), plan)
+        as_is = plan.variant.kind == EXACT or declared.own_format is not None
+        found = plan.as_given() if as_is and theirs else plan
+        plans.setdefault((backend, found.how), found)
     if not plans:
         kind = model.converted[0][0]
         reader = formats()[kind]
@@ -136,57 +116,41 @@ def foreign_plans(
     return tuple(plans.values())
 
 
-def made_alone(planned: Sequence[Planned]) -> tuple[Planned, ...]:
-    """Return the plans of files that the harness makes, without foreign files."""
-    return tuple(plan for plan in planned if plan.variant.kind != GIVEN)
-
-
-def check_given(
-    variants: Table, planned: Sequence[Planned], cases: Sequence[Case]
-) -> None:
-    """Refuse ``[variant.*.given]`` if no component has a foreign file for that runtime.
-
-    Raises:
-        SuiteError: There is such a table. The message names its line.
-
-    """
+def check_given(variants: Table, cases: Sequence[Case]) -> None:
+    """Refuse ``[variant.*.given]`` if no component has a file for that runtime."""
     taken = {case.backend for case in cases if case.variant.kind == GIVEN}
-    for backend in {p.variant.backend for p in planned if p.variant.kind == GIVEN}:
-        if backend not in taken:
+    for backend, table in variants.children():
+        if GIVEN in table and backend not in taken:
             text = (
                 f"{GIVEN!r} is what a file of others is called, and no [component.*] "
                 f"takes one that {backend} runs; name one there, or take this out."
             )
-            raise variants.table(backend).error(text, GIVEN)
+            raise table.error(text, GIVEN)
 
 
 def as_foreign(
     component: Component, settings: ExportSettings, bindings: Sequence[Binding]
 ) -> ExportSettings:
-    """Return settings with the open axes of a foreign ONNX file.
-
-    Raises:
-        SuiteError: The file's names are not the recipe's, or it fixes other sizes than
-            those of the suite.
-
-    """
+    """Return settings with the open axes of a foreign ONNX file."""
     if component.foreign is None or component.foreign.onnx is None:
         return settings
     path = component.foreign.onnx
-    header = read_header(path)
-    names = match(
-        component, _called(path), header.inputs, header.outputs, whose=whose_file
-    )
-    for binding in bindings:
-        _check_sizes(component, names, binding)
-    fixed = {
-        symbol
-        for spec, _, size in _sides(component, names)
-        if isinstance(size, int)
-        for symbol in (symbol_of(spec),)
-    }
+    file, header = f"{path.parent.name}/{path.name}", read_header(path)
+    names = match(component, file, header.inputs, header.outputs, whose=whose_file)
+    fixed = _fixed(component, names)
+    for binding, (size, name, theirs) in product(bindings, fixed):
+        wanted = TensorSpec(name=name, shape=(size,)).bind(binding.sizes)[0]
+        if theirs != wanted:
+            text = (
+                f"{component.name} is to run at {size} = {wanted}, and its file fixes "
+                f"that axis of {name!r} at {theirs}: only that can be tested. Give it "
+                f"[[component.{component.name}.shapes]] of its own, or export it with "
+                "this axis open."
+            )
+            raise binding.table.error(text)
+    closed = {symbol_of(size) for size, _, _ in fixed}
     symbols = dict.fromkeys(s for spec in component.inputs for s in spec.symbols)
-    return replace(settings, dynamic=tuple(s for s in symbols if s not in fixed))
+    return replace(settings, dynamic=tuple(s for s in symbols if s not in closed))
 
 
 def whose_file(
@@ -211,34 +175,13 @@ def whose_file(
     )
 
 
-def _sides(
-    component: Component, names: Names
-) -> Collection[tuple[str, str, int | str]]:
-    """Return each symbol's text, its input, and the file's size of that axis."""
+def _fixed(component: Component, names: Names) -> list[tuple[str, str, int]]:
+    """Return each symbol's text, its input and its size, where the file fixes it."""
     specs = {spec.name: spec for spec in component.inputs}
     return [
         (size, one.name, theirs)
         for one in names.inputs
         if one.shape is not None and len(one.shape) == len(specs[one.given].shape)
         for size, theirs in zip(specs[one.given].shape, one.shape, strict=True)
-        if isinstance(size, str)
+        if isinstance(size, str) and isinstance(theirs, int)
     ]
-
-
-def _check_sizes(component: Component, names: Names, binding: Binding) -> None:
-    """Refuse sizes that differ from an axis that the file fixes."""
-    for size, name, theirs in _sides(component, names):
-        wanted = TensorSpec(name=name, shape=(size,)).bind(binding.sizes)[0]
-        if isinstance(theirs, int) and theirs != wanted:
-            text = (
-                f"{component.name} is to run at {size} = {wanted}, and its file fixes "
-                f"that axis of {name!r} at {theirs}: only that can be tested. Give it "
-                f"[[component.{component.name}.shapes]] of its own, or export it with "
-                "this axis open."
-            )
-            raise binding.table.error(text)
-
-
-def _called(path: Path) -> str:
-    """Return a short path that identifies the file: ``unet/model.onnx``."""
-    return f"{path.parent.name}/{path.name}"

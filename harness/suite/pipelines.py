@@ -7,13 +7,15 @@ guidance_scale = 3.0
 scheduler = "ddim"             # default: the checkpoint's own
 variants = ["fp32"]            # default: all, at the first place
 mixed = ["pytorch", "onnxruntime/fp32", "mnn/fp32"]    # every mixture of these
+
+Each function raises `SuiteError`, with file and line, if a table is wrong.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import entry_points
 from importlib.util import find_spec
@@ -47,7 +49,6 @@ from harness.core.pipeline import (
 from harness.core.toml_file import Table
 from harness.core.toml_schema import read
 from harness.judge.distribution import READ, claims_of, least_pictures
-from harness.recipes import RECIPES
 from harness.recipes.checkpoint import read_config
 from harness.recipes.diffusion.transformer_sd3 import CLIP_TOKENS
 from harness.recipes.diffusion.vae import factor as pixels_per_latent
@@ -71,38 +72,19 @@ _BLENDED, _WITH_MASK = 4, 9
 the result of the first with the picture; the second also takes mask and picture."""
 
 
-def read_pipeline_cases(
-    table: Table,
-    source: Source,
-    siblings: Siblings,
-    planned: Sequence[Planned],
-    components: Collection[str],
-) -> tuple[PipelineCase, ...]:
-    """Read every pipeline, and return its cases in file order.
-
-    A pipeline must not have the name of one of the `components`, because their ids
-    would be equal.
-
-    Raises:
-        SuiteError: Something in a table is wrong. The message names file and line.
-
-    """
-    pipeline_cases: list[PipelineCase] = []
-    for name, inner in table.children():
-        if name in {*RECIPES, *components}:
-            text = f"{name!r} is a component, and ids must differ; take another name."
-            raise inner.error(text)
-        pipeline_cases += _pipeline_cases(name, inner, source, siblings, planned)
-    return tuple(pipeline_cases)
-
-
-def _pipeline_cases(
+def read_pipeline(
     name: str,
     table: Table,
     source: Source,
     siblings: Siblings,
     planned: Sequence[Planned],
 ) -> Iterator[PipelineCase]:
+    """Read ``[pipeline.NAME]``, and yield its cases: one runtime, then mixtures.
+
+    Raises:
+        SuiteError: Something in the table is wrong. The message names file and line.
+
+    """
     kind = str(table.data.get("kind", name))
     if "kind" in table:
         table.check_option("kind", kind, KINDS)
@@ -134,7 +116,7 @@ def _pipeline_cases(
     # Pictures take many runs, so they are drawn elsewhere only where that is listed.
     usual = planned if said.variants else [one for one in planned if one.is_first]
     chosen = chosen_of(table, said.variants, usual)
-    by_name = {f"{p.variant.backend}/{p.how}": p for p in planned}
+    by_name = {plan.word: plan for plan in planned}
     table.check_options("mixed", said.mixed, (REFERENCE, *by_name))
     if len(said.mixed) == 1:
         text = f"'mixed' takes two or more, got {said.mixed[0]!r} alone."
@@ -392,12 +374,7 @@ def _size(table: Table, said: schema.PipelineTable, source: Source) -> tuple[int
 
 
 def hint_size(table: Table, image: Path | None, resolution: int) -> tuple[int, int]:
-    """Return height and width of the hint that is made from a picture, in pixels.
-
-    Raises:
-        SuiteError: The picture cannot be read, or a side would be 0.
-
-    """
+    """Return height and width of the hint that is made from a picture, in pixels."""
     from PIL import Image  # it reads only the file's header here
 
     height = width = resolution
@@ -487,12 +464,7 @@ def _check_flow(table: Table, sampling: Sampling, source: Source) -> None:
 
 
 def _check_channels(table: Table, kind: str, source: Source) -> None:
-    """Refuse a UNet that this kind of pipeline cannot run.
-
-    Raises:
-        SuiteError: The UNet has another number of input channels than the pipeline.
-
-    """
+    """Refuse a UNet that this kind of pipeline cannot run."""
     if is_fed(kind, source):
         return
     takes, latents = _channels(source)

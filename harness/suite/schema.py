@@ -21,6 +21,7 @@ from harness.core.toml_schema import (
     Keys,
     json_schema,
     one_of,
+    sentence,
 )
 
 OLDEST_OPSET: Final = 14
@@ -35,19 +36,18 @@ Words = Annotated[tuple[str, ...], WORDS]
 
 Plain = Annotated[
     str | int | float | bool,
-    Meta(extra={"sentence": "scheduler_options are texts, numbers, true or false"}),
+    sentence("scheduler_options are texts, numbers, true or false"),
 ]
 ProviderOption = Annotated[
     str | int | float | bool,
-    Meta(extra={"sentence": "provider_options are texts, numbers, true or false"}),
+    sentence("provider_options are texts, numbers, true or false"),
 ]
 Option = Annotated[
     str | int | bool,
-    Meta(
-        extra={
-            "sentence": "a recipe option must be text, a whole number, true or false"
-        }
-    ),
+    sentence("a recipe option must be text, a whole number, true or false"),
+]
+Opset = Annotated[
+    int, Meta(ge=OLDEST_OPSET), sentence(f"opset {OLDEST_OPSET} or newer is needed")
 ]
 
 
@@ -88,16 +88,7 @@ class ExportTable(Keys, frozen=True, kw_only=True):
     """
 
     exporter: Annotated[str, one_of(EXPORTERS)] | None = None
-    opset: (
-        Annotated[
-            int,
-            Meta(
-                ge=OLDEST_OPSET,
-                extra={"sentence": f"opset {OLDEST_OPSET} or newer is needed"},
-            ),
-        ]
-        | None
-    ) = None
+    opset: Opset | None = None
     dynamic_axes: Annotated[tuple[str, ...], DISTINCT] | None = None
     external_data: bool | None = None
     attention: Annotated[str, one_of(ATTENTIONS)] | None = None

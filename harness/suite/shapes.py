@@ -2,7 +2,8 @@
 
 A file that is right at the sizes of its trace and tests may have fixed one of them. So
 each open axis is tried below the suite's size, just above it and at twice that size,
-and the batch with up to five items.
+and the batch with up to five items. A size that a network cannot take raises
+`SuiteError`.
 """
 
 from __future__ import annotations
@@ -45,38 +46,34 @@ def with_more_sizes(cases: Sequence[Case], inputs: InputsTable) -> list[Case]:
     The forecast memory for values of a larger sample has a limit: the need of the
     suite's largest sample, or a quarter of the installed memory if that is more. A
     sample that needs more is left out and is listed in `Case.too_large`.
-
-    Raises:
-        SuiteError: A size of the suite is open, and the network cannot take it.
-
     """
-    return [_with_more(case, inputs) for case in cases]
+    found = []
+    for case in cases:
+        more = list(_more(case, inputs))
+        found.append(
+            replace(
+                case,
+                samples=(*case.samples, *(sample for sample, fits in more if fits)),
+                too_large=tuple(sample.label for sample, fits in more if not fits),
+            )
+        )
+    return found
 
 
 def check_fit(component: Component, bindings: Sequence[Binding]) -> None:
-    """Refuse sizes that the network does not take, according to its recipe.
-
-    Raises:
-        SuiteError: There is such a size. The message names its line.
-
-    """
-    say = getattr(recipe_module(component.recipe), "unfit", None)
-    if say is None:
-        return
+    """Refuse sizes that the network does not take, according to its recipe."""
     for binding in bindings:
-        symbol, why = say(component.source, binding.sizes)
+        symbol, why = _unfit(component, binding.sizes)
         if symbol:
             text = f"{component.name!r}: {why}"
             raise binding.table.error(text, symbol)
 
 
-def _with_more(case: Case, inputs: InputsTable) -> Case:
-    more = list(_more(case, inputs))
-    return replace(
-        case,
-        samples=(*case.samples, *(sample for sample, fits in more if fits)),
-        too_large=tuple(sample.label for sample, fits in more if not fits),
-    )
+def _unfit(component: Component, sizes: Mapping[str, int]) -> tuple[str, str]:
+    """Return a size that the recipe says the network does not take, and the reason."""
+    say = getattr(recipe_module(component.recipe), "unfit", None)
+    found: tuple[str, str] = say(component.source, sizes) if say else ("", "")
+    return found
 
 
 def _more(case: Case, inputs: InputsTable) -> Iterator[tuple[Sample, bool]]:
@@ -93,7 +90,10 @@ def _more(case: Case, inputs: InputsTable) -> Iterator[tuple[Sample, bool]]:
     known = _multiples(case.component)
     steps = {symbol: _step(symbol, given[symbol], known) for symbol in symbols}
     _check(case.component, given, steps)
-    if not inputs.more_sizes or _is_silent(case.component):
+    # An .mnn file stores an open first axis as 1, like an axis that is fixed at 1. So
+    # such a file alone does not show which of its sizes are open.
+    foreign = case.component.foreign
+    if not inputs.more_sizes or (foreign is not None and foreign.onnx is None):
         return
     smallest = min(bound, key=lambda sizes: prod(sizes.values()))
     sides = [symbol for symbol in symbols if not _is_batch(symbol)]
@@ -107,19 +107,25 @@ def _more(case: Case, inputs: InputsTable) -> Iterator[tuple[Sample, bool]]:
             batches = [size for size in _BATCHES if size not in given[symbol]]
             # The largest size is used with the smallest batch.
             missing[symbol] = [None] * (rows - len(batches)) + batches
-    room = max(installed_bytes() // _SHARE, values_bytes(case.component, case.samples))
-    columns = [missing[symbol] for symbol in symbols]
-    changes = [
-        {symbol: size for symbol, size in zip(symbols, row, strict=True) if size}
-        for row in zip_longest(*columns)
-    ]
-    at = 0
-    for changed in changes:
+    room = max(installed_bytes() // _SHARE, values_bytes(case.component, bound))
+    profiles = [sample.profile for sample in case.samples]
+    profile = "realistic" if "realistic" in profiles else profiles[0]
+    # Realistic draws continue the count, for another timestep and other noise.
+    indices = count(inputs.realistic if profile == "realistic" else 1)
+    for row in zip_longest(*(missing[symbol] for symbol in symbols)):
+        changed = {s: size for s, size in zip(symbols, row, strict=True) if size}
         _separate(changed, smallest, steps)
-        for part in _parts(case, changed, smallest, room):
-            sample = _sample(case, inputs, at, smallest, part)
-            yield sample, values_bytes(case.component, [sample]) <= room
-            at += 1
+        for part in _parts(case.component, changed, smallest, room):
+            sizes = {**smallest, **part}
+            sample = Sample(
+                profile=profile,
+                index=next(indices),
+                shapes=tuple(sorted(sizes.items())),
+                seed=inputs.seed,
+                layers=False,
+                label="-".join(f"{symbol}{size}" for symbol, size in part.items()),
+            )
+            yield sample, values_bytes(case.component, [sizes]) <= room
 
 
 def _separate(
@@ -139,56 +145,27 @@ def _separate(
 
 
 def _parts(
-    case: Case, changed: Mapping[str, int], smallest: Mapping[str, int], room: int
-) -> Iterator[Mapping[str, int]]:
-    """Yield all sizes together if memory allows; if not, batch and sides separately."""
-    say = getattr(recipe_module(case.component.recipe), "unfit", None)
+    component: Component,
+    changed: Mapping[str, int],
+    smallest: Mapping[str, int],
+    room: int,
+) -> list[Mapping[str, int]]:
+    """Return all sizes together if memory allows; if not, batch and sides separately.
 
-    def shapes(some: Mapping[str, int]) -> dict[str, int]:
-        return {**smallest, **some}
-
-    def fits(some: Mapping[str, int]) -> bool:
-        return say is None or not say(case.component.source, shapes(some))[0]
-
+    Sizes that the network does not take are left out.
+    """
     batch = {symbol: size for symbol, size in changed.items() if _is_batch(symbol)}
     sides = {symbol: size for symbol, size in changed.items() if symbol not in batch}
-    separate = [part for part in (sides, batch) if part]
-    probe = replace(case.samples[0], shapes=tuple(sorted(shapes(changed).items())))
-    together = fits(changed) and values_bytes(case.component, [probe]) <= room
-    yield from filter(fits, [changed] if together else separate)
+    together = {**smallest, **changed}
+    parts: list[Mapping[str, int]] = [part for part in (sides, batch) if part]
+    fits = values_bytes(component, [together]) <= room
+    if fits and not _unfit(component, together)[0]:
+        parts = [changed]
+    return [part for part in parts if not _unfit(component, {**smallest, **part})[0]]
 
 
 def _is_batch(symbol: str) -> bool:
     return BATCH in symbol.lower()
-
-
-def _is_silent(component: Component) -> bool:
-    """Whether no file of a component shows which of its sizes are open.
-
-    An ``.mnn`` file stores an open first axis as 1, like an axis that is fixed at 1.
-    """
-    return component.foreign is not None and component.foreign.onnx is None
-
-
-def _sample(
-    case: Case,
-    inputs: InputsTable,
-    at: int,
-    smallest: Mapping[str, int],
-    changed: Mapping[str, int],
-) -> Sample:
-    profiles = [sample.profile for sample in case.samples]
-    profile = "realistic" if "realistic" in profiles else profiles[0]
-    # Realistic draws continue the count, for another timestep and other noise.
-    index = inputs.realistic + at if profile == "realistic" else at + 1
-    return Sample(
-        profile=profile,
-        index=index,
-        shapes=tuple(sorted({**smallest, **changed}.items())),
-        seed=inputs.seed,
-        layers=False,
-        label="-".join(f"{symbol}{size}" for symbol, size in changed.items()),
-    )
 
 
 def _sizes(

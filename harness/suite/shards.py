@@ -28,12 +28,10 @@ _SAMPLE_S_PER_MIB: Final = 0.022
 _SAMPLES_OF_PIPELINE: Final = 10
 
 
-class Part(TypedDict):
+class ShardCases(TypedDict):
     """A shard with its cases, as a report has it and as xdist can send it.
 
     Attributes:
-        number: Number of the shard, from 1.
-        of: Number of shards.
         divided: Suite and id of every case that was divided.
         own: Suite and id of each case of this shard.
 
@@ -47,13 +45,7 @@ class Part(TypedDict):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shard:
-    """One shard of a run.
-
-    Attributes:
-        number: Number of the shard, from 1.
-        of: Number of shards.
-
-    """
+    """One shard of a run; its number is from 1 to `of`."""
 
     number: int
     of: int
@@ -78,7 +70,7 @@ class Shard:
 
     def part_of(
         self, cases: Sequence[tuple[str, Tested]], costs: Mapping[Key, float]
-    ) -> Part:
+    ) -> ShardCases:
         """Return this shard's cases.
 
         The cases of one component, or of one pipeline, stay together, because they
@@ -109,7 +101,7 @@ class Shard:
             )
             raise SuiteError(msg)
         own = divided(seconds, self.of)[self.number - 1]
-        return Part(
+        return ShardCases(
             number=self.number,
             of=self.of,
             divided=[key for keys in groups.values() for key in keys],

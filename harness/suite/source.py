@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +16,9 @@ from harness.recipes.lora import layers_of, network_of, networks_of
 from harness.recipes.named import check_named
 from harness.suite.schema import SuiteFile
 from harness.suite.tables import file_beside
+
+Recipe = tuple[str, tuple[tuple[str, str | int | bool], ...]]
+"""Name and options of a recipe."""
 
 NAMED: Final = ("checkpoint", "hub", "package")
 """Keys that name a checkpoint: one is given, or none for a suite of foreign files."""
@@ -60,15 +63,15 @@ def read_source(table: Table, file: SuiteFile) -> Source:
     return Source(path=path, seed=said.seed, lora=lora, lora_scale=scale)
 
 
-def check_whole(
+def check_source(
     table: Table,
     source: Source,
-    tested: Iterable[Component],
-    roles: Iterable[str],
+    tested: Collection[Component],
+    roles: Collection[str],
     *,
     listed: bool,
 ) -> None:
-    """Refuse a checkpoint that lacks a part that it names and that is tested here.
+    """Refuse a checkpoint that lacks a tested part, or a LoRA that adapts none.
 
     Args:
         table: ``[source]``.
@@ -78,41 +81,26 @@ def check_whole(
         listed: Whether the suite lists its components. If not, it tests all.
 
     Raises:
-        SuiteError: A part is missing. The message names it, and the checkpoint's line.
+        SuiteError: The checkpoint names a part that is tested and missing, the LoRA
+            adapts only other networks, or its keys cannot be read.
 
     """
-    if not names_checkpoint(table):
-        return
-    recipes = {part.recipe for part in tested if part.recipe in RECIPES}
-    try:
-        check_named(source, {*recipes, *roles} if listed else None)
-    except SuiteError as error:
-        key = next(key for key in NAMED if key in table)
-        raise table.error(str(error), key) from None
+    if names_checkpoint(table):
+        recipes = {part.recipe for part in tested if part.recipe in RECIPES}
+        try:
+            check_named(source, {*recipes, *roles} if listed else None)
+        except SuiteError as error:
+            key = next(key for key in NAMED if key in table)
+            raise table.error(str(error), key) from None
+    if source.lora is not None:
+        drawn: list[Recipe] = [(role, ()) for role in roles]
+        own = [(one.recipe, one.options) for one in tested if one.source == source]
+        _check_lora(table, source, source.lora, [*drawn, *own])
 
 
-def check_lora(
-    table: Table, source: Source, tested: Iterable[Component], roles: Iterable[str]
+def _check_lora(
+    table: Table, source: Source, lora: Path, recipes: Collection[Recipe]
 ) -> None:
-    """Refuse a LoRA that adapts no tested network.
-
-    Args:
-        table: ``[source]``.
-        source: The source that was read from it.
-        tested: Components with cases of their own.
-        roles: Recipes of the components of pipelines.
-
-    Raises:
-        SuiteError: It adapts only other networks, or its keys cannot be read.
-
-    """
-    if source.lora is None:
-        return
-    recipes = [(role, ()) for role in roles] + [
-        (component.recipe, component.options)
-        for component in tested
-        if component.source == source
-    ]
     if any(recipe not in RECIPES for recipe, _ in recipes):
         return  # only a user's own recipe knows what it loads
     networks = {
@@ -120,10 +108,10 @@ def check_lora(
         for recipe, options in recipes
         for folder in weight_folders(recipe, source, options)
     }
-    adapted = layers_of(source.lora, shapes_of(source.lora), networks_of(source))
+    adapted = layers_of(lora, shapes_of(lora), networks_of(source))
     if networks.isdisjoint(adapted):
         text = (
-            f"{source.lora} adapts {' and '.join(adapted)}, of which nothing is tested "
+            f"{lora} adapts {' and '.join(adapted)}, of which nothing is tested "
             "here, so it would change no number; list what it adapts in `components`, "
             "or leave `lora` out."
         )

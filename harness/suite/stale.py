@@ -56,12 +56,11 @@ def find_stale(suite: Suite, policy: Policy) -> Stale:
     subjects = tuple(dict.fromkeys(case.subject for case in suite.tested))
     ids = [f"{case.id}/{what}" for case in suite.tested for what in case.whats]
     gaps = load_gaps(suite.gaps_path) if suite.gaps_path.is_file() else ()
-    worst = worst_inputs_of(suite)
     known = {case.id for case in suite.cases}
     return Stale(
         tables=policy.stale(subjects, variants),
         gaps=tuple(gap for gap in gaps if not any(map(gap.matches, ids))),
-        inputs=unknown_cases(worst, known) if worst.is_file() else {},
+        inputs=unknown_cases(worst_inputs_of(suite), known),
     )
 
 

@@ -53,16 +53,14 @@ from harness.suite.foreign import (
     as_foreign,
     check_given,
     foreign_plans,
-    made_alone,
     read_foreign,
     source_of_file,
 )
-from harness.suite.pipelines import read_pipeline_cases
+from harness.suite.pipelines import read_pipeline
 from harness.suite.shapes import check_fit, with_more_sizes
 from harness.suite.source import (
     NAMED,
-    check_lora,
-    check_whole,
+    check_source,
     names_checkpoint,
     read_source,
 )
@@ -70,11 +68,9 @@ from harness.suite.tables import (
     Binding,
     Planned,
     calibration_samples,
-    check_symbols,
     check_used,
     chosen_of,
     file_beside,
-    left_out_of,
     narrow,
     read_bindings,
     read_export,
@@ -93,6 +89,7 @@ Tested: TypeAlias = Case | PipelineCase
 
 
 _EXPORT_KEYS: Final = frozenset(schema.ExportTable.__struct_fields__)
+_NO_TABLE: Final = schema.ComponentTable()
 _GLOB = re.compile(r"[*?\[]")
 
 
@@ -184,14 +181,7 @@ class Suite:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """A test's parameter: one check of one case.
-
-    Attributes:
-        suite: The suite of the case.
-        case: The case to run.
-        what: The name of the check, one of the case's `whats`.
-
-    """
+    """A test's parameter: one check of one case, one of the case's `whats`."""
 
     suite: Suite = field(repr=False)
     case: Tested
@@ -227,12 +217,10 @@ def load_suite(path: Path) -> Suite:
     names = _component_names(root, file, source, roles)
     components = _components(root, names, source)
     # A suite that lists no components tests all that the checkpoint has.
-    check_whole(source_table, source, components, roles, listed="components" in root)
-    check_lora(source_table, source, components, roles)
+    check_source(source_table, source, components, roles, listed="components" in root)
     usual, symbols = deployed_as(source), symbols_of(*components)
     export = read_export(root.table("export"), file.export, usual, symbols)
-    bindings = read_bindings(root, file.shapes)
-    check_symbols(bindings, symbols)
+    bindings = read_bindings(root, file.shapes, symbols)
     if not bindings:
         text = f"no [[shapes]] gives sizes to {', '.join(symbols)}."
         raise root.error(text)
@@ -242,21 +230,21 @@ def load_suite(path: Path) -> Suite:
     left_out: list[tuple[str, str]] = []
     for component in components:
         table = options.table(component.name)
+        name, said = component.name, file.component.get(component.name, _NO_TABLE)
         plans = foreign_plans(table, component, planned)
-        said = file.component.get(component.name, schema.ComponentTable())
-        ran = chosen_of(table, said.variants, plans, component.name)
-        left_out += left_out_of(plans, ran, component.name)
+        plans = tuple(plan for plan in plans if plan.is_for(name))
+        ran = chosen_of(table, said.variants, plans, name)
+        left_out += [(name, plan.word) for plan in plans if plan not in ran]
+        own = read_bindings(table, said.shapes, symbols_of(component)) or bindings
         cases += _cases(
             component,
-            table,
-            file,
             ran,
-            bindings=bindings,
-            export=export,
+            bindings=own,
+            export=read_export(table, said, export, symbols_of(component)),
+            inputs=file.inputs,
             reference=reference,
         )
-    check_given(variants, planned, cases)
-    planned = made_alone(planned)
+    check_given(variants, cases)
     cases = with_more_sizes(cases, file.inputs)
     cases = with_worst(cases, path.parent / WORST_INPUTS)
     of = {case.component.recipe: case for case in reversed(cases)}
@@ -268,12 +256,18 @@ def load_suite(path: Path) -> Suite:
         component = describe(role, role, source)
         settings = read_export(
             options.table(role),
-            file.component.get(role, schema.ComponentTable()),
+            file.component.get(role, _NO_TABLE),
             export,
             symbols_of(component),
         )
         return replace(cases[0], component=component, export=settings, samples=())
 
+    pipeline_cases: list[PipelineCase] = []
+    for name, table in pipelines.children():
+        if name in {*RECIPES, *(part.name for part in components)}:
+            text = f"{name!r} is a component, and ids must differ; take another name."
+            raise table.error(text)
+        pipeline_cases += read_pipeline(name, table, source, siblings, planned)
     tolerances, gaps = _files(root.table("files"), file.files)
     return Suite(
         path=path,
@@ -281,9 +275,7 @@ def load_suite(path: Path) -> Suite:
         source=source,
         export=export,
         cases=tuple(cases),
-        pipeline_cases=read_pipeline_cases(
-            pipelines, source, siblings, planned, [part.name for part in components]
-        ),
+        pipeline_cases=tuple(pipeline_cases),
         tolerances_path=tolerances,
         gaps_path=gaps,
         limits=file.limits,
@@ -293,38 +285,32 @@ def load_suite(path: Path) -> Suite:
 
 def _cases(
     component: Component,
-    table: Table,
-    file: schema.SuiteFile,
     planned: Sequence[Planned],
     *,
     bindings: tuple[Binding, ...],
     export: ExportSettings,
+    inputs: schema.InputsTable,
     reference: Device,
 ) -> list[Case]:
     """Return the cases of a component, one for each plan."""
-    said = file.component.get(component.name, schema.ComponentTable())
-    own = read_bindings(table, said.shapes)
-    check_symbols(own, symbols_of(component))
-    own = narrow(own or bindings, component)
-    check_fit(component, own)
-    settings = read_export(table, said, export, symbols_of(component))
-    settings = as_foreign(component, settings, own)
+    bindings = narrow(bindings, component)
+    check_fit(component, bindings)
+    export = as_foreign(component, export, bindings)
     cases = [
         Case(
             component=component,
-            export=settings,
+            export=export,
             variant=plan.variant,
             device=plan.device,
-            samples=samples(plan.profiles, own, file.inputs),
+            samples=samples(plan.profiles, bindings, inputs),
             reference=reference,
-            calibration=calibration_samples(plan.variant, own, file.inputs),
+            calibration=calibration_samples(plan.variant, bindings, inputs),
             where=plan.where,
         )
         for plan in planned
     ]
     drawn = [sample for case in cases for sample in case.samples]
-    realistic = table.file.root.table("inputs").where("realistic")
-    check_used(component.name, own, drawn, realistic)
+    check_used(component.name, bindings, drawn)
     return cases
 
 
@@ -413,9 +399,8 @@ def _described(name: str, table: Table, source: Source | None) -> Component:
         # Only the recipe knows its options, so the one named in its error is reported.
         wrong = next((key for key in options if repr(key) in str(error)), "")
         keys = (*schema.ComponentTable.__struct_fields__, *formats())
-        close = difflib.get_close_matches(wrong, keys, n=1, cutoff=0.8)
         text = f"{error}"
-        if close:
+        if close := difflib.get_close_matches(wrong, keys, n=1, cutoff=0.8):
             text = f"unknown option {wrong!r}; did you mean {close[0]!r}?"
         if name not in str(error):
             text = f"{name}: {text}"

@@ -1,15 +1,16 @@
 """Build the matrix of a suite: variants, devices, sizes and samples.
 
 This module reads the tables of parity.toml that multiply cases. `suite` reads the
-others and combines them.
+others and combines them. Each function raises `SuiteError`, with file and line, if
+a table is wrong.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import cycle, islice, product
 from pathlib import Path
 from typing import Final
 
@@ -66,6 +67,7 @@ class Planned:
         variant: The variant.
         device: Where it runs, and with which settings.
         profiles: Profiles of the inputs that it runs.
+        given_profiles: Profiles that a foreign file runs in its place.
         components: Components that the variant is made for; empty for all.
         where: What follows the variant's name in ids; see `Case`.
         is_first: Whether the place and the precision are the first that are listed.
@@ -75,6 +77,7 @@ class Planned:
     variant: Variant
     device: Device
     profiles: tuple[str, ...]
+    given_profiles: tuple[str, ...]
     components: tuple[str, ...] = ()
     where: str = ""
     is_first: bool = True
@@ -84,12 +87,27 @@ class Planned:
         """The third part of the ids of its cases."""
         return f"{self.variant.name}{self.where}"
 
+    @property
+    def word(self) -> str:
+        """Its runtime and variant as a suite writes them: ``mnn/fp32``."""
+        return f"{self.variant.backend}/{self.how}"
+
+    def is_for(self, component: str) -> bool:
+        """Whether the variant is made for a component."""
+        return not self.components or component in self.components
+
+    def as_given(self) -> Planned:
+        """Return the plan of a foreign file that is run as it is."""
+        variant = Variant(name=GIVEN, backend=self.variant.backend, kind=GIVEN)
+        profiles = self.given_profiles
+        return replace(self, variant=variant, profiles=profiles, components=())
+
     def for_component(self, name: str) -> Planned:
         """Return this plan, or for another component the variant that it starts from.
 
         So a pipeline has the variant where it is made, and its origin elsewhere.
         """
-        if not self.components or name in self.components:
+        if self.is_for(name):
             return self
         kind = self.variant.kind
         origin = Variant(name=kind, backend=self.variant.backend, kind=kind)
@@ -113,12 +131,7 @@ def file_beside(table: Table, key: str, named: str, what: str = "file") -> Path:
 def read_export(
     table: Table, said: ExportTable, base: ExportSettings, symbols: Collection[str]
 ) -> ExportSettings:
-    """Return export settings; `base` gives missing ones, `symbols` the valid axes.
-
-    Raises:
-        SuiteError: There is no such size. The message names its line.
-
-    """
+    """Return export settings; `base` gives missing ones, `symbols` the valid axes."""
     dynamic = said.dynamic_axes
     if dynamic is None:
         dynamic = tuple(symbol for symbol in base.dynamic if symbol in symbols)
@@ -142,16 +155,21 @@ def symbols_of(*components: Component) -> tuple[str, ...]:
     return tuple(dict.fromkeys(symbol for spec in specs for symbol in spec.symbols))
 
 
-def read_bindings(parent: Table, said: Iterable[ShapesTable]) -> tuple[Binding, ...]:
+def read_bindings(
+    parent: Table, said: Iterable[ShapesTable], symbols: Collection[str]
+) -> tuple[Binding, ...]:
     """Return each ``[[shapes]]`` of the file or of one component; there may be none.
 
-    Raises:
-        SuiteError: Two of them have the same sizes.
-
+    Each size must be one of `symbols`, and no two tables may have the same sizes.
     """
     bindings: list[Binding] = []
     for table, one in zip(parent.tables("shapes"), said, strict=True):
         sizes = others(table, ShapesTable)
+        for symbol in sizes:
+            if symbol not in symbols:
+                hint = did_you_mean(symbol, symbols)
+                text = f"no component has a size called {symbol!r}; {hint}"
+                raise table.error(text, symbol)
         if any(sizes == earlier.sizes for earlier in bindings):
             text = "the same sizes stand in [[shapes]] twice."
             raise table.error(text)
@@ -159,40 +177,19 @@ def read_bindings(parent: Table, said: Iterable[ShapesTable]) -> tuple[Binding, 
     return tuple(bindings)
 
 
-def check_symbols(bindings: tuple[Binding, ...], symbols: Collection[str]) -> None:
-    """Refuse sizes of symbols that do not exist.
-
-    Raises:
-        SuiteError: There is such a size. The message names its line.
-
-    """
-    for binding in bindings:
-        for symbol in binding.sizes:
-            if symbol not in symbols:
-                hint = did_you_mean(symbol, symbols)
-                text = f"no component has a size called {symbol!r}; {hint}"
-                raise binding.table.error(text, symbol)
-
-
 def narrow(bindings: tuple[Binding, ...], component: Component) -> tuple[Binding, ...]:
     """Keep only a component's symbols, and each set of sizes once.
 
     A text encoder has no height, so shapes that differ only in height are equal for it.
     An unused size would make a second, equal artifact.
-
-    Raises:
-        SuiteError: A symbol of the component has no size.
-
     """
-    kept: dict[tuple[tuple[str, int], ...], Binding] = {}
+    symbols, kept = symbols_of(component), dict[tuple[tuple[str, int], ...], Binding]()
     for binding in bindings:
-        sizes = {}
-        for symbol in symbols_of(component):
-            if symbol not in binding.sizes:
-                text = f"these shapes lack {symbol!r}, which {component.name!r} needs."
-                raise binding.table.error(text)
-            sizes[symbol] = binding.sizes[symbol]
-        narrowed = Binding(sizes=sizes, layers=binding.layers, table=binding.table)
+        if lacking := [symbol for symbol in symbols if symbol not in binding.sizes]:
+            text = f"these shapes lack {lacking[0]!r}, which {component.name!r} needs."
+            raise binding.table.error(text)
+        sizes = {symbol: binding.sizes[symbol] for symbol in symbols}
+        narrowed = replace(binding, sizes=sizes)
         kept.setdefault(narrowed.shapes, narrowed)
     return tuple(kept.values())
 
@@ -203,13 +200,12 @@ def samples(
     """Return samples; realistic ones cycle through bindings, others use the widest."""
     # The widest batch with layers, because other profiles exist to find the layer.
     widest = max(bindings, key=lambda b: (b.layers, b.sizes.get("batch", 1)))
-    drawn: list[tuple[str, int, Binding]] = []
-    for profile in profiles:
-        if profile == "realistic":
-            indices = range(inputs.realistic)
-            drawn += [(profile, i, bindings[i % len(bindings)]) for i in indices]
-        else:
-            drawn.append((profile, 0, widest))
+    turns = [*islice(cycle(bindings), inputs.realistic)]
+    drawn = [
+        (profile, index, binding)
+        for profile in profiles
+        for index, binding in enumerate(turns if profile == "realistic" else [widest])
+    ]
     return tuple(
         Sample(
             profile=profile,
@@ -244,20 +240,13 @@ def calibration_samples(
 
 
 def check_used(
-    name: str,
-    bindings: tuple[Binding, ...],
-    drawn: Collection[Sample],
-    where: str,
+    name: str, bindings: tuple[Binding, ...], drawn: Collection[Sample]
 ) -> None:
-    """Refuse shapes that no sample uses, because they would look tested.
-
-    Raises:
-        SuiteError: There are such shapes. The message names their line.
-
-    """
+    """Refuse shapes that no sample uses, because they would look tested."""
     used = {sample.shapes for sample in drawn}
     for binding in bindings:
         if binding.shapes not in used:
+            where = binding.table.file.root.table("inputs").where("realistic")
             text = (
                 f"no sample of {name!r} has these shapes; list the profile "
                 f"'realistic', and set realistic to {len(bindings)} or more "
@@ -272,21 +261,15 @@ def read_variants(
     """Return the plans of ``[backend.*]`` and ``[variant.*.*]``, backend by backend.
 
     A variant that the suite defines always runs, listed or not.
-
-    Raises:
-        SuiteError: A backend, variant, component, device, target or profile is unknown
-            or missing.
-
     """
     targets = read_targets(backends.file.root.table("target"), file)
     for parent, known in (
-        (backends, (*runtimes(), REFERENCE)),
-        (variants, (*runtimes(),)),
+        (backends, {*runtimes(), REFERENCE}),
+        (variants, {*runtimes()}),
     ):
-        for name in parent.data:
-            if name not in known:
-                text = f"unknown backend {name!r}; {did_you_mean(name, runtimes())}"
-                raise parent.error(text, name)
+        if name := next((name for name in parent.data if name not in known), ""):
+            text = f"unknown backend {name!r}; {did_you_mean(name, runtimes())}"
+            raise parent.error(text, name)
     candidates = [name for name in file.backend if name != REFERENCE]
     if not candidates:
         first, *_ = runtimes()
@@ -309,12 +292,7 @@ def read_variants(
 
 
 def read_targets(table: Table, file: SuiteFile) -> dict[str, Target]:
-    """Return every ``[target.*]`` by name.
-
-    Raises:
-        SuiteError: A name cannot stand in ids, or no runtime runs on a target.
-
-    """
+    """Return every ``[target.*]`` by name."""
     precisions = {word for one in runtimes().values() for word in one.precisions}
     used = {name for said in file.backend.values() for name in said.targets}
     targets = {}
@@ -346,20 +324,14 @@ def read_targets(table: Table, file: SuiteFile) -> dict[str, Target]:
 def chosen_of(
     table: Table,
     listed: tuple[str, ...] | None,
-    planned: Sequence[Planned],
+    planned: Collection[Planned],
     component: str = "",
 ) -> list[Planned]:
     """Return the plans whose variants a table lists; all plans if it lists none.
 
     A variant is listed as in ids: ``fp32``, ``fp32@phone-low``. One that names its
     components is one of theirs without being listed, and of no other's.
-
-    Raises:
-        SuiteError: It lists a variant that no backend runs.
-
     """
-    if component:
-        planned = [plan for plan in planned if plan.for_component(component) is plan]
     names = dict.fromkeys(plan.how for plan in planned)
     wanted = listed or tuple(names)
     table.check_options("variants", wanted, names)
@@ -368,19 +340,9 @@ def chosen_of(
     ]
 
 
-def left_out_of(
-    planned: Sequence[Planned], chosen: Collection[Planned], component: str
-) -> Iterator[tuple[str, str]]:
-    """Yield component and ``backend/variant`` of each plan that was not chosen."""
-    for plan in planned:
-        if plan not in chosen and plan.for_component(component) is plan:
-            yield component, f"{plan.variant.backend}/{plan.how}"
-
-
 def read_reference(backends: Table, file: SuiteFile) -> Device:
     """Return the reference's device: from ``[backend.pytorch]``, or else the CPU."""
-    ((device, _),) = _devices(backends.table(REFERENCE), file, REFERENCE, {})
-    return device
+    return _devices(backends.table(REFERENCE), file, REFERENCE, {})[0][0]
 
 
 def _plans(
@@ -393,6 +355,10 @@ def _plans(
     built_in = runtime(backend).variants
     tables = file.variant.get(backend, {})
     own = [name for name in tables if name not in (*built_in, GIVEN)]
+    given = tables.get(GIVEN, OwnVariantTable())
+    if _is_made(given):
+        text = f"{GIVEN!r} is a file as it is; it takes `profiles` alone."
+        raise named.error(text, GIVEN)
     listed = file.backend[backend].variants or (EXACT,)
     table.check_options("variants", listed, (*built_in, *own))
     devices = _devices(table, file, backend, targets)
@@ -403,19 +369,25 @@ def _plans(
                 f"there, or remove the table [variant.{backend}.{name}]."
             )
             raise named.error(text, name)
-    for name in dict.fromkeys((*listed, *own, *(GIVEN,) * (GIVEN in tables))):
+    for name in dict.fromkeys((*listed, *own)):
         said = tables.get(name, OwnVariantTable())
+        variant = _variant(named, name, said, backend, file.backend[backend].converter)
+        profiles = said.profiles or file.inputs.profiles
         for device, where in devices:
             yield Planned(
-                variant=_variant(
-                    named, name, said, backend, file.backend[backend].converter
-                ),
+                variant=variant,
                 device=device,
-                profiles=said.profiles or file.inputs.profiles,
+                profiles=profiles,
+                given_profiles=given.profiles or profiles,
                 components=said.components or (),
                 where=where,
                 is_first=device is devices[0][0],
             )
+
+
+def _is_made(said: OwnVariantTable) -> bool:
+    """Whether a table says how a file is made."""
+    return any(one is not None for one in (said.kind, said.flags, said.components))
 
 
 def _devices(
@@ -477,12 +449,7 @@ def _devices(
 def _versions(
     table: Table, said: BackendTable, targets: Mapping[str, Target]
 ) -> dict[str, Target]:
-    """Return a target for each of a runtime's versions.
-
-    Raises:
-        SuiteError: A text is no version, or a target has the same name.
-
-    """
+    """Return a target for each of a runtime's versions."""
     for key, listed in (("versions", said.versions), ("converter", [said.converter])):
         for version in filter(None, listed):
             if not _VERSION.fullmatch(version):
@@ -498,15 +465,11 @@ def _variant(
     named: Table, name: str, said: OwnVariantTable, backend: str, converter: str
 ) -> Variant:
     built_in = runtime(backend).variants
-    is_made = any(one is not None for one in (said.kind, said.flags, said.components))
-    if is_made and name == GIVEN:  # such a file is not made
-        text = f"{name!r} is a file as it is; it takes `profiles` alone."
-        raise named.error(text, name)
-    if is_made and name in built_in:
+    if name in built_in and _is_made(said):
         text = f"{name!r} is built in; give a variant with flags a name of its own."
         raise named.error(text, name)
     kind = name
-    if name not in (*built_in, GIVEN):
+    if name not in built_in:
         if said.kind is None:
             hint = did_you_mean(name, built_in)
             text = f"unknown variant {name!r}; {hint} One of your own needs `from`."

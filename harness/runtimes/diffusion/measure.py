@@ -10,7 +10,7 @@ import math
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -26,8 +26,6 @@ from harness.core.pipeline import (
     LATENTS,
     Pipeline,
     other_settings,
-    tried,
-    without,
 )
 from harness.core.record import Row
 from harness.measure.attribution import attribute
@@ -178,12 +176,11 @@ def measure(
     for network in bench.candidates.values():
         network.always_runs = False
     own_factor = float(pipe.vae.config.scaling_factor)
-    settings = tried(
-        other_settings(pipeline, own_factor),
-        error,
-        lambda name: _without(bench, reference, name, say),
-    )
-    about["app"] = [setting.to_json() for setting in settings]
+    settings = []
+    for one in other_settings(pipeline, own_factor) if error > 0.0 else ():
+        share = 1.0 - _without(bench, reference, one.name, say) / error
+        settings.append(replace(one, share=max(0.0, share)))
+    about["app"] = [asdict(setting) for setting in settings]
     if pipeline.attribution and error > 0.0:
         say("exchanging roles")
         # Roles are exchanged with the reference's guidance. So they share the error
@@ -267,7 +264,8 @@ def _exchanged(
 def _without(bench: _Bench, reference: Reference, name: str, say: Say) -> float:
     """Run as the app does, without one of its settings; return the squared error."""
     say(f"drawing without the app's {name}")
-    told = without(bench.pipeline, name)
+    app = replace(bench.pipeline.app, **{name: None})
+    told = replace(bench.pipeline, app=app)
     parts = app_parts(told, bench.networks(bench.roles), bench.vae(bench.roles))
     pipe, guided = assemble(told, bench.inputs, parts), told.app.guidance_scale
     pictures = draw(pipe, told, bench.inputs, guidance_scale=guided)

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import onnx
 
-from harness.core.contract import Sides, TensorFound
+from harness.core.contract import Sides
+from harness.core.onnx_header import port_of
 from harness.core.probes import Probe
 from harness.measure.align import GraphValue
 
@@ -147,7 +148,8 @@ def sides_of(path: Path) -> Sides:
         output.type.tensor_type.ClearField("shape")
     graph = onnx.shape_inference.infer_shapes(model).graph
     return Sides(
-        inputs=tuple(map(_found, graph.input)), outputs=tuple(map(_found, graph.output))
+        inputs=tuple(map(port_of, graph.input)),
+        outputs=tuple(map(port_of, graph.output)),
     )
 
 
@@ -159,18 +161,6 @@ def unread_inputs(path: Path) -> list[str]:
         if node.op_type not in _SIZES and not needed.isdisjoint(node.output):
             needed |= _read_by(node)
     return [value.name for value in graph.input if value.name not in needed]
-
-
-def _found(value: onnx.ValueInfoProto) -> TensorFound:
-    tensor = value.type.tensor_type
-    dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type).name
-    if not tensor.HasField("shape"):
-        return TensorFound(name=value.name, dtype=dtype)
-    sizes = (
-        size.dim_value if size.HasField("dim_value") else None
-        for size in tensor.shape.dim
-    )
-    return TensorFound(name=value.name, dtype=dtype, shape=tuple(sizes))
 
 
 def program_value(node: onnx.NodeProto) -> str:

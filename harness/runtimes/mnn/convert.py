@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.core.case import Component, TensorSpec, Variant
-from harness.core.contract import Sides, TensorFound, breach
+from harness.core.contract import Sides, breach
 from harness.core.errors import StageError
+from harness.core.onnx_header import Port
 from harness.core.outcome import Outcome
 from harness.core.probes import Probe
 from harness.engine.environments import python_of
@@ -204,7 +205,7 @@ def _check_loads(target: Path, component: Component, log: str) -> None:
 
 def _found(
     tensors: Mapping[str, Any], promised: Sequence[TensorSpec]
-) -> tuple[TensorFound, ...]:
+) -> tuple[Port, ...]:
     """Return the tensors of a session; MNN's integers always have 32 bits."""
     import MNN
 
@@ -215,8 +216,8 @@ def _found(
         dtype = asked.get(name, "")
         if dtype and dtype.startswith("float") != floating:
             dtype = "float32" if floating else "int32"
-        axes = (None,) * len(tensor.getShape()) if name in asked else None
-        found.append(TensorFound(name=name, dtype=dtype, shape=axes))
+        axes = ("",) * len(tensor.getShape()) if name in asked else None
+        found.append(Port(name=name, dtype=dtype, shape=axes))
     return tuple(found)
 
 

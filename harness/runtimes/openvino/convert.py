@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import openvino as ov
 
 from harness.core.case import Component, Variant
-from harness.core.contract import Sides, TensorFound, breach
+from harness.core.contract import Sides, breach
 from harness.core.errors import StageError, first_line
+from harness.core.onnx_header import Port
 from harness.core.outcome import Outcome
 from harness.core.probes import Probe
 from harness.runtimes.openvino import MODEL
@@ -78,10 +79,10 @@ def _compressed(model: ov.Model, component: Component) -> ov.Model:
         return nncf.compress_weights(model, mode=nncf.CompressWeightsMode.INT8_SYM)
 
 
-def _found(port: Any) -> TensorFound:
+def _found(port: Any) -> Port:
     sizes = port.get_partial_shape()
     shape = None
     if sizes.rank.is_static:
-        shape = tuple(one.get_length() if one.is_static else None for one in sizes)
+        shape = tuple(one.get_length() if one.is_static else "" for one in sizes)
     dtype = port.get_element_type().to_dtype().name
-    return TensorFound(name=port.get_any_name(), dtype=dtype, shape=shape)
+    return Port(name=port.get_any_name(), dtype=dtype, shape=shape)

@@ -127,30 +127,6 @@ def test_what_is_no_table_is_named_with_its_line(load, text, message):
 
 
 @pytest.mark.parametrize(
-    ("tier", "options", "message"),
-    [
-        ("strikt", ("exact", "strict"), "did you mean 'strict'?"),
-        ("", ("exact", "strict"), "it can be 'exact', 'strict'."),
-        ("x", (), "there is none to choose from."),
-    ],
-)
-def test_a_word_that_is_no_option_is_named_with_the_nearest(
-    load, tier, options, message
-):
-    table = load(f"\ntier = '{tier}'\ntiers = [\n'exact',\n'{tier}']")
-    tiers = table.data["tiers"]
-
-    with pytest.raises(SuiteError) as one:
-        table.check_option("tier", tier, options)
-    with pytest.raises(SuiteError) as of_list:
-        table.check_options("tiers", tiers, ("exact", *options))
-
-    assert complaint(one) == f'suite.toml:2: unknown tier "{tier}"; {message}'
-    assert complaint(of_list).startswith(f"suite.toml:5: unknown {tier!r} in 'tiers'; ")
-    table.check_options("tiers", tiers, tiers)
-
-
-@pytest.mark.parametrize(
     ("text", "message"),
     [
         pytest.param("a = 1\nb =\n", "2: not valid TOML: invalid value.", id="value"),

@@ -91,151 +91,100 @@ width = 4
     assert (sheet.bounds, sheet.open) == (Open(on=False), (Open(),))
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        pytest.param("", "1: the file has no 'name', which it must have.", id="absent"),
-        pytest.param(
-            "\nnam = 'x'",
-            "2: unknown key 'nam' in the file; did you mean 'name'?",
-            id="near-a-required-key",
-        ),
-        pytest.param(
-            "name = 'x'\ncolor = 'red'",
-            "2: unknown key 'color'; did you mean 'colour'?",
-            id="unknown-key",
-        ),
-        pytest.param(
-            "name = 'x'\nbegin = 'y'", "2: unknown key 'begin'; it can", id="renamed"
-        ),
-        pytest.param("name = ' '", "1: 'name' is empty.", id="blank"),
-        pytest.param(
-            "name = 1", "1: 'name' must be text in quotes, got 1.", id="another-type"
-        ),
-        pytest.param(
-            "name = 'x'\ncolour = 'rad'",
-            """2: unknown colour "rad"; did you mean 'red'?""",
-            id="choice",
-        ),
-        pytest.param(
-            "name = 'x'\ncolours = [\n'red',\n'gren']",
-            "4: unknown 'gren' in 'colours'; did you mean 'green'?",
-            id="choice-in-a-list",
-        ),
-        pytest.param(
-            "name = 'x'\ncolours = ['red', 'red']",
-            "2: 'red' stands in 'colours' twice.",
-            id="twice",
-        ),
-        pytest.param(
-            "name = 'x'\ncolours = []",
-            "2: 'colours' is empty, so there would be nothing to test.",
-            id="empty-list",
-        ),
-        pytest.param(
-            "name = 'x'\naxes = ['a', 1]",
-            "2: item 2 of 'axes' must be text in quotes, got 1.",
-            id="item",
-        ),
-        pytest.param(
-            "name = 'x'\ncount = 0", "2: 'count' must be 1 or more, got 0.", id="least"
-        ),
-        pytest.param(
-            "name = 'x'\ncount = true",
-            "2: 'count' must be a whole number, got true.",
-            id="boolean-for-a-number",
-        ),
-        pytest.param(
-            "name = 'x'\nfactor = 0",
-            "2: 'factor' must be more than 0, got 0.",
-            id="more-than",
-        ),
-        pytest.param(
-            "name = 'x'\nfactor = inf",
-            "2: 'factor' must be more than 0, got inf.",
-            id="infinite",
-        ),
-        pytest.param(
-            "name = 'x'\npart = 95",
-            "2: 'part' must be from 0 to 1, got 95.",
-            id="between",
-        ),
-        pytest.param(
-            "name = 'x'\npart = nan",
-            "2: 'part' must be from 0 to 1, got nan.",
-            id="nan",
-        ),
-        pytest.param(
-            "name = 'x'\nage = 17", "2: 18 or older, got 17.", id="own-sentence"
-        ),
-        pytest.param(
-            "name = 'x'\nage = '18'",
-            "2: 'age' must be a whole number, got \"18\".",
-            id="own-sentence-is-of-the-bounds",
-        ),
-        pytest.param(
-            "name = 'x'\nday = '2027-01-31'",
-            "2: 'day' must be a date such as 2027-01-31, got \"2027-01-31\".",
-            id="text-for-a-date",
-        ),
-        pytest.param(
-            "name = 'x'\nday = 2027-01-31T00:00:00",
-            "2: 'day' must be a date such as 2027-01-31, got 2027-01-31 00:00:00.",
-            id="time-for-a-date",
-        ),
-        pytest.param(
-            "name = 'x'\nissue = 1.5",
-            "2: 'issue' must be text in quotes or a whole number, got 1.5.",
-            id="neither-of-two",
-        ),
-        pytest.param(
-            "name = 'x'\nplain = [1]",
-            "2: only plain things, got a list in [ ].",
-            id="own-sentence-of-types",
-        ),
-        pytest.param(
-            "name = 'x'\n[sizes]\nbatch = 'two'",
-            "3: 'batch' must be a whole number, got \"two\".",
-            id="in-a-table-of-free-names",
-        ),
-        pytest.param(
-            "name = 'x'\n[[open]]\n[[open]]\nwidth = 0",
-            "4: 'width' must be 1 or more, got 0.",
-            id="other-key-of-an-open-table",
-        ),
-        pytest.param(
-            "name = 'x'\n[[inner]]\nsize = 1\n[[inner]]",
-            "4: [inner] has no 'size', which it must have.",
-            id="absent-in-a-table",
-        ),
-        pytest.param(
-            "name = 'x'\n[[inner]]\nsize = 1\nzebra = 1",
-            "4: unknown key 'zebra' in [inner]; it can be 'size'.",
-            id="unknown-key-in-a-table",
-        ),
-        pytest.param(
-            f"name = 'x'\nfactor = 1{'0' * 400}",
-            f"2: 'factor' must be a number, got 1{'0' * 400}.",
-            id="number-beyond-floats",
-        ),
-        pytest.param(
-            "name = 'x'\nopen = [1]",
-            "2: item 1 of 'open' must be a table, got 1.",
-            id="number-for-a-table",
-        ),
-        pytest.param(
-            "name = 'x'\nbounds = 'blue'",
-            """2: unknown bounds "blue"; it can be 'red', 'green'.""",
-            id="choice-or-table",
-        ),
-        pytest.param(
-            "name = 'x'\n[bounds]\non = 1",
-            "3: 'on' must be true or false, got 1.",
-            id="table-of-a-choice-or-table",
-        ),
-    ],
-)
-def test_each_mistake_names_its_line_and_what_would_be_right(load, text, message):
+MISTAKES = {
+    # Each stands alone in a file.
+    "absent": ("", "1: the file has no 'name', which it must have."),
+    "near-a-required-key": (
+        "\nnam = 'x'",
+        "2: unknown key 'nam' in the file; did you mean 'name'?",
+    ),
+    "blank": ("name = ' '", "1: 'name' is empty."),
+    "another-type": ("name = 1", "1: 'name' must be text in quotes, got 1."),
+}
+AFTER_NAME = {
+    "unknown-key": ("color = 'red'", "2: unknown key 'color'; did you mean 'colour'?"),
+    "renamed": ("begin = 'y'", "2: unknown key 'begin'; it can"),
+    "choice": ("colour = 'rad'", """2: unknown colour "rad"; did you mean 'red'?"""),
+    "choice-in-a-list": (
+        "colours = [\n'red',\n'gren']",
+        "4: unknown 'gren' in 'colours'; did you mean 'green'?",
+    ),
+    "twice": ("colours = ['red', 'red']", "2: 'red' stands in 'colours' twice."),
+    "empty-list": (
+        "colours = []",
+        "2: 'colours' is empty, so there would be nothing to test.",
+    ),
+    "item": ("axes = ['a', 1]", "2: item 2 of 'axes' must be text in quotes, got 1."),
+    "least": ("count = 0", "2: 'count' must be 1 or more, got 0."),
+    "boolean-for-a-number": (
+        "count = true",
+        "2: 'count' must be a whole number, got true.",
+    ),
+    "more-than": ("factor = 0", "2: 'factor' must be more than 0, got 0."),
+    "infinite": ("factor = inf", "2: 'factor' must be more than 0, got inf."),
+    "between": ("part = 95", "2: 'part' must be from 0 to 1, got 95."),
+    "nan": ("part = nan", "2: 'part' must be from 0 to 1, got nan."),
+    "own-sentence": ("age = 17", "2: 18 or older, got 17."),
+    "own-sentence-is-of-the-bounds": (
+        "age = '18'",
+        "2: 'age' must be a whole number, got \"18\".",
+    ),
+    "text-for-a-date": (
+        "day = '2027-01-31'",
+        "2: 'day' must be a date such as 2027-01-31, got \"2027-01-31\".",
+    ),
+    "time-for-a-date": (
+        "day = 2027-01-31T00:00:00",
+        "2: 'day' must be a date such as 2027-01-31, got 2027-01-31 00:00:00.",
+    ),
+    "neither-of-two": (
+        "issue = 1.5",
+        "2: 'issue' must be text in quotes or a whole number, got 1.5.",
+    ),
+    "own-sentence-of-types": (
+        "plain = [1]",
+        "2: only plain things, got a list in [ ].",
+    ),
+    "in-a-table-of-free-names": (
+        "[sizes]\nbatch = 'two'",
+        "3: 'batch' must be a whole number, got \"two\".",
+    ),
+    "other-key-of-an-open-table": (
+        "[[open]]\n[[open]]\nwidth = 0",
+        "4: 'width' must be 1 or more, got 0.",
+    ),
+    "absent-in-a-table": (
+        "[[inner]]\nsize = 1\n[[inner]]",
+        "4: [inner] has no 'size', which it must have.",
+    ),
+    "unknown-key-in-a-table": (
+        "[[inner]]\nsize = 1\nzebra = 1",
+        "4: unknown key 'zebra' in [inner]; it can be 'size'.",
+    ),
+    "number-beyond-floats": (
+        f"factor = 1{'0' * 400}",
+        f"2: 'factor' must be a number, got 1{'0' * 400}.",
+    ),
+    "number-for-a-table": ("open = [1]", "2: item 1 of 'open' must be a table, got 1."),
+    "choice-or-table": (
+        "bounds = 'blue'",
+        """2: unknown bounds "blue"; it can be 'red', 'green'.""",
+    ),
+    "table-of-a-choice-or-table": (
+        "[bounds]\non = 1",
+        "3: 'on' must be true or false, got 1.",
+    ),
+}
+"""Mistakes in the lines below `name`."""
+MISTAKES |= {
+    key: (f"name = 'x'\n{text}", said) for key, (text, said) in AFTER_NAME.items()
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_each_mistake_names_its_line_and_what_would_be_right(load, mistake):
+    text, message = MISTAKES[mistake]
+
     with pytest.raises(SuiteError) as error:
         read(load(text), Sheet)
 

@@ -2,7 +2,7 @@
 
 import json
 import math
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import msgspec
 import numpy as np
@@ -137,7 +137,7 @@ def test_a_setting_of_the_app_is_named_however_small_its_error_is(share, named):
     setting = AppSetting(
         name="scaling_factor", app=0.13025, own=0.18215, place="vae", share=share
     )
-    words = picture_words(record(picture(0.2), app=[setting.to_json()]))
+    words = picture_words(record(picture(0.2), app=[asdict(setting)]))
 
     assert words.startswith("picture 62.1 dB")
     assert (setting.words in words) is named

@@ -140,7 +140,7 @@ def test_positions_are_those_that_attention_sees(suite, name, positions, width):
     case = next(case for case in loaded.cases if case.subject == name)
     sizes = {**dict(case.samples[0].shapes), "batch": 1}
 
-    extent = extent_of(component(loaded, name), [sample_of(**sizes)], 1)
+    extent = extent_of(component(loaded, name), [sizes], 1)
 
     # A timestep counts one.
     assert extent.value / 4 / width == pytest.approx(positions, abs=5)
@@ -186,7 +186,7 @@ def test_a_t5_is_counted_in_its_folder_and_by_its_index(tmp_path):
     config = json.loads((root / "text_encoder_2" / "config.json").read_text())
 
     assert stored_weights(t5) == 2 * 7 * 3 * 4
-    extent = extent_of(t5, [sample_of(batch=2, tokens=512)], 1)
+    extent = extent_of(t5, [{"batch": 2, "tokens": 512}], 1)
     assert extent.value == 4 * 2 * 512 * config["d_model"]
     assert extent.scores == 4 * 2 * 512**2 * config["num_heads"]
 
@@ -194,7 +194,7 @@ def test_a_t5_is_counted_in_its_folder_and_by_its_index(tmp_path):
 def test_a_network_that_attends_to_halved_pictures_fits_where_it_does():
     case = case_of(load_suite(DIGITS.parent / "full_size" / "sdxl_unet"), "unet")
     picture = sample_of(batch=2, height=128, width=128)
-    extent = extent_of(case.component, [picture], 2_567_463_684 * 4)
+    extent = extent_of(case.component, [dict(picture.shapes)], 2_567_463_684 * 4)
 
     # Its first block has no attention.
     assert extent.scores == 4 * 2 * 10 * (64 * 64) ** 2

@@ -109,57 +109,47 @@ def test_there_are_files_for_every_schema():
     assert {path.with_suffix(".schema.json").name for path in FILES} == set(SCHEMAS)
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "said"),
-    [
-        pytest.param("parity", "opset = 18", "'opset' was unexpected", id="root-key"),
-        pytest.param("parity", "[limits]\njob = 1", "'job' was", id="key"),
-        pytest.param("parity", "[limits]\njobs = 0", "minimum of 1", id="bound"),
-        pytest.param("parity", "[export]\nopset = 13", "minimum of 14", id="opset"),
-        pytest.param(
-            "parity", '[export]\nexporter = "dinamo"', "'dynamo'", id="choice"
-        ),
-        pytest.param("parity", "[backend.any]\nthreads = true", "'integer'", id="type"),
-        pytest.param("parity", "[[shapes]]\nbatch = 0", "minimum of 1", id="size"),
-        pytest.param("parity", '[inputs]\nprofiles = ["x"]', "'x' is not", id="item"),
-        pytest.param("parity", "components = []", "non-empty", id="empty"),
-        pytest.param(
-            "parity", 'components = ["a", "a"]', "non-unique", id="word-twice"
-        ),
-        pytest.param("parity", "[component.net]\nwidth = 0.5", "0.5", id="option"),
-        pytest.param(
-            "parity",
-            "[pipeline.text2img]\nheight = 8\nwidth = 8\nguess_mode = true",
-            "not valid under any",
-            id="key-of-another-kind",
-        ),
-        pytest.param(
-            "tolerances", '[any.fp32]\noutput = "strict"', "not valid", id="group"
-        ),
-        pytest.param(
-            "tolerances", '[any.fp32]\noutputs = "strikt"', "not valid", id="tier"
-        ),
-        pytest.param(
-            "tolerances",
-            '[net.any.fp32.probes."*"]\nlayers = { tier = "strict", sqnr = 3 }',
-            "not valid",
-            id="bound-of-a-probe",
-        ),
-        pytest.param(
-            "known_gaps",
-            '[[gap]]\ncase = "x"\noutcome = "run"',
-            "'why' is a required",
-            id="required",
-        ),
-        pytest.param(
-            "known_gaps",
-            '[[gap]]\ncase = "x"\noutcome = "within"\nwhy = "x"',
-            "'within' is not one of",
-            id="outcome",
-        ),
-    ],
-)
-def test_a_mistake_is_one_by_the_schema_too(name, text, said):
+MISTAKES = {
+    "root-key": ("parity", "opset = 18", "'opset' was unexpected"),
+    "key": ("parity", "[limits]\njob = 1", "'job' was"),
+    "bound": ("parity", "[limits]\njobs = 0", "minimum of 1"),
+    "opset": ("parity", "[export]\nopset = 13", "minimum of 14"),
+    "choice": ("parity", '[export]\nexporter = "dinamo"', "'dynamo'"),
+    "type": ("parity", "[backend.any]\nthreads = true", "'integer'"),
+    "size": ("parity", "[[shapes]]\nbatch = 0", "minimum of 1"),
+    "item": ("parity", '[inputs]\nprofiles = ["x"]', "'x' is not"),
+    "empty": ("parity", "components = []", "non-empty"),
+    "word-twice": ("parity", 'components = ["a", "a"]', "non-unique"),
+    "option": ("parity", "[component.net]\nwidth = 0.5", "0.5"),
+    "key-of-another-kind": (
+        "parity",
+        "[pipeline.text2img]\nheight = 8\nwidth = 8\nguess_mode = true",
+        "not valid under any",
+    ),
+    "group": ("tolerances", '[any.fp32]\noutput = "strict"', "not valid"),
+    "tier": ("tolerances", '[any.fp32]\noutputs = "strikt"', "not valid"),
+    "bound-of-a-probe": (
+        "tolerances",
+        '[net.any.fp32.probes."*"]\nlayers = { tier = "strict", sqnr = 3 }',
+        "not valid",
+    ),
+    "required": (
+        "known_gaps",
+        '[[gap]]\ncase = "x"\noutcome = "run"',
+        "'why' is a required",
+    ),
+    "outcome": (
+        "known_gaps",
+        '[[gap]]\ncase = "x"\noutcome = "within"\nwhy = "x"',
+        "'within' is not one of",
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_one_by_the_schema_too(mistake):
+    name, text, said = MISTAKES[mistake]
+
     (error,) = errors_of(f"{name}.schema.json", text)
 
     assert said in error

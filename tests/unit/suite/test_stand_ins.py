@@ -8,9 +8,8 @@ import pytest
 from harness.commands.init.write import write_suite
 from harness.core.case import GIVEN, Source
 from harness.recipes import describe
-from harness.recipes.stand_ins import stand_ins
+from harness.recipes.stand_ins import drawn_with, stand_ins
 from harness.report.summary import stand_in_words
-from harness.suite.families import drawn_with
 from harness.suite.suite import load_suite
 from tests.unit.encoders import write_encoder, write_tokenizer
 from tests.unit.nets import DIGITS

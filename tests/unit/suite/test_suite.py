@@ -213,6 +213,15 @@ def test_the_checkpoint_is_looked_up_from_the_file(load, tmp_path):
     assert suite.name == tmp_path.name
 
 
+TEXT = "[component.text_encoder]"
+EAGER = 'attention = "eager"'
+LISTED = 'components = ["text_encoder", "unet"]'
+MNN = "[backend.mnn]"
+ORT = "[backend.onnxruntime]"
+OWN = "[variant.mnn.int8-weights]"
+"""Lines of the suite that are changed below."""
+
+
 @pytest.mark.parametrize(
     ("old", "new", "line", "said"),
     [
@@ -222,70 +231,25 @@ def test_the_checkpoint_is_looked_up_from_the_file(load, tmp_path):
         ("jobs = 1", "job = 1", 28, "'jobs'"),
         ("opset = 18", "opset = 11", 5, "opset 14 or newer"),
         ("opset = 18", 'exporter = "dinamo"', 5, "'dynamo'"),
-        (
-            'components = ["text_encoder", "unet"]',
-            'components = [\n"text_encoder",\n"unnet"]',
-            3,
-            "did you mean 'unet'",
-        ),
+        (LISTED, 'components = [\n"text_encoder",\n"unnet"]', 3, "did you mean 'unet'"),
         ('"unet"]', '"text_encoder"]', 1, "twice"),
-        (
-            'components = ["text_encoder", "unet"]',
-            "components = []",
-            1,
-            "nothing to test",
-        ),
-        (
-            "[component.text_encoder]",
-            "[component.text_encodr]",
-            25,
-            "did you mean 'text_encoder'",
-        ),
-        (
-            "[component.text_encoder]",
-            "[component.vae_encoder]",
-            25,
-            "list it in `components`",
-        ),
-        ('attention = "eager"', 'atention = "eager"', 26, "'attention'"),
-        ('attention = "eager"', "penultimat = true", 26, "did you mean 'penultimate'"),
-        ('attention = "eager"', 'attention = "eagre"', 26, "'eager'"),
-        (
-            'attention = "eager"',
-            'recipe = "no.such.net"',
-            26,
-            "no recipe 'no.such.net'",
-        ),
-        ('attention = "eager"', "penultimate = 0.5", 26, "must be text"),
-        ('attention = "eager"', 'variants = ["fp23"]', 26, "'fp32'"),
-        ("[backend.mnn]", "[backend.mmn]", 21, "'mnn'"),
+        (LISTED, "components = []", 1, "nothing to test"),
+        (TEXT, "[component.text_encodr]", 25, "did you mean 'text_encoder'"),
+        (TEXT, "[component.vae_encoder]", 25, "list it in `components`"),
+        (EAGER, 'atention = "eager"', 26, "'attention'"),
+        (EAGER, "penultimat = true", 26, "did you mean 'penultimate'"),
+        (EAGER, 'attention = "eagre"', 26, "'eager'"),
+        (EAGER, 'recipe = "no.such.net"', 26, "no recipe 'no.such.net'"),
+        (EAGER, "penultimate = 0.5", 26, "must be text"),
+        (EAGER, 'variants = ["fp23"]', 26, "'fp32'"),
+        (MNN, "[backend.mmn]", 21, "'mnn'"),
         ('"int8-weights"]', '"int8-weight"]', 22, "'int8-weights'"),
         ('"fp16"]', '"fp32"]', 20, "twice"),
         ('["fp32", "fp16"]', "[]", 20, "nothing to test"),
-        (
-            "[variant.mnn.int8-weights]",
-            "[variant.mnn.int8-weigths]",
-            23,
-            "did you mean 'int8-weights'",
-        ),
-        (
-            "[variant.mnn.int8-weights]",
-            "[variant.mnn.deploy]",
-            23,
-            "not among the `variants`",
-        ),
-        (
-            "[variant.mnn.int8-weights]",
-            '[variant.mnn.int8-weights]\nflags = ["--x"]',
-            23,
-            "a name of its own",
-        ),
-        (
-            "[variant.mnn.int8-weights]",
-            '[variant.mnn.mine]\nfrom = "int8"',
-            24,
-            "'int8-weights'",
-        ),
+        (OWN, "[variant.mnn.int8-weigths]", 23, "did you mean 'int8-weights'"),
+        (OWN, "[variant.mnn.deploy]", 23, "not among the `variants`"),
+        (OWN, f'{OWN}\nflags = ["--x"]', 23, "a name of its own"),
+        (OWN, '[variant.mnn.mine]\nfrom = "int8"', 24, "'int8-weights'"),
         ('"boundary"]', '"bondary"]', 17, "'boundary'"),
         ('"boundary"]', '"realistic"]', 17, "twice"),
         ("realistic = 3", "realistic = 0", 18, "1 or more"),
@@ -295,23 +259,23 @@ def test_the_checkpoint_is_looked_up_from_the_file(load, tmp_path):
         ("height = 32", "height = 0", 13, "1 or more"),
         ("batch = 2\nheight = 32", "batch = 1\nheight = 16", 11, "twice"),
         ('["batch"]', '["bach"]', 6, "did you mean 'batch'"),
-        ("[backend.mnn]", '[backend.mnn]\ndevice = "gpu"', 22, "'cpu'"),
-        ("[backend.mnn]", "[backend.mnn]\ntf32 = true", 22, "'tf32'"),
-        ("[backend.mnn]", "[backend.mnn]\ncpu_nodes = 0.1", 22, "'cpu_nodes'"),
-        ("[backend.mnn]", '[backend.mnn]\ndevice = "AExecutionProvider"', 22, "'cpu'"),
+        (MNN, f'{MNN}\ndevice = "gpu"', 22, "'cpu'"),
+        (MNN, f"{MNN}\ntf32 = true", 22, "'tf32'"),
+        (MNN, f"{MNN}\ncpu_nodes = 0.1", 22, "'cpu_nodes'"),
+        (MNN, f'{MNN}\ndevice = "AExecutionProvider"', 22, "'cpu'"),
         (
-            "[backend.onnxruntime]",
-            "[backend.onnxruntime]\nprovider_options = { use_tf32 = 1 }",
+            ORT,
+            ORT + "\nprovider_options = { use_tf32 = 1 }",
             20,
             "needs a `device` other than 'cpu'",
         ),
         (
-            "[backend.onnxruntime]",
-            '[backend.onnxruntime]\ndevice = "qnn"\nprovider_options = { a = [1] }',
+            ORT,
+            ORT + '\ndevice = "qnn"\nprovider_options = { a = [1] }',
             21,
             "provider_options are texts, numbers, true or false, got a list",
         ),
-        ("[backend.mnn]", "[backend.mnn]\nthreads = 0", 22, "1 or more"),
+        (MNN, f"{MNN}\nthreads = 0", 22, "1 or more"),
         (json.dumps(str(DIGITS)), '"nowhere"', 3, "no checkpoint at"),
         (json.dumps(str(DIGITS)), '"."', 3, "model_index.json"),
         ("checkpoint =", 'hub = "a/b"\ncheckpoint =', 2, "has both"),
