@@ -6,7 +6,7 @@ The recipes share these functions. Each function imports the framework that it n
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
@@ -39,6 +39,13 @@ _LOADED = (
     f"{_ALONE[1]}.index.json",
 )
 """Names of the files that diffusers and transformers read without a variant."""
+
+TEXT_FOLDERS = ("text_encoder", "text_encoder_2", "text_encoder_3")
+"""Folders of text encoders. A T5 is in the first for PixArt, in the second for Flux, in
+the third for Stable Diffusion 3."""
+
+T5 = "T5EncoderModel"
+"""The architecture that the configuration of a T5 encoder names."""
 
 
 def read_object(path: Path) -> dict[str, Any]:
@@ -98,14 +105,48 @@ def vocabulary(source: Source) -> int:
         SuiteError: No configuration has it.
 
     """
-    folders = ("text_encoder", "text_encoder_2", "text_encoder_3")
     # SDXL's refiner has only the second encoder.
-    folder = next((f for f in folders if (source.path / f).is_dir()), "")
+    folder = next((f for f in TEXT_FOLDERS if (source.path / f).is_dir()), "")
     config = read_config(source, folder)
     if "vocab_size" not in config:
         msg = f"{source.path / folder / 'config.json'} has no 'vocab_size'."
         raise SuiteError(msg)
     return int(config["vocab_size"])
+
+
+def clip_encoders(source: Source) -> tuple[str, ...]:
+    """Return the checkpoint's folders that hold a CLIP text encoder."""
+    return tuple(
+        folder
+        for folder, config in _text_configs(source)
+        if folder in TEXT_FOLDERS[:2]
+        and str(config.get("model_type", "clip")).startswith("clip")
+    )
+
+
+def t5_folder(source: Source) -> str:
+    """Return the folder whose configuration is of a T5 encoder; empty without one."""
+    found = (
+        folder
+        for folder, config in _text_configs(source)
+        if T5 in (config.get("architectures") or ())
+    )
+    return next(found, "")
+
+
+def _text_configs(source: Source) -> Iterator[tuple[str, dict[str, Any]]]:
+    for folder in TEXT_FOLDERS:
+        if (source.path / folder / "config.json").is_file():
+            yield folder, read_config(source, folder)
+
+
+def tokenizer_of(folder: str) -> str:
+    """Return the tokenizer's folder for a text encoder's folder.
+
+    >>> tokenizer_of("text_encoder_2")
+    'tokenizer_2'
+    """
+    return folder.replace("text_encoder", "tokenizer")
 
 
 def weight_files(home: Path) -> list[Path]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from harness.core.case import Component, Source
+from harness.core.case import Source
 from harness.recipes.checkpoint import read_config
 from harness.recipes.diffusion import vae_encoder
 from harness.recipes.diffusion.pictures import smooth_pictures
 from harness.recipes.types import Rng
+from harness.recipes.wrapper import outputs_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -51,20 +52,11 @@ def more_channels(
 def _encoded(source: Source, mask: np.ndarray, rng: Rng) -> np.ndarray:
     """Return the autoencoder's latents of pictures that are grey under a mask."""
     import numpy as np
-    import torch
 
-    inputs, outputs = vae_encoder.signature(source, {})
-    encoder = Component(
-        name="vae_encoder",
-        recipe="vae_encoder",
-        source=source,
-        inputs=inputs,
-        outputs=outputs,
-    )
+    (picture,), _ = vae_encoder.signature(source, {})
     batch, _, height, width = mask.shape
-    size = inputs[0].bind({"batch": batch, "height": height, "width": width})
+    size = picture.bind({"batch": batch, "height": height, "width": width})
     shown = 1.0 - np.kron(mask, np.ones((size[2] // height, size[3] // width)))
     pictures = smooth_pictures(size, rng) * shown.astype(np.float32)
-    with torch.no_grad():
-        made: torch.Tensor = vae_encoder.build(encoder)(torch.from_numpy(pictures))
-    return made.numpy()
+    made = outputs_of(vae_encoder, "vae_encoder", source, {"sample": pictures})
+    return made["latent_sample"]

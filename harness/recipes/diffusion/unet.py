@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 from harness.core.case import Component, Source, TensorSpec
 from harness.core.errors import SuiteError
 from harness.recipes.checkpoint import (
+    clip_encoders,
     load_network,
     load_scheduler,
     option,
     read_config,
 )
-from harness.recipes.diffusion.clip_text import FOLDER, clip_encoders, prompt_states
+from harness.recipes.diffusion.clip_text import FOLDER, prompt_states
 from harness.recipes.diffusion.more_channels import more_channels
 from harness.recipes.diffusion.vae import factor
 from harness.recipes.types import Drawn, Options, Rng, Signature, Sizes, normal

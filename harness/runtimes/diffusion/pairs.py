@@ -29,7 +29,7 @@ from harness.runtimes.diffusion.inputs import (
     load_inputs,
     save_inputs,
 )
-from harness.runtimes.diffusion.measure import VAE, Reader, read_picture, reader_of
+from harness.runtimes.diffusion.measure import Reader, read_picture, reader_of
 from harness.runtimes.diffusion.metrics import Metric, metrics_of
 from harness.runtimes.diffusion.networks import Network, Residents, Tensors
 from harness.runtimes.diffusion.reference import torch_networks
@@ -121,8 +121,7 @@ def compare_pairs(
         pairs = (*batch, *[batch[0]] * (at_once - len(batch)))
         drawn = _reference(pairs, inputs, store, device, residents)
         told = _together(pairs)
-        vae = [role for role in VAE if role in candidates]
-        pipe = assemble(told, drawn.inputs, app_parts(told, networks, vae))
+        pipe = assemble(told, drawn.inputs, app_parts(told, networks, candidates))
         guided = told.app.guidance_scale
         pictures = draw(pipe, told, drawn.inputs, guidance_scale=guided)
         for index, pair in enumerate(batch):
