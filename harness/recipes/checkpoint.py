@@ -291,13 +291,13 @@ def load_network(
         import diffusers
 
         cls = getattr(diffusers, network)
-    keywords: dict[str, Any] = {}
-    if attention:
-        keywords["attn_implementation"] = attention
+    home = source.path / folder
+    keywords = {"attn_implementation": attention} if attention else {}
+    module: Any
     if source.seed is None:
         check_weights(source, folder)
-        loaded, info = cls.from_pretrained(
-            source.path / folder,
+        module, info = cls.from_pretrained(
+            home,
             torch_dtype=torch.float32,
             use_safetensors=True,
             output_loading_info=True,
@@ -307,32 +307,25 @@ def load_network(
         # Without this error, they are drawn at random in each process, and only logged.
         if missing := sorted(info["missing_keys"]):
             msg = (
-                f"{source.path / folder} lacks {len(missing)} of the weights that its "
-                f"config.json asks for, {missing[0]} first; fetch it again, or correct "
-                "the configuration."
+                f"{home} lacks {len(missing)} of the weights that its config.json asks "
+                f"for, {missing[0]} first; fetch it again, or correct the "
+                "configuration."
             )
             raise SuiteError(msg)
-        return _finished(loaded, source, folder)
-    torch.manual_seed(source.seed)
-    if hasattr(cls, "load_config"):
-        drawn = cls.from_config(cls.load_config(source.path / folder))
     else:
-        config = cls.config_class.from_pretrained(source.path / folder, **keywords)
-        drawn = cls(config, **arguments)
-    _draw_zeros(drawn)
-    return _finished(drawn, source, folder)
-
-
-def _finished(module: Any, source: Source, folder: str) -> torch.nn.Module:
-    """Return the network in eval mode and float32, without gradients, LoRA merged."""
-    import torch
-
-    network: torch.nn.Module = module.eval().requires_grad_(requires_grad=False)
-    if any(weight.dtype != torch.float32 for weight in network.parameters()):
-        network = network.to(torch.float32)  # diffusers always warns here
+        torch.manual_seed(source.seed)
+        if hasattr(cls, "load_config"):
+            module = cls.from_config(cls.load_config(home))
+        else:
+            config = cls.config_class.from_pretrained(home, **keywords)
+            module = cls(config, **arguments)
+        _draw_zeros(module)
+    loaded: torch.nn.Module = module.eval().requires_grad_(requires_grad=False)
+    if any(weight.dtype != torch.float32 for weight in loaded.parameters()):
+        loaded = loaded.to(torch.float32)  # diffusers always warns here
     if source.lora is not None:
-        merge_lora(network, source, folder)
-    return network
+        merge_lora(loaded, source, folder)
+    return loaded
 
 
 def _draw_zeros(module: torch.nn.Module) -> None:

@@ -61,6 +61,9 @@ _HALF = re.compile(
     r"(?:(?P<down>lora_A(?:\.default)?|lora_down|lora\.down|lora_linear_layer\.down)"
     r"|(?P<up>lora_B(?:\.default)?|lora_up|lora\.up|lora_linear_layer\.up))\.weight"
 )
+_BLOCK = re.compile("lora_unet_(?:input_blocks|middle_block|output_blocks)_")
+"""The beginning of kohya's keys of an original UNet's blocks."""
+
 _FUSE = (
     "load and fuse it in diffusers (pipe.load_lora_weights(), pipe.fuse_lora(), "
     "pipe.unload_lora_weights(), pipe.save_pretrained()) and give that checkpoint"
@@ -166,21 +169,20 @@ def _told(
     """
     text, where = header.get(_METADATA, ""), f"the header of {path}"
     if not text and peft:
-        where = f"{path.parent / _CONFIG}"
-        if not Path(where).is_file():
+        config = path.parent / _CONFIG
+        if not config.is_file():
             msg = (
-                f"{path} has peft's own keys, and their scale is in {where}, which is "
+                f"{path} has peft's own keys, and their scale is in {config}, which is "
                 "missing; put it there."
             )
             raise SuiteError(msg)
-        text = Path(where).read_text(encoding="utf-8")
+        text, where = config.read_text(encoding="utf-8"), str(config)
+    own, prefix = {}, f"{network}."
     try:
-        told = json.loads(text or "{}")
-        own = {
-            key.removeprefix(f"{network}."): value
-            for key, value in told.items()
-            if key.startswith(f"{network}.")
-        }
+        told: dict[str, Any] = json.loads(text or "{}")
+        for key, value in told.items():
+            if key.startswith(prefix):
+                own[key.removeprefix(prefix)] = value
     except (ValueError, AttributeError) as error:
         msg = f"What {where} says of the LoRA cannot be read ({error}); fetch it again."
         raise SuiteError(msg) from None
@@ -311,9 +313,12 @@ def _renamed(
         if network == "transformer":
             made = loaders.FluxLoraLoaderMixin.lora_state_dict(tensors)
             return layers_of(path, made, (network,))[network]
-        made, _ = loaders.StableDiffusionXLLoraLoaderMixin.lora_state_dict(
-            tensors, unet_config=module.config
-        )
+        xl = loaders.StableDiffusionXLLoraLoaderMixin
+        made = {}
+        # diffusers drops these blocks where others have its own names.
+        for inside in (True, False):
+            some = {k: v for k, v in tensors.items() if bool(_BLOCK.match(k)) is inside}
+            made |= xl.lora_state_dict(some, unet_config=module.config)[0]
     except Exception as error:  # what it raises has no class of its own
         said = " ".join(str(error).split())
         msg = (

@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from harness.core.case import Component, Source, TensorSpec
-from harness.recipes.types import Drawn
 
 if TYPE_CHECKING:
     import torch
+
+    from harness.recipes.types import Drawn
 
 
 def by_name(

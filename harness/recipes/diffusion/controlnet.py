@@ -111,19 +111,15 @@ def build(component: Component, attention: str = "") -> torch.nn.Module:
     del attention
     folder = str(dict(component.options).get("folder", FOLDER))
     loaded = load_network(component.source, folder, CLASS)
-    return by_name(loaded, component.inputs, _all, _arguments)
 
+    def quiet(named: dict[str, torch.Tensor]) -> dict[str, Any]:
+        return {**arguments(named), "return_dict": False}
 
-def _arguments(named: dict[str, torch.Tensor]) -> dict[str, Any]:
-    return {**arguments(named), "return_dict": False}
+    def residual(made: tuple[tuple[torch.Tensor, ...], torch.Tensor]) -> Any:
+        down, middle = made
+        return (*down, middle)
 
-
-def _all(
-    made: tuple[tuple[torch.Tensor, ...], torch.Tensor],
-) -> tuple[torch.Tensor, ...]:
-    """Return the residuals, the middle one last."""
-    down, middle = made
-    return (*down, middle)
+    return by_name(loaded, component.inputs, residual, quiet)
 
 
 def realistic(component: Component, shapes: Sizes, step: int, rng: Rng) -> Drawn:

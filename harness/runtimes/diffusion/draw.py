@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
-from types import MappingProxyType
-from typing import Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import diffusers
 import numpy as np
@@ -25,11 +24,12 @@ from harness.runtimes.diffusion.modules import (
     TransformerRole,
     UNetRole,
     VaeRole,
-    control_of,
 )
-from harness.runtimes.diffusion.networks import Network
 from harness.runtimes.diffusion.noise import stored_noise
 from harness.runtimes.diffusion.schedule import make_scheduler
+
+if TYPE_CHECKING:
+    from harness.runtimes.diffusion.networks import Network
 
 OnStep = Callable[[int, float, torch.Tensor, Any], torch.Tensor]
 """A function that gets a step's number, its timestep, its latents and the scheduler,
@@ -74,7 +74,7 @@ class PipelineParts:
     networks: Mapping[str, Network]
     sampling: Sampling
     own_sampling: bool = False
-    factors: Mapping[str, float] = MappingProxyType({})
+    factors: Mapping[str, float] = field(default_factory=dict)
     dtype: torch.dtype = torch.float32
 
 
@@ -190,7 +190,11 @@ def draw(
     if pipeline.kind == INPAINT:
         call["mask_image"] = _batch(inputs.mask, texts, dtype)
     if pipeline.kind == "controlnet":
-        call |= {"image": _batch(inputs.image, texts, dtype), **control_of(pipeline)}
+        call |= {
+            "image": _batch(inputs.image, texts, dtype),
+            "controlnet_conditioning_scale": float(pipeline.control.strength),
+            "guess_mode": pipeline.control.guess_mode,
+        }
     if on_step is not None:
 
         def told(

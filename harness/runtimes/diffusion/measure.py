@@ -269,64 +269,43 @@ def _conditioning(heard_by: Mapping[str, Any], reference: Reference) -> Iterator
     """Compare the values that are computed before the first step."""
     for key, actual in conditions_of(heard_by).items():
         role, _, name = key.partition(".")
-        yield _row(
-            name,
+        yield Row(
+            sample="pipeline",
+            what=LATENTS,
+            probe=name,
             position=-1,
             op=role,
             module=role,
-            expected=reference.conditions[key],
-            actual=actual,
-            floor=reference.floors[key][0],
+            comparison=compare(
+                expected=reference.conditions[key],
+                actual=actual,
+                floor_rms=float(reference.floors[key][0]),
+            ),
         )
 
 
 def _step_rows(
     curve: str, made: Sequence[torch.Tensor], reference: Reference
 ) -> Iterator[Row]:
-    total = len(reference.timesteps)
     begin = tuple(key.partition(".")[2] for key in reference.conditions)
-    for step, (timestep, latents) in enumerate(
-        zip(reference.timesteps, made, strict=True)
-    ):
+    for step, latents in enumerate(made):
         own = f"teacher-forced.{step:02}"
         before = (f"free-running.{step - 1:02}",) if step else ()
-        yield _row(
-            f"{curve}.{step:02}",
+        yield Row(
+            sample="pipeline",
+            what=LATENTS,
+            probe=f"{curve}.{step:02}",
             position=2 * step + (curve == "free-running"),
             op=curve,
-            module=f"step {step + 1} of {total}",
-            source=f"timestep {timestep:g}",
+            module=f"step {step + 1} of {len(reference.timesteps)}",
+            source=f"timestep {reference.timesteps[step]:g}",
             parents=() if curve == "teacher-forced" else (*before, *begin, own),
-            expected=reference.latents[step],
-            actual=latents.numpy(),
-            floor=reference.floors[curve][step],
+            comparison=compare(
+                expected=reference.latents[step],
+                actual=latents.numpy(),
+                floor_rms=float(reference.floors[curve][step]),
+            ),
         )
-
-
-def _row(
-    probe: str,
-    *,
-    position: int,
-    op: str,
-    module: str,
-    expected: np.ndarray,
-    actual: np.ndarray,
-    floor: float,
-    source: str = "",
-    parents: tuple[str, ...] = (),
-) -> Row:
-    comparison = compare(expected=expected, actual=actual, floor_rms=float(floor))
-    return Row(
-        sample="pipeline",
-        what=LATENTS,
-        probe=probe,
-        position=position,
-        op=op,
-        module=module,
-        source=source,
-        parents=parents,
-        comparison=comparison,
-    )
 
 
 def _picture_rows(
@@ -343,8 +322,6 @@ def _picture_rows(
             position=2 * len(reference.timesteps) + index,
             op="picture",
             module=text,
-            source="",
-            parents=(),
             comparison=compare_pictures(
                 expected=reference.pictures[index],
                 actual=pictures[index],

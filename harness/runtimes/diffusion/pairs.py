@@ -38,18 +38,16 @@ _WORST = 6
 """Number of pairs whose pictures are kept."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Widened:
-    """A network of fewer bits in a pipeline whose latents are float32."""
+def _widened(network: Network) -> Network:
+    """Return a network of fewer bits for a pipeline whose latents are float32."""
 
-    network: Network
-
-    def __call__(self, feeds: Mapping[str, torch.Tensor]) -> Tensors:
-        made = self.network(feeds)
+    def run(feeds: Mapping[str, torch.Tensor]) -> Tensors:
         return {
             name: value.float() if value.is_floating_point() else value
-            for name, value in made.items()
+            for name, value in network(feeds).items()
         }
+
+    return run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,7 +178,7 @@ def _reference(
         if together.yardstick:
             dtype = getattr(torch, together.yardstick)
             low = torch_networks(together, residents, device, dtype)
-            widened = {role: _Widened(network=one) for role, one in low.items()}
+            widened = {role: _widened(one) for role, one in low.items()}
             parts = replace(parts, networks=widened)
             pipe = assemble(together, stored, parts)
             made["yardstick"] = draw(pipe, together, stored)
