@@ -17,7 +17,7 @@ from harness.recipes.checkpoint import (
 )
 from harness.recipes.diffusion import unet
 from harness.recipes.tokenizer import load_tokenizer
-from tests.unit.recipe_runs import answers, drawn
+from tests.unit.recipe_runs import answers, changed, drawn
 
 ROOT = Path(__file__).parents[3]
 DIGITS = ROOT / "fixtures" / "digits"
@@ -196,14 +196,11 @@ def test_a_configuration_that_lacks_something_is_named(tmp_path):
 @pytest.mark.parametrize("name", ["controlnet", "controlled_unet"])
 @pytest.mark.parametrize("other", ["SD3ControlNetModel", "ControlNetUnionModel"])
 def test_a_controlnet_of_another_class_is_named(tmp_path, name, other):
-    for folder in ("text_encoder", "unet"):
-        (tmp_path / folder).symlink_to(DIGITS / folder)
-    (tmp_path / "controlnet").mkdir()
-    about = json.dumps({"_class_name": other, "num_layers": 6})
-    (tmp_path / "controlnet" / "config.json").write_text(about)
+    about = {"_class_name": other, "num_layers": 6}
+    source = changed(tmp_path, DIGITS, "controlnet", **about)
 
     with pytest.raises(SuiteError, match=rf"is of a {other}, .* know ControlNetModel,"):
-        component(name, Source(path=tmp_path))
+        component(name, source)
 
 
 def test_discovery_reads_folders_not_promises(tmp_path):

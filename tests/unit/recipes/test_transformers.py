@@ -1,7 +1,6 @@
 """Diffusion transformers, T5, tiny autoencoders: their configuration and inputs."""
 
 import json
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -55,12 +54,7 @@ def run(part, feeds):
 
 
 def changed(tmp_path, name, folder, **values):
-    """A copy of a fixture whose configuration says otherwise."""
-    copy = tmp_path / name
-    shutil.copytree(FIXTURES / name, copy)
-    path = copy / folder / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | values))
-    return Source(path=copy, seed=0)
+    return recipe_runs.changed(tmp_path, FIXTURES / name, folder, **values)
 
 
 @pytest.mark.parametrize("profile", ["realistic", "boundary"])
