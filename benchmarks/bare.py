@@ -96,15 +96,7 @@ def bare_drawings(given: PipelineRun, *, all_of_them: bool) -> None:
     inputs = load_inputs(given.inputs.path, given.inputs.meta["texts"])
     reference = load_reference(given.reference.path, given.reference.meta)
     candidates = {
-        file.role: SessionNetwork(
-            file.component,
-            residents,
-            backend=file.backend,
-            device=file.device,
-            artifact=file.artifact,
-            model=file.model,
-        )
-        for file in given.role_files
+        file.role: SessionNetwork(file, residents) for file in given.role_files
     }
     singles = torch_networks(pipeline, residents, given.device)
 

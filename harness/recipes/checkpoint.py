@@ -6,7 +6,7 @@ The recipes share these functions. Each function imports the framework that it n
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
@@ -39,6 +39,13 @@ _LOADED = (
     f"{_ALONE[1]}.index.json",
 )
 """Names of the files that diffusers and transformers read without a variant."""
+
+TEXT_FOLDERS = ("text_encoder", "text_encoder_2", "text_encoder_3")
+"""Folders of text encoders. A T5 is in the first for PixArt, in the second for Flux, in
+the third for Stable Diffusion 3."""
+
+T5 = "T5EncoderModel"
+"""The architecture that the configuration of a T5 encoder names."""
 
 
 def read_object(path: Path) -> dict[str, Any]:
@@ -98,14 +105,48 @@ def vocabulary(source: Source) -> int:
         SuiteError: No configuration has it.
 
     """
-    folders = ("text_encoder", "text_encoder_2", "text_encoder_3")
     # SDXL's refiner has only the second encoder.
-    folder = next((f for f in folders if (source.path / f).is_dir()), "")
+    folder = next((f for f in TEXT_FOLDERS if (source.path / f).is_dir()), "")
     config = read_config(source, folder)
     if "vocab_size" not in config:
         msg = f"{source.path / folder / 'config.json'} has no 'vocab_size'."
         raise SuiteError(msg)
     return int(config["vocab_size"])
+
+
+def clip_encoders(source: Source) -> tuple[str, ...]:
+    """Return the checkpoint's folders that hold a CLIP text encoder."""
+    return tuple(
+        folder
+        for folder, config in _text_configs(source)
+        if folder in TEXT_FOLDERS[:2]
+        and str(config.get("model_type", "clip")).startswith("clip")
+    )
+
+
+def t5_folder(source: Source) -> str:
+    """Return the folder whose configuration is of a T5 encoder; empty without one."""
+    found = (
+        folder
+        for folder, config in _text_configs(source)
+        if T5 in (config.get("architectures") or ())
+    )
+    return next(found, "")
+
+
+def _text_configs(source: Source) -> Iterator[tuple[str, dict[str, Any]]]:
+    for folder in TEXT_FOLDERS:
+        if (source.path / folder / "config.json").is_file():
+            yield folder, read_config(source, folder)
+
+
+def tokenizer_of(folder: str) -> str:
+    """Return the tokenizer's folder for a text encoder's folder.
+
+    >>> tokenizer_of("text_encoder_2")
+    'tokenizer_2'
+    """
+    return folder.replace("text_encoder", "tokenizer")
 
 
 def weight_files(home: Path) -> list[Path]:
@@ -250,13 +291,13 @@ def load_network(
         import diffusers
 
         cls = getattr(diffusers, network)
-    keywords: dict[str, Any] = {}
-    if attention:
-        keywords["attn_implementation"] = attention
+    home = source.path / folder
+    keywords = {"attn_implementation": attention} if attention else {}
+    module: Any
     if source.seed is None:
         check_weights(source, folder)
-        loaded, info = cls.from_pretrained(
-            source.path / folder,
+        module, info = cls.from_pretrained(
+            home,
             torch_dtype=torch.float32,
             use_safetensors=True,
             output_loading_info=True,
@@ -266,32 +307,25 @@ def load_network(
         # Without this error, they are drawn at random in each process, and only logged.
         if missing := sorted(info["missing_keys"]):
             msg = (
-                f"{source.path / folder} lacks {len(missing)} of the weights that its "
-                f"config.json asks for, {missing[0]} first; fetch it again, or correct "
-                "the configuration."
+                f"{home} lacks {len(missing)} of the weights that its config.json asks "
+                f"for, {missing[0]} first; fetch it again, or correct the "
+                "configuration."
             )
             raise SuiteError(msg)
-        return _finished(loaded, source, folder)
-    torch.manual_seed(source.seed)
-    if hasattr(cls, "load_config"):
-        drawn = cls.from_config(cls.load_config(source.path / folder))
     else:
-        config = cls.config_class.from_pretrained(source.path / folder, **keywords)
-        drawn = cls(config, **arguments)
-    _draw_zeros(drawn)
-    return _finished(drawn, source, folder)
-
-
-def _finished(module: Any, source: Source, folder: str) -> torch.nn.Module:
-    """Return the network in eval mode and float32, without gradients, LoRA merged."""
-    import torch
-
-    network: torch.nn.Module = module.eval().requires_grad_(requires_grad=False)
-    if any(weight.dtype != torch.float32 for weight in network.parameters()):
-        network = network.to(torch.float32)  # diffusers always warns here
+        torch.manual_seed(source.seed)
+        if hasattr(cls, "load_config"):
+            module = cls.from_config(cls.load_config(home))
+        else:
+            config = cls.config_class.from_pretrained(home, **keywords)
+            module = cls(config, **arguments)
+        _draw_zeros(module)
+    loaded: torch.nn.Module = module.eval().requires_grad_(requires_grad=False)
+    if any(weight.dtype != torch.float32 for weight in loaded.parameters()):
+        loaded = loaded.to(torch.float32)  # diffusers always warns here
     if source.lora is not None:
-        merge_lora(network, source, folder)
-    return network
+        merge_lora(loaded, source, folder)
+    return loaded
 
 
 def _draw_zeros(module: torch.nn.Module) -> None:

@@ -3,10 +3,10 @@
 Training has two further weights beside each adapted one. A deployed network has one
 merged weight instead, and so has the reference.
 
-Trainers write the keys of a file in four ways. diffusers' own functions rename the keys
-that diffusers knows. diffusers and peft do not load the file, because they drop unknown
-parts without an error (layers beside known ones, DoRA's scales, another network's
-keys). Then the reference would have less of the LoRA than the app.
+Trainers write the keys of a file in four ways. diffusers renames keys of the original
+Stable Diffusion XL and Flux. diffusers and peft do not load the file, because they drop
+unknown parts without an error (layers beside known ones, DoRA's scales, another
+network's keys). Then the reference would have less of the LoRA than the app.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from harness.core.errors import SuiteError
@@ -62,9 +61,8 @@ _HALF = re.compile(
     r"(?:(?P<down>lora_A(?:\.default)?|lora_down|lora\.down|lora_linear_layer\.down)"
     r"|(?P<up>lora_B(?:\.default)?|lora_up|lora\.up|lora_linear_layer\.up))\.weight"
 )
-_FLUX = ("double_blocks_", "single_blocks_")
-_ORIGINAL = ("input_blocks_", "middle_block_", "output_blocks_")
-"""Prefixes of layer names in kohya's files: Flux, and UNets with original names."""
+_BLOCK = re.compile("lora_unet_(?:input_blocks|middle_block|output_blocks)_")
+"""The beginning of kohya's keys of an original UNet's blocks."""
 
 _FUSE = (
     "load and fuse it in diffusers (pipe.load_lora_weights(), pipe.fuse_lora(), "
@@ -111,14 +109,16 @@ def merge_lora(module: torch.nn.Module, source: Source, folder: str) -> None:
         msg = f"{path} cannot be read as safetensors: {error}."
         raise SuiteError(msg) from None
     network = network_of(folder)
-    found = layers_of(path, tensors, networks_of(source)).get(network, {})
-    if network == "transformer":
-        found = _from_flux(path, found)
+    layers = layers_of(path, tensors, networks_of(source)).get(network, {})
+    named = _named(module, layers, headed=not network)
+    unknown = {k: v for k, v in layers.items() if k not in named and "." not in k}
+    if unknown and network in {"unet", "transformer"}:
+        layers = {k: v for k, v in layers.items() if k not in unknown}
+        layers |= _renamed(path, unknown, network, module)
+        named = _named(module, layers)
     told = _told(path, header, network, peft=any(k.startswith(_PEFT) for k in tensors))
-    names = _names(path, module, found, headed=not network)
-    layers = dict(module.named_modules())
-    for key, parts in found.items():
-        weight = getattr(layers.get(names[key]), "weight", None)
+    for layer, parts in layers.items():
+        weight = getattr(named.get(layer), "weight", None)
         down, up = parts["down"].float(), parts["up"].float()
         learnt = (up.flatten(1) @ down.flatten(1)).flatten()
         if (
@@ -127,37 +127,32 @@ def merge_lora(module: torch.nn.Module, source: Source, folder: str) -> None:
             or len(weight) != len(up)  # or it is another layer's, transposed
         ):
             msg = (
-                f"{path} adapts {key!r}, which {folder or 'the network'} of "
+                f"{path} adapts {layer!r}, which {folder or 'the network'} of "
                 f"{source.path} does not have in that shape; it is a LoRA of another "
                 "model, or in names that the harness does not read. If it is this "
                 f"model's, {_FUSE}."
             )
             raise SuiteError(msg)
-        share = source.lora_scale * _share(key, parts, told)
+        share = source.lora_scale * _share(layer, parts, told)
         with torch.no_grad():
             weight += share * learnt.reshape(weight.shape)
 
 
-def _names(
-    path: Path, module: torch.nn.Module, found: _Layers, *, headed: bool
-) -> dict[str, str]:
-    """Return each layer's name in the module; empty if it has none."""
-    layers = {name for name, _ in module.named_modules()}
-    flat = {name.replace(".", "_"): name for name in layers}
-    names = {}
-    for key in found:
+def _named(
+    module: torch.nn.Module, keys: Iterable[str], *, headed: bool = False
+) -> dict[str, torch.nn.Module]:
+    """Return the module's layer for each key that names one."""
+    exact = {name: layer for name, layer in module.named_modules() if name}
+    layers = {name.replace(".", "_"): layer for name, layer in exact.items()} | exact
+    named = {}
+    for key in keys:
         # transformers 5 no longer has text_model before a text encoder's layers. A text
         # model that was trained with a head has its own name before each layer.
         bare = re.sub(r"^text_model[._]", "", key)
         tried = (key, bare, key.partition(".")[2] if headed else "")
-        known = (one if one in layers else flat.get(one) for one in tried if one)
-        names[key] = next(filter(None, known), "")
-    blocks = getattr(getattr(module, "config", None), "layers_per_block", None)
-    unknown = [key for key, name in names.items() if not name and "." not in key]
-    if unknown and blocks is not None:
-        for key, name in _from_original(path, unknown, blocks).items():
-            names[key] = flat.get(name, "")
-    return names
+        if name := next((one for one in tried if one in layers), ""):
+            named[key] = layers[name]
+    return named
 
 
 def _told(
@@ -174,21 +169,20 @@ def _told(
     """
     text, where = header.get(_METADATA, ""), f"the header of {path}"
     if not text and peft:
-        where = f"{path.parent / _CONFIG}"
-        if not Path(where).is_file():
+        config = path.parent / _CONFIG
+        if not config.is_file():
             msg = (
-                f"{path} has peft's own keys, and their scale is in {where}, which is "
+                f"{path} has peft's own keys, and their scale is in {config}, which is "
                 "missing; put it there."
             )
             raise SuiteError(msg)
-        text = Path(where).read_text(encoding="utf-8")
+        text, where = config.read_text(encoding="utf-8"), str(config)
+    own, prefix = {}, f"{network}."
     try:
-        told = json.loads(text or "{}")
-        own = {
-            key.removeprefix(f"{network}."): value
-            for key, value in told.items()
-            if key.startswith(f"{network}.")
-        }
+        told: dict[str, Any] = json.loads(text or "{}")
+        for key, value in told.items():
+            if key.startswith(prefix):
+                own[key.removeprefix(prefix)] = value
     except (ValueError, AttributeError) as error:
         msg = f"What {where} says of the LoRA cannot be read ({error}); fetch it again."
         raise SuiteError(msg) from None
@@ -261,19 +255,14 @@ def layers_of(
             )
             raise SuiteError(msg)
         found.setdefault(network, {}).setdefault(rest, {})[part] = value
-    for layers in found.values():
-        _check_halves(path, layers)
+    for layer, parts in (each for layers in found.values() for each in layers.items()):
+        if not {"down", "up"} <= parts.keys():
+            msg = f"{path} has one half of {layer!r} and not the other; fetch it again."
+            raise SuiteError(msg)
     if not found:
         msg = f"{path} has no weights in it; fetch it again."
         raise SuiteError(msg)
     return found
-
-
-def _check_halves(path: Path, layers: _Layers) -> None:
-    for layer, parts in layers.items():
-        if not {"down", "up"} <= parts.keys():
-            msg = f"{path} has one half of {layer!r} and not the other; fetch it again."
-            raise SuiteError(msg)
 
 
 def _placed(layer: str, networks: tuple[str, ...]) -> tuple[str, str]:
@@ -301,16 +290,18 @@ def _placed(layer: str, networks: tuple[str, ...]) -> tuple[str, str]:
     return "text_encoder" if network == "text_model" else main, layer
 
 
-def _from_flux(path: Path, layers: _Layers) -> _Layers:
-    """Return kohya's layers of Flux, renamed and split as in diffusers.
+def _renamed(
+    path: Path, layers: _Layers, network: str, module: torch.nn.Module
+) -> _Layers:
+    """Return kohya's layers of the original network, with diffusers' names.
+
+    Fused layers of Flux are split.
 
     Raises:
-        SuiteError: diffusers cannot convert them.
+        SuiteError: diffusers cannot rename them.
 
     """
-    if not any(name.startswith(_FLUX) for name in layers):
-        return layers
-    from diffusers.loaders import lora_conversion_utils as theirs
+    from diffusers import loaders
 
     keys = {"down": "lora_down.weight", "up": "lora_up.weight", "alpha": "alpha"}
     tensors = {
@@ -319,44 +310,28 @@ def _from_flux(path: Path, layers: _Layers) -> _Layers:
         for part, value in parts.items()
     }
     try:
-        made = theirs._convert_kohya_flux_lora_to_diffusers(tensors)  # noqa: SLF001  # no public way
-    except Exception as error:  # noqa: BLE001  # what it raises has no class of its own
-        raise _unnamed(path, "Flux", error) from None
-    return layers_of(path, made, ("transformer",))["transformer"]
-
-
-def _from_original(
-    path: Path, names: Iterable[str], layers_per_block: int
-) -> dict[str, str]:
-    """Return diffusers' names for kohya's UNet layers, with ``_`` for each dot.
-
-    Raises:
-        SuiteError: diffusers cannot rename them.
-
-    """
-    from diffusers.loaders import lora_conversion_utils as theirs
-
-    whole = {f"lora_unet_{name}": name for name in names}
-    blocks = {k: n for k, n in whole.items() if n.startswith(_ORIGINAL)}
-    config = SimpleNamespace(layers_per_block=layers_per_block)
-    try:
-        mapped = theirs._maybe_map_sgm_blocks_to_diffusers(dict(blocks), config)  # noqa: SLF001  # no public way
-    except Exception as error:  # noqa: BLE001  # what it raises has no class of its own
-        raise _unnamed(path, "a UNet", error) from None
-    mapped |= {k: n for k, n in whole.items() if k not in blocks}
+        if network == "transformer":
+            made = loaders.FluxLoraLoaderMixin.lora_state_dict(tensors)
+            return layers_of(path, made, (network,))[network]
+        xl = loaders.StableDiffusionXLLoraLoaderMixin
+        made = {}
+        # diffusers drops these blocks where others have its own names.
+        for inside in (True, False):
+            some = {k: v for k, v in tensors.items() if bool(_BLOCK.match(k)) is inside}
+            made |= xl.lora_state_dict(some, unet_config=module.config)[0]
+    except Exception as error:  # what it raises has no class of its own
+        said = " ".join(str(error).split())
+        msg = (
+            f"{path} has keys as kohya's scripts write them, and diffusers cannot "
+            f"rename them ({type(error).__name__}: {said[:200]}); {_FUSE}."
+        )
+        raise SuiteError(msg) from error
+    names = {id(value): key for key, value in made.items()}
     renamed = {}
-    for key, name in mapped.items():
-        made = theirs._convert_unet_lora_key(f"{key}.lora_down.weight")  # noqa: SLF001  # as above
-        made = re.sub(r"[._]lora\.down\.weight$", "", made)
-        made = made.replace(".processor.", ".").replace(".", "_")
+    for name, parts in layers.items():
+        key = names.get(id(parts["down"]), name).removeprefix("unet.")
+        key = re.sub(r"[._]lora\.down\.weight$", "", key)
+        key = key.replace(".processor.", ".").replace(".", "_")
         # The layer is the first of a list of two; diffusers adds this index later.
-        renamed[name] = f"{made}_0" if made.endswith("_to_out") else made
+        renamed[f"{key}_0" if key.endswith("_to_out") else key] = parts
     return renamed
-
-
-def _unnamed(path: Path, network: str, error: Exception) -> SuiteError:
-    said = " ".join(str(error).split())
-    return SuiteError(
-        f"{path} has keys of {network} as kohya's scripts write them, and diffusers "
-        f"cannot rename them ({type(error).__name__}: {said[:200]}); {_FUSE}."
-    )

@@ -10,8 +10,7 @@ from typing import Final
 
 from harness.core.case import GIVEN, Component, Source, TensorSpec
 from harness.core.pipeline import INPAINT, Pipeline
-from harness.recipes.diffusion.clip_text import clip_encoders, tokenizer_of
-from harness.recipes.diffusion.t5_text import t5_folder
+from harness.recipes.checkpoint import clip_encoders, t5_folder, tokenizer_of
 from harness.recipes.text.encoder import is_encoder
 from harness.recipes.tokenizer import FILES
 

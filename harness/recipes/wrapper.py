@@ -1,14 +1,16 @@
-"""A wrapper for networks that take inputs by name: it takes tensors by position."""
+"""Wrap networks that take inputs by name, and run the network of a recipe."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from harness.core.case import TensorSpec
+from harness.core.case import Component, Source, TensorSpec
 
 if TYPE_CHECKING:
     import torch
+
+    from harness.recipes.types import Drawn
 
 
 def by_name(
@@ -58,3 +60,23 @@ def first(
         return made[0]
 
     return by_name(network, inputs, only, plain)
+
+
+def outputs_of(recipe: Any, name: str, source: Source, feeds: Drawn) -> Drawn:
+    """Run the network that a recipe builds from a checkpoint, without options.
+
+    `feeds` has each input by its name, and may have more. The outputs are by name too.
+    """
+    import torch
+
+    inputs, outputs = recipe.signature(source, {})
+    component = Component(
+        name=name, recipe=name, source=source, inputs=inputs, outputs=outputs
+    )
+    tensors = [torch.from_numpy(feeds[spec.name]) for spec in inputs]
+    with torch.no_grad():
+        made = recipe.build(component)(*tensors)
+    answers = made if isinstance(made, tuple) else (made,)
+    return {
+        spec.name: answer.numpy() for spec, answer in zip(outputs, answers, strict=True)
+    }

@@ -1,10 +1,24 @@
 """Draw a component's inputs, and run the network that its recipe builds."""
 
+import json
+from pathlib import Path
+
 import torch
 
-from harness.core.case import Component, Sample
+from harness.core.case import Component, Sample, Source
 from harness.recipes import recipe_module
 from harness.recipes.inputs import Array, draw
+
+
+def changed(home: Path, root: Path, folder: str, **values: object) -> Source:
+    """Return a checkpoint like that in `root`, but for values of one configuration."""
+    for path in root.iterdir():
+        if path.name != folder:
+            (home / path.name).symlink_to(path)
+    config = json.loads((root / folder / "config.json").read_text())
+    (home / folder).mkdir()
+    (home / folder / "config.json").write_text(json.dumps(config | values))
+    return Source(path=home, seed=0)
 
 
 def drawn(

@@ -11,9 +11,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from harness.core.case import Component, Source, TensorSpec
-from harness.recipes.checkpoint import load_network, option, read_config
+from harness.recipes.checkpoint import (
+    clip_encoders,
+    load_network,
+    option,
+    read_config,
+    tokenizer_of,
+)
 from harness.recipes.tokenizer import load_tokenizer
 from harness.recipes.types import Drawn, Options, Rng, Signature, Sizes
+from harness.recipes.wrapper import by_name, outputs_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -34,18 +41,6 @@ FOLDER = "text_encoder"
 _FOLDERS = (FOLDER, "text_encoder_2")
 _PROJECTED = "CLIPTextModelWithProjection"
 _PENULTIMATE = "penultimate_hidden_state"
-
-
-def clip_encoders(source: Source) -> tuple[str, ...]:
-    """Return the checkpoint's folders that hold a CLIP text encoder."""
-    return tuple(
-        folder
-        for folder in _FOLDERS
-        if (source.path / folder / "config.json").is_file()
-        and str(read_config(source, folder).get("model_type", "clip")).startswith(
-            "clip"
-        )
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,34 +76,25 @@ class ClipText:
 
     def build(self, component: Component, attention: str = "") -> torch.nn.Module:
         """Return the encoder behind ``forward(input_ids)``."""
-        import torch
-        from transformers import CLIPTextModel, CLIPTextModelWithProjection
-
-        names = tuple(spec.name for spec in component.outputs)
-
-        class TextEncoder(torch.nn.Module):
-            """The encoder with a tensor as input and tensors as outputs."""
-
-            def __init__(self, encoder: torch.nn.Module) -> None:
-                super().__init__()
-                self.network = encoder
-
-            def forward(self, input_ids: torch.Tensor) -> tuple[torch.Tensor, ...]:
-                penultimate = _PENULTIMATE in names
-                out = self.network(input_ids, output_hidden_states=penultimate)
-                return tuple(
-                    out.hidden_states[-2]
-                    if name == _PENULTIMATE
-                    else getattr(out, name)
-                    for name in names
-                )
+        import transformers
 
         source = component.source
+        names = tuple(spec.name for spec in component.outputs)
+        penultimate = _PENULTIMATE in names
+
+        def arguments(named: dict[str, torch.Tensor]) -> dict[str, Any]:
+            return {**named, "output_hidden_states": penultimate}
+
+        def answer(made: Any) -> tuple[torch.Tensor, ...]:
+            return tuple(
+                made.hidden_states[-2] if name == _PENULTIMATE else getattr(made, name)
+                for name in names
+            )
+
         projected = _is_projected(read_config(source, self.folder))
-        network = CLIPTextModelWithProjection if projected else CLIPTextModel
-        return TextEncoder(
-            load_network(source, self.folder, network, attention=attention)
-        ).eval()
+        network = getattr(transformers, _PROJECTED if projected else "CLIPTextModel")
+        loaded = load_network(source, self.folder, network, attention=attention)
+        return by_name(loaded, component.inputs, answer, arguments)
 
     def realistic(
         self, component: Component, shapes: Sizes, step: int, rng: Rng
@@ -162,15 +148,6 @@ def prompts(batch: int, step: int) -> list[str]:
     return texts
 
 
-def tokenizer_of(folder: str) -> str:
-    """Return the tokenizer's folder for a text encoder's folder.
-
-    >>> tokenizer_of("text_encoder_2")
-    'tokenizer_2'
-    """
-    return folder.replace(FOLDER, "tokenizer")
-
-
 def prompt_states(source: Source, batch: int, step: int, rng: Rng) -> Drawn:
     """Return the outputs of a pipeline's text encoders for prompts, float32.
 
@@ -179,24 +156,12 @@ def prompt_states(source: Source, batch: int, step: int, rng: Rng) -> Drawn:
     also ``text_embeds``, the projected pooled output of the last one.
     """
     import numpy as np
-    import torch
 
     states, pooled = [], {}
     for folder in clip_encoders(source):
-        recipe = ClipText(folder)
-        inputs, outputs = recipe.signature(source, {})
-        component = Component(
-            name=folder, recipe=folder, source=source, inputs=inputs, outputs=outputs
-        )
-        ids = torch.from_numpy(token_ids(source, batch, step, rng, folder))
-        with torch.no_grad():
-            answers = recipe.build(component)(ids)
-        made = {
-            spec.name: answer.numpy()
-            for spec, answer in zip(outputs, answers, strict=True)
-        }
-        last = made["last_hidden_state"]
-        states.append(made.get(_PENULTIMATE, last))
+        ids = token_ids(source, batch, step, rng, folder)
+        made = outputs_of(ClipText(folder), folder, source, {"input_ids": ids})
+        states.append(made.get(_PENULTIMATE, made["last_hidden_state"]))
         if "text_embeds" in made:
             pooled = {"text_embeds": made["text_embeds"]}
     return {"encoder_hidden_states": np.concatenate(states, axis=-1), **pooled}

@@ -8,7 +8,7 @@ from harness.core.case import Component, Source
 from harness.recipes.checkpoint import load_network, option
 from harness.recipes.diffusion import controlnet, unet
 from harness.recipes.types import Drawn, Options, Rng, Signature, Sizes
-from harness.recipes.wrapper import first
+from harness.recipes.wrapper import first, outputs_of
 
 if TYPE_CHECKING:
     import torch
@@ -44,24 +44,8 @@ def build(component: Component, attention: str = "") -> torch.nn.Module:
 
 def realistic(component: Component, shapes: Sizes, step: int, rng: Rng) -> Drawn:
     """Draw inputs of the UNet, and compute the ControlNet's residuals for them."""
-    import torch
-
-    inputs, outputs = controlnet.signature(component.source, {})
-    steering = Component(
-        name="controlnet",
-        recipe="controlnet",
-        source=component.source,
-        inputs=inputs,
-        outputs=outputs,
-    )
+    (*_, hint), _ = controlnet.signature(component.source, {})
     drawn = unet.denoising_inputs(component, shapes, step, rng)
-    hint = controlnet.edges(inputs[-1].bind(shapes), rng)
     # A ControlNet that was trained with one encoder has fewer inputs than XL's UNet.
-    asked = {**drawn, "controlnet_cond": hint}
-    with torch.no_grad():
-        answers = controlnet.build(steering)(
-            *(torch.from_numpy(asked[spec.name]) for spec in inputs)
-        )
-    for spec, answer in zip(outputs, answers, strict=True):
-        drawn[spec.name] = answer.numpy()
-    return drawn
+    steering = {**drawn, hint.name: controlnet.edges(hint.bind(shapes), rng)}
+    return drawn | outputs_of(controlnet, "controlnet", component.source, steering)

@@ -75,11 +75,6 @@ def _scaled(symbol: str, depth: int) -> str:
     return symbol if depth == 0 else f"{symbol}/{2**depth}"
 
 
-def hint_factor(config: Mapping[str, Any]) -> int:
-    """Return the hint pixels per latent side; each stage after the first halves."""
-    return int(2 ** (len(config["conditioning_embedding_out_channels"]) - 1))
-
-
 def multiples(source: Source, options: Options) -> dict[str, int]:
     """Return the multiples from the halvings; the UNet adds the residuals."""
     return halvings(read_controlnet(source, str(options.get("folder", FOLDER))))
@@ -92,7 +87,8 @@ def signature(source: Source, options: Options) -> Signature:
     """
     option(options, ("folder",))
     config = read_controlnet(source, str(options.get("folder", FOLDER)))
-    factor = hint_factor(config)
+    # Each stage after the first halves.
+    factor = 2 ** (len(config["conditioning_embedding_out_channels"]) - 1)
     hint = TensorSpec(
         name="controlnet_cond",
         shape=(
@@ -111,19 +107,15 @@ def build(component: Component, attention: str = "") -> torch.nn.Module:
     del attention
     folder = str(dict(component.options).get("folder", FOLDER))
     loaded = load_network(component.source, folder, CLASS)
-    return by_name(loaded, component.inputs, _all, _arguments)
 
+    def quiet(named: dict[str, torch.Tensor]) -> dict[str, Any]:
+        return {**arguments(named), "return_dict": False}
 
-def _arguments(named: dict[str, torch.Tensor]) -> dict[str, Any]:
-    return {**arguments(named), "return_dict": False}
+    def residual(made: tuple[tuple[torch.Tensor, ...], torch.Tensor]) -> Any:
+        down, middle = made
+        return (*down, middle)
 
-
-def _all(
-    made: tuple[tuple[torch.Tensor, ...], torch.Tensor],
-) -> tuple[torch.Tensor, ...]:
-    """Return the residuals, the middle one last."""
-    down, middle = made
-    return (*down, middle)
+    return by_name(loaded, component.inputs, residual, quiet)
 
 
 def realistic(component: Component, shapes: Sizes, step: int, rng: Rng) -> Drawn:

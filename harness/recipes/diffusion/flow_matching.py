@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
-from harness.core.case import Source
+from harness.core.case import Source, TensorSpec
 from harness.recipes.checkpoint import read_object
-from harness.recipes.types import Rng
+from harness.recipes.types import Rng, normal
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,6 +21,15 @@ all items the same share. Different shares reveal a runtime that exchanges items
 
 TIMESTEPS = 1000
 """Number of training timesteps: a timestep is its share of noise times this."""
+
+
+def texts(config: Mapping[str, Any]) -> tuple[TensorSpec, TensorSpec]:
+    """Return the specs of a prompt's hidden states and of its pooled output."""
+    width, pooled = config["joint_attention_dim"], config["pooled_projection_dim"]
+    return (
+        normal("encoder_hidden_states", "batch", "text_tokens", width),
+        normal("pooled_projections", "batch", pooled),
+    )
 
 
 def sigmas(source: Source, batch: int, step: int) -> np.ndarray:

@@ -2,39 +2,33 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from harness.core.case import Component, Source, TensorSpec
 from harness.core.errors import SuiteError
-from harness.recipes.checkpoint import load_network, option, read_config
-from harness.recipes.diffusion.clip_text import PROMPTS, prompts, tokenizer_of
+from harness.recipes.checkpoint import (
+    T5,
+    TEXT_FOLDERS,
+    load_network,
+    option,
+    read_config,
+    t5_folder,
+    tokenizer_of,
+)
+from harness.recipes.diffusion.clip_text import PROMPTS, prompts
 from harness.recipes.diffusion.transformer import class_of
 from harness.recipes.tokenizer import load_tokenizer
 from harness.recipes.types import Drawn, Options, Rng, Signature, Sizes
+from harness.recipes.wrapper import first
 
 if TYPE_CHECKING:
     import torch
-
-FOLDERS = ("text_encoder", "text_encoder_2", "text_encoder_3")
-"""Folders of a T5: first for PixArt, second for Flux, third for Stable Diffusion 3."""
-
-ARCHITECTURE = "T5EncoderModel"
 
 _MASKED = ("PixArtTransformer2DModel",)
 """Transformers whose pipelines pass the mask to T5 too; others do not mask padding."""
 
 _PAD, _END, _FIRST_WORD = 0, 1, 3
 """T5's ids of padding, of the end and of the first word; 2 is an unknown word."""
-
-
-def t5_folder(source: Source) -> str:
-    """Return the folder whose configuration is of a T5 encoder; empty without one."""
-    for folder in FOLDERS:
-        if not (source.path / folder / "config.json").is_file():
-            continue
-        if ARCHITECTURE in (read_config(source, folder).get("architectures") or ()):
-            return folder
-    return ""
 
 
 def _folder(source: Source) -> str:
@@ -46,8 +40,8 @@ def _folder(source: Source) -> str:
     """
     if not (folder := t5_folder(source)):
         msg = (
-            f"t5_encoder: no config.json of {', '.join(FOLDERS)} in {source.path} "
-            f"names {ARCHITECTURE} under `architectures`; take t5_encoder out of "
+            f"t5_encoder: no config.json of {', '.join(TEXT_FOLDERS)} in {source.path} "
+            f"names {T5} under `architectures`; take t5_encoder out of "
             "`components` or correct the configuration."
         )
         raise SuiteError(msg)
@@ -69,41 +63,26 @@ def signature(source: Source, options: Options) -> Signature:
     """
     option(options, ("attention_mask",))
     config = read_config(source, _folder(source))
-    ids = TensorSpec(
-        name="input_ids", shape=("batch", "tokens"), dtype="int32", draw="pipeline"
-    )
-    mask = TensorSpec(
-        name="attention_mask", shape=("batch", "tokens"), dtype="int32", draw="pipeline"
+    names = ["input_ids"]
+    if _masked(source, options):
+        names.append("attention_mask")
+    inputs = tuple(
+        TensorSpec(name=name, shape=("batch", "tokens"), dtype="int32", draw="pipeline")
+        for name in names
     )
     out = TensorSpec(
         name="last_hidden_state", shape=("batch", "tokens", config["d_model"])
     )
-    return ((ids, mask) if _masked(source, options) else (ids,)), (out,)
+    return inputs, (out,)
 
 
 def build(component: Component, attention: str = "") -> torch.nn.Module:
     """Return the encoder behind ``forward(input_ids)``, or with its mask."""
-    import torch
     from transformers import T5EncoderModel
 
-    class T5(torch.nn.Module):
-        """The encoder with tensors as inputs and hidden states as output."""
-
-        def __init__(self, encoder: torch.nn.Module) -> None:
-            super().__init__()
-            self.network = encoder
-
-        def forward(
-            self, input_ids: torch.Tensor, *attention_mask: torch.Tensor
-        ) -> torch.Tensor:
-            mask = attention_mask[0] if attention_mask else None
-            out: torch.Tensor = self.network(input_ids, attention_mask=mask)[0]
-            return out
-
-    folder = _folder(component.source)
     source = component.source
-    loaded = load_network(source, folder, T5EncoderModel, attention=attention)
-    return T5(loaded).eval()
+    loaded = load_network(source, _folder(source), T5EncoderModel, attention=attention)
+    return first(loaded, component.inputs)
 
 
 def realistic(component: Component, shapes: Sizes, step: int, rng: Rng) -> Drawn:
@@ -117,27 +96,27 @@ def realistic(component: Component, shapes: Sizes, step: int, rng: Rng) -> Drawn
     folder = _folder(source)
     config = read_config(source, folder)
     tokenizer = load_tokenizer(source.path / tokenizer_of(folder))
+    drawn: Any
     if tokenizer is not None:
-        encoded = tokenizer(
+        drawn = tokenizer(
             prompts(batch, step),
             padding="max_length",
             max_length=tokens,
             truncation=True,
         )
-        drawn = {
-            name: np.asarray(encoded[name], dtype=np.int32)
-            for name in ("input_ids", "attention_mask")
-        }
-        return {spec.name: drawn[spec.name] for spec in component.inputs}
-    ids = np.full((batch, tokens), _PAD, dtype=np.int32)
-    for item in range(batch):
-        turn, index = divmod(step + item, len(PROMPTS))
-        # Two pieces a word; a repeated prompt is longer, so no two are equal.
-        pieces = min(2 * len(PROMPTS[index].split()) + turn, tokens - 1)
-        ids[item, :pieces] = rng.integers(
-            _FIRST_WORD, config["vocab_size"], size=pieces
-        )
-        ids[item, pieces] = _END
-    mask = (np.cumsum(ids == _END, axis=1) - (ids == _END) == 0).astype(np.int32)
-    drawn = {"input_ids": ids, "attention_mask": mask}
-    return {spec.name: drawn[spec.name] for spec in component.inputs}
+    else:
+        ids = np.full((batch, tokens), _PAD)
+        for item in range(batch):
+            turn, index = divmod(step + item, len(PROMPTS))
+            # Two pieces a word; a repeated prompt is longer, so no two are equal.
+            pieces = min(2 * len(PROMPTS[index].split()) + turn, tokens - 1)
+            ids[item, :pieces] = rng.integers(
+                _FIRST_WORD, config["vocab_size"], size=pieces
+            )
+            ids[item, pieces] = _END
+        mask = np.cumsum(ids == _END, axis=1) - (ids == _END) == 0
+        drawn = {"input_ids": ids, "attention_mask": mask}
+    return {
+        spec.name: np.asarray(drawn[spec.name], dtype=np.int32)
+        for spec in component.inputs
+    }

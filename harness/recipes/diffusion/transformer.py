@@ -83,11 +83,11 @@ def unfit(source: Source, sizes: Sizes) -> tuple[str, str]:
 def build(component: Component, attention: str = "") -> torch.nn.Module:
     """Return the transformer behind a tensor-only ``forward``."""
     del attention  # diffusers decides by processor; the default one is exported
-    source, family = component.source, _family(component.source)
-    inputs, _ = family.signature(read_config(source, FOLDER))
-    arguments = getattr(family, "arguments", dict)
-    network = load_network(source, FOLDER, class_of(source))
-    return first(network, inputs, arguments).eval()
+    source = component.source
+    arguments = getattr(_family(source), "arguments", dict)
+    return first(
+        load_network(source, FOLDER, class_of(source)), component.inputs, arguments
+    )
 
 
 def realistic(component: Component, shapes: Sizes, step: int, rng: Rng) -> Drawn:

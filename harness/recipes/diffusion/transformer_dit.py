@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.core.case import Component, TensorSpec
 from harness.recipes.checkpoint import read_config
-from harness.recipes.types import Drawn, Rng, Signature, Sizes
+from harness.recipes.types import Drawn, Rng, Signature, Sizes, normal
 
 if TYPE_CHECKING:
     import numpy as np
@@ -18,12 +18,12 @@ TIMESTEPS = (999, 500, 250, 1)
 
 def latents(config: Mapping[str, Any]) -> TensorSpec:
     """Return the spec of the noisy latents."""
-    shape = ("batch", config["in_channels"], "height", "width")
-    return TensorSpec(name="hidden_states", shape=shape, draw="normal")
+    return normal("hidden_states", "batch", config["in_channels"], "height", "width")
 
 
 def predicted(config: Mapping[str, Any]) -> TensorSpec:
-    """Return the spec of the output: noise, and its variance if that is learnt."""
+    """Return the spec of the output: noise or a velocity, and a learnt variance."""
+    # The value is null if the output is as wide as the input.
     channels = config.get("out_channels") or config["in_channels"]
     shape = ("batch", channels, "height", "width")
     return TensorSpec(name="out_sample", shape=shape)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from harness.core.case import Component, TensorSpec
-from harness.recipes.diffusion.flow_matching import noisy, sigmas
+from harness.recipes.diffusion.flow_matching import noisy, sigmas, texts
 from harness.recipes.types import Drawn, Rng, Signature, Sizes, normal
 
 GUIDANCE = 3.5
@@ -23,13 +23,7 @@ def signature(config: Mapping[str, Any]) -> Signature:
     """
     inputs = [
         normal("hidden_states", "batch", "image_tokens", config["in_channels"]),
-        normal(
-            "encoder_hidden_states",
-            "batch",
-            "text_tokens",
-            config["joint_attention_dim"],
-        ),
-        normal("pooled_projections", "batch", config["pooled_projection_dim"]),
+        *texts(config),
         TensorSpec(name="timestep", shape=("batch",), draw="pipeline"),
         TensorSpec(name="img_ids", shape=("image_tokens", 3), draw="pipeline"),
         TensorSpec(name="txt_ids", shape=("text_tokens", 3), draw="pipeline"),

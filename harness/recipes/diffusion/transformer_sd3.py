@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from harness.core.case import Component, TensorSpec
-from harness.recipes.diffusion.flow_matching import TIMESTEPS, noisy, sigmas
-from harness.recipes.types import Drawn, Rng, Signature, Sizes, normal
+from harness.recipes.diffusion.flow_matching import TIMESTEPS, noisy, sigmas, texts
+from harness.recipes.diffusion.transformer_dit import latents, predicted
+from harness.recipes.types import Drawn, Rng, Signature, Sizes
 
 CLIP_TOKENS = 77
 """Number of text tokens that come from CLIP; T5's tokens follow."""
@@ -19,20 +20,11 @@ T5_STD = 0.2
 def signature(config: Mapping[str, Any]) -> Signature:
     """Return the signature: latents, text, pooled text, timesteps to ``out_sample``."""
     inputs = (
-        normal("hidden_states", "batch", config["in_channels"], "height", "width"),
-        normal(
-            "encoder_hidden_states",
-            "batch",
-            "text_tokens",
-            config["joint_attention_dim"],
-        ),
-        normal("pooled_projections", "batch", config["pooled_projection_dim"]),
+        latents(config),
+        *texts(config),
         TensorSpec(name="timestep", shape=("batch",), draw="timestep"),
     )
-    # The value is null if the output is as wide as the input.
-    channels = config.get("out_channels") or config["in_channels"]
-    out = ("batch", channels, "height", "width")
-    return inputs, (TensorSpec(name="out_sample", shape=out),)
+    return inputs, (predicted(config),)
 
 
 def realistic(component: Component, shapes: Sizes, step: int, rng: Rng) -> Drawn:
@@ -43,13 +35,13 @@ def realistic(component: Component, shapes: Sizes, step: int, rng: Rng) -> Drawn
     """
     import numpy as np
 
-    latents, text, pooled, _ = (spec.bind(shapes) for spec in component.inputs)
+    noised, text, pooled, _ = (spec.bind(shapes) for spec in component.inputs)
     shares = sigmas(component.source, shapes["batch"], step)
     states = rng.standard_normal(text, dtype=np.float32)
     states[:, :CLIP_TOKENS, pooled[-1] :] = 0.0
     states[:, CLIP_TOKENS:] *= np.float32(T5_STD)
     return {
-        "hidden_states": noisy(latents, shares, rng),
+        "hidden_states": noisy(noised, shares, rng),
         "encoder_hidden_states": states,
         "pooled_projections": rng.standard_normal(pooled, dtype=np.float32),
         "timestep": (TIMESTEPS * shares).astype(np.float32),

@@ -8,16 +8,18 @@ from typing import TYPE_CHECKING, Any
 from harness.core.case import Component, Source, TensorSpec
 from harness.core.errors import SuiteError
 from harness.recipes.checkpoint import (
+    clip_encoders,
     load_network,
     load_scheduler,
     option,
     read_config,
 )
-from harness.recipes.diffusion.clip_text import FOLDER, clip_encoders, prompt_states
-from harness.recipes.diffusion.more_channels import more_channels
+from harness.recipes.diffusion import vae_encoder
+from harness.recipes.diffusion.clip_text import FOLDER, prompt_states
+from harness.recipes.diffusion.pictures import smooth_pictures
 from harness.recipes.diffusion.vae import factor
 from harness.recipes.types import Drawn, Options, Rng, Signature, Sizes, normal
-from harness.recipes.wrapper import first
+from harness.recipes.wrapper import first, outputs_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -146,7 +148,7 @@ def denoising_inputs(component: Component, shapes: Sizes, step: int, rng: Rng) -
     )
     noisy = _noisy(component.source, scheduler, clean, noise, timestep)
     beside = (batch, channels - int(own), *sides)
-    sample = [noisy.numpy(), *more_channels(component.source, beside, int(own), rng)]
+    sample = [noisy.numpy(), *_more_channels(component.source, beside, int(own), rng)]
     drawn = {
         "sample": np.concatenate(sample, axis=1),
         "timestep": np.array([timestep], dtype=np.int32),
@@ -158,6 +160,46 @@ def denoising_inputs(component: Component, shapes: Sizes, step: int, rng: Rng) -
     # A ControlNet that was trained with one encoder does not take pooled text.
     names = {spec.name for spec in component.inputs}
     return {name: value for name, value in drawn.items() if name in names}
+
+
+def _more_channels(
+    source: Source, shape: tuple[int, ...], latents: int, rng: Rng
+) -> list[np.ndarray]:
+    """Return arrays that fill ``[batch, channels, height, width]`` along the channels.
+
+    The number of channels decides. One more channel than the latents is for an
+    inpainting UNet: a mask (1 where it paints) and the scaled latents of the picture
+    without the masked part. As many channels as the latents are for InstructPix2Pix:
+    the picture's latents, not scaled. Any other number is a picture in [-1, 1], such as
+    a depth map.
+
+    Args:
+        source: The checkpoint whose autoencoder makes the latents.
+        shape: The shape to fill.
+        latents: Number of channels of latents.
+        rng: The random generator.
+
+    """
+    import numpy as np
+
+    batch, channels, height, width = shape
+    if channels not in {latents, latents + 1}:
+        return [smooth_pictures(shape, rng)] if channels else []
+    mask = np.zeros((batch, 1, height, width), dtype=np.float32)
+    inpaints = channels > latents
+    if inpaints:
+        for item in range(batch):  # each has its own place, so that items differ
+            top, left = height // 4 + item % 2, width // 4 + item // 2 % 2
+            mask[item, :, top : 3 * height // 4, left : 3 * width // 4] = 1.0
+    (picture,), _ = vae_encoder.signature(source, {})
+    size = picture.bind({"batch": batch, "height": height, "width": width})
+    shown = 1.0 - np.kron(mask, np.ones((size[2] // height, size[3] // width)))
+    pictures = smooth_pictures(size, rng) * shown.astype(np.float32)
+    made = outputs_of(vae_encoder, "vae_encoder", source, {"sample": pictures})
+    if not inpaints:
+        return [made["latent_sample"]]
+    scale = np.float32(read_config(source, "vae").get("scaling_factor", 0.18215))
+    return [mask, scale * made["latent_sample"]]
 
 
 def _noisy(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from harness.core.case import Source, TensorSpec
@@ -12,6 +12,7 @@ from harness.recipes.types import Options
 
 if TYPE_CHECKING:
     import numpy as np
+    import torch
 
 FOLDER = "vae"
 
@@ -39,15 +40,43 @@ def class_name(config: Mapping[str, Any]) -> str:
     return name
 
 
-def load_half(source: Source, *without: str) -> Any:
-    """Return a checkpoint's autoencoder without the parts that this half lacks."""
-    loaded = load_network(source, FOLDER, class_name(read_config(source, FOLDER)))
-    for name in without:
-        # Stable Diffusion 3's VAE has no convolution beside its latents, and
-        # AutoencoderTiny has no such attribute.
-        if hasattr(loaded, name):
-            delattr(loaded, name)
-    return loaded
+def half(
+    source: Source,
+    method: str,
+    without: tuple[str, ...],
+    answer: Callable[[Any], torch.Tensor],
+) -> torch.nn.Module:
+    """Return one half of a checkpoint's autoencoder behind a tensor-only ``forward``.
+
+    Args:
+        source: The checkpoint.
+        method: The autoencoder's method that runs this half.
+        without: Parts of the autoencoder that this half lacks.
+        answer: Picks the tensor from what the method returns.
+
+    """
+    import torch
+
+    class Half(torch.nn.Module):
+        """The autoencoder with one tensor as input and one as output."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            loaded: Any = load_network(
+                source, FOLDER, class_name(read_config(source, FOLDER))
+            )
+            for name in without:
+                # Stable Diffusion 3's VAE has no convolution beside its latents, and
+                # AutoencoderTiny has no such attribute.
+                if hasattr(loaded, name):
+                    delattr(loaded, name)
+            self.network = loaded
+
+        def forward(self, tensor: torch.Tensor) -> torch.Tensor:
+            run = getattr(self.network, method)
+            return answer(run(tensor, return_dict=False)[0])
+
+    return Half().eval()
 
 
 def scaled(latents: np.ndarray, config: Mapping[str, Any]) -> np.ndarray:

@@ -30,22 +30,9 @@ def signature(source: Source, options: Options) -> Signature:
 
 def build(component: Component, attention: str = "") -> torch.nn.Module:
     """Return the decoder behind ``forward(latent_sample)``."""
-    import torch
-
     del attention
-
-    class Decoder(torch.nn.Module):
-        """The decoder with latents as input and a picture, about [-1, 1], as output."""
-
-        def __init__(self, network: torch.nn.Module) -> None:
-            super().__init__()
-            self.network = network
-
-        def forward(self, latent_sample: torch.Tensor) -> torch.Tensor:
-            out: torch.Tensor = self.network.decode(latent_sample, return_dict=False)[0]
-            return out
-
-    return Decoder(vae.load_half(component.source, "encoder", "quant_conv")).eval()
+    without = ("encoder", "quant_conv")
+    return vae.half(component.source, "decode", without, lambda picture: picture)
 
 
 def realistic(component: Component, shapes: Sizes, step: int, rng: Rng) -> Drawn:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from harness.core.case import Component, Source, TensorSpec
 from harness.recipes.checkpoint import option, read_config
@@ -37,30 +37,17 @@ def signature(source: Source, options: Options) -> Signature:
 
 def build(component: Component, attention: str = "") -> torch.nn.Module:
     """Return the encoder behind ``forward(sample)``."""
-    import torch
-
     del attention
-
-    class Encoder(torch.nn.Module):
-        """The encoder with a picture as input and the mode or parameters as output."""
-
-        def __init__(self, network: torch.nn.Module, *, parameters: bool) -> None:
-            super().__init__()
-            self.network = network
-            self.parameters_out = parameters
-
-        def forward(self, sample: torch.Tensor) -> torch.Tensor:
-            encoded = self.network.encode(sample, return_dict=False)[0]
-            if isinstance(encoded, torch.Tensor):
-                return encoded
-            out: torch.Tensor = (
-                encoded.parameters if self.parameters_out else encoded.mode()
-            )
-            return out
-
-    network = vae.load_half(component.source, "decoder", "post_quant_conv")
+    tiny = "Tiny" in vae.class_name(read_config(component.source, "vae"))
     parameters = bool(dict(component.options).get("parameters", False))
-    return Encoder(network, parameters=parameters).eval()
+
+    def answer(encoded: Any) -> Any:
+        if tiny:  # it has no distribution
+            return encoded
+        return encoded.parameters if parameters else encoded.mode()
+
+    without = ("decoder", "post_quant_conv")
+    return vae.half(component.source, "encode", without, answer)
 
 
 def realistic(component: Component, shapes: Sizes, step: int, rng: Rng) -> Drawn:

@@ -184,12 +184,17 @@ def load(
         SuiteError: There is no such network for the checkpoint's configuration.
 
     """
+    import inspect
+
     network = _chosen(component.source, auto)
-    arguments: dict[str, object] = {}
-    if headless and _takes_pooling(network):
-        arguments["add_pooling_layer"] = False
+    takes = inspect.signature(network.__init__).parameters
+    pools = headless and "add_pooling_layer" in takes
     return load_network(
-        component.source, "", network, attention=attention, arguments=arguments
+        component.source,
+        "",
+        network,
+        attention=attention,
+        arguments={"add_pooling_layer": False} if pools else {},
     )
 
 
@@ -209,12 +214,6 @@ def _chosen(source: Source, auto: str) -> Any:
         )
         raise SuiteError(msg) from None
     return found[0] if isinstance(found, tuple) else found
-
-
-def _takes_pooling(network: Any) -> bool:
-    import inspect
-
-    return "add_pooling_layer" in inspect.signature(network.__init__).parameters
 
 
 def wrap(

@@ -6,17 +6,16 @@ There is no denoising loop here: a pipeline is assembled from its roles and call
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import diffusers
 import numpy as np
 import torch
 
 from harness.core.pipeline import INPAINT, SD, SD3, SDXL, Pipeline, Sampling
-from harness.recipes.checkpoint import read_index
-from harness.recipes.diffusion.clip_text import tokenizer_of
+from harness.recipes.checkpoint import read_index, tokenizer_of
 from harness.runtimes.diffusion.inputs import PipelineInputs
 from harness.runtimes.diffusion.modules import (
     ControlNetRole,
@@ -25,11 +24,12 @@ from harness.runtimes.diffusion.modules import (
     TransformerRole,
     UNetRole,
     VaeRole,
-    control_of,
 )
-from harness.runtimes.diffusion.networks import Network
 from harness.runtimes.diffusion.noise import stored_noise
 from harness.runtimes.diffusion.schedule import make_scheduler
+
+if TYPE_CHECKING:
+    from harness.runtimes.diffusion.networks import Network
 
 OnStep = Callable[[int, float, torch.Tensor, Any], torch.Tensor]
 """A function that gets a step's number, its timestep, its latents and the scheduler,
@@ -74,21 +74,25 @@ class PipelineParts:
     networks: Mapping[str, Network]
     sampling: Sampling
     own_sampling: bool = False
-    factors: Mapping[str, float] | None = None
+    factors: Mapping[str, float] = field(default_factory=dict)
     dtype: torch.dtype = torch.float32
 
 
 def app_parts(
-    pipeline: Pipeline, networks: Mapping[str, Network], factors: Sequence[str]
+    pipeline: Pipeline, networks: Mapping[str, Network], deployed: Collection[str]
 ) -> PipelineParts:
-    """Return the networks with the app's scheduler, and its factor in VAE roles."""
+    """Return the networks with the app's scheduler.
+
+    VAE roles among the roles of deployed files have the app's factor.
+    """
     app = pipeline.app
     factor = app.scaling_factor
+    roles = [role for role in ("vae_encoder", "vae_decoder") if role in deployed]
     return PipelineParts(
         networks=networks,
         sampling=app.sampling or pipeline.sampling,
         own_sampling=app.sampling is not None,
-        factors={} if factor is None else dict.fromkeys(factors, factor),
+        factors={} if factor is None else dict.fromkeys(roles, factor),
     )
 
 
@@ -101,7 +105,7 @@ def assemble(pipeline: Pipeline, inputs: PipelineInputs, given: PipelineParts) -
             networks["vae_decoder"],
             source,
             dtype,
-            given.factors or {},
+            given.factors,
             tiling=pipeline.vae_tiling,
         ),
         "scheduler": make_scheduler(source, given.sampling),
@@ -186,7 +190,11 @@ def draw(
     if pipeline.kind == INPAINT:
         call["mask_image"] = _batch(inputs.mask, texts, dtype)
     if pipeline.kind == "controlnet":
-        call |= {"image": _batch(inputs.image, texts, dtype), **control_of(pipeline)}
+        call |= {
+            "image": _batch(inputs.image, texts, dtype),
+            "controlnet_conditioning_scale": float(pipeline.control.strength),
+            "guess_mode": pipeline.control.guess_mode,
+        }
     if on_step is not None:
 
         def told(

@@ -8,6 +8,7 @@ rounding. It handles arrays, and no model.
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from pathlib import Path
 from typing import Final
 
@@ -51,22 +52,20 @@ def read_image(path: Path) -> np.ndarray:
             "read; save it with 8, so that how it is rounded is your choice."
         )
         raise SuiteError(msg)
-    # "Unchanged" also leaves a picture on its side, as the camera was held. Here it is
-    # turned upright.
-    if stored.ndim == 2:  # noqa: PLR2004  # no channels
-        return _decode(path, data, cv2.IMREAD_GRAYSCALE)
-    if stored.shape[2] == RGB:
-        upright = _decode(path, data, cv2.IMREAD_COLOR)
-        return np.asarray(cv2.cvtColor(upright, cv2.COLOR_BGR2RGB))
-    if stored.shape[2] != RGBA:
+    channels = GREY if stored.ndim == 2 else stored.shape[2]  # noqa: PLR2004  # no channels
+    if channels not in {GREY, RGB, RGBA}:
         msg = (
-            f"{path}: the picture has {stored.shape[2]} channels; save it as grey, RGB "
-            "or RGBA."
+            f"{path}: the picture has {channels} channels; save it as grey, RGB or "
+            "RGBA."
         )
         raise SuiteError(msg)
-    as_seen = _decode(path, data, cv2.IMREAD_COLOR)
-    flags = cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION
-    if not np.array_equal(as_seen, _decode(path, data, flags)):
+    # "Unchanged" also leaves a picture on its side, as the camera was held. Here it is
+    # turned upright, which OpenCV does without alpha only.
+    flags = cv2.IMREAD_GRAYSCALE if channels == GREY else cv2.IMREAD_COLOR
+    upright = _decode(path, data, flags)
+    if channels != RGBA:
+        return upright if channels == GREY else upright[..., ::-1].copy()
+    if not np.array_equal(upright, stored[..., :RGB]):
         msg = (
             f"{path}: the picture is transparent, and its Exif data say to turn it, "
             "which OpenCV does without its alpha only; save it turned."
@@ -104,15 +103,10 @@ def three_channels(image: np.ndarray) -> np.ndarray:
     [[[126, 177, 255]]]
     """
     layers = image[..., np.newaxis] if image.ndim == 2 else image  # noqa: PLR2004  # grey
-    if (
-        layers.dtype != np.uint8
-        or layers.ndim != 3  # noqa: PLR2004  # [height, width, channels]
-        or layers.shape[2] not in {GREY, RGB, RGBA}
-        or not layers.size
-    ):
+    if not _is_picture(layers, {GREY, RGB, RGBA}):
         msg = (
             "A picture is uint8 [height, width] or [height, width, 1 | 3 | 4], got "
-            f"{_described(image)}; `read_image` reads one so."
+            f"{image.dtype.name} {list(image.shape)}; `read_image` reads one so."
         )
         raise SpecError(msg)
     if layers.shape[2] == GREY:
@@ -217,18 +211,17 @@ def residual_scales(
 
 
 def _check_rgb(image: np.ndarray) -> None:
-    if (
-        image.dtype != np.uint8
-        or image.ndim != 3  # noqa: PLR2004  # [height, width, channels]
-        or image.shape[2] != RGB
-        or not image.size
-    ):
+    if not _is_picture(image, {RGB}):
         msg = (
-            f"An RGB picture is uint8 [height, width, 3], got {_described(image)}; "
-            "pass it through `three_channels`."
+            "An RGB picture is uint8 [height, width, 3], got "
+            f"{image.dtype.name} {list(image.shape)}; pass it through "
+            "`three_channels`."
         )
         raise SpecError(msg)
 
 
-def _described(image: np.ndarray) -> str:
-    return f"{image.dtype.name} {list(image.shape)}"
+def _is_picture(image: np.ndarray, channels: Collection[int]) -> bool:
+    """Whether an array is uint8 ``[height, width, channels]``, and not empty."""
+    if image.dtype != np.uint8 or image.ndim != 3:  # noqa: PLR2004  # as above
+        return False
+    return image.size > 0 and image.shape[2] in channels

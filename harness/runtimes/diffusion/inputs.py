@@ -13,8 +13,8 @@ import numpy as np
 
 from harness.core.errors import SuiteError
 from harness.core.pipeline import INPAINT, Pipeline
-from harness.recipes.checkpoint import read_config
-from harness.recipes.diffusion.clip_text import token_ids, tokenizer_of
+from harness.recipes.checkpoint import read_config, tokenizer_of
+from harness.recipes.diffusion.clip_text import token_ids
 from harness.recipes.diffusion.pictures import smooth_pictures
 from harness.recipes.diffusion.vae import factor as pixels_per_latent
 from harness.recipes.tokenizer import load_tokenizer

@@ -9,7 +9,7 @@ import importlib.util
 import math
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -31,7 +31,7 @@ from harness.core.record import Row
 from harness.measure.attribution import attribute
 from harness.measure.compare import compare
 from harness.measure.pictures import compare_pictures, png, side_by_side
-from harness.runtimes.diffusion.draw import app_parts, assemble, draw
+from harness.runtimes.diffusion.draw import OnStep, app_parts, assemble, draw
 from harness.runtimes.diffusion.inputs import PipelineInputs
 from harness.runtimes.diffusion.networks import Network, Remembered
 from harness.runtimes.diffusion.reference import (
@@ -57,7 +57,6 @@ EXCHANGED = 0.1
 _SHOWN = 8
 """Number of pictures that are kept for a case."""
 
-VAE = ("vae_encoder", "vae_decoder")
 Say = Callable[[str], None]
 Reader = Callable[[np.ndarray], object]
 """A suite's own function, which returns a text about what a picture shows."""
@@ -80,39 +79,57 @@ class MeasuredPictures:
     pictures: Mapping[str, bytes]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Bench:
-    """One case's pipeline, and every network that its roles may have."""
+    """One case's pipeline, its inputs, and every network that its roles may have."""
 
-    def __init__(
-        self,
-        pipeline: Pipeline,
-        inputs: PipelineInputs,
-        candidates: Mapping[str, Network],
-        torch_networks: Mapping[str, Network],
-    ) -> None:
-        self.pipeline = pipeline
-        self.inputs = inputs
-        self.roles = [role for role in pipeline.roles if role in candidates]
-        self.candidates = {role: Remembered(candidates[role]) for role in self.roles}
-        self.references = {
-            role: Remembered(network) for role, network in torch_networks.items()
-        }
+    pipeline: Pipeline
+    inputs: PipelineInputs
+    reference: Reference
+    candidates: Mapping[str, Remembered]
+    references: Mapping[str, Remembered]
+    say: Say
 
-    def networks(self, taken: Sequence[str] | frozenset[str]) -> dict[str, Network]:
+    def networks(self, taken: Collection[str]) -> dict[str, Network]:
         """Return a network for every role: the candidate's in the roles of `taken`."""
         return {
             role: self.candidates[role] if role in taken else self.references[role]
             for role in self.pipeline.roles
         }
 
-    def pipe(self, networks: Mapping[str, Network], *, factors: Sequence[str]) -> Any:
+    def pipe(self, networks: Mapping[str, Network], taken: Collection[str]) -> Any:
         """Return diffusers' pipeline as the app runs it."""
-        parts = app_parts(self.pipeline, networks, factors)
+        parts = app_parts(self.pipeline, networks, taken)
         return assemble(self.pipeline, self.inputs, parts)
 
-    def vae(self, taken: Sequence[str] | frozenset[str]) -> list[str]:
-        """Return the roles of `taken` that are the autoencoder's."""
-        return [role for role in VAE if role in taken]
+    def error(self, taken: Collection[str], *, guidance: float | None) -> float:
+        """Draw with the candidate in the roles of `taken`; return the squared error."""
+        pipe = self.pipe(self.networks(taken), taken)
+        made = draw(pipe, self.pipeline, self.inputs, guidance_scale=guidance)
+        return _power(self.reference.pictures, made)
+
+    def without(self, name: str) -> float:
+        """Run without one of the app's settings; return the squared error."""
+        self.say(f"drawing without the app's {name}")
+        app = replace(self.pipeline.app, **{name: None})
+        told = replace(self.pipeline, app=app)
+        other = replace(self, pipeline=told)
+        return other.error(self.candidates, guidance=told.app.guidance_scale)
+
+    def exchanged(self, taken: Collection[str]) -> float:
+        """Run with the candidate in a few roles; return the squared error."""
+        self.say(f"exchanging roles, candidate in {', '.join(sorted(taken))}")
+        return self.error(taken, guidance=None)
+
+    def telling(self, curve: str, on_step: OnStep) -> OnStep:
+        """Return a function that reports a step before `on_step` gets it."""
+        total = len(self.reference.timesteps)
+
+        def told(step: int, t: float, latents: torch.Tensor, used: Any) -> torch.Tensor:
+            self.say(f"step {step + 1} of {total}, {curve}")
+            return on_step(step, t, latents, used)
+
+        return told
 
 
 def measure(
@@ -142,27 +159,34 @@ def measure(
     """
     # A reader that cannot be imported must fail before the pictures are drawn.
     reader = reader_of(pipeline.reader)
-    bench = _Bench(pipeline, inputs, candidates, torch_networks)
-    _preload(bench, reference)
+    bench = _Bench(
+        pipeline=pipeline,
+        inputs=inputs,
+        reference=reference,
+        candidates={
+            role: Remembered(candidates[role])
+            for role in pipeline.roles
+            if role in candidates
+        },
+        references={role: Remembered(each) for role, each in torch_networks.items()},
+        say=say,
+    )
+    _preload(bench)
     for network in bench.candidates.values():
         network.always_runs = True
-    free = listening(bench.networks(bench.roles))
-    pipe = bench.pipe(free, factors=bench.vae(bench.roles))
+    free = listening(bench.networks(bench.candidates))
+    pipe = bench.pipe(free, bench.candidates)
     _require_schedule(case, reference, pipe, pipeline)
-
     steps = Steps()
-    total = len(reference.timesteps)
-
-    def told(
-        step: int, t: float, latents: torch.Tensor, scheduler: Any
-    ) -> torch.Tensor:
-        say(f"step {step + 1} of {total}, free-running")
-        return steps.told(step, t, latents, scheduler)
-
-    guided = pipeline.app.guidance_scale
-    pictures = draw(pipe, pipeline, inputs, on_step=told, guidance_scale=guided)
+    pictures = draw(
+        pipe,
+        pipeline,
+        inputs,
+        on_step=bench.telling("free-running", steps.told),
+        guidance_scale=pipeline.app.guidance_scale,
+    )
     rows = [*_conditioning(free, reference)]
-    forced, predictions = _forced(bench, reference, say)
+    forced, predictions = _forced(bench)
     rows += _step_rows("teacher-forced", forced, reference)
     rows += _step_rows("free-running", steps.latents, reference)
     rows.sort(key=lambda row: row.position)
@@ -178,7 +202,7 @@ def measure(
     own_factor = float(pipe.vae.config.scaling_factor)
     settings = []
     for one in other_settings(pipeline, own_factor) if error > 0.0 else ():
-        share = 1.0 - _without(bench, reference, one.name, say) / error
+        share = 1.0 - bench.without(one.name) / error
         settings.append(replace(one, share=max(0.0, share)))
     about["app"] = [asdict(setting) for setting in settings]
     if pipeline.attribution and error > 0.0:
@@ -186,20 +210,16 @@ def measure(
         # Roles are exchanged with the reference's guidance. So they share the error
         # without the part that the app's guidance causes.
         gone = next((s.share for s in settings if s.name == "guidance_scale"), 0.0)
-        found = attribute(
-            bench.roles,
-            error * (1.0 - gone),
-            lambda taken: _exchanged(bench, reference, taken, say),
-        )
+        found = attribute(list(bench.candidates), error * (1.0 - gone), bench.exchanged)
         about["attribution"] = found.to_json()
     return MeasuredPictures(
         rows=tuple(rows), about=about, pictures=_shown(reference.pictures, pictures)
     )
 
 
-def _preload(bench: _Bench, reference: Reference) -> None:
+def _preload(bench: _Bench) -> None:
     """Fill the denoiser's memory with its outputs in the reference."""
-    denoiser = denoiser_of(bench.references)
+    reference, denoiser = bench.reference, denoiser_of(bench.references)
     for key, answer in zip(reference.seen, reference.predictions, strict=True):
         denoiser.learn(key, {PREDICTION: torch.from_numpy(answer)})
 
@@ -225,51 +245,20 @@ def _require_schedule(
         raise StageError(msg, outcome=Outcome.SCHEDULE)
 
 
-def _forced(
-    bench: _Bench, reference: Reference, say: Say
-) -> tuple[list[torch.Tensor], np.ndarray]:
+def _forced(bench: _Bench) -> tuple[list[torch.Tensor], np.ndarray]:
     """Make every step from the reference's latents; return steps and predictions."""
-    taken = [role for role in bench.roles if role in DENOISING]
+    taken = [role for role in bench.candidates if role in DENOISING]
     networks = listening(bench.networks(taken))
-    forcing = Forcing(reference.latents, reference.states)
-    total = len(reference.timesteps)
-
-    def told(
-        step: int, t: float, latents: torch.Tensor, scheduler: Any
-    ) -> torch.Tensor:
-        say(f"step {step + 1} of {total}, teacher-forced")
-        return forcing.told(step, t, latents, scheduler)
-
-    pipe = bench.pipe(networks, factors=())
-    told_pipeline = bench.pipeline
+    forcing = Forcing(bench.reference.latents, bench.reference.states)
     draw(
-        pipe,
-        told_pipeline,
+        bench.pipe(networks, taken),
+        bench.pipeline,
         bench.inputs,
-        on_step=told,
+        on_step=bench.telling("teacher-forced", forcing.told),
         decode=False,
-        guidance_scale=told_pipeline.app.guidance_scale,
+        guidance_scale=bench.pipeline.app.guidance_scale,
     )
     return forcing.own, predictions_of(networks)
-
-
-def _exchanged(
-    bench: _Bench, reference: Reference, taken: frozenset[str], say: Say
-) -> float:
-    say(f"exchanging roles, candidate in {', '.join(sorted(taken))}")
-    pipe = bench.pipe(bench.networks(taken), factors=bench.vae(taken))
-    return _power(reference.pictures, draw(pipe, bench.pipeline, bench.inputs))
-
-
-def _without(bench: _Bench, reference: Reference, name: str, say: Say) -> float:
-    """Run as the app does, without one of its settings; return the squared error."""
-    say(f"drawing without the app's {name}")
-    app = replace(bench.pipeline.app, **{name: None})
-    told = replace(bench.pipeline, app=app)
-    parts = app_parts(told, bench.networks(bench.roles), bench.vae(bench.roles))
-    pipe, guided = assemble(told, bench.inputs, parts), told.app.guidance_scale
-    pictures = draw(pipe, told, bench.inputs, guidance_scale=guided)
-    return _power(reference.pictures, pictures)
 
 
 def _power(expected: np.ndarray, actual: np.ndarray) -> float:
@@ -282,64 +271,43 @@ def _conditioning(heard_by: Mapping[str, Any], reference: Reference) -> Iterator
     """Compare the values that are computed before the first step."""
     for key, actual in conditions_of(heard_by).items():
         role, _, name = key.partition(".")
-        yield _row(
-            name,
+        yield Row(
+            sample="pipeline",
+            what=LATENTS,
+            probe=name,
             position=-1,
             op=role,
             module=role,
-            expected=reference.conditions[key],
-            actual=actual,
-            floor=reference.floors[key][0],
+            comparison=compare(
+                expected=reference.conditions[key],
+                actual=actual,
+                floor_rms=float(reference.floors[key][0]),
+            ),
         )
 
 
 def _step_rows(
     curve: str, made: Sequence[torch.Tensor], reference: Reference
 ) -> Iterator[Row]:
-    total = len(reference.timesteps)
     begin = tuple(key.partition(".")[2] for key in reference.conditions)
-    for step, (timestep, latents) in enumerate(
-        zip(reference.timesteps, made, strict=True)
-    ):
+    for step, latents in enumerate(made):
         own = f"teacher-forced.{step:02}"
         before = (f"free-running.{step - 1:02}",) if step else ()
-        yield _row(
-            f"{curve}.{step:02}",
+        yield Row(
+            sample="pipeline",
+            what=LATENTS,
+            probe=f"{curve}.{step:02}",
             position=2 * step + (curve == "free-running"),
             op=curve,
-            module=f"step {step + 1} of {total}",
-            source=f"timestep {timestep:g}",
+            module=f"step {step + 1} of {len(reference.timesteps)}",
+            source=f"timestep {reference.timesteps[step]:g}",
             parents=() if curve == "teacher-forced" else (*before, *begin, own),
-            expected=reference.latents[step],
-            actual=latents.numpy(),
-            floor=reference.floors[curve][step],
+            comparison=compare(
+                expected=reference.latents[step],
+                actual=latents.numpy(),
+                floor_rms=float(reference.floors[curve][step]),
+            ),
         )
-
-
-def _row(
-    probe: str,
-    *,
-    position: int,
-    op: str,
-    module: str,
-    expected: np.ndarray,
-    actual: np.ndarray,
-    floor: float,
-    source: str = "",
-    parents: tuple[str, ...] = (),
-) -> Row:
-    comparison = compare(expected=expected, actual=actual, floor_rms=float(floor))
-    return Row(
-        sample="pipeline",
-        what=LATENTS,
-        probe=probe,
-        position=position,
-        op=op,
-        module=module,
-        source=source,
-        parents=parents,
-        comparison=comparison,
-    )
 
 
 def _picture_rows(
@@ -356,8 +324,6 @@ def _picture_rows(
             position=2 * len(reference.timesteps) + index,
             op="picture",
             module=text,
-            source="",
-            parents=(),
             comparison=compare_pictures(
                 expected=reference.pictures[index],
                 actual=pictures[index],
@@ -409,10 +375,9 @@ def _guidance(
 
 def _shown(expected: np.ndarray, actual: np.ndarray) -> dict[str, bytes]:
     shown = {}
-    for index, (one, two) in enumerate(zip(expected, actual, strict=True)):
-        if index < _SHOWN:
-            image, amplified = side_by_side(one, two)
-            shown[f"{index}-difference-x{amplified:g}.png"] = png(image)
+    for index in range(min(_SHOWN, len(expected))):
+        image, amplified = side_by_side(expected[index], actual[index])
+        shown[f"{index}-difference-x{amplified:g}.png"] = png(image)
     return shown
 
 

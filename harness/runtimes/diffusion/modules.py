@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -23,11 +23,12 @@ from diffusers import (
 from diffusers.configuration_utils import FrozenDict
 
 from harness.core.case import Source
-from harness.core.pipeline import Pipeline
 from harness.recipes.checkpoint import read_config
 from harness.recipes.diffusion.controlnet import residuals
 from harness.runtimes.diffusion.hints import residual_scales
-from harness.runtimes.diffusion.networks import Network
+
+if TYPE_CHECKING:
+    from harness.runtimes.diffusion.networks import Network
 
 _CPU = torch.device("cpu")
 
@@ -83,13 +84,11 @@ class TextRole(_Role):
         made = self._network({"input_ids": input_ids})
         made = {name: value.to(self.dtype) for name, value in made.items()}
         names = ("text_embeds", "last_hidden_state", "pooler_output")
-        inner = ("penultimate_hidden_state", "last_hidden_state")
-        return Encoded(
-            outputs=tuple(made[name] for name in names if name in made),
-            hidden_states=tuple(made[name] for name in inner)
-            if inner[0] in made
-            else (),
-        )
+        outputs = tuple(made[name] for name in names if name in made)
+        if "penultimate_hidden_state" not in made:
+            return Encoded(outputs)
+        inner = (made["penultimate_hidden_state"], made["last_hidden_state"])
+        return Encoded(outputs, inner)
 
 
 class UNetRole(_Role):
@@ -113,7 +112,7 @@ class UNetRole(_Role):
         *,
         encoder_hidden_states: torch.Tensor,
         down_block_additional_residuals: Sequence[torch.Tensor] | None = None,
-        mid_block_additional_residual: torch.Tensor | None = None,
+        mid_block_additional_residual: Any = None,
         added_cond_kwargs: Mapping[str, torch.Tensor] | None = None,
         **unused: object,
     ) -> tuple[torch.Tensor]:
@@ -126,11 +125,11 @@ class UNetRole(_Role):
             **(added_cond_kwargs or {}),
         }
         if down_block_additional_residuals is not None:
+            # A pipeline gives all residuals or none.
             specs = residuals(read_config(self._source, "controlnet"))
             given = (*down_block_additional_residuals, mid_block_additional_residual)
-            for spec, value in zip(specs, given, strict=True):
-                assert value is not None  # noqa: S101  # a pipeline gives all or none
-                feeds[spec.name] = value
+            names = (spec.name for spec in specs)
+            feeds |= dict(zip(names, given, strict=True))
         return (self._network(feeds)["out_sample"].to(self.dtype),)
 
 
@@ -142,24 +141,12 @@ class TransformerRole(_Role):
         self._network = network
         self.config = _config(SD3Transformer2DModel, source, "transformer")
 
-    def forward(
-        self,
-        hidden_states: torch.Tensor,
-        *,
-        timestep: torch.Tensor,
-        encoder_hidden_states: torch.Tensor,
-        pooled_projections: torch.Tensor,
-        **unused: object,
-    ) -> tuple[torch.Tensor]:
+    def forward(self, hidden_states: torch.Tensor, **given: Any) -> tuple[torch.Tensor]:
         """Return the predicted velocity."""
-        del unused
-        feeds = {
-            "hidden_states": hidden_states,
-            "encoder_hidden_states": encoder_hidden_states,
-            "pooled_projections": pooled_projections,
-            "timestep": timestep,
-        }
-        return (self._network(feeds)["out_sample"].to(self.dtype),)
+        names = ("timestep", "encoder_hidden_states", "pooled_projections")
+        feeds = {name: given[name] for name in names}
+        made = self._network({"hidden_states": hidden_states, **feeds})
+        return (made["out_sample"].to(self.dtype),)
 
 
 class ControlNetRole(ControlNetModel):
@@ -259,9 +246,8 @@ class VaeRole(_Role):
 
     def _factor(self, role: str) -> float:
         """Return the role's own factor divided by the configuration's."""
-        return self._factors.get(role, self.config.scaling_factor) / float(
-            self.config.scaling_factor
-        )
+        configured = float(self.config.scaling_factor)
+        return self._factors.get(role, configured) / configured
 
 
 class _Tile(torch.nn.Module):
@@ -309,21 +295,11 @@ class StoredTokens:
         return SimpleNamespace(input_ids=torch.from_numpy(ids))
 
 
-def control_of(pipeline: Pipeline) -> dict[str, Any]:
-    """Return the arguments that only a ControlNet pipeline has."""
-    control = pipeline.control
-    return {
-        "controlnet_conditioning_scale": float(control.strength),
-        "guess_mode": control.guess_mode,
-    }
-
-
 def _config(cls: type, source: Source, folder: str) -> FrozenDict:
     """Return a network's configuration, with its class's defaults filled in."""
-    signature = inspect.signature(cls).parameters.values()
     defaults = {
-        each.name: each.default
-        for each in signature
-        if each.default is not inspect.Parameter.empty
+        name: parameter.default
+        for name, parameter in inspect.signature(cls).parameters.items()
+        if parameter.default is not inspect.Parameter.empty
     }
     return FrozenDict({**defaults, **read_config(source, folder)})

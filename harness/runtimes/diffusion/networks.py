@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import numpy as np
 import psutil
@@ -35,12 +35,8 @@ _WORK_BYTES = 2 << 30
 """Memory that is left free beside a network's weights, for the values it computes."""
 
 
-class Network(Protocol):
-    """A function of tensors by name, on the CPU, in the caller's dtype."""
-
-    def __call__(self, feeds: Mapping[str, torch.Tensor]) -> Tensors:
-        """Run once."""
-        ...
+Network: TypeAlias = Callable[[Mapping[str, torch.Tensor]], Tensors]
+"""A function of tensors by name, on the CPU, in the caller's dtype."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
@@ -56,13 +56,7 @@ def stored_noise(noise: np.ndarray, *users: object) -> Iterator[None]:
         for cls in type(user).__mro__
         if hasattr(module := sys.modules[cls.__module__], "randn_tensor")
     }
-    patches = [
-        patch.object(module, "randn_tensor", draw) for module in modules.values()
-    ]
-    for each in patches:
-        each.start()
-    try:
+    with ExitStack() as stack:
+        for module in modules.values():
+            stack.enter_context(patch.object(module, "randn_tensor", draw))
         yield
-    finally:
-        for each in patches:
-            each.stop()

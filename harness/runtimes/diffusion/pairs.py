@@ -29,7 +29,7 @@ from harness.runtimes.diffusion.inputs import (
     load_inputs,
     save_inputs,
 )
-from harness.runtimes.diffusion.measure import VAE, Reader, read_picture, reader_of
+from harness.runtimes.diffusion.measure import Reader, read_picture, reader_of
 from harness.runtimes.diffusion.metrics import Metric, metrics_of
 from harness.runtimes.diffusion.networks import Network, Residents, Tensors
 from harness.runtimes.diffusion.reference import torch_networks
@@ -38,18 +38,16 @@ _WORST = 6
 """Number of pairs whose pictures are kept."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Widened:
-    """A network of fewer bits in a pipeline whose latents are float32."""
+def _widened(network: Network) -> Network:
+    """Return a network of fewer bits for a pipeline whose latents are float32."""
 
-    network: Network
-
-    def __call__(self, feeds: Mapping[str, torch.Tensor]) -> Tensors:
-        made = self.network(feeds)
+    def run(feeds: Mapping[str, torch.Tensor]) -> Tensors:
         return {
             name: value.float() if value.is_floating_point() else value
-            for name, value in made.items()
+            for name, value in network(feeds).items()
         }
+
+    return run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,8 +119,7 @@ def compare_pairs(
         pairs = (*batch, *[batch[0]] * (at_once - len(batch)))
         drawn = _reference(pairs, inputs, store, device, residents)
         told = _together(pairs)
-        vae = [role for role in VAE if role in candidates]
-        pipe = assemble(told, drawn.inputs, app_parts(told, networks, vae))
+        pipe = assemble(told, drawn.inputs, app_parts(told, networks, candidates))
         guided = told.app.guidance_scale
         pictures = draw(pipe, told, drawn.inputs, guidance_scale=guided)
         for index, pair in enumerate(batch):
@@ -181,7 +178,7 @@ def _reference(
         if together.yardstick:
             dtype = getattr(torch, together.yardstick)
             low = torch_networks(together, residents, device, dtype)
-            widened = {role: _Widened(network=one) for role, one in low.items()}
+            widened = {role: _widened(one) for role, one in low.items()}
             parts = replace(parts, networks=widened)
             pipe = assemble(together, stored, parts)
             made["yardstick"] = draw(pipe, together, stored)

@@ -211,12 +211,7 @@ def record(
 ) -> Mapping[str, object]:
     """Run the reference, measure its floors, and write both to `folder`."""
     residents = Residents(limit_gib)
-    networks = listening(torch_networks(pipeline, residents, device))
-    parts = PipelineParts(networks=networks, sampling=pipeline.sampling)
-    pipe = assemble(pipeline, inputs, parts)
-    schedule = schedule_of(pipe, pipeline)
-    steps = Steps()
-    pictures = draw(pipe, pipeline, inputs, on_step=steps.told)
+    networks, pipe, steps, pictures = _run(pipeline, inputs, device, residents)
     arrays = {
         "timesteps": np.array(steps.timesteps),
         "predictions": predictions_of(networks),
@@ -224,6 +219,7 @@ def record(
         "pictures": pictures,
     }
     conditions = conditions_of(networks)
+    schedule = schedule_of(pipe, pipeline)
     residents.close()
     states = tuple(steps.states)
     single = {**arrays, **conditions}
@@ -239,6 +235,21 @@ def record(
     return {"seen": denoiser_of(networks).seen, "settings": settings_of(pipe.scheduler)}
 
 
+def _run(
+    pipeline: Pipeline,
+    inputs: PipelineInputs,
+    device: Device,
+    residents: Residents,
+    dtype: torch.dtype = torch.float32,
+) -> tuple[dict[str, Any], Any, Steps, np.ndarray]:
+    """Run freely; return the networks, the pipeline, its steps and its pictures."""
+    networks = listening(torch_networks(pipeline, residents, device, dtype))
+    parts = PipelineParts(networks=networks, sampling=pipeline.sampling, dtype=dtype)
+    pipe, steps = assemble(pipeline, inputs, parts), Steps()
+    pictures = draw(pipe, pipeline, inputs, on_step=steps.told)
+    return networks, pipe, steps, pictures
+
+
 def _floors(
     pipeline: Pipeline,
     inputs: PipelineInputs,
@@ -249,22 +260,12 @@ def _floors(
     residents: Residents,
 ) -> dict[str, np.ndarray]:
     """Run in float64, freely and from the reference's latents; return rms by name."""
-    dtype = torch.float64
-    networks = listening(torch_networks(pipeline, residents, device, dtype))
-    parts = PipelineParts(networks=networks, sampling=pipeline.sampling, dtype=dtype)
-    steps = Steps()
-    pictures = draw(
-        assemble(pipeline, inputs, parts), pipeline, inputs, on_step=steps.told
+    networks, pipe, steps, pictures = _run(
+        pipeline, inputs, device, residents, torch.float64
     )
     conditions = conditions_of(networks)
     forcing = Forcing(single["latents"], states)
-    draw(
-        assemble(pipeline, inputs, parts),
-        pipeline,
-        inputs,
-        on_step=forcing.told,
-        decode=False,
-    )
+    draw(pipe, pipeline, inputs, on_step=forcing.told, decode=False)
     residents.close()
     return {
         **{

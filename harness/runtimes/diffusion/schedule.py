@@ -6,6 +6,7 @@ agree. So schedules are compared exactly, as arrays, before any network runs.
 
 from __future__ import annotations
 
+import copy
 import inspect
 import math
 from collections.abc import Mapping
@@ -84,14 +85,10 @@ def schedule_gap(
 
 def settings_of(scheduler: Any) -> dict[str, Any]:
     """Return a scheduler's configuration, in types that JSON can hold."""
-    plain = {
-        name: value
-        for name, value in scheduler.config.items()
-        if isinstance(value, bool | int | float | str)
-    }
     return {
         name: str(value) if value in (math.inf, -math.inf) else value
-        for name, value in plain.items()
+        for name, value in scheduler.config.items()
+        if isinstance(value, bool | int | float | str)
     }
 
 
@@ -117,7 +114,7 @@ def _few(values: np.ndarray) -> str:
 def state_of(scheduler: Any) -> dict[str, Any]:
     """Return copies of a multistep scheduler's memory of earlier steps."""
     return {
-        name: _copied(value)
+        name: copy.deepcopy(value)
         for name, value in vars(scheduler).items()
         if not name.startswith("_internal") and _is_plain(value)
     }
@@ -138,12 +135,6 @@ def _is_plain(value: object) -> bool:
     if isinstance(value, list | tuple):
         return all(_is_plain(entry) for entry in value)
     return value is None or isinstance(value, torch.Tensor | int | float | str)
-
-
-def _copied(value: Any) -> Any:
-    if isinstance(value, list | tuple):
-        return type(value)(_copied(entry) for entry in value)
-    return value.detach().clone() if isinstance(value, torch.Tensor) else value
 
 
 def _cast(value: Any, dtype: torch.dtype) -> Any:

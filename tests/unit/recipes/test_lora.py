@@ -74,28 +74,14 @@ def test_what_was_learnt_is_added_to_the_weight(tmp_path, names):
     down, up = halves()
     layer = LAYER.replace(".", "_") if "lora_unet" in prefix else LAYER
     begin = prefix.format(layer)
-    source = saved(
-        tmp_path, {f"{begin}.{first}.weight": down, f"{begin}.{second}.weight": up}
-    )
+    tensors = {f"{begin}.{first}.weight": down, f"{begin}.{second}.weight": up}
 
-    plain, merged = unet(XL), unet(source)
+    plain, merged = unet(XL), unet(saved(tmp_path, tensors, scale=0.5))
 
-    torch.testing.assert_close(weight(merged), weight(plain) + up @ down)
+    torch.testing.assert_close(weight(merged), weight(plain) + 0.5 * up @ down)
     others = {name for name, _ in plain.named_parameters()} - {f"{LAYER}.weight"}
     for name in others:
         assert torch.equal(merged.get_parameter(name), plain.get_parameter(name))
-
-
-def test_a_merged_network_computes_what_an_adapter_beside_it_does(tmp_path):
-    """The low-rank way, as training ran it, and the merged way are one function."""
-    source = saved(tmp_path, in_pefts_words(), scale=0.5)
-    plain, merged = unet(XL), unet(source)
-    down, up = halves()
-    into = torch.randn(3, 64, generator=torch.Generator().manual_seed(1))
-
-    apart = plain.get_submodule(LAYER)(into) + 0.5 * into @ down.T @ up.T
-
-    torch.testing.assert_close(merged.get_submodule(LAYER)(into), apart)
 
 
 def test_alpha_over_rank_scales(tmp_path):
@@ -132,6 +118,11 @@ def test_convolutions_are_merged_too(tmp_path):
         ({"unet.lora_alpha": 4, "unet.alpha_pattern": {"attn2.to_q": 1}}, 2.0),
         ({"unet.lora_alpha": 2, "unet.use_rslora": True}, 2 / RANK**0.5),
         ({"text_encoder.lora_alpha": 8, "text_encoder.r": RANK}, 1.0),
+        # A rank of its own is that of its matrices.
+        (
+            {"unet.lora_alpha": 4, "unet.r": 16, "unet.rank_pattern": {LAYER: RANK}},
+            2.0,
+        ),
     ],
 )
 def test_what_the_header_says_of_alpha_is_read(tmp_path, told, share):
@@ -140,15 +131,6 @@ def test_what_the_header_says_of_alpha_is_read(tmp_path, told, share):
     merged = unet(saved(tmp_path, in_pefts_words(), **told))
 
     torch.testing.assert_close(weight(merged), weight(unet(XL)) + share * up @ down)
-
-
-def test_a_rank_of_its_own_is_that_of_its_matrices(tmp_path):
-    told = {"unet.lora_alpha": 4, "unet.r": 16, "unet.rank_pattern": {LAYER: RANK}}
-    down, up = halves()
-
-    merged = unet(saved(tmp_path, in_pefts_words(), **told))
-
-    torch.testing.assert_close(weight(merged), weight(unet(XL)) + 2.0 * up @ down)
 
 
 def test_a_header_that_cannot_be_read_is_refused(tmp_path):
@@ -197,9 +179,13 @@ def transformer(source):
         (XL, in_kohyas_words("input_blocks_x_0_y"), "cannot rename .*fuse_lora"),
         (XL, in_kohyas_words("input_blocks_1_0_no_such"), "a LoRA of another model"),
         (XL, {}, "no weights in it"),
+        (XL, in_pefts_words("unet.no.such.layer"), "a LoRA of another model"),
+        (XL, in_pefts_words(f"unet.{CONV}"), "not have in that shape"),
+        (XL, {"unet.x.dora_scale": torch.ones(2)}, "save_lora_weights"),
+        (XL, {f"unet.{LAYER}.lora_A.weight": halves()[0]}, "one half of"),
     ],
 )
-def test_a_lora_of_another_network_is_refused(tmp_path, source, tensors, said):
+def test_a_lora_that_does_not_fit_is_refused(tmp_path, source, tensors, said):
     build = unet if source is XL else transformer
 
     with pytest.raises(SuiteError, match=said):
@@ -328,21 +314,6 @@ def test_a_text_encoders_layers_are_found_under_their_old_name(tmp_path):
 
     expected = weight(encoder(XL), layer) + up @ down
     torch.testing.assert_close(weight(encoder(source), layer), expected)
-
-
-@pytest.mark.parametrize(
-    ("tensors", "said"),
-    [
-        (in_pefts_words("unet.no.such.layer"), "a LoRA of another model"),
-        (in_pefts_words(f"unet.{CONV}"), "not have in that shape"),
-        ({"unet.x.dora_scale": torch.ones(2)}, "save_lora_weights"),
-        ({f"unet.{LAYER}.lora_A.weight": halves()[0]}, "one half of"),
-    ],
-    ids=["layer", "shape", "kind", "half"],
-)
-def test_a_lora_that_does_not_fit_is_refused(tmp_path, tensors, said):
-    with pytest.raises(SuiteError, match=said):
-        unet(saved(tmp_path, tensors))
 
 
 def test_a_lora_is_part_of_what_the_store_knows(tmp_path):

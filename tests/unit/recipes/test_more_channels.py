@@ -136,14 +136,8 @@ def test_the_unet_of_stable_diffusion_xl_is_steered_by_such_a_controlnet():
 
 
 def test_a_controlnet_of_one_encoder_steers_the_unet_of_xl(tmp_path):
-    for folder in ("text_encoder", "text_encoder_2", "vae", "scheduler", "unet"):
-        (tmp_path / folder).symlink_to(XL.path / folder)
-    config = json.loads((XL.path / "controlnet" / "config.json").read_text())
-    config["addition_embed_type"] = None
-    (tmp_path / "controlnet").mkdir()
-    (tmp_path / "controlnet" / "config.json").write_text(json.dumps(config))
-
-    source = Source(path=tmp_path, seed=0)
+    alone = {"addition_embed_type": None}
+    source = recipe_runs.changed(tmp_path, XL.path, "controlnet", **alone)
     component = describe("controlled_unet", "controlled_unet", source)
 
     assert {"text_embeds", "time_ids"} <= set(drawn(component))

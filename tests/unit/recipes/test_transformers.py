@@ -1,7 +1,6 @@
 """Diffusion transformers, T5, tiny autoencoders: their configuration and inputs."""
 
 import json
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -55,12 +54,7 @@ def run(part, feeds):
 
 
 def changed(tmp_path, name, folder, **values):
-    """A copy of a fixture whose configuration says otherwise."""
-    copy = tmp_path / name
-    shutil.copytree(FIXTURES / name, copy)
-    path = copy / folder / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | values))
-    return Source(path=copy, seed=0)
+    return recipe_runs.changed(tmp_path, FIXTURES / name, folder, **values)
 
 
 @pytest.mark.parametrize("profile", ["realistic", "boundary"])
@@ -108,26 +102,33 @@ def test_a_transformer_has_the_inputs_of_its_class(fixture, inputs):
     assert [spec.name for spec in part.inputs] == inputs
 
 
-def test_guidance_is_an_input_only_where_it_is_embedded(tmp_path):
-    schnell = changed(tmp_path, "flux", "transformer", guidance_embeds=False)
-    part = describe("transformer", "transformer", schnell)
+@pytest.mark.parametrize(
+    ("fixture", "told", "last"),
+    [
+        ("flux", {"guidance_embeds": False}, "txt_ids"),
+        ("pixart", {"use_additional_conditions": False}, "encoder_attention_mask"),
+    ],
+)
+def test_what_a_network_does_not_embed_is_no_input(tmp_path, fixture, told, last):
+    other = changed(tmp_path, fixture, "transformer", **told)
+    part = describe("transformer", "transformer", other)
 
-    assert part.inputs[-1].name == "txt_ids"
+    assert part.inputs[-1].name == last
     assert torch.isfinite(run(part, drawn(part))).all()
 
 
-def test_sizes_are_inputs_only_where_pixart_is_told_them(tmp_path):
-    small = changed(tmp_path, "pixart", "transformer", use_additional_conditions=False)
-    part = describe("transformer", "transformer", small)
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("DiTTransformer3DModel", r"DiTTransformer3DModel.*did you mean 'DiTT"),
+        ("Transformer2DModel", "knows the class 'Transformer2DModel'"),
+    ],
+)
+def test_a_class_that_no_recipe_knows_is_named(tmp_path, name, said):
+    about = {"_class_name": name, "norm_type": "layer_norm"}
+    other = changed(tmp_path, "dit", "transformer", **about)
 
-    assert part.inputs[-1].name == "encoder_attention_mask"
-    assert torch.isfinite(run(part, drawn(part))).all()
-
-
-def test_a_class_that_no_recipe_knows_is_named_with_those_it_knows(tmp_path):
-    other = changed(tmp_path, "dit", "transformer", _class_name="DiTTransformer3DModel")
-
-    with pytest.raises(SuiteError, match=r"DiTTransformer3DModel.*did you mean 'DiTT"):
+    with pytest.raises(SuiteError, match=said):
         describe("transformer", "transformer", other)
 
 
@@ -145,14 +146,6 @@ def test_the_name_before_dit_and_pixart_were_two_classes_is_followed(tmp_path, f
     old, new = (describe("transformer", "transformer", s) for s in (legacy, now))
     feeds = drawn(new, shapes=SQUARE)
     assert torch.equal(run(old, feeds), run(new, feeds))
-
-
-def test_a_legacy_transformer_of_another_norm_is_refused(tmp_path):
-    about = {"_class_name": "Transformer2DModel", "norm_type": "layer_norm"}
-    other = changed(tmp_path, "dit", "transformer", **about)
-
-    with pytest.raises(SuiteError, match=r"knows the class 'Transformer2DModel'"):
-        describe("transformer", "transformer", other)
 
 
 def test_noise_is_shifted_as_the_scheduler_shifts_it():
@@ -284,26 +277,22 @@ def test_what_pixart_masks_does_not_change_its_answer():
 
 
 @pytest.mark.parametrize(
-    ("fixture", "folder", "inputs"),
+    ("fixture", "folder", "options", "inputs"),
     [
-        ("flux", "text_encoder_2", ["input_ids"]),
-        ("pixart", "text_encoder", ["input_ids", "attention_mask"]),
+        ("flux", "text_encoder_2", {}, ["input_ids"]),
+        (
+            *("flux", "text_encoder_2", {"attention_mask": True}),
+            ["input_ids", "attention_mask"],
+        ),
+        ("pixart", "text_encoder", {}, ["input_ids", "attention_mask"]),
     ],
 )
-def test_t5_is_found_where_its_pipeline_keeps_it(fixture, folder, inputs):
-    part = describe("t5_encoder", "t5_encoder", source(fixture))
+def test_t5_is_found_where_its_pipeline_keeps_it(fixture, folder, options, inputs):
+    part = describe("t5_encoder", "t5_encoder", source(fixture), options)
 
     assert (FIXTURES / fixture / folder / "config.json").is_file()
     assert [spec.name for spec in part.inputs] == inputs
     assert "text_encoder" not in discover(source(fixture))
-
-
-def test_t5_takes_a_mask_where_the_suite_asks_for_one():
-    part = describe(
-        "t5_encoder", "t5_encoder", source("flux"), {"attention_mask": True}
-    )
-
-    assert [spec.name for spec in part.inputs] == ["input_ids", "attention_mask"]
 
 
 def test_t5_prompts_end_once_and_are_masked_after_their_end():

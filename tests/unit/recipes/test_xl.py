@@ -36,13 +36,8 @@ def answers(component):
     return dict(zip(names, made, strict=True)), network, recipe_runs.tensors(feeds)
 
 
-def with_unet(tmp_path, **about):
-    for folder in ("text_encoder", "text_encoder_2", "vae"):
-        (tmp_path / folder).symlink_to(XL.path / folder)
-    config = json.loads((XL.path / "unet" / "config.json").read_text())
-    (tmp_path / "unet").mkdir()
-    (tmp_path / "unet" / "config.json").write_text(json.dumps(config | about))
-    return Source(path=tmp_path, seed=0)
+def changed(tmp_path, folder, **values):
+    return recipe_runs.changed(tmp_path, XL.path, folder, **values)
 
 
 def test_its_folders_are_found():
@@ -139,23 +134,21 @@ def test_sizes_and_crops_are_whole_pixels_in_any_profile(profile):
 
 
 def test_the_refiner_takes_a_score_for_the_target_size(tmp_path):
-    source = with_unet(tmp_path, projection_class_embeddings_input_dim=40 + 5 * 16)
+    width = {"projection_class_embeddings_input_dim": 40 + 5 * 16}
+    source = changed(tmp_path, "unet", **width)
     assert drawn(part("unet", source))["time_ids"][0].tolist() == [32, 48, 0, 0, 6]
 
 
 def test_sizes_are_told_beside_a_tiny_autoencoder_too(tmp_path):
     """Its configuration counts stages under other names."""
-    source = with_unet(tmp_path)
-    (tmp_path / "vae").unlink()
-    (tmp_path / "vae").mkdir()
     tiny = {"_class_name": "AutoencoderTiny", "encoder_block_out_channels": [8, 8, 8]}
-    (tmp_path / "vae" / "config.json").write_text(json.dumps(tiny))
+    source = changed(tmp_path, "vae", **tiny)
 
     assert drawn(part("unet", source))["time_ids"][0].tolist() == [32, 48, 0, 0, 32, 48]
 
 
 def test_a_condition_that_no_recipe_knows_is_refused(tmp_path):
-    source = with_unet(tmp_path, addition_embed_type="image_hint")
+    source = changed(tmp_path, "unet", addition_embed_type="image_hint")
 
     with pytest.raises(SuiteError, match=r"addition_embed_type = 'image_hint', and .*"):
         part("unet", source)

@@ -20,7 +20,6 @@ from harness.runtimes.diffusion.hints import (
 )
 from harness.suite.families import fitted_size
 
-RED, BLUE, WHITE = (255, 0, 0), (0, 0, 255), (255, 255, 255)
 TURNED = 6
 """Exif's word for: show it turned by a quarter, clockwise."""
 
@@ -180,21 +179,15 @@ def test_other_channels_than_those_of_a_picture_are_refused(tmp_path, monkeypatc
 # Three channels
 
 
-@pytest.mark.parametrize("shape", [(2, 3), (2, 3, 1)])
-def test_grey_is_repeated(shape):
-    grey = noise(*shape)
+@pytest.mark.parametrize("shape", [(2, 3), (2, 3, 1), (2, 3, 3)])
+def test_grey_is_repeated_and_rgb_stays_as_it_is(shape):
+    image = noise(*shape)
 
-    image = three_channels(grey)
+    made = three_channels(image)
 
-    assert form(image) == ("uint8", 2, 3, 3)
-    for channel in range(3):
-        np.testing.assert_array_equal(image[..., channel], grey.reshape(2, 3))
-
-
-def test_rgb_stays_as_it_is():
-    image = noise(2, 3, 3)
-
-    np.testing.assert_array_equal(three_channels(image), image)
+    assert form(made) == ("uint8", 2, 3, 3)
+    expected = np.broadcast_to(image.reshape(2, 3, -1), (2, 3, 3))
+    np.testing.assert_array_equal(made, expected)
 
 
 @pytest.mark.parametrize(
@@ -433,7 +426,7 @@ def test_a_faint_edge_counts_where_it_continues_a_strong_one():
 
 
 def test_colours_of_one_grey_have_an_edge():
-    image = two_halves(RED, (0, 130, 0))
+    image = two_halves((255, 0, 0), (0, 130, 0))
     grey = cv2.cvtColor(image, cv2.COLOR_RGB2GRAY)
 
     hint = canny_hint(image, low_threshold=100, high_threshold=200)

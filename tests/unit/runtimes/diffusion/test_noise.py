@@ -48,6 +48,8 @@ def test_noise_is_drawn_in_the_order_in_which_it_is_stored(ddim):
         for expected in NOISE:
             assert torch.equal(drawn(), torch.from_numpy(expected))
 
+    assert scheduling_ddim.randn_tensor is randn_tensor
+
 
 def test_no_generator_and_no_seed_changes_it(ddim):
     for seed in (1, 2):
@@ -107,13 +109,6 @@ def test_everybodys_module_draws_from_one_store(ddim):
     assert torch.equal(second, torch.from_numpy(NOISE[1]))
 
 
-def test_modules_are_as_before_afterwards(ddim):
-    with stored_noise(NOISE, ddim):
-        assert scheduling_ddim.randn_tensor is not randn_tensor
-
-    assert scheduling_ddim.randn_tensor is randn_tensor
-
-
 def test_ddim_takes_its_noise_from_the_store_step_by_step(ddim):
     one, again = run(ddim, NOISE, 0.7), run(ddim, NOISE, 0.7)
     other = run(ddim, np.concatenate([NOISE[:2], -NOISE[2:]]), 0.7)
@@ -124,18 +119,6 @@ def test_ddim_takes_its_noise_from_the_store_step_by_step(ddim):
         True,
         False,
     ]
-
-
-def test_ddims_share_of_noise_is_eta(ddim):
-    """With the noise of a step taken off, what is left is the step without."""
-    first, *_ = run(ddim, NOISE, 0.7)
-    timestep = int(ddim.timesteps[0])
-    sigma = 0.7 * ddim._get_variance(timestep, timestep - 333) ** 0.5
-    silent, *_ = run(ddim, np.zeros_like(NOISE), 0.7)
-
-    expected = silent + sigma * torch.from_numpy(NOISE[0])
-    torch.testing.assert_close(first, expected, rtol=0, atol=1e-6)
-    assert sigma > 0.1
 
 
 def test_without_eta_ddim_draws_nothing(ddim):

@@ -3,7 +3,6 @@
 from types import SimpleNamespace
 from typing import Any
 
-import diffusers
 import numpy as np
 import pytest
 import torch
@@ -57,19 +56,15 @@ def tensors(seed, count, dtype=torch.float32):
 # Made
 
 
-@pytest.mark.parametrize("name", SCHEDULERS)
+@pytest.mark.parametrize("name", ["", *SCHEDULERS])
 def test_every_scheduler_is_made_from_the_checkpoints_own_configuration(name):
     made = make(name)
 
-    assert type(made).__name__ == SCHEDULERS[name]
+    assert type(made).__name__ == SCHEDULERS[name or "ddim"]
     assert made.config.beta_schedule == "scaled_linear"
     assert (made.config.beta_start, made.config.beta_end) == (0.00085, 0.012)
     assert made.config.steps_offset == 1
     assert made.config.timestep_spacing == "leading"
-
-
-def test_without_a_word_it_is_the_checkpoints_own():
-    assert type(make("")) is diffusers.DDIMScheduler
 
 
 def test_options_replace_the_checkpoints():
