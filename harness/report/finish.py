@@ -20,15 +20,8 @@ from harness.judge.case import CaseVerdict
 from harness.judge.run import beside_baseline, complaints, exit_code
 from harness.report.html.page import write_page
 from harness.report.markdown import markdown
-from harness.report.run_diff import (
-    LOUDEST_FIRST,
-    diff_lines,
-    elsewhere,
-    notes,
-    totals,
-)
-from harness.report.run_facts import Changed, RunFacts, Since
-from harness.report.runs.diff import Diff
+from harness.report.run_diff import diff_lines
+from harness.report.run_facts import RunFacts
 from harness.report.runs.selection import with_baseline
 from harness.report.summary import summary
 from harness.suite.extra_inputs import FILE as WORST_INPUTS
@@ -116,7 +109,7 @@ def conclude(
             folder=folder.path,
             stale=judged.stale,
             required=settings.require,
-            since=None if compared is None else since_of(compared),
+            since=compared,
             next_steps=settings.next_steps(folder.id),
         )
         page = folder.path / PAGE
@@ -201,21 +194,6 @@ def judge_run(
         whole=whole,
         judges=judges,
         code=exit_code(verdicts, stale, required),
-    )
-
-
-def since_of(found: Diff) -> Since:
-    """Return the changes since the baseline, as the page shows them."""
-    return Since(
-        before=found.before,
-        blocks=bool(found.blocking),
-        changes=[
-            Changed(how=change.value, name=one.name, words=one.words, blocks=one.blocks)
-            for change in LOUDEST_FIRST
-            for one in found.of(change)
-            if not elsewhere(one)
-        ],
-        totals=[line.text.strip() for line in (*totals(found), *notes(found))],
     )
 
 

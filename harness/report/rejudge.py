@@ -12,7 +12,7 @@ from harness.core.text import Line, few, wrapped
 from harness.engine.run_folder import PAGE, Report
 from harness.judge.run import beside_baseline
 from harness.report.explained import explanations_in
-from harness.report.finish import Judged, files_of, judge_run, since_of
+from harness.report.finish import Judged, files_of, judge_run
 from harness.report.html.page import write_page
 from harness.report.run_facts import RunFacts
 from harness.report.runs.selection import with_baseline
@@ -88,7 +88,7 @@ def page_again(
             "tier": settings.tier,
             "changes": list(settings.changes),
         },
-        since=None if compared is None else since_of(compared),
+        since=compared,
         next_steps=settings.next_steps(report.id, moved_to.path if moved_to else None),
     )
     try:

@@ -15,47 +15,12 @@ from harness.core.settings import NextSteps
 from harness.core.text import count
 from harness.judge.case import CaseVerdict, skipped
 from harness.report.explained import Explained
+from harness.report.runs.diff import Diff
 
 _NEXT = NextSteps()
 
 GOOD, BAD, QUIET = "good", "bad", "quiet"
 """States of a case: it agrees, does not agree, or was skipped."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Changed:
-    """One check that differs from the baseline.
-
-    Attributes:
-        how: ``worse``, ``better``, ``new``, ``gone`` or ``incomparable``.
-        name: The case and its check.
-        words: The change, with numbers.
-        blocks: Whether it counts against the later run.
-
-    """
-
-    how: str
-    name: str
-    words: str
-    blocks: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class Since:
-    """The changes of a run since its baseline.
-
-    Attributes:
-        before: Name of the baseline.
-        blocks: Whether a change counts against the later run.
-        changes: Every change, the worst first.
-        totals: Sentences that count the changes.
-
-    """
-
-    before: str
-    blocks: bool
-    changes: Sequence[Changed]
-    totals: Sequence[str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +36,7 @@ class RunFacts:
         folder: The run's folder, which holds its pictures.
         stale: Complaints about files that describe the run.
         required: Backends that may not be skipped.
-        since: Changes since the baseline; None without a baseline.
+        since: Differences from the baseline; None without a baseline.
         next_steps: Options for commands that go on with the run.
         explained: Results of `parity explain`, by suite and case.
 
@@ -85,7 +50,7 @@ class RunFacts:
     folder: Path
     stale: Sequence[str] = ()
     required: Collection[str] = ()
-    since: Since | None = None
+    since: Diff | None = None
     next_steps: NextSteps = _NEXT
     explained: Mapping[Key, Explained] = field(default_factory=dict)
 
@@ -125,6 +90,12 @@ class RunFacts:
         if any(skipped(check, self.required) for check in checks):
             return QUIET
         return GOOD if all(check.outcome.passed for check in checks) else BAD
+
+    def subject(self, record: CaseRecord) -> str:
+        """Return the name of a case's component or pipeline."""
+        return self.names[record.key].removesuffix(
+            f"/{record.backend}/{record.variant}"
+        )
 
     def by_gap(self, record: CaseRecord) -> bool:
         """Whether a case passes only because of a known gap."""

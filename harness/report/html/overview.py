@@ -14,9 +14,10 @@ from harness.core.text import count, few
 from harness.judge.case import CaseVerdict
 from harness.report.html.failures import FailedCase
 from harness.report.html.section import Section
-from harness.report.html.table import Column, HtmlTable, Words, short
+from harness.report.html.table import Column, HtmlTable
 from harness.report.html.values import place_cell
-from harness.report.run_facts import BAD, GOOD, QUIET, RunFacts, Since
+from harness.report.run_facts import BAD, GOOD, QUIET, RunFacts
+from harness.report.runs.diff import Diff
 from harness.report.summary import shard_notes, stand_in_words
 
 _MEBI = 2**20
@@ -159,12 +160,12 @@ def _reasons(facts: RunFacts, failures: Sequence[FailedCase]) -> Iterator[HeadRe
         )
         yield HeadReason(case=one.found.case, words=one.words + also, target=one.id)
     named = {one.found.case for one in failures}
-    if since := facts.since:
-        for change in since.changes:
-            if change.blocks and change.name.rpartition("/")[0] not in named:
-                how = _COUNTS.get(change.how, f"is {change.how} beside")
-                words = f"{how} the baseline {since.before}: {change.words}."
-                yield HeadReason(case=change.name, words=words, target="since")
+    since = facts.since
+    for one in since.changes if since else ():
+        if since and one.blocks and one.name.rpartition("/")[0] not in named:
+            how = _COUNTS.get(one.change, f"is {one.change} beside")
+            words = f"{how} the baseline {since.before}: {one.words}."
+            yield HeadReason(case=one.name, words=words, target="since")
     for complaint in facts.stale:
         yield HeadReason(case="", words=complaint)
 
@@ -193,24 +194,19 @@ def _tested(facts: RunFacts) -> Iterator[tuple[str, str]]:
     )
 
 
-def since_table(since: Since | None) -> HtmlTable | None:
+def since_table(since: Diff | None) -> HtmlTable | None:
     """Return every change since the baseline; None where nothing changed."""
-    if since is None or not since.changes:
+    changes = since.changes if since else []
+    if since is None or not changes:
         return None
-    hows, names, words = Words(), Words(), Words()
-    rows = [
-        [hows.at(one.how), names.at(one.name), words.at(one.words)]
-        for one in since.changes
-    ]
     return HtmlTable(
         id="since-table",
         caption=f"What is not as it was in {since.before}, the worst first",
         columns=(
-            Column(title="change", words=hows.all),
-            Column(title="of", words=names.all),
-            Column(title="how", words=words.all),
+            Column("change", [one.change.value for one in changes]),
+            Column("of", [one.name for one in changes]),
+            Column("how", [one.words for one in changes]),
         ),
-        rows=rows,
         unit="change",
     )
 
@@ -219,78 +215,72 @@ def cases(facts: RunFacts) -> Iterator[Cases]:
     """Yield the section that lists every case."""
     if not facts.requested:
         return
-    subjects, backends, variants = Words(), Words(), Words()
-    outcomes, places = Words(), Words()
-    rows = []
-    for record in facts.requested:
-        checks = {check.what: check for check in facts.checks[record.key]}
-        early = checks.get(LAYERS) or checks.get(LATENTS)
-        late = checks.get(OUTPUTS) or checks.get(IMAGE)
-        name = facts.names[record.key]
-        subject = name.removesuffix(f"/{record.backend}/{record.variant}")
-        bad = [check for check in checks.values() if not check.outcome.passed]
-        worst = max(checks.values(), key=lambda check: check.usage)
-        rows.append(
-            [
-                outcomes.at((bad or list(checks.values()))[0].outcome.value),
-                subjects.at(subject),
-                backends.at(record.backend),
-                variants.at(record.variant),
-                outcomes.at(early.outcome.value if early else ""),
-                outcomes.at(late.outcome.value if late else ""),
-                short(worst.usage) if worst.worst else None,
-                places.at(place_cell(worst.worst) if worst.worst else ("",) * 4),
-                short(_least_sqnr(late)),
-                short(coverage_share(record)) if record.coverage else None,
-            ]
-        )
+    records = facts.requested
+    found = [{one.what: one for one in facts.checks[r.key]} for r in records]
+    early = [checks.get(LAYERS) or checks.get(LATENTS) for checks in found]
+    late = [checks.get(OUTPUTS) or checks.get(IMAGE) for checks in found]
+    outcomes = [
+        min(checks.values(), key=lambda check: check.outcome.passed).outcome.value
+        for checks in found
+    ]
+    worst = [max(checks.values(), key=lambda check: check.usage) for checks in found]
     yield Cases(
         id="cases",
         title="Cases",
-        gist=f"{count(len(rows), 'case')}, to sort and filter",
+        gist=f"{count(len(records), 'case')}, to sort and filter",
         table=HtmlTable(
             id="cases-table",
             caption="Every case and the outcomes of its checks",
             unit="case",
             columns=(
-                Column(title="", kind="mark", words=outcomes.all, hint="agrees?"),
-                Column(title="component", words=subjects.all),
-                Column(title="runtime", words=backends.all),
-                Column(title="variant", words=variants.all),
+                Column("", outcomes, "mark", "agrees?"),
+                Column("component", [facts.subject(one) for one in records]),
+                Column("runtime", [one.backend for one in records]),
+                Column("variant", [one.variant for one in records]),
                 Column(
-                    title="layers",
-                    kind="outcome",
-                    words=outcomes.all,
-                    hint="values in between: layers; of a pipeline, latents",
+                    "layers",
+                    [one.outcome.value if one else "" for one in early],
+                    "outcome",
+                    "values in between: layers; of a pipeline, latents",
                     minor=True,
                 ),
                 Column(
-                    title="outputs",
-                    kind="outcome",
-                    words=outcomes.all,
-                    hint="outputs as deployed; of a pipeline, pictures",
+                    "outputs",
+                    [one.outcome.value if one else "" for one in late],
+                    "outcome",
+                    "outputs as deployed; of a pipeline, pictures",
                     minor=True,
                 ),
                 Column(
-                    title="of limit",
-                    kind="percent",
-                    hint="how much of its bound the worst value uses",
+                    "of limit",
+                    [one.usage if one.worst else None for one in worst],
+                    "percent",
+                    "how much of its bound the worst value uses",
                 ),
-                Column(title="worst at", kind="place", words=places.all, minor=True),
                 Column(
-                    title="SQNR dB",
-                    kind="number",
-                    hint="signal to error of the worst output, decibels",
+                    "worst at",
+                    [
+                        place_cell(one.worst) if one.worst else ("",) * 4
+                        for one in worst
+                    ],
+                    "place",
                     minor=True,
                 ),
                 Column(
-                    title="coverage",
-                    kind="percent",
-                    hint="computing operators that were compared",
+                    "SQNR dB",
+                    [_least_sqnr(one) for one in late],
+                    "number",
+                    "signal to error of the worst output, decibels",
+                    minor=True,
+                ),
+                Column(
+                    "coverage",
+                    [coverage_share(one) if one.coverage else None for one in records],
+                    "percent",
+                    "computing operators that were compared",
                     minor=True,
                 ),
             ),
-            rows=rows,
             sort=6,
         ),
     )

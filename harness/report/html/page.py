@@ -31,7 +31,9 @@ from harness.report.html.section import Section
 from harness.report.html.speed import speeds
 from harness.report.html.subject import SubjectSection, subjects
 from harness.report.html.table import HtmlTable
-from harness.report.run_facts import RunFacts, Since
+from harness.report.run_diff import notes, totals
+from harness.report.run_facts import RunFacts
+from harness.report.runs.diff import Diff
 
 if TYPE_CHECKING:
     import jinja2
@@ -56,7 +58,7 @@ class Page:
         headline: The verdict.
         failures: Every failure, the clearest first.
         matrix: Every case by component and way to run it.
-        since: Changes since the baseline; None without a baseline.
+        since: Differences from the baseline; None without a baseline.
         since_table: Table of these changes; None where nothing changed.
         sections: Sections in order.
 
@@ -66,7 +68,7 @@ class Page:
     headline: Headline
     failures: Sequence[FailedCase]
     matrix: Matrix
-    since: Since | None
+    since: Diff | None
     since_table: HtmlTable | None
     sections: Sequence[Section]
 
@@ -154,6 +156,7 @@ def rendered(page: Page, folder: Path) -> str:
             few=few,
             kinds=KINDS,
             floors=FLOORS,
+            conditions=[*totals(page.since), *notes(page.since)] if page.since else (),
             data=packed(text),
             plotly=packed(get_plotlyjs()),
         )

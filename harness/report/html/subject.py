@@ -15,7 +15,7 @@ from harness.judge.foreign import all_words
 from harness.measure.metrics import METRIC
 from harness.report.html.charts import Chart, depth_figure
 from harness.report.html.section import Section
-from harness.report.html.table import Column, HtmlTable, Words, of_limit, short
+from harness.report.html.table import Column, HtmlTable, of_limit
 from harness.report.html.values import (
     Values,
     curves_of,
@@ -234,43 +234,57 @@ def _worst_pairs(record: CaseRecord) -> Iterator[DrawingSection]:
 
 def _pictures(ident: str, name: str, records: Sequence[CaseRecord]) -> HtmlTable | None:
     """Return a table of the error of each case's worst picture, and of its causes."""
-    cases, roles, signs = Words(), Words(), Words()
-    rows = []
-    for record in records:
-        about: Mapping[str, Any] = record.pipeline or {}
-        if pictures := pictures_of(record):
-            rows.append(
-                [
-                    cases.at(name_of(record)),
-                    short(pictures.psnr_db),
-                    short(pictures.ssim),
-                    short(pictures.max_abs),
-                    short(about.get("growth")),
-                    short(max(about.get("guidance") or (), default=None)),
-                    roles.at(pictures.causes),
-                    signs.at(about.get("signature") or ""),
-                ]
-            )
-    if not rows:
+    found = [
+        (record, pictures) for record in records if (pictures := pictures_of(record))
+    ]
+    if not found:
         return None
+    drawn = [pictures for _, pictures in found]
+    about: list[Mapping[str, Any]] = [record.pipeline or {} for record, _ in found]
     return HtmlTable(
         id=ident,
         caption=f"Pictures of {name}: how far off, and what causes it",
         unit="case",
         columns=(
-            Column(title="case", words=cases.all),
-            Column(title="PSNR dB", kind="number", hint="of the worst picture"),
-            Column(title="SSIM", kind="ssim", hint="of the worst picture", minor=True),
-            Column(title="off by", kind="number", hint="at most, of 255", minor=True),
-            Column(title="growth", kind="number", hint="of the error, times a step"),
+            Column("case", [name_of(record) for record, _ in found]),
             Column(
-                title="guidance",
-                kind="number",
-                hint="how many times it amplifies the error",
+                "PSNR dB",
+                [one.psnr_db for one in drawn],
+                "number",
+                "of the worst picture",
+            ),
+            Column(
+                "SSIM",
+                [one.ssim for one in drawn],
+                "ssim",
+                "of the worst picture",
                 minor=True,
             ),
-            Column(title="caused by", words=roles.all),
-            Column(title="error pattern", words=signs.all, minor=True),
+            Column(
+                "off by",
+                [one.max_abs for one in drawn],
+                "number",
+                "at most, of 255",
+                minor=True,
+            ),
+            Column(
+                "growth",
+                [one.get("growth") for one in about],
+                "number",
+                "of the error, times a step",
+            ),
+            Column(
+                "guidance",
+                [max(one.get("guidance") or (), default=None) for one in about],
+                "number",
+                "how many times it amplifies the error",
+                minor=True,
+            ),
+            Column("caused by", [one.causes for one in drawn]),
+            Column(
+                "error pattern",
+                [one.get("signature") or "" for one in about],
+                minor=True,
+            ),
         ),
-        rows=rows,
     )

@@ -30,6 +30,14 @@ PEAK = 255.0
 RtolOf = Callable[[str, Row], float]
 """A function from case and row to the rtol of the tier that judges the row."""
 
+LOUDEST_FIRST = (
+    Change.WORSE,
+    Change.GONE,
+    Change.INCOMPARABLE,
+    Change.BETTER,
+    Change.NEW,
+)
+
 _PASSED = {outcome.value for outcome in Outcome if outcome.passed}
 
 
@@ -89,6 +97,11 @@ class RunChange:
             return not self.of_machine
         return self.change in {Change.WORSE, Change.GONE}
 
+    @property
+    def elsewhere(self) -> bool:
+        """Whether it says only that the machine is a different one."""
+        return self.of_machine and self.change is Change.INCOMPARABLE
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diff:
@@ -115,6 +128,12 @@ class Diff:
         """Return the findings with one of these changes, the largest first."""
         found = [finding for finding in self.findings if finding.change in changes]
         return sorted(found, key=lambda finding: -finding.factor)
+
+    @property
+    def changes(self) -> list[RunChange]:
+        """Every change of a result, the worst first."""
+        found = (one for change in LOUDEST_FIRST for one in self.of(change))
+        return [one for one in found if not one.elsewhere]
 
     @property
     def tells(self) -> bool:

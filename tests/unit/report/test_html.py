@@ -24,8 +24,9 @@ from harness.report.html.page import (
     write_page,
 )
 from harness.report.html.table import short
-from harness.report.run_facts import Changed, Since
-from tests.unit.found import found_in
+from harness.report.runs.diff import Diff, RunChange
+from harness.report.runs.thresholds import Change
+from tests.unit.found import cells, found_in
 from tests.unit.reports import CASE, chain, output, record, row
 
 
@@ -53,12 +54,6 @@ def diverging(case=CASE):
 
 def component(page, name="unet"):
     return next(card for card in page.cards if card.title == name)
-
-
-def cells(table, title):
-    at = [column.title for column in table.columns].index(title)
-    words = table.columns[at].words
-    return [words[r[at]] if words else r[at] for r in table.rows]
 
 
 def test_the_verdict_of_a_run_that_agrees_counts_its_cases(found):
@@ -400,33 +395,42 @@ def test_what_cases_did_not_compare_is_listed(found):
     assert component(page).notes == ("mnn fp32: not compared: gelu_3",)
 
 
-def since(*changes, blocks=True):
-    return Since(
-        before="v1", blocks=blocks, changes=changes, totals=["12 rows: 12 same"]
+def since(*findings):
+    return Diff(
+        before="v1",
+        after="now",
+        findings=findings,
+        files=("a.toml",),
+        versions={},
+        machines="",
     )
 
 
 def test_what_changed_since_a_baseline_stands_at_the_top(found):
-    worse = Changed(
-        how="worse", name=f"{CASE}/layers", words="atol 1e-5 → 4e-5", blocks=True
-    )
+    words = "atol 1e-5 → 4e-5"
+    worse = RunChange(case=CASE, what="layers", change=Change.WORSE, words=words)
 
     page = page_of(found(agreeing(), exit_code=1, since=since(worse)))
     text = rendered(page, Path())
 
     assert page.headline.words == "Do not ship"
     assert page.headline.reasons[0].words.startswith("is worse than in the baseline v1")
-    assert cells(page.tables[0], "how") == ["atol 1e-5 → 4e-5"]
+    assert cells(page.tables[0], "how") == [words]
     assert text.index("Since v1") < text.index('id="cases"')
 
 
 def test_a_run_like_its_baseline_says_so_without_a_table(found):
-    page = page_of(found(agreeing(), since=since(blocks=False)))
+    same = RunChange(
+        case=CASE, what="layers", change=Change.SAME, rows={Change.SAME: 12}
+    )
+
+    page = page_of(found(agreeing(), since=since(same)))
+    text = rendered(page, Path())
 
     assert page.headline.words == "Ship"
-    assert page.since is not None
     assert page.since_table is None
-    assert "12 rows: 12 same" in rendered(page, Path())
+    assert "12 rows: 12 same" in text
+    assert "files that differ: a.toml" in text
 
 
 def test_the_environment_names_the_suite_and_not_whose_machine_it_was(found):
