@@ -73,12 +73,8 @@ def show(  # one option each
     if case is None:
         click.echo(f"run {report.id}")
         print_lines(again.notes)
-        print_lines(
-            summary(
-                facts_of(report, again),
-                next_steps=settings.next_steps(report.id, suite),
-            )
-        )
+        steps = settings.next_steps(report.id, suite)
+        print_lines(summary(facts_of(report, again, steps)))
         return again.code
     key = _key_of(report, case)
     own = [verdict for verdict in again.verdicts if verdict.key == key]

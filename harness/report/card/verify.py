@@ -34,14 +34,7 @@ YES, NO, SKIPPED, LISTED = "yes", "no", "not run", "not checked"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checked:
-    """What became of a case.
-
-    Attributes:
-        case: Id of the case.
-        answer: ``yes``, ``no``, ``not run`` or ``not checked``.
-        words: The numbers, or the reason.
-
-    """
+    """The end of a case: an answer, and the numbers or the reason in words."""
 
     case: str
     answer: str
@@ -109,7 +102,7 @@ def _checked(
         return became(LISTED, f"the card has no files of it; its author: {case.result}")
     lacking = [one for one in case.files if one.sha256 not in found]
     if lacking:
-        (first, *_) = lacking
+        first = lacking[0]
         name = Path(first.name).name
         return became(
             NO,

@@ -37,27 +37,25 @@ _VERDICTS = {
 
 @dataclass(frozen=True, kw_only=True)
 class HeadReason:
-    """One reason for the verdict, in a sentence.
+    """One reason for the verdict, in a sentence that begins with the case, if any.
 
     Attributes:
-        case: The case, or the file that has a complaint; it begins the sentence.
         words: The rest of the sentence.
         target: Anchor of the details; empty if there are none.
 
     """
 
-    case: str
     words: str
+    case: str = ""
     target: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Headline:
-    """The verdict, its reasons, and what was tested.
+    """The verdict in a few words, its reasons, and what was tested.
 
     Attributes:
         state: ``good`` or ``bad``.
-        words: The verdict in a few words.
         sentences: The number of cases that agree, and what the verdict leaves open.
         reasons: Every reason against the run.
         tested: Name to fact: checkpoint, suite, commit, versions, machine.
@@ -82,14 +80,7 @@ class Cases(Section):
 
 @dataclass(frozen=True, kw_only=True)
 class EnvironmentSection(Section):
-    """The machine of the run, its versions, and the command to run it again.
-
-    Attributes:
-        command: The run's command.
-        facts: Name to value.
-        packages: Name to version.
-
-    """
+    """The machine of the run, the versions of packages, and the run's command."""
 
     template: ClassVar[str] = "environment.html"
 
@@ -140,34 +131,25 @@ def _limits(facts: RunFacts) -> Iterator[str]:
     if not facts.about.get("whole", True):
         yield "Only a part of the suite ran, so this is no decision to ship."
     if facts.about.get("tier") or facts.about.get("changes"):
-        yield (
-            "The tolerances are not the suite's own: "
-            + ", ".join(
-                filter(
-                    None, (facts.about.get("tier"), *(facts.about.get("changes") or ()))
-                )
-            )
-            + "."
-        )
+        own = (facts.about.get("tier"), *(facts.about.get("changes") or ()))
+        listed = ", ".join(filter(None, own))
+        yield f"The tolerances are not the suite's own: {listed}."
 
 
 def _reasons(facts: RunFacts, failures: Sequence[FailedCase]) -> Iterator[HeadReason]:
     for one in failures:
-        also = (
-            f" {count(len(one.found.also), 'other case')} too."
-            if one.found.also
-            else ""
-        )
+        others = len(one.found.also)
+        also = f" {count(others, 'other case')} too." if others else ""
         yield HeadReason(case=one.found.case, words=one.words + also, target=one.id)
     named = {one.found.case for one in failures}
-    since = facts.since
-    for one in since.changes if since else ():
-        if since and one.blocks and one.name.rpartition("/")[0] not in named:
-            how = _COUNTS.get(one.change, f"is {one.change} beside")
-            words = f"{how} the baseline {since.before}: {one.words}."
-            yield HeadReason(case=one.name, words=words, target="since")
+    if since := facts.since:
+        for change in since.changes:
+            if change.blocks and change.name.rpartition("/")[0] not in named:
+                how = _COUNTS.get(change.change, f"is {change.change} beside")
+                words = f"{how} the baseline {since.before}: {change.words}."
+                yield HeadReason(case=change.name, words=words, target="since")
     for complaint in facts.stale:
-        yield HeadReason(case="", words=complaint)
+        yield HeadReason(words=complaint)
 
 
 def _tested(facts: RunFacts) -> Iterator[tuple[str, str]]:

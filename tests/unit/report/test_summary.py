@@ -9,7 +9,7 @@ import pytest
 
 from harness.core.outcome import Outcome
 from harness.core.record import ISOLATED, LAYERS, OUTPUTS
-from harness.core.settings import NextSteps, Settings
+from harness.core.settings import Settings
 from harness.core.text import FLOORS, WIDTH, case_line
 from harness.judge.case import judge_case
 from harness.judge.known_gaps import Gap
@@ -40,11 +40,8 @@ def found(tmp_path):
 
 @pytest.fixture
 def said(found):
-    def say(*records, report="", next_steps=None, **about):
-        steps = next_steps or NextSteps()
-        facts = found(*records, **about)
-        lines = summary(facts, report=report, next_steps=steps)
-        return [line.text for line in lines]
+    def say(*records, report="", **about):
+        return [line.text for line in summary(found(*records, **about), report=report)]
 
     return say
 
