@@ -25,8 +25,6 @@ class Divergence:
     """Where a case first diverges, or why that is not known.
 
     Attributes:
-        record: The case.
-        checks: The case's verdicts.
         case: Name of the case.
         also: Names of other cases that failed with the same message.
         outcome: How the case ended, where no place is known.

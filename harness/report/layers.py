@@ -41,14 +41,7 @@ _COLOURS = ((0.5, "#b7e1c0"), (1.0, "#ffe08a"), (math.inf, "#f2a29b"))
 def layer_lines(
     record: CaseRecord, verdicts: Sequence[CaseVerdict], *, sample: str = ""
 ) -> Iterator[Line]:
-    """Yield a case's values, the worst over samples or those of one sample.
-
-    Args:
-        record: The case.
-        verdicts: Verdicts of its checks.
-        sample: Name of the one sample to list; every sample if empty.
-
-    """
+    """Yield a case's values: of one sample, or the worst of all if none is named."""
     ordered = worst_rows(verdicts, sample)
     if not ordered:
         why = record.failure.message if record.failure else "its record has none"
@@ -109,12 +102,9 @@ def samples_of(verdicts: Sequence[CaseVerdict]) -> tuple[str, ...]:
 
 
 def worst_rows(verdicts: Sequence[CaseVerdict], sample: str = "") -> list[JudgedRow]:
-    """Return each value's worst row, or its row of one sample, in order of execution.
+    """Return each value's row of one sample, in order of execution.
 
-    Args:
-        verdicts: Verdicts of one case's checks.
-        sample: Name of the one sample to take; every sample if empty.
-
+    If no sample is named, it is the worst row of all samples.
     """
     worst: dict[tuple[str, str], JudgedRow] = {}
     for verdict in verdicts:
@@ -184,10 +174,6 @@ def node_data(verdicts: Sequence[CaseVerdict]) -> dict[str, Any]:
     and the dynamo exporter gives them to nearly all of its tensors. Colours go by how
     much of its tolerance a value uses: up to half, up to all of it, more. A value
     without a number is given one above all others.
-
-    Args:
-        verdicts: Verdicts of one case's checks.
-
     """
     rows = worst_rows(verdicts)
     floors = [judged.row.comparison.floor_multiple for judged in rows]

@@ -20,13 +20,7 @@ _PIPELINES = """\
 
 
 def markdown(facts: RunFacts, lines: Sequence[Line]) -> str:
-    """Return a run's summary and a table with a row for each case.
-
-    Args:
-        facts: The run.
-        lines: The summary.
-
-    """
+    """Return a run's summary, `lines`, and a table with a row for each case."""
     body = "\n".join(line.text for line in lines)
     parts = [f"## Parity {facts.run}\n\n```text\n{body}\n```\n"]
     pipelines = [record for record in facts.requested if facts.is_pipeline(record)]

@@ -71,13 +71,9 @@ def _add(whole: Module, judged: JudgedRow, local: float) -> None:
 def module_lines(
     record: CaseRecord, verdicts: Sequence[CaseVerdict], depth: int
 ) -> Iterator[Line]:
-    """Yield the modules down to a depth, and deeper where a value is out of tolerance.
+    """Yield the modules whose paths have up to `depth` parts.
 
-    Args:
-        record: The case.
-        verdicts: Verdicts of its checks.
-        depth: Number of parts of a path down to which every module is shown.
-
+    Where a value is out of tolerance, deeper modules follow.
     """
     whole = rolled_up(record, verdicts)
     values = count(whole.values, "value")

@@ -48,12 +48,7 @@ def write_card(
 ) -> tuple[Card, str]:
     """Write the card of a run into an empty folder; return it and its digest.
 
-    Args:
-        facts: The run.
-        suite: The run's suite.
-        engine: The engine that has the deployed files.
-        folder: The empty folder.
-        say: Receives the name of the next case.
+    The engine has the deployed files; `say` receives the name of the next case.
 
     Raises:
         SuiteError: The suite deploys another file than the run measured.

@@ -36,7 +36,6 @@ class Cell:
         kind: A key of `KINDS`.
         words: A share of its limit, or how the case ended.
         usage: The largest used share of a limit.
-        case: Name of the case.
         target: Anchor of the failure, or of the component.
 
     """

@@ -51,16 +51,13 @@ MOST_BYTES = 550_000
 
 @dataclass(frozen=True, kw_only=True)
 class Page:
-    """The content of the page.
+    """The content of the page, from its top to its end.
 
     Attributes:
         run: Name of the run.
-        headline: The verdict.
         failures: Every failure, the clearest first.
-        matrix: Every case by component and way to run it.
         since: Differences from the baseline; None without a baseline.
         since_table: Table of these changes; None where nothing changed.
-        sections: Sections in order.
 
     """
 
@@ -132,13 +129,7 @@ def write_page(facts: RunFacts, path: Path) -> Path:
 
 
 def rendered(page: Page, folder: Path) -> str:
-    """Return the page as HTML, with its pictures, its data and its scripts inside.
-
-    Args:
-        page: The page.
-        folder: The run's folder, which holds its pictures.
-
-    """
+    """Return the page as HTML, with the pictures of the run's folder inside."""
     from plotly.offline import get_plotlyjs
 
     values = (value for part in page.sections for value in vars(part).values())
@@ -188,11 +179,7 @@ def packed(text: str) -> str:
 class ShownPicture:
     """A picture inside the page: PyTorch's, the case's and their difference in one.
 
-    Attributes:
-        uri: The file as a ``data:`` address.
-        width: Width of one of the three.
-        height: Height.
-
+    Width and height, in pixels, are those of one of the three; `uri` has the file.
     """
 
     uri: str

@@ -58,15 +58,7 @@ class Way(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Speed(Section):
-    """The ways to run a component or pipeline, and which ways no other beats.
-
-    Attributes:
-        chart: Chart of the error over the median run.
-        table: Table of every way.
-        threads: Number of threads of each way.
-        disturbed: A sentence about times that other work disturbed; empty for none.
-
-    """
+    """The ways to run a component or pipeline, and which ways no other beats."""
 
     template: ClassVar[str] = "speed.html"
 

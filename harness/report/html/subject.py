@@ -35,10 +35,7 @@ class DrawingSection:
 
     Attributes:
         path: Path of the picture in the run's folder.
-        case: Name of the case that drew it.
         words: A phrase with the picture's error.
-        prompt: The prompt.
-        amplified: Factor by which the difference is multiplied.
         rms: The error, by which the worst picture is chosen.
 
     """
@@ -47,8 +44,15 @@ class DrawingSection:
     case: str
     words: str
     prompt: str
-    amplified: str
     rms: float
+
+    @property
+    def amplified(self) -> str:
+        """Factor by which the difference is multiplied; the file's name ends with it.
+
+        An example is 0-difference-x16.png.
+        """
+        return self.path.rpartition("-x")[2].removesuffix(".png")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +63,6 @@ class SubjectSection(Section):
         chart: Chart of the error along the depth, or along the steps of a pipeline.
         table: Table of every value.
         notes: Facts that the chart does not show: failures, skips, observers.
-        is_pipeline: Whether the subject is a pipeline.
         drawings: The worst picture of each case of a pipeline, the worst case first.
         pictures: Table of the errors of each case's pictures, and of their growth.
 
@@ -206,8 +209,6 @@ def _drawings(records: Sequence[CaseRecord]) -> list[DrawingSection]:
                     case=name_of(record),
                     words=words,
                     prompt=row.module,
-                    # The file's name has the factor: 0-difference-x16.png.
-                    amplified=path.rpartition("-x")[2].removesuffix(".png"),
                     rms=rms_of(row),
                 )
             )
@@ -227,7 +228,6 @@ def _worst_pairs(record: CaseRecord) -> Iterator[DrawingSection]:
             case=name_of(record),
             words=f"seed {pairs['seeds'][index]}; errors {words}",
             prompt=pairs["prompts"][index],
-            amplified=path.rpartition("-x")[2].removesuffix(".png"),
             rms=errors.get("psnr", 0.0),
         )
 

@@ -77,7 +77,7 @@ def accept(
     when: date,
     there: Baseline | None = None,
 ) -> Baseline:
-    """Return a run as a baseline.
+    """Return a run as a baseline of this name, accepted as `Accepted` says.
 
     Args:
         run: The run.

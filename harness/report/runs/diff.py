@@ -154,14 +154,9 @@ class Diff:
 
 
 def diff(before: Report, after: Report, rtol_of: RtolOf) -> Diff:
-    """Compare a run with an earlier one.
+    """Compare a run with an earlier one, or with a baseline.
 
-    Args:
-        before: The earlier run, or a baseline.
-        after: The later run.
-        rtol_of: A function that returns the rtol at which the required atol of a row is
-            compared.
-
+    The required atol of a row is compared at the rtol that `rtol_of` returns.
     """
     machines = other_machine(before, after)
     rule = _RowRule(rtol_of=rtol_of, elsewhere=before.cpu != after.cpu)
