@@ -14,6 +14,7 @@ from harness.report.explained import explanations_in
 from harness.report.finish import Judged, beside, files_of, judge_run
 from harness.report.html.page import write_page
 from harness.report.run_facts import RunFacts
+from harness.report.runs.diff import differing
 from harness.suite.suite import Suite, load_suite
 
 _NEXT = NextSteps()
@@ -123,9 +124,7 @@ def suite_of(report: Report, path: str) -> Suite:
 
 def _changed(report: Report, path: str, suite: Suite) -> Iterator[Line]:
     """Yield what has changed since the run."""
-    files, now = report.suites[path], files_of(suite)
-    names = [name for name in {**files, **now} if files.get(name) != now.get(name)]
-    if names:
+    if names := differing(report.suites[path], files_of(suite)):
         have = "has" if len(names) == 1 else "have"
         text = f"{', '.join(names)} {have} changed since the run"
         yield from wrapped(text, indent=" ", tone="quiet")

@@ -286,18 +286,6 @@ def test_a_missing_runtime_is_a_skip_and_neither_agrees_nor_diverges(found):
     assert component(page).state == "quiet"
 
 
-def test_a_component_shows_both_runtimes_and_their_limit(found):
-    page = page_of(found(agreeing(), agreeing("unet/onnxruntime/fp32")))
-
-    figure = component(page).chart.figure
-    assert [trace["name"] for trace in figure["data"] if "meta" not in trace] == [
-        "mnn fp32",
-        "onnxruntime fp32",
-    ]
-    assert figure["layout"]["yaxis"]["type"] == "log"
-    assert [shape["y0"] for shape in figure["layout"]["shapes"]] == [1.0]
-
-
 def test_a_curve_has_its_own_limits_and_none_where_another_metric_bounds_it():
     curves = [
         Curve(case="fp32", x=[0, 1], y=[0.5, 2.0], limits=[16.0, 60.0]),
@@ -310,25 +298,29 @@ def test_a_curve_has_its_own_limits_and_none_where_another_metric_bounds_it():
     assert limits == {"fp32, its limit": {"limits": [16.0, 60.0]}}
 
 
-def test_a_variant_that_agrees_waits_in_the_legend_and_one_out_of_limit_is_drawn(
-    found,
-):
-    page = page_of(
-        found(
-            agreeing(),
-            agreeing("unet/mnn/fused"),
-            diverging("unet/mnn/deploy"),
-            exit_code=1,
-        )
+def test_a_chart_draws_each_runtime_first_and_what_is_out_of_its_limit(found):
+    cases = (
+        agreeing(),
+        agreeing("unet/mnn/fused"),
+        diverging("unet/mnn/deploy"),
+        agreeing("unet/onnxruntime/fp32"),
     )
+
+    figure = component(page_of(found(*cases, exit_code=1))).chart.figure
 
     shown = {
         trace["name"]: trace["visible"]
-        for trace in component(page).chart.figure["data"]
+        for trace in figure["data"]
+        if "meta" not in trace and "tolerance" not in trace["name"]
     }
-    assert shown["mnn fp32"] is True
-    assert shown["mnn deploy"] is True
-    assert shown["mnn fused"] == "legendonly"
+    assert shown == {
+        "mnn fp32": True,
+        "mnn fused": "legendonly",
+        "mnn deploy": True,
+        "onnxruntime fp32": True,
+    }
+    assert figure["layout"]["yaxis"]["type"] == "log"
+    assert [shape["y0"] for shape in figure["layout"]["shapes"]] == [1.0]
 
 
 def test_points_out_of_tolerance_have_a_mark_of_their_own(found):
@@ -359,20 +351,19 @@ def test_a_value_is_listed_once_with_its_worst_sample(found):
     assert cells(table, "sample")[1] == "s-1"
 
 
-def test_numbers_that_are_none_are_drawn_above_all_others():
-    curve = Curve(case="c", x=[0, 1, 2], y=[1.0, math.inf, 50.0])
+@pytest.mark.parametrize(
+    ("errors", "x", "y"),
+    [
+        pytest.param([1.0, math.inf, 50.0], [0, 1, 2], [1.0, 500.0, 50.0], id="none"),
+        pytest.param([3.0, 0.0, 2.0], [0, 2], [3.0, 2.0], id="equal"),
+    ],
+)
+def test_what_is_no_number_is_drawn_above_all_others_and_no_error_is_no_dip(
+    errors, x, y
+):
+    figure = depth_figure([Curve(case="c", x=[0, 1, 2], y=errors)], x_title="order")
 
-    figure = depth_figure([curve], x_title="order")
-
-    assert figure["data"][0]["y"] == [1.0, 500.0, 50.0]
-
-
-def test_equal_values_are_not_drawn_as_dips():
-    curve = Curve(case="c", x=[0, 1, 2], y=[3.0, 0.0, 2.0])
-
-    figure = depth_figure([curve], x_title="order")
-
-    assert figure["data"][0]["x"] == [0, 2]
+    assert (figure["data"][0]["x"], figure["data"][0]["y"]) == (x, y)
 
 
 def test_a_thinned_curve_keeps_every_peak():

@@ -31,6 +31,7 @@ def way(name, floors, latency_ms, size_bytes, memory_bytes):
 
 FAST = way("fast", 100.0, 1.0, 1, 1)
 EXACT = way("exact", 1.0, 9.0, 4, 4)
+TWIN = EXACT._replace(name="twin")
 
 
 def found_with(folder, *benchmarks):
@@ -44,41 +45,30 @@ def found_with(folder, *benchmarks):
     return replace(found, about={**found.about, "benchmarks": list(benchmarks)})
 
 
-def test_what_is_best_in_something_is_on_the_front():
-    assert front([FAST, EXACT]) == [FAST, EXACT]
-
-
 @pytest.mark.parametrize(
-    "worse",
+    ("ways", "best"),
     [
-        pytest.param(way("worse", 50.0, 9.0, 4, 4), id="error"),
-        pytest.param(way("worse", 1.0, 50.0, 4, 4), id="time"),
-        pytest.param(way("worse", 1.0, 9.0, 50, 4), id="size"),
-        pytest.param(way("worse", 1.0, 9.0, 4, 50), id="memory"),
-        pytest.param(way("no-file", 1.0, 9.0, 0, 4), id="no-file"),
-        pytest.param(way("never-compared", None, 0.1, 1, 1), id="never-compared"),
+        pytest.param([FAST, EXACT], [FAST, EXACT], id="each-best-in-something"),
+        pytest.param([EXACT, TWIN], [EXACT, TWIN], id="equal"),
+        pytest.param([EXACT, way("w", 50.0, 9.0, 4, 4)], [EXACT], id="error"),
+        pytest.param([EXACT, way("w", 1.0, 50.0, 4, 4)], [EXACT], id="time"),
+        pytest.param([EXACT, way("w", 1.0, 9.0, 50, 4)], [EXACT], id="size"),
+        pytest.param([EXACT, way("w", 1.0, 9.0, 4, 50)], [EXACT], id="memory"),
+        pytest.param([EXACT, way("w", 1.0, 9.0, 0, 4)], [EXACT], id="no-file"),
+        pytest.param([EXACT, way("w", None, 0.1, 1, 1)], [EXACT], id="never-compared"),
     ],
 )
-def test_what_is_worse_in_one_thing_and_better_in_none_is_not(worse):
-    assert front([EXACT, worse]) == [EXACT]
-
-
-def test_two_that_are_equal_in_everything_are_both_on_it():
-    twin = EXACT._replace(name="twin")
-
-    assert front([EXACT, twin]) == [EXACT, twin]
+def test_what_another_way_beats_is_not_on_the_front(ways, best):
+    assert front(ways) == best
 
 
 @pytest.mark.parametrize("broken", [math.nan, math.inf])
 def test_what_is_not_finite_is_not_on_the_front_however_fast(tmp_path, broken):
-    some_nan = output(0.0)
     expected = np.linspace(-1.0, 1.0, 16, dtype=np.float32)
     actual = expected.copy()
     actual[3] = broken
-    some_nan = replace(
-        some_nan,
-        comparison=compare(expected=expected, actual=actual, floor_rms=1e-3),
-    )
+    comparison = compare(expected=expected, actual=actual, floor_rms=1e-3)
+    some_nan = replace(output(0.0), comparison=comparison)
     found = found_in(
         tmp_path,
         [
