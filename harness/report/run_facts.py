@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from harness.core.outcome import Outcome
-from harness.core.pipeline import MIXED, WHATS
-from harness.core.record import CaseRecord, Key, labels
+from harness.core.pipeline import IMAGE, LATENTS, MIXED, WHATS
+from harness.core.record import LAYERS, OUTPUTS, CaseRecord, Key, labels
 from harness.core.settings import NextSteps
 from harness.core.text import count
 from harness.judge.case import CaseVerdict, skipped
@@ -91,6 +91,17 @@ class RunFacts:
             return QUIET
         return GOOD if all(check.outcome.passed for check in checks) else BAD
 
+    def both(self, record: CaseRecord) -> tuple[CaseVerdict | None, CaseVerdict | None]:
+        """Return a case's check of values in between, and of what it gives in the end.
+
+        These are layers and outputs; of a pipeline, latents and pictures.
+        """
+        checks = {check.what: check for check in self.checks[record.key]}
+        return (
+            checks.get(LAYERS) or checks.get(LATENTS),
+            checks.get(OUTPUTS) or checks.get(IMAGE),
+        )
+
     def subject(self, record: CaseRecord) -> str:
         """Return the name of a case's component or pipeline."""
         return self.names[record.key].removesuffix(
@@ -126,3 +137,9 @@ class RunFacts:
                 facts = f"{threads}, precision {ran['precision']}"
                 seen[f"{name}{place} ({facts})"] = None
         yield from seen
+
+
+def least_sqnr(check: CaseVerdict | None) -> float | None:
+    """Return the least signal to error ratio of a check's values, in dB; or None."""
+    rows = check.rows if check else ()
+    return min((judged.row.comparison.sqnr_db for judged in rows), default=None)

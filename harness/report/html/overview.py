@@ -8,15 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from harness.core.pipeline import IMAGE, LATENTS
-from harness.core.record import LAYERS, OUTPUTS, coverage_share
+from harness.core.record import coverage_share
 from harness.core.text import count, few
-from harness.judge.case import CaseVerdict
 from harness.report.html.failures import FailedCase
 from harness.report.html.section import Section
 from harness.report.html.table import Column, HtmlTable
 from harness.report.html.values import place_cell
-from harness.report.run_facts import BAD, GOOD, QUIET, RunFacts
+from harness.report.run_facts import BAD, GOOD, QUIET, RunFacts, least_sqnr
 from harness.report.runs.diff import Diff
 from harness.report.summary import shard_notes, stand_in_words
 
@@ -198,14 +196,12 @@ def cases(facts: RunFacts) -> Iterator[Cases]:
     if not facts.requested:
         return
     records = facts.requested
-    found = [{one.what: one for one in facts.checks[r.key]} for r in records]
-    early = [checks.get(LAYERS) or checks.get(LATENTS) for checks in found]
-    late = [checks.get(OUTPUTS) or checks.get(IMAGE) for checks in found]
+    checks = [facts.checks[record.key] for record in records]
+    early, late = zip(*map(facts.both, records), strict=True)
     outcomes = [
-        min(checks.values(), key=lambda check: check.outcome.passed).outcome.value
-        for checks in found
+        min(some, key=lambda one: one.outcome.passed).outcome for some in checks
     ]
-    worst = [max(checks.values(), key=lambda check: check.usage) for checks in found]
+    worst = [max(some, key=lambda check: check.usage) for some in checks]
     yield Cases(
         id="cases",
         title="Cases",
@@ -215,7 +211,7 @@ def cases(facts: RunFacts) -> Iterator[Cases]:
             caption="Every case and the outcomes of its checks",
             unit="case",
             columns=(
-                Column("", outcomes, "mark", "agrees?"),
+                Column("", [one.value for one in outcomes], "mark", "agrees?"),
                 Column("component", [facts.subject(one) for one in records]),
                 Column("runtime", [one.backend for one in records]),
                 Column("variant", [one.variant for one in records]),
@@ -250,7 +246,7 @@ def cases(facts: RunFacts) -> Iterator[Cases]:
                 ),
                 Column(
                     "SQNR dB",
-                    [_least_sqnr(one) for one in late],
+                    [least_sqnr(one) for one in late],
                     "number",
                     "signal to error of the worst output, decibels",
                     minor=True,
@@ -266,11 +262,6 @@ def cases(facts: RunFacts) -> Iterator[Cases]:
             sort=6,
         ),
     )
-
-
-def _least_sqnr(check: CaseVerdict | None) -> float | None:
-    rows = check.rows if check else ()
-    return min((judged.row.comparison.sqnr_db for judged in rows), default=None)
 
 
 def environment(facts: RunFacts) -> Iterator[EnvironmentSection]:
