@@ -259,7 +259,7 @@ def cases(facts: RunFacts) -> Iterator[Cases]:
                     minor=True,
                 ),
             ),
-            sort=6,
+            sort="of limit",
         ),
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 from harness.core.comparison import Comparison
@@ -189,12 +189,13 @@ def _table(
 ) -> HtmlTable:
     eager = {way.name: way.quartiles_ms[1] for way in ways}.get(_EAGER)
 
-    def numbers(title: str, hint: str, cells: Sequence[float | None]) -> Column:
-        return Column(title, cells, "number", hint)
+    def numbers(
+        title: str, hint: str, cells: Iterable[float | None], *, minor: bool = False
+    ) -> Column:
+        return Column(title, list(cells), "number", hint, minor=minor)
 
     def noted(title: str, hint: str, key: str) -> Column:
-        cells = [way.about.get(key) for way in ways]
-        return replace(numbers(title, hint, cells), minor=True)
+        return numbers(title, hint, (way.about.get(key) for way in ways), minor=True)
 
     return HtmlTable(
         id=ident,

@@ -50,7 +50,8 @@ class HtmlTable:
         id: Id of the element in the page.
         caption: Sentence above the table.
         columns: The columns.
-        sort: Column to sort by at first, largest first; None keeps the order.
+        sort: Title of the column to sort by at first, largest first; empty keeps the
+            order.
         unit: Noun for a row, such as ``value``.
 
     """
@@ -58,7 +59,7 @@ class HtmlTable:
     id: str
     caption: str
     columns: Sequence[Column]
-    sort: int | None = None
+    sort: str = ""
     unit: str = "row"
 
     def to_json(self) -> dict[str, Any]:
@@ -78,7 +79,9 @@ class HtmlTable:
             del about["cells"]
             columns.append(about)
         rows = list(zip(*cells, strict=True))
-        return {**vars(self), "columns": columns, "rows": rows}
+        titles = [column.title for column in self.columns]
+        sort = titles.index(self.sort) if self.sort else None
+        return {**vars(self), "columns": columns, "rows": rows, "sort": sort}
 
 
 def short(value: float | None) -> float | str | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from harness.core.record import ISOLATED, OUTPUTS, CaseRecord, Row
 from harness.core.text import FLOORS, operator
@@ -17,9 +16,6 @@ from harness.report.run_facts import BAD, RunFacts
 
 Values = dict[str, list[JudgedRow]]
 """Name of a case to its values, each the worst of all samples."""
-
-OF_LIMIT = 3
-"""Column of `values_table` that gives the used share of a value's tolerance."""
 
 
 def name_of(record: CaseRecord) -> str:
@@ -51,19 +47,15 @@ def values_table(
     }
     found = [(case, judged) for case, ordered in values.items() for judged in ordered]
     rows = [judged.row for _, judged in found]
+    outcomes = [judged.verdict.outcome.value for _, judged in found]
     usages = [judged.verdict.usage for _, judged in found]
     columns = [
-        Column(
-            "",
-            [judged.verdict.outcome.value for _, judged in found],
-            "mark",
-            "within its tolerance?",
-        ),
+        Column("", outcomes, "mark", "within its tolerance?"),
         Column("where", [place_cell(judged) for _, judged in found], "place"),
-        replace(_column("floors", "number", rows), hint=FLOORS),
+        _column("floors", "number", rows, hint=FLOORS),
         Column("of limit", usages, "percent", "how much of its bound is used"),
-        replace(_column("max_abs", "sci", rows), minor=True),
-        replace(_column("sqnr_db", "number", rows), minor=True),
+        _column("max_abs", "sci", rows, minor=True),
+        _column("sqnr_db", "number", rows, minor=True),
         Column("case", [case for case, _ in found]),
         Column("check", [row.what for row in rows], minor=True),
         Column("sample", [row.sample for row in rows], minor=True),
@@ -75,14 +67,16 @@ def values_table(
     more = further_metrics([judged for _, judged in found])
     columns += [_column(metric.name, "sci", rows) for metric in more]
     return HtmlTable(
-        id=ident, caption=caption, columns=columns, sort=OF_LIMIT, unit="value"
+        id=ident, caption=caption, columns=columns, sort="of limit", unit="value"
     )
 
 
-def _column(name: str, kind: str, rows: Sequence[Row]) -> Column:
+def _column(
+    name: str, kind: str, rows: Sequence[Row], hint: str = "", *, minor: bool = False
+) -> Column:
     metric = METRIC[name]
     cells = [metric.of(row.comparison) for row in rows]
-    return Column(metric.title, cells, kind, metric.hint)
+    return Column(metric.title, cells, kind, hint or metric.hint, minor=minor)
 
 
 def curves_of(
