@@ -156,7 +156,7 @@ def _sketch(one: Divergence) -> Sketch | None:
         if judged.row.probe in at and judged.verdict.usage
     ]
     every = (*shares, *(judged.verdict.usage for judged in local))
-    top = min(max(2.0, *filter(math.isfinite, every)) * 1.5, _MOST)
+    top = min(max([2.0, *filter(math.isfinite, every)]) * 1.5, _MOST)
 
     def place(number: int, usage: float) -> str:
         share = min(max(usage, _LEAST), top)

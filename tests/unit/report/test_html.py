@@ -230,6 +230,16 @@ def test_a_sketch_has_the_limit_of_each_value_at_one_height(found):
     assert sketch.first == pytest.approx(66.7)
 
 
+def test_a_sketch_of_nothing_finite_is_drawn_at_its_top(found):
+    broken = record(row("v0", math.nan), output(math.nan))
+
+    sketch = page_of(found(broken, exit_code=1)).failures[0].sketch
+
+    assert sketch is not None
+    assert sketch.line == "M0.0 0.0"
+    assert sketch.top == "beyond any limit"
+
+
 def test_the_table_of_risk_tells_defects_losses_gaps_and_skips_apart(found):
     missing = {"outcome": "unavailable", "message": "mnn is not installed"}
     gap = Gap(case="unet/mnn/deploy/*", outcome=Outcome.EXCEEDS, why="GELU")
