@@ -48,11 +48,14 @@ def test_a_baseline_keeps_the_pairs_with_which_a_later_build_is_compared(tmp_pat
         drawn = record(output(1), case=case, pipeline=told)
         return run(drawn, verdicts=[verdict(f"{case}/pairs")])
 
-    about = {"name": "digits", "who": "A. Reviewer", "why": "", "when": date.today()}  # noqa: DTZ011  # any day
-    path = save_baseline(accept(built(0.5), **about), tmp_path)
+    first = built(0.5)
+    kept = accept(
+        first, name="digits", who="A. Reviewer", why="", when=date(2026, 1, 1)
+    )
+    path = save_baseline(kept, tmp_path)
     accepted = load_baseline(path).report
 
-    assert found(accepted, built(0.5), "pairs").change is Change.SAME
+    assert found(accepted, first, "pairs").change is Change.SAME
     worse = found(accepted, built(0.7), "pairs")
     assert worse.change is Change.WORSE
     assert "are worse than the accepted build by psnr" in worse.words
