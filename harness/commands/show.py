@@ -61,8 +61,7 @@ def show(  # one option each
     from harness.core.settings import Settings
     from harness.engine.run_folder import load_report
     from harness.judge.run import exit_code
-    from harness.report.layers import layer_lines, samples_of
-    from harness.report.modules import module_lines
+    from harness.report.layers import layer_lines, module_lines, samples_of
     from harness.report.rejudge import facts_of, rejudge
     from harness.report.summary import summary
     from harness.suite.suite import load_suite
@@ -73,12 +72,8 @@ def show(  # one option each
     if case is None:
         click.echo(f"run {report.id}")
         print_lines(again.notes)
-        print_lines(
-            summary(
-                facts_of(report, again),
-                next_steps=settings.next_steps(report.id, suite),
-            )
-        )
+        steps = settings.next_steps(report.id, suite)
+        print_lines(summary(facts_of(report, again, steps)))
         return again.code
     key = _key_of(report, case)
     own = [verdict for verdict in again.verdicts if verdict.key == key]

@@ -63,13 +63,13 @@ def versions(  # one option each
     from harness.engine.engine import Engine
     from harness.engine.environments import available
     from harness.engine.run import open_store
-    from harness.report.html.versions import write_versions
     from harness.report.versions import (
-        Answer,
-        answer_of,
+        VersionResult,
         bisected,
         code_of,
+        result_of,
         version_lines,
+        write_versions,
     )
 
     loaded, one, judge = chosen_case(case, suite, tier, changes)
@@ -82,7 +82,7 @@ def versions(  # one option each
         raise SpecError(msg)
     there = between(declared, available(declared), oldest, newest)
     say = live(one)
-    answers: dict[str, list[Answer]] = {}
+    answers: dict[str, list[VersionResult]] = {}
     with Engine(open_store(store), loaded.limits) as engine:
 
         def state(version: str) -> list[str]:
@@ -90,7 +90,7 @@ def versions(  # one option each
             asked = dict(_questions(one, declared, version))
             records = [job.result() for job in engine.start(asked.values())]
             answers[version] = [
-                answer_of(
+                result_of(
                     version,
                     question,
                     record,

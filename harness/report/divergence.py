@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from harness.core.outcome import Outcome
 from harness.core.pipeline import LATENTS
@@ -25,8 +26,6 @@ class Divergence:
     """Where a case first diverges, or why that is not known.
 
     Attributes:
-        record: The case.
-        checks: The case's verdicts.
         case: Name of the case.
         also: Names of other cases that failed with the same message.
         outcome: How the case ended, where no place is known.
@@ -88,6 +87,7 @@ def _located_by(checks: Iterable[CaseVerdict]) -> CaseVerdict | None:
 def _divergence(
     record: CaseRecord, checks: Sequence[CaseVerdict], case: str
 ) -> Divergence:
+    found = partial(Divergence, record=record, checks=checks, case=case)
     failure, shown = record.failure, _located_by(checks)
     # Reasons that no row gives: too little compared, nothing compared, a stale gap.
     rest = [
@@ -105,19 +105,14 @@ def _divergence(
     if failure is not None:
         # If something was measured, a library's log does not give the reason.
         log = "" if Outcome(failure.outcome).measured else failure.log
-        return Divergence(
-            record=record,
-            checks=checks,
-            case=case,
+        return found(
             outcome=failure.outcome,
             facts=((failure.message,), *reasons),
             log=_last_lines(log, failure.message),
         )
     if shown is None or shown.first is None:
         outcome = ", ".join(f"{check.what}: {check.outcome}" for check in rest)
-        return Divergence(
-            record=record, checks=checks, case=case, outcome=outcome, facts=reasons
-        )
+        return found(outcome=outcome, facts=reasons)
     first = shown.first
     row = first.row
     pictures = [(check.picture,) for check in checks]
@@ -134,10 +129,7 @@ def _divergence(
         *([] if of_app else pictures),
         *reasons,
     ]
-    return Divergence(
-        record=record,
-        checks=checks,
-        case=case,
+    return found(
         place=row.place,
         op="" if row.op == "output" else operator(row.op),
         source=row.source,
@@ -198,7 +190,6 @@ def _local_error(shown: CaseVerdict, first: JudgedRow) -> str:
 
 
 def _origin_facts(shown: CaseVerdict) -> Iterator[str]:
-    """Yield the other operators that have a local error."""
     if others := other_origins(shown):
         has = "has" if len(others) == 1 else "have"
         number = count(len(others), "other operator")

@@ -20,14 +20,8 @@ from harness.judge.case import CaseVerdict
 from harness.judge.run import beside_baseline, complaints, exit_code
 from harness.report.html.page import write_page
 from harness.report.markdown import markdown
-from harness.report.run_diff import (
-    LOUDEST_FIRST,
-    diff_lines,
-    elsewhere,
-    notes,
-    totals,
-)
-from harness.report.run_facts import Changed, RunFacts, Since
+from harness.report.run_diff import diff_lines
+from harness.report.run_facts import RunFacts
 from harness.report.runs.diff import Diff
 from harness.report.runs.selection import with_baseline
 from harness.report.summary import summary
@@ -53,7 +47,7 @@ def conclude(
     Args:
         folder: The run's records.
         suites: The suites that ran.
-        settings: The settings of the run.
+        settings: The user's options.
         asked: The checks that were requested and reached.
         argv: The command of the run, to repeat it.
         about: Further facts about the run, for its report.
@@ -75,7 +69,6 @@ def conclude(
         if (suite, case) in records and suite in by_path
     ]
     judged = judge_run(by_path, settings, records, checks, settings.require)
-    code = judged.code
     about = {
         "suites": [
             {
@@ -92,21 +85,17 @@ def conclude(
         "changes": list(settings.changes),
         "baseline": settings.baseline,
         "whole": judged.whole,
-        "exit_code": code,
+        "exit_code": judged.code,
         **about,
     }
     cases = list(records.values())
     brief = [_brief(verdict) for verdict in judged.verdicts]
     try:
+        # The records must be safe before anything else, such as a baseline, is read.
         written = folder.finish(about, brief, cases)
-        compared = None
-        if settings.baseline:
-            compared = with_baseline(
-                settings.baseline, written, judged.judges, whole=judged.whole
-            )
-            code = beside_baseline(code, worse=bool(compared.blocking))
-            if code != judged.code:
-                folder.finish(about | {"exit_code": code}, brief, cases)
+        compared, code = beside(settings.baseline, written, judged)
+        if code != judged.code:
+            folder.finish(about | {"exit_code": code}, brief, cases)
         found = RunFacts(
             run=folder.id,
             records=cases,
@@ -116,19 +105,13 @@ def conclude(
             folder=folder.path,
             stale=judged.stale,
             required=settings.require,
-            since=None if compared is None else since_of(compared),
+            since=compared,
             next_steps=settings.next_steps(folder.id),
         )
         page = folder.path / PAGE
         complaint = list(_page(found, page))
-        lines = list(
-            summary(
-                found,
-                report=near(written if complaint else page),
-                next_steps=found.next_steps,
-            )
-        )
-        lines += complaint
+        shown = near(written if complaint else page)
+        lines = [*summary(found, report=shown), *complaint]
         if compared is not None:
             lines += diff_lines(compared)
         text = markdown(found, lines)
@@ -173,7 +156,7 @@ def judge_run(
     Args:
         suites: Each suite's path in the run to the suite, which may have moved.
         settings: Other tolerances, if any.
-        records: The records of the run.
+        records: The records.
         asked: Suite, case and check of each requested verdict.
         required: Runtimes that may not be skipped.
 
@@ -204,19 +187,17 @@ def judge_run(
     )
 
 
-def since_of(found: Diff) -> Since:
-    """Return the changes since the baseline, as the page shows them."""
-    return Since(
-        before=found.before,
-        blocks=bool(found.blocking),
-        changes=[
-            Changed(how=change.value, name=one.name, words=one.words, blocks=one.blocks)
-            for change in LOUDEST_FIRST
-            for one in found.of(change)
-            if not elsewhere(one)
-        ],
-        totals=[line.text.strip() for line in (*totals(found), *notes(found))],
-    )
+def beside(baseline: str, report: Path, judged: Judged) -> tuple[Diff | None, int]:
+    """Return how a run differs from a baseline, if one is named, and its exit code.
+
+    Raises:
+        ParityError: There is no such baseline.
+
+    """
+    if not baseline:
+        return None, judged.code
+    found = with_baseline(baseline, report, judged.judges, whole=judged.whole)
+    return found, beside_baseline(judged.code, worse=bool(found.blocking))
 
 
 def _page(found: RunFacts, path: Path) -> Iterator[Line]:

@@ -1,14 +1,16 @@
-"""The values of one case in order of execution, as text lines and as node data."""
+"""The values of one case: in order of execution, by module, and as node data."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from harness.core.outcome import Outcome
-from harness.core.record import ISOLATED, OUTPUTS, CaseRecord
+from harness.core.record import ISOLATED, LAYERS, OUTPUTS, CaseRecord
 from harness.core.text import (
+    FLOORS,
     WIDTH,
     Line,
     count,
@@ -19,7 +21,7 @@ from harness.core.text import (
     operator,
     wrapped,
 )
-from harness.judge.case import CaseVerdict, JudgedRow
+from harness.judge.case import CaseVerdict, JudgedRow, floors_of
 from harness.judge.contract import contract_lines
 from harness.judge.graph_check import graph_notes
 from harness.judge.pipeline import pipeline_lines
@@ -41,14 +43,7 @@ _COLOURS = ((0.5, "#b7e1c0"), (1.0, "#ffe08a"), (math.inf, "#f2a29b"))
 def layer_lines(
     record: CaseRecord, verdicts: Sequence[CaseVerdict], *, sample: str = ""
 ) -> Iterator[Line]:
-    """Yield a case's values, the worst over samples or those of one sample.
-
-    Args:
-        record: The case.
-        verdicts: Verdicts of its checks.
-        sample: Name of the one sample to list; every sample if empty.
-
-    """
+    """Yield a case's values: of one sample, or the worst of all if none is named."""
     ordered = worst_rows(verdicts, sample)
     if not ordered:
         why = record.failure.message if record.failure else "its record has none"
@@ -109,12 +104,9 @@ def samples_of(verdicts: Sequence[CaseVerdict]) -> tuple[str, ...]:
 
 
 def worst_rows(verdicts: Sequence[CaseVerdict], sample: str = "") -> list[JudgedRow]:
-    """Return each value's worst row, or its row of one sample, in order of execution.
+    """Return each value's row of one sample, in order of execution.
 
-    Args:
-        verdicts: Verdicts of one case's checks.
-        sample: Name of the one sample to take; every sample if empty.
-
+    If no sample is named, it is the worst row of all samples.
     """
     worst: dict[tuple[str, str], JudgedRow] = {}
     for verdict in verdicts:
@@ -184,10 +176,6 @@ def node_data(verdicts: Sequence[CaseVerdict]) -> dict[str, Any]:
     and the dynamo exporter gives them to nearly all of its tensors. Colours go by how
     much of its tolerance a value uses: up to half, up to all of it, more. A value
     without a number is given one above all others.
-
-    Args:
-        verdicts: Verdicts of one case's checks.
-
     """
     rows = worst_rows(verdicts)
     floors = [judged.row.comparison.floor_multiple for judged in rows]
@@ -203,3 +191,94 @@ def node_data(verdicts: Sequence[CaseVerdict]) -> dict[str, Any]:
             "textColor": "#1b2027",
         }
     return {"results": results}
+
+
+@dataclass(slots=True)
+class Module:
+    """The errors under one module path.
+
+    Attributes:
+        name: Last part of the path; empty for the whole component.
+        values: Number of values compared in the module and in its parts.
+        out: Number of these values that are out of tolerance.
+        floors: Largest error as the file ran, in noise floors.
+        local: Largest error of an operator on PyTorch's own inputs, in noise floors;
+            NaN where that was not measured.
+        worst: The operator with the largest local error, or if none was measured, with
+            the largest error.
+        parts: The module's parts by name, in order of execution.
+
+    """
+
+    name: str = ""
+    values: int = 0
+    out: int = 0
+    floors: float = 0.0
+    local: float = math.nan
+    worst: str = ""
+    parts: dict[str, Module] = field(default_factory=dict)
+
+
+def rolled_up(record: CaseRecord, verdicts: Sequence[CaseVerdict]) -> Module:
+    """Return a component's modules with the errors of their values."""
+    origins = {judged.row.probe for verdict in verdicts for judged in verdict.origins}
+    local = {
+        row.probe: floors_of(row, passed=row.probe not in origins)
+        for row in record.rows
+        if row.what == ISOLATED
+    }
+    whole = Module()
+    for verdict in verdicts:
+        if verdict.what == LAYERS:
+            for judged in sorted(verdict.rows, key=lambda j: j.row.position):
+                _add(whole, judged, local.get(judged.row.probe, math.nan))
+    return whole
+
+
+def _add(whole: Module, judged: JudgedRow, local: float) -> None:
+    floors = judged.floors
+    at, path = whole, judged.row.module.split(".") if judged.row.module else []
+    for name in ("", *path):
+        if name:
+            at = at.parts.setdefault(name, Module(name=name))
+        at.values += 1
+        at.out += not judged.verdict.passed
+        larger = local > at.local or (math.isnan(at.local) and not math.isnan(local))
+        if larger or (math.isnan(at.local) and floors >= at.floors):
+            at.worst = operator(judged.row.op)
+        at.local = local if larger else at.local
+        at.floors = max(at.floors, floors)
+
+
+def module_lines(
+    record: CaseRecord, verdicts: Sequence[CaseVerdict], depth: int
+) -> Iterator[Line]:
+    """Yield the modules whose paths have up to `depth` parts.
+
+    Where a value is out of tolerance, deeper modules follow.
+    """
+    whole = rolled_up(record, verdicts)
+    values = count(whole.values, "value")
+    yield Line(
+        text=f"{record.case}: {values} by module, {whole.out:,} out of tolerance"
+    )
+    yield Line(text=f"  floors: {FLOORS}", tone="quiet")
+    head = f"{'floors':>10} {'local':>10} {'out':>5} {'values':>6}   module"
+    yield Line(text=head, tone="quiet")
+    yield from _branch(whole, 0, depth)
+
+
+def _branch(module: Module, level: int, depth: int) -> Iterator[Line]:
+    if level:
+        local = "-" if math.isnan(module.local) else number_of_floors(module.local)
+        name = f"{'  ' * (level - 1)}{module.name}"
+        leaf = "" if module.parts else f"  {module.worst}"
+        text = f"{number_of_floors(module.floors):>10} {local:>10} {module.out:>5} "
+        yield Line(
+            text=f"{text}{module.values:>6}   {name}{leaf}",
+            tone="bad" if module.out else "",
+        )
+    if level < depth or module.out:
+        for part in module.parts.values():
+            if level < depth or part.out:
+                yield from _branch(part, level + 1, depth)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from harness.core.pipeline import IMAGE, LATENTS
-from harness.core.record import LAYERS, OUTPUTS, CaseRecord, coverage_share
+from harness.core.record import CaseRecord, coverage_share
 from harness.core.text import Line, in_floors
 from harness.judge.case import CaseVerdict, max_floors
 from harness.report.pictures import pictures_of, worst_drawing
-from harness.report.run_facts import RunFacts
+from harness.report.run_facts import RunFacts, least_sqnr
 
 _COMPONENTS = """\
 | case | layers | outputs | worst output | SQNR dB | coverage |
@@ -20,13 +19,7 @@ _PIPELINES = """\
 
 
 def markdown(facts: RunFacts, lines: Sequence[Line]) -> str:
-    """Return a run's summary and a table with a row for each case.
-
-    Args:
-        facts: The run.
-        lines: The summary.
-
-    """
+    """Return a run's summary, `lines`, and a table with a row for each case."""
     body = "\n".join(line.text for line in lines)
     parts = [f"## Parity {facts.run}\n\n```text\n{body}\n```\n"]
     pipelines = [record for record in facts.requested if facts.is_pipeline(record)]
@@ -42,14 +35,11 @@ def markdown(facts: RunFacts, lines: Sequence[Line]) -> str:
 
 
 def _component(facts: RunFacts, record: CaseRecord) -> str:
-    checks = {check.what: check for check in facts.checks[record.key]}
-    outputs = checks.get(OUTPUTS)
-    rows = outputs.rows if outputs else ()
-    worst = max_floors(rows)
-    sqnr = min((j.row.comparison.sqnr_db for j in rows), default=None)
+    layers, outputs = facts.both(record)
+    worst, sqnr = max_floors(outputs.rows if outputs else ()), least_sqnr(outputs)
     return _row(
         facts.names[record.key],
-        _outcome(checks.get(LAYERS)),
+        _outcome(layers),
         _outcome(outputs),
         "" if worst is None else in_floors(worst),
         "" if sqnr is None else f"{sqnr:.1f}",
@@ -58,13 +48,12 @@ def _component(facts: RunFacts, record: CaseRecord) -> str:
 
 
 def _pipeline(facts: RunFacts, record: CaseRecord) -> str:
-    checks = {check.what: check for check in facts.checks[record.key]}
-    latents = checks.get(LATENTS)
+    latents, image = facts.both(record)
     pictures = pictures_of(record)
     return _row(
         facts.names[record.key],
         _outcome(latents),
-        _outcome(checks.get(IMAGE)),
+        _outcome(image),
         f"{pictures.psnr_db:.1f}" if pictures else "",
         f"{pictures.ssim:.4f}" if pictures else "",
         latents.first.row.module if latents and latents.first else "",

@@ -7,16 +7,17 @@ from dataclasses import replace
 from pathlib import Path
 
 from harness.core.errors import ParityError, SuiteError
-from harness.core.settings import Settings
+from harness.core.settings import NextSteps, Settings
 from harness.core.text import Line, few, wrapped
 from harness.engine.run_folder import PAGE, Report
-from harness.judge.run import beside_baseline
 from harness.report.explained import explanations_in
-from harness.report.finish import Judged, files_of, judge_run, since_of
+from harness.report.finish import Judged, beside, files_of, judge_run
 from harness.report.html.page import write_page
 from harness.report.run_facts import RunFacts
-from harness.report.runs.selection import with_baseline
+from harness.report.runs.diff import differing
 from harness.suite.suite import Suite, load_suite
+
+_NEXT = NextSteps()
 
 
 def rejudge(
@@ -24,11 +25,7 @@ def rejudge(
 ) -> Judged:
     """Judge a finished run under the tolerances of today.
 
-    Args:
-        report: The run.
-        settings: Other tolerances, if any.
-        moved_to: The run's suite, if it has moved; else the suite is read from its path
-            in the run.
+    If the suite has moved, `moved_to` is read in place of its path in the run.
 
     Raises:
         ParityError: A suite of the run is gone, or wrong.
@@ -55,7 +52,7 @@ def page_again(
     out: Path | None = None,
     again: Judged | None = None,
 ) -> Path:
-    """Judge a finished run again and write its page.
+    """Judge a finished run again, write its page, and return the page's path.
 
     Args:
         report: The run.
@@ -65,31 +62,22 @@ def page_again(
         out: Path of the page; if left out, the page is beside the run's report.
         again: The verdicts, if the run was already judged again.
 
-    Returns:
-        The page's path.
-
     Raises:
         ParityError: A suite of the run or its baseline is gone or wrong, or the page
             cannot be written.
 
     """
     again = again or rejudge(report, settings, moved_to)
-    compared = None
-    if baseline := settings.baseline or str(report.about.get("baseline") or ""):
-        compared = with_baseline(baseline, report.path, again.judges, whole=again.whole)
+    baseline = settings.baseline or str(report.about.get("baseline") or "")
+    since, code = beside(baseline, report.path, again)
     path = out or report.path.with_name(PAGE)
+    judged_by = {"tier": settings.tier, "changes": list(settings.changes)}
+    steps = settings.next_steps(report.id, moved_to.path if moved_to else None)
     found = replace(
-        facts_of(report, again),
-        exit_code=beside_baseline(
-            again.code, worse=compared is not None and bool(compared.blocking)
-        ),
-        about={
-            **report.about,
-            "tier": settings.tier,
-            "changes": list(settings.changes),
-        },
-        since=None if compared is None else since_of(compared),
-        next_steps=settings.next_steps(report.id, moved_to.path if moved_to else None),
+        facts_of(report, again, steps),
+        exit_code=code,
+        about={**report.about, **judged_by},
+        since=since,
     )
     try:
         return write_page(found, path)
@@ -98,7 +86,7 @@ def page_again(
         raise ParityError(msg) from error
 
 
-def facts_of(report: Report, again: Judged) -> RunFacts:
+def facts_of(report: Report, again: Judged, next_steps: NextSteps = _NEXT) -> RunFacts:
     """Return a run with its new verdicts, for the reports."""
     return RunFacts(
         run=report.id,
@@ -110,6 +98,7 @@ def facts_of(report: Report, again: Judged) -> RunFacts:
         stale=again.stale,
         required=report.required,
         explained=explanations_in(report.path.parent),
+        next_steps=next_steps,
     )
 
 
@@ -123,8 +112,9 @@ def suite_of(report: Report, path: str) -> Suite:
     try:
         return load_suite(Path(path))
     except ParityError as error:
-        gone = "is no longer there" if not Path(path).exists() else "cannot be read"
-        detail = "" if not Path(path).exists() else f" {error}"
+        gone, detail = "is no longer there", ""
+        if Path(path).exists():
+            gone, detail = "cannot be read", f" {error}"
         msg = (
             f"Run {report.id} is of the suite {path}, which {gone}; name the one to "
             f"judge by with --suite.{detail}"
@@ -134,9 +124,7 @@ def suite_of(report: Report, path: str) -> Suite:
 
 def _changed(report: Report, path: str, suite: Suite) -> Iterator[Line]:
     """Yield what has changed since the run."""
-    files, now = report.suites[path], files_of(suite)
-    names = [name for name in {**files, **now} if files.get(name) != now.get(name)]
-    if names:
+    if names := differing(report.suites[path], files_of(suite)):
         have = "has" if len(names) == 1 else "have"
         text = f"{', '.join(names)} {have} changed since the run"
         yield from wrapped(text, indent=" ", tone="quiet")

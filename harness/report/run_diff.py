@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from harness.core.text import INDENT, Line, count, few, floors_explained, wrapped
-from harness.report.runs.diff import MEMORY, Diff, RunChange
+from harness.report.runs.diff import LOUDEST_FIRST, MEMORY, Diff, RunChange
 from harness.report.runs.thresholds import Change
 
 if TYPE_CHECKING:
@@ -18,22 +18,13 @@ SHOWN = 12
 """How many findings of one kind a screen lists; the rest are counted."""
 
 _TONES = {Change.WORSE: "bad", Change.GONE: "bad", Change.BETTER: "good"}
-LOUDEST_FIRST = (
-    Change.WORSE,
-    Change.GONE,
-    Change.INCOMPARABLE,
-    Change.BETTER,
-    Change.NEW,
-)
 
 
 @floors_explained
 def diff_lines(found: Diff) -> Iterator[Line]:
     """Yield the changes, the worst first, then the conditions of the comparison."""
     yield Line(text=f"before {found.before} · after {found.after}")
-    for change in LOUDEST_FIRST:
-        findings = [one for one in found.of(change) if not elsewhere(one)]
-        yield from listed(findings, tone=_TONES.get(change, ""))
+    yield from _by_change(found.changes)
     yield from totals(found)
     yield from notes(found)
 
@@ -46,9 +37,7 @@ def course_lines(steps: Sequence[Step]) -> Iterator[Line]:
         changes = {finding.change for finding in step.moved}
         tone = next((_TONES[one] for one in _TONES if one in changes), "")
         yield Line(text=f" {'◆' if step.moved else ' '} {step.run}", tone=tone)
-        for change in LOUDEST_FIRST:
-            findings = [one for one in step.moved if one.change is change]
-            yield from listed(findings, tone=_TONES.get(change, ""))
+        yield from _by_change(step.moved)
         if step.moved:
             since = ", ".join(step.since) or "nothing that a report tells"
             yield from wrapped(f"changed there: {since}", indent=INDENT)
@@ -79,9 +68,10 @@ def _course(errors: Iterable[str]) -> str:
     return " → ".join(told)
 
 
-def elsewhere(finding: RunChange) -> bool:
-    """Whether a finding says only that the machine is a different one."""
-    return finding.of_machine and finding.change is Change.INCOMPARABLE
+def _by_change(findings: Sequence[RunChange]) -> Iterator[Line]:
+    for change in LOUDEST_FIRST:
+        alike = [one for one in findings if one.change is change]
+        yield from listed(alike, tone=_TONES.get(change, ""))
 
 
 def listed(findings: Sequence[RunChange], *, tone: str = "") -> Iterator[Line]:
@@ -123,9 +113,7 @@ def also(names: Sequence[str], indent: str) -> Iterator[Line]:
 
 def totals(found: Diff) -> Iterator[Line]:
     """Yield the number of checks and of their rows with each kind of change."""
-    checks = Counter(
-        finding.change for finding in found.findings if not elsewhere(finding)
-    )
+    checks = Counter(one.change for one in found.findings if not one.elsewhere)
     rows: Counter[Change] = Counter()
     for finding in found.findings:
         rows.update(finding.rows or {})

@@ -9,53 +9,18 @@ from pathlib import Path
 from typing import Any
 
 from harness.core.outcome import Outcome
-from harness.core.pipeline import MIXED, WHATS
-from harness.core.record import CaseRecord, Key, labels
+from harness.core.pipeline import IMAGE, LATENTS, MIXED, WHATS
+from harness.core.record import LAYERS, OUTPUTS, CaseRecord, Key, labels
 from harness.core.settings import NextSteps
 from harness.core.text import count
 from harness.judge.case import CaseVerdict, skipped
 from harness.report.explained import Explained
+from harness.report.runs.diff import Diff
 
 _NEXT = NextSteps()
 
 GOOD, BAD, QUIET = "good", "bad", "quiet"
 """States of a case: it agrees, does not agree, or was skipped."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Changed:
-    """One check that differs from the baseline.
-
-    Attributes:
-        how: ``worse``, ``better``, ``new``, ``gone`` or ``incomparable``.
-        name: The case and its check.
-        words: The change, with numbers.
-        blocks: Whether it counts against the later run.
-
-    """
-
-    how: str
-    name: str
-    words: str
-    blocks: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class Since:
-    """The changes of a run since its baseline.
-
-    Attributes:
-        before: Name of the baseline.
-        blocks: Whether a change counts against the later run.
-        changes: Every change, the worst first.
-        totals: Sentences that count the changes.
-
-    """
-
-    before: str
-    blocks: bool
-    changes: Sequence[Changed]
-    totals: Sequence[str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +36,7 @@ class RunFacts:
         folder: The run's folder, which holds its pictures.
         stale: Complaints about files that describe the run.
         required: Backends that may not be skipped.
-        since: Changes since the baseline; None without a baseline.
+        since: Differences from the baseline; None without a baseline.
         next_steps: Options for commands that go on with the run.
         explained: Results of `parity explain`, by suite and case.
 
@@ -85,7 +50,7 @@ class RunFacts:
     folder: Path
     stale: Sequence[str] = ()
     required: Collection[str] = ()
-    since: Since | None = None
+    since: Diff | None = None
     next_steps: NextSteps = _NEXT
     explained: Mapping[Key, Explained] = field(default_factory=dict)
 
@@ -126,6 +91,23 @@ class RunFacts:
             return QUIET
         return GOOD if all(check.outcome.passed for check in checks) else BAD
 
+    def both(self, record: CaseRecord) -> tuple[CaseVerdict | None, CaseVerdict | None]:
+        """Return a case's check of values in between, and of what it gives in the end.
+
+        These are layers and outputs; of a pipeline, latents and pictures.
+        """
+        checks = {check.what: check for check in self.checks[record.key]}
+        return (
+            checks.get(LAYERS) or checks.get(LATENTS),
+            checks.get(OUTPUTS) or checks.get(IMAGE),
+        )
+
+    def subject(self, record: CaseRecord) -> str:
+        """Return the name of a case's component or pipeline."""
+        return self.names[record.key].removesuffix(
+            f"/{record.backend}/{record.variant}"
+        )
+
     def by_gap(self, record: CaseRecord) -> bool:
         """Whether a case passes only because of a known gap."""
         outcomes = {check.outcome for check in self.checks[record.key]}
@@ -155,3 +137,9 @@ class RunFacts:
                 facts = f"{threads}, precision {ran['precision']}"
                 seen[f"{name}{place} ({facts})"] = None
         yield from seen
+
+
+def least_sqnr(check: CaseVerdict | None) -> float | None:
+    """Return the least signal to error ratio of a check's values, in dB; or None."""
+    rows = check.rows if check else ()
+    return min((judged.row.comparison.sqnr_db for judged in rows), default=None)

@@ -7,7 +7,6 @@ from collections.abc import Collection, Iterator
 
 from harness.core.outcome import Outcome
 from harness.core.record import WHATS, CaseRecord, coverage_share, left_out
-from harness.core.settings import NextSteps
 from harness.core.text import (
     INDENT,
     WIDTH,
@@ -32,21 +31,10 @@ CLOSEST = 3
 DETAILED = 5
 """Number of failures that a summary explains; each further failure has one line."""
 
-_NEXT = NextSteps()
-
 
 @floors_explained
-def summary(
-    facts: RunFacts, *, report: str = "", next_steps: NextSteps = _NEXT
-) -> Iterator[Line]:
-    """Yield a run's summary; the clearest failure leads.
-
-    Args:
-        facts: The run.
-        report: Path of the report.
-        next_steps: Options for the commands at its end, so that they use the same run.
-
-    """
+def summary(facts: RunFacts, *, report: str = "") -> Iterator[Line]:
+    """Yield a run's summary, the clearest failure first; `report` is a path to name."""
     failures = divergences(facts)
     for at, failure in enumerate(failures):
         lines = list(_failure(failure))
@@ -72,13 +60,12 @@ def summary(
         yield from wrapped(text, indent=" ", tone="quiet")
     for note in contract_notes(facts.compared):
         yield from wrapped(note, indent=" ", tone="quiet")
-    yield from _ends(facts, failures[0] if failures else None, report, next_steps)
+    yield from _ends(facts, failures[0] if failures else None, report)
 
 
-def _ends(
-    facts: RunFacts, failure: Divergence | None, report: str, next_steps: NextSteps
-) -> Iterator[Line]:
+def _ends(facts: RunFacts, failure: Divergence | None, report: str) -> Iterator[Line]:
     """Yield the next commands and the report's path."""
+    next_steps = facts.next_steps
     if failure and failure.record.rows:
         record, what = failure.record, failure.checks[0].what
         explained = record.case if what in WHATS and not record.is_traced else ""

@@ -1,16 +1,19 @@
-"""One case in many versions of its runtime: a table, and what changed."""
+"""One case in many versions of its runtime: what changed, as text and page."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from typing import Final, TypeVar
 
 from harness.core.outcome import CANNOT_TELL, NO_PARITY, PARITY, Outcome
 from harness.core.record import OUTPUTS, CaseRecord
-from harness.core.text import Line, in_floors, operator, wrapped
+from harness.core.text import FLOORS, Line, in_floors, operator, wrapped
+from harness.core.whole_file import write_whole
 from harness.judge.case import CaseVerdict, max_floors
+from harness.report.html.page import templates
 
 Version = TypeVar("Version")
 
@@ -28,11 +31,11 @@ _STATES: Final = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class VersionResult:
     """How a case ended in one version.
 
     Attributes:
-        version: The version.
+        version: The version's number.
         question: Which file ran: a heading of the table.
         state: `RIGHT`, `WRONG`, or why nothing was compared.
         words: The error and its place, or the message of the failure.
@@ -58,9 +61,9 @@ class Answer:
         return f", {self.words}" if self.state == WRONG else f": {self.words}"
 
 
-def answer_of(
+def result_of(
     version: str, question: str, record: CaseRecord, verdicts: Sequence[CaseVerdict]
-) -> Answer:
+) -> VersionResult:
     """Return how a case ended in a version, by its record and verdicts.
 
     An older version may show fewer values than the suite requires. That is no error.
@@ -76,7 +79,7 @@ def answer_of(
     else:
         state = _STATES.get(bad[0].found, str(bad[0].found))
         words = record.failure.message if record.failure else bad[0].reason
-    return Answer(version=version, question=question, state=state, words=words)
+    return VersionResult(version=version, question=question, state=state, words=words)
 
 
 def _place(verdict: CaseVerdict) -> str:
@@ -115,10 +118,10 @@ def bisected(
         seen |= {at: state(versions[at]) for at in gaps}
 
 
-def changes(answers: Iterable[Answer]) -> list[str]:
+def changes(results: Iterable[VersionResult]) -> list[str]:
     """Return a sentence for each change of a question's state, the oldest first."""
-    of: dict[str, list[Answer]] = {}
-    for one in answers:
+    of: dict[str, list[VersionResult]] = {}
+    for one in results:
         of.setdefault(one.question, []).append(one)
     said = []
     for question, some in of.items():
@@ -133,26 +136,26 @@ def changes(answers: Iterable[Answer]) -> list[str]:
     return said
 
 
-def code_of(answers: Sequence[Answer]) -> int:
+def code_of(results: Sequence[VersionResult]) -> int:
     """Return the exit code: 0 if all are right, 1 if one is wrong, else 2."""
-    states = {one.state for one in answers}
+    states = {one.state for one in results}
     if WRONG in states:
         return NO_PARITY
     return PARITY if states == {RIGHT} else CANNOT_TELL
 
 
-def table_of(answers: Sequence[Answer]) -> list[list[str]]:
+def table_of(results: Sequence[VersionResult]) -> list[list[str]]:
     """Return the rows of the table, the headings first."""
-    questions = list(dict.fromkeys(one.question for one in answers))
-    versions = dict.fromkeys(one.version for one in answers)
-    cells = {(one.version, one.question): one.cell for one in answers}
+    questions = list(dict.fromkeys(one.question for one in results))
+    versions = dict.fromkeys(one.version for one in results)
+    cells = {(one.version, one.question): one.cell for one in results}
     rows = [[version, *(cells[version, q] for q in questions)] for version in versions]
     return [["version", *questions], *rows]
 
 
-def version_lines(answers: Sequence[Answer]) -> Iterator[Line]:
+def version_lines(results: Sequence[VersionResult]) -> Iterator[Line]:
     """Yield the table as text, then what changed, then why nothing was compared."""
-    rows = table_of(answers)
+    rows = table_of(results)
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for at, row in enumerate(rows):
         cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
@@ -160,5 +163,26 @@ def version_lines(answers: Sequence[Answer]) -> Iterator[Line]:
         tone = "quiet" if not at else "bad" if wrong else ""
         yield Line(text="  ".join(cells).rstrip(), tone=tone)
     yield Line(text="")
-    for sentence in changes(answers):
+    for sentence in changes(results):
         yield from wrapped(sentence, indent="")
+
+
+def write_versions(title: str, results: Sequence[VersionResult], path: Path) -> None:
+    """Write the page: a table of the versions, and what changed.
+
+    Raises:
+        OSError: The file cannot be written.
+
+    """
+    head, *rows = table_of(results)
+    page = templates().get_template("versions.html")
+    text = page.render(
+        title=title,
+        head=head,
+        rows=rows,
+        changes=changes(results),
+        wrong={one.version for one in results if one.state == WRONG},
+        floors=FLOORS,
+    )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, text)

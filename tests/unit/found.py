@@ -47,3 +47,11 @@ def found_in(
         folder=folder,
         **about,
     )
+
+
+def cells(table, title):
+    """The cells of one column of a table, as the page's script reads them."""
+    told = table.to_json()
+    at = [column["title"] for column in told["columns"]].index(title)
+    words = told["columns"][at]["words"]
+    return [words[row[at]] if words else row[at] for row in told["rows"]]

@@ -25,25 +25,16 @@ CARD = "card.json"
 ARRAYS = "card.npz"
 TEXT = "card.md"
 
-Frozen = msgspec.Struct
 
-
-class File(Frozen, frozen=True, kw_only=True):
-    """One deployed file.
-
-    Attributes:
-        name: Its name, below the folder of the run: ``model-0/model.mnn``.
-        sha256: Its digest, in hex digits.
-        size_bytes: Its size.
-
-    """
+class File(msgspec.Struct, frozen=True, kw_only=True):
+    """One deployed file; its name is relative: ``model-0/model.mnn``."""
 
     name: str
     sha256: str
     size_bytes: int
 
 
-class Output(Frozen, frozen=True, kw_only=True):
+class Output(msgspec.Struct, frozen=True, kw_only=True):
     """One output of one sample, and what was measured on the author's machine.
 
     Attributes:
@@ -68,7 +59,7 @@ class Output(Frozen, frozen=True, kw_only=True):
     tolerance: Tolerance
 
 
-class CardCase(Frozen, frozen=True, kw_only=True):
+class CardCase(msgspec.Struct, frozen=True, kw_only=True):
     """One case of the run.
 
     Attributes:
@@ -100,7 +91,7 @@ class CardCase(Frozen, frozen=True, kw_only=True):
     outputs: tuple[Output, ...] = ()
 
 
-class Card(Frozen, frozen=True, kw_only=True):
+class Card(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that ``card.json`` has.
 
     Attributes:

@@ -11,6 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
+from msgspec import structs
 
 from harness.core.case import Case, sample_groups
 from harness.core.errors import SuiteError
@@ -47,12 +48,7 @@ def write_card(
 ) -> tuple[Card, str]:
     """Write the card of a run into an empty folder; return it and its digest.
 
-    Args:
-        facts: The run, judged by today's tolerances.
-        suite: The run's suite.
-        engine: The engine that has the deployed files.
-        folder: The folder.
-        say: Receives the name of the next case.
+    The engine has the deployed files; `say` receives the name of the next case.
 
     Raises:
         SuiteError: The suite deploys another file than the run measured.
@@ -94,7 +90,8 @@ def write_card(
         arrays="",
     )
     signed = save_card(card, arrays, folder)
-    (folder / TEXT).write_text(card_text(card, signed), encoding="utf-8")
+    text = "".join(f"{line}\n" for line in _lines(card, signed))
+    (folder / TEXT).write_text(text, encoding="utf-8")
     return card, signed
 
 
@@ -104,12 +101,10 @@ def _here(case: Case) -> bool:
 
 def _summed(record: CaseRecord, checks: Sequence[CaseVerdict]) -> CardCase:
     """Return what the run found of a case, without anything to check."""
-    passed = all(check.found.passed for check in checks)
-    worst = max(
-        (check.worst.verdict.usage for check in checks if check.worst), default=math.inf
-    )
+    usages = (check.worst.verdict.usage for check in checks if check.worst)
+    worst = max(usages, default=math.inf)
     outputs = [row for row in record.rows if row.what == OUTPUTS]
-    floors = [r.comparison.floor_multiple for r in outputs]
+    floors = [row.comparison.floor_multiple for row in outputs]
     failed = next((check for check in checks if not check.found.passed), None)
     if failed:
         result = "known gap" if failed.gap else f"{failed.outcome}: {failed.reason}"
@@ -124,8 +119,8 @@ def _summed(record: CaseRecord, checks: Sequence[CaseVerdict]) -> CardCase:
         case=record.case,
         backend=record.backend if outputs else "",
         result=result,
-        passed=passed,
-        used=worst if passed and math.isfinite(worst) else None,
+        passed=failed is None,
+        used=worst if failed is None and math.isfinite(worst) else None,
         version=str(ran.get("version", "")),
         device=", ".join(
             str(ran[name]) for name in ("device", "precision") if ran.get(name)
@@ -172,13 +167,8 @@ def _checkable(  # noqa: PLR0917  # a case, its record, and where to put what
             for name, value in said["files"].items()
         )
     names = list(zip(case.component.outputs, said["outputs"], strict=True))
-    return CardCase(
-        case=told.case,
-        backend=told.backend,
-        result=told.result,
-        passed=told.passed,
-        used=told.used,
-        version=told.version,
+    return structs.replace(
+        told,
         device=f"{told.device}, {case.device.threads} threads",
         files=files,
         bundle=json.dumps(said),
@@ -225,12 +215,8 @@ def _kept(array: np.ndarray, arrays: dict[str, np.ndarray]) -> str:
     return key
 
 
-def card_text(card: Card, signed: str) -> str:
-    """Return the Markdown block for a model card."""
-    return "\n".join(_lines(card, signed)) + "\n"
-
-
 def _lines(card: Card, signed: str) -> Iterator[str]:
+    """Yield the lines of the Markdown block for a model card."""
     passed = sum(case.passed for case in card.cases)
     yield "## Numerical parity with PyTorch"
     yield ""

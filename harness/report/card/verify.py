@@ -34,14 +34,7 @@ YES, NO, SKIPPED, LISTED = "yes", "no", "not run", "not checked"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checked:
-    """What became of a case.
-
-    Attributes:
-        case: Id of the case.
-        answer: ``yes``, ``no``, ``not run`` or ``not checked``.
-        words: The numbers, or the reason.
-
-    """
+    """The end of a case: an answer, and the numbers or the reason in words."""
 
     case: str
     answer: str
@@ -93,7 +86,8 @@ def verify(
     }
     for case in cases:
         say(case.case)
-        yield _checked(case, arrays, folder, found)
+        answer, words = _checked(case, arrays, folder, found)
+        yield Checked(case=case.case, answer=answer, words=words)
 
 
 def _checked(
@@ -101,36 +95,28 @@ def _checked(
     arrays: Mapping[str, np.ndarray],
     folder: Path,
     found: Mapping[str, Path],
-) -> Checked:
-    def became(answer: str, words: str) -> Checked:
-        return Checked(case=case.case, answer=answer, words=words)
-
+) -> tuple[str, str]:
+    """Return the answer to a case, and the numbers or the reason."""
     if not case.files:
-        return became(LISTED, f"the card has no files of it; its author: {case.result}")
+        return LISTED, f"the card has no files of it; its author: {case.result}"
     lacking = [one for one in case.files if one.sha256 not in found]
     if lacking:
-        (first, *_) = lacking
-        name = Path(first.name).name
-        return became(
-            NO,
+        first = lacking[0]
+        return NO, (
             f"{folder} has no file of {first.size_bytes:,} bytes with the digest "
-            f"{first.sha256[:12]}, which the card calls {name}",
+            f"{first.sha256[:12]}, which the card calls {Path(first.name).name}"
         )
     declared = runtime(case.backend)
     if not declared.is_installed:
         packages = " or ".join(declared.distributions)
-        return became(
-            SKIPPED, f"{declared.title} is not installed: pip install {packages}"
-        )
+        return SKIPPED, f"{declared.title} is not installed: pip install {packages}"
     with TemporaryDirectory() as scratch:
         bundle = Path(scratch)
         _assemble(bundle, case, arrays, found, declared.driver)
         done = _run(bundle)
         trace = bundle / "trace.npz"
         if done or not trace.is_file():
-            return became(
-                NO, f"{declared.title} fails: {done or 'no trace was written'}"
-            )
+            return NO, f"{declared.title} fails: {done or 'no trace was written'}"
         told = about(trace)
         with np.load(trace, allow_pickle=False) as values:
             made = {
@@ -146,8 +132,8 @@ def _checked(
     if told["version"] != case.version:
         version += f", {case.version} there"
     if worst.passed:
-        return became(YES, f"{numbers} ({version})")
-    return became(NO, f"{worst.outcome}: {worst.reason}; {numbers} ({version})")
+        return YES, f"{numbers} ({version})"
+    return NO, f"{worst.outcome}: {worst.reason}; {numbers} ({version})"
 
 
 def _judged(

@@ -50,12 +50,11 @@ _BROKEN = 10.0
 
 @dataclass(frozen=True, kw_only=True)
 class Chart:
-    """A figure and its description.
+    """A figure, and its description for readers who cannot see it.
 
     Attributes:
         id: Id of the element in the page.
         figure: Data and layout for plotly's script.
-        alt: Description for readers who cannot see the figure.
         table: Id of the table whose rows are the points; hovering shows the row.
         height: Height in pixels.
 
@@ -102,11 +101,6 @@ def depth_figure(curves: Sequence[Curve], *, x_title: str) -> dict[str, Any]:
 
     The limit is one line for all curves. In floors, the page's script draws for each
     curve its own limits, in the curve's colour.
-
-    Args:
-        curves: The errors of each case.
-        x_title: Title of the axis of places.
-
     """
     from plotly import graph_objects as go
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from harness.core.record import LAYERS, WHATS
 from harness.core.settings import suite_option
-from harness.judge.case import CaseVerdict, JudgedRow, is_loss
+from harness.judge.case import is_loss
 from harness.report.divergence import Divergence, divergences
 from harness.report.explained import Explained
 from harness.report.html.charts import thinned
@@ -24,13 +24,9 @@ _LEAST, _MOST = 1e-2, 1e7
 
 @dataclass(frozen=True, kw_only=True)
 class NextCommand:
-    """A command or an entry of a file that the reader can copy.
+    """The purpose of a command or of an entry of a file, and a text to copy.
 
-    Attributes:
-        words: What it is for.
-        text: The command or the entry.
-        folded: Whether the reader opens it first.
-
+    A folded one is hidden until the reader opens it.
     """
 
     words: str
@@ -49,8 +45,7 @@ class Sketch:
         local: Path of a dot for each operator's local error; empty if not measured.
         limit: Height of the limit.
         first: Place of the first divergence.
-        top: The largest error, as a share of its limit.
-        alt: Description for readers who cannot see the plot.
+        top: The largest error, as a share of its limit, in words.
 
     """
 
@@ -68,10 +63,8 @@ class FailedCase:
 
     Attributes:
         id: Anchor in the page.
-        found: Where it first diverges, or why that is not known.
         loss: Whether a variant that loses precision by design lost too much of it.
         words: The failure in one sentence.
-        steps: What to do next.
         sketch: The error along the depth; None if layers were not compared.
         explained: The result of `parity explain`; None if it has not run.
 
@@ -150,16 +143,20 @@ def _steps(
 
 
 def _sketch(one: Divergence) -> Sketch | None:
-    checks = [c for c in one.checks if c.what == LAYERS and c.first is not None]
-    if not checks or checks[0].first is None:
+    check = next((check for check in one.checks if check.what == LAYERS), None)
+    if check is None or check.first is None:
         return None
-    check, first = checks[0], checks[0].first
     rows = worst_rows([check])
     at = {judged.row.probe: number for number, judged in enumerate(rows)}
     shares = [judged.verdict.usage for judged in rows]
     kept = thinned(shares, _MOST_POINTS)
-    local = [j for j in _alone(check) if j.row.probe in at and j.verdict.usage]
-    top = _height_of([*shares, *(j.verdict.usage for j in local)])
+    local = [
+        judged
+        for judged in sorted(check.alone, key=lambda judged: judged.row.position)
+        if judged.row.probe in at and judged.verdict.usage
+    ]
+    every = (*shares, *(judged.verdict.usage for judged in local))
+    top = min(max([2.0, *filter(math.isfinite, every)]) * 1.5, _MOST)
 
     def place(number: int, usage: float) -> str:
         share = min(max(usage, _LEAST), top)
@@ -170,19 +167,10 @@ def _sketch(one: Divergence) -> Sketch | None:
         line="M" + "L".join(place(number, shares[number]) for number in kept),
         local="".join(f"M{place(at[j.row.probe], j.verdict.usage)}h0" for j in local),
         limit=float(place(0, 1.0).split()[1]),
-        first=float(place(at[first.row.probe], 1.0).split()[0]),
+        first=float(place(at[check.first.row.probe], 1.0).split()[0]),
         top=of_limit(max(shares)),
         alt=(
             f"Error of {one.case} along the depth, {len(rows):,} values; the first "
             f"out of its limit is {one.place}, the largest is {of_limit(max(shares))}."
         ),
     )
-
-
-def _alone(check: CaseVerdict) -> list[JudgedRow]:
-    return sorted(check.alone, key=lambda judged: judged.row.position)
-
-
-def _height_of(shares: Sequence[float]) -> float:
-    known = [share for share in shares if math.isfinite(share)]
-    return min(max([2.0, *known]) * 1.5, _MOST)

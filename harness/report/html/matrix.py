@@ -36,7 +36,6 @@ class Cell:
         kind: A key of `KINDS`.
         words: A share of its limit, or how the case ended.
         usage: The largest used share of a limit.
-        case: Name of the case.
         target: Anchor of the failure, or of the component.
 
     """
@@ -85,7 +84,7 @@ def matrix_of(
     ways: dict[str, set[str]] = {}
     for record in facts.requested:
         name = facts.names[record.key]
-        subject = name.removesuffix(f"/{record.backend}/{record.variant}")
+        subject = facts.subject(record)
         # Mixed pipelines have many ways, and each belongs to one pipeline.
         variant = "worst" if record.backend == MIXED else record.variant
         ways.setdefault(record.backend, set()).add(variant)

@@ -8,15 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from harness.core.pipeline import IMAGE, LATENTS
-from harness.core.record import LAYERS, OUTPUTS, coverage_share
+from harness.core.record import coverage_share
 from harness.core.text import count, few
-from harness.judge.case import CaseVerdict
 from harness.report.html.failures import FailedCase
 from harness.report.html.section import Section
-from harness.report.html.table import Column, HtmlTable, Words, short
+from harness.report.html.table import Column, HtmlTable
 from harness.report.html.values import place_cell
-from harness.report.run_facts import BAD, GOOD, QUIET, RunFacts, Since
+from harness.report.run_facts import BAD, GOOD, QUIET, RunFacts, least_sqnr
+from harness.report.runs.diff import Diff
 from harness.report.summary import shard_notes, stand_in_words
 
 _MEBI = 2**20
@@ -36,27 +35,25 @@ _VERDICTS = {
 
 @dataclass(frozen=True, kw_only=True)
 class HeadReason:
-    """One reason for the verdict, in a sentence.
+    """One reason for the verdict, in a sentence that begins with the case, if any.
 
     Attributes:
-        case: The case, or the file that has a complaint; it begins the sentence.
         words: The rest of the sentence.
         target: Anchor of the details; empty if there are none.
 
     """
 
-    case: str
     words: str
+    case: str = ""
     target: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Headline:
-    """The verdict, its reasons, and what was tested.
+    """The verdict in a few words, its reasons, and what was tested.
 
     Attributes:
         state: ``good`` or ``bad``.
-        words: The verdict in a few words.
         sentences: The number of cases that agree, and what the verdict leaves open.
         reasons: Every reason against the run.
         tested: Name to fact: checkpoint, suite, commit, versions, machine.
@@ -81,14 +78,7 @@ class Cases(Section):
 
 @dataclass(frozen=True, kw_only=True)
 class EnvironmentSection(Section):
-    """The machine of the run, its versions, and the command to run it again.
-
-    Attributes:
-        command: The run's command.
-        facts: Name to value.
-        packages: Name to version.
-
-    """
+    """The machine of the run, the versions of packages, and the run's command."""
 
     template: ClassVar[str] = "environment.html"
 
@@ -139,34 +129,25 @@ def _limits(facts: RunFacts) -> Iterator[str]:
     if not facts.about.get("whole", True):
         yield "Only a part of the suite ran, so this is no decision to ship."
     if facts.about.get("tier") or facts.about.get("changes"):
-        yield (
-            "The tolerances are not the suite's own: "
-            + ", ".join(
-                filter(
-                    None, (facts.about.get("tier"), *(facts.about.get("changes") or ()))
-                )
-            )
-            + "."
-        )
+        own = (facts.about.get("tier"), *(facts.about.get("changes") or ()))
+        listed = ", ".join(filter(None, own))
+        yield f"The tolerances are not the suite's own: {listed}."
 
 
 def _reasons(facts: RunFacts, failures: Sequence[FailedCase]) -> Iterator[HeadReason]:
     for one in failures:
-        also = (
-            f" {count(len(one.found.also), 'other case')} too."
-            if one.found.also
-            else ""
-        )
+        others = len(one.found.also)
+        also = f" {count(others, 'other case')} too." if others else ""
         yield HeadReason(case=one.found.case, words=one.words + also, target=one.id)
     named = {one.found.case for one in failures}
     if since := facts.since:
         for change in since.changes:
             if change.blocks and change.name.rpartition("/")[0] not in named:
-                how = _COUNTS.get(change.how, f"is {change.how} beside")
+                how = _COUNTS.get(change.change, f"is {change.change} beside")
                 words = f"{how} the baseline {since.before}: {change.words}."
                 yield HeadReason(case=change.name, words=words, target="since")
     for complaint in facts.stale:
-        yield HeadReason(case="", words=complaint)
+        yield HeadReason(words=complaint)
 
 
 def _tested(facts: RunFacts) -> Iterator[tuple[str, str]]:
@@ -193,24 +174,19 @@ def _tested(facts: RunFacts) -> Iterator[tuple[str, str]]:
     )
 
 
-def since_table(since: Since | None) -> HtmlTable | None:
+def since_table(since: Diff | None) -> HtmlTable | None:
     """Return every change since the baseline; None where nothing changed."""
-    if since is None or not since.changes:
+    changes = since.changes if since else []
+    if since is None or not changes:
         return None
-    hows, names, words = Words(), Words(), Words()
-    rows = [
-        [hows.at(one.how), names.at(one.name), words.at(one.words)]
-        for one in since.changes
-    ]
     return HtmlTable(
         id="since-table",
         caption=f"What is not as it was in {since.before}, the worst first",
         columns=(
-            Column(title="change", words=hows.all),
-            Column(title="of", words=names.all),
-            Column(title="how", words=words.all),
+            Column("change", [one.change.value for one in changes]),
+            Column("of", [one.name for one in changes]),
+            Column("how", [one.words for one in changes]),
         ),
-        rows=rows,
         unit="change",
     )
 
@@ -219,86 +195,73 @@ def cases(facts: RunFacts) -> Iterator[Cases]:
     """Yield the section that lists every case."""
     if not facts.requested:
         return
-    subjects, backends, variants = Words(), Words(), Words()
-    outcomes, places = Words(), Words()
-    rows = []
-    for record in facts.requested:
-        checks = {check.what: check for check in facts.checks[record.key]}
-        early = checks.get(LAYERS) or checks.get(LATENTS)
-        late = checks.get(OUTPUTS) or checks.get(IMAGE)
-        name = facts.names[record.key]
-        subject = name.removesuffix(f"/{record.backend}/{record.variant}")
-        bad = [check for check in checks.values() if not check.outcome.passed]
-        worst = max(checks.values(), key=lambda check: check.usage)
-        rows.append(
-            [
-                outcomes.at((bad or list(checks.values()))[0].outcome.value),
-                subjects.at(subject),
-                backends.at(record.backend),
-                variants.at(record.variant),
-                outcomes.at(early.outcome.value if early else ""),
-                outcomes.at(late.outcome.value if late else ""),
-                short(worst.usage) if worst.worst else None,
-                places.at(place_cell(worst.worst) if worst.worst else ("",) * 4),
-                short(_least_sqnr(late)),
-                short(coverage_share(record)) if record.coverage else None,
-            ]
-        )
+    records = facts.requested
+    checks = [facts.checks[record.key] for record in records]
+    early, late = zip(*map(facts.both, records), strict=True)
+    outcomes = [
+        min(some, key=lambda one: one.outcome.passed).outcome for some in checks
+    ]
+    worst = [max(some, key=lambda check: check.usage) for some in checks]
     yield Cases(
         id="cases",
         title="Cases",
-        gist=f"{count(len(rows), 'case')}, to sort and filter",
+        gist=f"{count(len(records), 'case')}, to sort and filter",
         table=HtmlTable(
             id="cases-table",
             caption="Every case and the outcomes of its checks",
             unit="case",
             columns=(
-                Column(title="", kind="mark", words=outcomes.all, hint="agrees?"),
-                Column(title="component", words=subjects.all),
-                Column(title="runtime", words=backends.all),
-                Column(title="variant", words=variants.all),
+                Column("", [one.value for one in outcomes], "mark", "agrees?"),
+                Column("component", [facts.subject(one) for one in records]),
+                Column("runtime", [one.backend for one in records]),
+                Column("variant", [one.variant for one in records]),
                 Column(
-                    title="layers",
-                    kind="outcome",
-                    words=outcomes.all,
-                    hint="values in between: layers; of a pipeline, latents",
+                    "layers",
+                    [one.outcome.value if one else "" for one in early],
+                    "outcome",
+                    "values in between: layers; of a pipeline, latents",
                     minor=True,
                 ),
                 Column(
-                    title="outputs",
-                    kind="outcome",
-                    words=outcomes.all,
-                    hint="outputs as deployed; of a pipeline, pictures",
+                    "outputs",
+                    [one.outcome.value if one else "" for one in late],
+                    "outcome",
+                    "outputs as deployed; of a pipeline, pictures",
                     minor=True,
                 ),
                 Column(
-                    title="of limit",
-                    kind="percent",
-                    hint="how much of its bound the worst value uses",
+                    "of limit",
+                    [one.usage if one.worst else None for one in worst],
+                    "percent",
+                    "how much of its bound the worst value uses",
                 ),
-                Column(title="worst at", kind="place", words=places.all, minor=True),
                 Column(
-                    title="SQNR dB",
-                    kind="number",
-                    hint="signal to error of the worst output, decibels",
+                    "worst at",
+                    [
+                        place_cell(one.worst) if one.worst else ("",) * 4
+                        for one in worst
+                    ],
+                    "place",
                     minor=True,
                 ),
                 Column(
-                    title="coverage",
-                    kind="percent",
-                    hint="computing operators that were compared",
+                    "SQNR dB",
+                    [least_sqnr(one) for one in late],
+                    "number",
+                    "signal to error of the worst output, decibels",
+                    minor=True,
+                ),
+                Column(
+                    "coverage",
+                    [coverage_share(one) if one.coverage else None for one in records],
+                    "percent",
+                    "computing operators that were compared",
                     minor=True,
                 ),
             ),
-            rows=rows,
-            sort=6,
+            sort="of limit",
         ),
     )
-
-
-def _least_sqnr(check: CaseVerdict | None) -> float | None:
-    rows = check.rows if check else ()
-    return min((judged.row.comparison.sqnr_db for judged in rows), default=None)
 
 
 def environment(facts: RunFacts) -> Iterator[EnvironmentSection]:

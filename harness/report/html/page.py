@@ -31,7 +31,9 @@ from harness.report.html.section import Section
 from harness.report.html.speed import speeds
 from harness.report.html.subject import SubjectSection, subjects
 from harness.report.html.table import HtmlTable
-from harness.report.run_facts import RunFacts, Since
+from harness.report.run_diff import notes, totals
+from harness.report.run_facts import RunFacts
+from harness.report.runs.diff import Diff
 
 if TYPE_CHECKING:
     import jinja2
@@ -49,16 +51,13 @@ MOST_BYTES = 550_000
 
 @dataclass(frozen=True, kw_only=True)
 class Page:
-    """The content of the page.
+    """The content of the page, from its top to its end.
 
     Attributes:
         run: Name of the run.
-        headline: The verdict.
         failures: Every failure, the clearest first.
-        matrix: Every case by component and way to run it.
-        since: Changes since the baseline; None without a baseline.
+        since: Differences from the baseline; None without a baseline.
         since_table: Table of these changes; None where nothing changed.
-        sections: Sections in order.
 
     """
 
@@ -66,7 +65,7 @@ class Page:
     headline: Headline
     failures: Sequence[FailedCase]
     matrix: Matrix
-    since: Since | None
+    since: Diff | None
     since_table: HtmlTable | None
     sections: Sequence[Section]
 
@@ -130,13 +129,7 @@ def write_page(facts: RunFacts, path: Path) -> Path:
 
 
 def rendered(page: Page, folder: Path) -> str:
-    """Return the page as HTML, with its pictures, its data and its scripts inside.
-
-    Args:
-        page: The page.
-        folder: The run's folder, which holds its pictures.
-
-    """
+    """Return the page as HTML, with the pictures of the run's folder inside."""
     from plotly.offline import get_plotlyjs
 
     values = (value for part in page.sections for value in vars(part).values())
@@ -154,6 +147,7 @@ def rendered(page: Page, folder: Path) -> str:
             few=few,
             kinds=KINDS,
             floors=FLOORS,
+            conditions=[*totals(page.since), *notes(page.since)] if page.since else (),
             data=packed(text),
             plotly=packed(get_plotlyjs()),
         )
@@ -185,11 +179,7 @@ def packed(text: str) -> str:
 class ShownPicture:
     """A picture inside the page: PyTorch's, the case's and their difference in one.
 
-    Attributes:
-        uri: The file as a ``data:`` address.
-        width: Width of one of the three.
-        height: Height.
-
+    Width and height, in pixels, are those of one of the three; `uri` has the file.
     """
 
     uri: str

@@ -14,14 +14,13 @@ from harness.core.record import OUTPUTS, CaseRecord
 from harness.core.text import count
 from harness.report.html.charts import LAYOUT, LEAST, PALETTE, Chart, plain
 from harness.report.html.section import Section
-from harness.report.html.table import Column, HtmlTable, Words, short
+from harness.report.html.table import Column, HtmlTable
 from harness.report.run_facts import RunFacts
 from harness.report.runs.times import disturbed_words, quartiles
 
 _METRIC = re.compile(r"latency(?:_at_(\d+)_threads)?_ms")
 _MEBI = 2**20
 _EAGER = "pytorch/eager"
-_MINOR = ("load_ms", "first_run_ms", "cores")
 
 
 class Way(NamedTuple):
@@ -59,15 +58,7 @@ class Way(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Speed(Section):
-    """The ways to run a component or pipeline, and which ways no other beats.
-
-    Attributes:
-        chart: Chart of the error over the median run.
-        table: Table of every way.
-        threads: Number of threads of each way.
-        disturbed: A sentence about times that other work disturbed; empty for none.
-
-    """
+    """The ways to run a component or pipeline, and which ways no other beats."""
 
     template: ClassVar[str] = "speed.html"
 
@@ -196,48 +187,46 @@ def _figure(ways: Sequence[Way]) -> dict[str, Any]:
 def _table(
     ident: str, subject: str, ways: Sequence[Way], best: Sequence[str]
 ) -> HtmlTable:
-    medians = {way.name: way.quartiles_ms[1] for way in ways}
-    eager = medians.get(_EAGER)
-    names, marks = Words(), Words()
-    rows = [
-        [
-            names.at(way.name),
-            short(way.floors),
-            short(medians[way.name]),
-            short(medians[way.name] / eager if eager else None),
-            short(way.size_mb),
-            short(way.about.get("memory_bytes", 0) / _MEBI),
-            *(
-                short(way.about.get(key))
-                for key in ("load_ms", "first_run_ms", "cores")
-            ),
-            marks.at("front" if way.name in best else _why_not(way)),
-        ]
-        for way in ways
-    ]
-    numbers = (
-        ("floors", "worst output or picture", False),
-        ("ms", "median run", False),
-        ("× eager", "median beside PyTorch's", False),
-        ("file MB", "of PyTorch, its weights", False),
-        ("memory MB", "added to the process", False),
-        ("load ms", "from nothing to a loaded model", True),
-        ("first ms", "the first run, in which compilers work", True),
-        ("cores", "really at work", True),
-    )
+    eager = {way.name: way.quartiles_ms[1] for way in ways}.get(_EAGER)
+
+    def numbers(
+        title: str, hint: str, cells: Iterable[float | None], *, minor: bool = False
+    ) -> Column:
+        return Column(title, list(cells), "number", hint, minor=minor)
+
+    def noted(title: str, hint: str, key: str) -> Column:
+        return numbers(title, hint, (way.about.get(key) for way in ways), minor=True)
+
     return HtmlTable(
         id=ident,
         caption=f"Ways to run {subject}",
         unit="way",
         columns=(
-            Column(title="way", words=names.all),
-            *(
-                Column(title=title, kind="number", hint=hint, minor=minor)
-                for title, hint, minor in numbers
+            Column("way", [way.name for way in ways]),
+            numbers("floors", "worst output or picture", [way.floors for way in ways]),
+            numbers("ms", "median run", [way.quartiles_ms[1] for way in ways]),
+            numbers(
+                "× eager",
+                "median beside PyTorch's",
+                [way.quartiles_ms[1] / eager if eager else None for way in ways],
             ),
-            Column(title="front", words=marks.all, hint="nothing beats it in all"),
+            numbers(
+                "file MB", "of PyTorch, its weights", [way.size_mb for way in ways]
+            ),
+            numbers(
+                "memory MB",
+                "added to the process",
+                [way.about.get("memory_bytes", 0) / _MEBI for way in ways],
+            ),
+            noted("load ms", "from nothing to a loaded model", "load_ms"),
+            noted("first ms", "the first run, in which compilers work", "first_run_ms"),
+            noted("cores", "really at work", "cores"),
+            Column(
+                "front",
+                ["front" if w.name in best else _why_not(w) for w in ways],
+                hint="nothing beats it in all",
+            ),
         ),
-        rows=rows,
     )
 
 

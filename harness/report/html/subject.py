@@ -15,7 +15,7 @@ from harness.judge.foreign import all_words
 from harness.measure.metrics import METRIC
 from harness.report.html.charts import Chart, depth_figure
 from harness.report.html.section import Section
-from harness.report.html.table import Column, HtmlTable, Words, of_limit, short
+from harness.report.html.table import Column, HtmlTable, of_limit
 from harness.report.html.values import (
     Values,
     curves_of,
@@ -35,10 +35,7 @@ class DrawingSection:
 
     Attributes:
         path: Path of the picture in the run's folder.
-        case: Name of the case that drew it.
         words: A phrase with the picture's error.
-        prompt: The prompt.
-        amplified: Factor by which the difference is multiplied.
         rms: The error, by which the worst picture is chosen.
 
     """
@@ -47,8 +44,15 @@ class DrawingSection:
     case: str
     words: str
     prompt: str
-    amplified: str
     rms: float
+
+    @property
+    def amplified(self) -> str:
+        """Factor by which the difference is multiplied; the file's name ends with it.
+
+        An example is 0-difference-x16.png.
+        """
+        return self.path.rpartition("-x")[2].removesuffix(".png")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +63,6 @@ class SubjectSection(Section):
         chart: Chart of the error along the depth, or along the steps of a pipeline.
         table: Table of every value.
         notes: Facts that the chart does not show: failures, skips, observers.
-        is_pipeline: Whether the subject is a pipeline.
         drawings: The worst picture of each case of a pipeline, the worst case first.
         pictures: Table of the errors of each case's pictures, and of their growth.
 
@@ -206,8 +209,6 @@ def _drawings(records: Sequence[CaseRecord]) -> list[DrawingSection]:
                     case=name_of(record),
                     words=words,
                     prompt=row.module,
-                    # The file's name has the factor: 0-difference-x16.png.
-                    amplified=path.rpartition("-x")[2].removesuffix(".png"),
                     rms=rms_of(row),
                 )
             )
@@ -227,50 +228,63 @@ def _worst_pairs(record: CaseRecord) -> Iterator[DrawingSection]:
             case=name_of(record),
             words=f"seed {pairs['seeds'][index]}; errors {words}",
             prompt=pairs["prompts"][index],
-            amplified=path.rpartition("-x")[2].removesuffix(".png"),
             rms=errors.get("psnr", 0.0),
         )
 
 
 def _pictures(ident: str, name: str, records: Sequence[CaseRecord]) -> HtmlTable | None:
     """Return a table of the error of each case's worst picture, and of its causes."""
-    cases, roles, signs = Words(), Words(), Words()
-    rows = []
-    for record in records:
-        about: Mapping[str, Any] = record.pipeline or {}
-        if pictures := pictures_of(record):
-            rows.append(
-                [
-                    cases.at(name_of(record)),
-                    short(pictures.psnr_db),
-                    short(pictures.ssim),
-                    short(pictures.max_abs),
-                    short(about.get("growth")),
-                    short(max(about.get("guidance") or (), default=None)),
-                    roles.at(pictures.causes),
-                    signs.at(about.get("signature") or ""),
-                ]
-            )
-    if not rows:
+    found = [
+        (record, pictures) for record in records if (pictures := pictures_of(record))
+    ]
+    if not found:
         return None
+    drawn = [pictures for _, pictures in found]
+    about: list[Mapping[str, Any]] = [record.pipeline or {} for record, _ in found]
     return HtmlTable(
         id=ident,
         caption=f"Pictures of {name}: how far off, and what causes it",
         unit="case",
         columns=(
-            Column(title="case", words=cases.all),
-            Column(title="PSNR dB", kind="number", hint="of the worst picture"),
-            Column(title="SSIM", kind="ssim", hint="of the worst picture", minor=True),
-            Column(title="off by", kind="number", hint="at most, of 255", minor=True),
-            Column(title="growth", kind="number", hint="of the error, times a step"),
+            Column("case", [name_of(record) for record, _ in found]),
             Column(
-                title="guidance",
-                kind="number",
-                hint="how many times it amplifies the error",
+                "PSNR dB",
+                [one.psnr_db for one in drawn],
+                "number",
+                "of the worst picture",
+            ),
+            Column(
+                "SSIM",
+                [one.ssim for one in drawn],
+                "ssim",
+                "of the worst picture",
                 minor=True,
             ),
-            Column(title="caused by", words=roles.all),
-            Column(title="error pattern", words=signs.all, minor=True),
+            Column(
+                "off by",
+                [one.max_abs for one in drawn],
+                "number",
+                "at most, of 255",
+                minor=True,
+            ),
+            Column(
+                "growth",
+                [one.get("growth") for one in about],
+                "number",
+                "of the error, times a step",
+            ),
+            Column(
+                "guidance",
+                [max(one.get("guidance") or (), default=None) for one in about],
+                "number",
+                "how many times it amplifies the error",
+                minor=True,
+            ),
+            Column("caused by", [one.causes for one in drawn]),
+            Column(
+                "error pattern",
+                [one.get("signature") or "" for one in about],
+                minor=True,
+            ),
         ),
-        rows=rows,
     )

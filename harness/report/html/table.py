@@ -6,7 +6,7 @@ The page holds the table as JSON, and a small script shows fifty rows at a time.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,38 +15,43 @@ _TENTH, _TEN, _THOUSAND = 0.1, 10, 1000
 _WORDS = {"": 1.0, " thousand": 1e3, " million": 1e6}
 
 
-@dataclass(frozen=True, kw_only=True)
+_NUMERIC = {"number", "sci", "percent", "ssim"}
+"""Kinds of columns whose cells are numbers; the cells of all others are texts."""
+
+
+@dataclass(frozen=True)
 class Column:
     """One column.
 
     Attributes:
         title: Heading.
+        cells: A cell for each row: a number or None, or a text. The cell of a place is
+            a tuple of texts.
         kind: How cells are shown: ``text``, ``mark``, ``outcome``, ``place``,
-            ``number``, ``sci``, ``percent`` or ``ssim``.
+            ``number``, ``sci``, ``percent`` or ``ssim``. A reader can choose one text
+            of a ``text`` column.
         hint: Explanation of the heading.
-        words: Texts that the cells are indices of; a reader can choose one of them,
-            unless the column is a place.
         minor: Whether a narrow screen leaves the column out.
 
     """
 
     title: str
+    cells: Sequence[Any]
     kind: str = "text"
     hint: str = ""
-    words: Sequence[Any] | None = None
-    minor: bool = False
+    minor: bool = field(default=False, kw_only=True)
 
 
 @dataclass(frozen=True, kw_only=True)
 class HtmlTable:
-    """Rows under columns.
+    """Columns of equal length, left to right.
 
     Attributes:
         id: Id of the element in the page.
         caption: Sentence above the table.
-        columns: Columns, left to right.
-        rows: Rows, each with one cell a column.
-        sort: Column to sort by at first, largest first; None keeps the order.
+        columns: The columns.
+        sort: Title of the column to sort by at first, largest first; empty keeps the
+            order.
         unit: Noun for a row, such as ``value``.
 
     """
@@ -54,29 +59,29 @@ class HtmlTable:
     id: str
     caption: str
     columns: Sequence[Column]
-    rows: Sequence[Sequence[Any]]
-    sort: int | None = None
+    sort: str = ""
     unit: str = "row"
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON that the page's script reads."""
-        return {**vars(self), "columns": [vars(column) for column in self.columns]}
+        """Return the JSON that the page's script reads.
 
-
-@dataclass(frozen=True)
-class Words:
-    """Texts in the order of their first use, each known by its index."""
-
-    index: dict[Hashable, int] = field(default_factory=dict)
-
-    def at(self, text: Hashable) -> int:
-        """Return the index of a text."""
-        return self.index.setdefault(text, len(self.index))
-
-    @property
-    def all(self) -> list[Any]:
-        """Every text so far."""
-        return list(self.index)
+        A column of texts lists each text once, and its cells are indices of this list.
+        """
+        columns, cells = [], []
+        for column in self.columns:
+            words: dict[Any, int] = {}
+            if column.kind in _NUMERIC:
+                cells.append([short(cell) for cell in column.cells])
+            else:
+                indices = (words.setdefault(one, len(words)) for one in column.cells)
+                cells.append(list(indices))
+            about = {**vars(column), "words": list(words) or None}
+            del about["cells"]
+            columns.append(about)
+        rows = list(zip(*cells, strict=True))
+        titles = [column.title for column in self.columns]
+        sort = titles.index(self.sort) if self.sort else None
+        return {**vars(self), "columns": columns, "rows": rows, "sort": sort}
 
 
 def short(value: float | None) -> float | str | None:

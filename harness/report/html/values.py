@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any
 
-from harness.core.record import ISOLATED, OUTPUTS, CaseRecord
+from harness.core.record import ISOLATED, OUTPUTS, CaseRecord, Row
 from harness.core.text import FLOORS, operator
 from harness.judge.case import JudgedRow
 from harness.judge.pipeline import CURVES
 from harness.measure.metrics import METRIC
 from harness.report.html.charts import PALETTE, Curve
-from harness.report.html.table import Column, HtmlTable, Words, short
+from harness.report.html.table import Column, HtmlTable
 from harness.report.layers import further_metrics, worst_rows
 from harness.report.run_facts import BAD, RunFacts
 
 Values = dict[str, list[JudgedRow]]
 """Name of a case to its values, each the worst of all samples."""
-
-OF_LIMIT = 3
-"""Column of `values_table` that gives the used share of a value's tolerance."""
 
 
 def name_of(record: CaseRecord) -> str:
@@ -44,61 +39,44 @@ def values_table(
     ident: str, caption: str, values: Values, records: Sequence[CaseRecord]
 ) -> HtmlTable:
     """Return a table with a row for each value of each case, the worst first."""
-    places, outcomes, cases = Words(), Words(), Words()
-    samples, checks = Words(), Words()
     local = {
         (name_of(record), row.probe): row.comparison.floor_multiple
         for record in records
         for row in record.rows
         if row.what == ISOLATED
     }
-    more = further_metrics([one for ordered in values.values() for one in ordered])
-    rows: list[list[Any]] = []
-    for case, ordered in values.items():
-        for judged in ordered:
-            row, c = judged.row, judged.row.comparison
-            cells = [
-                outcomes.at(judged.verdict.outcome.value),
-                places.at(place_cell(judged)),
-                short(c.floor_multiple),
-                short(judged.verdict.usage),
-                short(c.max_abs),
-                short(c.sqnr_db),
-                cases.at(case),
-                checks.at(row.what),
-                samples.at(row.sample),
-            ]
-            if local:
-                cells.append(short(local.get((case, row.probe))))
-            cells += [short(metric.of(c)) for metric in more]
-            rows.append(cells)
+    found = [(case, judged) for case, ordered in values.items() for judged in ordered]
+    rows = [judged.row for _, judged in found]
+    outcomes = [judged.verdict.outcome.value for _, judged in found]
+    usages = [judged.verdict.usage for _, judged in found]
     columns = [
-        Column(title="", kind="mark", hint="within its tolerance?", words=outcomes.all),
-        Column(title="where", kind="place", words=places.all),
-        replace(_column("floors", "number"), hint=FLOORS),
-        Column(title="of limit", kind="percent", hint="how much of its bound is used"),
-        replace(_column("max_abs", "sci"), minor=True),
-        replace(_column("sqnr_db", "number"), minor=True),
-        Column(title="case", words=cases.all),
-        Column(title="check", words=checks.all, minor=True),
-        Column(title="sample", words=samples.all, minor=True),
+        Column("", outcomes, "mark", "within its tolerance?"),
+        Column("where", [place_cell(judged) for _, judged in found], "place"),
+        _column("floors", "number", rows, hint=FLOORS),
+        Column("of limit", usages, "percent", "how much of its bound is used"),
+        _column("max_abs", "sci", rows, minor=True),
+        _column("sqnr_db", "number", rows, minor=True),
+        Column("case", [case for case, _ in found]),
+        Column("check", [row.what for row in rows], minor=True),
+        Column("sample", [row.sample for row in rows], minor=True),
     ]
     if local:
         hint = "floors that the operator causes alone, on PyTorch's own inputs"
-        columns.append(Column(title="local", kind="number", hint=hint))
-    columns += [_column(metric.name, "sci") for metric in more]
+        cells = [local.get((case, judged.row.probe)) for case, judged in found]
+        columns.append(Column("local", cells, "number", hint))
+    more = further_metrics([judged for _, judged in found])
+    columns += [_column(metric.name, "sci", rows) for metric in more]
     return HtmlTable(
-        id=ident,
-        caption=caption,
-        columns=columns,
-        rows=rows,
-        sort=OF_LIMIT,
-        unit="value",
+        id=ident, caption=caption, columns=columns, sort="of limit", unit="value"
     )
 
 
-def _column(name: str, kind: str) -> Column:
-    return Column(title=METRIC[name].title, kind=kind, hint=METRIC[name].hint)
+def _column(
+    name: str, kind: str, rows: Sequence[Row], hint: str = "", *, minor: bool = False
+) -> Column:
+    metric = METRIC[name]
+    cells = [metric.of(row.comparison) for row in rows]
+    return Column(metric.title, cells, kind, hint or metric.hint, minor=minor)
 
 
 def curves_of(

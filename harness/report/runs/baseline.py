@@ -23,10 +23,12 @@ import msgspec
 from harness.core.comparison import Comparison
 from harness.core.errors import ParityError
 from harness.core.outcome import Outcome
+from harness.core.pipeline import PAIRS
 from harness.core.record import ISOLATED, CaseRecord, Row, labels, suite_prefixes
 from harness.core.text import count, few
 from harness.core.whole_file import write_whole
 from harness.engine.run_folder import Report, compact, refuse_damaged, report_of
+from harness.report.runs.pairs import COMPARED
 from harness.report.runs.times import is_disturbed
 
 SCHEMA = 2
@@ -77,7 +79,7 @@ def accept(
     when: date,
     there: Baseline | None = None,
 ) -> Baseline:
-    """Return a run as a baseline.
+    """Return a run as a baseline of this name, accepted as `Accepted` says.
 
     Args:
         run: The run.
@@ -195,6 +197,8 @@ def _short_record(record: CaseRecord, suite: str) -> CaseRecord:
         stage: {"size_bytes": entry["size_bytes"]}
         for stage, entry in record.artifacts.items()
     }
+    # Later runs are compared with the errors of these pairs, and not with the pictures.
+    pairs = (record.pipeline or {}).get(PAIRS)
     return CaseRecord(
         case=record.case,
         component=record.component,
@@ -205,6 +209,7 @@ def _short_record(record: CaseRecord, suite: str) -> CaseRecord:
         inputs=record.inputs,
         coverage=counts,
         artifacts=files,
+        pipeline=pairs and {PAIRS: {name: pairs[name] for name in COMPARED}},
         peak_bytes=record.peak_bytes,
         rows=tuple(
             Row(

@@ -61,11 +61,7 @@ def course(
 ) -> Iterator[Step]:
     """Yield a step for each run, oldest first; nothing moves in the first.
 
-    Args:
-        runs: The runs. Memory keeps only those with which later runs are compared.
-        rtol_of: A function from a run to the rtol at which the required atol of its
-            rows is compared.
-
+    Memory keeps only those runs with which later ones are compared.
     """
     known: _Known | None = None
     before: Report | None = None

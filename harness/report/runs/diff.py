@@ -30,21 +30,28 @@ PEAK = 255.0
 RtolOf = Callable[[str, Row], float]
 """A function from case and row to the rtol of the tier that judges the row."""
 
+LOUDEST_FIRST = (
+    Change.WORSE,
+    Change.GONE,
+    Change.INCOMPARABLE,
+    Change.BETTER,
+    Change.NEW,
+)
+
 _PASSED = {outcome.value for outcome in Outcome if outcome.passed}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _RowRule:
-    """What decides whether two errors differ.
+class _RowChange:
+    """The change of one row, and the factor by which its error changed."""
 
-    Attributes:
-        rtol_of: A function that returns the rtol of a row's tier.
-        elsewhere: Whether the two runs had different processors.
+    change: Change
+    words: str = ""
+    factor: float = 1.0
 
-    """
 
-    rtol_of: RtolOf
-    elsewhere: bool
+_Compare = Callable[[str, Row, Row], _RowChange]
+"""A function that compares a row of a case with the same row of an earlier run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +96,11 @@ class RunChange:
             return not self.of_machine
         return self.change in {Change.WORSE, Change.GONE}
 
+    @property
+    def elsewhere(self) -> bool:
+        """Whether it says only that the machine is a different one."""
+        return self.of_machine and self.change is Change.INCOMPARABLE
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diff:
@@ -117,6 +129,12 @@ class Diff:
         return sorted(found, key=lambda finding: -finding.factor)
 
     @property
+    def changes(self) -> list[RunChange]:
+        """Every change of a result, the worst first."""
+        found = (one for change in LOUDEST_FIRST for one in self.of(change))
+        return [one for one in found if not one.elsewhere]
+
+    @property
     def tells(self) -> bool:
         """Whether any check of one run could be compared with the other's.
 
@@ -135,21 +153,20 @@ class Diff:
 
 
 def diff(before: Report, after: Report, rtol_of: RtolOf) -> Diff:
-    """Compare a run with an earlier one.
+    """Compare a run with an earlier one, or with a baseline.
 
-    Args:
-        before: The earlier run, or a baseline.
-        after: The later run.
-        rtol_of: A function that returns the rtol at which the required atol of a row is
-            compared.
-
+    The required atol of a row is compared at the rtol that `rtol_of` returns.
     """
     machines = other_machine(before, after)
-    rule = _RowRule(rtol_of=rtol_of, elsewhere=before.cpu != after.cpu)
+    elsewhere = before.cpu != after.cpu
+
+    def compare(name: str, was: Row, is_: Row) -> _RowChange:
+        return _row(was, is_, rtol_of(name, is_), elsewhere=elsewhere)
+
     one, two = before.cases, after.cases
     findings: list[RunChange] = []
     for name in dict.fromkeys((*one, *two)):
-        findings += _case(name, one.get(name), two.get(name), rule, machines)
+        findings += _case(name, one.get(name), two.get(name), compare, machines)
     findings += _benchmarks(before, after, machines)
     return Diff(
         before=before.id,
@@ -161,10 +178,14 @@ def diff(before: Report, after: Report, rtol_of: RtolOf) -> Diff:
     )
 
 
+def differing(one: Mapping[str, object], two: Mapping[str, object]) -> list[str]:
+    """Return the names whose values differ, or that only one mapping has."""
+    return [name for name in {**one, **two} if one.get(name) != two.get(name)]
+
+
 def other_files(before: Report, after: Report) -> tuple[str, ...]:
     """Return the names of the suite's files that differ between two runs."""
-    one, two = before.files, after.files
-    return tuple(name for name in {**one, **two} if one.get(name) != two.get(name))
+    return tuple(differing(before.files, after.files))
 
 
 def other_versions(before: Report, after: Report) -> dict[str, tuple[str, str]]:
@@ -172,8 +193,7 @@ def other_versions(before: Report, after: Report) -> dict[str, tuple[str, str]]:
     one, two = before.versions, after.versions
     return {
         tool: (one.get(tool, "none"), two.get(tool, "none"))
-        for tool in sorted({**one, **two})
-        if one.get(tool) != two.get(tool)
+        for tool in sorted(differing(one, two))
     }
 
 
@@ -228,7 +248,7 @@ def _case(
     name: str,
     before: CaseReport | None,
     after: CaseReport | None,
-    rule: _RowRule,
+    compare: _Compare,
     machines: str,
 ) -> Iterator[RunChange]:
     before = _that_ran(before)
@@ -236,21 +256,22 @@ def _case(
         yield from _only_one(name, before, after)
         return
     for what in dict.fromkeys((*before.ends, *after.ends)):
-        yield _check(name, what, before, after, rule)
+        yield _check(name, what, before, after, compare)
     one, two = before.record, after.record
-    yield _settings(name, one, two)
-    if not one.rows or not two.rows:
-        # A stage ended without a result: nothing was deployed, or nothing ran.
-        return
-    yield _coverage(name, one, two)
-    yield _amount(name, SIZE, _size(one), _size(two), thresholds.of_size)
-    memory = RunChange(
-        case=name, what=MEMORY, change=Change.INCOMPARABLE, words=machines
-    )
-    if not machines:
-        peaks = one.peak_bytes, two.peak_bytes
-        memory = _amount(name, MEMORY, *peaks, thresholds.of_memory)
-    yield replace(memory, of_machine=True)
+    told = {SETTINGS: _settings(one, two)}
+    # Without rows a stage ended without a result: nothing was deployed, or nothing ran.
+    if one.rows and two.rows:
+        told[COVERAGE] = _coverage(one, two)
+        told[SIZE] = _amount(_size(one), _size(two), thresholds.of_size)
+        told[MEMORY] = Change.INCOMPARABLE, machines
+        if not machines:
+            peaks = one.peak_bytes, two.peak_bytes
+            told[MEMORY] = _amount(*peaks, thresholds.of_memory)
+    for what, (change, words) in told.items():
+        machine = what == MEMORY
+        yield RunChange(
+            case=name, what=what, change=change, words=words, of_machine=machine
+        )
 
 
 def _only_one(
@@ -275,7 +296,7 @@ def _that_ran(case: CaseReport | None) -> CaseReport | None:
 
 
 def _check(
-    name: str, what: str, before: CaseReport, after: CaseReport, rule: _RowRule
+    name: str, what: str, before: CaseReport, after: CaseReport, compare: _Compare
 ) -> RunChange:
     was, is_ = before.ends.get(what), after.ends.get(what)
     if was is None or is_ is None:
@@ -294,7 +315,7 @@ def _check(
         # A stage ended without a result, so no row tells more than this.
         words = f"was {was.outcome}, {is_.outcome}: {is_.reason}"
         return RunChange(case=name, what=what, change=Change.WORSE, words=words)
-    compared = list(_compare_rows(name, what, before.record, after.record, rule))
+    compared = list(_compare_rows(name, what, before.record, after.record, compare))
     found = _together(what, compared)
     change, words = found.change, found.words
     if fails:
@@ -313,14 +334,13 @@ def _check(
     )
 
 
-def _settings(name: str, before: CaseRecord, after: CaseRecord) -> RunChange:
+def _settings(before: CaseRecord, after: CaseRecord) -> tuple[Change, str]:
+    one, two = before.asked, after.asked
     changed = [
-        f"{key} {_setting(before.asked.get(key))} → {_setting(after.asked.get(key))}"
-        for key in {**before.asked, **after.asked}
-        if before.asked.get(key) != after.asked.get(key)
+        f"{key} {_setting(one.get(key))} → {_setting(two.get(key))}"
+        for key in differing(one, two)
     ]
-    change = Change.INCOMPARABLE if changed else Change.SAME
-    return RunChange(case=name, what=SETTINGS, change=change, words=", ".join(changed))
+    return Change.INCOMPARABLE if changed else Change.SAME, ", ".join(changed)
 
 
 def _setting(value: object) -> str:
@@ -330,13 +350,12 @@ def _setting(value: object) -> str:
     return ", ".join(f"{name} = {number}" for name, number in value) or "none"
 
 
-def _coverage(name: str, before: CaseRecord, after: CaseRecord) -> RunChange:
+def _coverage(before: CaseRecord, after: CaseRecord) -> tuple[Change, str]:
     one, two = (round(coverage_share(record), 4) for record in (before, after))
-    change, words = Change.SAME, ""
-    if one != two:
-        change = Change.WORSE if two < one else Change.BETTER
-        words = f"{one:.1%} → {two:.1%} of computing operators compared"
-    return RunChange(case=name, what=COVERAGE, change=change, words=words)
+    if one == two:
+        return Change.SAME, ""
+    words = f"{one:.1%} → {two:.1%} of computing operators compared"
+    return Change.WORSE if two < one else Change.BETTER, words
 
 
 def _size(record: CaseRecord) -> int:
@@ -348,18 +367,13 @@ def _size(record: CaseRecord) -> int:
 
 
 def _amount(
-    name: str,
-    what: str,
-    before: int,
-    after: int,
-    rule: Callable[[int, int], Change],
-) -> RunChange:
+    before: int, after: int, rule: Callable[[int, int], Change]
+) -> tuple[Change, str]:
     change = rule(before, after)
-    words = ""
-    if change is not Change.SAME:
-        one, two = (in_bytes(value) for value in (before, after))
-        words = f"{one} → {two} ({after / before - 1:+.0%})" if before else two
-    return RunChange(case=name, what=what, change=change, words=words)
+    if change is Change.SAME:
+        return change, ""
+    one, two = in_bytes(before), in_bytes(after)
+    return change, f"{one} → {two} ({after / before - 1:+.0%})" if before else two
 
 
 def _benchmarks(before: Report, after: Report, machines: str) -> Iterator[RunChange]:
@@ -386,15 +400,6 @@ def _benchmarks(before: Report, after: Report, machines: str) -> Iterator[RunCha
 # The rows of one check
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _RowChange:
-    """The change of one row, and the factor by which its error changed."""
-
-    change: Change
-    words: str = ""
-    factor: float = 1.0
-
-
 def rows_of(record: CaseRecord, what: str) -> list[Row]:
     """Return the rows of one check."""
     return [row for row in record.rows if row.what == what]
@@ -419,7 +424,7 @@ def psnr_db(rms: float) -> float:
 
 
 def _compare_rows(
-    name: str, what: str, before: CaseRecord, after: CaseRecord, rule: _RowRule
+    name: str, what: str, before: CaseRecord, after: CaseRecord, compare: _Compare
 ) -> Iterator[_RowChange]:
     """Compare the rows of one check with another run's, over the union of both."""
     one, two = rows_of(before, what), rows_of(after, what)
@@ -439,7 +444,7 @@ def _compare_rows(
         if other:
             yield _RowChange(change=Change.INCOMPARABLE, words=f"{place}: {other}")
             continue
-        found = _row(was, is_, rule.rtol_of(name, is_), elsewhere=rule.elsewhere)
+        found = compare(name, was, is_)
         if found.change is Change.SAME:
             yield found
         else:

@@ -17,6 +17,9 @@ from harness.report.runs.thresholds import PAIR_SHARE, RMS_GROWTH, Change
 
 Pairs = Mapping[str, Any]
 
+COMPARED = ("by", "margins", "prompts", "seeds", "losses", "limits")
+"""The facts about pairs that a baseline keeps, because pairs are compared by them."""
+
 
 def compare_pairs(before: Pairs, after: Pairs) -> tuple[Change, str]:
     """Return how the pairs of two runs differ, and a phrase about it.

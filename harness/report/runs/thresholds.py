@@ -107,14 +107,9 @@ def of_metric(
     *,
     elsewhere: bool = False,
 ) -> Change:
-    """Compare a metric of `MOVES` with that of an earlier run.
+    """Compare a metric of `MOVES` with that of a run before, perhaps made elsewhere.
 
-    Args:
-        name: The metric.
-        before: The earlier number.
-        after: The later number.
-        floor: The noise floor, or None.
-        elsewhere: Whether the two runs had different processors.
+    Elsewhere means on another processor.
 
     >>> of_metric("rms", 1.0, 6.5, 1.0), of_metric("rms", 1.0, 7.5, 1.0)
     (<Change.SAME: 'same'>, <Change.WORSE: 'worse'>)

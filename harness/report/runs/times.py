@@ -74,8 +74,7 @@ def compare_times(
 
     Args:
         before: The measurement of one run.
-        after: The measurement of the same case and metric in another run, on the same
-            machine.
+        after: The same measurement in another run, on the same machine.
         same_torch: Whether both were measured beside the same PyTorch.
 
     Returns:

@@ -24,8 +24,9 @@ from harness.report.html.page import (
     write_page,
 )
 from harness.report.html.table import short
-from harness.report.run_facts import Changed, Since
-from tests.unit.found import found_in
+from harness.report.runs.diff import Diff, RunChange
+from harness.report.runs.thresholds import Change
+from tests.unit.found import cells, found_in
 from tests.unit.reports import CASE, chain, output, record, row
 
 
@@ -53,12 +54,6 @@ def diverging(case=CASE):
 
 def component(page, name="unet"):
     return next(card for card in page.cards if card.title == name)
-
-
-def cells(table, title):
-    at = [column.title for column in table.columns].index(title)
-    words = table.columns[at].words
-    return [words[r[at]] if words else r[at] for r in table.rows]
 
 
 def test_the_verdict_of_a_run_that_agrees_counts_its_cases(found):
@@ -235,6 +230,16 @@ def test_a_sketch_has_the_limit_of_each_value_at_one_height(found):
     assert sketch.first == pytest.approx(66.7)
 
 
+def test_a_sketch_of_nothing_finite_is_drawn_at_its_top(found):
+    broken = record(row("v0", math.nan), output(math.nan))
+
+    sketch = page_of(found(broken, exit_code=1)).failures[0].sketch
+
+    assert sketch is not None
+    assert sketch.line == "M0.0 0.0"
+    assert sketch.top == "beyond any limit"
+
+
 def test_the_table_of_risk_tells_defects_losses_gaps_and_skips_apart(found):
     missing = {"outcome": "unavailable", "message": "mnn is not installed"}
     gap = Gap(case="unet/mnn/deploy/*", outcome=Outcome.EXCEEDS, why="GELU")
@@ -291,18 +296,6 @@ def test_a_missing_runtime_is_a_skip_and_neither_agrees_nor_diverges(found):
     assert component(page).state == "quiet"
 
 
-def test_a_component_shows_both_runtimes_and_their_limit(found):
-    page = page_of(found(agreeing(), agreeing("unet/onnxruntime/fp32")))
-
-    figure = component(page).chart.figure
-    assert [trace["name"] for trace in figure["data"] if "meta" not in trace] == [
-        "mnn fp32",
-        "onnxruntime fp32",
-    ]
-    assert figure["layout"]["yaxis"]["type"] == "log"
-    assert [shape["y0"] for shape in figure["layout"]["shapes"]] == [1.0]
-
-
 def test_a_curve_has_its_own_limits_and_none_where_another_metric_bounds_it():
     curves = [
         Curve(case="fp32", x=[0, 1], y=[0.5, 2.0], limits=[16.0, 60.0]),
@@ -315,25 +308,29 @@ def test_a_curve_has_its_own_limits_and_none_where_another_metric_bounds_it():
     assert limits == {"fp32, its limit": {"limits": [16.0, 60.0]}}
 
 
-def test_a_variant_that_agrees_waits_in_the_legend_and_one_out_of_limit_is_drawn(
-    found,
-):
-    page = page_of(
-        found(
-            agreeing(),
-            agreeing("unet/mnn/fused"),
-            diverging("unet/mnn/deploy"),
-            exit_code=1,
-        )
+def test_a_chart_draws_each_runtime_first_and_what_is_out_of_its_limit(found):
+    cases = (
+        agreeing(),
+        agreeing("unet/mnn/fused"),
+        diverging("unet/mnn/deploy"),
+        agreeing("unet/onnxruntime/fp32"),
     )
+
+    figure = component(page_of(found(*cases, exit_code=1))).chart.figure
 
     shown = {
         trace["name"]: trace["visible"]
-        for trace in component(page).chart.figure["data"]
+        for trace in figure["data"]
+        if "meta" not in trace and "tolerance" not in trace["name"]
     }
-    assert shown["mnn fp32"] is True
-    assert shown["mnn deploy"] is True
-    assert shown["mnn fused"] == "legendonly"
+    assert shown == {
+        "mnn fp32": True,
+        "mnn fused": "legendonly",
+        "mnn deploy": True,
+        "onnxruntime fp32": True,
+    }
+    assert figure["layout"]["yaxis"]["type"] == "log"
+    assert [shape["y0"] for shape in figure["layout"]["shapes"]] == [1.0]
 
 
 def test_points_out_of_tolerance_have_a_mark_of_their_own(found):
@@ -364,20 +361,19 @@ def test_a_value_is_listed_once_with_its_worst_sample(found):
     assert cells(table, "sample")[1] == "s-1"
 
 
-def test_numbers_that_are_none_are_drawn_above_all_others():
-    curve = Curve(case="c", x=[0, 1, 2], y=[1.0, math.inf, 50.0])
+@pytest.mark.parametrize(
+    ("errors", "x", "y"),
+    [
+        pytest.param([1.0, math.inf, 50.0], [0, 1, 2], [1.0, 500.0, 50.0], id="none"),
+        pytest.param([3.0, 0.0, 2.0], [0, 2], [3.0, 2.0], id="equal"),
+    ],
+)
+def test_what_is_no_number_is_drawn_above_all_others_and_no_error_is_no_dip(
+    errors, x, y
+):
+    figure = depth_figure([Curve(case="c", x=[0, 1, 2], y=errors)], x_title="order")
 
-    figure = depth_figure([curve], x_title="order")
-
-    assert figure["data"][0]["y"] == [1.0, 500.0, 50.0]
-
-
-def test_equal_values_are_not_drawn_as_dips():
-    curve = Curve(case="c", x=[0, 1, 2], y=[3.0, 0.0, 2.0])
-
-    figure = depth_figure([curve], x_title="order")
-
-    assert figure["data"][0]["x"] == [0, 2]
+    assert (figure["data"][0]["x"], figure["data"][0]["y"]) == (x, y)
 
 
 def test_a_thinned_curve_keeps_every_peak():
@@ -400,33 +396,42 @@ def test_what_cases_did_not_compare_is_listed(found):
     assert component(page).notes == ("mnn fp32: not compared: gelu_3",)
 
 
-def since(*changes, blocks=True):
-    return Since(
-        before="v1", blocks=blocks, changes=changes, totals=["12 rows: 12 same"]
+def since(*findings):
+    return Diff(
+        before="v1",
+        after="now",
+        findings=findings,
+        files=("a.toml",),
+        versions={},
+        machines="",
     )
 
 
 def test_what_changed_since_a_baseline_stands_at_the_top(found):
-    worse = Changed(
-        how="worse", name=f"{CASE}/layers", words="atol 1e-5 → 4e-5", blocks=True
-    )
+    words = "atol 1e-5 → 4e-5"
+    worse = RunChange(case=CASE, what="layers", change=Change.WORSE, words=words)
 
     page = page_of(found(agreeing(), exit_code=1, since=since(worse)))
     text = rendered(page, Path())
 
     assert page.headline.words == "Do not ship"
     assert page.headline.reasons[0].words.startswith("is worse than in the baseline v1")
-    assert cells(page.tables[0], "how") == ["atol 1e-5 → 4e-5"]
+    assert cells(page.tables[0], "how") == [words]
     assert text.index("Since v1") < text.index('id="cases"')
 
 
 def test_a_run_like_its_baseline_says_so_without_a_table(found):
-    page = page_of(found(agreeing(), since=since(blocks=False)))
+    same = RunChange(
+        case=CASE, what="layers", change=Change.SAME, rows={Change.SAME: 12}
+    )
+
+    page = page_of(found(agreeing(), since=since(same)))
+    text = rendered(page, Path())
 
     assert page.headline.words == "Ship"
-    assert page.since is not None
     assert page.since_table is None
-    assert "12 rows: 12 same" in rendered(page, Path())
+    assert "12 rows: 12 same" in text
+    assert "files that differ: a.toml" in text
 
 
 def test_the_environment_names_the_suite_and_not_whose_machine_it_was(found):

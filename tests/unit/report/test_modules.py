@@ -11,7 +11,7 @@ import pytest
 from harness.core.record import ISOLATED, LAYERS
 from harness.judge.case import judge_case
 from harness.judge.policy import Policy
-from harness.report.modules import module_lines, rolled_up
+from harness.report.layers import module_lines, rolled_up
 from tests.unit.reports import record, row
 
 ROWS = (

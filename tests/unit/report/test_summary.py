@@ -9,7 +9,7 @@ import pytest
 
 from harness.core.outcome import Outcome
 from harness.core.record import ISOLATED, LAYERS, OUTPUTS
-from harness.core.settings import NextSteps, Settings
+from harness.core.settings import Settings
 from harness.core.text import FLOORS, WIDTH, case_line
 from harness.judge.case import judge_case
 from harness.judge.known_gaps import Gap
@@ -40,11 +40,8 @@ def found(tmp_path):
 
 @pytest.fixture
 def said(found):
-    def say(*records, report="", next_steps=None, **about):
-        steps = next_steps or NextSteps()
-        facts = found(*records, **about)
-        lines = summary(facts, report=report, next_steps=steps)
-        return [line.text for line in lines]
+    def say(*records, report="", **about):
+        return [line.text for line in summary(found(*records, **about), report=report)]
 
     return say
 
@@ -118,17 +115,25 @@ def test_the_commands_that_it_ends_with_ask_the_same_again(said):
     ]
 
 
-def test_what_was_measured_comes_before_what_could_not_be(said):
-    lines = said(failed("a/mnn/fp32"), bad("b/mnn/int8-weights"), bad("c/mnn/fp32"))
-    heads = [line.split()[1] for line in lines if line.startswith(" ✗")]
+@pytest.mark.parametrize(
+    ("records", "cases"),
+    [
+        pytest.param(
+            [failed("a/mnn/fp32"), bad("b/mnn/int8-weights"), bad("c/mnn/fp32")],
+            ["c/mnn/fp32", "b/mnn/int8-weights", "a/mnn/fp32"],
+            id="measured-first",
+        ),
+        pytest.param(
+            [bad("a/mnn/fp32", 20), bad("b/mnn/fp32", 2000)],
+            ["b/mnn/fp32", "a/mnn/fp32"],
+            id="larger-first",
+        ),
+    ],
+)
+def test_the_clearest_failure_leads(said, records, cases):
+    heads = [line.split()[1] for line in said(*records) if line.startswith(" ✗")]
 
-    assert heads == ["c/mnn/fp32", "b/mnn/int8-weights", "a/mnn/fp32"]
-
-
-def test_of_two_in_full_precision_the_larger_error_leads(said):
-    lines = said(bad("a/mnn/fp32", 20), bad("b/mnn/fp32", 2000))
-
-    assert lines[0].startswith(" ✗ b/mnn/fp32")
+    assert heads == cases
 
 
 def test_one_reason_for_many_cases_is_told_once(said):
@@ -166,8 +171,6 @@ def test_an_output_that_diverges_alone_says_that_layers_agree(said):
     assert f"61 floors ({FLOORS}), allowed 16" in lines[1]
     assert "every layer within tolerance (2 compared)" in lines[2]
 
-
-def test_with_outputs_only_nothing_is_said_of_layers(said):
     lines = said(record(output(61)), whats=(OUTPUTS,))
 
     assert lines[0] == " ✗ unet/mnn/fp32   first diverges at output sample"

@@ -9,13 +9,13 @@ import pytest
 from harness.core.record import LAYERS, OUTPUTS
 from harness.judge.case import judge_case
 from harness.judge.policy import Policy
-from harness.report.html.versions import write_versions
 from harness.report.versions import (
-    answer_of,
     bisected,
     changes,
     code_of,
+    result_of,
     version_lines,
+    write_versions,
 )
 from tests.unit.reports import COVERAGE, chain, output, record
 
@@ -45,7 +45,7 @@ def answers(tmp_path):
                 )
                 for what in (LAYERS, OUTPUTS)
             ]
-            found.append(answer_of(number, question, made, checks))
+            found.append(result_of(number, question, made, checks))
         return found
 
     return judged

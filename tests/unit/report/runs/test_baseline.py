@@ -20,6 +20,7 @@ from tests.unit.reports import CASE, chain, output, record, row
 from tests.unit.snapshots import exactly, off_by, report, run, verdict
 
 TODAY = date(2026, 11, 21)
+NO_NAMES = ("../digits", "", "a/b")
 
 
 def accepted(report, who="A. Reviewer", why="", name="digits", there=None):
@@ -91,10 +92,6 @@ def test_an_error_keeps_three_digits_and_a_reference_six():
     assert kept.comparison.expected_rms == 0.614636
 
 
-def test_the_name_is_the_suites_folder():
-    assert off_by(1).name == "digits"
-
-
 def test_a_run_with_failures_is_refused_until_somebody_says_why():
     with pytest.raises(ParityError, match=r"1 check fails .*outputs.*--why"):
         accepted(failing())
@@ -154,20 +151,17 @@ def test_a_run_that_lacks_what_the_baseline_has_is_refused():
     assert accepted(off_by(1), there=there, why="no VAE any more").report
 
 
-@pytest.mark.parametrize("name", ["../digits", "", "a/b"])
-def test_a_baseline_stays_in_its_folder(name):
-    with pytest.raises(ParityError, match="no file's name"):
-        accepted(off_by(1), name=name)
-
-
-def test_nobody_is_not_somebody():
-    with pytest.raises(ParityError, match="--who"):
-        accepted(off_by(1), who=" ")
-
-
-def test_a_run_that_compared_nothing_is_no_baseline():
-    with pytest.raises(ParityError, match="compared nothing"):
-        accepted(run())
+@pytest.mark.parametrize(
+    ("made", "about", "words"),
+    [
+        *((off_by(1), {"name": name}, "no file's name") for name in NO_NAMES),
+        (off_by(1), {"who": " "}, "--who"),
+        (run(), {}, "compared nothing"),
+    ],
+)
+def test_a_baseline_has_a_name_somebody_and_something_to_compare(made, about, words):
+    with pytest.raises(ParityError, match=words):
+        accepted(made, **about)
 
 
 def test_a_baseline_that_cannot_be_written_leaves_the_old_one(tmp_path, monkeypatch):

@@ -75,13 +75,19 @@ def test_the_step_is_marked_with_the_versions_that_changed_there(keep, runs):
     assert f"{CASE} 2 floors (2 runs) → 3 floors → 400 floors (2 runs)" in said
 
 
-def test_a_drift_that_no_two_neighbours_show_is_marked(keep, runs):
-    keep(2, 5, 7, 11, 14)
+@pytest.mark.parametrize(
+    ("errors", "moved"),
+    [
+        pytest.param([2, 5, 7, 11, 14], "---◆-", id="a-drift-between-no-two"),
+        pytest.param([FAILED, 2, 400], "-◆◆", id="began-without-an-answer"),
+    ],
+)
+def test_each_run_is_compared_with_the_one_in_which_the_result_last_moved(
+    keep, runs, errors, moved
+):
+    keep(*errors)
 
-    assert marks(runs) == [
-        *(False, False, False),
-        *(True, False),
-    ]
+    assert marks(runs) == [mark == "◆" for mark in moved]
 
 
 def test_a_slower_run_is_marked(keep, runs):
@@ -102,22 +108,13 @@ def test_a_run_without_an_answer_is_marked_and_hides_no_step(keep, runs):
     assert "2 floors → 400 floors" in said
 
 
-def test_a_case_that_began_without_an_answer_has_its_steps(keep, runs):
-    keep(FAILED, 2, 400)
-
-    assert marks(runs) == [False, True, True]
-
-
 def test_a_run_without_times_hides_no_slower_one(keep, runs):
     keep(2)
     keep(2, benchmarks=timed(10))
     keep(2)
     keep(2, benchmarks=timed(20))
 
-    assert marks(runs) == [
-        *(False, False, False),
-        True,
-    ]
+    assert marks(runs) == [False, False, False, True]
     assert "latency_ms 10 → 20 (+100%" in page(runs)
 
 
@@ -143,10 +140,7 @@ def test_times_are_compared_with_those_of_their_own_machine(keep, runs):
     keep(2, benchmarks=timed(10))
     keep(2, benchmarks=timed(60), machine="bbbb1111")
 
-    assert marks(runs) == [
-        *(False, False, False),
-        True,
-    ]
+    assert marks(runs) == [False, False, False, True]
     said = page(runs)
     assert "latency_ms 30 → 60 (+100%" in said
 

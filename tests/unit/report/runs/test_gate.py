@@ -2,6 +2,8 @@
 
 from datetime import date
 
+import pytest
+
 from harness.commands.release.gate import (
     CANNOT_SAY,
     DO_NOT_SHIP,
@@ -78,20 +80,50 @@ def test_what_is_the_same_ships(tmp_path):
     )
 
 
-def test_what_is_worse_within_its_tolerance_does_not_ship(tmp_path):
-    decision = decided(record(output(2)), record(output(12)), tmp_path)
+GAPS = {"verdicts": [verdict(f"{CASE}/outputs", "gap")], "gaps": [GAP]}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "about", "kind", "words"),
+    [
+        pytest.param(
+            *(record(output(2)), record(output(12)), {}, "worse"),
+            ["2 floors → 12 floors"],
+            id="worse-within-its-tolerance",
+        ),
+        pytest.param(
+            *(record(output(2)), record(output(99)), {}, "exceeds"),
+            ["99 floors, allowed 16", "2 floors → 99 floors"],
+            id="fails",
+        ),
+        pytest.param(
+            *(record(output(99)), record(output(999)), GAPS, "worse"),
+            ["99 floors → 999 floors"],
+            id="a-gap-that-grows",
+        ),
+        pytest.param(
+            *(record(output(99)), record(output(99))),
+            *(GAPS | {"today": date(2027, 1, 2)}, "stale-gap"),
+            ["gap expired 2027-01-01 (issue 31), accepted by B. Owner"],
+            id="a-gap-that-has-expired",
+        ),
+        pytest.param(
+            record(output(2)),
+            record(failure={"outcome": "convert", "message": "No such operator."}),
+            *({}, "convert"),
+            ["No such operator."],
+            id="no-longer-converts-and-is-the-only-case",
+        ),
+    ],
+)
+def test_what_does_not_ship_is_one_reason_with_what_it_was(  # noqa: PLR0917
+    before, after, about, kind, words, tmp_path
+):
+    decision = decided(before, after, tmp_path, **about)
 
     assert decision.code == DO_NOT_SHIP
-    assert kinds(decision) == [(f"{CASE}/outputs", "worse")]
-    assert "2 floors → 12 floors" in decision.reasons[0].words
-
-
-def test_what_fails_is_one_reason_with_what_it_was(tmp_path):
-    decision = decided(record(output(2)), record(output(99)), tmp_path)
-
-    assert kinds(decision) == [(f"{CASE}/outputs", "exceeds")]
-    assert "99 floors, allowed 16" in decision.reasons[0].words
-    assert "2 floors → 99 floors" in decision.reasons[0].words
+    assert kinds(decision) == [(f"{CASE}/outputs", kind)]
+    assert all(one in decision.reasons[0].words for one in words)
 
 
 def test_what_fails_says_where_it_first_diverges(tmp_path):
@@ -118,38 +150,13 @@ def test_a_case_that_is_gone_is_one_reason(tmp_path):
 
 def test_a_known_gap_ships_and_says_who_accepted_it_and_until_when(tmp_path):
     gone_wrong = record(output(99))
-    about = {"verdicts": [verdict(f"{CASE}/outputs", "gap")]}
 
-    decision = decided(gone_wrong, gone_wrong, tmp_path, gaps=[GAP], **about)
+    decision = decided(gone_wrong, gone_wrong, tmp_path, **GAPS)
 
     assert decision.code == SHIP
     said = " ".join(page(decision).split())
     assert "exceeds, 1 check; accepted by B. Owner, until 2027-01-01" in said
     assert "the converter fuses it (issue 31)" in said
-
-
-def test_a_gap_that_has_expired_does_not_ship_and_says_when_and_whose(tmp_path):
-    gone_wrong = record(output(99))
-    about = {"verdicts": [verdict(f"{CASE}/outputs", "gap")]}
-
-    decision = decided(
-        gone_wrong, gone_wrong, tmp_path, gaps=[GAP], today=date(2027, 1, 2), **about
-    )
-
-    assert decision.code == DO_NOT_SHIP
-    assert kinds(decision) == [(f"{CASE}/outputs", "stale-gap")]
-    words = decision.reasons[0].words
-    assert "gap expired 2027-01-01 (issue 31), accepted by B. Owner" in words
-
-
-def test_a_gap_that_grows_does_not_ship(tmp_path):
-    about = {"verdicts": [verdict(f"{CASE}/outputs", "gap")]}
-
-    decision = decided(
-        record(output(99)), record(output(999)), tmp_path, gaps=[GAP], **about
-    )
-
-    assert kinds(decision) == [(f"{CASE}/outputs", "worse")]
 
 
 def test_a_file_that_speaks_about_nothing_does_not_ship(tmp_path):
@@ -160,18 +167,6 @@ def test_a_file_that_speaks_about_nothing_does_not_ship(tmp_path):
     assert decision.code == DO_NOT_SHIP
     assert kinds(decision) == [("the suite", "stale")]
     assert decision.reasons[0].words == "t.toml:9 matches no probe."
-
-
-def test_a_case_that_no_longer_converts_does_not_ship_though_it_is_the_only_one(
-    tmp_path,
-):
-    failure = {"outcome": "convert", "message": "MNN has no such operator."}
-
-    decision = decided(record(output(2)), record(failure=failure), tmp_path)
-
-    assert decision.code == DO_NOT_SHIP
-    assert kinds(decision) == [(f"{CASE}/outputs", "convert")]
-    assert "MNN has no such operator" in page(decision)
 
 
 def test_a_failure_accepted_with_the_baseline_ships_while_it_is_no_worse(tmp_path):

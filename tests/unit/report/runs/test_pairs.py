@@ -1,9 +1,14 @@
 """The pairs of a build beside those of the accepted build."""
 
+from datetime import date
+
 import pytest
 
+from harness.report.runs.baseline import accept, load_baseline, save_baseline
 from harness.report.runs.pairs import compare_pairs
 from harness.report.runs.thresholds import Change
+from tests.unit.reports import output, record
+from tests.unit.snapshots import found, run, verdict
 
 
 def pairs(*losses, read=(), limit=1.0, by="bfloat16", first=1):
@@ -34,6 +39,26 @@ def pairs(*losses, read=(), limit=1.0, by="bfloat16", first=1):
 )
 def test_the_accepted_build_is_the_limit(before, after, change):
     assert compare_pairs(pairs(*before), pairs(*after))[0] is change
+
+
+def test_a_baseline_keeps_the_pairs_with_which_a_later_build_is_compared(tmp_path):
+    def built(loss):
+        case = "text2img/mnn/fp32"
+        told = {"pairs": pairs(*[loss] * 12) | {"worst": [0], "pictures": ["0.png"]}}
+        drawn = record(output(1), case=case, pipeline=told)
+        return run(drawn, verdicts=[verdict(f"{case}/pairs")])
+
+    first = built(0.5)
+    kept = accept(
+        first, name="digits", who="A. Reviewer", why="", when=date(2026, 1, 1)
+    )
+    path = save_baseline(kept, tmp_path)
+    accepted = load_baseline(path).report
+
+    assert found(accepted, first, "pairs").change is Change.SAME
+    worse = found(accepted, built(0.7), "pairs")
+    assert worse.change is Change.WORSE
+    assert "are worse than the accepted build by psnr" in worse.words
 
 
 def test_readings_that_change_are_worse():
