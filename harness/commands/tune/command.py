@@ -65,19 +65,9 @@ _FOLDER = click.Path(path_type=Path)
 )
 @click.option("--why", default="", help="The reason, written beside the bound.")
 @click.option(
-    "--check",
-    "checked",
-    default="",
-    metavar="RUN",
-    help="Name what has moved towards its limit in a run or a tuning; exit 1.",
-)
-@click.option(
     "--prune",
     is_flag=True,
     help="Show a diff without what is said of cases that left the suite.",
-)
-@click.option(
-    "--runs", default="reports/runs", show_default=True, help="Where runs are."
 )
 @click.option(
     "--into",
@@ -101,9 +91,7 @@ def tune(  # one option each
     write: bool,
     allow_looser: bool,
     why: str,
-    checked: str,
     prune: bool,
-    runs: str,
     into: Path,
 ) -> int:
     """Find the tolerances that a healthy build of COMPONENTS needs. Default: all.
@@ -119,25 +107,13 @@ def tune(  # one option each
     from harness.suite.suite import load_suite
 
     if prune:
-        if checked or earlier or components:
+        if earlier or components:
             msg = "--prune takes --suite and --write alone; nothing is tuned by it."
             raise SpecError(msg)
         again = f"parity tune --prune --write{given_again('suite')}"
         loaded = load_suite(suite or Path("parity.toml"))
         return prune_files(loaded, write=write, again=again, show=print_lines)
     headroom = Headroom(factor=factor, decibels=decibels)
-    if checked:
-        if earlier or write or components:
-            msg = "--check takes a run or a tuning alone; nothing is tuned by it."
-            raise SpecError(msg)
-        return run.check(
-            checked,
-            Path(runs).expanduser(),
-            into,
-            moved_to=load_suite(suite) if suite else None,
-            headroom=headroom,
-            show=print_lines,
-        )
     if allow_looser and not why.strip():
         msg = 'loosening needs its reason: --why "GroupNorm sums in another order".'
         raise SpecError(msg)
@@ -155,7 +131,6 @@ def tune(  # one option each
         loaded,
         tuning,
         headroom,
-        print_lines,
         why=why,
         allow_looser=allow_looser,
         write=write,

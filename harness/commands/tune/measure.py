@@ -18,18 +18,18 @@ from msgspec import structs
 
 from harness.commands.tune.draws import REALISTIC, independent, is_wide, shapes_of
 from harness.commands.tune.headroom import worse
-from harness.commands.tune.record import CaseTuning, Effort, Tried, Tuning
+from harness.commands.tune.record import CaseTuning, Effort, TriedInput, Tuning
 from harness.core.case import VARIED, Case, Sample, sample_groups, samples_of
 from harness.core.comparison import Comparison
 from harness.core.environment import installed
 from harness.core.errors import ParityError, SuiteError
-from harness.core.record import OUTPUTS, CaseRecord, Row
+from harness.core.record import LAYERS, OUTPUTS, CaseRecord, Row
 from harness.core.settings import Settings
 from harness.engine.engine import Engine
 from harness.engine.run import missing, open_store, path_of
 from harness.engine.worker_pool import Progress
 from harness.judge.policy import Policy
-from harness.judge.tolerance import Tolerance
+from harness.judge.tolerance import GROUPS, Tolerance
 from harness.judge.value import judge
 from harness.suite.extra_inputs import load_worst_inputs
 from harness.suite.stale import worst_inputs_of
@@ -74,32 +74,29 @@ def tune(
         ParityError: Nothing could be measured, or the suite's files are wrong.
 
     """
-    policy = Policy.load(suite.tolerances_path)
     times = _TOGETHER / _INPUTS_A_LIMIT
     limits = structs.replace(suite.limits, timeout_s=suite.limits.timeout_s * times)
     store = open_store(settings.store)
     native = settings.mnn_convert or None
     engine = Engine(store, limits, mnn_convert=native, on_progress=on_progress)
-    tuner = _Tuner(engine, suite, policy, effort, now)
-    stopped = ""
+    tuner = _Tuner(engine, suite, effort, now, keep)
+    failed: list[str] = []
     try:
-        for _ in tuner.measure(cases):
-            if tuner.is_any:
-                keep(tuner.tuning)
+        tuner.measure(cases)
     except KeyboardInterrupt:
         # An interruption must not lose hours of measurements.
+        failed = ["stopped: nothing further was tuned"]
         if not tuner.is_any:
             raise
-        stopped = "stopped: nothing further was tuned"
     finally:
         engine.close()
         store.sweep()
-    failed = tuple(filter(None, (*tuner.failed, stopped)))
+    failed = [*tuner.failed, *failed]
     if not tuner.is_any:
         reason = failed[0] if failed else "no case was chosen."
         msg = f"nothing could be tuned: {reason}"
         raise SuiteError(msg)
-    return tuner.tuning, failed
+    return tuner.tuning, tuple(failed)
 
 
 class _Tally:
@@ -129,20 +126,27 @@ class _Tally:
             if row.what == OUTPUTS and row.comparison.nonfinite_expected
         }
         for row in record.rows:
-            if row.sample not in self.overflowed:
+            if row.what in GROUPS and row.sample not in self.overflowed:
                 self._add(row)
 
     def _add(self, row: Row) -> None:
         key = (row.what, row.probe)
         if key not in self._limits:
-            self._limits[key] = self._limit(row)
+            self._limits[key] = self._policy.for_probe(
+                component=self.case.subject,
+                backend=self.case.backend,
+                variant=self.case.how,
+                group=row.what,
+                probe=row.probe,
+                module=row.module,
+            ).tolerance
         is_output = row.what == OUTPUTS
         comparison = _varying(row.comparison) if is_output else row.comparison
         usage = judge(comparison, self._limits[key], is_output=is_output).usage
-        if is_output:
-            self.usage[row.sample] = max(usage, self.usage.get(row.sample, 0.0))
-        else:
+        if row.what == LAYERS:
             self.layers[row.sample] = None
+        else:
+            self.usage[row.sample] = max(usage, self.usage.get(row.sample, 0.0))
         if key in self._rows:
             most, known = self._rows[key]
             sample = row.sample if usage > most else known.sample
@@ -150,21 +154,6 @@ class _Tally:
             extent = worse(known.comparison, row.comparison)
             row = replace(known, sample=sample, comparison=extent)
         self._rows[key] = (usage, row)
-
-    def _limit(self, row: Row) -> Tolerance:
-        return self._policy.for_probe(
-            component=self.case.subject,
-            backend=self.case.backend,
-            variant=self.case.how,
-            group=row.what,
-            probe=row.probe,
-            module=row.module,
-        ).tolerance
-
-    @property
-    def worst(self) -> str:
-        """Id of the sample whose outputs use most of their limits."""
-        return max(self.usage, key=self.usage.__getitem__)
 
     def tuning(self, suite: str) -> CaseTuning:
         """Return the measurements of a case that was measured."""
@@ -184,95 +173,103 @@ class _Tuner:
         self,
         engine: Engine,
         suite: Suite,
-        policy: Policy,
         effort: Effort,
         now: datetime,
+        keep: Callable[[Tuning], object],
     ) -> None:
         self._engine = engine
         self._suite = suite
-        self._policy = policy
+        self._policy = Policy.load(suite.tolerances_path)
         self._effort = effort
         self._now = now
+        self._keep = keep
         self._tallies: list[_Tally] = []
-        self._tried: dict[str, dict[str, Tried]] = {}
+        self._tried: dict[str, dict[str, TriedInput]] = {}
         self._took_s: dict[str, float] = {}
         self._missing: list[str] = []
 
-    def measure(self, cases: Sequence[Case]) -> Iterator[None]:
-        """Measure cases, component by component; yield after every step."""
+    def measure(self, cases: Sequence[Case]) -> None:
+        """Measure cases, component by component."""
         together: dict[str, list[_Tally]] = {}
         for case in cases:
             if names := missing(case):
                 self._missing.append(f"{case.id}: {names[0]} is not installed.")
             else:
                 tally = _Tally(case, self._policy)
-                together.setdefault(case.component.name, []).append(tally)
-        for name, tallies in together.items():
+                together.setdefault(case.subject, []).append(tally)
+        for tallies in together.values():
             self._tallies += tallies
-            start = perf_counter()
-            for step in self._measure(name, tallies):
-                self._took_s[name] = perf_counter() - start
-                yield step
+            self._measure(tallies)
+            for tally in tallies:
+                if not tally.usage and not tally.failure:
+                    tally.failure = (
+                        "PyTorch's own outputs are finite on none of its inputs, so "
+                        "nothing can be compared with them."
+                    )
 
-    def _measure(self, name: str, tallies: list[_Tally]) -> Iterator[None]:
+    def _measure(self, tallies: Sequence[_Tally]) -> None:
+        """Measure the cases of one component."""
         cases = [tally.case for tally in tallies]
-        path = worst_inputs_of(self._suite)
-        names = {case.id for case in cases}
-        found = load_worst_inputs(path, names) if path.is_file() else {}
-        kept = {sample for samples in found.values() for sample in samples}
-        tried = {
-            sample.id: Tried(sample=sample, why="kept" if sample in kept else "suite")
-            for sample in samples_of(cases)
-        }
-        self._tried[name] = tried
-        self._run([(tally, tally.case) for tally in tallies])
-        yield
-        effort, shapes = self._effort, shapes_of(cases)
+        component, effort = cases[0].component, self._effort
+        tried = self._tried[component.name] = self._own_inputs(cases)
+        self._run((tally, tally.case) for tally in tallies)
         wide = [tally for tally in tallies if is_wide(tally.case)]
         families = {REALISTIC: tallies, VARIED: wide} if wide else {REALISTIC: tallies}
+        shapes = shapes_of(cases)
         for family, takers in families.items():
             draws = list(
-                independent(
-                    cases[0].component, shapes, family, effort.samples, effort.seed
-                )
+                independent(component, shapes, family, effort.samples, effort.seed)
             )
             watched = [replace(one, layers=True) for one in draws[: effort.layers]]
             for some in (
                 *_chunks(watched, _WATCHED_TOGETHER),
                 *_chunks(draws[effort.layers :], _TOGETHER),
             ):
-                self._run([(tally, _on(tally.case, some)) for tally in takers])
                 # An input that was kept and is drawn again counts as a draw.
                 for sample in some:
-                    tried[sample.id] = Tried(sample=sample, why="independent")
-                yield
+                    tried[sample.id] = TriedInput(sample=sample, why="independent")
+                self._run((tally, _on(tally.case, some)) for tally in takers)
         # An input that is worst for one build is near the worst for the others.
-        worst = dict.fromkeys(tally.worst for tally in tallies if tally.usage)
+        worst = {max(t.usage, key=t.usage.__getitem__) for t in tallies if t.usage}
         for family, takers in families.items():
             if some := [
-                replace(tried[id_].sample, layers=True)
-                for id_ in worst
-                if tried[id_].sample.profile == family
+                replace(one.sample, layers=True)
+                for id_, one in tried.items()
+                if id_ in worst
+                and one.sample.profile == family
                 # Layers of the suite's inputs are compared already, or too large.
-                and tried[id_].why != "suite"
+                and one.why != "suite"
                 and not all(id_ in tally.layers for tally in takers)
             ]:
-                self._run([(tally, _on(tally.case, some)) for tally in takers])
-                yield
-        for tally in tallies:
-            if not tally.usage and not tally.failure:
-                tally.failure = (
-                    "PyTorch's own outputs are finite on none of its inputs, so "
-                    "nothing can be compared with them."
-                )
+                self._run((tally, _on(tally.case, some)) for tally in takers)
+
+    def _own_inputs(self, cases: Sequence[Case]) -> dict[str, TriedInput]:
+        """Return the inputs that every run tries, and why it does."""
+        path = worst_inputs_of(self._suite)
+        names = {case.id for case in cases}
+        found = load_worst_inputs(path, names) if path.is_file() else {}
+        kept = {sample for samples in found.values() for sample in samples}
+        return {
+            sample.id: TriedInput(
+                sample=sample, why="kept" if sample in kept else "suite"
+            )
+            for sample in samples_of(cases)
+        }
 
     def _run(self, steps: Iterable[tuple[_Tally, Case]]) -> None:
         """Run each case that has not failed yet, and delete its drawn references."""
         steps = [(tally, case) for tally, case in steps if not tally.failure]
+        if not steps:
+            return
+        begin, subject = perf_counter(), steps[0][1].subject
         running = self._engine.start(case for _, case in steps)
         for (tally, _), record in zip(steps, running, strict=True):
             tally.add(record.result())
         self._forget([case for tally, case in steps if case is not tally.case])
+        took_s = self._took_s.get(subject, 0.0) + perf_counter() - begin
+        self._took_s[subject] = took_s
+        if self.is_any:
+            self._keep(self.tuning)
 
     def _forget(self, cases: Iterable[Case]) -> None:
         """Remove the references of drawn inputs from the store."""

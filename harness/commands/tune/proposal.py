@@ -90,6 +90,14 @@ class Proposal:
         return self.tolerance.looser_bounds(self.now.tolerance, stated_only=True)
 
     @property
+    def figures(self) -> str:
+        """The measured values of the bounds that it states."""
+        found = needed(self.extent, self.tolerance)
+        return ", ".join(
+            METRIC[bound].brief.format(value) for bound, value in found.items()
+        )
+
+    @property
     def bounds(self) -> dict[str, float]:
         """The bounds that differ from the tier's."""
         base = TIERS[self.tier].for_group(self.group) if self.tier else None
