@@ -287,6 +287,15 @@ class Engine(AbstractContextManager["Engine"]):
             probes = self._artifacts.graph(case, group).file(export_files.PROBES)
             yield probes, tuple(prepared[sample] for sample in group.samples)
 
+    def drawing(self, case: PipelineCase) -> tuple[Entry, Entry]:
+        """Return a pipeline's stored inputs and PyTorch's drawing; make missing ones.
+
+        Raises:
+            ParityError: A stage ended without an answer.
+
+        """
+        return self._artifacts.draw(case.pipeline, case.device, {})
+
     def excerpt(self, case: Case, sample: Sample, spot: Spot) -> Excerpt:
         """Return the excerpt around one value of a case's graph, as a separate case.
 

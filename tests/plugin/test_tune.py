@@ -212,6 +212,27 @@ def test_the_property_test_of_the_page_passes_in_a_suite_of_ones_own(project, st
     assert ended.has("1 passed")
 
 
+def test_a_pipeline_that_is_named_is_tuned_on_pairs_of_prompt_and_seed(drawing):
+    ended = drawing.parity("tune", "text2img", "--seeds", "20")
+
+    assert ended.code == 0, ended.text
+    words = "text2img: 2 cases on 21 inputs (1 suite, 20 independent)"
+    assert ended.has(words), ended.text
+    assert ended.has("+[text2img.mnn.fp32]")
+    record = record_of(drawing)
+    assert [case["record"]["component"] for case in record["cases"]] == ["text2img"] * 2
+    for case in record["cases"]:
+        assert len(case["usage"]) == 21
+        assert set(case["record"]["rows"]["what"]) == {"latents", "image"}
+
+    written = drawing.parity("tune", "--from", "last", "--write")
+
+    assert written.code == 0, written.text
+    assert not (drawing.path / "worst_inputs.toml").exists()
+    again = drawing.parity("run", "text2img")
+    assert again.code == 0, again.text
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -34,6 +34,13 @@ _FOLDER = click.Path(path_type=Path)
     type=click.IntRange(min=0),
     help="Draws of each whose layers are compared too.",
 )
+@click.option(
+    "--seeds",
+    default=20,
+    show_default=True,
+    type=click.IntRange(min=1),
+    help="Pairs of prompt and seed of each pipeline.",
+)
 @click.option("--seed", default=0, show_default=True, help="The seed of all draws.")
 @click.option(
     "--headroom",
@@ -83,6 +90,7 @@ def tune(  # one option each
     store: str,
     samples: int,
     layers: int,
+    seeds: int,
     seed: int,
     factor: float,
     decibels: float,
@@ -96,8 +104,9 @@ def tune(  # one option each
 ) -> int:
     """Find the tolerances that a healthy build of COMPONENTS needs. Default: all.
 
-    Each case runs on many inputs: the suite's own inputs, and independent draws. The
-    proposed tolerances are shown as a diff.
+    Each case runs on many inputs: the suite's own inputs, and independent draws. A
+    pipeline is tuned if it is named, on many pairs of prompt and seed. The proposed
+    tolerances are shown as a diff.
     """
     from harness.commands.tune import run
     from harness.commands.tune.headroom import Headroom
@@ -124,7 +133,7 @@ def tune(  # one option each
         tuning = run.of_suite(tuning, loaded, components)
     else:
         loaded = load_suite(suite or Path("parity.toml"))
-        effort = Effort(samples=samples, layers=layers, seed=seed)
+        effort = Effort(samples=samples, layers=layers, seeds=seeds, seed=seed)
         settings = Settings(store=store, mnn_convert=mnn_convert)
         tuning, failed = run.run_tuning(loaded, components, effort, settings, into)
     return run.show_tuning(

@@ -27,12 +27,14 @@ class Effort:
         samples: Number of independent draws of each family; it decides the assured
             share of inputs.
         layers: Number of these draws whose layers are compared too.
+        seeds: Number of pairs of prompt and seed that a pipeline draws.
         seed: The seed of all draws.
 
     """
 
     samples: int = 200
     layers: int = 59
+    seeds: int = 20
     seed: int = 0
 
 
@@ -83,7 +85,7 @@ class Tuning:
         suite: Absolute path of the suite.
         effort: The number of inputs that were to be tried.
         versions: Versions of PyTorch and of each runtime.
-        tried: Every tried input in order, by component.
+        tried: Every tried input in order, by component or pipeline.
         overflowed: Inputs on which the reference itself is not finite, by component.
             They are left out of everything else.
         cases: The cases in the suite's order.

@@ -18,8 +18,8 @@ from harness.commands.tune.record import Effort, Tuning, save_tuning
 from harness.commands.tune.screen import beyond_lines, edit_lines, tuning_lines
 from harness.commands.tune.toml_edit import Edit, text_of
 from harness.commands.tune.worst import worst_inputs_text
-from harness.core.case import Case
 from harness.core.errors import SuiteError
+from harness.core.pipeline import MIXED
 from harness.core.settings import Settings
 from harness.suite.judge import Judge
 from harness.suite.stale import worst_inputs_of
@@ -39,9 +39,14 @@ def run_tuning(
         ParityError: Nothing could be measured, or the record cannot be written.
 
     """
-    cases = [case for case in suite.select(patterns) if isinstance(case, Case)]
+    # A drawing runs each network many times, so a pipeline is tuned where it is named.
+    chosen = suite.select(patterns) if patterns else suite.cases
+    cases = [case for case in chosen if case.backend != MIXED]
     if not cases:
-        msg = "pipelines are not tuned; name a component or its case."
+        msg = (
+            "pipelines of several runtimes are not tuned, because they share a table; "
+            "name a component, or a pipeline in one runtime."
+        )
         raise SuiteError(msg)
     progress = ProgressLines(sys.stderr, live=moves(sys.stderr))
     try:

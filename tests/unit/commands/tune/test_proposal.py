@@ -1,15 +1,19 @@
 """Proposals are the tightest tolerances that hold with headroom, from records alone."""
 
+from dataclasses import replace
+
 import pytest
 from msgspec import structs
 
 from harness.commands.tune.headroom import Headroom
 from harness.commands.tune.proposal import propose, tightest
 from harness.core.outcome import Outcome
+from harness.core.pipeline import IMAGE
 from harness.judge.known_gaps import Gap
 from harness.judge.policy import Rule
 from harness.judge.tolerance import TIERS, Tolerance
 from harness.measure.metrics import METRIC
+from tests.unit.commands.tune.test_headroom import picture
 from tests.unit.reports import output, row
 from tests.unit.tunings import case_of, judge_of, tuning_of
 
@@ -207,6 +211,31 @@ def test_a_stated_share_is_left_alone(tmp_path):
     )
 
     assert "share" in part.remark
+
+
+@pytest.mark.parametrize(
+    ("levels", "draws", "tier", "bounds"),
+    [
+        pytest.param(3.0, 20, "quantized", {"psnr_db": 35.5}, id="tighter-in-its-tier"),
+        pytest.param(3.0, 19, "quantized", {}, id="too-few-pictures"),
+        pytest.param(1e-3, 20, "strict", {"psnr_db": None}, id="nobody-sees-less"),
+        pytest.param(0.0, 20, "strict", {}, id="no-error-is-no-bound-of-nothing"),
+    ],
+)
+def test_the_bounds_of_a_pipelines_pictures_are_tuned(
+    tmp_path, levels, draws, tier, bounds
+):
+    judge = judge_of(tmp_path, '[mnn.fp32]\nimage = "quantized"\n')
+    drawn = replace(
+        output(0.0), what=IMAGE, probe="picture.0", comparison=picture(levels)
+    )
+    case = case_of(drawn, draws=draws, case="text2img/mnn/fp32")
+
+    (part,) = propose(tuning_of(case, draws=draws), judge, HEADROOM)
+
+    assert (part.group, part.tier) == ("image", tier)
+    assert {name: part.bounds.get(name) for name in bounds} == bounds
+    assert part.changes is (draws >= 20)
 
 
 @pytest.mark.parametrize(
