@@ -135,16 +135,10 @@ class BenchPlan:
 
 
 class Caller(NamedTuple):
-    """Another process that requests each counted run, and times it.
-
-    Attributes:
-        address: The address where it listens.
-        key: The key that proves that a connection comes from its own worker process.
-
-    """
+    """Another process that requests each counted run, and times it."""
 
     address: Any
-    key: bytes
+    key: bytes  # proves that a connection comes from its own worker process
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

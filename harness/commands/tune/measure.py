@@ -29,7 +29,6 @@ from harness.commands.tune.draws import (
 from harness.commands.tune.headroom import worse
 from harness.commands.tune.record import CaseTuning, Effort, TriedInput, Tuning
 from harness.core.case import VARIED, Case, Sample, sample_groups, samples_of
-from harness.core.comparison import Comparison
 from harness.core.entry import Entry
 from harness.core.environment import installed
 from harness.core.errors import ParityError, SuiteError
@@ -168,9 +167,16 @@ class _Tally:
                 probe=row.probe,
                 module=row.module,
             ).tolerance
-        is_output = row.what == OUTPUTS
-        comparison = _varying(row.comparison) if is_output else row.comparison
-        usage = judge(comparison, self._limits[key], is_output=is_output).usage
+        comparison, is_output = row.comparison, row.what == OUTPUTS
+        usage = judge(
+            comparison,
+            self._limits[key],
+            is_output=is_output,
+            # A hint without lines makes constant outputs, which are no error.
+            allow_constant=is_output
+            and comparison.expected_constant
+            and comparison.actual_constant,
+        ).usage
         if row.what == LAYERS:
             self.layers[row.sample] = None
         else:
@@ -179,7 +185,7 @@ class _Tally:
             most, known = self._rows[key]
             sample = row.sample if usage > most else known.sample
             usage = max(usage, most)
-            extent = worse(known.comparison, row.comparison)
+            extent = worse(known.comparison, comparison)
             row = replace(known, sample=sample, comparison=extent)
         self._rows[key] = (usage, row)
 
@@ -313,12 +319,12 @@ class _Tuner:
         if not steps:
             return
         begin, subject = perf_counter(), steps[0][1].subject
+        before_s = self._took_s.setdefault(subject, 0.0)  # if the first run is stopped
         running = self._engine.start(case for _, case in steps)
         for (tally, _), record in zip(steps, running, strict=True):
             tally.add(record.result(), sample)
         self._forget([case for tally, case in steps if case is not tally.case])
-        took_s = self._took_s.get(subject, 0.0) + perf_counter() - begin
-        self._took_s[subject] = took_s
+        self._took_s[subject] = before_s + perf_counter() - begin
         if self.is_any:
             self._keep(self.tuning)
 
@@ -400,15 +406,3 @@ def _on(case: Case, samples: Iterable[Sample]) -> Case:
     first = (group.samples[0] for group in sample_groups(case, case.samples))
     anchors = (replace(sample, layers=False) for sample in first)
     return replace(case, samples=(*anchors, *samples))
-
-
-def _varying(comparison: Comparison) -> Comparison:
-    """Return an output's comparison; an output that is constant on both sides passes.
-
-    A hint without lines makes such outputs, and they are no error of the runtime.
-    """
-    if comparison.expected_constant and comparison.actual_constant:
-        return structs.replace(
-            comparison, expected_constant=False, actual_constant=False
-        )
-    return comparison

@@ -83,7 +83,7 @@ def show_tuning(
         why: The reason for looser bounds.
         allow_looser: Whether bounds may become looser.
         write: Whether to write, or only to show.
-        options: The given options, to print the command that writes.
+        options: The options of the command that writes, which is printed.
         failed: A sentence for each case that could not be measured.
 
     Raises:
