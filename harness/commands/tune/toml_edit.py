@@ -130,7 +130,9 @@ def changed(path: Path, changes: Sequence[TableChange]) -> str:
     for change in changes:
         block = found.get(change.path)
         if block is None:
-            block = _Block(change.path, 0, [""], [f"[{dotted(change.path)}]"])
+            above = blocks[-1].lines if blocks else head
+            space = [""] if above and above[-1].strip() else []
+            block = _Block(change.path, 0, space, [f"[{dotted(change.path)}]"])
             blocks.append(block)
         block.change(change)
         table = meant

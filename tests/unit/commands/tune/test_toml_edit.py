@@ -72,8 +72,9 @@ def test_windows_line_ends_stay(after):
     assert result == text.replace("standard", "strict")
 
 
-def test_a_new_table_comes_last_and_changes_no_other_byte(after):
-    result = after(TEXT, change("unet", "mnn", "int8", outputs="strict"))
+@pytest.mark.parametrize("end", ["", "\n"], ids=["", "empty-line"])
+def test_a_new_table_comes_last_and_changes_no_other_byte(after, end):
+    result = after(TEXT + end, change("unet", "mnn", "int8", outputs="strict"))
 
     assert result == (f'{TEXT}\n# tuned today\n[unet.mnn.int8]\noutputs = "strict"\n')
 
