@@ -82,7 +82,7 @@ def timed(cases: Sequence[str], store: str) -> list[dict[str, Any]]:
     """Time every file once; return what `bench.json` says of each."""
     options = ["--store", store] if store else []
     with tempfile.TemporaryDirectory() as runs:
-        command = [sys.executable, "-m", "harness", "bench", *cases, "--no-compile"]
+        command = [sys.executable, "-m", "harness", "bench", *cases]
         subprocess.run(
             [*command, "--suite", DIGITS, "--runs", runs, *options],
             check=True,

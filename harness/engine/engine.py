@@ -279,6 +279,15 @@ class Engine(AbstractContextManager["Engine"]):
         for _, graph, readings in self._prepared(case):
             yield graph.file(export_files.PROBES), readings
 
+    def drawing(self, case: PipelineCase) -> tuple[Entry, Entry]:
+        """Return a pipeline's stored inputs and PyTorch's drawing; make missing ones.
+
+        Raises:
+            ParityError: A stage ended without an answer.
+
+        """
+        return self._artifacts.draw(case.pipeline, case.device, {})
+
     def excerpt(self, case: Case, sample: Sample, spot: Spot) -> Excerpt:
         """Return the excerpt around one value of a case's graph, as a separate case.
 

@@ -54,9 +54,6 @@ RUN_PIPELINE: Final = "harness.runtimes.diffusion.worker:run_pipeline"
 TIME_TURN: Final = "harness.commands.bench.worker:time_turn"
 """Times a component (its runtime's host) or a pipeline (`pipeline`) once."""
 
-CLOCK_TURN: Final = "harness.commands.bench.worker:clock_turn"
-"""Times each operator of a subject (its runtime's host)."""
-
 _PRELOAD: Final = {
     "torch": ("diffusers", "transformers", "harness.runtimes.pytorch.prepare"),
     "pipeline": ("diffusers", "transformers", "harness.runtimes.diffusion.worker"),

@@ -81,7 +81,8 @@ def unknown(text):
         for flag in built_in.flags
     }
     named = set(re.findall(r"(?<![\w-])--[a-zA-Z][\w-]*", text))
-    return named - ours - flags - {"--keep", "--junitxml"}  # of a variant; of pytest
+    # Of a variant, of pytest, and of docs/families.py.
+    return named - ours - flags - {"--keep", "--junitxml", "--check"}
 
 
 @each_page

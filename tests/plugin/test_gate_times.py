@@ -33,7 +33,7 @@ def base(store, tmp_path_factory):  # noqa: ARG001  # which it fills
     assert project.parity("run").code == 0
     accept = ("baseline", "accept", "--who", "A. Reviewer")
     for _ in range(TRIES):  # a baseline wants a quiet moment; a busy one is refused
-        assert project.parity("bench", CASES[0], "--no-compile").code == 0
+        assert project.parity("bench", CASES[0]).code == 0
         accepted = project.parity(*accept)
         if accepted.code == 0:
             break
@@ -57,7 +57,7 @@ def gated(project, expected):
     """
     for _ in range(TRIES):
         assert project.parity("run").code == 0
-        benched = project.parity("bench", CASES[0], "--no-compile")
+        benched = project.parity("bench", CASES[0])
         assert benched.has("`parity gate` reads them"), benched.text
         page = project.parity("gate")
         if not page.has(NO_VERDICT) and expected(page):
@@ -98,7 +98,7 @@ def test_a_session_that_optimises_nothing_is_red_for_its_setting(branch):
 def test_a_time_taken_beside_other_work_has_no_verdict(branch):
     with busy_neighbours():
         assert branch.parity("run").code == 0
-        assert branch.parity("bench", CASES[0], "--no-compile").code == 0
+        assert branch.parity("bench", CASES[0]).code == 0
 
     page = branch.parity("gate")
 

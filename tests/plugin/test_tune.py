@@ -10,10 +10,10 @@ import pytest
 
 from harness.commands.tune import measure
 from harness.commands.tune.measure import tune
-from harness.commands.tune.record import Effort, load_tuning
+from harness.commands.tune.record import Effort
 from harness.commands.tune.worst import worst_inputs_text
 from harness.core.outcome import Outcome
-from harness.core.record import OUTPUTS, Failure
+from harness.core.record import Failure
 from harness.core.settings import Settings
 from harness.engine.engine import Engine
 from harness.engine.export_files import MODEL
@@ -194,27 +194,6 @@ def test_the_build_that_was_tuned_runs_within_its_tuned_tolerances(copy):
     ended = copy.parity("run")
 
     assert ended.code == 0, ended.text
-    checked = copy.parity("tune", "--check", "last")
-    assert checked.code == 0, checked.text
-    assert checked.has("6 of 6 checks")
-
-
-def test_a_run_that_has_moved_towards_its_limit_is_named_before_it_leaves_it(copy):
-    (tuning,) = (copy.path / "reports" / "tuning").iterdir()
-    case = load_tuning(tuning.parent, "last").cases["vae_decoder/mnn/fp32"]
-    (row,) = (row for row in case.record.rows if row.what == OUTPUTS)
-    limit = 1.1 * row.comparison.floor_multiple
-    copy.change(
-        "tolerances.toml",
-        '[mnn.fp32]\noutputs = "standard"',
-        f'[mnn.fp32]\nwhy = "x"\noutputs = {{ floors = {limit} }}',
-    )
-
-    ended = copy.parity("tune", "--check", tuning.name, "--suite", ".")
-
-    assert ended.code == 1, ended.text
-    assert ended.has("! vae_decoder/mnn/fp32/outputs has moved towards its limit")
-    assert ended.has("5 of 6 checks")
 
 
 def test_the_property_test_of_the_page_passes_in_a_suite_of_ones_own(project, store):
@@ -233,12 +212,30 @@ def test_the_property_test_of_the_page_passes_in_a_suite_of_ones_own(project, st
     assert ended.has("1 passed")
 
 
+def test_a_pipeline_that_is_named_is_tuned_on_pairs_of_prompt_and_seed(drawing):
+    ended = drawing.parity("tune", "text2img", "--seeds", "20")
+
+    assert ended.code == 0, ended.text
+    words = "text2img: 1 case on 21 inputs (1 suite, 20 independent)"
+    assert ended.has(words), ended.text
+    assert ended.has("+[text2img.onnxruntime.fp32]")
+    (case,) = record_of(drawing)["cases"]
+    assert len(case["usage"]) == 21
+    assert set(case["record"]["probes"]["what"]) == {"latents", "image"}
+
+    written = drawing.parity("tune", "--from", "last", "--write")
+
+    assert written.code == 0, written.text
+    assert not (drawing.path / "worst_inputs.toml").exists()
+    again = drawing.parity("run", "text2img")
+    assert again.code == 0, again.text
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         pytest.param(["--allow-looser"], "loosening needs its reason", id="no-reason"),
         pytest.param(["--from", "never"], "there is no tuning 'never'", id="no-tuning"),
-        pytest.param(["--check", "never"], "There is no run 'never'", id="no-run"),
         pytest.param(["--headroom", "0.5"], "headroom is a factor", id="no-headroom"),
         pytest.param(["unit"], "matches 'unit'", id="no-such-case"),
     ],

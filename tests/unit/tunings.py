@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from harness.commands.tune.record import CaseTuning, Effort, Tried, Tuning
+from harness.commands.tune.record import CaseTuning, Effort, TriedInput, Tuning
 from harness.core.case import Sample
 from harness.judge.policy import Policy
 from harness.suite.judge import Judge
@@ -30,9 +30,10 @@ def case_of(*rows, draws=200, case=reports.CASE, usage=0.5, worst="draw-0"):
 
 
 def tuning_of(*cases, path="parity.toml", draws=200):
-    tried = [Tried(sample=sample("suite-0"), why="suite")]
+    tried = [TriedInput(sample=sample("suite-0"), why="suite")]
     tried += [
-        Tried(sample=sample(f"draw-{at}"), why="independent") for at in range(draws)
+        TriedInput(sample=sample(f"draw-{at}"), why="independent")
+        for at in range(draws)
     ]
     return Tuning(
         id="2026-11-21T10-00-00",

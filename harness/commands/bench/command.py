@@ -23,16 +23,11 @@ from harness.commands.options import RUNS, STORE, SUITE, case_ids
     help="Turns of every file; under 6 no ratio has a spread.",
 )
 @click.option(
-    "--threads", default=0, help="Of every runtime, instead of the suite's number."
-)
-@click.option("--no-compile", is_flag=True, help="Leave torch.compile out.")
-@click.option(
     "--against",
     default="",
     metavar="SUITE|CASE",
     help="Compare CASES with the same cases of another suite, or with one case.",
 )
-@click.option("--where", is_flag=True, help="Time each operator, rolled up by module.")
 @click.option(
     "--run", "name", default="", help="Run to add the times to; the newest that fits."
 )
@@ -43,10 +38,7 @@ def bench(  # one option each
     runs: str,
     store: str,
     rounds: int,
-    threads: int,
-    no_compile: bool,
     against: str,
-    where: bool,
     name: str,
 ) -> int:
     """Time CASES in rounds: components and pipelines. Without CASES, time all.
@@ -57,11 +49,7 @@ def bench(  # one option each
     from harness.commands.bench.timing import BenchPlan, timed_cases
     from harness.suite.suite import load_suite
 
-    loaded, plan = load_suite(suite), BenchPlan(rounds=rounds, threads=threads)
-    if where:
-        chosen = run.components(loaded, cases)
-        with run.started(loaded, store) as running:
-            return run.show_where(running, chosen, plan)
+    loaded, plan = load_suite(suite), BenchPlan(rounds=rounds)
     timed = timed_cases(loaded, cases)
     pairs = run.pairs(loaded, timed, against) if against else []
     with run.started(loaded, store) as running:
@@ -69,4 +57,4 @@ def bench(  # one option each
             return run.time_against(running, pairs, plan)
         folder = Path(runs).expanduser()
         keep = partial(run.keep_times, loaded, folder, name, plan)
-        return run.time_files(running, timed, plan, keep, compiled=not no_compile)
+        return run.time_files(running, timed, plan, keep)

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from harness.commands.bench.timing import (
-    COMPILE,
     BenchPlan,
     Caller,
     Round,
@@ -54,13 +53,7 @@ _LACKING = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timed:
-    """A test's parameter: one subject to time.
-
-    Attributes:
-        suite: The suite of the subject.
-        subject: The deployed file, or PyTorch's module, to time.
-
-    """
+    """A test's parameter: one subject of a suite to time."""
 
     suite: Suite = field(repr=False)
     subject: Subject
@@ -107,8 +100,6 @@ class BenchSession:
                 benchmark(own.run)
                 made = own.ended()
         except ParityError as error:
-            if subject.how == COMPILE:
-                pytest.skip(str(error))
             pytest.fail(str(error), pytrace=False)
         benchmark.extra_info.update(
             load_ms=made.load_s * 1e3,
@@ -138,14 +129,14 @@ class BenchSession:
     def _bench(self, suite: Suite) -> Bench:
         from harness.commands.bench.rounds import Bench
 
-        return self._benches.setdefault(
-            path_of(suite),
-            Bench(
+        path = path_of(suite)
+        if path not in self._benches:
+            self._benches[path] = Bench(
                 open_store(self._settings.store),
                 limits=suite.limits,
                 mnn_convert=self._settings.mnn_convert,
-            ),
-        )
+            )
+        return self._benches[path]
 
     def close(self) -> None:
         """End child processes."""

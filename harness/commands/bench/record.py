@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,13 +24,10 @@ from harness.engine.run_folder import (
     read_report,
 )
 from harness.report.finish import files_of
-from harness.report.runs.times import quartiles
 from harness.suite.suite import Suite
 
-TABLE, DETAIL = "bench.csv", "bench.json"
-"""The table with a row for each subject, and the JSON with every run."""
-
-_DETAIL = {"runs", "rounds", "over_pytorch", "withheld_rounds", "ran"}
+DETAIL = "bench.json"
+METRIC = "latency_ms"
 
 
 def keep(
@@ -63,7 +59,7 @@ def keep(
     else:
         folder = report.parent
     try:
-        write_tables(folder, suite, timings, plan)
+        write_detail(folder, suite, timings, plan)
         if report is not None:
             data["benchmarks"] = merged(data.get("benchmarks", ()), timings)
             write_whole(report, compact(data))
@@ -78,7 +74,7 @@ def merged(there: Sequence[Any], timings: Sequence[Timing]) -> list[dict[str, An
 
     A subject that failed has no row, and its earlier row is removed.
     """
-    again = {(timing.subject.id, _metric(timing)) for timing in timings}
+    again = {(timing.subject.id, METRIC) for timing in timings}
     kept = [one for one in there if (one["case"], one["metric"]) not in again]
     return [*kept, *benchmarks(timings)]
 
@@ -106,16 +102,16 @@ def _entry(timing: Timing, eager: Timing | None) -> dict[str, Any]:
     known = [share for share in withheld if share is not None]
     return {
         "case": timing.subject.id,
-        "metric": _metric(timing),
+        "metric": METRIC,
         "runs": [round(run * 1e3, 6) for one in rounds for run in one.runs_s],
         "rounds": [round(median * 1e3, 6) for median in timing.medians_s],
         "over_pytorch": [
             round(own / other, 6)
             for own, other in zip(timing.medians_s, beside, strict=False)
         ],
-        "threads": timing.subject.device(timing.threads).threads,
+        "threads": timing.subject.device.threads,
         "load_ms": round(statistics.median(one.load_s for one in rounds) * 1e3, 6),
-        # The slowest round, because torch.compile compiles anew in only one round.
+        # The slowest round, because a cache may serve the later ones.
         "first_run_ms": round(max(one.first_s for one in rounds) * 1e3, 6),
         "size_bytes": rounds[0].size_bytes,
         "memory_bytes": max(one.peak_bytes - one.base_bytes for one in rounds),
@@ -129,20 +125,13 @@ def _withheld(timing: Timing) -> float | None:
     return statistics.median(known) if known else None
 
 
-def _metric(timing: Timing) -> str:
-    # Times with another number of threads than the suite's are not comparable.
-    device, usual = (timing.subject.device(one) for one in (timing.threads, 0))
-    how = "" if device == usual else f"_at_{device.threads}_threads"
-    return f"latency{how}_ms"
-
-
-def write_tables(
+def write_detail(
     folder: Path, suite: Suite, timings: Sequence[Timing], plan: BenchPlan
 ) -> None:
-    """Write every subject as a row of the table, and every run as JSON.
+    """Write every run and every failure as JSON.
 
-    Rows of other subjects in these files stay, because each component may be timed by
-    its own command.
+    Other subjects in this file stay, because each component may be timed by its own
+    command.
     """
     entries = {entry["case"]: entry for entry in benchmarks(timings)}
     made = {
@@ -158,41 +147,13 @@ def write_tables(
     detail, there = folder / DETAIL, []
     if detail.is_file():
         there = json.loads(detail.read_text(encoding="utf-8"))["timings"]
-    every = [*(one for one in there if one["case"] not in made), *made.values()]
     told = {
         "suite": suite.name,
         "environment": environment().to_json(),
         "plan": asdict(plan),
-        "timings": every,
+        "timings": [*(one for one in there if one["case"] not in made), *made.values()],
     }
     write_whole(detail, compact(told))
-    rows = [_row(one) for one in every]
-    with (folder / TABLE).open("w", newline="", encoding="utf-8") as file:
-        columns = dict.fromkeys(name for row in rows for name in row)
-        writer = csv.DictWriter(file, [*columns])
-        writer.writeheader()
-        writer.writerows(rows)
-
-
-def _row(one: Mapping[str, Any]) -> dict[str, Any]:
-    row = {"subject": one["case"], "failure": one["failure"]}
-    if one["failure"]:
-        return row
-    low, median, high = quartiles(one["runs"])
-    return {
-        **row,
-        "median_ms": median,
-        "quartile1_ms": low,
-        "quartile3_ms": high,
-        "runs": len(one["runs"]),
-        "device": one["ran"]["device"],
-        "version": one["ran"]["version"],
-        **{
-            name: value
-            for name, value in one.items()
-            if name not in _DETAIL | {"case", "failure"}
-        },
-    }
 
 
 def _fitting(

@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, cast
+from typing import cast
 
-from harness.commands.bench.by_module import found_where
 from harness.commands.bench.timing import (
     TIMING,
     BenchPlan,
@@ -18,21 +15,16 @@ from harness.commands.bench.timing import (
     Timing,
     Turn,
 )
-from harness.core.case import REFERENCE, Case, Component, sample_groups
+from harness.core.case import REFERENCE, Case, Component
 from harness.core.errors import ParityError
 from harness.core.outcome import Outcome
 from harness.core.pipeline import Pipeline, PipelineCase, RoleFile
-from harness.core.probes import load_probes
-from harness.engine import export_files, tasks
+from harness.engine import tasks
 from harness.engine.artifacts import Artifacts, native_converter
 from harness.engine.engine import check_words
 from harness.engine.store import Store
-from harness.engine.worker import JobResult
 from harness.engine.worker_pool import Progress, WorkerPool
 from harness.suite.schema import Limits
-
-if TYPE_CHECKING:
-    from harness.runtimes.session import Spent
 
 
 class Bench(AbstractContextManager["Bench"]):
@@ -60,12 +52,10 @@ class Bench(AbstractContextManager["Bench"]):
         self._artifacts = Artifacts(
             store, self._worker_pool, native_converter(mnn_convert or None)
         )
-        self._scratch = TemporaryDirectory(prefix="parity-bench-")
 
     def close(self) -> None:
-        """End every child process, and delete what PyTorch compiled."""
+        """End every child process."""
         self._worker_pool.close()
-        self._scratch.cleanup()
 
     def __exit__(self, *_: object) -> None:
         """Close it, however the `with` ends."""
@@ -77,7 +67,7 @@ class Bench(AbstractContextManager["Bench"]):
         Every second round goes backwards, so that no subject always follows the same
         one.
         """
-        made = {one.id: Timing(subject=one, threads=plan.threads) for one in subjects}
+        made = {one.id: Timing(subject=one) for one in subjects}
         turns: dict[str, Turn] = {}
         for number in range(plan.rounds):
             self._round = f"round {number + 1} of {plan.rounds}"
@@ -114,71 +104,49 @@ class Bench(AbstractContextManager["Bench"]):
             inputs, _ = self._artifacts.draw(case.pipeline, case.device, {})
             for role, own in case.roles:
                 if own is not None and not subject.is_eager:
-                    deployed.append(self._file(own, role, plan))
+                    deployed.append(self._file(own, role))
         else:
             case = replace(case, samples=case.samples[:1])
             what, plan_of = case.component, plan
             (reading,) = self._artifacts.prepare(case, case.samples).values()
             inputs = reading.inputs
             if subject.runtime != REFERENCE:
-                deployed.append(self._file(case, subject.runtime, plan))
+                deployed.append(self._file(case, subject.runtime))
         return Turn(
             id=subject.id,
             what=what,
-            how=subject.how,
             deployed=tuple(deployed),
             inputs=inputs,
-            device=subject.device(plan.threads),
+            device=subject.device,
             plan=plan_of,
-            scratch=Path(self._scratch.name),
         )
 
-    def _file(self, case: Case, role: str, plan: BenchPlan) -> RoleFile:
+    def _file(self, case: Case, role: str) -> RoleFile:
         """Return a case's deployed file, under the name that a report gives it."""
         artifact, model = self._artifacts.deploy(case, self._artifacts.export(case))
         return RoleFile(
             role=role,
             component=case.component,
             backend=case.backend,
-            device=replace(case.device, threads=plan.threads or case.device.threads),
+            device=case.device,
             artifact=artifact,
             model=model,
         )
 
-    def where(self, case: Case, plan: BenchPlan) -> dict[str, Any]:
-        """Return the times of a case's modules.
-
-        Raises:
-            ParityError: A stage ended without an answer.
-
-        """
-        turn = self.turn(Subject.of(case), plan)
-        result = self._job(tasks.CLOCK_TURN, turn, case.component)
-        spent, whole_s = cast("tuple[list[Spent], float]", result.value)
-        (group,) = sample_groups(case, case.samples[:1])
-        probes = self._artifacts.graph(case, group).file(export_files.PROBES)
-        return found_where(case.id, spent, whole_s, load_probes(probes))
-
     def time(self, turn: Turn) -> Round:
-        """Time one turn in a new process.
+        """Time one turn in a new process; refuse a runtime that used another device.
 
         Raises:
             ParityError: The process ended without a time.
 
         """
-        result = self._job(tasks.TIME_TURN, turn)
-        return replace(cast("Round", result.value), peak_bytes=result.peak_bytes)
-
-    def _job(self, stage: str, turn: Turn, *more: Component) -> JobResult:
-        """Run a stage in its host; refuse a runtime that reports another device."""
         host = turn.deployed[0].backend if turn.deployed else "torch"
         if isinstance(turn.what, Pipeline):
             host = "pipeline"
         result = self._worker_pool.job(
             host,
-            stage,
+            tasks.TIME_TURN,
             turn,
-            *more,
             subject=turn.id,
             label=turn.id,
             failure=Outcome.RUN,
@@ -186,4 +154,4 @@ class Bench(AbstractContextManager["Bench"]):
         for file in turn.deployed:
             said = f"{result.import_log}\n{result.log}"
             check_words(turn.id, file.backend, file.device, said)
-        return result
+        return replace(cast("Round", result.value), peak_bytes=result.peak_bytes)

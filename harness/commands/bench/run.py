@@ -11,12 +11,10 @@ from typing import Any
 import click
 
 from harness.commands.bench import record
-from harness.commands.bench.by_module import where_lines
 from harness.commands.bench.ratio import Pace, ratio_of
-from harness.commands.bench.record import TABLE, benchmarks
+from harness.commands.bench.record import DETAIL, benchmarks
 from harness.commands.bench.rounds import Bench
 from harness.commands.bench.timing import (
-    COMPILE,
     BenchPlan,
     Subject,
     Timing,
@@ -24,7 +22,6 @@ from harness.commands.bench.timing import (
 )
 from harness.commands.options import print_lines
 from harness.commands.progress import ProgressLines, moves
-from harness.core.case import Case
 from harness.core.environment import environment
 from harness.core.errors import ParityError
 from harness.core.outcome import CANNOT_TELL
@@ -35,10 +32,6 @@ from harness.engine.worker_pool import Progress
 from harness.report.runs.times import disturbed_words, quartiles
 from harness.suite.suite import Suite, Tested, load_suite
 
-_COMPILING = (
-    "torch.compile works in the first round of each component, which takes minutes; "
-    "--no-compile leaves it out"
-)
 _NAME = 27
 _SHOWN = 6
 _MEBI = 2**20
@@ -83,30 +76,23 @@ def time_files(
     chosen: Sequence[Tested],
     plan: BenchPlan,
     keep: Callable[[list[Timing]], None],
-    *,
-    compiled: bool,
 ) -> int:
     """Time files and PyTorch, component by component; return 2 if a file failed."""
     print_lines(_plan_lines(plan))
     if elsewhere := [case.id for case in chosen if case.targets]:
         text = f"not timed, because they run on a target: {few(elsewhere, _SHOWN)}"
         print_lines(wrapped(text, indent="", tone="quiet"))
-    if compiled and any(isinstance(case, Case) for case in chosen):
-        print_lines(wrapped(_COMPILING, indent="", tone="quiet"))
     timings: list[Timing] = []
     try:
         for subjects in subjects_of(chosen).values():
-            wanted = [one for one in subjects if compiled or one.how != COMPILE]
-            made = bench.times(wanted, plan)
+            made = bench.times(subjects, plan)
             print_lines(_component_lines(made))
             timings += made
     finally:
         # If the user stops the command, the times so far are kept.
         if timings:
             keep(timings)
-    # PyTorch's compiler may fail, because its result is not deployed.
-    failed = [one for one in timings if one.failure and one.subject.how != COMPILE]
-    return CANNOT_TELL if failed else 0
+    return CANNOT_TELL if any(one.failure for one in timings) else 0
 
 
 def keep_times(
@@ -114,7 +100,7 @@ def keep_times(
 ) -> None:
     """Write timings, and print where."""
     folder, why = record.keep(suite, runs, name, timings, plan)
-    click.echo(f"\nwrote {near(folder / TABLE)}")
+    click.echo(f"\nwrote {near(folder / DETAIL)}")
     if why:
         click.echo(f"no run of this suite on this machine to add to: {why}")
         click.echo("next  parity run, then this again, for `parity gate` and the page")
@@ -138,7 +124,7 @@ def _component_lines(timings: Sequence[Timing]) -> Iterator[Line]:
     """Yield a component's or pipeline's table, PyTorch eager first if it ran."""
     subject = timings[0].subject
     entries = {entry["case"]: entry for entry in benchmarks(timings)}
-    threads = {one.subject.device(one.threads).threads for one in timings}
+    threads = {one.subject.device.threads for one in timings}
     said = " or ".join(map(str, sorted(threads)))
     yield Line(text="")
     yield Line(text=f"{subject.case.subject}   {subject.inputs}, {said} threads")
@@ -230,32 +216,3 @@ def time_against(
     if Pace.UNKNOWN in paces:
         return CANNOT_TELL
     return 1 if Pace.SLOWER in paces else 0
-
-
-def components(suite: Suite, names: tuple[str, ...]) -> list[Case]:
-    """Return the chosen cases of components.
-
-    Raises:
-        ParityError: No chosen case is of a component.
-
-    """
-    found = [case for case in suite.select(names) if isinstance(case, Case)]
-    if not found:
-        msg = (
-            f"{' '.join(names)} names pipelines, and operators are a component's; "
-            "`parity run --list` names them."
-        )
-        raise ParityError(msg)
-    return found
-
-
-def show_where(bench: Bench, chosen: Sequence[Case], plan: BenchPlan) -> int:
-    """Print the time of each case's modules; return 2 if a case has no such times."""
-    code = 0
-    for case in chosen:
-        try:
-            print_lines(where_lines(bench.where(case, plan)))
-        except ParityError as error:
-            print_lines(wrapped(f"? {case.id}: {error}", indent="", tone="bad"))
-            code = CANNOT_TELL
-    return code

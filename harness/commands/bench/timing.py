@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from harness.core.case import REFERENCE, Case, Component, Device
 from harness.core.entry import Entry
@@ -14,8 +13,11 @@ from harness.core.pipeline import MIXED, Pipeline, PipelineCase, RoleFile
 from harness.core.text import count
 from harness.suite.suite import Suite, Tested
 
-EAGER, COMPILE = "eager", "compile"
-"""PyTorch as it is, and through ``torch.compile``."""
+if TYPE_CHECKING:
+    from harness.runtimes.session import Ran
+
+EAGER = "eager"
+"""PyTorch as it is."""
 
 TIMING = "timing"
 """The name of the stage, for progress."""
@@ -29,7 +31,7 @@ class Subject:
         case: The case of the file. For PyTorch, it is any case of the component; only
             component and sizes are taken from it.
         runtime: The runtime that runs it.
-        how: ``eager``, ``compile``, or the variant.
+        how: ``eager``, or the variant.
         build: Distinguishes the same case of two suites; empty for the first.
 
     """
@@ -53,19 +55,18 @@ class Subject:
     @property
     def is_eager(self) -> bool:
         """Whether this is PyTorch eager, which the other subjects are compared with."""
-        return self.runtime == REFERENCE and self.how == EAGER
+        return self.runtime == REFERENCE
 
-    def device(self, threads: int) -> Device:
-        """Return the device, with so many threads; 0 stands for the suite's number.
-
-        PyTorch has as many threads as the files beside it.
-        """
+    @property
+    def device(self) -> Device:
+        """The device; PyTorch has as many threads as the files beside it."""
         case = self.case
         if isinstance(case, PipelineCase):
             used = [one.device.threads for _, one in case.roles if one is not None]
-            return replace(case.device, threads=threads or max(used))
-        device = case.reference if self.runtime == REFERENCE else case.device
-        return replace(device, threads=threads or case.device.threads)
+            return replace(case.device, threads=max(used))
+        if self.runtime == REFERENCE:
+            return replace(case.reference, threads=case.device.threads)
+        return case.device
 
     @property
     def inputs(self) -> str:
@@ -96,20 +97,15 @@ def timed_cases(suite: Suite, names: Collection[str]) -> list[Tested]:
 def subjects_of(cases: Iterable[Case | PipelineCase]) -> dict[str, list[Subject]]:
     """Return the subjects of each component and pipeline, PyTorch first.
 
-    A pipeline is not timed compiled: each of its networks would be compiled anew. What
-    runs on a target is not timed: an emulator's time is no time of a phone, and every
-    input would be sent first.
+    What runs on a target is not timed: an emulator's time is no time of a phone, and
+    every input would be sent first.
     """
     found: dict[str, list[Subject]] = {}
     for case in cases:
         if case.targets:
             continue
-        if case.subject not in found:
-            ways = (EAGER,) if isinstance(case, PipelineCase) else (EAGER, COMPILE)
-            found[case.subject] = [
-                Subject(case=case, runtime=REFERENCE, how=how) for how in ways
-            ]
-        found[case.subject].append(Subject.of(case))
+        eager = Subject(case=case, runtime=REFERENCE, how=EAGER)
+        found.setdefault(case.subject, [eager]).append(Subject.of(case))
     return found
 
 
@@ -123,7 +119,6 @@ class BenchPlan:
         least_runs: Least number of counted runs of a turn, however long they take.
         most_runs: Largest number of counted runs of a turn, however short they are.
         budget_s: Time in a turn after which no counted run begins, in seconds.
-        threads: Number of threads of every runtime; 0 for the number of each case.
 
     """
 
@@ -132,7 +127,6 @@ class BenchPlan:
     least_runs: int = 3
     most_runs: int = 30
     budget_s: float = 0.5
-    threads: int = 0
 
     @property
     def of_pipelines(self) -> BenchPlan:
@@ -141,16 +135,10 @@ class BenchPlan:
 
 
 class Caller(NamedTuple):
-    """Another process that requests each counted run, and times it.
-
-    Attributes:
-        address: The address where it listens.
-        key: The key that proves that a connection comes from its own worker process.
-
-    """
+    """Another process that requests each counted run, and times it."""
 
     address: Any
-    key: bytes
+    key: bytes  # proves that a connection comes from its own worker process
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,25 +148,21 @@ class Turn:
     Attributes:
         id: Id of the subject.
         what: The component or pipeline that runs.
-        how: ``eager``, ``compile``, or the variant.
         deployed: The deployed file of a component, or those of a pipeline; PyTorch
             runs what has none.
         inputs: The stored inputs.
         device: The device of a component, or PyTorch's device in a pipeline.
         plan: The amount of measurement.
-        scratch: The folder where PyTorch's compiler may write.
         caller: The process that times the runs; None for the worker itself.
 
     """
 
     id: str
     what: Component | Pipeline
-    how: str
     deployed: tuple[RoleFile, ...]
     inputs: Entry
     device: Device
     plan: BenchPlan
-    scratch: Path
     caller: Caller | None = None
 
     @property
@@ -187,13 +171,28 @@ class Turn:
         return {one.role: one.artifact.key_digest for one in self.deployed}
 
 
+class Loaded(NamedTuple):
+    """A loaded component or pipeline.
+
+    Attributes:
+        run: Function that runs it once, from host memory to host memory.
+        ran: Function that returns, after a run, the runtime and device that really ran.
+        size_bytes: Size of the deployed files, or of PyTorch's weights.
+
+    """
+
+    run: Callable[[], Any]
+    ran: Callable[[], Ran]
+    size_bytes: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Round:
     """One turn of one subject.
 
     Attributes:
         load_s: Time to load the model, without the import of its runtime.
-        first_s: Time of the first run, which includes compilation and shape inference.
+        first_s: Time of the first run, which includes shape inference.
         runs_s: Time of each counted run, from host memory to host memory.
         cores: Processor time divided by elapsed time during the counted runs.
         withheld: Share of the requested processor time that other processes got; None
@@ -215,11 +214,6 @@ class Round:
     size_bytes: int
     ran: Mapping[str, Any]
 
-    @property
-    def median_s(self) -> float:
-        """Median of the counted runs."""
-        return statistics.median(self.runs_s)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
@@ -227,7 +221,6 @@ class Timing:
 
     Attributes:
         subject: The timed subject.
-        threads: The plan's number of threads; 0 for the number of the suite.
         files: Digests of the deployed files, by runtime or role; PyTorch has none.
         rounds: The rounds in order; empty after a failure.
         failure: The reason why there are no rounds; empty if there are some.
@@ -235,7 +228,6 @@ class Timing:
     """
 
     subject: Subject
-    threads: int = 0
     files: Mapping[str, str] = field(default_factory=dict)
     rounds: tuple[Round, ...] = field(default=(), repr=False)
     failure: str = ""
@@ -243,4 +235,4 @@ class Timing:
     @property
     def medians_s(self) -> tuple[float, ...]:
         """The median of each round, to compare with another subject's medians."""
-        return tuple(one.median_s for one in self.rounds)
+        return tuple(statistics.median(one.runs_s) for one in self.rounds)

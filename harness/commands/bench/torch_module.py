@@ -1,17 +1,14 @@
-"""PyTorch's own module as a subject to time, eager or compiled."""
+"""PyTorch's own module as a subject to time."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import torch
-from torch._dynamo.utils import counters
 
-from harness.commands.bench.timing import COMPILE, Turn
-from harness.commands.bench.worker import Loaded
+from harness.commands.bench.timing import Loaded, Turn
 from harness.core.case import REFERENCE, Component
 from harness.core.errors import StageError, first_line
 from harness.core.outcome import Outcome
@@ -44,7 +41,7 @@ def loaded(
         device=str(next(module.parameters()).device.type),
         threads=torch.get_num_threads(),
         precision="float32",
-        detail=(("how", turn.how), ("tf32", str(turn.device.tf32).lower())),
+        detail=(("tf32", str(turn.device.tf32).lower()),),
     )
     if (ran.device, ran.threads) != (device, turn.device.threads):
         msg = (
@@ -52,13 +49,6 @@ def loaded(
             f"{ran.device} with {ran.threads}."
         )
         raise StageError(msg, outcome=Outcome.FELL_BACK)
-    if turn.how == COMPILE:
-        # The compiler's cache is in the run's own folder. So no earlier cache is read,
-        # and nothing is left in the user's home.
-        os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(turn.scratch)
-        # Compile in this process, because it is a fork itself.
-        os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
-        module = torch.compile(module)
 
     def run() -> dict[str, np.ndarray]:
         """Run, and wait until the outputs are in host memory."""
@@ -68,18 +58,12 @@ def loaded(
                 arrays = [one.cpu().numpy() for one in as_tuple(module(*tensors))]
                 if device == "cuda":
                     torch.cuda.synchronize()
-        except Exception as error:  # a compiler raises its own error classes
+        except Exception as error:  # a module may raise anything
             msg = (
                 f"{turn.id}: PyTorch {torch.__version__} cannot run it "
                 f"({type(error).__name__}: {first_line(error)})."
             )
             raise StageError(msg, outcome=Outcome.RUN) from error
-        if turn.how == COMPILE and not counters["frames"]["ok"]:
-            msg = (
-                f"{turn.id}: torch.compile compiled nothing, and its time would be "
-                "eager's; is TORCH_COMPILE_DISABLE or TORCHDYNAMO_DISABLE set?"
-            )
-            raise StageError(msg, outcome=Outcome.FELL_BACK)
         names = [spec.name for spec in component.outputs]
         return dict(zip(names, arrays, strict=True))
 

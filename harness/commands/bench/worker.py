@@ -6,20 +6,19 @@ A caller waits for this time, and on a GPU it cannot end before the work ends.
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict
 from multiprocessing.connection import Client
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from harness.commands.bench.timing import (
-    COMPILE,
     TIMING,
     BenchPlan,
     Caller,
+    Loaded,
     Round,
     Turn,
 )
@@ -31,33 +30,15 @@ from harness.core.pipeline import Pipeline, RoleFile
 from harness.engine.host import report_progress
 from harness.measure.trace import load_inputs
 from harness.runtimes.candidate.candidate import check_artifact
-from harness.runtimes.session import Ran, Session, Spent, load_backend
+from harness.runtimes.session import Ran, load_backend
 
 if TYPE_CHECKING:
     import numpy as np
 
     from harness.runtimes.diffusion.inputs import PipelineInputs
 
-CLOCKED_RUNS = 10
-"""Runs in which each operator is timed; its median counts."""
-
 _TASKS = Path("/proc/self/task")
 _VAE = ("vae_encoder", "vae_decoder")
-
-
-class Loaded(NamedTuple):
-    """A loaded component or pipeline.
-
-    Attributes:
-        run: Function that runs it once.
-        ran: Function that returns, after a run, the runtime and device that really ran.
-        size_bytes: Size of the deployed files, or of PyTorch's weights.
-
-    """
-
-    run: Callable[[], Any]
-    ran: Callable[[], Ran]
-    size_bytes: int
 
 
 class Runs(NamedTuple):
@@ -78,19 +59,17 @@ def time_turn(turn: Turn) -> Round:
     """
     import psutil
 
-    _check_store(turn)
+    for entry in (turn.inputs, *(file.artifact for file in turn.deployed)):
+        check_artifact(entry)
     loading = _loading(turn)
     report_progress(TIMING, turn.id, turn.device.device)
     base_bytes = psutil.Process().memory_info().rss
     begin = time.perf_counter()
     with loading as loaded:
         load_s = time.perf_counter() - begin
-        if turn.how == COMPILE:
-            report_progress("compiling", turn.id, "minutes where it is new")
         begin = time.perf_counter()
         made = loaded.run()
         first_s = time.perf_counter() - begin
-        report_progress(TIMING, turn.id, turn.device.device)
         if isinstance(turn.what, Component):
             _check(turn.id, turn.what, made)
         runs = timed_runs(loaded.run, turn.plan, turn.device.threads, turn.caller)
@@ -171,31 +150,6 @@ def _serve(run: Callable[[], object], caller: Caller) -> None:
             channel.send(True)
 
 
-def clock_turn(turn: Turn, component: Component) -> tuple[list[Spent], float]:
-    """Return the time of each operator of a deployed file, in order of execution.
-
-    The second value is the median time of a run as deployed, without a recorder.
-
-    Raises:
-        StageError: For the reasons of `time_turn`.
-
-    """
-    _check_store(turn)
-    feeds = load_inputs(turn.inputs, component)
-    report_progress("clocking", turn.id, "operators")
-    with _session(turn.deployed[0]) as session:
-        for _ in range(turn.plan.warmups + 1):
-            session.run(feeds)
-        exactly = BenchPlan(least_runs=CLOCKED_RUNS, most_runs=CLOCKED_RUNS)
-        whole_s = statistics.median(_counted(lambda: session.run(feeds), exactly))
-        return session.clock(feeds, CLOCKED_RUNS), whole_s
-
-
-def _check_store(turn: Turn) -> None:
-    for entry in (turn.inputs, *(file.artifact for file in turn.deployed)):
-        check_artifact(entry)
-
-
 def _loading(turn: Turn) -> AbstractContextManager[Loaded]:
     """Return a context manager that loads a subject; read inputs and import before."""
     if isinstance(turn.what, Pipeline):
@@ -210,15 +164,11 @@ def _loading(turn: Turn) -> AbstractContextManager[Loaded]:
 
 @contextmanager
 def _file(file: RoleFile, feeds: Mapping[str, np.ndarray]) -> Iterator[Loaded]:
-    with _session(file) as session:
-        size_bytes = file.artifact.size_bytes
-        yield Loaded(lambda: session.run(feeds), lambda: session.ran, size_bytes)
-
-
-def _session(file: RoleFile) -> AbstractContextManager[Session]:
     outputs = [spec.name for spec in file.component.outputs]
-    path = file.artifact.file(file.model)
-    return load_backend(file.backend).open_session(path, file.device, outputs)
+    path, size_bytes = file.artifact.file(file.model), file.artifact.size_bytes
+    opened = load_backend(file.backend).open_session(path, file.device, outputs)
+    with opened as session:
+        yield Loaded(lambda: session.run(feeds), lambda: session.ran, size_bytes)
 
 
 def _check(subject: str, component: Component, made: Mapping[str, np.ndarray]) -> None:

@@ -6,6 +6,5 @@ record                tuning.json, with everything that was measured
 headroom, proposal    compute tighter or looser bounds from a record alone
 edit, toml_edit       write bounds into tolerances.toml
 worst                 the inputs that are kept beside a suite
-drift                 detects a run that has moved inside its tolerance
 prune                 removes entries for cases that the suite no longer has
 """

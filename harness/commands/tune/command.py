@@ -34,6 +34,13 @@ _FOLDER = click.Path(path_type=Path)
     type=click.IntRange(min=0),
     help="Draws of each whose layers are compared too.",
 )
+@click.option(
+    "--seeds",
+    default=20,
+    show_default=True,
+    type=click.IntRange(min=1),
+    help="Pairs of prompt and seed of each pipeline.",
+)
 @click.option("--seed", default=0, show_default=True, help="The seed of all draws.")
 @click.option(
     "--headroom",
@@ -65,19 +72,9 @@ _FOLDER = click.Path(path_type=Path)
 )
 @click.option("--why", default="", help="The reason, written beside the bound.")
 @click.option(
-    "--check",
-    "checked",
-    default="",
-    metavar="RUN",
-    help="Name what has moved towards its limit in a run or a tuning; exit 1.",
-)
-@click.option(
     "--prune",
     is_flag=True,
     help="Show a diff without what is said of cases that left the suite.",
-)
-@click.option(
-    "--runs", default="reports/runs", show_default=True, help="Where runs are."
 )
 @click.option(
     "--into",
@@ -93,6 +90,7 @@ def tune(  # one option each
     store: str,
     samples: int,
     layers: int,
+    seeds: int,
     seed: int,
     factor: float,
     decibels: float,
@@ -101,15 +99,14 @@ def tune(  # one option each
     write: bool,
     allow_looser: bool,
     why: str,
-    checked: str,
     prune: bool,
-    runs: str,
     into: Path,
 ) -> int:
     """Find the tolerances that a healthy build of COMPONENTS needs. Default: all.
 
-    Each case runs on many inputs: the suite's own inputs, and independent draws. The
-    proposed tolerances are shown as a diff.
+    Each case runs on many inputs: the suite's own inputs, and independent draws. A
+    pipeline is tuned if it is named, on many pairs of prompt and seed. The proposed
+    tolerances are shown as a diff.
     """
     from harness.commands.tune import run
     from harness.commands.tune.headroom import Headroom
@@ -119,25 +116,13 @@ def tune(  # one option each
     from harness.suite.suite import load_suite
 
     if prune:
-        if checked or earlier or components:
+        if earlier or components:
             msg = "--prune takes --suite and --write alone; nothing is tuned by it."
             raise SpecError(msg)
         again = f"parity tune --prune --write{given_again('suite')}"
         loaded = load_suite(suite or Path("parity.toml"))
         return prune_files(loaded, write=write, again=again, show=print_lines)
     headroom = Headroom(factor=factor, decibels=decibels)
-    if checked:
-        if earlier or write or components:
-            msg = "--check takes a run or a tuning alone; nothing is tuned by it."
-            raise SpecError(msg)
-        return run.check(
-            checked,
-            Path(runs).expanduser(),
-            into,
-            moved_to=load_suite(suite) if suite else None,
-            headroom=headroom,
-            show=print_lines,
-        )
     if allow_looser and not why.strip():
         msg = 'loosening needs its reason: --why "GroupNorm sums in another order".'
         raise SpecError(msg)
@@ -148,14 +133,13 @@ def tune(  # one option each
         tuning = run.of_suite(tuning, loaded, components)
     else:
         loaded = load_suite(suite or Path("parity.toml"))
-        effort = Effort(samples=samples, layers=layers, seed=seed)
+        effort = Effort(samples=samples, layers=layers, seeds=seeds, seed=seed)
         settings = Settings(store=store, mnn_convert=mnn_convert)
         tuning, failed = run.run_tuning(loaded, components, effort, settings, into)
     return run.show_tuning(
         loaded,
         tuning,
         headroom,
-        print_lines,
         why=why,
         allow_looser=allow_looser,
         write=write,

@@ -6,25 +6,24 @@ parsed as a policy, and each proposal is looked up in it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from harness.commands.tune.headroom import Headroom, needed
+from harness.commands.tune.headroom import Headroom
 from harness.commands.tune.proposal import CONFIDENCE, Proposal, assured_share
 from harness.commands.tune.record import Tuning
 from harness.commands.tune.toml_edit import (
     MARK,
     Edit,
     TableChange,
-    bounds_of,
     changed,
+    inline,
     text_of,
 )
 from harness.core.errors import SuiteError
 from harness.judge.policy import Policy, key_path
 from harness.judge.tolerance import TIERS
-from harness.measure.metrics import METRIC
 
 
 def edit(
@@ -44,13 +43,12 @@ def edit(
     tables: dict[tuple[str, ...], list[Proposal]] = {}
     for part in proposals:
         if part.changes:
-            path = key_path(part.case, part.pattern)
-            tables.setdefault(path, []).append(part)
+            tables.setdefault(key_path(part.case, part.pattern), []).append(part)
     changes = [
         TableChange(
             path=path,
             values=_values(path, parts, policy, why),
-            provenance=provenance(tuning, parts, headroom),
+            provenance=_provenance(tuning, parts, headroom),
         )
         for path, parts in tables.items()
     ]
@@ -59,11 +57,26 @@ def edit(
     with TemporaryDirectory() as scratch:
         trial = Path(scratch) / policy.path.name
         trial.write_bytes(new.encode())
-        _check(Policy.load(trial), tables.values())
+        _check(
+            Policy.load(trial), [part for parts in tables.values() for part in parts]
+        )
     return Edit(path=policy.path, old=old, new=new)
 
 
-def provenance(
+def bounds_of(tier: str, bounds: Mapping[str, float]) -> object:
+    """Return the value of a group in a table, for tomlkit.
+
+    >>> bounds_of("strict", {})
+    'strict'
+    >>> bounds_of("standard", {"floors": 5.5}).as_string()
+    '{ tier = "standard", floors = 5.5 }'
+    """
+    if tier and not bounds:
+        return tier
+    return inline({**({"tier": tier} if tier else {}), **bounds})
+
+
+def _provenance(
     tuning: Tuning, parts: Sequence[Proposal], headroom: Headroom
 ) -> tuple[str, ...]:
     """Return the lines above a table that explain where its numbers come from.
@@ -88,14 +101,6 @@ def provenance(
     )
 
 
-def figures(part: Proposal) -> str:
-    """Return the measured values of the bounds that a proposal states."""
-    found = needed(part.extent, part.tolerance)
-    return ", ".join(
-        METRIC[bound].brief.format(value) for bound, value in found.items()
-    )
-
-
 def _values(
     path: tuple[str, ...], parts: Sequence[Proposal], policy: Policy, why: str
 ) -> dict[str, object]:
@@ -105,21 +110,18 @@ def _values(
         SuiteError: A bound would be looser, and no reason is given.
 
     """
-    values: dict[str, object] = {
-        part.group: bounds_of(part.tier, part.bounds) for part in parts
-    }
+    values = {part.group: bounds_of(part.tier, part.bounds) for part in parts}
     looser = [part for part in parts if part.loosens]
     if looser and not why:
         names = "; ".join(f"{part.group} {part.loosens[0]}" for part in looser)
         msg = f"{'/'.join(path)} would be looser ({names}); say --why."
         raise SuiteError(msg)
-    measured = "; ".join(f"{part.group} {figures(part)}" for part in looser or parts)
     if not looser:
         if not any(map(_needs_why, parts)) or _has_why(policy, parts[0]):
             return values
         why = next((part.now.why for part in parts if part.now.why), "")
-    values["why"] = "; ".join(filter(None, (why, f"{measured} when tuned")))
-    return values
+    measured = "; ".join(f"{part.group} {part.figures}" for part in looser or parts)
+    return {**values, "why": "; ".join(filter(None, (why, f"{measured} when tuned")))}
 
 
 def _has_why(policy: Policy, part: Proposal) -> bool:
@@ -131,32 +133,32 @@ def _has_why(policy: Policy, part: Proposal) -> bool:
 
 
 def _needs_why(part: Proposal) -> bool:
+    """Whether a policy refuses the proposal's table without a reason."""
     if not part.tier:
         return True
     return part.tolerance.is_looser_than(TIERS[part.tier].for_group(part.group))
 
 
-def _check(policy: Policy, tables: Iterable[Sequence[Proposal]]) -> None:
+def _check(policy: Policy, parts: Iterable[Proposal]) -> None:
     """Check that each proposal now decides about its probe.
 
     Raises:
         SuiteError: Another table decides.
 
     """
-    for parts in tables:
-        for part in parts:
-            component, backend, variant = part.case
-            rule = policy.for_probe(
-                component=component,
-                backend=backend,
-                variant=variant,
-                group=part.group,
-                probe=part.probe,
-                module=part.module,
+    for part in parts:
+        component, backend, variant = part.case
+        rule = policy.for_probe(
+            component=component,
+            backend=backend,
+            variant=variant,
+            group=part.group,
+            probe=part.probe,
+            module=part.module,
+        )
+        if rule.tolerance != part.tolerance:
+            msg = (
+                f"{rule.source}: another table decides {part.group} of "
+                f"{'/'.join(part.case)}; nothing was written."
             )
-            if rule.tolerance != part.tolerance:
-                msg = (
-                    f"{rule.source}: another table decides {part.group} of "
-                    f"{'/'.join(part.case)}; nothing was written."
-                )
-                raise SuiteError(msg)
+            raise SuiteError(msg)

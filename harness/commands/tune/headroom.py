@@ -7,6 +7,7 @@ strictly.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from dataclasses import dataclass
 from functools import reduce
@@ -14,7 +15,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from harness.core.comparison import Comparison
+from harness.core.comparison import Comparison, Picture
 from harness.core.errors import SpecError
 from harness.judge.tolerance import Tolerance
 from harness.measure.metrics import BOUNDED, METRIC, METRICS, Metric
@@ -75,9 +76,23 @@ def worse(one: Comparison, two: Comparison) -> Comparison:
         # Two constant sides are caused by the input, one constant side by an error.
         expected_constant=False,
         actual_constant=_alone(one) or _alone(two),
-        picture=None,  # a component draws no picture
+        picture=_worse_picture(one, two),
         **worst,
     )
+
+
+def _worse_picture(one: Comparison, two: Comparison) -> Picture | None:
+    """Return a picture with the worse of each number that can be a bound."""
+    if one.picture is None or two.picture is None:
+        return None
+    worst: dict[str, Any] = {
+        metric.name: metric.worst(
+            getattr(one.picture, metric.name), getattr(two.picture, metric.name)
+        )
+        for metric in METRICS
+        if metric.of_pictures
+    }
+    return dataclasses.replace(one.picture, **worst)
 
 
 def _worse_of(

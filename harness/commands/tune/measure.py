@@ -11,29 +11,39 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import Final
 
 from msgspec import structs
 
-from harness.commands.tune.draws import REALISTIC, independent, is_wide, shapes_of
+from harness.commands.tune.draws import (
+    REALISTIC,
+    drawn_pairs,
+    independent,
+    is_wide,
+    sample_of,
+    shapes_of,
+)
 from harness.commands.tune.headroom import worse
-from harness.commands.tune.record import CaseTuning, Effort, Tried, Tuning
+from harness.commands.tune.record import CaseTuning, Effort, TriedInput, Tuning
 from harness.core.case import VARIED, Case, Sample, sample_groups, samples_of
-from harness.core.comparison import Comparison
+from harness.core.entry import Entry
 from harness.core.environment import installed
 from harness.core.errors import ParityError, SuiteError
-from harness.core.record import OUTPUTS, CaseRecord, Row
+from harness.core.pipeline import PipelineCase
+from harness.core.record import LAYERS, OUTPUTS, CaseRecord, Row
 from harness.core.settings import Settings
 from harness.engine.engine import Engine
 from harness.engine.run import missing, open_store, path_of
 from harness.engine.worker_pool import Progress
 from harness.judge.policy import Policy
-from harness.judge.tolerance import Tolerance
+from harness.judge.tolerance import GROUPS, Tolerance
 from harness.judge.value import judge
 from harness.suite.extra_inputs import load_worst_inputs
 from harness.suite.stale import worst_inputs_of
-from harness.suite.suite import Suite
+from harness.suite.suite import Suite, Tested
 
 _TOGETHER: Final = 100
 """Number of draws that one process runs; each process exports the module anew."""
@@ -47,7 +57,7 @@ _INPUTS_A_LIMIT: Final = 10
 
 def tune(
     suite: Suite,
-    cases: Sequence[Case],
+    cases: Sequence[Tested],
     effort: Effort,
     settings: Settings,
     now: datetime,
@@ -74,38 +84,43 @@ def tune(
         ParityError: Nothing could be measured, or the suite's files are wrong.
 
     """
-    policy = Policy.load(suite.tolerances_path)
     times = _TOGETHER / _INPUTS_A_LIMIT
     limits = structs.replace(suite.limits, timeout_s=suite.limits.timeout_s * times)
     store = open_store(settings.store)
     native = settings.mnn_convert or None
-    engine = Engine(store, limits, mnn_convert=native, on_progress=on_progress)
-    tuner = _Tuner(engine, suite, policy, effort, now)
-    stopped = ""
+    pictures = TemporaryDirectory(prefix="parity-tune-")
+    engine = Engine(
+        store,
+        limits,
+        mnn_convert=native,
+        pictures=Path(pictures.name),
+        on_progress=on_progress,
+    )
+    tuner = _Tuner(engine, suite, effort, now, keep)
+    failed: list[str] = []
     try:
-        for _ in tuner.measure(cases):
-            if tuner.is_any:
-                keep(tuner.tuning)
+        tuner.measure(cases)
     except KeyboardInterrupt:
         # An interruption must not lose hours of measurements.
+        failed = ["stopped: nothing further was tuned"]
         if not tuner.is_any:
             raise
-        stopped = "stopped: nothing further was tuned"
     finally:
         engine.close()
         store.sweep()
-    failed = tuple(filter(None, (*tuner.failed, stopped)))
+        pictures.cleanup()
+    failed = [*tuner.failed, *failed]
     if not tuner.is_any:
         reason = failed[0] if failed else "no case was chosen."
         msg = f"nothing could be tuned: {reason}"
         raise SuiteError(msg)
-    return tuner.tuning, failed
+    return tuner.tuning, tuple(failed)
 
 
 class _Tally:
     """The extent of each value of one case, updated with each sample."""
 
-    def __init__(self, case: Case, policy: Policy) -> None:
+    def __init__(self, case: Tested, policy: Policy) -> None:
         self.case = case
         self.failure = ""
         self.usage: dict[str, float] = {}
@@ -113,58 +128,66 @@ class _Tally:
         self.overflowed: set[str] = set()
         self._policy = policy
         self._record: CaseRecord | None = None
-        self._rows: dict[tuple[str, str], tuple[float, Row]] = {}
-        self._limits: dict[tuple[str, str], Tolerance] = {}
+        self._rows: dict[tuple[str, str, str], tuple[float, Row]] = {}
+        self._limits: dict[tuple[str, str, str], Tolerance] = {}
 
-    def add(self, record: CaseRecord) -> None:
-        """Add the rows of one record, or its failure."""
+    def add(self, record: CaseRecord, sample: str = "") -> None:
+        """Add the rows of one record, or its failure.
+
+        Args:
+            record: The record.
+            sample: Id of the only sample; empty if the rows name theirs.
+
+        """
         if record.failure is not None:
             self.failure = record.failure.message
             return
         if self._record is None or self._record.coverage is None:
             self._record = record
+        rows = [row for row in record.rows if row.what in GROUPS]
+        if sample:
+            rows = [replace(row, sample=sample) for row in rows]
         self.overflowed |= {
             row.sample
-            for row in record.rows
-            if row.what == OUTPUTS and row.comparison.nonfinite_expected
+            for row in rows
+            if row.what != LAYERS and row.comparison.nonfinite_expected
         }
-        for row in record.rows:
+        for row in rows:
             if row.sample not in self.overflowed:
                 self._add(row)
 
     def _add(self, row: Row) -> None:
-        key = (row.what, row.probe)
+        key = (row.what, row.probe, row.module)
         if key not in self._limits:
-            self._limits[key] = self._limit(row)
-        is_output = row.what == OUTPUTS
-        comparison = _varying(row.comparison) if is_output else row.comparison
-        usage = judge(comparison, self._limits[key], is_output=is_output).usage
-        if is_output:
-            self.usage[row.sample] = max(usage, self.usage.get(row.sample, 0.0))
-        else:
+            self._limits[key] = self._policy.for_probe(
+                component=self.case.subject,
+                backend=self.case.backend,
+                variant=self.case.how,
+                group=row.what,
+                probe=row.probe,
+                module=row.module,
+            ).tolerance
+        comparison, is_output = row.comparison, row.what == OUTPUTS
+        usage = judge(
+            comparison,
+            self._limits[key],
+            is_output=is_output,
+            # A hint without lines makes constant outputs, which are no error.
+            allow_constant=is_output
+            and comparison.expected_constant
+            and comparison.actual_constant,
+        ).usage
+        if row.what == LAYERS:
             self.layers[row.sample] = None
+        else:
+            self.usage[row.sample] = max(usage, self.usage.get(row.sample, 0.0))
         if key in self._rows:
             most, known = self._rows[key]
             sample = row.sample if usage > most else known.sample
             usage = max(usage, most)
-            extent = worse(known.comparison, row.comparison)
+            extent = worse(known.comparison, comparison)
             row = replace(known, sample=sample, comparison=extent)
         self._rows[key] = (usage, row)
-
-    def _limit(self, row: Row) -> Tolerance:
-        return self._policy.for_probe(
-            component=self.case.subject,
-            backend=self.case.backend,
-            variant=self.case.how,
-            group=row.what,
-            probe=row.probe,
-            module=row.module,
-        ).tolerance
-
-    @property
-    def worst(self) -> str:
-        """Id of the sample whose outputs use most of their limits."""
-        return max(self.usage, key=self.usage.__getitem__)
 
     def tuning(self, suite: str) -> CaseTuning:
         """Return the measurements of a case that was measured."""
@@ -178,115 +201,152 @@ class _Tally:
 
 
 class _Tuner:
-    """Measure component by component, and keep all measurements so far."""
+    """Measure one component or pipeline after another, and keep what was measured."""
 
     def __init__(
         self,
         engine: Engine,
         suite: Suite,
-        policy: Policy,
         effort: Effort,
         now: datetime,
+        keep: Callable[[Tuning], object],
     ) -> None:
         self._engine = engine
         self._suite = suite
-        self._policy = policy
+        self._policy = Policy.load(suite.tolerances_path)
         self._effort = effort
         self._now = now
+        self._keep = keep
         self._tallies: list[_Tally] = []
-        self._tried: dict[str, dict[str, Tried]] = {}
+        self._tried: dict[str, dict[str, TriedInput]] = {}
         self._took_s: dict[str, float] = {}
         self._missing: list[str] = []
 
-    def measure(self, cases: Sequence[Case]) -> Iterator[None]:
-        """Measure cases, component by component; yield after every step."""
+    def measure(self, cases: Sequence[Tested]) -> None:
+        """Measure cases, one component or pipeline after another."""
         together: dict[str, list[_Tally]] = {}
         for case in cases:
             if names := missing(case):
                 self._missing.append(f"{case.id}: {names[0]} is not installed.")
             else:
-                tally = _Tally(case, self._policy)
-                together.setdefault(case.component.name, []).append(tally)
-        for name, tallies in together.items():
+                tally = _Tally(_plain(case), self._policy)
+                together.setdefault(case.subject, []).append(tally)
+        for tallies in together.values():
             self._tallies += tallies
-            start = perf_counter()
-            for step in self._measure(name, tallies):
-                self._took_s[name] = perf_counter() - start
-                yield step
+            components = [(t, t.case) for t in tallies if isinstance(t.case, Case)]
+            if components:
+                self._measure(components)
+            pipelines = [
+                (t, t.case) for t in tallies if isinstance(t.case, PipelineCase)
+            ]
+            if pipelines:
+                self._measure_pipeline(pipelines)
+            for tally in tallies:
+                if not tally.usage and not tally.failure:
+                    tally.failure = (
+                        "PyTorch's own outputs are finite on none of its inputs, so "
+                        "nothing can be compared with them."
+                    )
 
-    def _measure(self, name: str, tallies: list[_Tally]) -> Iterator[None]:
-        cases = [tally.case for tally in tallies]
+    def _measure_pipeline(self, some: Sequence[tuple[_Tally, PipelineCase]]) -> None:
+        """Measure the cases of one pipeline on its own seed, then on drawn pairs."""
+        own = some[0][1].pipeline
+        tried = self._tried[own.name] = {}
+        pairs = drawn_pairs(own, self._effort.seeds, self._effort.seed)
+        for why, pipeline in (("suite", own), *(("independent", one) for one in pairs)):
+            sample = sample_of(pipeline)
+            tried[sample.id] = TriedInput(sample=sample, why=why)
+            self._run(
+                [
+                    (t, case if pipeline is own else replace(case, pipeline=pipeline))
+                    for t, case in some
+                ],
+                sample.id,
+            )
+
+    def _measure(self, some: Sequence[tuple[_Tally, Case]]) -> None:
+        """Measure the cases of one component."""
+        cases, effort = [case for _, case in some], self._effort
+        component = cases[0].component
+        tried = self._tried[component.name] = self._own_inputs(cases)
+        self._run(some)
+        wide = [(tally, case) for tally, case in some if is_wide(case)]
+        families = {REALISTIC: some, VARIED: wide} if wide else {REALISTIC: some}
+        shapes = shapes_of(cases)
+        for family, takers in families.items():
+            draws = list(
+                independent(component, shapes, family, effort.samples, effort.seed)
+            )
+            watched = [replace(one, layers=True) for one in draws[: effort.layers]]
+            for chunk in (
+                *_chunks(watched, _WATCHED_TOGETHER),
+                *_chunks(draws[effort.layers :], _TOGETHER),
+            ):
+                # An input that was kept and is drawn again counts as a draw.
+                for sample in chunk:
+                    tried[sample.id] = TriedInput(sample=sample, why="independent")
+                self._run([(tally, _on(case, chunk)) for tally, case in takers])
+        # An input that is worst for one build is near the worst for the others.
+        worst = {max(t.usage, key=t.usage.__getitem__) for t, _ in some if t.usage}
+        for family, takers in families.items():
+            if again := [
+                replace(one.sample, layers=True)
+                for id_, one in tried.items()
+                if id_ in worst
+                and one.sample.profile == family
+                # Layers of the suite's inputs are compared already, or too large.
+                and one.why != "suite"
+                and not all(id_ in tally.layers for tally, _ in takers)
+            ]:
+                self._run([(tally, _on(case, again)) for tally, case in takers])
+
+    def _own_inputs(self, cases: Sequence[Case]) -> dict[str, TriedInput]:
+        """Return the inputs that every run tries, and why it does."""
         path = worst_inputs_of(self._suite)
         names = {case.id for case in cases}
         found = load_worst_inputs(path, names) if path.is_file() else {}
         kept = {sample for samples in found.values() for sample in samples}
-        tried = {
-            sample.id: Tried(sample=sample, why="kept" if sample in kept else "suite")
+        return {
+            sample.id: TriedInput(
+                sample=sample, why="kept" if sample in kept else "suite"
+            )
             for sample in samples_of(cases)
         }
-        self._tried[name] = tried
-        self._run([(tally, tally.case) for tally in tallies])
-        yield
-        effort, shapes = self._effort, shapes_of(cases)
-        wide = [tally for tally in tallies if is_wide(tally.case)]
-        families = {REALISTIC: tallies, VARIED: wide} if wide else {REALISTIC: tallies}
-        for family, takers in families.items():
-            draws = list(
-                independent(
-                    cases[0].component, shapes, family, effort.samples, effort.seed
-                )
-            )
-            watched = [replace(one, layers=True) for one in draws[: effort.layers]]
-            for some in (
-                *_chunks(watched, _WATCHED_TOGETHER),
-                *_chunks(draws[effort.layers :], _TOGETHER),
-            ):
-                self._run([(tally, _on(tally.case, some)) for tally in takers])
-                # An input that was kept and is drawn again counts as a draw.
-                for sample in some:
-                    tried[sample.id] = Tried(sample=sample, why="independent")
-                yield
-        # An input that is worst for one build is near the worst for the others.
-        worst = dict.fromkeys(tally.worst for tally in tallies if tally.usage)
-        for family, takers in families.items():
-            if some := [
-                replace(tried[id_].sample, layers=True)
-                for id_ in worst
-                if tried[id_].sample.profile == family
-                # Layers of the suite's inputs are compared already, or too large.
-                and tried[id_].why != "suite"
-                and not all(id_ in tally.layers for tally in takers)
-            ]:
-                self._run([(tally, _on(tally.case, some)) for tally in takers])
-                yield
-        for tally in tallies:
-            if not tally.usage and not tally.failure:
-                tally.failure = (
-                    "PyTorch's own outputs are finite on none of its inputs, so "
-                    "nothing can be compared with them."
-                )
 
-    def _run(self, steps: Iterable[tuple[_Tally, Case]]) -> None:
+    def _run(self, steps: Iterable[tuple[_Tally, Tested]], sample: str = "") -> None:
         """Run each case that has not failed yet, and delete its drawn references."""
         steps = [(tally, case) for tally, case in steps if not tally.failure]
+        if not steps:
+            return
+        begin, subject = perf_counter(), steps[0][1].subject
+        before_s = self._took_s.setdefault(subject, 0.0)  # if the first run is stopped
         running = self._engine.start(case for _, case in steps)
         for (tally, _), record in zip(steps, running, strict=True):
-            tally.add(record.result())
+            tally.add(record.result(), sample)
         self._forget([case for tally, case in steps if case is not tally.case])
+        self._took_s[subject] = before_s + perf_counter() - begin
+        if self.is_any:
+            self._keep(self.tuning)
 
-    def _forget(self, cases: Iterable[Case]) -> None:
+    def _forget(self, cases: Iterable[Tested]) -> None:
         """Remove the references of drawn inputs from the store."""
-        gone = {}
+        gone: dict[Path, Entry] = {}
         for case in cases:
-            drawn = {sample.id for sample in case.samples if sample.label}
             with suppress(ParityError):  # the case's record has the failure
-                for _, readings in self._engine.references(case):
-                    for reading in readings:
-                        if reading.sample in drawn:
-                            gone[reading.reference.path] = reading.reference
-                            gone[reading.inputs.path] = reading.inputs
+                gone |= {entry.path: entry for entry in self._drawn(case)}
         for entry in gone.values():
             self._engine.store.remove(entry)
+
+    def _drawn(self, case: Tested) -> Iterator[Entry]:
+        """Yield the stored inputs and references of a case that were drawn for it."""
+        if isinstance(case, PipelineCase):
+            yield from self._engine.drawing(case)
+            return
+        drawn = {sample.id for sample in case.samples if sample.label}
+        for _, readings in self._engine.references(case):
+            for reading in readings:
+                if reading.sample in drawn:
+                    yield from (reading.reference, reading.inputs)
 
     @property
     def is_any(self) -> bool:
@@ -329,6 +389,14 @@ def _chunks(samples: Sequence[Sample], size: int) -> Iterator[Sequence[Sample]]:
         yield samples[start : start + size]
 
 
+def _plain(case: Tested) -> Tested:
+    """Return a case whose pictures alone are measured, and not what causes an error."""
+    if isinstance(case, Case):
+        return case
+    pipeline = replace(case.pipeline, seeds=0, attribution=False)
+    return replace(case, pipeline=pipeline)
+
+
 def _on(case: Case, samples: Iterable[Sample]) -> Case:
     """Return a case with other samples.
 
@@ -338,15 +406,3 @@ def _on(case: Case, samples: Iterable[Sample]) -> Case:
     first = (group.samples[0] for group in sample_groups(case, case.samples))
     anchors = (replace(sample, layers=False) for sample in first)
     return replace(case, samples=(*anchors, *samples))
-
-
-def _varying(comparison: Comparison) -> Comparison:
-    """Return an output's comparison; an output that is constant on both sides passes.
-
-    A hint without lines makes such outputs, and they are no error of the runtime.
-    """
-    if comparison.expected_constant and comparison.actual_constant:
-        return structs.replace(
-            comparison, expected_constant=False, actual_constant=False
-        )
-    return comparison

@@ -17,12 +17,13 @@ from msgspec import structs
 from harness.commands.tune.headroom import Headroom, fits, is_sound, needed, worse
 from harness.commands.tune.record import CaseTuning, Tuning
 from harness.core.comparison import Comparison
-from harness.core.record import LAYERS, OUTPUTS, Row
+from harness.core.pipeline import IMAGE
+from harness.core.record import LAYERS, Row
 from harness.judge.known_gaps import Gap
 from harness.judge.policy import CaseName, Policy, Rule, Scope
-from harness.judge.tolerance import TIER_NAMES, TIERS, Tolerance
+from harness.judge.tolerance import GROUPS, TIER_NAMES, TIERS, Tolerance
 from harness.judge.value import judge as judged
-from harness.measure.metrics import METRIC, TUNED
+from harness.measure.metrics import BOUNDED, METRIC
 from harness.suite.judge import Judge
 
 CONFIDENCE: Final = 0.95
@@ -41,6 +42,9 @@ FEW: Final = 4
 LEAST: Final = 20
 """Fewer independent draws tighten no bound, because they assure too small a share."""
 
+_UNSEEN: Final = TIERS["strict"].image
+"""Bounds of a picture that are tight enough: nobody sees a tenth of a level of 255."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposal:
@@ -48,7 +52,7 @@ class Proposal:
 
     Attributes:
         case: Component, backend and variant.
-        group: ``outputs`` or ``layers``.
+        group: ``outputs`` or ``layers``; of a pipeline ``latents`` or ``image``.
         pattern: Pattern of the deciding table, if that is for some probes only; empty
             for other tables.
         now: The rule that decides today.
@@ -90,11 +94,19 @@ class Proposal:
         return self.tolerance.looser_bounds(self.now.tolerance, stated_only=True)
 
     @property
+    def figures(self) -> str:
+        """The measured values of the bounds that it states."""
+        found = needed(self.extent, self.tolerance)
+        return ", ".join(
+            METRIC[bound].brief.format(value) for bound, value in found.items()
+        )
+
+    @property
     def bounds(self) -> dict[str, float]:
         """The bounds that differ from the tier's."""
         base = TIERS[self.tier].for_group(self.group) if self.tier else None
         found = {}
-        for bound in ("rtol", *(metric.name for metric in TUNED)):
+        for bound in ("rtol", *(metric.name for metric in BOUNDED)):
             value = getattr(self.tolerance, bound)
             if value is not None and (base is None or value != getattr(base, bound)):
                 found[bound] = value
@@ -124,7 +136,7 @@ def propose(
     return [
         proposal
         for case in tuning.cases.values()
-        for group in (OUTPUTS, LAYERS)
+        for group in GROUPS
         for proposal in _of_group(
             tuning, case, group, judge, headroom, allow_looser=allow_looser
         )
@@ -133,7 +145,7 @@ def propose(
 
 def has_gap(gaps: Iterable[Gap], case: str) -> bool:
     """Whether a check of a case is a known failure, so no bound is derived from it."""
-    ids = [f"{case}/{group}" for group in (OUTPUTS, LAYERS)]
+    ids = [f"{case}/{group}" for group in GROUPS]
     return any(gap.matches(id_) for gap in gaps for id_ in ids)
 
 
@@ -183,7 +195,7 @@ def _of_group(
                 tier=tier,
                 tolerance=tolerance,
                 extent=extent,
-                worst=case.worst if group == OUTPUTS else worst.sample,
+                worst=worst.sample if group == LAYERS else case.worst,
                 probe=worst.probe,
                 module=worst.module,
                 draws=draws,
@@ -264,7 +276,11 @@ def tightest(
     for bound, exact in needed(extent, base, headroom).items():
         given = float(getattr(base, bound))
         # No error on this processor does not tell how another processor rounds.
-        need = METRIC[bound].rounded(exact) if exact else given
+        no_error = exact == METRIC[bound].without_error
+        need = given if no_error else METRIC[bound].rounded(exact)
+        unseen = _UNSEEN.limit(METRIC[bound]) if group == IMAGE else None
+        if unseen is not None and METRIC[bound].is_looser(unseen, need):
+            need = unseen
         today = getattr(now.tolerance, bound)
         value = need if METRIC[bound].times(given, need) > NAMED else given
         if METRIC[bound].times(need, given) > 1.0:
@@ -289,7 +305,7 @@ def _in_tier(name: str, group: str, now: Tolerance) -> Tolerance:
     tier = TIERS[name].for_group(group)
     kept: dict[str, float] = {
         metric.name: value
-        for metric in TUNED
+        for metric in BOUNDED
         # An atol is handled below, together with its rtol.
         if metric.name != "atol"
         and tier.limit(metric) is None

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from msgspec import MsgspecError, convert, to_builtins
 
@@ -28,18 +27,20 @@ class Effort:
         samples: Number of independent draws of each family; it decides the assured
             share of inputs.
         layers: Number of these draws whose layers are compared too.
+        seeds: Number of pairs of prompt and seed that a pipeline draws.
         seed: The seed of all draws.
 
     """
 
     samples: int = 200
     layers: int = 59
+    seeds: int = 20
     seed: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tried:
-    """One input, and why it was tried.
+class TriedInput:
+    """One input that a tuning tried, and why.
 
     Attributes:
         sample: The input.
@@ -84,7 +85,7 @@ class Tuning:
         suite: Absolute path of the suite.
         effort: The number of inputs that were to be tried.
         versions: Versions of PyTorch and of each runtime.
-        tried: Every tried input in order, by component.
+        tried: Every tried input in order, by component or pipeline.
         overflowed: Inputs on which the reference itself is not finite, by component.
             They are left out of everything else.
         cases: The cases in the suite's order.
@@ -97,7 +98,7 @@ class Tuning:
     suite: str
     effort: Effort
     versions: Mapping[str, str]
-    tried: Mapping[str, tuple[Tried, ...]] = field(repr=False)
+    tried: Mapping[str, tuple[TriedInput, ...]] = field(repr=False)
     overflowed: Mapping[str, tuple[str, ...]]
     cases: Mapping[str, CaseTuning]
     took_s: Mapping[str, float]
@@ -151,7 +152,7 @@ def load_tuning(folder: Path, name: str) -> Tuning:
         SuiteError: There is no tuning of that name, or another version wrote it.
 
     """
-    path = find_tuning(folder, name)
+    path = _find(folder, name)
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
         schema = data.get("schema") if isinstance(data, dict) else None
@@ -160,19 +161,22 @@ def load_tuning(folder: Path, name: str) -> Tuning:
                 f"{path} has schema {schema}, this version reads {SCHEMA}; tune again."
             )
             raise SuiteError(msg)
-        return _tuning(data)
+        cases = [
+            CaseTuning(
+                record=CaseRecord.from_json(entry["record"]),
+                usage={name: float(usage) for name, usage in entry["usage"].items()},
+                layers=tuple(entry["layers"]),
+            )
+            for entry in data["cases"]
+        ]
+        tuning = convert({**data, "cases": {}}, Tuning)
+        return replace(tuning, cases={case.record.case: case for case in cases})
     except (OSError, ValueError, KeyError, TypeError, SpecError, MsgspecError) as error:
         msg = f"{path} is damaged ({type(error).__name__}: {error}); tune again."
         raise SuiteError(msg) from error
 
 
-def find_tuning(folder: Path, name: str) -> Path:
-    """Return the path of a tuning's file.
-
-    Raises:
-        SuiteError: There is no tuning of that name.
-
-    """
+def _find(folder: Path, name: str) -> Path:
     for path in (Path(name), Path(name) / FILE, folder / name / FILE):
         if path.is_file():
             return path
@@ -185,15 +189,3 @@ def find_tuning(folder: Path, name: str) -> Path:
         "`parity tune` makes one."
     )
     raise SuiteError(msg)
-
-
-def _tuning(data: Mapping[str, Any]) -> Tuning:
-    cases = {}
-    for entry in data["cases"]:
-        record = CaseRecord.from_json(entry["record"])
-        cases[record.case] = CaseTuning(
-            record=record,
-            usage={name: float(usage) for name, usage in entry["usage"].items()},
-            layers=tuple(entry["layers"]),
-        )
-    return replace(convert({**data, "cases": {}}, Tuning), cases=cases)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from harness.commands.tune.edit import figures
 from harness.commands.tune.proposal import Proposal
 from harness.commands.tune.record import Tuning
 from harness.commands.tune.toml_edit import Edit
@@ -47,7 +46,7 @@ def _outcome(part: Proposal) -> str:
     if part.remark:
         return f"as it is: {part.remark}"
     to = " ".join((part.tier, *(f"{k} {v:g}" for k, v in part.bounds.items())))
-    return f"{figures(part)} → {to if part.changes else 'as it is'}"
+    return f"{part.figures} → {to if part.changes else 'as it is'}"
 
 
 @floors_explained
@@ -65,7 +64,7 @@ def beyond_lines(proposals: Iterable[Proposal]) -> Iterator[Line]:
         )
         group = f"{part.group} of {part.pattern}" if part.pattern else part.group
         text = (
-            f"{'/'.join(part.case)} {group}: {bounds}; measured {figures(part)} on "
+            f"{'/'.join(part.case)} {group}: {bounds}; measured {part.figures} on "
             f"{part.worst}"
         )
         yield from wrapped(text, indent="   ")
@@ -76,7 +75,7 @@ def edit_lines(
     *,
     written: bool,
     again: str,
-    then: str = "parity run, then parity tune --check last",
+    then: str = "parity run",
 ) -> Iterator[Line]:
     """Yield the changes as a diff, and the next step.
 

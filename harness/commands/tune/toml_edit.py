@@ -1,8 +1,9 @@
 """Change tables of a TOML file; the text around them and its comments stay.
 
-tomlkit moves tables whose parents are elsewhere in a file. So the file is cut into its
-tables, and tomlkit changes one of them at a time. The new text is parsed and compared
-with the intended values.
+A new key that tomlkit adds to a table comes after the comment above the next table, and
+a table that it removes takes that comment along. So the file is cut into its tables,
+and tomlkit changes one of them at a time. The new text is parsed and compared with the
+intended values.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import difflib
 import tomllib
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -99,26 +100,46 @@ class _Block:
     path: KeyPath
     line: int
     comment: list[str]
-    lines: list[str] = field(default_factory=list)
+    lines: list[str]
+
+    def change(self, change: TableChange) -> None:
+        """Set the values of the table, and the lines that explain them."""
+        self.comment = [line for line in self.comment if not line.startswith(MARK)]
+        self.comment += change.provenance
+        end = len(self.lines)  # without the empty lines and comments at the end
+        while end > 1 and self.lines[end - 1].strip()[:1] in {"", "#"}:
+            end -= 1
+        document = tomlkit.parse("\n".join([*self.lines[:end], ""]))
+        table: Any = document
+        for key in self.path:
+            table = table[key]
+        table.update(change.values)
+        self.lines[:end] = tomlkit.dumps(document).splitlines()
 
 
 def changed(path: Path, changes: Sequence[TableChange]) -> str:
-    """Return a TOML file's text with tables changed, and missing tables added.
+    """Return a TOML file's text with tables changed, and missing tables at its end.
 
     Raises:
         SuiteError: A table cannot be changed alone.
 
     """
     head, blocks = _blocks(path)
-    for change in changes:
-        _change(blocks, change)
-    result = _joined(path, head, blocks)
+    found = {block.path: block for block in blocks}
     meant = tomllib.loads(text_of(path))
     for change in changes:
+        block = found.get(change.path)
+        if block is None:
+            above = blocks[-1].lines if blocks else head
+            space = [""] if above and above[-1].strip() else []
+            block = _Block(change.path, 0, space, [f"[{dotted(change.path)}]"])
+            blocks.append(block)
+        block.change(change)
         table = meant
         for key in change.path:
             table = table.setdefault(key, {})
         table.update(tomlkit.item(change.values).unwrap())
+    result = _joined(path, head, blocks)
     try:
         is_meant = tomllib.loads(result) == meant
     except tomllib.TOMLDecodeError:
@@ -156,19 +177,6 @@ def without(path: Path, lines: Collection[int]) -> str:
         head = [line for line in first.comment if not line.startswith(MARK)]
     text = _joined(path, head, [b for b in blocks if b.line not in lines])
     return text if text.strip() else ""
-
-
-def bounds_of(tier: str, bounds: Mapping[str, float]) -> object:
-    """Return the value of a group in a table, for tomlkit.
-
-    >>> bounds_of("strict", {})
-    'strict'
-    >>> bounds_of("standard", {"floors": 5.5}).as_string()
-    '{ tier = "standard", floors = 5.5 }'
-    """
-    if tier and not bounds:
-        return tier
-    return inline({**({"tier": tier} if tier else {}), **bounds})
 
 
 def inline(values: Mapping[str, object]) -> Any:  # noqa: ANN401  # tomlkit's item
@@ -218,41 +226,3 @@ def _joined(path: Path, head: Sequence[str], blocks: Iterable[_Block]) -> str:
     # Windows' line ends stay, because a TOML parser reads both kinds.
     end = "\r\n" if "\r\n" in text_of(path) else "\n"
     return "".join(line + end for line in lines)
-
-
-def _change(blocks: list[_Block], change: TableChange) -> None:
-    block = next((one for one in blocks if one.path == change.path), None)
-    if block is None:
-        # After the last table of its component and runtime, or of its component.
-        places = [
-            at for at, one in enumerate(blocks) if one.path[:2] == change.path[:2]
-        ]
-        places = places or [
-            at for at, one in enumerate(blocks) if one.path[:1] == change.path[:1]
-        ]
-        at = places[-1] if places else len(blocks) - 1
-        block = _Block(change.path, 0, [], [f"[{dotted(change.path)}]"])
-        if blocks:
-            before = _stripped(blocks[at].lines)
-            block.lines += blocks[at].lines[len(before) :]
-            blocks[at].lines = [*before, ""]
-        blocks.insert(at + 1, block)
-    block.comment = [line for line in block.comment if not line.startswith(MARK)]
-    block.comment += change.provenance
-    body = _stripped(block.lines)
-    document = tomlkit.parse("\n".join([*body, ""]))
-    table: Any = document
-    for key in change.path:
-        table = table[key]
-    for key, value in change.values.items():
-        table[key] = value
-    edited = tomlkit.dumps(document).splitlines()
-    block.lines = [*edited, *block.lines[len(body) :]]
-
-
-def _stripped(lines: Sequence[str]) -> list[str]:
-    """Return a block's lines without the empty lines and comments at its end."""
-    end = len(lines)
-    while end > 1 and (not lines[end - 1].strip() or lines[end - 1].startswith("#")):
-        end -= 1
-    return list(lines[:end])

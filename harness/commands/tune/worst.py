@@ -31,11 +31,12 @@ Entry = dict[str, Any]
 def kept(tuning: Tuning, gaps: Sequence[Gap]) -> dict[str, tuple[Sample, str]]:
     """Return the input that each case keeps, and why; cases with none are absent.
 
-    A case with a known failure keeps none, because every input is bad there.
+    A case with a known failure keeps none, because every input is bad there. A pipeline
+    keeps none, because its inputs are not drawn from a sample.
     """
     found = {}
     for name, case in tuning.cases.items():
-        if has_gap(gaps, name):
+        if has_gap(gaps, name) or case.record.pipeline is not None:
             continue
         known = {t.sample.id: t for t in tuning.tried[case.record.component]}
         own = max(

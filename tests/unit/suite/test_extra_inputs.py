@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.commands.tune.record import Tried
+from harness.commands.tune.record import TriedInput
 from harness.commands.tune.worst import kept, pruned_text, worst_inputs_text
 from harness.core.case import VARIED
 from harness.core.errors import SuiteError
@@ -29,7 +29,9 @@ def test_what_is_kept_reads_back_as_the_sample_it_was(tmp_path):
     found = sample("varied-s0-7", VARIED, knobs=(("x.scale", 0.1), ("x.step", 3)))
     case = case_of(output(1.0), draws=3)
     case = replace(case, usage={**case.usage, "varied-s0-7": 0.9})
-    written(tmp_path / "w.toml", case, tried=[Tried(sample=found, why="independent")])
+    written(
+        tmp_path / "w.toml", case, tried=[TriedInput(sample=found, why="independent")]
+    )
 
     (back,) = load_worst_inputs(tmp_path / "w.toml", [CASE])[CASE]
 
@@ -40,7 +42,7 @@ def test_an_input_that_was_kept_stays_while_it_is_the_worst(tmp_path):
     path = tmp_path / "w.toml"
     case = case_of(output(1.0), draws=3, worst="kept-0")
     case = replace(case, usage={**case.usage, "kept-0": 0.9})
-    earlier = Tried(sample=sample("kept-0"), why="kept")
+    earlier = TriedInput(sample=sample("kept-0"), why="kept")
 
     written(path, case, tried=[earlier])
     written(path, case, tried=[earlier])

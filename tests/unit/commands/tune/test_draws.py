@@ -6,8 +6,19 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from harness.commands.tune.draws import REALISTIC, independent, shapes_of
+from harness.commands.tune.draws import (
+    REALISTIC,
+    drawn_pairs,
+    independent,
+    sample_of,
+    shapes_of,
+)
+from harness.commands.tune.record import Effort
+from harness.commands.tune.run import run_tuning
 from harness.core.case import VARIED
+from harness.core.errors import SuiteError
+from harness.core.pipeline import PipelineCase
+from harness.core.settings import Settings
 from harness.recipes import describe
 from harness.recipes.varied import InputParameter
 from harness.suite.suite import load_suite
@@ -78,3 +89,26 @@ def test_sizes_that_are_too_large_to_watch_are_not_drawn_at():
 
     assert {(size["height"], size["width"]) for size in sizes} == {(32, 48), (8, 16)}
     assert {size["batch"] for size in sizes} == {1, 2}
+
+
+def test_a_pipeline_draws_pairs_of_prompt_and_seed_of_one_picture_each():
+    suite = load_suite(ROOT / "fixtures" / "digits")
+    (case,) = suite.select(("text2img/mnn/fp32",))
+    assert isinstance(case, PipelineCase)
+    pipeline = case.pipeline
+
+    pairs = drawn_pairs(pipeline, 5)
+
+    assert pairs == drawn_pairs(pipeline, 5)
+    assert {len(one.texts) for one in pairs} == {1}
+    assert {one.prompts[0] for one in pairs} == set(pipeline.prompts)
+    assert not any(one.attribution for one in pairs)
+    others = (pipeline, *pairs, *drawn_pairs(pipeline, 5, seed=1))
+    assert len({sample_of(one).id for one in others}) == 11
+
+
+def test_pipelines_of_several_runtimes_are_refused(tmp_path):
+    suite = load_suite(ROOT / "fixtures" / "digits")
+
+    with pytest.raises(SuiteError, match="pipelines of several runtimes are not tuned"):
+        run_tuning(suite, ["text2img/mixed/*"], Effort(), Settings(), tmp_path)

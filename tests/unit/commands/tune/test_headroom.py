@@ -5,7 +5,7 @@ from functools import reduce
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from msgspec.structs import replace
@@ -16,6 +16,7 @@ from harness.core.errors import SpecError
 from harness.judge.tolerance import Tolerance
 from harness.judge.value import judge
 from harness.measure.compare import compare
+from harness.measure.pictures import compare_pictures
 
 
 @st.composite
@@ -83,6 +84,31 @@ def test_a_value_that_is_not_finite_anywhere_gives_no_bound():
     assert is_sound(good)
     assert not is_sound(worse(good, bad))
     assert not is_sound(worse(bad, good))
+
+
+def picture(levels):
+    """A comparison of two pictures that are so many levels apart."""
+    rng = np.random.default_rng(0)
+    expected = rng.uniform(20.0, 235.0, (16, 16, 3)).astype(np.float32)
+    apart = rng.choice(np.array([-levels, levels], np.float32), expected.shape)
+    return compare_pictures(expected=expected, actual=expected + apart)
+
+
+@settings(deadline=None)  # SSIM compiles at its first use
+@given(
+    levels=st.lists(st.floats(0.0, 20.0), min_size=1, max_size=3),
+    tolerance=st.builds(
+        Tolerance,
+        psnr_db=st.floats(20.0, 60.0),
+        ssim=st.none() | st.floats(0.9, 1.0),
+    ),
+)
+def test_pictures_pass_where_the_worst_of_each_number_does(levels, tolerance):
+    several = [picture(level) for level in levels]
+
+    extent = reduce(worse, several)
+
+    assert fits(extent, tolerance) is all(fits(one, tolerance) for one in several)
 
 
 def test_an_error_without_a_floor_cannot_be_stated_in_floors():

@@ -1,15 +1,19 @@
 """Proposals are the tightest tolerances that hold with headroom, from records alone."""
 
+from dataclasses import replace
+
 import pytest
 from msgspec import structs
 
 from harness.commands.tune.headroom import Headroom
 from harness.commands.tune.proposal import propose, tightest
 from harness.core.outcome import Outcome
+from harness.core.pipeline import IMAGE
 from harness.judge.known_gaps import Gap
 from harness.judge.policy import Rule
 from harness.judge.tolerance import TIERS, Tolerance
 from harness.measure.metrics import METRIC
+from tests.unit.commands.tune.test_headroom import picture
 from tests.unit.reports import output, row
 from tests.unit.tunings import case_of, judge_of, tuning_of
 
@@ -28,55 +32,53 @@ def layers(floors):
 
 
 @pytest.mark.parametrize(
-    ("floors", "tier", "bound"),
+    ("floors", "now", "tier", "bound"),
     [
-        pytest.param(1.0, "strict", 2.0, id="a-tier-tighter-and-a-bound-in-it"),
-        pytest.param(3.0, "strict", 8.0, id="a-tier-tighter-and-its-own-bound"),
-        pytest.param(5.0, "standard", 16.0, id="the-tier-stays-though-it-has-room"),
-        pytest.param(3.9, "strict", 8.0, id="just-the-tighter-tier"),
+        pytest.param(1.0, rule("standard"), "strict", 2.0, id="a-tier-and-a-bound"),
+        pytest.param(3.0, rule("standard"), "strict", 8.0, id="a-tier-and-its-bound"),
+        pytest.param(3.9, rule("standard"), "strict", 8.0, id="just-the-tighter-tier"),
+        pytest.param(5.0, rule("standard"), "standard", 16.0, id="the-tier-stays"),
+        pytest.param(
+            21.2, rule("standard", floors=128.0), "standard", 43.0, id="far-too-loose"
+        ),
+        pytest.param(
+            5.5,
+            rule("standard", floors=12.0),
+            "standard",
+            12.0,
+            id="a-digit-no-gain",
+        ),
+        pytest.param(
+            0.0, rule("standard"), "strict", 8.0, id="no-error-is-no-bound-of-nothing"
+        ),
+        pytest.param(
+            4.1, Rule(tolerance=Tolerance(floors=100.0), tier=""), "", 8.2, id="no-tier"
+        ),
     ],
 )
-def test_the_tightest_tier_that_holds_with_headroom_is_proposed(floors, tier, bound):
-    found, tolerance, beyond = tightest(
-        layers(floors), "layers", rule("standard"), HEADROOM
-    )
+def test_the_tightest_tier_and_bound_that_hold_with_headroom_are_proposed(
+    floors, now, tier, bound
+):
+    found, tolerance, beyond = tightest(layers(floors), "layers", now, HEADROOM)
 
     assert (found, tolerance.floors, beyond) == (tier, bound, {})
 
 
-def test_a_bound_far_looser_than_needed_moves_within_its_tier():
-    now = rule("standard", floors=128.0)
+@pytest.mark.parametrize(
+    ("floors", "moved", "beyond"),
+    [
+        pytest.param(15.0, 30.0, {"floors": (16.0, 30.0)}, id="too-little-is-left"),
+        pytest.param(10.0, 16.0, {}, id="half-of-the-headroom-is-left"),
+    ],
+)
+def test_a_bound_moves_outwards_only_if_that_is_allowed(floors, moved, beyond):
+    extent, now = layers(floors), rule("standard")
 
-    found, tolerance, _ = tightest(layers(21.2), "layers", now, HEADROOM)
+    _, kept, said = tightest(extent, "layers", now, HEADROOM)
+    _, allowed, _ = tightest(extent, "layers", now, HEADROOM, allow_looser=True)
 
-    assert (found, tolerance.floors) == ("standard", 43.0)
-
-
-def test_a_bound_moves_outwards_only_if_that_is_allowed():
-    extent, now = layers(15.0), rule("standard")
-
-    _, kept, beyond = tightest(extent, "layers", now, HEADROOM)
-    _, moved, _ = tightest(extent, "layers", now, HEADROOM, allow_looser=True)
-
-    assert kept == now.tolerance
-    assert beyond == {"floors": (16.0, 30.0)}
-    assert moved.floors == 30.0
-
-
-def test_a_bound_that_keeps_half_of_the_headroom_is_left_though_looser_is_allowed():
-    now = rule("standard")
-
-    _, kept, beyond = tightest(layers(10.0), "layers", now, HEADROOM, allow_looser=True)
-
-    assert (kept, beyond) == (now.tolerance, {})
-
-
-def test_an_improvement_of_a_digit_is_not_worth_a_change():
-    now = rule("standard", floors=12.0)
-
-    _, kept, _ = tightest(layers(5.5), "layers", now, HEADROOM)
-
-    assert kept == now.tolerance
+    assert (kept, said) == (now.tolerance, beyond)
+    assert allowed.floors == moved
 
 
 def test_a_few_draws_tighten_nothing(tmp_path):
@@ -87,15 +89,6 @@ def test_a_few_draws_tighten_nothing(tmp_path):
 
     assert [part.draws for part in parts] == [19, 19]
     assert not any(part.changes for part in parts)
-
-
-def test_bounds_without_a_tier_move_by_themselves():
-    now = Rule(tolerance=Tolerance(floors=100.0), tier="")
-
-    assert tightest(layers(4.1), "layers", now, HEADROOM)[:2] == (
-        "",
-        Tolerance(floors=8.2),
-    )
 
 
 def test_a_tighter_rtol_than_the_tiers_own_stays():
@@ -128,12 +121,6 @@ def test_a_cosine_distance_is_tightened_by_the_square_of_the_headroom():
     assert tolerance.cosine_distance is not None
     assert needs <= tolerance.cosine_distance <= 1.1 * needs
     assert beyond == {}
-
-
-def test_no_error_at_all_is_no_reason_for_a_bound_of_nothing():
-    tier, tolerance, _ = tightest(layers(0.0), "layers", rule("standard"), HEADROOM)
-
-    assert tolerance == TIERS[tier].for_group("layers")
 
 
 def test_each_group_of_each_case_has_its_own_proposal(tmp_path):
@@ -184,29 +171,57 @@ def test_a_few_modules_that_need_more_do_not_loosen_the_others(tmp_path):
     ]
 
 
-def test_what_is_known_to_fail_is_left_alone(tmp_path):
-    gap = Gap(case="unet/mnn/*", outcome=Outcome.EXCEEDS, why="fused")
-    judge = judge_of(tmp_path, STANDARD, gaps=[gap])
+@pytest.mark.parametrize(
+    ("stated", "gaps", "remark"),
+    [
+        pytest.param(
+            '"standard"',
+            [Gap(case="unet/mnn/*", outcome=Outcome.EXCEEDS, why="fused")],
+            "a known gap",
+            id="gap",
+        ),
+        pytest.param(
+            "{ rtol = 0.0, atol = 1e-3, share = 0.99, cap = 1.0 }\nwhy = 'x'",
+            [],
+            "a share is stated, which is not tuned",
+            id="share",
+        ),
+    ],
+)
+def test_what_cannot_be_tuned_is_left_alone(tmp_path, stated, gaps, remark):
+    text = STANDARD.replace('layers = "standard"', f"layers = {stated}")
+    judge = judge_of(tmp_path, text, gaps=gaps)
+    tuning = tuning_of(case_of(row("v0", 500.0)))
 
-    (part,) = propose(
-        tuning_of(case_of(row("v0", 500.0))), judge, HEADROOM, allow_looser=True
-    )
+    (part,) = propose(tuning, judge, HEADROOM, allow_looser=True)
 
     assert not part.changes
-    assert part.remark == "a known gap"
+    assert part.remark == remark
 
 
-def test_a_stated_share_is_left_alone(tmp_path):
-    text = STANDARD.replace(
-        'layers = "standard"',
-        "layers = { rtol = 0.0, atol = 1e-3, share = 0.99, cap = 1.0 }\nwhy = 'x'",
+@pytest.mark.parametrize(
+    ("levels", "draws", "tier", "bounds"),
+    [
+        pytest.param(3.0, 20, "quantized", {"psnr_db": 35.5}, id="tighter-in-its-tier"),
+        pytest.param(3.0, 19, "quantized", {}, id="too-few-pictures"),
+        pytest.param(1e-3, 20, "strict", {"psnr_db": None}, id="nobody-sees-less"),
+        pytest.param(0.0, 20, "strict", {}, id="no-error-is-no-bound-of-nothing"),
+    ],
+)
+def test_the_bounds_of_a_pipelines_pictures_are_tuned(
+    tmp_path, levels, draws, tier, bounds
+):
+    judge = judge_of(tmp_path, '[mnn.fp32]\nimage = "quantized"\n')
+    drawn = replace(
+        output(0.0), what=IMAGE, probe="picture.0", comparison=picture(levels)
     )
+    case = case_of(drawn, draws=draws, case="text2img/mnn/fp32")
 
-    (part,) = propose(
-        tuning_of(case_of(row("v0", 1.0))), judge_of(tmp_path, text), HEADROOM
-    )
+    (part,) = propose(tuning_of(case, draws=draws), judge, HEADROOM)
 
-    assert "share" in part.remark
+    assert (part.group, part.tier) == ("image", tier)
+    assert {name: part.bounds.get(name) for name in bounds} == bounds
+    assert part.changes is (draws >= 20)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,8 @@ import tomllib
 
 import pytest
 
-from harness.commands.tune.toml_edit import MARK, TableChange, bounds_of, changed
+from harness.commands.tune.edit import bounds_of
+from harness.commands.tune.toml_edit import MARK, TableChange, changed
 from harness.core.errors import SuiteError
 
 TEXT = """\
@@ -71,18 +72,11 @@ def test_windows_line_ends_stay(after):
     assert result == text.replace("standard", "strict")
 
 
-@pytest.mark.parametrize(
-    ("name", "before"),
-    [
-        pytest.param("unet", '"another"\n', id="after-its-component"),
-        pytest.param("clip", 'layers = "strict"\n', id="at-the-end"),
-    ],
-)
-def test_a_new_table_changes_no_other_byte(after, name, before):
-    result = after(TEXT, change(name, "mnn", "int8", outputs="strict"))
+@pytest.mark.parametrize("end", ["", "\n"], ids=["", "empty-line"])
+def test_a_new_table_comes_last_and_changes_no_other_byte(after, end):
+    result = after(TEXT + end, change("unet", "mnn", "int8", outputs="strict"))
 
-    added = f'\n# tuned today\n[{name}.mnn.int8]\noutputs = "strict"\n'
-    assert result == TEXT.replace(before, before + added)
+    assert result == (f'{TEXT}\n# tuned today\n[unet.mnn.int8]\noutputs = "strict"\n')
 
 
 def test_a_new_key_stands_in_its_table(after):
