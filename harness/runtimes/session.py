@@ -46,18 +46,6 @@ class Ran:
     detail: tuple[tuple[str, str], ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Spent:
-    """The median time that one operator of the deployed file took, in seconds.
-
-    The values that it makes and its type have the runtime's names.
-    """
-
-    values: tuple[str, ...]
-    op: str
-    took_s: float
-
-
 Feeds = Mapping[str, "np.ndarray"]
 """Arrays by name: a session's inputs, or values to run its operators on."""
 
@@ -102,9 +90,6 @@ class Session(Protocol):
                 values alone.
 
         """
-
-    def clock(self, feeds: Feeds, runs: int) -> list[Spent]:
-        """Run as deployed so many times; return each operator's median time."""
 
 
 class Backend(Protocol):
@@ -198,9 +183,6 @@ class _Renamed:
 
     def isolate(self, feeds: Feeds, given: Feeds, on_value: OnValue) -> None:
         self._session.isolate(fed(self._names, feeds), given, on_value)
-
-    def clock(self, feeds: Feeds, runs: int) -> list[Spent]:
-        return self._session.clock(fed(self._names, feeds), runs)
 
 
 def check_feeds(feeds: Feeds, wanted: Sequence[str], path: Path) -> None:

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from harness.runtimes.diffusion.inputs import PipelineInputs
 
 _TASKS = Path("/proc/self/task")
-_VAE = ("vae_encoder", "vae_decoder")
 
 
 class Runs(NamedTuple):
@@ -208,9 +207,8 @@ def _assembled(
     ask_device(turn.device)
     residents = Residents()
     deployed = {file.role: SessionNetwork(file, residents) for file in turn.deployed}
-    networks = {**torch_networks(pipeline, residents, turn.device), **deployed}
-    factors = [role for role in _VAE if role in deployed]
-    pipe = assemble(pipeline, inputs, app_parts(pipeline, networks, factors))
+    networks = torch_networks(pipeline, residents, turn.device) | deployed
+    pipe = assemble(pipeline, inputs, app_parts(pipeline, networks, deployed))
 
     def ran() -> Ran:
         """Return what the first deployed file ran on; PyTorch if there is no file."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
@@ -18,7 +17,7 @@ from harness.report.html.table import Column, HtmlTable
 from harness.report.run_facts import RunFacts
 from harness.report.runs.times import disturbed_words, quartiles
 
-_METRIC = re.compile(r"latency(?:_at_(\d+)_threads)?_ms")
+_LATENCY = "latency_ms"
 _MEBI = 2**20
 _EAGER = "pytorch/eager"
 
@@ -72,11 +71,8 @@ def speeds(found: RunFacts) -> Iterator[Speed]:
     """Yield a section for each component or pipeline that was timed and compared."""
     timed: dict[str, list[Mapping[str, Any]]] = {}
     for entry in found.about.get("benchmarks") or ():
-        if at := _METRIC.fullmatch(entry["metric"]):
-            name = entry["case"].partition("/")[0]
-            # With another number of threads than the suite's, it is another subject.
-            name += f" at {count(int(at[1]), 'thread')}" if at[1] else ""
-            timed.setdefault(name, []).append(entry)
+        if entry["metric"] == _LATENCY:
+            timed.setdefault(entry["case"].partition("/")[0], []).append(entry)
     records = {record.case: record for record in found.records}
     for number, (subject, entries) in enumerate(timed.items()):
         ways = [_way(entry, records.get(entry["case"])) for entry in entries]

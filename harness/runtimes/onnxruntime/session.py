@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path, PurePath
-from tempfile import TemporaryDirectory
 
 import numpy as np
 import onnx
@@ -25,7 +24,6 @@ from harness.measure.name_map import Names
 from harness.runtimes.graph.onnx_graph import exact_nodes
 from harness.runtimes.onnxruntime import OPTIMISERS, RUNTIME
 from harness.runtimes.onnxruntime.load_errors import why_refused
-from harness.runtimes.onnxruntime.profile import OPTIMISED, read_profile
 from harness.runtimes.onnxruntime.providers import (
     CPU,
     Placement,
@@ -42,7 +40,7 @@ from harness.runtimes.onnxruntime.segments import (
     plan_segments,
     segment_model,
 )
-from harness.runtimes.session import Feeds, OnValue, Ran, Spent, check_feeds
+from harness.runtimes.session import Feeds, OnValue, Ran, check_feeds
 from harness.runtimes.target.drive import drive
 
 OPTIMISATION = "optimization"
@@ -50,7 +48,7 @@ OPTIMISATION = "optimization"
 
 _LEVELS = (0, 1, 2, 99)
 _OFF, _ALL = 0, 99
-_DEPLOYED, _PROFILED, _WHOLE, _SEGMENT = "deployed", "profiled", "whole", "segment"
+_DEPLOYED, _WHOLE, _SEGMENT = "deployed", "whole", "segment"
 """What the open session is: the deployed file, or the exported graph or a piece."""
 
 
@@ -165,16 +163,6 @@ class OrtSession(AbstractContextManager["OrtSession"]):
             self._open(_SEGMENT, segment_model(model, segment, live))
             self._call(list(segment.shows), live, on_value)
 
-    def clock(self, feeds: Mapping[str, np.ndarray], runs: int) -> list[Spent]:
-        """Run a separate session that writes a profile."""
-        with TemporaryDirectory() as name:
-            folder = Path(name)
-            self._open(_PROFILED, profile=str(folder))
-            for _ in range(runs):
-                self._outputs_of(feeds)
-            profile = self._ort.call("end_profiling")
-            return read_profile(Path(profile), folder / OPTIMISED)
-
     def __exit__(self, *_: object) -> None:
         """Close the file, however the `with` ends."""
         self.close()
@@ -184,15 +172,12 @@ class OrtSession(AbstractContextManager["OrtSession"]):
         self._opened = ""
         self._ort.close()
 
-    def _open(
-        self, kind: str, piece: onnx.ModelProto | None = None, profile: str = ""
-    ) -> None:
+    def _open(self, kind: str, piece: onnx.ModelProto | None = None) -> None:
         """Open a session in place of the one before.
 
         Args:
             kind: What it is.
             piece: The exported graph, or a piece of it; None for the deployed file.
-            profile: Folder for the profile; empty for none.
 
         """
         self._opened = ""
@@ -210,7 +195,6 @@ class OrtSession(AbstractContextManager["OrtSession"]):
                 provider=self._provider,
                 settings=options_of(device),
                 left_out=self._left_out,
-                profile=profile,
             )
         except StageError:
             raise

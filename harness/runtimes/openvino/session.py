@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -19,7 +18,6 @@ from harness.runtimes.session import (
     Feeds,
     OnValue,
     Ran,
-    Spent,
     check_feeds,
     check_outputs,
 )
@@ -115,31 +113,6 @@ class OpenVinoSession(AbstractContextManager["OpenVinoSession"]):
                 values[name] = np.ascontiguousarray(value, dtype)
             for name, value in self._called(compiled, values, names):
                 on_value(name, value)
-
-    def clock(self, feeds: Mapping[str, np.ndarray], runs: int) -> list[Spent]:
-        """Run a copy that measures times, as deployed."""
-        self._deployed = None
-        compiled = self._compiled(self._model, {"PERF_COUNT": "YES"})
-        makes = {
-            op.get_friendly_name(): tuple(sorted(_names(op)))
-            for op in self._model.get_ordered_ops()
-        }
-        request = compiled.create_infer_request()
-        took: dict[str, tuple[str, list[float]]] = {}
-        for _ in range(runs):
-            request.infer(dict(feeds))
-            for each in request.get_profiling_info():
-                if str(each.status) == "Status.EXECUTED":
-                    _, seen = took.setdefault(each.node_name, (each.node_type, []))
-                    seen.append(each.real_time.total_seconds())
-        return [
-            Spent(
-                values=makes.get(name) or (name,),
-                op=kind,
-                took_s=statistics.median(seen),
-            )
-            for name, (kind, seen) in took.items()
-        ]
 
     def __exit__(self, *_: object) -> None:
         """Close the file, however the `with` ends."""

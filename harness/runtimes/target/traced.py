@@ -26,7 +26,7 @@ from harness.core.outcome import Outcome
 from harness.core.runtime import runtime
 from harness.measure.align import same_axes
 from harness.measure.compare import compare
-from harness.runtimes.session import Feeds, OnValue, Ran, Spent
+from harness.runtimes.session import Feeds, OnValue, Ran
 from harness.runtimes.target import bundle_run
 from harness.runtimes.target.drive import sha256
 
@@ -191,12 +191,6 @@ class Traced(AbstractContextManager["Traced"]):
         """Refuse: nothing runs here."""
         del feeds, given, on_value
         msg = f"{self._file.name} is a trace, so no operator can be run alone."
-        raise StageError(msg, outcome=Outcome.RUN)
-
-    def clock(self, feeds: Feeds, runs: int) -> list[Spent]:
-        """Refuse: nothing runs here."""
-        del feeds, runs
-        msg = f"{self._file.name} is a trace, and has no times."
         raise StageError(msg, outcome=Outcome.RUN)
 
     def __exit__(self, *_: object) -> None:

@@ -143,18 +143,6 @@ def test_a_pipeline_is_drawn_by_the_error_of_its_pictures(tmp_path):
     assert cells(section.table, "floors")[1] == pytest.approx(7.0, rel=0.1)
 
 
-def test_times_at_other_threads_than_the_suites_are_not_mixed_in(tmp_path):
-    usual = timed("unet/mnn/fp32", 4.0)
-    other = {**timed("unet/mnn/fp32", 1.0), "metric": "latency_at_8_threads_ms"}
-
-    sections = list(speeds(found_with(tmp_path, usual, other)))
-
-    assert [section.title.partition(":")[0] for section in sections] == [
-        *("unet", "unet at 8 threads")
-    ]
-    assert [cells(section.table, "ms") for section in sections] == [[4.0], [1.0]]
-
-
 def test_what_is_no_latency_is_not_drawn(tmp_path):
     other = {**timed("unet/mnn/fp32", 1.0), "metric": "energy_mj"}
 

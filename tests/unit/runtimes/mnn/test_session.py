@@ -72,11 +72,6 @@ def fail_while_watching(path, feeds):
         session.watch(feeds, {"conv2d": 0, "pooled": 0}, on_value)
 
 
-def clock(path, feeds):
-    with open_session(path) as session:
-        return session.clock(feeds, 3)
-
-
 @pytest.fixture(scope="module")
 def model(blocks_files, tmp_path_factory, job):
     folder = tmp_path_factory.mktemp("mnn")
@@ -256,10 +251,3 @@ def test_given_its_own_values_each_cut_makes_them_again(
     assert len(again) >= 15
     for name, value in again.items():
         np.testing.assert_array_equal(value.reshape(own[name].shape), own[name])
-
-
-def test_each_operator_takes_some_time(job, model, feeds):
-    spent = job(clock, model, feeds)
-
-    assert sum(one.took_s for one in spent) > 0
-    assert {value for one in spent for value in one.values} >= set(OUTPUTS)
