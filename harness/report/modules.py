@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 
 from harness.core.record import ISOLATED, LAYERS, CaseRecord
 from harness.core.text import FLOORS, Line, count, number_of_floors, operator
-from harness.judge.case import CaseVerdict, JudgedRow, floors_of
+from harness.judge.case import CaseVerdict
+from harness.judge.value import JudgedRow, floors_of
 
 
 @dataclass(slots=True)

@@ -10,7 +10,8 @@ from typing import Final, TypeVar
 from harness.core.outcome import CANNOT_TELL, NO_PARITY, PARITY, Outcome
 from harness.core.record import OUTPUTS, CaseRecord
 from harness.core.text import Line, in_floors, operator, wrapped
-from harness.judge.case import CaseVerdict, max_floors
+from harness.judge.case import CaseVerdict
+from harness.judge.value import max_floors
 
 Version = TypeVar("Version")
 

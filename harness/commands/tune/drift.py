@@ -10,8 +10,9 @@ from collections.abc import Iterable, Iterator
 from harness.commands.tune.headroom import Headroom, fits
 from harness.core.outcome import Outcome
 from harness.core.text import Line, count, wrapped
-from harness.judge.case import CaseVerdict, JudgedRow
+from harness.judge.case import CaseVerdict
 from harness.judge.tolerance import GROUPS
+from harness.judge.value import JudgedRow
 
 
 def drift_lines(

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from harness.core.record import LAYERS, WHATS
 from harness.core.settings import suite_option
-from harness.judge.case import CaseVerdict, JudgedRow, is_loss
+from harness.judge.case import CaseVerdict, is_loss
+from harness.judge.value import JudgedRow
 from harness.report.divergence import Divergence, divergences
 from harness.report.explained import Explained
 from harness.report.html.charts import thinned
