@@ -71,10 +71,6 @@ class Tolerance(BoundFields, frozen=True, kw_only=True):
 
     `cosine_distance` only bounds the direction: a value that is twice too large has a
     distance of 0. A picture's peak is 255.
-
-    Attributes:
-        share: Share of elements that must lie within; one of `SHARES`.
-
     """
 
     share: float = 1.0
@@ -215,9 +211,7 @@ class Tier:
             SpecError: `group` is not one of them.
 
         """
-        if group not in GROUPS:
-            msg = f"group must be one of {GROUPS}, got {group!r}."
-            raise SpecError(msg)
+        check_word("group", group, GROUPS)
         tolerance: Tolerance = getattr(self, group)
         return tolerance
 

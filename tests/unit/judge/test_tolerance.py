@@ -180,5 +180,5 @@ def test_a_tier_knows_four_groups_and_no_fifth():
     tier = Tier(name="t", outputs=BASE, layers=SHARED, latents=BASE, image=SHARED)
 
     assert [tier.for_group(g) for g in GROUPS] == [BASE, SHARED, BASE, SHARED]
-    with pytest.raises(SpecError, match="group must be one of"):
+    with pytest.raises(SpecError, match="unknown group"):
         tier.for_group("inputs")
