@@ -134,12 +134,12 @@ def link(
 
     def linked(probe: Probe) -> Probe:
         found = carrier(probe)
-        name = repeats.get(found, found)
+        name, made = repeats.get(found, found), leaving.get(probe.name)
         kind = probe.kind
         if kind is Kind.COMPUTE:
             if name != found and name in taken:
                 kind = Kind.IDENTITY
-            elif not name and _all_constant(leaving.get(probe.name, [])):
+            elif made and not name and all(value.is_constant for value in made):
                 kind = Kind.CONSTANT
             taken.add(name)
         return replace(probe, onnx=name, kind=kind)
@@ -159,10 +159,6 @@ def _leaving(values: Sequence[GraphValue]) -> dict[str, list[GraphValue]]:
         if value.origin and (outside or value.is_output):
             leaving.setdefault(value.origin, []).append(value)
     return leaving
-
-
-def _all_constant(values: Sequence[GraphValue]) -> bool:
-    return bool(values) and all(value.is_constant for value in values)
 
 
 def wanted_values(probes: Iterable[Probe]) -> dict[str, Probe]:
