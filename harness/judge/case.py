@@ -334,30 +334,25 @@ def first_divergence(
 
     Args:
         rows: Every judged row of the check.
-        failing: Rows that are out of tolerance.
+        failing: Those that are out of tolerance.
         origins: Operators whose local error is out of tolerance.
 
     """
+    if not failing:
+        return None, ()
     blamed = {(judged.row.sample, judged.row.probe) for judged in origins}
     by_name = {(judged.row.sample, judged.row.probe): judged for judged in rows}
-    ordered = sorted(
-        failing, key=lambda judged: (judged.row.position, -judged.verdict.usage)
-    )
-    for judged in ordered:
+
+    def inputs(judged: JudgedRow) -> tuple[JudgedRow, ...]:
+        there = ((judged.row.sample, name) for name in judged.row.parents)
+        return tuple(by_name[key] for key in there if key in by_name)
+
+    def order(judged: JudgedRow) -> tuple[int, int, float]:
+        agrees = all(parent.verdict.passed for parent in inputs(judged))
+        rank = 1 if agrees else 2
         if (judged.row.sample, judged.row.probe) in blamed:
-            return judged, _parents(judged, by_name)
-    for judged in ordered:
-        parents = _parents(judged, by_name)
-        if all(parent.verdict.passed for parent in parents):
-            return judged, parents
-    if not ordered:
-        return None, ()
-    return ordered[0], _parents(ordered[0], by_name)
+            rank = 0
+        return rank, judged.row.position, -judged.verdict.usage
 
-
-def _parents(
-    judged: JudgedRow, by_name: dict[tuple[str, str], JudgedRow]
-) -> tuple[JudgedRow, ...]:
-    sample = judged.row.sample
-    there = ((sample, name) for name in judged.row.parents)
-    return tuple(by_name[key] for key in there if key in by_name)
+    first = min(failing, key=order)
+    return first, inputs(first)

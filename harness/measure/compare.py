@@ -148,7 +148,7 @@ def _measure(expected: Array, actual: Array, floor_rms: float | None) -> dict[st
         "cosine": cosine(total),
         "norm_ratio": math.sqrt(ratio(candidate, signal, both_zero=1.0)),
         "expected_rms": expected_rms,
-        "worst_index": tuple(map(int, np.unravel_index(worst, shape))),
+        "worst_index": _index(worst, shape),
         # The plus sign turns a boolean into an int.
         "worst_expected": +expected.item(worst),
         "worst_actual": +actual.item(worst),
@@ -233,3 +233,12 @@ def _is_constant(array: Array) -> bool:
             return False
         start, step = start + step, 1 << 20
     return True
+
+
+def _index(flat: int, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return a flat index as one index for each axis."""
+    index: tuple[int, ...] = ()
+    for length in reversed(shape):
+        flat, last = divmod(flat, length)
+        index = (last, *index)
+    return index

@@ -184,8 +184,8 @@ FAULTS = (
     _rule(
         "first-by-size-not-by-order",
         JUDGED,
-        "key=lambda judged: (judged.row.position, -judged.verdict.usage)",
-        "key=lambda judged: -judged.verdict.usage",
+        "return rank, judged.row.position, -judged.verdict.usage",
+        "return rank, -judged.verdict.usage",
         "first",
         "earliest",
     ),
