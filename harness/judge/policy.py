@@ -282,7 +282,7 @@ def _rule(table: Table, group: str, stated: str | Bounds | None) -> Rule | None:
     tier = bounds.pop("tier", None) or "" if bounds else str(stated)
     changes = {name: bound for name, bound in bounds.items() if bound is not None}
     try:
-        base = TIERS[tier].for_group(group) if tier else None
+        base = TIERS[tier][group] if tier else None
         tolerance = structs.replace(base, **changes) if base else Tolerance(**changes)
     except SpecError as error:
         text = str(error)
@@ -359,7 +359,7 @@ class Policy:
         chain = _chain(self.scopes, case, names)
         rule = next((s.rules[group] for s in chain if group in s.rules), None)
         if self.tier:
-            given = TIERS[self.tier].for_group(group)
+            given = TIERS[self.tier][group]
             rule = Rule(tolerance=given, tier=self.tier, source="--tier")
         if rule is None:
             raise self._none([(case, group, ())])
@@ -526,7 +526,7 @@ def _loosens(scope: Scope, scopes: tuple[Scope, ...]) -> Iterator[tuple[str, str
         if not rule.tier:
             yield f"{group} states bounds of its own", rule.source
             continue
-        tier = TIERS[rule.tier].for_group(group)
+        tier = TIERS[rule.tier][group]
         wider = {f"tier {rule.tier!r}": rule.tolerance.looser_bounds(tier)}
         for base in _replaced(scope, plain, group):
             wider[base.header] = _loosened(rule, base.rules[group])

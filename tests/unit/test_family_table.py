@@ -14,7 +14,7 @@ from harness.judge.tolerance import TIERS
 from harness.judge.value import JudgedRow, judge
 from tests.unit.reports import output
 
-TOLERANCE = TIERS["standard"].outputs
+TOLERANCE = TIERS["standard"]["outputs"]
 ROW = ("Flux", "flux", "transformer", "dynamo", "transformer")
 FUSES = Gap(case="*", outcome=Outcome.EXCEEDS, why="MNN fuses", issue="31")
 

@@ -133,7 +133,7 @@ def _has_why(policy: Policy, part: Proposal) -> bool:
 def _needs_why(part: Proposal) -> bool:
     if not part.tier:
         return True
-    return part.tolerance.is_looser_than(TIERS[part.tier].for_group(part.group))
+    return part.tolerance.is_looser_than(TIERS[part.tier][part.group])
 
 
 def _check(policy: Policy, tables: Iterable[Sequence[Proposal]]) -> None:

@@ -28,7 +28,7 @@ from harness.measure.pictures import (
 )
 
 SIZE = 24
-LOOSEST = TIERS["quantized"].image
+LOOSEST = TIERS["quantized"]["image"]
 
 
 def picture(seed=0, low=20.0, high=230.0):
@@ -181,7 +181,7 @@ def test_what_is_finite_is_black_though_the_rest_may_be_not_finite(value):
     black, red = one_colour(0, 0, 0), one_colour(200, 30, 40)
     black[0, 0, 0] = red[0, 0, 0] = value
 
-    exact = TIERS["exact"].image
+    exact = TIERS["exact"]["image"]
     assert outcome(black, black, exact, allow_nonfinite=True) is Outcome.BLACK
     assert outcome(red, red, exact, allow_nonfinite=True) is Outcome.CONSTANT
 
@@ -192,7 +192,9 @@ def test_a_picture_that_may_be_not_finite_is_read_all_the_same():
     readings = iter("71")
     seen = compare_pictures(expected=one, actual=one, read=lambda _: next(readings))
 
-    allowed = judge(seen, TIERS["exact"].image, is_output=False, allow_nonfinite=True)
+    allowed = judge(
+        seen, TIERS["exact"]["image"], is_output=False, allow_nonfinite=True
+    )
 
     assert allowed.outcome is Outcome.MISREAD
 
