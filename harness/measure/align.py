@@ -31,6 +31,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -73,35 +74,6 @@ class GraphValue:
     is_output: bool
     is_constant: bool = False
     repeats: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Coverage:
-    """Which of a program's computing operators were seen in a candidate's run.
-
-    Attributes:
-        computing: Number of operators that compute something from the inputs.
-        aligned: Number of those whose value was compared.
-        fused: Number of those that the exported graph has and the runtime no longer
-            ran.
-        inside: Number of the fused ones whose results all lead into a single compared
-            value, because one operator does the work of several.
-        unmatched: Number of those without a counterpart in the exported graph.
-        missing: Names of the fused and unmatched ones, in order.
-
-    """
-
-    computing: int
-    aligned: int
-    fused: int
-    inside: int
-    unmatched: int
-    missing: tuple[str, ...] = ()
-
-    @property
-    def share(self) -> float:
-        """`aligned` divided by `computing`; 0 if no operator computes."""
-        return self.aligned / self.computing if self.computing else 0.0
 
 
 def link(
@@ -216,8 +188,8 @@ def coverage_of(
     probes: Sequence[Probe],
     compared: Collection[str],
     read_into: Mapping[str, Collection[str]],
-) -> Coverage:
-    """Count the computing operators that were compared in a run.
+) -> dict[str, Any]:
+    """Count the computing operators that were compared in a run, as a record holds it.
 
     Args:
         probes: Values of the program.
@@ -225,19 +197,27 @@ def coverage_of(
         read_into: For each exported value, the values that are computed directly from
             it.
 
+    Returns:
+        ``computing``: operators that compute something from the inputs. ``aligned``:
+        those whose value was compared. ``fused``: those that the exported graph has and
+        the runtime no longer ran; ``inside``: those of them whose results all lead into
+        a single compared value, because one operator does the work of several.
+        ``unmatched``: those without a counterpart in the exported graph. ``missing``:
+        names of the fused and unmatched ones, in order.
+
     """
     computing = [p for p in probes if p.kind in {Kind.COMPUTE, Kind.DUPLICATE}]
     unmatched = [p for p in computing if not p.onnx]
     fused = [p for p in computing if p.onnx and p.onnx not in compared]
     left_out = sorted((*unmatched, *fused), key=lambda probe: probe.position)
-    return Coverage(
-        computing=len(computing),
-        aligned=len(computing) - len(left_out),
-        fused=len(fused),
-        inside=sum(_ends_in_one(p.onnx, compared, read_into) for p in fused),
-        unmatched=len(unmatched),
-        missing=tuple(probe.name for probe in left_out),
-    )
+    return {
+        "computing": len(computing),
+        "aligned": len(computing) - len(left_out),
+        "fused": len(fused),
+        "inside": sum(_ends_in_one(p.onnx, compared, read_into) for p in fused),
+        "unmatched": len(unmatched),
+        "missing": tuple(probe.name for probe in left_out),
+    }
 
 
 def _ends_in_one(

@@ -123,7 +123,7 @@ def run_candidate(
                 watched = session.watch(feeds, watcher.sizes, watcher.on_value)
                 rows += watcher.rows()
                 showed = coverage_of(probes, watcher.compared, readers)
-                coverage = _worse(coverage, asdict(showed))
+                coverage = _worse(coverage, showed)
                 observer[reading.sample] = _gap(
                     deployed_outputs[reading.sample], watched
                 )
