@@ -33,6 +33,7 @@ class Verdict:
     """The verdict on one comparison under one tolerance.
 
     Attributes:
+        comparison: Measurements of the comparison.
         tolerance: Bounds by which it was judged.
         outcome: Outcome of the judgement.
         usage: Largest used share of any bound: 0 without an error, 1 at the limit, more
@@ -42,6 +43,7 @@ class Verdict:
 
     """
 
+    comparison: Comparison
     tolerance: Tolerance
     outcome: Outcome
     usage: float
@@ -140,7 +142,13 @@ def judge(
         worst = max(_checks(comparison, tolerance), key=lambda check: check.usage)
         outcome = Outcome.WITHIN if worst.holds else Outcome.EXCEEDS
         usage, reason = worst.usage, worst.reason
-    return Verdict(tolerance=tolerance, outcome=outcome, usage=usage, reason=reason)
+    return Verdict(
+        comparison=comparison,
+        tolerance=tolerance,
+        outcome=outcome,
+        usage=usage,
+        reason=reason,
+    )
 
 
 def _obstacle(

@@ -60,6 +60,6 @@ def _moved(verdict: CaseVerdict, headroom: Headroom) -> Iterator[JudgedRow]:
     if verdict.outcome is not Outcome.WITHIN or verdict.what not in GROUPS:
         return
     for judged in verdict.rows:
-        comparison, tolerance = judged.row.comparison, judged.verdict.tolerance
+        comparison, tolerance = judged.verdict.comparison, judged.verdict.tolerance
         if judged.verdict.passed and not fits(comparison, tolerance, headroom.half):
             yield judged
