@@ -21,7 +21,7 @@ from harness.core.runtime import runtimes
 from harness.core.settings import Settings
 from harness.core.text import number_of_floors
 from harness.engine.run_folder import finished_runs, load_report
-from harness.judge.case import max_floors
+from harness.judge.value import max_floors
 from harness.recipes.checkpoint import read_config, read_index
 from harness.report.rejudge import rejudge
 from harness.suite.suite import load_suite

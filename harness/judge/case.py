@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import date
 
 from msgspec import structs
@@ -24,11 +24,10 @@ from harness.core.record import (
     Row,
     seen_share,
 )
-from harness.core.text import count, in_floors, operator
+from harness.core.text import count, few, in_floors, operator
 from harness.judge import known_gaps
 from harness.judge.contract import contract_breach
-from harness.judge.distribution import Verdict as Release
-from harness.judge.distribution import pair_words, verdict_of
+from harness.judge.distribution import Decision, pair_words, verdict_of
 from harness.judge.foreign import (
     NO_LAYERS,
     ask_for_less,
@@ -39,57 +38,15 @@ from harness.judge.graph_check import graph_finding
 from harness.judge.known_gaps import Gap
 from harness.judge.pipeline import picture_words
 from harness.judge.policy import Policy
-from harness.judge.rewritten_values import (
-    NONE,
-    RewrittenValues,
-    as_rewritten,
-    rewritten_message,
-    rewritten_values,
-)
+from harness.judge.rewritten_values import NONE, rewritten_message, rewritten_values
 from harness.judge.tolerance import (
     FULL_PRECISION,
     Tolerance,
     first_tier,
     first_tiers,
 )
-from harness.judge.value import Verdict, judge
+from harness.judge.value import JudgedRow, judge, max_floors
 from harness.measure.metrics import TUNED
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JudgedRow:
-    """One comparison and its verdict.
-
-    Attributes:
-        row: Comparison with the place of its value.
-        verdict: Verdict on the comparison.
-
-    """
-
-    row: Row
-    verdict: Verdict
-
-    @property
-    def floors(self) -> float:
-        """The error in noise floors; infinite if there is no number.
-
-        It is 0 if the row's value stands for another value, because that difference is
-        no error.
-        """
-        if self.verdict.outcome is Outcome.ANOTHER:
-            return 0.0
-        return floors_of(self.row, passed=self.verdict.passed)
-
-
-def floors_of(row: Row, *, passed: bool) -> float:
-    """Return an error in noise floors; infinite if there was no comparison.
-
-    It is never NaN, because the result of `max` with a NaN depends on the order.
-    """
-    multiple = row.comparison.floor_multiple
-    if multiple is not None and not math.isnan(multiple):
-        return multiple
-    return 0.0 if passed else math.inf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,12 +142,6 @@ class CaseVerdict:
         return self.worst.verdict.usage if self.worst else math.inf
 
 
-def max_floors(rows: Iterable[JudgedRow]) -> float | None:
-    """Return the largest error in floors; None if no row has a floor."""
-    known = (j.floors for j in rows if j.row.comparison.floor_multiple is not None)
-    return max(known, default=None)
-
-
 def judge_case(
     record: CaseRecord,
     what: str,
@@ -221,7 +172,7 @@ def judge_case(
     if what == LAYERS:
         outputs = tuple(_judged(record, OUTPUTS, policy))
         others = rewritten_values(record, rows, outputs)
-        rows = tuple(_as_rewritten(judged, others) for judged in rows)
+        rows = tuple(others.applied(judged) for judged in rows)
     failing = [judged for judged in rows if not judged.verdict.passed]
     worst = max(rows, key=lambda judged: judged.verdict.usage, default=None)
     own = tuple(_judged(record, ISOLATED, policy)) if what == LAYERS else ()
@@ -235,14 +186,13 @@ def judge_case(
     else:
         picture = picture_words(record) if what == IMAGE else ""
         found, reason = _found(record, what, rows, min_coverage)
-    breach = contract_breach(record) if what == OUTPUTS else None
-    if breach and record.failure is None:
-        # It is reported in place of any row: a file that does not get its inputs
-        # cannot be right.
-        (found, reason), first, inputs = breach, None, ()
-    elif what == OUTPUTS and record.failure is None:
-        told = graph_finding(record, failing=bool(failing))
-        if told is not None:  # it counts, however small its effect is
+    if what == OUTPUTS and record.failure is None:
+        if breach := contract_breach(record):
+            # It is reported in place of any row: a file that does not get its inputs
+            # cannot be right.
+            (found, reason), first, inputs = breach, None, ()
+        elif told := graph_finding(record, failing=bool(failing)):
+            # It counts, however small its effect is.
             reason = f"{told[1]}; {reason}" if failing else told[1]
             found, first, inputs = told[0], None, ()
     beside = filter(None, (rewritten_message(rows), *foreign_words(record, what)))
@@ -292,14 +242,6 @@ def _judged(record: CaseRecord, what: str, policy: Policy) -> Iterator[JudgedRow
         )
 
 
-def _as_rewritten(judged: JudgedRow, others: RewrittenValues) -> JudgedRow:
-    """Return a row that passes if its value stands for another one."""
-    words = others.words.get((judged.row.sample, judged.row.probe))
-    if not words or not others.agree:
-        return judged
-    return replace(judged, verdict=as_rewritten(judged.verdict, words))
-
-
 def _without_floors(tolerance: Tolerance) -> Tolerance:
     """Return a tolerance without floors; unchanged if it has no other bound."""
     others = (metric for metric in TUNED if metric.name != "floors")
@@ -316,28 +258,22 @@ def skipped(verdict: CaseVerdict, required: Collection[str]) -> bool:
     return verdict.found is Outcome.UNAVAILABLE and may
 
 
-def is_lossy(checks: Collection[CaseVerdict]) -> bool:
-    """Whether a case's variant loses precision by design.
+def is_loss(checks: Collection[CaseVerdict]) -> bool:
+    """Whether a failing case only lost more precision than its bounds allow.
 
-    A runtime declares that of its variants. A variant of the suite's own is declared
-    nowhere; the tolerances of full precision bound floors.
+    It must lose precision by design: a runtime declares that of its variants. A variant
+    of the suite's own is declared nowhere; the tolerances of full precision bound
+    floors. Any other end of a case (a crash, a wrong shape, a graph that differs) is a
+    defect.
     """
+    failing = {check.found for check in checks if not check.outcome.passed}
+    if not failing <= {Outcome.EXCEEDS, Outcome.MISREAD, Outcome.WORSE}:
+        return False
     declared = {".".join(check.case.split("/")[1:]) for check in checks}
     if declared <= first_tiers().keys():
         return first_tier(declared) != FULL_PRECISION
     bounds = [judged.verdict.tolerance for check in checks for judged in check.rows]
     return bool(bounds) and all(bound.floors is None for bound in bounds)
-
-
-def is_loss(checks: Collection[CaseVerdict]) -> bool:
-    """Whether a failing case only lost more precision than its bounds allow.
-
-    Any other end of it (a crash, a wrong shape, a graph that differs) is a defect, also
-    in a variant that loses precision by design.
-    """
-    failing = {check.found for check in checks if not check.outcome.passed}
-    losses = {Outcome.EXCEEDS, Outcome.MISREAD, Outcome.WORSE}
-    return failing <= losses and is_lossy(checks)
 
 
 def _found(
@@ -363,24 +299,20 @@ def _found(
         if record.foreign:  # unmatched names are no runtime's fault
             share = covered_of_reach(record)
         if not share >= min_coverage:
+            missing = few(list((record.coverage or {}).get("missing", ())), 3)
             return Outcome.COVERAGE, (
                 f"{share:.1%} of computing operators compared, at least "
-                f"{min_coverage:.0%} asked; missing {_missing(record)}"
+                f"{min_coverage:.0%} asked; missing {missing}"
             ) + (f"; {ask_for_less(share)}" if record.foreign else "")
     worst = max(rows, key=lambda judged: judged.verdict.usage)
     return Outcome.WITHIN, f"{_name(worst.row)}: {worst.verdict.reason}"
 
 
 _RELEASES = {
-    Release.SHIP: Outcome.WITHIN,
-    Release.WORSE: Outcome.WORSE,
-    Release.OPEN: Outcome.OPEN,
+    Decision.SHIP: Outcome.WITHIN,
+    Decision.WORSE: Outcome.WORSE,
+    Decision.OPEN: Outcome.OPEN,
 }
-
-
-def _missing(record: CaseRecord) -> str:
-    names = list((record.coverage or {}).get("missing", ()))
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if names[3:] else "")
 
 
 def _name(row: Row) -> str:
@@ -402,30 +334,25 @@ def first_divergence(
 
     Args:
         rows: Every judged row of the check.
-        failing: Rows that are out of tolerance.
+        failing: Those that are out of tolerance.
         origins: Operators whose local error is out of tolerance.
 
     """
+    if not failing:
+        return None, ()
     blamed = {(judged.row.sample, judged.row.probe) for judged in origins}
     by_name = {(judged.row.sample, judged.row.probe): judged for judged in rows}
-    ordered = sorted(
-        failing, key=lambda judged: (judged.row.position, -judged.verdict.usage)
-    )
-    for judged in ordered:
+
+    def inputs(judged: JudgedRow) -> tuple[JudgedRow, ...]:
+        there = ((judged.row.sample, name) for name in judged.row.parents)
+        return tuple(by_name[key] for key in there if key in by_name)
+
+    def order(judged: JudgedRow) -> tuple[int, int, float]:
+        agrees = all(parent.verdict.passed for parent in inputs(judged))
+        rank = 1 if agrees else 2
         if (judged.row.sample, judged.row.probe) in blamed:
-            return judged, _parents(judged, by_name)
-    for judged in ordered:
-        parents = _parents(judged, by_name)
-        if all(parent.verdict.passed for parent in parents):
-            return judged, parents
-    if not ordered:
-        return None, ()
-    return ordered[0], _parents(ordered[0], by_name)
+            rank = 0
+        return rank, judged.row.position, -judged.verdict.usage
 
-
-def _parents(
-    judged: JudgedRow, by_name: dict[tuple[str, str], JudgedRow]
-) -> tuple[JudgedRow, ...]:
-    sample = judged.row.sample
-    there = ((sample, name) for name in judged.row.parents)
-    return tuple(by_name[key] for key in there if key in by_name)
+    first = min(failing, key=order)
+    return first, inputs(first)

@@ -39,8 +39,8 @@ READ: Final = "read"
 """Name of the metric of a suite's reader: 1 where it reads another thing, else 0."""
 
 
-class Verdict(StrEnum):
-    """The answer of a test."""
+class Decision(StrEnum):
+    """The answer of a test of a release."""
 
     SHIP = "SHIP"
     WORSE = "DO NOT SHIP"
@@ -99,7 +99,7 @@ class Tried:
     """
 
     claim: Claim
-    verdict: Verdict
+    verdict: Decision
     pictures: int
     worse: int
     low: float
@@ -151,15 +151,15 @@ def try_claim(
 
     """
     enough_bad, enough_good = -math.log(wrong_alarm), -math.log(ALPHA)
-    verdict, pictures, worse = Verdict.OPEN, 0, 0
+    verdict, pictures, worse = Decision.OPEN, 0, 0
     for ratio in ratios:
         pictures += 1
         worse += not ratio <= claim.bound
         if evidence(pictures, worse, claim.share, above=True) >= enough_bad:
-            verdict = Verdict.WORSE
+            verdict = Decision.WORSE
         elif evidence(pictures, worse, claim.share, above=False) >= enough_good:
-            verdict = Verdict.SHIP
-        if verdict is not Verdict.OPEN:
+            verdict = Decision.SHIP
+        if verdict is not Decision.OPEN:
             break
     low, high = interval(pictures, worse)
     return Tried(
@@ -170,7 +170,7 @@ def try_claim(
         low=low,
         high=high,
         more=0
-        if verdict is not Verdict.OPEN
+        if verdict is not Decision.OPEN
         else _more(claim, pictures, worse, enough_bad, enough_good),
         visible=_visible(claim, pictures, enough_bad),
     )
@@ -188,14 +188,6 @@ def claims_of(metrics: Mapping[str, float | None]) -> dict[str, tuple[Claim, ...
         share = metrics[READ] or READ_SHARE
         found[READ] = (Claim(name="other reading", bound=0.0, share=share),)
     return found
-
-
-def ratios_of(losses: Sequence[float], limits: Sequence[float]) -> list[float]:
-    """Return each error divided by its limit; equal pictures have a ratio of 0."""
-    return [
-        (loss / limit if limit else math.inf) if loss else 0.0
-        for loss, limit in zip(losses, limits, strict=True)
-    ]
 
 
 def results_of(pairs: Mapping[str, Any]) -> dict[str, tuple[Tried, ...]]:
@@ -216,11 +208,17 @@ def results_of(pairs: Mapping[str, Any]) -> dict[str, tuple[Tried, ...]]:
 
 
 def pair_ratios(pairs: Mapping[str, Any], metric: str) -> list[float]:
-    """Return the ratios of one metric of a pipeline case's pairs."""
+    """Return the ratios of one metric of a pipeline case's pairs.
+
+    Equal pictures have a ratio of 0. A reading is a ratio itself: 0 or 1.
+    """
     losses = pairs["losses"][metric]
     if metric == READ:
         return list(losses)
-    return ratios_of(losses, pairs["limits"][metric])
+    return [
+        (loss / limit if limit else math.inf) if loss else 0.0
+        for loss, limit in zip(losses, pairs["limits"][metric], strict=True)
+    ]
 
 
 def worst_of(pairs: Mapping[str, Any]) -> list[int]:
@@ -233,13 +231,13 @@ def worst_of(pairs: Mapping[str, Any]) -> list[int]:
     return sorted(range(len(worst)), key=lambda place: -worst[place])
 
 
-def verdict_of(pairs: Mapping[str, Any]) -> Verdict:
-    """Return the verdict on a pipeline case's pairs, as far as they were drawn."""
+def verdict_of(pairs: Mapping[str, Any]) -> Decision:
+    """Return the decision on a pipeline case's pairs, as far as they were drawn."""
     return decided([one for each in results_of(pairs).values() for one in each])
 
 
 def pair_words(pairs: Mapping[str, Any]) -> str:
-    """Return the verdict on a pipeline case's pairs, with the claim that decides it."""
+    """Return the decision on a case's pairs, with the claim that decides it."""
     results = results_of(pairs)
     every = [(metric, one) for metric, each in results.items() for one in each]
     verdict = decided([one for _, one in every])
@@ -249,7 +247,7 @@ def pair_words(pairs: Mapping[str, Any]) -> str:
     shown = [pair for pair in every if pair[1].verdict is verdict]
     metric, one = max(shown, key=lambda pair: (pair[1].low, pair[1].worse))
     words += _claim_words(pairs, metric, one)
-    if verdict is Verdict.OPEN:
+    if verdict is Decision.OPEN:
         more = [one.more for _, one in shown]
         if None in more:
             text = f"{_MOST:,} more would not decide if their share stays"
@@ -276,16 +274,16 @@ def _claim_words(pairs: Mapping[str, Any], metric: str, one: Tried) -> Iterator[
         f"{one.worse} of {one.pictures} {worse}, at most {one.claim.share:.0%} may "
         f"be; {one.low:.0%} to {one.high:.0%} of all pictures"
     )
-    if one.verdict is not Verdict.WORSE and one.visible < 1.0:
+    if one.verdict is not Decision.WORSE and one.visible < 1.0:
         yield f"with {one.visible:.0%} it would be seen nine times in ten"
 
 
-def decided(results: Sequence[Tried]) -> Verdict:
+def decided(results: Sequence[Tried]) -> Decision:
     """Return the verdict of several claims: all must hold, and one worse is enough."""
     verdicts = {result.verdict for result in results}
-    if Verdict.WORSE in verdicts:
-        return Verdict.WORSE
-    return Verdict.SHIP if verdicts == {Verdict.SHIP} else Verdict.OPEN
+    if Decision.WORSE in verdicts:
+        return Decision.WORSE
+    return Decision.SHIP if verdicts == {Decision.SHIP} else Decision.OPEN
 
 
 def interval(pictures: int, worse: int, alpha: float = ALPHA) -> tuple[float, float]:
@@ -306,28 +304,6 @@ def interval(pictures: int, worse: int, alpha: float = ALPHA) -> tuple[float, fl
 
     low = 0.0 if worse == 0 else end(above=True)
     high = 1.0 if worse == pictures else end(above=False)
-    return low, high
-
-
-def ratio_interval(
-    ratios: Sequence[float], share: float = TYPICAL.share
-) -> tuple[float, float]:
-    """Return the interval of the ratio that the given share of all pictures exceeds.
-
-    With a share of one half this is the median. Both ends are ratios of pictures; an
-    end is 0 or infinite where the pictures do not bound it.
-    """
-    ordered = sorted(math.inf if math.isnan(ratio) else ratio for ratio in ratios)
-    pictures, limit = len(ordered), -math.log(ALPHA / 2)
-    low, high = 0.0, math.inf
-    for index, ratio in enumerate(ordered):
-        # Just below this ratio, it and all that follow are worse; at it, only those
-        # that follow.
-        at_least, beyond = pictures - index, pictures - index - 1
-        if evidence(pictures, at_least, share, above=True) >= limit:
-            low = ratio
-        if evidence(pictures, beyond, share, above=False) >= limit:
-            high = min(high, ratio)
     return low, high
 
 

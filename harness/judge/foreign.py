@@ -105,9 +105,14 @@ def foreign_lines(
     records: Iterable[CaseRecord], names: Mapping[Key, str]
 ) -> Iterator[Line]:
     """Yield a run's lines about foreign models; similar cases share a line."""
+    yield from shared_lines((names[r.key], "; ".join(all_words(r))) for r in records)
+
+
+def shared_lines(messages: Iterable[tuple[str, str]]) -> Iterator[Line]:
+    """Yield each message with the names of its cases; empty ones are left out."""
     alike: dict[str, list[str]] = {}
-    for record in records:
-        if words := all_words(record):
-            alike.setdefault("; ".join(words), []).append(names[record.key])
-    for said, cases in alike.items():
-        yield from wrapped(f"{few(cases, 3)}: {said}", indent=" ", tone="quiet")
+    for case, words in messages:
+        if words:
+            alike.setdefault(words, []).append(case)
+    for words, cases in alike.items():
+        yield from wrapped(f"{few(cases)}: {words}", indent=" ", tone="quiet")

@@ -75,14 +75,7 @@ class GapsFile(Keys, frozen=True, kw_only=True):
 
 
 class Gap(GapEntry, frozen=True, kw_only=True):
-    """One known failure, as it was read from the file.
-
-    Attributes:
-        outcome: Outcome that is expected.
-        issue: Link to the issue, or its number; may be empty.
-        source: ``path:line`` of the gap's entry.
-
-    """
+    """One known failure as it was read from the file, at `source`, ``path:line``."""
 
     outcome: Outcome
     issue: str = ""
@@ -100,13 +93,9 @@ class Gap(GapEntry, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Applied:
-    """An outcome after the known gaps were applied.
+    """An outcome after the known gaps were applied: as it was, a gap, or a stale gap.
 
-    Attributes:
-        outcome: Original outcome, or ``GAP``, or ``STALE_GAP``.
-        reason: Reason of the gap, or why it is stale; empty without a gap.
-        gap: Gap that applied; None if there is none.
-
+    The reason is that of the gap, or why it is stale; empty without a gap.
     """
 
     outcome: Outcome
@@ -141,19 +130,12 @@ def load_gaps(path: Path) -> tuple[Gap, ...]:
 
 
 def apply(gaps: Iterable[Gap], id_: str, outcome: Outcome, today: date) -> Applied:
-    """Return what `outcome` becomes under the first gap that matches.
+    """Return what the outcome of a check becomes under the first gap that matches.
 
     A gap is stale if its last day is over, or if the case no longer fails in the
     expected way. A stale gap is a failure, so that the list stays correct. A gap with
     `sometimes` may pass. A case that could not run on this machine has no effect on its
-    gap.
-
-    Args:
-        gaps: Known gaps, in file order.
-        id_: Id of the check, ``component/backend/variant/what``.
-        outcome: Outcome before known gaps are applied.
-        today: Current date. A gap still holds on its last day.
-
+    gap. A gap still holds on its last day.
     """
     gap = find(gaps, id_)
     if gap is None or outcome is Outcome.UNAVAILABLE:

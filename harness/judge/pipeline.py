@@ -32,29 +32,22 @@ def picture_words(record: CaseRecord) -> str:
     if not pictures:
         return ""
     psnr = [c.picture.psnr_db for c in pictures if c.picture is not None]
+    causes, found = app_causes(record), attribution_of(record)
     if len(psnr) < len(pictures):
         return "picture of another size"
     if any(map(math.isnan, psnr)):
-        words, worst_db = "picture not finite", math.nan
+        words = "picture not finite"
     elif math.isinf(worst_db := min(psnr)):
         return "picture equal"
     else:
         words = f"picture {worst_db:.1f} dB"
         if worst_db > CLEAN_DB:
             # Another setting of the app is a cause however small its error is here.
-            return " · ".join((words, *app_causes(record)))
+            return " · ".join((words, *causes))
         words += f", off by {max(c.max_abs for c in pictures):.3g} of 255"
-    return " · ".join(filter(None, (words, _cause(record))))
-
-
-def _cause(record: CaseRecord) -> str:
-    """Return a message about the app setting or the role that causes the error."""
-    if causes := app_causes(record):
-        return "; ".join(causes)
-    found = attribution_of(record)
-    if found is None:
-        return ""
-    return f"{found.parts[found.culprit].share:.0%} from {found.culprit}"
+    if not causes and found:
+        causes = [f"{found.parts[found.culprit].share:.0%} from {found.culprit}"]
+    return " · ".join(filter(None, (words, "; ".join(causes))))
 
 
 def app_causes(record: CaseRecord) -> list[str]:
@@ -100,8 +93,7 @@ def pipeline_lines(record: CaseRecord) -> Iterator[Line]:
         share = f"{setting.share:.1%} of the error's power goes without it"
         yield Line(text=f"  {setting.words}; {share}", tone="bad")
     yield from _parts(record)
-    for picture in _picture_rows(record):
-        yield _picture_line(picture)
+    yield from (_picture_line(row) for row in record.rows if row.what == IMAGE)
     for path in found.get("pictures", ())[:1]:
         yield Line(text=f"  pictures        {path.rpartition('/')[0]}", tone="quiet")
 
@@ -120,10 +112,6 @@ def _parts(record: CaseRecord) -> Iterator[Line]:
             f"without it {part.without:.3g}"
         )
     yield Line(text=f"    {found.interaction:>6.1%} interaction", tone="quiet")
-
-
-def _picture_rows(record: CaseRecord) -> list[Row]:
-    return [row for row in record.rows if row.what == IMAGE]
 
 
 def _picture_line(row: Row) -> Line:

@@ -122,14 +122,11 @@ class StatedOfComponent(Stated, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """The tolerance of one value, and the place where it was written.
+    """The tolerance of one value with the flags of `Stated`, and where it was written.
 
     Attributes:
         tolerance: Bounds of the value.
         tier: Tier from which the bounds start; empty for bounds without a tier.
-        allow_nonfinite: Whether NaN and infinities are allowed, at the same places.
-        allow_constant: Whether an output may have the same value everywhere.
-        allow_misread: Whether a reader may read something else in a picture.
         why: Reason from the narrowest table that gives one.
         source: ``path:line`` of the tolerance.
 
@@ -183,10 +180,6 @@ class Scope:
             and _is_variant(case[2], variant)
         )
 
-    def names_place(self) -> bool:
-        """Whether the table is that of a target or of a precision."""
-        return AT in self.case[2]
-
     def matches(self, names: Iterable[str]) -> bool:
         """Whether one of a probe's names matches the pattern; true without one."""
         return not self.pattern or any(fnmatchcase(n, self.pattern) for n in names)
@@ -208,7 +201,7 @@ def _is_variant(how: str, pattern: str) -> bool:
     return fnmatchcase(how, pattern) or fnmatchcase(base_variant(how), pattern)
 
 
-def read_scopes(root: Table) -> Iterator[Scope]:
+def _read_scopes(root: Table) -> Iterator[Scope]:
     """Yield every table of a file, in order.
 
     Raises:
@@ -216,47 +209,14 @@ def read_scopes(root: Table) -> Iterator[Scope]:
             nothing.
 
     """
+    backends = (*runtimes(), MIXED)
     for name, table in root.children():
-        if name in (*runtimes(), MIXED):
-            for variant, tables in table.children():
-                places = list(_places(variant, tables))
-                for how, inner in places:
-                    parent = AT not in how and len(places) > 1
-                    stated = read(inner, Stated)
-                    yield _scope(inner, stated, ("", name, how), is_parent=parent)
-            continue
-        for backend, variants in table.children():
-            if backend not in (*runtimes(), MIXED):
+        component = "" if name in backends else name
+        for backend, variants in table.children() if component else [(name, table)]:
+            if backend not in backends:
                 raise _unknown_backend(table, name, backend)
-            for variant, tables in variants.children():
-                places = list(_places(variant, tables))
-                for how, inner in places:
-                    parent = AT not in how and len(places) > 1
-                    case = (name, backend, how)
-                    yield from _of_component(inner, case, is_parent=parent)
-
-
-def _places(variant: str, table: Table) -> Iterator[tuple[str, Table]]:
-    """Yield the table of a variant, and those of its targets and precisions in it."""
-    if AT in variant:
-        path = dotted((*table.at[:-1], *key_path(("", "", variant))))
-        text = f"a target has a table of its own; write [{path}]."
-        raise table.error(text)
-    places = [key for key in table.data if key.startswith(AT)]
-    own = {key: value for key, value in table.data.items() if key not in places}
-    yield variant, replace(table, data=own)
-    for key in places:
-        yield f"{variant}{key}", table.table(key)
-
-
-def _of_component(table: Table, case: CaseName, *, is_parent: bool) -> Iterator[Scope]:
-    stated = read(table, StatedOfComponent)
-    yield _scope(table, stated, case, is_parent=is_parent or bool(stated.probes))
-    for pattern, narrow in table.table("probes").children():
-        if not pattern:
-            text = 'a probe pattern is empty; "*" matches every probe.'
-            raise narrow.error(text)
-        yield _scope(narrow, stated.probes[pattern], case, pattern)
+            for variant, inner in variants.children():
+                yield from _of_variant(inner, (component, backend, variant))
 
 
 def _unknown_backend(table: Table, name: str, backend: str) -> SuiteError:
@@ -268,6 +228,29 @@ def _unknown_backend(table: Table, name: str, backend: str) -> SuiteError:
     return table.error(text, backend)
 
 
+def _of_variant(table: Table, case: CaseName) -> Iterator[Scope]:
+    """Yield the tables of a variant, of its targets and precisions, and of probes."""
+    component, backend, variant = case
+    if AT in variant:
+        path = dotted((*table.at[:-1], *key_path(("", "", variant))))
+        text = f"a target has a table of its own; write [{path}]."
+        raise table.error(text)
+    places = [key for key in table.data if key.startswith(AT)]
+    own = {key: value for key, value in table.data.items() if key not in places}
+    for place in ("", *places):
+        inner = table.table(place) if place else replace(table, data=own)
+        stated = read(inner, StatedOfComponent if component else Stated)
+        probes = stated.probes if isinstance(stated, StatedOfComponent) else {}
+        here = (component, backend, variant + place)
+        is_parent = bool(probes) or (not place and bool(places))
+        yield _scope(inner, stated, here, is_parent=is_parent)
+        for pattern, narrow in inner.table("probes").children() if probes else ():
+            if not pattern:
+                text = 'a probe pattern is empty; "*" matches every probe.'
+                raise narrow.error(text)
+            yield _scope(narrow, probes[pattern], here, pattern)
+
+
 def _scope(
     table: Table,
     stated: Stated,
@@ -276,6 +259,7 @@ def _scope(
     *,
     is_parent: bool = False,
 ) -> Scope:
+    """Return a table; only the parent of others may state nothing itself."""
     found = {group: _rule(table, group, getattr(stated, group)) for group in GROUPS}
     scope = Scope(
         case=case,
@@ -298,7 +282,7 @@ def _rule(table: Table, group: str, stated: str | Bounds | None) -> Rule | None:
     tier = bounds.pop("tier", None) or "" if bounds else str(stated)
     changes = {name: bound for name, bound in bounds.items() if bound is not None}
     try:
-        base = TIERS[tier].for_group(group) if tier else None
+        base = TIERS[tier][group] if tier else None
         tolerance = structs.replace(base, **changes) if base else Tolerance(**changes)
     except SpecError as error:
         text = str(error)
@@ -336,9 +320,12 @@ class Policy:
                 possible, or something looser has no `why`.
 
         """
-        scopes = tuple(read_scopes(TomlFile.load(path).root))
+        scopes = tuple(_read_scopes(TomlFile.load(path).root))
         for scope in scopes:
-            _require_why(scope, scopes)
+            if not scope.why and (loose := next(_loosens(scope, scopes), None)):
+                what, source = loose
+                msg = f'{source}: {what}; add why = "..." to {scope.header}.'
+                raise SuiteError(msg)
         return cls(path=path, scopes=scopes)
 
     def for_probe(
@@ -372,14 +359,14 @@ class Policy:
         chain = _chain(self.scopes, case, names)
         rule = next((s.rules[group] for s in chain if group in s.rules), None)
         if self.tier:
-            given = TIERS[self.tier].for_group(group)
+            given = TIERS[self.tier][group]
             rule = Rule(tolerance=given, tier=self.tier, source="--tier")
         if rule is None:
             raise self._none([(case, group, ())])
-        flags: dict[str, Any] = {
-            flag: _first(getattr(scope.stated, flag) for scope in chain)
-            for flag in FLAGS
-        }
+        flags: dict[str, Any] = {}
+        for scope in reversed(chain):  # the narrowest one is the last to decide
+            stated = {flag: getattr(scope.stated, flag) for flag in FLAGS}
+            flags |= {flag: on for flag, on in stated.items() if on is not None}
         return replace(
             rule,
             tolerance=self._changed(rule.tolerance, group),
@@ -462,7 +449,6 @@ class Policy:
         return tuple(
             (scope, words)
             for scope in self.scopes
-            if not _is_spare(scope, variants_by_backend)
             if (words := _unknown(scope.case, components, variants_by_backend))
         )
 
@@ -502,22 +488,13 @@ def _unknown(
     component, backend, variant = case
     variants = sorted(variants_by_backend.get(backend, ()))
     if component and component not in components:
-        hint = did_you_mean(component, components)
-        return f"component {component!r}; {hint}"
-    if any(_is_variant(name, variant) for name in variants):
+        return f"component {component!r}; {did_you_mean(component, components)}"
+    built_in = (
+        backend in variants_by_backend and f"{backend}.{variant}" in first_tiers()
+    )
+    if (built_in and not component) or any(_is_variant(n, variant) for n in variants):
         return ""
     return f"variant {variant!r} for {backend}; {did_you_mean(variant, variants)}"
-
-
-def _is_spare(scope: Scope, variants_by_backend: Mapping[str, object]) -> bool:
-    component, backend, variant = scope.case
-    built_in = f"{backend}.{variant}" in first_tiers()
-    return not component and built_in and backend in variants_by_backend
-
-
-def _first(flags: Iterable[bool | None]) -> bool:
-    """Return the first flag that is stated; False if none is."""
-    return next((flag for flag in flags if flag is not None), False)
 
 
 def _chain(
@@ -527,8 +504,8 @@ def _chain(
     covering = [s for s in scopes if s.covers(case) and s.matches(names)]
     own = {case[2], base_variant(case[2])}
     chain: list[Scope] = []
-    for names_place in (True, False):
-        some = [scope for scope in covering if scope.names_place() is names_place]
+    for names_place in (True, False):  # whether it is of a target or of a precision
+        some = [scope for scope in covering if (AT in scope.case[2]) is names_place]
         chain += [scope for scope in some if scope.pattern][:1]
         # A table with a component is narrower than one without. A variant is narrower
         # than a pattern of variants.
@@ -539,24 +516,26 @@ def _chain(
     return chain
 
 
-def _require_why(scope: Scope, scopes: tuple[Scope, ...]) -> None:
-    if scope.why:
-        return
+def _loosens(scope: Scope, scopes: tuple[Scope, ...]) -> Iterator[tuple[str, str]]:
+    """Yield what a table loosens, and the place where it does."""
     for flag in FLAGS:
         if getattr(scope.stated, flag):
-            raise _no_why(scope, f"{flag} loosens", scope.source)
+            yield f"{flag} loosens", scope.source
     plain = [other for other in scopes if not other.pattern]
     for group, rule in scope.rules.items():
         if not rule.tier:
-            raise _no_why(scope, f"{group} states bounds of its own", rule.source)
-        tier = TIERS[rule.tier].for_group(group)
-        if looser := rule.tolerance.looser_bounds(tier):
-            what = f"{group} is looser than tier {rule.tier!r} ({', '.join(looser)})"
-            raise _no_why(scope, what, rule.source)
+            yield f"{group} states bounds of its own", rule.source
+            continue
+        tier = TIERS[rule.tier][group]
+        wider = {f"tier {rule.tier!r}": rule.tolerance.looser_bounds(tier)}
         for base in _replaced(scope, plain, group):
-            if looser := _loosened(rule, base.rules[group]):
-                what = f"{group} is looser than {base.header} ({', '.join(looser)})"
-                raise _no_why(scope, what, rule.source)
+            wider[base.header] = _loosened(rule, base.rules[group])
+        for name, looser in wider.items():
+            if looser:
+                yield (
+                    f"{group} is looser than {name} ({', '.join(looser)})",
+                    rule.source,
+                )
 
 
 def _replaced(scope: Scope, plain: Collection[Scope], group: str) -> Iterator[Scope]:
@@ -581,7 +560,3 @@ def _loosened(rule: Rule, wider: Rule) -> tuple[str, ...]:
         return (f"tier {rule.tier!r} for {wider.tier!r}",)
     # A tighter tier may state other bounds than the looser tier that it replaces.
     return rule.tolerance.looser_bounds(wider.tolerance, stated_only=True)
-
-
-def _no_why(scope: Scope, what: str, source: str) -> SuiteError:
-    return SuiteError(f'{source}: {what}; add why = "..." to {scope.header}.')

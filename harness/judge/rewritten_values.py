@@ -13,18 +13,15 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from harness.core.case import ITSELF
+from harness.core.comparison import Comparison
 from harness.core.outcome import Outcome
 from harness.core.probes import Kind
 from harness.core.record import CaseRecord, Key
-from harness.core.text import Line, count, few, wrapped
-
-if TYPE_CHECKING:
-    from harness.core.comparison import Comparison
-    from harness.judge.case import CaseVerdict, JudgedRow
-    from harness.judge.value import Verdict
+from harness.core.text import Line, count, few
+from harness.judge.foreign import shared_lines
+from harness.judge.value import JudgedRow
 
 Place = tuple[str, str]
 """Sample and probe of a value."""
@@ -65,6 +62,21 @@ class RewrittenValues:
     agree: bool
     reading: frozenset[Place] = frozenset()
 
+    def applied(self, judged: JudgedRow) -> JudgedRow:
+        """Return a row, which passes if its value stands for another one."""
+        words = self.words.get((judged.row.sample, judged.row.probe))
+        if not words or not self.agree:
+            return judged
+        return replace(
+            judged,
+            verdict=replace(
+                judged.verdict,
+                outcome=Outcome.ANOTHER,
+                usage=0.0,
+                reason=f"{_ANOTHER}{words}",
+            ),
+        )
+
     def without(
         self, failing: Sequence[JudgedRow], *, read: bool = False
     ) -> tuple[JudgedRow, ...]:
@@ -86,12 +98,6 @@ class RewrittenValues:
 
 
 NONE = RewrittenValues(words={}, agree=False)
-
-
-def as_rewritten(verdict: Verdict, words: str) -> Verdict:
-    """Return the verdict on a rewritten value: it passes."""
-    reason = f"{_ANOTHER}{words}"
-    return replace(verdict, outcome=Outcome.ANOTHER, usage=0.0, reason=reason)
 
 
 def how_rewritten(judged: JudgedRow) -> str:
@@ -149,22 +155,18 @@ def rewritten_values(
 
 
 def rewritten_lines(
-    by_case: Mapping[Key, Iterable[CaseVerdict]], names: Mapping[Key, str]
+    by_case: Mapping[Key, Iterable[JudgedRow]], names: Mapping[Key, str]
 ) -> Iterator[Line]:
     """Yield a run's lines about rewritten values; similar cases share a line."""
-    alike: dict[str, list[str]] = {}
-    for key, checks in by_case.items():
-        for check in checks:
-            if words := rewritten_message(check.rows):
-                alike.setdefault(words, []).append(names[key])
-    for words, cases in alike.items():
-        yield from wrapped(f"{few(cases)}: {words}", indent=" ", tone="quiet")
+    said = ((names[key], rewritten_message(rows)) for key, rows in by_case.items())
+    yield from shared_lines(said)
 
 
+@dataclass
 class _View:
     """The values of one sample, and which of them are computed from which.
 
-    Args:
+    Attributes:
         rows: Judged rows of the sample, by probe.
         outputs: Judged rows of the sample's outputs.
         parents: Nearest computed values of every probe, compared or not.
@@ -172,21 +174,14 @@ class _View:
 
     """
 
-    def __init__(
-        self,
-        rows: Mapping[str, JudgedRow],
-        outputs: Sequence[JudgedRow],
-        parents: Mapping[str, Sequence[str]],
-        kinds: Mapping[str, str],
-    ) -> None:
-        self._rows = rows
-        self._outputs = outputs
-        self._parents = parents
-        self._kinds = kinds
+    rows: Mapping[str, JudgedRow]
+    outputs: Sequence[JudgedRow]
+    parents: Mapping[str, Sequence[str]]
+    kinds: Mapping[str, str]
 
     def others(self, *, agree: bool) -> set[str]:
         """Return the differing values whose readers all agree."""
-        found = {name for name in self._rows if self._may(name)}
+        found = {name for name in self.rows if self._may(name)}
         while wrong := {name for name in found if not self._read_well(name, found)}:
             found -= wrong
         if not agree:  # without readers only the outputs could prove it
@@ -195,20 +190,20 @@ class _View:
 
     def readers(self, name: str) -> set[str]:
         """Return the nearest compared values that are computed from a value."""
-        if name not in self._kinds:
+        if name not in self.kinds:
             return self._read.get(name, set())
         # A probe that only passes a value on is no parent. Its readers are the later
         # readers of the value that it passes on.
-        after = self._rows[name].row.position
+        after = self.rows[name].row.position
         made = self._sources(name)
         near = set().union(*(self._read.get(source, set()) for source in made))
-        return {one for one in near if self._rows[one].row.position > after}
+        return {one for one in near if self.rows[one].row.position > after}
 
     @cached_property
     def _read(self) -> dict[str, set[str]]:
         read: dict[str, set[str]] = {}
-        for name in self._rows:
-            if name not in self._kinds and self._is_pair(name):
+        for name in self.rows:
+            if name not in self.kinds and self._is_pair(name):
                 for source in self._sources(name):
                     read.setdefault(source, set()).add(name)
         return read
@@ -222,51 +217,51 @@ class _View:
         """
         found: set[str] = set()
         seen: set[str] = set()
-        waiting = list(self._parents.get(name, ()))
+        waiting = list(self.parents.get(name, ()))
         while waiting:
             one = waiting.pop()
             if one in seen:
                 continue
             seen.add(one)
-            if one in self._rows:
+            if one in self.rows:
                 found.add(one)
-            if one not in self._rows or not self._is_pair(one):
-                waiting += self._parents.get(one, ())
+            if one not in self.rows or not self._is_pair(one):
+                waiting += self.parents.get(one, ())
         return found
 
     def _is_pair(self, name: str) -> bool:
-        return self._rows[name].verdict.outcome not in _UNPAIRED
+        return self.rows[name].verdict.outcome not in _UNPAIRED
 
     def _may(self, name: str) -> bool:
         """Whether a value differs in a way that another value could."""
-        outcome = self._rows[name].verdict.outcome
+        outcome = self.rows[name].verdict.outcome
         # No row names a constant as its parent, so no reader can show that it is right.
-        constant = self._kinds.get(name) == Kind.CONSTANT
-        masks = abs(self._rows[name].row.comparison.worst_expected or 0.0) >= _MASK_END
+        constant = self.kinds.get(name) == Kind.CONSTANT
+        masks = abs(self.rows[name].row.comparison.worst_expected or 0.0) >= _MASK_END
         exceeds = outcome is Outcome.EXCEEDS and not constant and not masks
         return outcome in _UNPAIRED or exceeds
 
     def _read_well(self, name: str, others: set[str]) -> bool:
         """Whether all readers of a value agree, or pass its factor on."""
         readers = self.readers(name)
-        ends = [] if readers else self._outputs
-        if not all(_shows_little(self._rows[name], one) for one in ends):
+        ends = [] if readers else self.outputs
+        if not all(_shows_little(self.rows[name], one) for one in ends):
             return False
         for reader in readers:
-            if self._rows[reader].verdict.passed:
-                if _shows_little(self._rows[name], self._rows[reader]):
+            if self.rows[reader].verdict.passed:
+                if _shows_little(self.rows[name], self.rows[reader]):
                     continue
                 return False
             factors = self._factor(name), self._factor(reader)
             if reader not in others or any(map(math.isnan, factors)):
                 return False
-        if name in self._kinds:  # it is as wrong as the value that it passes on
+        if name in self.kinds:  # it is as wrong as the value that it passes on
             made = self._sources(name)
-            return all(self._rows[o].verdict.passed or o in others for o in made)
+            return all(self.rows[o].verdict.passed or o in others for o in made)
         return True
 
     def _factor(self, name: str) -> float:
-        return scaled_by(self._rows[name].row.comparison)
+        return scaled_by(self.rows[name].row.comparison)
 
 
 def _shows_little(judged: JudgedRow, reader: JudgedRow) -> bool:

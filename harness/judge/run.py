@@ -36,26 +36,16 @@ def exit_code(
 
 
 def beside_baseline(code: int, *, worse: bool) -> int:
-    """Return the exit code of a run that was compared with a baseline.
+    """Return the exit code of a run with code `code`, compared with a baseline.
 
-    Args:
-        code: The exit code of the run by itself.
-        worse: Whether something is worse than in the baseline, or gone from it.
-
+    A value that is worse than in the baseline, or gone from it, is no parity, even if
+    it is within its tolerance.
     """
-    # A value that is worse and within its tolerance still has parity, but the exit
-    # code is 1.
     return NO_PARITY if code == PARITY and worse else code
 
 
 def of_part(code: int, *, ended: bool) -> int:
-    """Return the exit code of a run that may have been stopped.
-
-    Args:
-        code: Exit code of the cases that were judged.
-        ended: Whether every selected case ended.
-
-    """
+    """Return the exit code of a run; it cannot tell if a selected case did not end."""
     return code if ended else CANNOT_TELL
 
 
@@ -82,10 +72,7 @@ def pytest_status(code: int, status: int, *, elsewhere: bool) -> int:
 def gate_code(*, compared: bool, reasons: bool) -> int:
     """Return the release gate's exit code: ship, do not ship, or no answer.
 
-    Args:
-        compared: Whether any check of the run could be compared with the baseline's.
-        reasons: Whether there is a reason not to ship.
-
+    There is no answer if no check of the run could be compared with the baseline's.
     """
     if not compared:
         return CANNOT_TELL

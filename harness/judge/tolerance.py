@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
@@ -27,6 +26,9 @@ OF_PICTURES: Final = tuple(metric.name for metric in BOUNDED if metric.of_pictur
 """Bounds that apply only to pictures."""
 
 GROUPS: Final = ("outputs", "layers", "latents", "image")
+"""Groups of values: a component's outputs and the values within it; a pipeline's
+latents after each step, whose errors feed back, and its pictures, in levels from 0 to
+255."""
 
 
 class BoundFields(Keys, frozen=True, kw_only=True):
@@ -71,10 +73,6 @@ class Tolerance(BoundFields, frozen=True, kw_only=True):
 
     `cosine_distance` only bounds the direction: a value that is twice too large has a
     distance of 0. A picture's peak is 255.
-
-    Attributes:
-        share: Share of elements that must lie within; one of `SHARES`.
-
     """
 
     share: float = 1.0
@@ -187,86 +185,43 @@ def _is_looser(name: str, here: float, there: float) -> bool:
     return here < there if name == "share" else here > there
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tier:
-    """A named set of tolerances, one for each group of values.
-
-    Attributes:
-        name: Name in tolerances.toml.
-        outputs: Tolerance of a component's outputs.
-        layers: Tolerance of intermediate values. They may have any magnitude, so it is
-            stated in noise floors or SQNR, which have no unit, and not in atol.
-        latents: Tolerance of a pipeline's latents after each step, whose errors feed
-            back.
-        image: Tolerance of a pipeline's pictures, in levels from 0 to 255.
-
-    """
-
-    name: str
-    outputs: Tolerance
-    layers: Tolerance
-    latents: Tolerance
-    image: Tolerance
-
-    def for_group(self, group: str) -> Tolerance:
-        """Return the tolerance of one of `GROUPS`.
-
-        Raises:
-            SpecError: `group` is not one of them.
-
-        """
-        if group not in GROUPS:
-            msg = f"group must be one of {GROUPS}, got {group!r}."
-            raise SpecError(msg)
-        tolerance: Tolerance = getattr(self, group)
-        return tolerance
-
-
 # Measured on fixtures/digits, two runtimes on a CPU: in full precision most components
 # are within 7 noise floors (a wrong GELU is at 400); weights or arithmetic in
 # float16 leave 48 to 64 dB, weights in int8 33 to 60, in int4 17 to 24. Pipelines in
 # full precision stay within 3.2 floors at every step, their pictures above 113 dB of
 # PSNR; with weights in float16 above 49 and 60, in int8 33 and 30, in int4 13 and 18.
-_TIERS: Final = (
-    Tier(
-        name="exact",
-        outputs=Tolerance(rtol=0.0, atol=0.0),
-        layers=Tolerance(rtol=0.0, atol=0.0),
-        latents=Tolerance(rtol=0.0, atol=0.0),
-        image=Tolerance(rtol=0.0, atol=0.0),
-    ),
-    Tier(
-        name="strict",
-        outputs=Tolerance(rtol=1e-4, atol=5e-5, floors=4.0),
-        layers=Tolerance(floors=8.0),
-        latents=Tolerance(floors=4.0),
-        image=Tolerance(rtol=0.0, atol=0.1, psnr_db=90.0, ssim=0.99999),
-    ),
-    Tier(
-        name="standard",
-        outputs=Tolerance(rtol=1e-3, atol=1e-4, floors=16.0),
-        layers=Tolerance(floors=16.0),
-        latents=Tolerance(floors=16.0),
-        image=Tolerance(rtol=0.0, atol=1.0, psnr_db=70.0, ssim=0.9999),
-    ),
-    Tier(
-        name="relaxed",
-        outputs=Tolerance(rtol=1e-2, atol=5e-2, sqnr_db=45.0),
-        layers=Tolerance(sqnr_db=35.0),
-        latents=Tolerance(sqnr_db=40.0),
-        image=Tolerance(psnr_db=45.0, ssim=0.99),
-    ),
-    Tier(
-        name="quantized",
-        outputs=Tolerance(sqnr_db=15.0),
-        layers=Tolerance(sqnr_db=9.0),
-        latents=Tolerance(sqnr_db=9.0),
-        image=Tolerance(psnr_db=15.0, ssim=0.6),
-    ),
+TIERS: Final[Mapping[str, Mapping[str, Tolerance]]] = MappingProxyType(
+    {
+        "exact": dict.fromkeys(GROUPS, Tolerance(rtol=0.0, atol=0.0)),
+        "strict": {
+            "outputs": Tolerance(rtol=1e-4, atol=5e-5, floors=4.0),
+            "layers": Tolerance(floors=8.0),
+            "latents": Tolerance(floors=4.0),
+            "image": Tolerance(rtol=0.0, atol=0.1, psnr_db=90.0, ssim=0.99999),
+        },
+        "standard": {
+            "outputs": Tolerance(rtol=1e-3, atol=1e-4, floors=16.0),
+            "layers": Tolerance(floors=16.0),
+            "latents": Tolerance(floors=16.0),
+            "image": Tolerance(rtol=0.0, atol=1.0, psnr_db=70.0, ssim=0.9999),
+        },
+        "relaxed": {
+            "outputs": Tolerance(rtol=1e-2, atol=5e-2, sqnr_db=45.0),
+            "layers": Tolerance(sqnr_db=35.0),
+            "latents": Tolerance(sqnr_db=40.0),
+            "image": Tolerance(psnr_db=45.0, ssim=0.99),
+        },
+        "quantized": {
+            "outputs": Tolerance(sqnr_db=15.0),
+            "layers": Tolerance(sqnr_db=9.0),
+            "latents": Tolerance(sqnr_db=9.0),
+            "image": Tolerance(psnr_db=15.0, ssim=0.6),
+        },
+    }
 )
-
-TIERS: Final[Mapping[str, Tier]] = MappingProxyType({t.name: t for t in _TIERS})
-"""Every tier by its name, from tight to loose; a test checks the order."""
+"""The tolerance of each group in each tier, from tight to loose; a test checks the
+order. Layers may have any magnitude, so their tolerance is stated in noise floors or
+SQNR, which have no unit, and not in atol."""
 
 TIER_NAMES: Final = tuple(TIERS)
 

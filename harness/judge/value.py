@@ -1,4 +1,4 @@
-"""Judge a comparison by a tolerance. This module sees no array.
+"""Judge one comparison by a tolerance. This module sees no array.
 
 The same comparison can be judged again under other tolerances, because nothing here
 measures or keeps a state.
@@ -7,7 +7,7 @@ measures or keeps a state.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ from harness.measure.metrics import BOUNDED
 
 if TYPE_CHECKING:
     from harness.core.comparison import Comparison, Picture
+    from harness.core.record import Row
     from harness.measure.metrics import Metric
 
 _ALL_DIGITS = 17
@@ -52,6 +53,42 @@ class Verdict:
     def passed(self) -> bool:
         """Whether the two sides agree."""
         return self.outcome.passed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgedRow:
+    """A row of a record, and the verdict on its comparison."""
+
+    row: Row
+    verdict: Verdict
+
+    @property
+    def floors(self) -> float:
+        """The error in noise floors; infinite if there is no number.
+
+        It is 0 if the row's value stands for another value, because that difference is
+        no error.
+        """
+        if self.verdict.outcome is Outcome.ANOTHER:
+            return 0.0
+        return floors_of(self.row, passed=self.verdict.passed)
+
+
+def floors_of(row: Row, *, passed: bool) -> float:
+    """Return an error in noise floors; infinite if there was no comparison.
+
+    It is never NaN, because the result of `max` with a NaN depends on the order.
+    """
+    multiple = row.comparison.floor_multiple
+    if multiple is not None and not math.isnan(multiple):
+        return multiple
+    return 0.0 if passed else math.inf
+
+
+def max_floors(rows: Iterable[JudgedRow]) -> float | None:
+    """Return the largest error in floors; None if no row has a floor."""
+    known = (j.floors for j in rows if j.row.comparison.floor_multiple is not None)
+    return max(known, default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,6 +31,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -75,35 +76,6 @@ class GraphValue:
     repeats: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Coverage:
-    """Which of a program's computing operators were seen in a candidate's run.
-
-    Attributes:
-        computing: Number of operators that compute something from the inputs.
-        aligned: Number of those whose value was compared.
-        fused: Number of those that the exported graph has and the runtime no longer
-            ran.
-        inside: Number of the fused ones whose results all lead into a single compared
-            value, because one operator does the work of several.
-        unmatched: Number of those without a counterpart in the exported graph.
-        missing: Names of the fused and unmatched ones, in order.
-
-    """
-
-    computing: int
-    aligned: int
-    fused: int
-    inside: int
-    unmatched: int
-    missing: tuple[str, ...] = ()
-
-    @property
-    def share(self) -> float:
-        """`aligned` divided by `computing`; 0 if no operator computes."""
-        return self.aligned / self.computing if self.computing else 0.0
-
-
 def link(
     probes: Sequence[Probe],
     values: Sequence[GraphValue],
@@ -134,12 +106,12 @@ def link(
 
     def linked(probe: Probe) -> Probe:
         found = carrier(probe)
-        name = repeats.get(found, found)
+        name, made = repeats.get(found, found), leaving.get(probe.name)
         kind = probe.kind
         if kind is Kind.COMPUTE:
             if name != found and name in taken:
                 kind = Kind.IDENTITY
-            elif not name and _all_constant(leaving.get(probe.name, [])):
+            elif made and not name and all(value.is_constant for value in made):
                 kind = Kind.CONSTANT
             taken.add(name)
         return replace(probe, onnx=name, kind=kind)
@@ -159,10 +131,6 @@ def _leaving(values: Sequence[GraphValue]) -> dict[str, list[GraphValue]]:
         if value.origin and (outside or value.is_output):
             leaving.setdefault(value.origin, []).append(value)
     return leaving
-
-
-def _all_constant(values: Sequence[GraphValue]) -> bool:
-    return bool(values) and all(value.is_constant for value in values)
 
 
 def wanted_values(probes: Iterable[Probe]) -> dict[str, Probe]:
@@ -220,8 +188,8 @@ def coverage_of(
     probes: Sequence[Probe],
     compared: Collection[str],
     read_into: Mapping[str, Collection[str]],
-) -> Coverage:
-    """Count the computing operators that were compared in a run.
+) -> dict[str, Any]:
+    """Count the computing operators that were compared in a run, as a record holds it.
 
     Args:
         probes: Values of the program.
@@ -229,19 +197,27 @@ def coverage_of(
         read_into: For each exported value, the values that are computed directly from
             it.
 
+    Returns:
+        ``computing``: operators that compute something from the inputs. ``aligned``:
+        those whose value was compared. ``fused``: those that the exported graph has and
+        the runtime no longer ran; ``inside``: those of them whose results all lead into
+        a single compared value, because one operator does the work of several.
+        ``unmatched``: those without a counterpart in the exported graph. ``missing``:
+        names of the fused and unmatched ones, in order.
+
     """
     computing = [p for p in probes if p.kind in {Kind.COMPUTE, Kind.DUPLICATE}]
     unmatched = [p for p in computing if not p.onnx]
     fused = [p for p in computing if p.onnx and p.onnx not in compared]
     left_out = sorted((*unmatched, *fused), key=lambda probe: probe.position)
-    return Coverage(
-        computing=len(computing),
-        aligned=len(computing) - len(left_out),
-        fused=len(fused),
-        inside=sum(_ends_in_one(p.onnx, compared, read_into) for p in fused),
-        unmatched=len(unmatched),
-        missing=tuple(probe.name for probe in left_out),
-    )
+    return {
+        "computing": len(computing),
+        "aligned": len(computing) - len(left_out),
+        "fused": len(fused),
+        "inside": sum(_ends_in_one(p.onnx, compared, read_into) for p in fused),
+        "unmatched": len(unmatched),
+        "missing": tuple(probe.name for probe in left_out),
+    }
 
 
 def _ends_in_one(

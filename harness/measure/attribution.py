@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
 from typing import Any
+
+import msgspec
 
 Draw = Callable[[frozenset[str]], float]
 """Function that draws with the candidate in the named roles and PyTorch in the others.
@@ -18,8 +19,7 @@ It returns the mean squared error of the pictures, which is infinite if they are
 finite."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class Part(msgspec.Struct, frozen=True, kw_only=True):
     """The share of one role in the error.
 
     Attributes:
@@ -38,8 +38,7 @@ class Part:
     share: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Attribution:
+class Attribution(msgspec.Struct, frozen=True, kw_only=True):
     """The shares of all roles in an error.
 
     Attributes:
@@ -62,13 +61,12 @@ class Attribution:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
-        return asdict(self)
+        return dict(msgspec.to_builtins(self))
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Attribution:
         """Return what `to_json` wrote."""
-        parts = {role: Part(**part) for role, part in data["parts"].items()}
-        return cls(rms=data["rms"], parts=parts, interaction=data["interaction"])
+        return msgspec.convert(data, cls)
 
 
 def attribute(roles: Iterable[str], total: float, draw: Draw) -> Attribution:
@@ -96,14 +94,12 @@ def attribute(roles: Iterable[str], total: float, draw: Draw) -> Attribution:
             without=math.sqrt(without[role]),
             share=_share(alone[role], without[role], total),
         )
-        for role in whole
+        for role in roles
     }
-    summed = sum(alone.values())
-    interaction = 1.0 - summed / total if math.isfinite(summed) and total > 0 else 0.0
-    ordered = {role: parts[role] for role in roles}
-    if not math.isfinite(total):
-        interaction = 0.0
-    return Attribution(rms=math.sqrt(total), parts=ordered, interaction=interaction)
+    summed, interaction = sum(alone.values()), 0.0
+    if math.isfinite(summed) and math.isfinite(total) and total > 0:
+        interaction = 1.0 - summed / total
+    return Attribution(rms=math.sqrt(total), parts=parts, interaction=interaction)
 
 
 def _share(alone: float, without: float, total: float) -> float:

@@ -23,14 +23,9 @@ beside what is made from that model."""
 
 
 class Fed(msgspec.Struct, frozen=True, kw_only=True):
-    """An input of the file, and the recipe's input whose values it gets.
+    """An input of the file, and `given`, the recipe's input whose values it gets.
 
-    Attributes:
-        name: Name in the file.
-        given: Name of the recipe's input.
-        dtype: Dtype in the file, as NumPy names it.
-        shape: Shape in the file, as in `Port`.
-
+    Dtype and shape are those of the file, as in `Port`.
     """
 
     name: str
@@ -186,7 +181,7 @@ def match(
     left_out = [spec for spec in component.outputs if spec.name not in given]
     extra = [port for port in outputs if port.name not in made]
     if lacking or unknown or not any(given):
-        pairs = [*_likely(lacking, unknown)]
+        pairs = _likely(lacking, unknown)
         if not any(given):
             pairs += _likely(left_out, extra)
         wrong = [f"{spec.name} has no input of the file" for spec in lacking]

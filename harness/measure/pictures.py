@@ -66,13 +66,18 @@ def compare_pictures(
         return measured
     finite = bool(np.isfinite(expected).all() and np.isfinite(actual).all())
     flip, by = perceptual(expected, actual) if finite else (None, "not finite")
+    mean_abs = psnr_db = math.nan
+    if finite:
+        error = np.subtract(actual, expected, dtype=np.float64)
+        mean_abs, rms = float(np.mean(np.abs(error))), measured.rms
+        psnr_db = 20.0 * math.log10(PEAK / rms) if rms else math.inf
     picture = Picture(
         expected_peak=_peak(expected),
         actual_peak=_peak(actual),
         expected_spread=_spread(expected),
         actual_spread=_spread(actual),
-        mean_abs=_mean_abs(expected, actual) if finite else math.nan,
-        psnr_db=_psnr_db(measured.rms) if finite else math.nan,
+        mean_abs=mean_abs,
+        psnr_db=psnr_db,
         ssim=ssim(expected, actual) if finite else math.nan,
         perceptual=flip,
         perceptual_by=by,
@@ -99,14 +104,6 @@ def _spread(picture: np.ndarray) -> float:
     most = levels.max(axis=(0, 1), initial=-math.inf, where=finite)
     least = levels.min(axis=(0, 1), initial=math.inf, where=finite)
     return float(np.max(most - least))
-
-
-def _mean_abs(expected: np.ndarray, actual: np.ndarray) -> float:
-    return float(np.mean(np.abs(np.subtract(actual, expected, dtype=np.float64))))
-
-
-def _psnr_db(rms: float) -> float:
-    return math.inf if rms == 0.0 else 20.0 * math.log10(PEAK / rms)
 
 
 def ssim(expected: np.ndarray, actual: np.ndarray) -> float:
@@ -166,18 +163,14 @@ def side_by_side(
     """
     with np.errstate(invalid="ignore"):
         gap = np.abs(actual.astype(np.float64) - expected)
-    amplified = _amplification(gap) if amplify is None else amplify
+    if amplify is None:
+        amplify = 1.0
+        largest = float(np.max(gap, initial=0.0, where=np.isfinite(gap)))
+        while largest > 0.0 and amplify < MOST and largest * amplify * 2 <= PEAK:
+            amplify *= 2.0
     white = np.full((expected.shape[0], GAP_PX, 3), PEAK, np.uint8)
-    shown = [_shown(expected), white, _shown(actual), white, _shown(gap * amplified)]
-    return np.hstack(shown), amplified
-
-
-def _amplification(gap: np.ndarray) -> float:
-    largest = float(np.max(gap, initial=0.0, where=np.isfinite(gap)))
-    amplified = 1.0
-    while largest > 0.0 and amplified < MOST and largest * amplified * 2 <= PEAK:
-        amplified *= 2.0
-    return amplified
+    shown = [_shown(expected), white, _shown(actual), white, _shown(gap * amplify)]
+    return np.hstack(shown), amplify
 
 
 def _shown(picture: np.ndarray) -> np.ndarray:

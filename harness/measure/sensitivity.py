@@ -32,7 +32,6 @@ looked for only above it."""
 NEARER = 4.0
 """Factor by which the outputs' error must fall after an exchange of two inputs."""
 
-
 FILE = "asked.npz"
 EFFECTS = "effects"
 """Key in an entry's meta: the effect of each input that was tried on PyTorch's
@@ -80,22 +79,6 @@ def effects_of(entry: Entry) -> dict[str, float]:
     return dict(cast("Mapping[str, float]", entry.meta[EFFECTS]))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Exchanged:
-    """Two inputs that a file exchanges.
-
-    Attributes:
-        names: Names of the two inputs.
-        error: Relative error of the outputs with the inputs as they are.
-        mended: Relative error of the outputs after the two inputs are exchanged.
-
-    """
-
-    names: tuple[str, str]
-    error: float
-    mended: float
-
-
 def effects(
     run: Run, base: Arrays, changed: Arrays, *, limit_s: float = LIMIT_S
 ) -> tuple[Arrays, dict[str, float | None]]:
@@ -127,10 +110,12 @@ def effects(
 
 def exchanged(
     run: Run, base: Arrays, expected: Arrays, actual: Arrays
-) -> Iterator[Exchanged]:
+) -> Iterator[dict[str, Any]]:
     """Yield pairs of inputs whose exchange makes the outputs nearly correct.
 
-    Nothing is run if the outputs are near enough without an exchange.
+    Nothing is run if the outputs are near enough without an exchange. Each pair has the
+    ``names`` of the inputs and the relative error of the outputs: ``error`` as they
+    are, and ``mended`` after the exchange.
     """
     error = distance(expected, actual)
     if not error > APART:
@@ -143,21 +128,14 @@ def exchanged(
             continue  # an index may be outside the other input's table
         mended = distance(expected, run({**base, one: second, two: first}))
         if mended * NEARER < error:
-            yield Exchanged(names=(one, two), error=error, mended=mended)
+            yield {"names": [one, two], "error": error, "mended": mended}
 
 
 def repeated(run: Run, feeds: Arrays, first: Arrays, times: int) -> float:
     """Call again with the same inputs, and return the largest change of an output.
 
-    The change is 0 if all bits are equal. It is infinite if a NaN or another shape
-    appears.
-
-    Args:
-        run: Network to call.
-        feeds: Value of every input.
-        first: Outputs of the first call.
-        times: Number of further calls.
-
+    The change from the `first` outputs is 0 if all bits are equal. It is infinite if a
+    NaN or another shape appears.
     """
     return max(largest_gap(first, run(feeds)) for _ in range(times))
 
@@ -217,11 +195,9 @@ def _gap(one: npt.NDArray[Any], two: npt.NDArray[Any]) -> float:
 
 def differing(base: Arrays, others: Sequence[Arrays]) -> dict[str, npt.NDArray[Any]]:
     """Return, for each input, its first draw that differs from the base."""
-    found = {}
-    for name, value in base.items():
-        draws = (other[name] for other in others)
-        if (
-            draw := next((d for d in draws if not np.array_equal(d, value)), None)
-        ) is not None:
-            found[name] = draw
+    found: dict[str, npt.NDArray[Any]] = {}
+    for other in others:
+        for name, value in base.items():
+            if name not in found and not np.array_equal(other[name], value):
+                found[name] = other[name]
     return found

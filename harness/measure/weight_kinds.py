@@ -7,15 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from harness.measure.error_patterns.arithmetic import BFLOAT16_BITS, to_bfloat16
+
 ROUNDING = 1e-6
 """Largest difference that float32 arithmetic may cause, as a share of the weight's
 largest number."""
 
 _EXACT = 2e-6
 """Largest remainder of a scaled weight, as a share of its size."""
-
-_BFLOAT16 = np.uint32(0xFFFF0000)
-"""Mask of the bits of a float32 that bfloat16 keeps."""
 
 _MATRIX = 2
 _FEWEST = 32
@@ -143,21 +142,14 @@ def _to_float16(values: np.ndarray) -> np.ndarray:
         return values.astype(np.float16).astype(np.float32)
 
 
-def _to_bfloat16(values: np.ndarray) -> np.ndarray:
-    """Return float32 rounded to bfloat16, to nearest, ties to even."""
-    bits = np.ascontiguousarray(values).view(np.uint32)
-    half = np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))
-    return ((bits + half) & _BFLOAT16).view(np.float32)
-
-
 def _cut_to_bfloat16(values: np.ndarray) -> np.ndarray:
     bits = np.ascontiguousarray(values).view(np.uint32)
-    return (bits & _BFLOAT16).view(np.float32)
+    return (bits & BFLOAT16_BITS).view(np.float32)
 
 
 _ROUNDINGS = (
     (FLOAT16, _to_float16),
-    (BFLOAT16, _to_bfloat16),
+    (BFLOAT16, to_bfloat16),
     (BFLOAT16, _cut_to_bfloat16),
 )
 

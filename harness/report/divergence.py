@@ -11,8 +11,9 @@ from harness.core.outcome import Outcome
 from harness.core.pipeline import LATENTS
 from harness.core.record import LAYERS, OUTPUTS, CaseRecord, Row
 from harness.core.text import INDENT, WIDTH, count, cut, few, in_floors, operator
-from harness.judge.case import CaseVerdict, JudgedRow
+from harness.judge.case import CaseVerdict
 from harness.judge.pipeline import app_causes
+from harness.judge.value import JudgedRow
 from harness.report.run_facts import BAD, RunFacts
 
 ON_THE_WAY = (LAYERS, LATENTS)

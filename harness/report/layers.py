@@ -21,11 +21,12 @@ from harness.core.text import (
     operator,
     wrapped,
 )
-from harness.judge.case import CaseVerdict, JudgedRow, floors_of
+from harness.judge.case import CaseVerdict
 from harness.judge.contract import contract_lines
 from harness.judge.graph_check import graph_notes
 from harness.judge.pipeline import pipeline_lines
 from harness.judge.rewritten_values import how_rewritten
+from harness.judge.value import JudgedRow, floors_of
 from harness.measure.metrics import TUNED, Metric
 
 _PLOT = " ▁▂▃▄▅▆▇█"

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from harness.core.record import CaseRecord, coverage_share
 from harness.core.text import Line, in_floors
-from harness.judge.case import CaseVerdict, max_floors
+from harness.judge.case import CaseVerdict
+from harness.judge.value import max_floors
 from harness.report.pictures import pictures_of, worst_drawing
 from harness.report.run_facts import RunFacts, least_sqnr
 

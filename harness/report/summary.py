@@ -51,9 +51,12 @@ def summary(facts: RunFacts, *, report: str = "") -> Iterator[Line]:
         text = f"{count(cases, 'case')} skipped: {reason}"
         yield from wrapped(text, indent=" ", tone="bad")
     yield from _coverage(facts)
-    compared = {record.key: facts.checks[record.key] for record in facts.compared}
     yield from foreign_lines(facts.compared, facts.names)
-    yield from rewritten_lines(compared, facts.names)
+    rows = {
+        record.key: [row for check in facts.checks[record.key] for row in check.rows]
+        for record in facts.compared
+    }
+    yield from rewritten_lines(rows, facts.names)
     ran = [f"ran {name}" if not at else name for at, name in enumerate(facts.ran())]
     yield from joined(ran, indent=" ", between=", ", tone="quiet")
     for text in shard_notes(facts):

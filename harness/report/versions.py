@@ -12,7 +12,8 @@ from harness.core.outcome import CANNOT_TELL, NO_PARITY, PARITY, Outcome
 from harness.core.record import OUTPUTS, CaseRecord
 from harness.core.text import FLOORS, Line, in_floors, operator, wrapped
 from harness.core.whole_file import write_whole
-from harness.judge.case import CaseVerdict, max_floors
+from harness.judge.case import CaseVerdict
+from harness.judge.value import max_floors
 from harness.report.html.page import templates
 
 Version = TypeVar("Version")

@@ -23,15 +23,13 @@ OPTIMUM_ATOL = {
 """``ATOL_FOR_VALIDATION`` of optimum's exporters up to 1.20; 1e-5 where it has none."""
 
 
-def allclose(expected: Array, actual: Array, component: str) -> bool:
+def allclose(expected: Array, actual: Array, _: str) -> bool:
     """``numpy.allclose`` with its defaults: rtol 1e-5, atol 1e-8."""
-    del component
     return bool(np.allclose(actual, expected))
 
 
-def allclose_loose(expected: Array, actual: Array, component: str) -> bool:
+def allclose_loose(expected: Array, actual: Array, _: str) -> bool:
     """``numpy.allclose`` with rtol 1e-3 and atol 1e-5, a common habit."""
-    del component
     return bool(np.allclose(actual, expected, rtol=1e-3, atol=1e-5))
 
 
@@ -40,30 +38,26 @@ def optimum(expected: Array, actual: Array, component: str) -> bool:
     return bool(np.allclose(expected, actual, atol=OPTIMUM_ATOL.get(component, 1e-5)))
 
 
-def polygraphy(expected: Array, actual: Array, component: str) -> bool:
+def polygraphy(expected: Array, actual: Array, _: str) -> bool:
     """Polygraphy: an element passes within atol 1e-5 or within rtol 1e-5."""
-    del component
     off = np.abs(actual - expected)
     return bool(((off <= 1e-5) | (off / np.abs(expected) <= 1e-5)).all())
 
 
-def mnn_one_percent(expected: Array, actual: Array, component: str) -> bool:
+def mnn_one_percent(expected: Array, actual: Array, _: str) -> bool:
     """MNN's testMNNFromOnnx: max|error| within 1 % of max|expected|, at least 1e-4."""
-    del component
     limit = 0.01 * max(float(np.abs(expected).max()), 1e-4)
     return bool(np.isfinite(actual).all() and np.abs(actual - expected).max() <= limit)
 
 
-def cosine(expected: Array, actual: Array, component: str) -> bool:
+def cosine(expected: Array, actual: Array, _: str) -> bool:
     """Cosine similarity of at least 0.999, in float64."""
-    del component
     one, two = expected.ravel().astype(np.float64), actual.ravel().astype(np.float64)
     return bool(one @ two / (np.linalg.norm(one) * np.linalg.norm(two)) >= 0.999)
 
 
-def psnr(expected: Array, actual: Array, component: str) -> bool:
+def psnr(expected: Array, actual: Array, _: str) -> bool:
     """Apple's ml-stable-diffusion: PSNR not below 35 dB; NaN is not below anything."""
-    del component
     error = float(np.sqrt(np.mean((actual.astype(np.float64) - expected) ** 2)))
     peak = float(np.abs(expected).max())
     return not 20.0 * np.log10((peak + 1e-12) / (error + 1e-12)) < 35.0

@@ -31,13 +31,11 @@ OPTIONS = (
 class RuleTrial:
     """How the harness's tests took a broken rule.
 
+    It has no place in a graph, no error of a value, and no peer has such a rule.
+
     Attributes:
-        caught: Whether one failed that does not without the fault.
-        said: The one that did.
-        places: None: it is in no graph.
-        localised: So neither.
-        looks: No error of a value is described.
-        peers: None of theirs is ours.
+        caught: Whether a test failed that does not without the fault.
+        said: The name of that test.
 
     """
 

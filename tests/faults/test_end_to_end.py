@@ -42,6 +42,11 @@ class Tampered:
         return self.change(self.network, feeds, self.calls)
 
 
+def tampered(staged, role, change):
+    """Return a role's network in a staged case, with a change of it."""
+    return {role: Tampered(staged.candidates[role], change)}
+
+
 @pytest.fixture
 def judged(digits):
     """Measure a staged case with other networks or another app, and judge it."""
@@ -112,9 +117,7 @@ def test_another_text_encoder_is_blamed_on_the_text_encoder(staged, judged):
         made = network(feeds)
         return {name: value * 1.01 for name, value in made.items()}
 
-    record, latents, _ = judged(
-        there, text_encoder=Tampered(there.candidates["text_encoder"], shift)
-    )
+    record, latents, _ = judged(there, **tampered(there, "text_encoder", shift))
 
     assert latents.first.row.probe == "embeddings"
     assert attribution_of(record).culprit == "text_encoder"
@@ -179,9 +182,7 @@ def test_guidance_on_the_wrong_half_of_the_batch_is_recognised(staged, judged):
         without, with_prompt = network(feeds)["out_sample"].chunk(2)
         return {"out_sample": torch.cat([with_prompt, without])}
 
-    record, latents, _ = judged(
-        there, unet=Tampered(there.candidates["unet"], exchange)
-    )
+    record, latents, _ = judged(there, **tampered(there, "unet", exchange))
 
     assert latents.first.row.probe == "teacher-forced.00"
     assert (
@@ -203,10 +204,7 @@ def test_residuals_that_the_first_use_consumes_show_at_the_second_step(staged, j
             }
         return network(feeds)
 
-    record, latents, _ = judged(
-        there,
-        controlled_unet=Tampered(there.candidates["controlled_unet"], consume),
-    )
+    record, latents, _ = judged(there, **tampered(there, "controlled_unet", consume))
 
     assert latents.first.row.probe == "teacher-forced.01"
     assert attribution_of(record).culprit == "controlled_unet"
@@ -216,14 +214,10 @@ def test_a_stale_buffer_shows_at_the_second_step(staged, judged):
     there = staged(TEXT2IMG)
     kept = {}
 
-    def stale(network, feeds, call):
-        return kept if call > 1 else kept.setdefault("made", network(feeds))
-
     def first_again(network, feeds, call):
-        made = stale(network, feeds, call)
-        return made.get("made", made)
+        return kept["made"] if call > 1 else kept.setdefault("made", network(feeds))
 
-    _, latents, _ = judged(there, unet=Tampered(there.candidates["unet"], first_again))
+    _, latents, _ = judged(there, **tampered(there, "unet", first_again))
 
     assert latents.first.row.probe == "teacher-forced.01"
 
@@ -243,9 +237,7 @@ def test_a_picture_without_content_has_its_own_outcome(staged, judged, value, ou
         made = network(feeds)
         return {name: torch.full_like(each, value) for name, each in made.items()}
 
-    record, latents, image = judged(
-        there, vae_decoder=Tampered(there.candidates["vae_decoder"], blank)
-    )
+    record, latents, image = judged(there, **tampered(there, "vae_decoder", blank))
 
     assert latents.outcome is Outcome.WITHIN
     assert image.outcome is outcome
@@ -260,8 +252,6 @@ def test_one_pixel_of_nan_is_no_picture(staged, judged):
         made[0, 0, 5, 5] = float("nan")
         return {"sample": made}
 
-    _, _, image = judged(
-        there, vae_decoder=Tampered(there.candidates["vae_decoder"], spot)
-    )
+    _, _, image = judged(there, **tampered(there, "vae_decoder", spot))
 
     assert image.outcome is Outcome.NONFINITE

@@ -30,8 +30,13 @@ def explained(engine, digits, name, *changes):
     return explain(engine, judge, case, lambda _: None)
 
 
-def names(trials):
-    return [trial.change.name for trial in trials]
+@pytest.fixture
+def rounded(digits):
+    """The only sample whose last timestep float16 rounds by up to half a radian."""
+    (case,) = digits.select(["unet/onnxruntime/fp16"])
+    return replace(
+        case, samples=tuple(s for s in case.samples if s.id == "realistic-3")
+    )
 
 
 def test_mnn_decodes_by_winograd_and_a_session_hint_fixes_it(engine, digits):
@@ -55,18 +60,14 @@ def test_a_fused_text_encoder_reads_one_item_and_is_right_unfused(engine, digits
         f"encoder.layers.{n}.self_attn.out_proj" for n in range(3)
     ], "each fused attention is an origin, what hangs on it is not"
     assert "batch item 0 is right" in found.verdict.looks
-    assert names(found.fixing)[0] == "fp32 for fused"
+    assert found.fixing[0].change.name == "fp32 for fused"
     assert not found.excerpt.fixes, "the excerpt grew until the fusion was in it"
 
 
-def test_float16_is_fixed_by_what_ranges_would_keep(engine, digits):
-    (case,) = digits.select(["unet/onnxruntime/fp16"])
-    # The only sample whose last timestep is rounded by as much as half a radian.
-    last = next(s for s in case.samples if s.id == "realistic-3")
+def test_float16_is_fixed_by_what_ranges_would_keep(engine, digits, rounded):
     judge = Judge.of(digits, Settings(tier="relaxed"))
-    case = replace(case, samples=(last,))
 
-    found = explain(engine, judge, case, lambda _: None)
+    found = explain(engine, judge, rounded, lambda _: None)
 
     best = found.fixing[0]
     assert best.change.name.startswith("--keep=mul_9,sin,cos")
@@ -75,12 +76,9 @@ def test_float16_is_fixed_by_what_ranges_would_keep(engine, digits):
     assert "fp32 for fp16" in [change.name for change in found.skipped]
 
 
-def test_rounded_timesteps_are_foreseen_and_kept_in_float32(engine, digits):
+def test_rounded_timesteps_are_foreseen_and_kept_in_float32(engine, rounded):
     """float16 rounds 999 times a frequency by up to half a radian."""
-    (case,) = digits.select(["unet/onnxruntime/fp16"])
-    last = next(s for s in case.samples if s.id == "realistic-3")
-    case = replace(case, samples=(last,))
-    ((probes, readings),) = engine.references(case)
+    ((probes, readings),) = engine.references(rounded)
 
     losses = scan(load_probes(probes), [open_trace(readings[0].reference.path)])
     keep = dict.fromkeys(v for loss in losses for v in loss.keep)
@@ -88,14 +86,15 @@ def test_rounded_timesteps_are_foreseen_and_kept_in_float32(engine, digits):
     assert {loss.probe.op for loss in waves} == {"aten.sin.default", "aten.cos.default"}
 
     flags = (f"--keep={','.join(keep)}",)
-    kept = replace(case, variant=replace(case.variant, name="kept", flags=flags))
+    variant = replace(rounded.variant, name="kept", flags=flags)
+    kept = replace(rounded, variant=variant)
     was, now = (
         min(
             row.comparison.sqnr_db
             for row in engine.run(each).rows
             if row.module == "time_proj" and row.op == "aten.sin.default"
         )
-        for each in (case, kept)
+        for each in (rounded, kept)
     )
 
     assert was < 30

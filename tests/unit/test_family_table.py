@@ -8,13 +8,13 @@ import pytest
 
 from docs.families import BEGIN, END, family_table, refreshed
 from harness.core.outcome import Outcome
-from harness.judge.case import CaseVerdict, JudgedRow
+from harness.judge.case import CaseVerdict
 from harness.judge.known_gaps import Gap
 from harness.judge.tolerance import TIERS
-from harness.judge.value import judge
+from harness.judge.value import JudgedRow, judge
 from tests.unit.reports import output
 
-TOLERANCE = TIERS["standard"].outputs
+TOLERANCE = TIERS["standard"]["outputs"]
 ROW = ("Flux", "flux", "transformer", "dynamo", "transformer")
 FUSES = Gap(case="*", outcome=Outcome.EXCEEDS, why="MNN fuses", issue="31")
 

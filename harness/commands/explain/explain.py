@@ -35,7 +35,8 @@ from harness.core.runtime import runtime, runtimes
 from harness.core.text import in_floors
 from harness.engine.engine import Engine
 from harness.engine.excerpt import Excerpt
-from harness.judge.case import CaseVerdict, JudgedRow
+from harness.judge.case import CaseVerdict
+from harness.judge.value import JudgedRow
 from harness.measure.float16 import kept_values
 from harness.suite.judge import Judge
 

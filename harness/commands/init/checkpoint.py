@@ -113,8 +113,8 @@ def texts_of_checkpoint(
         groups=GROUPS,
         values=f"{values:,}",
         operators=_rounded(source, known),
-        floors=floors if floors > (allowed.layers.floors or 0) else 0,
-        left=left if left > (allowed.outputs.floors or 0) else 0,
+        floors=floors if floors > (allowed["layers"].floors or 0) else 0,
+        left=left if left > (allowed["outputs"].floors or 0) else 0,
     ), notices
 
 

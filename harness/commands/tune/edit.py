@@ -136,7 +136,7 @@ def _needs_why(part: Proposal) -> bool:
     """Whether a policy refuses the proposal's table without a reason."""
     if not part.tier:
         return True
-    return part.tolerance.is_looser_than(TIERS[part.tier].for_group(part.group))
+    return part.tolerance.is_looser_than(TIERS[part.tier][part.group])
 
 
 def _check(policy: Policy, parts: Iterable[Proposal]) -> None:

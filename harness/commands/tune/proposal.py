@@ -104,7 +104,7 @@ class Proposal:
     @property
     def bounds(self) -> dict[str, float]:
         """The bounds that differ from the tier's."""
-        base = TIERS[self.tier].for_group(self.group) if self.tier else None
+        base = TIERS[self.tier][self.group] if self.tier else None
         found = {}
         for bound in ("rtol", *(metric.name for metric in BOUNDED)):
             value = getattr(self.tolerance, bound)
@@ -302,7 +302,7 @@ def _in_tier(name: str, group: str, now: Tolerance) -> Tolerance:
     An rtol that is tighter than the tier's stays, and so does a bound that the tier
     does not state.
     """
-    tier = TIERS[name].for_group(group)
+    tier = TIERS[name][group]
     kept: dict[str, float] = {
         metric.name: value
         for metric in BOUNDED

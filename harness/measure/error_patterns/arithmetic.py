@@ -7,6 +7,9 @@ from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
+BFLOAT16_BITS = np.uint32(0xFFFF0000)
+"""Mask of the bits of a float32 that bfloat16 keeps."""
+
 _PICTURE_AXES = 4
 
 
@@ -70,12 +73,11 @@ def has_bits(values: np.ndarray, bits: int) -> bool:
 
 
 def to_bfloat16(values: np.ndarray) -> np.ndarray:
-    """Return float64 values as bfloat16 rounds them, to nearest, ties to even."""
+    """Return values in float32, as bfloat16 rounds them to nearest, ties to even."""
     with np.errstate(over="ignore"):
         bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
     half = np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))
-    rounded = (bits + half) & np.uint32(0xFFFF0000)
-    return rounded.view(np.float32).astype(np.float64)
+    return ((bits + half) & BFLOAT16_BITS).view(np.float32)
 
 
 GELU_PEAK, GELU_WIDTH, GELU_ERROR = 2.7, 0.8, 4.8e-4

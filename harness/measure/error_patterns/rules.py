@@ -361,8 +361,7 @@ def _parts_scaled(e: Seen) -> str:
         count = math.prod(groups)
         if not 1 < count < e.expected.size:
             continue
-        rows = e.expected.reshape(count, -1)
-        rows = rows - rows.mean(axis=1, keepdims=True)
+        rows = centred(e.expected, count)
         scale, rest = fit(rows, centred(e.actual, count))
         left = math.sqrt(float(np.mean(rest**2 * np.mean(rows**2, axis=1))))
         # The scale and the bias after a normalisation make its factors less exact.

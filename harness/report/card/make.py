@@ -20,7 +20,8 @@ from harness.core.record import OUTPUTS, CaseRecord
 from harness.core.runtime import runtime
 from harness.core.text import in_floors
 from harness.engine.engine import Engine
-from harness.judge.case import CaseVerdict, JudgedRow
+from harness.judge.case import CaseVerdict
+from harness.judge.value import JudgedRow
 from harness.measure.trace import OUTPUT, Trace, open_trace
 from harness.report.card.form import (
     FORMAT,

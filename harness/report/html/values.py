@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from harness.core.record import ISOLATED, OUTPUTS, CaseRecord, Row
 from harness.core.text import FLOORS, operator
-from harness.judge.case import JudgedRow
 from harness.judge.pipeline import CURVES
+from harness.judge.value import JudgedRow
 from harness.measure.metrics import METRIC
 from harness.report.html.charts import PALETTE, Curve
 from harness.report.html.table import Column, HtmlTable

@@ -118,7 +118,7 @@ def run_candidate(
                 watcher = Watcher(reading.sample, trace, probes)
                 watched = session.watch(feeds, watcher.sizes, watcher.on_value)
                 rows += watcher.rows()
-                coverages.append(asdict(coverage_of(probes, watcher.compared, readers)))
+                coverages.append(coverage_of(probes, watcher.compared, readers))
                 observer[reading.sample] = _gap(
                     deployed_outputs[reading.sample], watched
                 )

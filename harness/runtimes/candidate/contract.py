@@ -65,7 +65,6 @@ def ask_file(
     question = Asked.load(asked.file(FILE))
     outputs, found = effects(run, question.base, question.changed)
     expected = {name: question.outputs[name] for name in outputs}
-    pairs = exchanged(run, question.base, expected, outputs)
     return {
         "sizes": _sizes(component, question.base),
         "inputs": [
@@ -80,10 +79,7 @@ def ask_file(
             }
             for spec in component.inputs
         ],
-        "exchanged": [
-            {"names": list(two.names), "error": two.error, "mended": two.mended}
-            for two in pairs
-        ],
+        "exchanged": list(exchanged(run, question.base, expected, outputs)),
         "repeated": gap,
     }
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.faults.catalogue.fault import Fault, InConverter, InFiles
+from tests.faults.catalogue.fault import Fault, InConverter, InFiles, fault
 
 _REAL = """
 import subprocess, sys, pathlib
@@ -66,26 +66,13 @@ def _file(
     sealed: bool = True,
     **rest: Any,
 ) -> Fault:
-    return Fault(
-        name=name,
-        family="conversion",
-        component=rest.pop("component", "text_encoder"),
-        plant=InFiles(change=change, other=other, sealed=sealed),
-        expects=expects,
-        **rest,
-    )
+    plant = InFiles(change=change, other=other, sealed=sealed)
+    return fault("conversion", plant, name, "text_encoder", *expects, **rest)
 
 
 def _converter(name: str, script: str, *expects: str, **rest: Any) -> Fault:
-    return Fault(
-        name=name,
-        family="conversion",
-        component="text_encoder",
-        plant=InConverter(script=script),
-        expects=expects,
-        backends=("mnn",),
-        **rest,
-    )
+    plant, rest["backends"] = InConverter(script=script), ("mnn",)
+    return fault("conversion", plant, name, "text_encoder", *expects, **rest)
 
 
 ORT, MNN = ("onnxruntime",), ("mnn",)

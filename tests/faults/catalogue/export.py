@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from tests.faults.catalogue.fault import Fault, InModule, in_graph
+from tests.faults.catalogue.fault import InModule, fault, in_graph
 from tests.faults.catalogue.graphs import (
     after,
     at,
@@ -22,17 +21,6 @@ from tests.faults.catalogue.graphs import (
     together,
 )
 from tests.faults.catalogue.texts import DROPOUT, SAMPLED
-
-
-def _in_module(name: str, component: str, *expects: str, **rest: Any) -> Fault:
-    return Fault(
-        name=name,
-        family="export",
-        component=component,
-        plant=InModule(),
-        expects=expects,
-        **rest,
-    )
 
 
 def _input_renamed(model: onnx.ModelProto) -> None:
@@ -97,6 +85,7 @@ def _batch_frozen(shape: np.ndarray) -> np.ndarray:
 
 
 _in_graph = partial(in_graph, "export")
+_in_module = partial(fault, "export", InModule())
 UNET, TEXT, CONTROLLED = "controlnet", "text_encoder", "controlled_unet"
 MASK_OF_TWO = "s = Constant<value_ints=[2,1,77,77]>() out = Expand(m, s)"
 FOLDED = "five = Constant<value_ints=[500]>() t = Cast<to=6>(five) out = Expand(t, n)"

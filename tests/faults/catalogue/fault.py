@@ -120,6 +120,20 @@ class Fault:
         return any(word in clause for word in (*self.expects, *self.also))
 
 
+def fault(
+    family: str, plant: Plant, name: str, component: str, *expects: str, **rest: Any
+) -> Fault:
+    """Return a fault, which the harness explains if it says any of `expects`."""
+    return Fault(
+        name=name,
+        family=family,
+        component=component,
+        plant=plant,
+        expects=expects,
+        **rest,
+    )
+
+
 def in_graph(
     family: str,
     name: str,
@@ -129,11 +143,4 @@ def in_graph(
     **rest: Any,
 ) -> Fault:
     """Return a fault that is planted in the exported graph."""
-    return Fault(
-        name=name,
-        family=family,
-        component=component,
-        plant=InGraph(change=change),
-        expects=expects,
-        **rest,
-    )
+    return fault(family, InGraph(change=change), name, component, *expects, **rest)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import Concatenate, ParamSpec
 
 import numpy as np
 import onnx
@@ -11,6 +12,7 @@ from onnx import helper, numpy_helper, parser
 
 Change = Callable[[onnx.ModelProto], str | None]
 Numbers = Callable[[np.ndarray], np.ndarray]
+Given = ParamSpec("Given")
 
 
 def maker(model: onnx.ModelProto, value: str) -> onnx.NodeProto:
@@ -35,14 +37,21 @@ def constant(model: onnx.ModelProto, name: str, value: np.ndarray) -> str:
     return name
 
 
-def set_attributes(value: str, **attributes: object) -> Change:
+def change(
+    function: Callable[Concatenate[onnx.ModelProto, Given], str | None],
+) -> Callable[Given, Change]:
+    """Turn a function of a model and more into one of the rest, that gives a change."""
+
+    @wraps(function)
+    def planned(*given: Given.args, **named: Given.kwargs) -> Change:
+        return lambda model: function(model, *given, **named)
+
+    return planned
+
+
+@change
+def set_attributes(model: onnx.ModelProto, value: str, **attributes: object) -> str:
     """Give the node that makes a value other attributes."""
-    return partial(_set_attributes, value=value, attributes=attributes)
-
-
-def _set_attributes(
-    model: onnx.ModelProto, *, value: str, attributes: dict[str, object]
-) -> str:
     node = maker(model, value)
     kept = [a for a in node.attribute if a.name not in attributes]
     made = [helper.make_attribute(*pair) for pair in attributes.items()]
@@ -51,33 +60,22 @@ def _set_attributes(
     return value
 
 
-def at(place: str, change: Change) -> Change:
+@change
+def at(model: onnx.ModelProto, place: str, inner: Change) -> str:
     """Do what shows at another value: inside an operator of several nodes."""
-    return partial(_at, place=place, change=change)
-
-
-def _at(model: onnx.ModelProto, *, place: str, change: Change) -> str:
-    change(model)
+    inner(model)
     return place
 
 
-def nowhere(change: Change) -> Change:
+@change
+def nowhere(model: onnx.ModelProto, inner: Change) -> None:
     """Do what has no one place."""
-    return partial(_nowhere, change=change)
+    inner(model)
 
 
-def _nowhere(model: onnx.ModelProto, *, change: Change) -> None:
-    change(model)
-
-
-def set_input(value: str, index: int, numbers: Numbers) -> Change:
+@change
+def set_input(model: onnx.ModelProto, value: str, index: int, numbers: Numbers) -> str:
     """Give the node that makes a value another constant input; others keep theirs."""
-    return partial(_set_input, value=value, index=index, numbers=numbers)
-
-
-def _set_input(
-    model: onnx.ModelProto, *, value: str, index: int, numbers: Numbers
-) -> str:
     node = maker(model, value)
     old = weight(model, node.input[index])
     new = np.asarray(numbers(old), old.dtype)
@@ -85,73 +83,54 @@ def _set_input(
     return value
 
 
-def set_weight(value: str, numbers: Numbers) -> Change:
+@change
+def set_weight(model: onnx.ModelProto, value: str, numbers: Numbers) -> str | None:
     """As `set_input`, of the node's one constant input."""
-    return partial(_set_weight, value=value, numbers=numbers)
+    inputs = enumerate(maker(model, value).input)
+    index = next(place for place, name in inputs if is_weight(model, name))
+    return set_input(value, index, numbers)(model)
 
 
-def _set_weight(model: onnx.ModelProto, *, value: str, numbers: Numbers) -> str:
-    node = maker(model, value)
-    index = next(i for i, name in enumerate(node.input) if is_weight(model, name))
-    return _set_input(model, value=value, index=index, numbers=numbers)
-
-
-def reads(value: str, index: int, other: str) -> Change:
+@change
+def reads(model: onnx.ModelProto, value: str, index: int, other: str) -> str:
     """Let the node that makes a value read another one."""
-    return partial(_reads, value=value, index=index, other=other)
-
-
-def _reads(model: onnx.ModelProto, *, value: str, index: int, other: str) -> str:
     maker(model, value).input[index] = other
     return value
 
 
-def swapped(value: str, one: int = 0, two: int = 1) -> Change:
+@change
+def swapped(model: onnx.ModelProto, value: str, one: int = 0, two: int = 1) -> str:
     """Let the node that makes a value read two of its inputs in each other's place."""
-    return partial(_swapped, value=value, one=one, two=two)
-
-
-def _swapped(model: onnx.ModelProto, *, value: str, one: int, two: int) -> str:
     inputs = maker(model, value).input
     inputs[one], inputs[two] = inputs[two], inputs[one]
     return value
 
 
-def outputs_swapped(value: str) -> Change:
+@change
+def outputs_swapped(model: onnx.ModelProto, value: str) -> str:
     """Swap the first two outputs of the node that makes a value."""
-    return partial(_outputs_swapped, value=value)
-
-
-def _outputs_swapped(model: onnx.ModelProto, *, value: str) -> str:
     node = maker(model, value)
     node.output[:] = [node.output[1], node.output[0], *node.output[2:]]
     return value
 
 
-def together(*changes: Change) -> Change:
+@change
+def together(model: onnx.ModelProto, *changes: Change) -> str | None:
     """Do several changes; the last says where it shows."""
-    return partial(_together, changes=changes)
+    return [inner(model) for inner in changes][-1]
 
 
-def _together(model: onnx.ModelProto, *, changes: Sequence[Change]) -> str | None:
-    return [change(model) for change in changes][-1]
-
-
-def replaced(value: str, text: str, **given: str) -> Change:
+@change
+def replaced(model: onnx.ModelProto, value: str, text: str, **given: str) -> str:
     """Make a value by other nodes.
 
     Args:
+        model: The exported graph.
         value: What is made; ``out`` in the text.
         text: The nodes in ONNX's own text form.
         given: Name in the text to the graph's value that it stands for.
 
     """
-    return partial(_replaced, value=value, text=text, given=given)
-
-
-def _replaced(
-    model: onnx.ModelProto, *, value: str, text: str, given: Mapping[str, str]
-) -> str:
     old = maker(model, value)
     place = list(model.graph.node).index(old)
     model.graph.node.remove(old)
@@ -159,12 +138,9 @@ def _replaced(
     return value
 
 
-def after(value: str, text: str) -> Change:
+@change
+def after(model: onnx.ModelProto, value: str, text: str) -> str:
     """Change a value right after it is made: in the text ``right`` becomes ``out``."""
-    return partial(_after, value=value, text=text)
-
-
-def _after(model: onnx.ModelProto, *, value: str, text: str) -> str:
     node = maker(model, value)
     right = f"{value}/right"
     node.output[list(node.output).index(value)] = right

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.faults.catalogue.fault import Fault, InRule
+from tests.faults.catalogue.fault import Fault, InRule, fault
 
 COMPARE, JUDGE = "harness/measure/compare.py", "harness/judge/value.py"
 ALIGN, JUDGED = "harness/measure/align.py", "harness/judge/case.py"
@@ -11,12 +11,8 @@ CANDIDATE = "harness/runtimes/candidate/candidate.py"
 
 
 def _rule(name: str, module: str, right: str, wrong: str, *expects: str) -> Fault:
-    return Fault(
-        name=name,
-        family="metric",
-        plant=InRule(module=module, right=right, wrong=wrong),
-        expects=expects,
-    )
+    plant = InRule(module=module, right=right, wrong=wrong)
+    return fault("metric", plant, name, "", *expects)
 
 
 FAULTS = (
@@ -184,8 +180,8 @@ FAULTS = (
     _rule(
         "first-by-size-not-by-order",
         JUDGED,
-        "key=lambda judged: (judged.row.position, -judged.verdict.usage)",
-        "key=lambda judged: -judged.verdict.usage",
+        "return rank, judged.row.position, -judged.verdict.usage",
+        "return rank, -judged.verdict.usage",
         "first",
         "earliest",
     ),

@@ -6,21 +6,19 @@ from typing import Any
 
 from harness.runtimes.session import Session
 from tests.faults.catalogue import sessions
-from tests.faults.catalogue.fault import Fault, InSession
+from tests.faults.catalogue.fault import Fault, InSession, fault
 
 
 def _runtime(
-    name: str, component: str, wrap: type[Session], *expects: str, **rest: Any
+    name: str,
+    component: str,
+    wrap: type[Session],
+    *expects: str,
+    place: str = "",
+    **rest: Any,
 ) -> Fault:
-    place = rest.pop("place", "")
-    return Fault(
-        name=name,
-        family="runtime",
-        component=component,
-        plant=InSession(wrap=wrap, place=place),
-        expects=expects,
-        **rest,
-    )
+    plant = InSession(wrap=wrap, place=place)
+    return fault("runtime", plant, name, component, *expects, **rest)
 
 
 TEXT, DECODER, CONTROLNET = "text_encoder", "vae_decoder", "controlnet"

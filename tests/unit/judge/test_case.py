@@ -7,9 +7,10 @@ import pytest
 
 from harness.core.outcome import Outcome
 from harness.core.record import LAYERS, OUTPUTS
-from harness.judge.case import floors_of, judge_case, max_floors, skipped
+from harness.judge.case import judge_case, skipped
 from harness.judge.known_gaps import Gap
 from harness.judge.policy import Policy
+from harness.judge.value import floors_of, max_floors
 from tests.unit.reports import CASE, COVERAGE, chain, output, record, row
 
 TODAY = date(2026, 1, 1)

@@ -67,14 +67,14 @@ STANDARD = TIERS["standard"]
 @pytest.mark.parametrize(
     ("asked", "tolerance", "line"),
     [
-        pytest.param({"case": "vae/mnn/fp32"}, STANDARD.layers, 3, id="widest"),
+        pytest.param({"case": "vae/mnn/fp32"}, STANDARD["layers"], 3, id="widest"),
         pytest.param(
             {"group": "outputs"},
-            replace(STANDARD.outputs, floors=40.0),
+            replace(STANDARD["outputs"], floors=40.0),
             5,
             id="component-before-backend",
         ),
-        pytest.param({}, STANDARD.layers, 3, id="group-left-to-the-wider-table"),
+        pytest.param({}, STANDARD["layers"], 3, id="group-left-to-the-wider-table"),
         pytest.param(
             {"probe": "up.attn2.to_q"}, Tolerance(floors=64.0), 9, id="probe-name"
         ),
@@ -85,23 +85,26 @@ STANDARD = TIERS["standard"]
             {"probe": "down.attn2.to_q"}, Tolerance(floors=64.0), 9, id="first-pattern"
         ),
         pytest.param(
-            {"probe": "down.conv"}, TIERS["quantized"].layers, 14, id="second-pattern"
+            {"probe": "down.conv"},
+            TIERS["quantized"]["layers"],
+            14,
+            id="second-pattern",
         ),
         pytest.param(
             {"probe": "down.attn2.to_q", "group": "outputs"},
-            replace(STANDARD.outputs, floors=40.0),
+            replace(STANDARD["outputs"], floors=40.0),
             5,
             id="pattern-that-leaves-the-group-to-its-component",
         ),
         pytest.param(
             {"probe": "down.conv", "case": "vae/mnn/fp32"},
-            STANDARD.layers,
+            STANDARD["layers"],
             3,
             id="pattern-of-another-component",
         ),
         pytest.param(
             {"group": "outputs", "case": "unet/onnxruntime/fp32"},
-            TIERS["exact"].outputs,
+            TIERS["exact"]["outputs"],
             19,
             id="another-backend",
         ),
@@ -399,7 +402,7 @@ def test_a_tier_given_by_hand_holds_everywhere_and_leaves_the_flags(load):
     for group in ("outputs", "layers"):
         for case in ("unet/mnn/fp32", "other/onnxruntime/other"):
             found = rule(policy, group=group, case=case)
-            assert found.tolerance == TIERS["relaxed"].for_group(group)
+            assert found.tolerance == TIERS["relaxed"][group]
     assert rule(policy, probe="down.conv").allow_nonfinite is True
     for tier in ("relaxd", ""):
         with pytest.raises(SpecError, match=f"unknown tier '{tier}'"):
@@ -470,8 +473,8 @@ def test_latents_and_pictures_have_tolerances_of_their_own(load):
     policy = load('[mnn.fp32]\nlatents = "strict"\nimage = "standard"\n')
 
     case = "text2img/mnn/fp32"
-    assert rule(policy, "latents", case=case).tolerance == TIERS["strict"].latents
-    assert rule(policy, "image", case=case).tolerance == STANDARD.image
+    assert rule(policy, "latents", case=case).tolerance == TIERS["strict"]["latents"]
+    assert rule(policy, "image", case=case).tolerance == STANDARD["image"]
     with pytest.raises(SuiteError, match=r'add layers = "standard" under \[mnn.fp32\]'):
         rule(policy, "layers", case=case)
 
@@ -484,8 +487,8 @@ def test_a_variant_may_be_a_pattern_and_an_exact_one_is_narrower(load):
     wide = rule(policy, "image", case="text2img/mixed/pytorch-mnn")
     narrow = rule(policy, "image", case="text2img/mixed/mnn-pytorch")
     assert (wide.tolerance, narrow.tolerance) == (
-        STANDARD.image,
-        TIERS["strict"].image,
+        STANDARD["image"],
+        TIERS["strict"]["image"],
     )
     both, one = ["mnn-pytorch", "pytorch-mnn"], ["pytorch-mnn"]
     assert not policy.stale(["text2img"], {"mixed": both})
@@ -564,5 +567,5 @@ def test_a_reading_may_differ_only_with_a_reason(load):
 def test_bounds_of_pictures_change_those_of_pictures_alone(load):
     policy = load(WIDE + 'image = "standard"\n').with_changes({"psnr_db": 30.0})
 
-    assert rule(policy, "image").tolerance == replace(STANDARD.image, psnr_db=30.0)
-    assert rule(policy, "layers").tolerance == STANDARD.layers
+    assert rule(policy, "image").tolerance == replace(STANDARD["image"], psnr_db=30.0)
+    assert rule(policy, "layers").tolerance == STANDARD["layers"]

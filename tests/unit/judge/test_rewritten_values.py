@@ -49,17 +49,17 @@ def judged(tmp_path):
     return judge
 
 
-def scaled(probe, factor, **about):
-    expected = np.linspace(-1.0, 1.0, 16, dtype=np.float32).reshape(2, 8)
-    found = compare(expected=expected, actual=factor * expected, floor_rms=1e-3)
-    return replace(row(probe, 0, **about), comparison=found)
+EXPECTED = np.linspace(-1.0, 1.0, 16, dtype=np.float32).reshape(2, 8)
 
 
-def reshaped(probe, shape, **about):
-    expected = np.linspace(-1.0, 1.0, 16, dtype=np.float32).reshape(2, 8)
-    actual = np.zeros(shape, np.float32)
+def other(probe, actual, expected=EXPECTED, **about):
+    """A row whose value is known."""
     found = compare(expected=expected, actual=actual, floor_rms=1e-3)
     return replace(row(probe, 0, **about), comparison=found)
+
+
+def scaled(probe, factor, **about):
+    return other(probe, factor * EXPECTED, **about)
 
 
 def test_a_value_whose_readers_and_outputs_agree_is_another_value(judged):
@@ -140,18 +140,16 @@ def test_a_constant_is_not_excused_by_outputs_alone(judged):
 
 
 def test_a_weaker_mask_is_not_excused_by_its_softmax(judged):
-    expected = np.linspace(-1.0, 1.0, 16, dtype=np.float32).reshape(2, 8)
-    expected[:, 5:] = -MASK_END
-    weaker = np.maximum(expected, np.float32(-1e4))
-    found = compare(expected=expected, actual=weaker, floor_rms=1e-3)
-    scores = replace(row("scores", 0), comparison=found)
+    mask = EXPECTED.copy()
+    mask[:, 5:] = -MASK_END
+    scores = other("scores", np.maximum(mask, np.float32(-1e4)), mask)
     softmax = row("softmax", 1, parents=("scores",), position=1)
 
     assert judged(scores, softmax, output(1)).outcome is Outcome.EXCEEDS
 
 
 def test_a_value_of_another_shape_is_no_pair(judged):
-    table = reshaped("table", (3, 2, 8))
+    table = other("table", np.zeros((3, 2, 8), np.float32))
     verdict = judged(table, row("sum", 1, parents=("table",), position=1), output(1))
 
     assert verdict.outcome is Outcome.WITHIN

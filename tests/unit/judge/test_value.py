@@ -384,7 +384,7 @@ def test_equal_values_pass_every_tier_without_a_floor_or_a_signal(dtype, tier, v
     comparison = compare(expected=values, actual=values.copy())
 
     for group in ("outputs", "layers"):
-        tolerance = TIERS[tier].for_group(group)
+        tolerance = TIERS[tier][group]
         assert judge(comparison, tolerance, is_output=False).passed
 
 

@@ -247,10 +247,14 @@ def test_coverage_counts_what_was_lost_and_what_was_fused():
 
     coverage = coverage_of(probes, {"conv2d"}, {})
 
-    assert (coverage.computing, coverage.aligned) == (4, 1)
-    assert (coverage.fused, coverage.unmatched) == (2, 1)
-    assert coverage.missing == ("silu", "gelu", "silu_1")
-    assert coverage.share == 0.25
+    assert coverage == {
+        "computing": 4,
+        "aligned": 1,
+        "fused": 2,
+        "inside": 0,
+        "unmatched": 1,
+        "missing": ("silu", "gelu", "silu_1"),
+    }
 
 
 @pytest.mark.parametrize(
@@ -272,9 +276,9 @@ def test_a_fused_value_is_inside_the_one_compared_value_that_it_goes_into(
 
     coverage = coverage_of(probes, {"norm", "other"}, read_into)
 
-    assert (coverage.fused, coverage.inside) == (1, inside)
-    assert coverage.aligned == 1, "fused stays fused"
+    assert (coverage["fused"], coverage["inside"]) == (1, inside)
+    assert coverage["aligned"] == 1, "fused stays fused"
 
 
 def test_nothing_that_computes_is_no_coverage():
-    assert coverage_of([probe("view", Kind.MOVE)], set(), {}).share == 0.0
+    assert coverage_of([probe("view", Kind.MOVE)], set(), {})["computing"] == 0

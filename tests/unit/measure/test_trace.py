@@ -89,18 +89,18 @@ def test_a_trace_of_nothing_can_be_opened(tmp_path):
     assert list(open_trace(tmp_path)) == []
 
 
-@pytest.mark.parametrize("file", [INDEX, VALUES])
-def test_a_missing_file_is_named(recorded, file):
-    (recorded / file).unlink()
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        pytest.param(lambda folder: (folder / INDEX).unlink(), id="no-index"),
+        pytest.param(lambda folder: (folder / VALUES).unlink(), id="no-values"),
+        pytest.param(lambda folder: (folder / INDEX).write_text("{"), id="no-json"),
+    ],
+)
+def test_what_cannot_be_read_says_what_to_do(recorded, spoil):
+    spoil(recorded)
 
-    with pytest.raises(StoreError, match="no readable trace"):
-        open_trace(recorded)
-
-
-def test_an_index_that_is_no_json_is_named(recorded):
-    (recorded / INDEX).write_text("{", encoding="utf-8")
-
-    with pytest.raises(StoreError, match="parity store verify"):
+    with pytest.raises(StoreError, match=r"no readable trace.*parity store verify"):
         open_trace(recorded)
 
 

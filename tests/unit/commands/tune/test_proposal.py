@@ -22,9 +22,7 @@ HEADROOM = Headroom(factor=2.0, decibels=3.0)
 
 
 def rule(tier, group="layers", **bounds):
-    return Rule(
-        tolerance=structs.replace(TIERS[tier].for_group(group), **bounds), tier=tier
-    )
+    return Rule(tolerance=structs.replace(TIERS[tier][group], **bounds), tier=tier)
 
 
 def layers(floors):
@@ -121,6 +119,12 @@ def test_a_cosine_distance_is_tightened_by_the_square_of_the_headroom():
     assert tolerance.cosine_distance is not None
     assert needs <= tolerance.cosine_distance <= 1.1 * needs
     assert beyond == {}
+
+
+def test_no_error_at_all_is_no_reason_for_a_bound_of_nothing():
+    tier, tolerance, _ = tightest(layers(0.0), "layers", rule("standard"), HEADROOM)
+
+    assert tolerance == TIERS[tier]["layers"]
 
 
 def test_each_group_of_each_case_has_its_own_proposal(tmp_path):
