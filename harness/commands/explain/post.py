@@ -49,17 +49,10 @@ def write_post(
     into: Path,
     say: Callable[[str], None],
 ) -> Around:
-    """Fill a folder with a divergence that has nothing of the user's.
+    """Fill an empty folder with a divergence that has nothing of the user's.
 
-    Args:
-        limits: The suite's limits.
-        judge: The judge that applies the tolerances.
-        around: The smallest excerpt with the user's numbers, and its run.
-        into: An empty folder.
-        say: Receives the name of the next step.
-
-    Returns:
-        The excerpt that was written, and its run.
+    `around` is the smallest excerpt with the user's numbers. The one that is written is
+    returned.
 
     Raises:
         ParityError: No drawn numbers show the divergence.
