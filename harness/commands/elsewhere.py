@@ -11,11 +11,9 @@ import click
 
 from harness.commands.options import (
     CASE,
-    RUNS,
-    SET,
+    OF_RUN,
     STORE,
     SUITE,
-    TIER,
     case_ids,
     new_folder,
     one_case,
@@ -76,11 +74,7 @@ def bundle(*, case: str, out: Path | None, layers: str, suite: Path, store: str)
     type=click.Path(path_type=Path),
     help="TOML file: a name in the dump = the name of the output or value.",
 )
-@SUITE
-@RUNS
-@STORE
-@TIER
-@SET
+@OF_RUN
 def judge(
     *,
     traces: tuple[Path, ...],

@@ -6,11 +6,11 @@ import os
 import shlex
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from click.core import ParameterSource
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from harness.core.case import Case
     from harness.suite.judge import Judge
     from harness.suite.suite import Suite
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
 
 _COLOURS = {"good": "green", "bad": "red", "quiet": "bright_black"}
 SUITE = click.option(
@@ -74,6 +76,24 @@ def case_ids(context: click.Context, _: click.Parameter, begun: str) -> list[str
 
 
 CASE = click.argument("case", shell_complete=case_ids)
+
+
+def _together(
+    *options: Callable[[_Command], _Command],
+) -> Callable[[_Command], _Command]:
+    """Return one decorator for options that several commands have in this order."""
+
+    def decorate(command: _Command) -> _Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+OF_RUN = _together(SUITE, RUNS, STORE, TIER, SET)
+OF_CASE = _together(CASE, SUITE, STORE, TIER, SET)
+OF_FINISHED_RUN = _together(JUDGED_BY, RUNS, TIER, SET)
 
 
 def one_case(suite: Suite, name: str) -> Case:

@@ -10,16 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from harness.commands.options import (
-    RUNS,
-    SET,
-    STORE,
-    SUITE,
-    TIER,
-    case_ids,
-    print_lines,
-    styled,
-)
+from harness.commands.options import OF_RUN, case_ids, print_lines, styled
 from harness.core.errors import ParityError
 
 if TYPE_CHECKING:
@@ -32,11 +23,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("cases", nargs=-1, shell_complete=case_ids)
-@SUITE
-@RUNS
-@STORE
-@TIER
-@SET
+@OF_RUN
 @click.option(
     "--require",
     default="",

@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from harness.commands.options import JUDGED_BY, RUNS, SET, TIER, no_such, print_lines
+from harness.commands.options import (
+    JUDGED_BY,
+    OF_FINISHED_RUN,
+    RUNS,
+    no_such,
+    print_lines,
+)
 from harness.core.errors import ParityError
 
 if TYPE_CHECKING:
@@ -21,10 +27,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("run_name", metavar="[RUN]", default="last")
 @click.argument("case", required=False)
-@JUDGED_BY
-@RUNS
-@TIER
-@SET
+@OF_FINISHED_RUN
 @click.option(
     "--sample", default="", help="Values of this sample, not the worst of all."
 )
@@ -90,10 +93,7 @@ def show(  # one option each
 
 @click.command()
 @click.argument("run_name", metavar="[RUN]", default="last")
-@JUDGED_BY
-@RUNS
-@TIER
-@SET
+@OF_FINISHED_RUN
 @click.option(
     "--baseline",
     default="",

@@ -9,15 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from harness.commands.options import (
-    CASE,
-    SET,
-    STORE,
-    SUITE,
-    TIER,
-    judged_case,
-    print_lines,
-)
+from harness.commands.options import OF_CASE, judged_case, print_lines
 from harness.commands.progress import step_line
 from harness.core.case import AT, Target
 from harness.core.errors import SpecError
@@ -31,11 +23,7 @@ _FIRST: Final = 10
 
 
 @click.command()
-@CASE
-@SUITE
-@STORE
-@TIER
-@SET
+@OF_CASE
 @click.option("--from", "oldest", default="", help="The oldest version to try.")
 @click.option("--to", "newest", default="", help="The newest version to try.")
 @click.option(

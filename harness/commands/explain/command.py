@@ -8,12 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from harness.commands.options import (
-    CASE,
+    OF_CASE,
     RUNS,
-    SET,
-    STORE,
-    SUITE,
-    TIER,
     judged_case,
     new_folder,
     print_lines,
@@ -26,12 +22,8 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@CASE
-@SUITE
+@OF_CASE
 @RUNS
-@STORE
-@TIER
-@SET
 def explain(
     *,
     case: str,
@@ -80,11 +72,7 @@ def explain(
 
 
 @click.command()
-@CASE
-@SUITE
-@STORE
-@TIER
-@SET
+@OF_CASE
 @click.option(
     "--probe", default="", help="Cut at this value, not at the first divergence."
 )
