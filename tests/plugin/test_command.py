@@ -46,7 +46,10 @@ NOT_THERE = {
     "case": (["run", "vae_encoder"], ("'vae_encoder'", CASES[0])),
     "tier": (["run", "--tier", "strikt"], ("strikt", "did you mean 'strict'?")),
     "runtime": (["run", "--require", "mmn"], ("did you mean 'mnn'?",)),
-    "suite": (["run", "--suite", "gone.toml"], ("there is no suite at gone.toml", "parity init")),
+    "suite": (
+        ["run", "--suite", "gone.toml"],
+        ("there is no suite at gone.toml", "parity init"),
+    ),
     "bound": (["run", "--set", "floor=1"], ("did you mean 'floors'?",)),
     "run": (["show"], ("There is no run 'last'",)),
 }
