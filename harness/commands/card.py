@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-import tempfile
 from pathlib import Path
 
 import click
 
-from harness.commands.options import RUNS, STORE
+from harness.commands.options import RUNS, STORE, new_folder
+from harness.commands.progress import step_line
 from harness.core.errors import SuiteError
 from harness.core.text import count
 
@@ -33,26 +32,17 @@ def card(*, run_name: str, out: Path, runs: str, store: str) -> int:
     from harness.report.card.make import write_card
     from harness.report.rejudge import as_judged, facts_of, rejudge, suite_of
 
-    if out.exists():
-        msg = f"{out} is there already; give another with --out, or remove it."
-        raise SuiteError(msg)
     report = load_report(Path(runs).expanduser(), run_name)
     if len(report.suites) != 1:
         msg = f"run {report.id} is of {len(report.suites)} suites; a card is of one."
         raise SuiteError(msg)
-    facts = facts_of(report, rejudge(report, as_judged(report, Settings(runs=runs))))
     (path,) = report.suites
     suite = suite_of(report, path)
-    out.absolute().parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(
-        dir=out.absolute().parent, prefix=".parity-"
-    ) as scratch:
-        folder = Path(scratch, "card")
-        folder.mkdir()
-        with Engine(open_store(store), suite.limits) as engine:
-            made, _ = write_card(facts, suite, engine, folder, _say)
-        _say("")
-        folder.rename(out)
+    say = step_line()
+    with new_folder(out) as folder, Engine(open_store(store), suite.limits) as engine:
+        again = rejudge(report, as_judged(report, Settings(runs=runs)))
+        made, _ = write_card(facts_of(report, again), suite, engine, folder, say)
+    say("")
     size = sum(file.stat().st_size for file in out.iterdir()) / 1e6
     checkable = sum(bool(case.files) for case in made.cases)
     click.echo(
@@ -83,8 +73,9 @@ def verify(*, card_path: Path, folder: Path, cases: tuple[str, ...]) -> int:
     chosen = check.chosen(card, cases)
     width = max(len(case.case) for case in chosen)
     answers = dict.fromkeys((check.YES, check.NO, check.SKIPPED, check.LISTED), 0)
-    for one in check.verify(chosen, arrays, folder, _say):
-        _say("")
+    say = step_line()
+    for one in check.verify(chosen, arrays, folder, say):
+        say("")
         answers[one.answer] += 1
         if one.answer != check.LISTED:
             click.echo(f"  {one.answer:<7} {one.case:<{width}}  {one.words}")
@@ -101,9 +92,3 @@ def verify(*, card_path: Path, folder: Path, cases: tuple[str, ...]) -> int:
         return 2
     click.echo(f"yes: {count(checked, 'case')} with the same files and numbers")
     return 0
-
-
-def _say(text: str) -> None:
-    """Show the current case on a terminal; an empty text clears it."""
-    if sys.stderr.isatty():
-        click.echo(f"\x1b[2K{'  ' + text if text else ''}\r", err=True, nl=False)

@@ -9,24 +9,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from harness.commands.options import RUNS, print_lines
+from harness.commands.options import BASELINES, JUDGED_BY, RUNS, print_lines
 from harness.core.errors import ParityError
 from harness.core.outcome import CANNOT_TELL, NO_PARITY, PARITY
 from harness.core.text import count, few
 
 if TYPE_CHECKING:
     from harness.engine.run_folder import Report
-
-BASELINES = click.option(
-    "--baselines",
-    default="",
-    help="Where reviewed baselines are kept; baselines/ beside the runs if left out.",
-)
-JUDGED_BY = click.option(
-    "--suite",
-    type=click.Path(path_type=Path),
-    help="The suite to judge by; the run's own when left out.",
-)
 
 
 @click.command()

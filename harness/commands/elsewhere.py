@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from harness.commands.options import RUNS, SET, STORE, SUITE, TIER, case_ids
+from harness.commands.options import (
+    CASE,
+    OF_RUN,
+    STORE,
+    SUITE,
+    case_ids,
+    new_folder,
+    one_case,
+)
 from harness.core.errors import SuiteError
 
 if TYPE_CHECKING:
@@ -18,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("case", shell_complete=case_ids)
+@CASE
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
@@ -40,19 +48,11 @@ def bundle(*, case: str, out: Path | None, layers: str, suite: Path, store: str)
     from harness.suite.suite import load_suite
 
     loaded = load_suite(suite)
-    one = _case(loaded, case)
+    one = one_case(loaded, case)
     one = replace(one, device=replace(one.device, target=None))
     into = out or Path(f"bundle-{one.id.replace('/', '-')}")
-    if into.exists():
-        msg = f"{into} is there already; give another with --out, or remove it."
-        raise SuiteError(msg)
-    into.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=into.parent, prefix=".parity-") as scratch:
-        folder = Path(scratch).absolute() / into.name
-        folder.mkdir()
-        with Engine(open_store(store), loaded.limits) as engine:
-            engine.bundle(one, folder, layers)
-        folder.rename(into)
+    with new_folder(into) as folder, Engine(open_store(store), loaded.limits) as engine:
+        engine.bundle(one, folder, layers)
     size = sum(file.stat().st_size for file in into.rglob("*") if file.is_file())
     click.echo(f"wrote {into} ({size / 2**20:.1f} MB)")
     click.echo("next  copy it to the device, and run `python run.py` in it there")
@@ -74,11 +74,7 @@ def bundle(*, case: str, out: Path | None, layers: str, suite: Path, store: str)
     type=click.Path(path_type=Path),
     help="TOML file: a name in the dump = the name of the output or value.",
 )
-@SUITE
-@RUNS
-@STORE
-@TIER
-@SET
+@OF_RUN
 def judge(
     *,
     traces: tuple[Path, ...],
@@ -122,17 +118,6 @@ def judge(
         return run_cases(loaded, chosen, Settings(**words), None)
 
 
-def _case(suite: Suite, name: str) -> Case:
-    from harness.core.case import Case
-
-    found = [case for case in suite.select([name]) if isinstance(case, Case)]
-    if len(found) != 1:
-        meant = ", ".join(case.id for case in found[:3]) or "a pipeline"
-        msg = f"this takes one case of a component; {name!r} is {meant}."
-        raise SuiteError(msg)
-    return found[0]
-
-
 def _traced(
     suite: Suite,
     path: Path,
@@ -161,7 +146,7 @@ def _traced(
         )
         raise SuiteError(msg)
     else:
-        one = _case(suite, of)
+        one = one_case(suite, of)
         told = as_trace(path, one, names, scratch)
         path = scratch
     has = {value["sample"] for value in told["values"]}

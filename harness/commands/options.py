@@ -1,19 +1,29 @@
-"""Code that subcommands share: options, printed lines, and errors about names."""
+"""Code that subcommands share: options, the case that is meant, and output."""
 
 from __future__ import annotations
 
 import os
 import shlex
 import sys
-from collections.abc import Iterable
-from contextlib import suppress
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from click.core import ParameterSource
 
+from harness.core.errors import ParityError, SuiteError
 from harness.core.text import Line
+
+if TYPE_CHECKING:
+    from harness.core.case import Case
+    from harness.suite.judge import Judge
+    from harness.suite.suite import Suite
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
 
 _COLOURS = {"good": "green", "bad": "red", "quiet": "bright_black"}
 SUITE = click.option(
@@ -43,16 +53,107 @@ SET = click.option(
     help="Change a bound of every tolerance, as in sqnr_db=30; repeatable.",
 )
 
+JUDGED_BY = click.option(
+    "--suite",
+    type=click.Path(path_type=Path),
+    help="The suite to judge by; the run's own when left out.",
+)
+BASELINES = click.option(
+    "--baselines",
+    default="",
+    help="Where reviewed baselines are kept; baselines/ beside the runs if left out.",
+)
+
 
 def case_ids(context: click.Context, _: click.Parameter, begun: str) -> list[str]:
     """Return the suite's cases that begin with a word, for the shell's completion."""
-    from harness.core.errors import ParityError
     from harness.suite.suite import load_suite
 
     with suppress(ParityError):  # a message would be written into the user's line
         suite = load_suite(Path(context.params.get("suite") or "parity.toml"))
         return [case.id for case in suite.tested if case.id.startswith(begun)]
     return []
+
+
+CASE = click.argument("case", shell_complete=case_ids)
+
+
+def _together(
+    *options: Callable[[_Command], _Command],
+) -> Callable[[_Command], _Command]:
+    """Return one decorator for options that several commands have in this order."""
+
+    def decorate(command: _Command) -> _Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+OF_RUN = _together(SUITE, RUNS, STORE, TIER, SET)
+OF_CASE = _together(CASE, SUITE, STORE, TIER, SET)
+OF_FINISHED_RUN = _together(JUDGED_BY, RUNS, TIER, SET)
+
+
+def one_case(suite: Suite, name: str) -> Case:
+    """Return the one case of a component that a name means.
+
+    Raises:
+        ParityError: The name means no case of a component, or several.
+
+    """
+    from harness.core.case import Case
+
+    found = [case for case in suite.select([name]) if isinstance(case, Case)]
+    if len(found) != 1:
+        meant = ", ".join(case.id for case in found[:3])
+        if not meant:
+            meant = (
+                f"a pipeline. `parity show last {name}` says which role or setting of "
+                "the app causes its error"
+            )
+        msg = f"this takes one case of a component; {name!r} is {meant}."
+        raise ParityError(msg)
+    return found[0]
+
+
+def judged_case(
+    name: str, path: Path, tier: str, changes: tuple[str, ...]
+) -> tuple[Suite, Case, Judge]:
+    """Return the suite, the one case that a name means, and its judge.
+
+    Raises:
+        ParityError: The suite cannot be read, or the name does not mean one case.
+
+    """
+    from harness.core.settings import Settings
+    from harness.suite.judge import Judge
+    from harness.suite.suite import load_suite
+
+    suite = load_suite(path)
+    case = one_case(suite, name)
+    return suite, case, Judge.of(suite, Settings(tier=tier, changes=changes))
+
+
+@contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """Yield an empty folder that becomes `path` in one move, once all is written.
+
+    Raises:
+        SuiteError: `path` is there already.
+
+    """
+    if path.exists():
+        msg = f"{path} is there already; give another with --out, or remove it."
+        raise SuiteError(msg)
+    beside = path.absolute().parent
+    beside.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=beside, prefix=".parity-") as scratch:
+        folder = Path(scratch, path.name)
+        folder.mkdir()
+        yield folder
+        folder.rename(path)
 
 
 def print_lines(lines: Iterable[Line]) -> None:

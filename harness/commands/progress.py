@@ -8,15 +8,20 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
-from harness.core.record import Key
+import click
+
 from harness.core.text import count, in_seconds
-from harness.engine.worker_pool import Progress
+
+if TYPE_CHECKING:
+    from harness.core.record import Key
+    from harness.engine.worker_pool import Progress
 
 LONG_S = 2.0
 """A stage that took longer than this leaves a line."""
@@ -80,6 +85,18 @@ def columns() -> int:
 def moves(stream: TextIO) -> bool:
     """Whether a stream can update a line: it is a terminal, and not a dumb one."""
     return stream.isatty() and os.environ.get("TERM", "") != "dumb"
+
+
+def step_line(about: str = "") -> Callable[[str], None]:
+    """Return a function that shows the current step on a terminal; "" clears it."""
+    live = moves(sys.stderr)
+
+    def say(step: str) -> None:
+        if live:
+            shown = f"  {about}{step[:60]}" if step else ""
+            click.echo(f"\x1b[2K{shown}\r", err=True, nl=False)
+
+    return say
 
 
 class ProgressLines:

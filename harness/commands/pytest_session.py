@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from io import TextIOWrapper
@@ -40,6 +40,7 @@ from harness.report.runs.selection import baselines_beside
 from harness.suite.shards import Shard, ShardCases
 from harness.suite.suite import Check, Suite, Tested, load_suite
 
+_PARTS = {"component": 0, "backend": 1, "variant": 2}
 _TONES = {"good": {"green": True}, "bad": {"red": True}, "quiet": {"light": True}}
 
 
@@ -299,18 +300,24 @@ def leave_out(
         there = list(dict.fromkeys(case.id.split("/")[_PARTS[part]] for case in cases))
         if checks and (unknown := sorted(names - set(there))):
             raise _unknown(part, part, unknown[0], there)
-    kept: list[pytest.Item] = []
-    left: list[pytest.Item] = []
-    for item in items:
-        check = check_of(item)
-        named = check is None or all(
+    _keep(
+        config,
+        items,
+        lambda check: all(
             not names or check.case.id.split("/")[_PARTS[part]] in names
             for part, names in chosen.items()
-        )
-        (kept if named else left).append(item)
+        ),
+    )
+
+
+def _keep(
+    config: pytest.Config, items: list[pytest.Item], kept: Callable[[Check], bool]
+) -> None:
+    """Deselect parity tests whose check is not kept; other tests stay."""
+    left = {item for item in items if (check := check_of(item)) and not kept(check)}
     if left:
-        config.hook.pytest_deselected(items=left)
-        items[:] = kept
+        config.hook.pytest_deselected(items=[item for item in items if item in left])
+        items[:] = [item for item in items if item not in left]
 
 
 def keep_shard(config: pytest.Config, items: list[pytest.Item]) -> ShardCases | None:
@@ -323,12 +330,14 @@ def keep_shard(config: pytest.Config, items: list[pytest.Item]) -> ShardCases | 
         pytest.UsageError: The cases cannot be divided into so many shards.
 
     """
-    checks = [check_of(item) for item in items]
-    cases = {
-        (path_of(check.suite), check.case.id): check.case for check in checks if check
-    }
-    if not cases:
+
+    def key(check: Check) -> Key:
+        return path_of(check.suite), check.case.id
+
+    checks = [check for item in items if (check := check_of(item))]
+    if not checks:
         return None
+    cases = {key(check): check.case for check in checks}
     shard = Shard.parse(config.getoption("parity_shard"))
     runs = Path(_folder(config, "runs"))
     try:
@@ -339,17 +348,8 @@ def keep_shard(config: pytest.Config, items: list[pytest.Item]) -> ShardCases | 
         msg = f"--parity-shard: {error}"
         raise pytest.UsageError(msg) from None
     own = set(part["own"])
-    kept: list[pytest.Item] = []
-    left: list[pytest.Item] = []
-    for item, check in zip(items, checks, strict=True):
-        here = check is None or (path_of(check.suite), check.case.id) in own
-        (kept if here else left).append(item)
-    config.hook.pytest_deselected(items=left)
-    items[:] = kept
+    _keep(config, items, lambda check: key(check) in own)
     return part
-
-
-_PARTS = {"component": 0, "backend": 1, "variant": 2}
 
 
 def settings_of(config: pytest.Config) -> Settings:

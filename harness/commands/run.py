@@ -10,16 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from harness.commands.options import (
-    RUNS,
-    SET,
-    STORE,
-    SUITE,
-    TIER,
-    case_ids,
-    print_lines,
-    styled,
-)
+from harness.commands.options import OF_RUN, case_ids, print_lines, styled
 from harness.core.errors import ParityError
 
 if TYPE_CHECKING:
@@ -29,16 +20,10 @@ if TYPE_CHECKING:
     from harness.suite.shards import ShardCases
     from harness.suite.suite import Suite, Tested
 
-_ADD_PIPELINE = "add [pipeline.text2img]."
-
 
 @click.command()
 @click.argument("cases", nargs=-1, shell_complete=case_ids)
-@SUITE
-@RUNS
-@STORE
-@TIER
-@SET
+@OF_RUN
 @click.option(
     "--require",
     default="",
@@ -103,9 +88,13 @@ def run(  # one option each
     if e2e:
         chosen = tuple(case for case in chosen if case in loaded.pipeline_cases)
         if not chosen:
-            ids = ", ".join(pipeline_case.id for pipeline_case in loaded.pipeline_cases)
-            hint = f" of that name; there are {ids}." if ids else "; " + _ADD_PIPELINE
-            msg = f"{suite} has no end-to-end case{hint}"
+            ids = ", ".join(case.id for case in loaded.pipeline_cases)
+            hint = (
+                f" of that name; there are {ids}"
+                if ids
+                else "; add [pipeline.text2img]"
+            )
+            msg = f"{suite} has no end-to-end case{hint}."
             raise ParityError(msg)
     part = None
     if shard := words.pop("shard"):
@@ -113,13 +102,10 @@ def run(  # one option each
         from harness.engine.run_folder import costs_of
         from harness.suite.shards import Shard
 
-        part = Shard.parse(shard).part_of(
-            [(path_of(loaded), case) for case in chosen],
-            costs_of(Path(words["runs"]).expanduser()),
-        )
-        chosen = tuple(
-            case for case in chosen if (path_of(loaded), case.id) in part["own"]
-        )
+        path = path_of(loaded)
+        costs_s = costs_of(Path(words["runs"]).expanduser())
+        part = Shard.parse(shard).part_of([(path, case) for case in chosen], costs_s)
+        chosen = tuple(case for case in chosen if (path, case.id) in part["own"])
     if only_list:
         for case in chosen:
             click.echo(case.id)

@@ -47,7 +47,7 @@ def _app(suite: Path, app: str, store: str) -> int:
     findings = list(check_app(load_suite(suite), app, store))
     label = max(len(finding.check) for finding in findings)
     for finding in findings:
-        for line in finding_lines(finding, width=100, label=label):
+        for line in finding_lines(finding, label=label):
             click.echo(line)
     click.echo()
     if all(finding.status is Status.OK for finding in findings):

@@ -10,27 +10,24 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from harness.commands.options import RUNS, SET, TIER, no_such, print_lines
+from harness.commands.options import (
+    JUDGED_BY,
+    OF_FINISHED_RUN,
+    RUNS,
+    no_such,
+    print_lines,
+)
 from harness.core.errors import ParityError
 
 if TYPE_CHECKING:
     from harness.core.record import Key
     from harness.engine.run_folder import Report
 
-_JUDGED_BY = click.option(
-    "--suite",
-    type=click.Path(path_type=Path),
-    help="The suite to judge by; the run's own when left out.",
-)
-
 
 @click.command()
 @click.argument("run_name", metavar="[RUN]", default="last")
 @click.argument("case", required=False)
-@_JUDGED_BY
-@RUNS
-@TIER
-@SET
+@OF_FINISHED_RUN
 @click.option(
     "--sample", default="", help="Values of this sample, not the worst of all."
 )
@@ -91,10 +88,7 @@ def show(  # one option each
 
 @click.command()
 @click.argument("run_name", metavar="[RUN]", default="last")
-@_JUDGED_BY
-@RUNS
-@TIER
-@SET
+@OF_FINISHED_RUN
 @click.option(
     "--baseline",
     default="",
@@ -129,7 +123,7 @@ def report(  # one option each
 
 @click.command()
 @click.argument("names", metavar="RUN...", nargs=-1, required=True)
-@_JUDGED_BY
+@JUDGED_BY
 @RUNS
 @click.option(
     "--baseline",
@@ -164,7 +158,7 @@ def merge(
 @click.command()
 @click.argument("run_name", metavar="RUN")
 @click.argument("case")
-@_JUDGED_BY
+@JUDGED_BY
 @RUNS
 @click.option(
     "--out",

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from harness.commands.explain.command import chosen_case, live
-from harness.commands.options import SET, STORE, SUITE, TIER, case_ids, print_lines
+from harness.commands.options import OF_CASE, judged_case, print_lines
+from harness.commands.progress import step_line
 from harness.core.case import AT, Target
 from harness.core.errors import SpecError
 
@@ -23,11 +23,7 @@ _FIRST: Final = 10
 
 
 @click.command()
-@click.argument("case", shell_complete=case_ids)
-@SUITE
-@STORE
-@TIER
-@SET
+@OF_CASE
 @click.option("--from", "oldest", default="", help="The oldest version to try.")
 @click.option("--to", "newest", default="", help="The newest version to try.")
 @click.option(
@@ -72,7 +68,7 @@ def versions(  # one option each
         write_versions,
     )
 
-    loaded, one, judge = chosen_case(case, suite, tier, changes)
+    loaded, one, judge = judged_case(case, suite, tier, changes)
     declared = runtime(one.backend)
     if not declared.driver:
         msg = f"{declared.title} runs only here; give a case of another runtime."
@@ -81,7 +77,7 @@ def versions(  # one option each
         msg = f"{one.id} does not run here; give the case without its target."
         raise SpecError(msg)
     there = between(declared, available(declared), oldest, newest)
-    say = live(one)
+    say = step_line(f"{one.id}: ")
     answers: dict[str, list[VersionResult]] = {}
     with Engine(open_store(store), loaded.limits) as engine:
 

@@ -1,4 +1,4 @@
-"""A tiny suite, the `parity` command in a process of its own, and what it ended in.
+"""A tiny suite, the `parity` command, and what it ended in.
 
 One real run makes every artifact; each test damages a copy.
 """
@@ -15,10 +15,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
 from harness.core.digest import digest_value
+from tests.plugin.project import called
 
 PARITY = Path(sys.executable).with_name("parity")
 COLOURS = re.compile(r"\x1b\[[0-9;]*[a-zA-Z]")
@@ -170,17 +172,27 @@ class Project:
     def run(
         self, *arguments: str, wrap: Sequence[str] = (), command: str = "run"
     ) -> Ended:
-        """Run `parity`, and hold it to what must be true however it ends."""
-        before = self.reports()
-        process = self.start(*command.split(), *arguments, wrap=wrap)
-        return self.ended(process, before)
+        """Run `parity`, and hold it to what must be true however it ends.
+
+        It is a process of its own only where it needs another environment.
+        """
+        before, words = self.reports(), (*command.split(), *arguments)
+        if self.env or wrap:
+            return self.ended(self.start(*words, wrap=wrap), before)
+        with patch.dict(os.environ, {"PARITY_STORE": str(self.store)}):
+            ended = called(self.folder, *words)
+        return self.held(ended.code, ended.text, before)
 
     def ended(
         self, process: subprocess.Popen[str], before: Mapping[str, Any] | None = None
     ) -> Ended:
         """Wait for a command and hold it to what must be true however it ends."""
         said, _ = process.communicate(timeout=RUN_LIMIT_S)
-        ended = Ended(code=process.returncode, said=COLOURS.sub("", said))
+        return self.held(process.returncode, said, before)
+
+    def held(self, code: int, said: str, before: Mapping[str, Any] | None) -> Ended:
+        """Check what must be true however a command ends."""
+        ended = Ended(code=code, said=COLOURS.sub("", said))
         assert "Traceback" not in ended.said, ended.said
         self.check_whole()
         for name, report in self.reports().items():

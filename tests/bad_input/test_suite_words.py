@@ -46,23 +46,13 @@ def test_an_unknown_word_is_named_with_its_line(empty, word):
     assert not empty.store.exists()
 
 
-def test_a_component_that_the_checkpoint_lacks_is_named_with_those_it_has(empty):
-    empty.write("unet")
-
-    ended = empty.run()
-
-    assert ended.code == 2
-    assert ended.sentence("parity.toml:1", "'unet'", "text_encoder, vae")
-
-
-def test_an_unknown_tier_of_the_command_line_is_named(empty):
+def test_a_converter_that_is_not_there_is_named(empty):
     empty.write("vae_decoder")
 
-    ended = empty.run("--tier", "strikt")
+    ended = empty.run("--mnn-convert", "/nowhere/MNNConvert")
 
     assert ended.code == 2
-    assert ended.sentence("strikt", "did you mean 'strict'?")
-    assert empty.reports() == {}
+    assert ended.sentence("/nowhere/MNNConvert", "no program that can be run")
 
 
 def test_an_unknown_tier_of_the_tolerances_is_named_with_its_line(empty):
@@ -77,39 +67,6 @@ def test_an_unknown_tier_of_the_tolerances_is_named_with_its_line(empty):
     assert empty.reports() == {}
 
 
-def test_a_case_that_there_is_not_is_named_with_the_nearest(empty):
-    empty.write("vae_decoder")
-
-    ended = empty.run("vae_encoder")
-
-    assert ended.code == 2
-    assert ended.sentence("'vae_encoder'", "vae_decoder/onnxruntime/fp32")
-
-
-def test_a_suite_that_is_not_there_is_said_with_what_writes_one(empty):
-    ended = empty.run()
-
-    assert ended.code == 2
-    assert ended.sentence("there is no suite", "parity init")
-
-
-def test_a_converter_that_is_not_there_is_named(empty):
-    empty.write("vae_decoder")
-
-    ended = empty.run("--mnn-convert", "/nowhere/MNNConvert")
-
-    assert ended.code == 2
-    assert ended.sentence("/nowhere/MNNConvert", "no program that can be run")
-
-
-def test_a_run_that_never_started_leaves_no_run_folder(empty):
-    empty.write("vae_decoder")
-
-    empty.run("--tier", "strikt")
-
-    assert not empty.runs.exists() or list(empty.runs.iterdir()) == []
-
-
 # Checkpoints that cannot be one are refused when the suite is read.
 
 
@@ -117,22 +74,30 @@ def source(**keys: object) -> str:
     return "\n".join(f"{key} = {json.dumps(value)}" for key, value in keys.items())
 
 
-def test_a_checkpoint_that_is_not_there_is_named_with_its_line(empty):
-    empty.write("vae_decoder", source=source(checkpoint="no/such/folder"))
+CHECKPOINTS = {
+    "has-no-such-part": ("unet", "", ("parity.toml:1", "'unet'", "text_encoder, vae")),
+    "is-not-there": (
+        "vae_decoder",
+        source(checkpoint="no/such/folder"),
+        ("parity.toml:3", "no/such/folder", "no such folder"),
+    ),
+    "is-another-folder": (
+        "vae_decoder",
+        source(checkpoint="."),
+        ("not a diffusers checkpoint", "model_index.json"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CHECKPOINTS)
+def test_a_checkpoint_that_cannot_be_used_is_named(empty, name):
+    component, written, facts = CHECKPOINTS[name]
+    empty.write(component, source=written)
 
     ended = empty.run()
 
     assert ended.code == 2
-    assert ended.sentence("parity.toml:3", "no/such/folder", "no such folder")
-
-
-def test_a_folder_that_is_no_checkpoint_is_named(empty):
-    empty.write("vae_decoder", source=source(checkpoint="."))
-
-    ended = empty.run()
-
-    assert ended.code == 2
-    assert ended.sentence("not a diffusers checkpoint", "model_index.json")
+    assert ended.sentence(*facts)
 
 
 def test_a_hub_id_without_a_network_says_what_to_do(empty):

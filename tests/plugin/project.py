@@ -1,18 +1,26 @@
-"""A project of one tiny network with a warm store, and pytest run on it as a process.
+"""A project of one tiny network with a warm store: pytest as a process, and `parity`.
 
 Nothing is mocked: the suite is quick because the network is small. Where a test needs a
 failure it tightens a tolerance; where it needs a missing runtime, it hides the runtime.
 """
 
+import io
 import json
 import os
 import shutil
 import subprocess
 import sys
+from contextlib import chdir, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
+from unittest.mock import patch
+from xml.etree import ElementTree as ET
 
+import pytest
+
+from harness.commands.cli import main
 from harness.commands.init.write import TEST_FILE
+from harness.engine.keys import checkpoint_digest
 
 CONFIG = {
     "_class_name": "AutoencoderKL",
@@ -108,6 +116,20 @@ class Ended:
         return rest[: ends[0]]
 
 
+def called(folder, *args):
+    """Run the `parity` command in a folder; an error that it does not expect raises."""
+    checkpoint_digest.cache_clear()  # a new process would read the files again
+    text = io.StringIO()
+    with (
+        chdir(folder),
+        redirect_stdout(text),
+        redirect_stderr(text),
+        patch.object(sys, "argv", ["parity", *args]),
+    ):
+        code = main([*args])
+    return Ended(code=code, text=text.getvalue())
+
+
 @dataclass(frozen=True)
 class Project:
     """A folder with a suite, and what is run in it."""
@@ -137,11 +159,21 @@ class Project:
         text = f"import sys\nsys.modules[{module!r}] = None\n"
         (self.path / "conftest.py").write_text(text)
 
+    def collect(self, *args):
+        """Collect the tests in this process, or refuse the options."""
+        text = io.StringIO()
+        ours = ("--import-mode=importlib", "-p", "no:cacheprovider", "-p", "no:xdist")
+        with chdir(self.path), redirect_stdout(text), redirect_stderr(text):
+            code = pytest.main([*ours, "--co", "-q", "-m", "parity", *args])
+        sys.modules.pop("test_parity", None)  # the next project has one of its own
+        return Ended(code=code, text=text.getvalue())
+
     def pytest(self, *args):
         return self.run(*PYTEST, "-m", "parity", *args)
 
     def parity(self, *args):
-        return self.run(*PARITY, *args)
+        """Run the command in this process, because a new one takes seconds to start."""
+        return called(self.path, *args)
 
     def run(self, *command):
         done = subprocess.run(
@@ -166,6 +198,25 @@ class Project:
     def report(self):
         (path,) = self.reports
         return json.loads(path.read_text())
+
+    @property
+    def outcomes(self):
+        """How each check of the one run ended."""
+        return {check["id"]: check["outcome"] for check in self.report["verdicts"]}
+
+    def case(self, name):
+        """The record of a case in the one run."""
+        (found,) = (one for one in self.report["cases"] if one["case"] == name)
+        return found
+
+    @property
+    def junit(self):
+        """What the JUnit file of a run tells of each check."""
+        tests = ET.parse(self.path / "junit.xml").iter("testcase")  # noqa: S314  # our own
+        told = [
+            {p.get("name"): p.get("value") for p in t.iter("property")} for t in tests
+        ]
+        return {properties["parity.check"]: properties for properties in told}
 
 
 def write_project(folder):

@@ -1,27 +1,12 @@
 """The `parity` command has the same engine, ids and exit codes as the plugin."""
 
-import json
 import shutil
 import sys
 
 import pytest
 
-from harness.commands.cli import main
 from harness.engine.run_folder import SCHEMA
-from tests.plugin.project import CASES, CONFIG
-
-
-@pytest.fixture
-def shown(failing, monkeypatch):
-    """Work where a finished run lies."""
-    project, _ = failing
-    monkeypatch.chdir(project.path)
-
-
-def say(capsys, *args):
-    code = main(list(args))
-    told = capsys.readouterr()
-    return code, told.out, told.err
+from tests.plugin.project import CASES, PARITY, Project, called, write_project
 
 
 def test_run_has_a_line_a_case_and_the_same_summary(project, failing):
@@ -57,64 +42,64 @@ def test_run_lists_what_it_would_run(project):
     assert not (project.path / "reports").exists()
 
 
-@pytest.mark.parametrize(
-    ("args", "words"),
-    [
-        pytest.param(["run", "unet"], "matches 'unet'", id="no-such-case"),
-        pytest.param(["run", "--tier", "standart"], "'standard'", id="no-such-tier"),
-        pytest.param(["run", "--require", "mmn"], "'mnn'", id="no-such-runtime"),
-        pytest.param(["run", "--suite", "gone.toml"], "gone.toml", id="no-suite"),
-        pytest.param(["run", "--set", "floor=1"], "'floors'", id="no-such-bound"),
-        pytest.param(["show"], "There is no run 'last'", id="no-run"),
-    ],
-)
-def test_what_is_not_there_is_a_sentence_and_2(quick, monkeypatch, capsys, args, words):
-    monkeypatch.chdir(quick.path)
+NOT_THERE = {
+    "case": (["run", "vae_encoder"], ("'vae_encoder'", CASES[0])),
+    "tier": (["run", "--tier", "strikt"], ("strikt", "did you mean 'strict'?")),
+    "runtime": (["run", "--require", "mmn"], ("did you mean 'mnn'?",)),
+    "suite": (
+        ["run", "--suite", "gone.toml"],
+        ("there is no suite at gone.toml", "parity init"),
+    ),
+    "bound": (["run", "--set", "floor=1"], ("did you mean 'floors'?",)),
+    "run": (["show"], ("There is no run 'last'",)),
+}
 
-    code, out, err = say(capsys, *args)
 
-    assert code == 2
-    assert words in err
-    assert "Traceback" not in err + out
+@pytest.mark.parametrize("what", NOT_THERE)
+def test_what_is_not_there_is_a_sentence_and_2(quick, what):
+    args, words = NOT_THERE[what]
+
+    ended = quick.parity(*args)
+
+    assert ended.code == 2
+    assert [one for one in words if not ended.has(one)] == [], ended.text
     assert not (quick.path / "reports").exists()
 
 
-def test_a_runtime_that_is_required_and_missing_is_2(quick, monkeypatch, capsys):
-    monkeypatch.chdir(quick.path)
+def test_a_runtime_that_is_required_and_missing_is_2(quick, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
 
-    assert say(capsys, "run")[0] == 2
+    assert quick.parity("run").code == 2
 
-    code, out, _ = say(capsys, "run", "--require", "onnxruntime")
-    assert code == 2
-    assert "onnxruntime is not installed (pip install onnxruntime" in out
-
-
-@pytest.mark.usefixtures("shown")
-def test_show_repeats_the_summary(failing, capsys):
-    code, out, _ = say(capsys, "show")
-
-    assert code == 1
-    assert out.splitlines()[1:] == failing[1].parity[:-1]
+    ended = quick.parity("run", "--require", "onnxruntime")
+    assert ended.code == 2
+    assert ended.has("onnxruntime is not installed (pip install onnxruntime")
 
 
-@pytest.mark.usefixtures("shown")
-def test_show_judges_again_under_other_tolerances(capsys):
-    code, out, _ = say(capsys, "show", "last", "--tier", "quantized")
-    assert code == 0
-    assert "3 of 3 cases agree" in out
+def test_show_repeats_the_summary(failing):
+    project, ran = failing
 
-    code, out, _ = say(capsys, "show", "last", "--tier", "exact")
-    assert code == 1
-    assert "0 of 3 cases agree" in out
+    ended = project.parity("show")
+
+    assert ended.code == 1
+    assert ended.text.splitlines()[1:] == ran.parity[:-1]
 
 
-@pytest.mark.usefixtures("shown")
-def test_show_lists_the_layers_of_a_case_in_order(capsys):
-    code, out, _ = say(capsys, "show", "last", "vae_decoder/mnn/fp32")
-    lines = out.splitlines()
+@pytest.mark.parametrize(
+    ("tier", "code", "agree"), [("quantized", 0, 3), ("exact", 1, 0)]
+)
+def test_show_judges_again_under_other_tolerances(failing, tier, code, agree):
+    ended = failing[0].parity("show", "last", "--tier", tier)
 
-    assert code == 1
+    assert ended.code == code
+    assert ended.has(f"{agree} of 3 cases agree")
+
+
+def test_show_lists_the_layers_of_a_case_in_order(failing):
+    ended = failing[0].parity("show", "last", CASES[1])
+    lines = ended.text.splitlines()
+
+    assert ended.code == 1
     assert "values in order of execution" in lines[0]
     assert set(lines[1].strip()) <= set(" ▁▂▃▄▅▆▇█")
     head = next(at for at, line in enumerate(lines) if line.endswith("where"))
@@ -123,7 +108,6 @@ def test_show_lists_the_layers_of_a_case_in_order(capsys):
     assert all(len(line) <= 100 for line in lines)
 
 
-@pytest.mark.usefixtures("shown")
 @pytest.mark.parametrize(
     ("args", "words"),
     [
@@ -131,113 +115,104 @@ def test_show_lists_the_layers_of_a_case_in_order(capsys):
         pytest.param([CASES[1], "--sample", "real"], "realistic-0", id="sample"),
     ],
 )
-def test_show_names_the_nearest_of_what_is_not_there(capsys, args, words):
-    code, _, err = say(capsys, "show", "last", *args)
+def test_show_names_the_nearest_of_what_is_not_there(failing, args, words):
+    ended = failing[0].parity("show", "last", *args)
 
-    assert code == 2
-    assert words in err
+    assert ended.code == 2
+    assert ended.has(words)
 
 
-def test_show_says_that_the_suite_has_changed_or_moved(failing, tmp_path, capsys):
-    project, _ = failing
-    moved = tmp_path / "moved"
-    shutil.copytree(project.path, moved)
-    (report,) = moved.glob("reports/runs/*/report.json")
-    text = report.read_text().replace(str(project.path), str(moved))
+def test_show_says_that_the_suite_has_changed_or_moved(failing, tmp_path):
+    project = Project(tmp_path / "moved")
+    shutil.copytree(failing[0].path, project.path)
+    (report,) = project.reports
+    text = report.read_text().replace(str(failing[0].path), str(project.path))
     report.write_text(text)
-    tolerances = moved / "tolerances.toml"
-    tolerances.write_text(tolerances.read_text().replace("exact", "standard"))
+    project.change("tolerances.toml", "exact", "standard")
 
-    code, out, _ = say(capsys, "show", str(report))
-    assert code == 0
-    assert "tolerances.toml has changed since the run" in out
+    changed = project.parity("show")
+    (project.path / "parity.toml").rename(project.path / "other.toml")
+    moved = project.parity("show")
+    named = project.parity("show", "--suite", "other.toml")
 
-    (moved / "parity.toml").rename(moved / "other.toml")
-    code, _, err = say(capsys, "show", str(report))
-    assert code == 2
-    assert "is no longer there; name the one to judge by with --suite" in err
-
-    code, out, _ = say(
-        capsys, "show", str(report), "--suite", str(moved / "other.toml")
-    )
-    assert code == 0
+    assert (changed.code, moved.code, named.code) == (0, 2, 0)
+    assert changed.has("tolerances.toml has changed since the run")
+    assert moved.has("is no longer there; name the one to judge by with --suite")
 
 
-def test_show_refuses_a_report_it_cannot_read(tmp_path, capsys):
-    report = tmp_path / "report.json"
-    for text, words in (
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
         ('{"schema": 99}', "has schema 99"),
         ("[]", "has schema None"),
         ('{"schema": 1}', "has schema 1"),
         (f'{{"schema": {SCHEMA}}}', "is damaged"),
         ("{", "cannot be read"),
-    ):
-        report.write_text(text)
-        code, _, err = say(capsys, "show", str(report))
-        assert (code, words in err) == (2, True), err
+    ],
+)
+def test_show_refuses_a_report_it_cannot_read(tmp_path, text, words):
+    (tmp_path / "report.json").write_text(text)
+
+    ended = called(tmp_path, "show", "report.json")
+
+    assert (ended.code, words in ended.text) == (2, True), ended.text
 
 
-def test_init_writes_a_suite_that_can_be_listed(tmp_path, monkeypatch, capsys):
-    checkpoint = tmp_path / "checkpoint"
-    (checkpoint / "vae").mkdir(parents=True)
-    (checkpoint / "vae" / "config.json").write_text(json.dumps(CONFIG))
-    (checkpoint / "model_index.json").write_text("{}")
-    monkeypatch.chdir(tmp_path)
+def test_init_writes_a_suite_that_can_be_listed(tmp_path):
+    project = write_project(tmp_path)
+    init = ("init", "checkpoint", "--into", "suite", "--no-measure")
 
-    code, out, _ = say(capsys, "init", "checkpoint", "--into", "suite", "--no-measure")
-    assert code == 0
-    assert out.splitlines()[0] == (
-        "note  checkpoint has no weights: they will be drawn from seed 0"
-    )
-    assert out.splitlines()[-1] == "next  pytest -m parity suite"
-    code, out, _ = say(capsys, "run", "--suite", "suite", "--list")
-    assert code == 0
-    assert "vae_decoder/mnn/fp32" in out.split()
+    written = project.parity(*init)
+    listed = project.parity("run", "--suite", "suite", "--list")
+    again = project.parity(*init)
 
-    code, _, err = say(capsys, "init", "checkpoint", "--into", "suite")
-    assert code == 2
-    assert "--force" in err
+    assert (written.code, listed.code, again.code) == (0, 0, 2)
+    first, *_, last = written.text.splitlines()
+    assert first == "note  checkpoint has no weights: they will be drawn from seed 0"
+    assert last == "next  pytest -m parity suite"
+    assert "vae_decoder/mnn/fp32" in listed.text.split()
+    assert again.has("--force")
 
 
 @pytest.mark.usefixtures("passing")
-def test_store_lists_verifies_and_clears(store, tmp_path, capsys):
+def test_store_lists_verifies_and_clears(store, tmp_path):
     # Not all of it, because other tests fill the shared store meanwhile.
     copy = tmp_path / "store"
     for kind in ("onnx", "mnn"):
         shutil.copytree(store / "v1" / kind, copy / "v1" / kind)
     shutil.copy(store / "store.json", copy)
-    at = ("--store", str(copy))
 
-    code, out, _ = say(capsys, "store", "list", *at)
-    assert code == 0
-    assert "onnx" in out
-    assert "vae_decoder" in out
-    assert say(capsys, "store", "verify", *at)[0] == 0
+    def ended(*words):
+        return called(tmp_path, "store", *words, "--store", "store")
+
+    listed = ended("list")
+    assert listed.code == 0
+    assert "onnx" in listed.text
+    assert "vae_decoder" in listed.text
+    assert ended("verify").code == 0
 
     model = next(copy.glob("v1/onnx/*/*/*.onnx"))
     model.write_bytes(model.read_bytes()[:-1] + b"x")
-    code, out, _ = say(capsys, "store", "verify", *at)
-    assert code == 2
-    assert "removed" in out
+    verified = ended("verify")
+    assert (verified.code, verified.has("removed")) == (2, True)
 
-    code, out, _ = say(capsys, "store", "clear", *at)
-    assert code == 2
-    assert "--yes" in out
+    refused = ended("clear")
+    assert (refused.code, refused.has("--yes")) == (2, True)
     assert list(copy.glob("v1/*/*/*"))
-    assert say(capsys, "store", "clear", "--yes", *at)[0] == 0
+    assert ended("clear", "--yes").code == 0
     assert not list(copy.glob("v1/*/*/*"))
 
 
-def test_every_command_explains_itself(capsys):
+def test_every_command_explains_itself(tmp_path):
     names = ("run", "show", "doctor", "init", "store", "diff", "gate")
     for words in ([], *([name] for name in names), ["baseline"]):
-        code, out, _ = say(capsys, *words, "--help")
-        assert code == 0
-        assert "Usage: parity" in out
+        ended = called(tmp_path, *words, "--help")
+        assert ended.code == 0
+        assert "Usage: parity" in ended.text
 
 
-def test_doctor_answers_with_a_line_each_and_a_code(quick):
-    ended = quick.parity("doctor")
+def test_the_package_is_a_program_whose_doctor_answers_with_a_line_each(quick):
+    ended = quick.run(*PARITY, "doctor")
 
     assert ended.code in {0, 1, 2}, ended.text
     assert ended.has("onnxruntime")

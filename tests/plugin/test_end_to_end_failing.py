@@ -1,11 +1,9 @@
 """Each way in which a pipeline case fails: the run's message, and its files."""
 
 import re
-from xml.etree import ElementTree as ET
 
 import pytest
 
-from harness.commands.cli import main
 from tests.plugin.drawing import ONNXRUNTIME, STEPS
 
 FACTOR = "the app's scaling_factor is 0.3, the VAE's config.json has 0.63462"
@@ -41,10 +39,9 @@ def block_of(ended, name):
     return ended.parity[starts[0]] + " " + " ".join(" ".join(inner[:ends]).split())
 
 
-def show(misdrawn, monkeypatch, capsys, *args):
-    monkeypatch.chdir(misdrawn[0].path)
-    code = main(["show", "last", *args])
-    return code, capsys.readouterr().out
+def show(misdrawn, *args):
+    ended = misdrawn[0].parity("show", "last", *args)
+    return ended.code, ended.text
 
 
 def test_a_difference_is_1(misdrawn):
@@ -56,11 +53,7 @@ def test_a_difference_is_1(misdrawn):
 
 
 def test_each_ends_in_a_way_of_its_own(misdrawn):
-    found = {
-        verdict["id"]: verdict["outcome"] for verdict in misdrawn[0].report["verdicts"]
-    }
-
-    assert found == {
+    assert misdrawn[0].outcomes == {
         f"{case(name)}/{what}": outcome
         for name, outcomes in OUTCOMES.items()
         for what, outcome in zip(("latents", "image"), outcomes, strict=True)
@@ -126,19 +119,19 @@ def test_a_reader_that_raises_is_named_with_its_picture(misdrawn):
     assert not ended.has("Traceback")
 
 
-def test_a_reader_that_raises_leaves_it_unknown(misdrawn, monkeypatch, capsys):
-    code, text = show(misdrawn, monkeypatch, capsys, case("unread"))
+def test_a_reader_that_raises_leaves_it_unknown(misdrawn):
+    code, text = show(misdrawn, case("unread"))
 
     assert code == 2
     assert text.startswith(f"{case('unread')}: no values were compared: reader ")
 
 
-def test_a_known_gap_is_accepted_and_named(misdrawn, monkeypatch, capsys):
+def test_a_known_gap_is_accepted_and_named(misdrawn):
     _, ended = misdrawn
 
     assert line_of(ended, "known").startswith(" ✓ ")
     assert ended.has(f"1 of them only by a known gap: {case('known')}")
-    assert show(misdrawn, monkeypatch, capsys, case("known"))[0] == 0
+    assert show(misdrawn, case("known"))[0] == 0
 
 
 def test_a_known_gap_that_passes_is_an_error_with_its_line(misdrawn):
@@ -166,21 +159,15 @@ def test_the_markdown_summary_shows_pictures_that_are_off_and_lists_failures(mis
 
 
 def test_junit_tells_of_a_failing_picture(misdrawn):
-    junit = ET.parse(misdrawn[0].path / "junit.xml")  # noqa: S314  # our own
-    found = {
-        p.get("name"): p.get("value")
-        for test in junit.iter("testcase")
-        if f"{case('scaled')}/image" in test.get("name")
-        for p in test.iter("property")
-    }
+    found = misdrawn[0].junit[f"{case('scaled')}/image"]
 
     assert found["parity.outcome"] == "exceeds"
     assert found["parity.picture"].endswith(FACTOR)
 
 
 @pytest.mark.parametrize("name", ["scaled", "misread"])
-def test_show_says_who_is_to_blame(misdrawn, monkeypatch, capsys, name):
-    code, text = show(misdrawn, monkeypatch, capsys, case(name))
+def test_show_says_who_is_to_blame(misdrawn, name):
+    code, text = show(misdrawn, case(name))
 
     assert code == 1
     assert re.search(r"^ +100\.0% vae_decoder ", text, re.MULTILINE)

@@ -2,32 +2,24 @@
 
 import json
 import re
-from xml.etree import ElementTree as ET
 
 import pytest
 from PIL import Image
 
-from harness.commands.cli import main
 from tests.plugin.drawing import COMPONENT, MNN, ONNXRUNTIME, STEPS
 
 ROLES = ["text_encoder", "unet", "vae_decoder"]
 
 
 @pytest.fixture
-def shown(drawn, monkeypatch, capsys):
+def shown(drawn):
     """`parity show` in the folder of the finished run: its exit code, and its words."""
-    monkeypatch.chdir(drawn[0].path)
 
     def show(*args):
-        code = main(["show", "last", *args])
-        return code, capsys.readouterr().out
+        ended = drawn[0].parity("show", "last", *args)
+        return ended.code, ended.text
 
     return show
-
-
-def case_of(project, name):
-    (found,) = [case for case in project.report["cases"] if case["case"] == name]
-    return found
 
 
 def probes_of(case, what):
@@ -57,8 +49,13 @@ def test_the_summary_counts_it_among_the_cases(drawn):
     assert ended.parity[-2] == f" report      {page}"
 
 
+def refuse(word):
+    pytest.fail(f"{word} is not JSON")
+
+
 def test_the_report_holds_every_step_every_picture_and_who_brought_the_error(drawn):
-    case = case_of(drawn[0], MNN)
+    json.loads(drawn[0].reports[0].read_text(), parse_constant=refuse)
+    case = drawn[0].case(MNN)
     chain = case["pipeline"]
 
     curves = ("teacher-forced", "free-running")
@@ -74,7 +71,7 @@ def test_the_picture_lies_in_the_run_folder(drawn):
     project, _ = drawn
     (report,) = project.reports
     for name in (ONNXRUNTIME, MNN):
-        (path,) = case_of(project, name)["pipeline"]["pictures"]
+        (path,) = project.case(name)["pipeline"]["pictures"]
 
         assert re.fullmatch(
             rf"pictures/{re.escape(name.replace('/', '+'))}/0-difference-x\d+\.png",
@@ -96,10 +93,7 @@ def test_the_markdown_summary_has_a_table_of_pipelines(drawn):
 
 
 def test_junit_tells_how_far_the_picture_is_off(drawn):
-    told = {}
-    for case in ET.parse(drawn[0].path / "junit.xml").iter("testcase"):  # noqa: S314  # our own
-        found = {p.get("name"): p.get("value") for p in case.iter("property")}
-        told[found["parity.check"]] = found
+    told = drawn[0].junit
 
     assert re.fullmatch(r"picture \d+\.\d dB", told[f"{MNN}/image"]["parity.picture"])
     assert "parity.picture" not in told[f"{MNN}/latents"]
@@ -159,10 +153,3 @@ def test_show_accepts_a_known_gap_and_calls_one_that_passes_stale(shown, drawn):
     assert code == 1
     assert "latents: stale-gap: " in text
     assert "gap says exceeds, and it passes; remove the gap" in " ".join(text.split())
-
-
-def test_the_report_is_strict_json(drawn):
-    def refuse(word):
-        pytest.fail(f"{word} is not JSON")
-
-    json.loads(drawn[0].reports[0].read_text(), parse_constant=refuse)

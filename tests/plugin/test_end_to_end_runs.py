@@ -24,7 +24,7 @@ def test_two_workers_come_to_the_same_verdicts(distributed):
     project, ended, _ = distributed
 
     assert ended.code == 0, ended.text
-    assert {v["id"]: v["outcome"] for v in project.report["verdicts"]} == {
+    assert project.outcomes == {
         f"{name}/{what}": "within"
         for name in (ONNXRUNTIME, MNN)
         for what in ("latents", "image")

@@ -2,7 +2,6 @@
 
 import pytest
 
-from harness.commands.cli import main
 from tests.plugin.drawing import COMPONENT, MNN, ONNXRUNTIME, PIPELINES, write_drawing
 
 
@@ -18,7 +17,7 @@ def project(tmp_path):
 
 
 def test_pytest_collects_latents_and_image_of_every_runtime(project):
-    ids = collected(project.pytest("--collect-only", "-q"))
+    ids = collected(project.collect())
 
     assert [name for name in ids if name.startswith("text2img/")] == [
         f"{ONNXRUNTIME}/latents",
@@ -29,24 +28,18 @@ def test_pytest_collects_latents_and_image_of_every_runtime(project):
     assert f"{COMPONENT}/layers" in ids
 
 
-def test_k_selects_a_pipeline(project):
-    ids = collected(project.pytest("--collect-only", "-q", "-k", "text2img and mnn"))
+def test_k_and_an_option_select_a_pipeline(project):
+    ids = collected(project.collect("-k", "text2img and mnn"))
+    of_one = collected(project.collect("--parity-component=text2img"))
 
     assert ids == [f"{MNN}/latents", f"{MNN}/image"]
+    assert {name.split("/")[0] for name in of_one} == {"text2img"}
 
 
-def test_an_option_selects_a_pipeline_as_it_does_a_component(project):
-    ended = project.pytest("--collect-only", "-q", "--parity-component=text2img")
+def test_e2e_lists_pipelines_and_no_component(project):
+    ended = project.parity("run", "--e2e", "--list")
 
-    assert {name.split("/")[0] for name in collected(ended)} == {"text2img"}
-
-
-def test_e2e_lists_pipelines_and_no_component(project, monkeypatch, capsys):
-    monkeypatch.chdir(project.path)
-
-    assert main(["run", "--e2e", "--list"]) == 0
-
-    assert capsys.readouterr().out.split() == [ONNXRUNTIME, MNN]
+    assert (ended.code, ended.text.split()) == (0, [ONNXRUNTIME, MNN])
 
 
 def test_e2e_runs_pipelines_alone(drawing):
@@ -58,26 +51,24 @@ def test_e2e_runs_pipelines_alone(drawing):
     assert [case["case"] for case in drawing.report["cases"]] == [ONNXRUNTIME]
 
 
-def test_e2e_without_a_pipeline_is_2_and_a_sentence(project, monkeypatch, capsys):
+def test_e2e_without_a_pipeline_is_2_and_a_sentence(project):
     project.change("parity.toml", PIPELINES, "")
     project.change("parity.toml", '[component.text_encoder]\nattention = "eager"\n', "")
-    monkeypatch.chdir(project.path)
 
-    assert main(["run", "--e2e"]) == 2
+    ended = project.parity("run", "--e2e")
 
-    told = capsys.readouterr()
-    assert told.err == (
+    assert ended.code == 2
+    assert ended.text == (
         "parity: parity.toml has no end-to-end case; add [pipeline.text2img].\n"
     )
     assert not (project.path / "reports").exists()
 
 
-def test_e2e_of_a_component_is_2_and_names_what_there_is(project, monkeypatch, capsys):
-    monkeypatch.chdir(project.path)
+def test_e2e_of_a_component_is_2_and_names_what_there_is(project):
+    ended = project.parity("run", "--e2e", "vae_decoder")
 
-    assert main(["run", "--e2e", "vae_decoder"]) == 2
-
-    assert capsys.readouterr().err == (
+    assert ended.code == 2
+    assert ended.text == (
         "parity: parity.toml has no end-to-end case of that name; "
         f"there are {ONNXRUNTIME}, {MNN}.\n"
     )
@@ -89,7 +80,7 @@ def test_a_bad_word_in_a_pipeline_is_2_and_a_line_of_the_file(project, run):
     lines = (project.path / "parity.toml").read_text().splitlines()
     line = lines.index("guidance = 3.0") + 1
 
-    ended = project.pytest() if run == "pytest" else project.parity("run")
+    ended = project.collect() if run == "pytest" else project.parity("run")
 
     assert ended.code == 2, ended.text
     assert ended.has(f"parity.toml:{line}: unknown key 'guidance'")

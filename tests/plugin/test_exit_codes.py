@@ -1,5 +1,7 @@
 """Exit codes: 0 parity, 1 no parity, 2 could not tell; other failures of a session."""
 
+import pytest
+
 from tests.plugin.project import PYTEST
 
 _UNRELATED = """
@@ -26,24 +28,17 @@ def test_a_difference_is_1(failing):
     assert ended.has("2 failed, 4 passed")
 
 
-def test_a_stage_that_ends_without_an_answer_is_2(quick):
+def test_a_stage_without_an_answer_is_2_and_a_failure_of_another_test_1(quick):
     quick.change("parity.toml", "timeout_s = 120", "timeout_s = 0.001")
 
-    ended = quick.pytest()
-
-    assert ended.code == 2, ended.text
-    assert ended.has("vae_decoder/onnxruntime/fp32   timed-out")
-    assert ended.has("raise timeout_s under [limits]")
-
-
-def test_a_failure_that_is_not_about_parity_stays_1(quick):
-    quick.change("parity.toml", "timeout_s = 120", "timeout_s = 0.001")
+    alone = quick.pytest()
     (quick.path / "test_unrelated.py").write_text(_UNRELATED)
+    beside = quick.pytest()
 
-    ended = quick.pytest()
-
-    assert ended.code == 1, ended.text
-    assert ended.has("timed-out")
+    assert (alone.code, beside.code) == (2, 1), alone.text + beside.text
+    for ended in (alone, beside):
+        assert ended.has("vae_decoder/onnxruntime/fp32   timed-out")
+        assert ended.has("raise timeout_s under [limits]")
 
 
 def test_a_test_that_fails_after_parity_held_is_1(quick):
@@ -52,29 +47,23 @@ def test_a_test_that_fails_after_parity_held_is_1(quick):
     assert quick.pytest("-k", "outputs").code == 1
 
 
-def test_a_gap_that_matches_nothing_is_2(quick):
+@pytest.mark.parametrize(("part", "code"), [((), 2), (("-k", "outputs"), 0)])
+def test_a_gap_that_matches_nothing_is_2_where_the_whole_suite_ran(quick, part, code):
     (quick.path / "known_gaps.toml").write_text(
         '[[gap]]\ncase = "unet/*"\noutcome = "exceeds"\nwhy = "it did"\n'
     )
 
-    ended = quick.pytest()
+    ended = quick.pytest(*part)
 
-    assert ended.code == 2, ended.text
-    assert ended.has("the gap 'unet/*' matches no check; remove it, or have")
-
-
-def test_a_gap_is_not_stale_where_only_a_part_was_run(quick):
-    (quick.path / "known_gaps.toml").write_text(
-        '[[gap]]\ncase = "unet/*"\noutcome = "exceeds"\nwhy = "it did"\n'
-    )
-
-    assert quick.pytest("-k", "outputs").code == 0
+    assert ended.code == code, ended.text
+    told = ended.has("the gap 'unet/*' matches no check; remove it, or have")
+    assert told == (code == 2)
 
 
 def test_a_suite_that_cannot_be_read_is_2_and_a_sentence(quick):
     quick.change("parity.toml", "seed = 0", "sed = 0")
 
-    ended = quick.pytest()
+    ended = quick.collect()
 
     assert ended.code == 2
     assert ended.has("unknown key 'sed' in [source]; did you mean 'seed'?")

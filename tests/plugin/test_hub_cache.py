@@ -5,7 +5,7 @@ import hashlib
 import pytest
 
 from harness.recipes.text.sample_texts import SENTENCES
-from tests.plugin.project import CONFIG, TOLERANCES, Project
+from tests.plugin.project import CONFIG, PARITY, TOLERANCES, Project
 from tests.unit.encoders import write_encoder, write_tokenizer
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -85,7 +85,7 @@ def hub(tmp_path_factory):
 
 @pytest.fixture
 def suite(hub, store, tmp_path, monkeypatch):  # noqa: ARG001  # artifacts go there
-    """Write a suite, and stay off the network."""
+    """Write a suite, and stay off the network, which a new process alone learns."""
     monkeypatch.setenv("HF_HUB_CACHE", str(hub))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
 
@@ -101,10 +101,10 @@ def suite(hub, store, tmp_path, monkeypatch):  # noqa: ARG001  # artifacts go th
 @pytest.mark.parametrize("told", [TEXT, PICTURES], ids=lambda told: told["name"])
 def test_a_suite_runs_from_the_cache_without_a_network(suite, told):
     project = suite(told)
-    ended = project.parity("run")
+    ended = project.run(*PARITY, "run")
 
     assert ended.code == 0, ended.text
-    assert {one["outcome"] for one in project.report["verdicts"]} == {"within"}
+    assert set(project.outcomes.values()) == {"within"}
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_a_suite_runs_from_the_cache_without_a_network(suite, told):
     ],
 )
 def test_without_it_the_refusal_has_the_next_command(suite, name, said):
-    ended = suite(TEXT | {"name": name}).parity("run")
+    ended = suite(TEXT | {"name": name}).run(*PARITY, "run")
 
     assert ended.code == 2
     assert ended.has(said)
@@ -126,6 +126,6 @@ def test_without_it_the_refusal_has_the_next_command(suite, name, said):
 def test_drawn_weights_want_configurations_alone(suite):
     project = suite(TEXT | {"name": "half"})
     project.change("parity.toml", "[source]\n", "[source]\nseed = 0\n")
-    ended = project.parity("run", "--forecast")
+    ended = project.run(*PARITY, "run", "--forecast")
 
     assert ended.code == 0, ended.text

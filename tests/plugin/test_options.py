@@ -28,7 +28,7 @@ MOVED = "threads 2 → 1"
     ],
 )
 def test_a_word_that_makes_no_sense_is_a_usage_error(quick, option, says):
-    ended = quick.pytest(f"--parity-{option}")
+    ended = quick.collect(f"--parity-{option}")
 
     assert ended.code == 4
     assert ended.has(f"--parity-{option.partition('=')[0]}: {says}")
@@ -45,14 +45,14 @@ def test_a_word_that_makes_no_sense_is_a_usage_error(quick, option, says):
     ],
 )
 def test_only_what_is_named_is_collected(project, option, collected, left_out):
-    ended = project.pytest(f"--parity-{option}", "--collect-only", "-q")
+    ended = project.collect(f"--parity-{option}")
 
     assert ended.has(collected)
     assert not ended.has(left_out)
 
 
 def test_a_backend_that_the_suite_has_but_k_leaves_out_is_no_usage_error(project):
-    ended = project.pytest("--parity-backend=mnn", "-k", "onnxruntime")
+    ended = project.collect("--parity-backend=mnn", "-k", "onnxruntime")
 
     assert ended.code == 5
 
@@ -74,18 +74,18 @@ def test_every_option_is_explained_in_one_line(quick):
     assert all(len(line) < 100 for line in options)
 
 
-def test_a_bound_that_is_set_is_the_one_that_counts(quick):
-    ended = quick.pytest("--parity-set=floors=0.001")
+@pytest.mark.parametrize(
+    ("option", "says"),
+    [
+        ("set=floors=0.001", "floors, allowed 0.001"),
+        ("tier=exact", "allowed 0.000e+00"),
+    ],
+)
+def test_a_tighter_bound_or_tier_is_the_one_that_counts(quick, option, says):
+    ended = quick.pytest(f"--parity-{option}")
 
     assert ended.code == 1, ended.text
-    assert ended.has("floors, allowed 0.001")
-
-
-def test_a_tighter_tier_turns_agreement_into_a_difference(quick):
-    ended = quick.pytest("--parity-tier=exact")
-
-    assert ended.code == 1, ended.text
-    assert ended.has("allowed 0.000e+00")
+    assert ended.has(says)
 
 
 def test_a_looser_tier_turns_a_difference_into_agreement(quick):
@@ -118,8 +118,7 @@ def test_a_missing_runtime_is_skipped_with_its_reason(project):
     assert ended.has("2 passed, 2 skipped")
     assert ended.has("1 of 1 case agrees")
     assert ended.has("1 case skipped: mnn is not installed (pip install MNN)")
-    outcomes = {v["id"]: v["outcome"] for v in project.report["verdicts"]}
-    assert outcomes["vae_decoder/mnn/fp32/outputs"] == "unavailable"
+    assert project.outcomes["vae_decoder/mnn/fp32/outputs"] == "unavailable"
 
 
 def test_a_run_in_which_everything_is_skipped_is_2(project):

@@ -4,7 +4,6 @@ import shutil
 
 import pytest
 
-from harness.commands.cli import main
 from tests.plugin.project import CASES
 from tests.unit import browser as chromiums
 
@@ -67,53 +66,42 @@ def test_the_page_of_a_pipeline_shows_its_pictures_and_its_steps(drawn):
         assert seen.complaints == []
 
 
-def test_a_page_is_written_again_under_another_tier(failing, tmp_path, capsys):
-    project, _ = failing
-    (report,) = project.reports
+def test_a_page_is_written_again_under_another_tier(failing, tmp_path):
     out = tmp_path / "again.html"
 
-    code = main(["report", str(report), "--tier", "quantized", "--out", str(out)])
+    ended = failing[0].parity("report", "--tier", "quantized", "--out", str(out))
 
-    assert code == 0
-    assert capsys.readouterr().out.strip() == str(out)
+    assert (ended.code, ended.text.strip()) == (0, str(out))
     assert "<h1>Parity</h1>" in out.read_text()
 
 
 def test_a_page_goes_beside_its_report(failing, tmp_path):
     project, _ = failing
-    (report,) = project.reports
-    copied = tmp_path / "run"
-    copied.mkdir()
-    shutil.copy(report, copied)
+    shutil.copy(*project.reports, tmp_path)
 
-    assert main(["report", str(copied)]) == 0
+    assert project.parity("report", str(tmp_path)).code == 0
 
-    assert "<h1>Do not ship</h1>" in (copied / "report.html").read_text()
+    assert "<h1>Do not ship</h1>" in (tmp_path / "report.html").read_text()
 
 
-def test_a_page_that_cannot_be_written_is_a_sentence(failing, tmp_path, capsys):
-    project, _ = failing
-    (report,) = project.reports
+def test_a_page_that_cannot_be_written_is_a_sentence(failing, tmp_path):
+    ended = failing[0].parity("report", "--out", str(tmp_path / "no" / "page.html"))
 
-    code = main(["report", str(report), "--out", str(tmp_path / "no" / "page.html")])
-
-    assert code == 2
-    assert "cannot be written (No such file or directory)" in capsys.readouterr().err
+    assert ended.code == 2
+    assert ended.has("cannot be written (No such file or directory)")
 
 
-def test_a_run_whose_page_fails_keeps_its_verdict_and_says_so(
-    project, monkeypatch, tmp_path, capsys
-):
+def test_a_run_whose_page_fails_keeps_its_verdict_and_says_so(project, monkeypatch):
     def broken(*_):
         msg = "no room for a page"
         raise RuntimeError(msg)
 
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("harness.report.finish.write_page", broken)
 
-    code = main(["run", CASE, "--suite", str(project.path)])
+    ended = project.parity("run", CASE)
 
-    out = capsys.readouterr().out
-    assert code == 0
-    assert "report.html could not be written (RuntimeError: no room for a page)" in out
-    assert "report.json" in out
+    assert ended.code == 0
+    assert ended.has(
+        "report.html could not be written (RuntimeError: no room for a page)"
+    )
+    assert ended.has("report.json")

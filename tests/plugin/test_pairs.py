@@ -1,11 +1,10 @@
 """Pictures of many pairs of prompt and seed: the verdict, what ends it, what fails."""
 
-import json
-
 import pytest
 
 from harness.core.pipeline import PAIRS
 from tests.plugin.drawing import only_onnxruntime, pipeline, write_drawing
+from tests.plugin.project import PARITY
 
 SEEDS = 20
 READER = """\
@@ -59,18 +58,15 @@ def drawn(tmp_path_factory):
         "Metadata-Version: 2.1\nName: made_up\nVersion: 1\n"
     )
     (about / "entry_points.txt").write_text(ENTRY)
-    return project, project.parity("run", "--e2e")
+    # As a process, which finds the package in its folder.
+    return project, project.run(*PARITY, "run", "--e2e")
 
 
 def of(drawn, name):
     """Return a pipeline's record, and its verdict on the pairs."""
-    report = json.loads(
-        next(drawn[0].path.glob("reports/runs/*/report.json")).read_text()
-    )
     case = f"{name}/onnxruntime/fp32"
-    record = next(one for one in report["cases"] if one["case"] == case)
-    verdict = next(one for one in report["verdicts"] if one["id"] == f"{case}/{PAIRS}")
-    return record, verdict
+    verdicts = {one["id"]: one for one in drawn[0].report["verdicts"]}
+    return drawn[0].case(case), verdicts[f"{case}/{PAIRS}"]
 
 
 def test_a_right_build_ships_before_every_pair_is_drawn(drawn):

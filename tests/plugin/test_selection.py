@@ -6,7 +6,7 @@ from tests.plugin.project import CASES
 
 
 def test_collect_only_lists_ids_and_runs_nothing(quick):
-    ended = quick.pytest("--collect-only", "-q")
+    ended = quick.collect()
 
     assert ended.code == 0
     assert ended.has(f"test_parity[{CASES[0]}/layers]")
@@ -14,7 +14,7 @@ def test_collect_only_lists_ids_and_runs_nothing(quick):
 
 
 def test_k_selects_by_id(project):
-    ended = project.pytest("-k", "mnn and outputs", "--collect-only", "-q")
+    ended = project.collect("-k", "mnn and outputs")
 
     assert ended.has("2/6 tests collected")
 

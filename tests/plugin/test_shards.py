@@ -178,7 +178,7 @@ def test_a_shard_that_cannot_be_is_refused(shards, tmp_path, shard, said, way):
     ended = (
         project.parity("run", "--shard", shard)
         if way == "command"
-        else project.pytest(f"--parity-shard={shard}")
+        else project.collect(f"--parity-shard={shard}")
     )
 
     assert ended.code == {"command": 2, "pytest": 4}[way], ended.text

@@ -8,16 +8,11 @@ from tests.plugin.project import PYTEST
 CASE = "vae_decoder/mnn/fp32"
 
 
-def test_the_first_divergence_leads(failing):
-    _, ended = failing
-
-    assert ended.parity[0].startswith(f" ✗ {CASE}   first diverges at ")
-
-
-def test_it_names_module_operator_error_inputs_and_source(failing):
+def test_the_first_divergence_leads_with_its_operator_error_and_source(failing):
     _, ended = failing
     block = " ".join(" ".join(ended.parity[:12]).split())
 
+    assert ended.parity[0].startswith(f" ✗ {CASE}   first diverges at ")
     assert "(conv2d)" in ended.parity[0]
     assert "allowed 0.000e+00" in block
     assert " floors (× PyTorch's own float32 rounding error) ·" in block
@@ -28,16 +23,11 @@ def test_it_names_module_operator_error_inputs_and_source(failing):
     assert "vae_decoder.py:" in block or "vae.py:" in block
 
 
-def test_a_case_that_differs_has_one_block_and_one_line(failing):
+def test_a_case_that_differs_has_one_block_one_line_and_a_sentence_a_test(failing):
     _, ended = failing
 
     assert ended.text.count(f"✗ {CASE} ") == 2
     assert ended.text.count("✓ vae_decoder/onnxruntime/fp32 ") == 1
-
-
-def test_a_failed_test_is_a_sentence(failing):
-    _, ended = failing
-
     assert ended.has(f"{CASE}/layers: first diverges at ")
     assert not ended.has("Traceback")
     assert not ended.has("During handling")
@@ -75,16 +65,11 @@ def test_a_whole_run_that_agrees_ends_with_the_command_that_keeps_it(passing):
     assert f" next        {keep}   keeps it for `parity gate`" in ended.parity
 
 
-def test_it_says_what_ran(failing):
+def test_it_says_what_ran_and_fits_a_screen_and_a_log_file(failing):
     _, ended = failing
 
     assert ended.has(" on CPU (2 threads, precision high)")
     assert ended.has("coverage at least ")
-
-
-def test_it_fits_a_screen_and_a_log_file(failing):
-    _, ended = failing
-
     assert [line for line in ended.parity if len(line) > WIDTH] == []
     assert "\x1b" not in ended.text
 

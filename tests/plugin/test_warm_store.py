@@ -18,11 +18,11 @@ def test_a_second_run_makes_nothing(quick, tmp_path, monkeypatch):
     # Other tests fill the shared store while this one counts.
     store = tmp_path / "store"
     monkeypatch.setenv("PARITY_STORE", str(store))
-    quick.pytest()
+    quick.parity("run")
     before = contents(store)
     assert any(path.name == "model.onnx" for path in before)
 
-    ended = quick.pytest()
+    ended = quick.parity("run")
 
     assert ended.code == 0, ended.text
     assert contents(store) == before
@@ -38,7 +38,7 @@ def test_a_run_leaves_the_store_within_its_limit(quick, tmp_path, monkeypatch):
     monkeypatch.setenv("PARITY_STORE", str(tmp_path / "store"))
     monkeypatch.setenv("PARITY_STORE_GB", "0.0001")
 
-    ended = quick.pytest()
+    ended = quick.parity("run")
 
     assert ended.has("the store forgot 1 entry of long ago")
     assert not old.path.exists()

@@ -23,12 +23,8 @@ from harness.suite.suite import Suite
 def check_app(suite: Suite, app: str, store: str) -> Iterator[Finding]:
     """Yield a finding for each case: does its file load in the app's version?
 
-    A file that is not in the store is made first.
-
-    Args:
-        suite: The suite.
-        app: A version, or a runtime's name, ``=`` and a version.
-        store: The store, as `open_store` takes it.
+    `app` is a version, or a runtime's name, ``=`` and a version. A file that is not in
+    the store is made first.
 
     Raises:
         ParityError: No runtime of the suite has such a version.

@@ -15,13 +15,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import partial
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 
 from harness.commands.doctor.child import Answer, ask_child
 from harness.core.environment import core_count, environment, installed, packages
 from harness.core.runtime import Runtime, runtimes
+from harness.core.text import WIDTH
 
 MNN_TELEMETRY = "aliyun-log-python-sdk"
 _GIB = 2**30
@@ -66,24 +67,20 @@ class Finding:
 def examine(*, store: Path, ask: Ask = ask_child) -> list[Finding]:
     """Run all checks, several at a time, and return the findings in reading order.
 
-    Args:
-        store: The folder where artifacts are kept; it may not exist yet.
-        ask: Calls one function in a child process; tests replace it.
-
+    The folder of the store may not exist yet.
     """
     have = installed((*packages(), MNN_TELEMETRY))
     tested = tested_versions()
     # A runtime of an extra is checked only if it is installed.
     declared = [one for one in runtimes().values() if one.is_first or one.is_installed]
-    looks: list[Callable[[], Iterable[Finding]]] = [
-        lambda: check_machine(store),
-        lambda: check_packages(have, tested),
-        lambda: check_loads(ask, have, tested),
-        *(partial(check_runtime, ask, one, have) for one in declared),
+    looks = [
+        check_machine(store),
+        check_packages(have, tested),
+        check_loads(ask, have, tested),
+        *(check_runtime(ask, one, have) for one in declared),
     ]
     with ThreadPoolExecutor(max_workers=core_count()) as pool:
-        found = pool.map(lambda look: list(look()), looks)
-        return [finding for findings in found for finding in findings]
+        return [*chain.from_iterable(pool.map(list, looks))]
 
 
 def exit_code(findings: Iterable[Finding]) -> int:
@@ -91,20 +88,14 @@ def exit_code(findings: Iterable[Finding]) -> int:
     return 2 if any(each.status is Status.FAIL for each in findings) else 0
 
 
-def render(
-    findings: Iterable[Finding], *, has_suite: bool, width: int = 100
-) -> Iterator[str]:
+def render(findings: Iterable[Finding], *, has_suite: bool) -> Iterator[str]:
     """Yield the findings as lines, absent optional parts last, then a verdict.
 
-    Args:
-        findings: The findings in reading order.
-        has_suite: Whether there is a suite to run; if not, the next step writes one.
-        width: Width of a line, in columns.
-
+    Where there is no suite to run, the next step writes one.
     """
     findings = sorted(findings, key=lambda each: each.status is Status.ABSENT)
     for each in findings:
-        yield from finding_lines(each, width=width)
+        yield from finding_lines(each)
     yield ""
     if broken := sum(each.status is Status.FAIL for each in findings):
         yield f"Not ready: fix what has a ✗ first ({broken} in all)."
@@ -120,12 +111,10 @@ def render(
     yield f"next   {command}"
 
 
-def finding_lines(
-    finding: Finding, *, width: int, label: int = _LABEL_WIDTH
-) -> Iterator[str]:
+def finding_lines(finding: Finding, *, label: int = _LABEL_WIDTH) -> Iterator[str]:
     """Yield the lines of one finding, whose name has `label` columns."""
     margin = " " * (label + 4)
-    first, *more = textwrap.wrap(finding.says, width - len(margin))
+    first, *more = textwrap.wrap(finding.says, WIDTH - len(margin))
     yield f" {finding.status} {finding.check:<{label}} {first}"
     yield from (margin + line for line in more)
     if finding.fix:

@@ -14,12 +14,7 @@ from harness.suite.suite import load_suite
 
 
 def check_targets(suite: Path) -> Iterator[Finding]:
-    """Yield a finding for each runtime on each target of a suite.
-
-    Args:
-        suite: Path of parity.toml; nothing is found if there is none.
-
-    """
+    """Yield a finding for each runtime on each target of a suite, if there is one."""
     if not suite.is_file() or "[target." not in suite.read_text(encoding="utf-8"):
         return
     try:

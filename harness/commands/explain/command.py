@@ -2,38 +2,28 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from harness.commands.options import (
+    OF_CASE,
     RUNS,
-    SET,
-    STORE,
-    SUITE,
-    TIER,
-    case_ids,
+    judged_case,
+    new_folder,
     print_lines,
 )
+from harness.commands.progress import step_line
 from harness.core.errors import OnlyInGraphError, ParityError
 
 if TYPE_CHECKING:
-    from harness.core.case import Case
     from harness.report.explained import Explained
-    from harness.suite.judge import Judge
-    from harness.suite.suite import Suite
 
 
 @click.command()
-@click.argument("case", shell_complete=case_ids)
-@SUITE
+@OF_CASE
 @RUNS
-@STORE
-@TIER
-@SET
 def explain(
     *,
     case: str,
@@ -54,8 +44,8 @@ def explain(
     from harness.engine.engine import Engine
     from harness.engine.run import open_store, path_of
 
-    loaded, one, judge = chosen_case(case, suite, tier, changes)
-    say = live(one)
+    loaded, one, judge = judged_case(case, suite, tier, changes)
+    say = step_line(f"{one.id}: ")
 
     def report(reason: str) -> None:
         say("")
@@ -82,11 +72,7 @@ def explain(
 
 
 @click.command()
-@click.argument("case", shell_complete=case_ids)
-@SUITE
-@STORE
-@TIER
-@SET
+@OF_CASE
 @click.option(
     "--probe", default="", help="Cut at this value, not at the first divergence."
 )
@@ -115,27 +101,26 @@ def repro(  # one option each
 
     With --post nothing of your checkpoint, prompts or names is in it.
     """
-    from harness.commands.explain.repro import write_repro
-    from harness.core.record import LAYERS
+    from harness.commands.explain.excerpts import cut_out
+    from harness.commands.explain.repro import about_pytorch, fill
     from harness.core.text import FLOORS, count, in_floors
     from harness.engine.engine import Engine
     from harness.engine.run import open_store
 
-    loaded, one, judge = chosen_case(case, suite, tier, changes)
+    loaded, one, judge = judged_case(case, suite, tier, changes)
     into = out or Path(f"repro-{one.id.replace('/', '-')}")
-    say = live(one)
-    with Engine(open_store(store), loaded.limits) as engine:
-        around = write_repro(
-            engine,
-            judge,
-            one,
-            into,
-            probe=probe,
-            post=loaded.limits if post else None,
-            say=say,
-        )
+    say = step_line(f"{one.id}: ")
+    with new_folder(into) as folder, Engine(open_store(store), loaded.limits) as engine:
+        around = cut_out(engine, judge, one, probe, say)
+        if post:
+            from harness.commands.explain.post import write_post
+
+            around = write_post(loaded.limits, judge, around, folder, say)
+        else:
+            say("writing")
+            fill(folder, engine, around, about_pytorch(around))
     say("")
-    layer = next(row for row in around.record.rows if row.what == LAYERS)
+    layer = around.layer
     floors = in_floors(layer.comparison.floor_multiple or 0.0)
     nodes = count(int(str(around.excerpt.entry.meta["nodes"])), "operator")
     click.echo(f"{nodes} around {layer.place}: {floors} ({FLOORS})")
@@ -175,45 +160,3 @@ def _onto_page(found: Explained, runs: str) -> str:
         return ""
     found.save(path.parent)
     return near(page_again(report, settings, again=again))
-
-
-def chosen_case(
-    name: str, path: Path, tier: str, changes: tuple[str, ...]
-) -> tuple[Suite, Case, Judge]:
-    """Return the suite, the one chosen case, and its judge.
-
-    Raises:
-        ParityError: The name means no case of a component, or several.
-
-    """
-    from harness.core.case import Case
-    from harness.core.settings import Settings
-    from harness.suite.judge import Judge
-    from harness.suite.suite import load_suite
-
-    suite = load_suite(path)
-    found = [case for case in suite.select([name]) if isinstance(case, Case)]
-    if len(found) != 1:
-        meant = ", ".join(case.id for case in found[:3])
-        if not meant:
-            meant = (
-                f"a pipeline. `parity show last {name}` says which role or setting of "
-                "the app causes its error"
-            )
-        msg = f"this takes one case of a component; {name!r} is {meant}."
-        raise ParityError(msg)
-    return suite, found[0], Judge.of(suite, Settings(tier=tier, changes=changes))
-
-
-def live(case: Case) -> Callable[[str], None]:
-    """Return a function that shows the current step on a terminal; "" clears it."""
-    from harness.commands.progress import moves
-
-    live = moves(sys.stderr)
-
-    def say(text: str) -> None:
-        if live:
-            shown = f"  {case.id}: {text[:60]}" if text else ""
-            click.echo(f"\x1b[2K{shown}\r", err=True, nl=False)
-
-    return say

@@ -10,10 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from harness.core.record import LAYERS, CaseRecord
+from harness.core.errors import SuiteError
+from harness.core.record import LAYERS, CaseRecord, Row
 from harness.engine.excerpt import Excerpt, Spot
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from harness.core.case import Case, Sample
     from harness.engine.engine import Engine
     from harness.judge.case import CaseVerdict
@@ -37,6 +40,11 @@ class Around:
     excerpt: Excerpt
     record: CaseRecord
     verdict: CaseVerdict | None
+
+    @property
+    def layer(self) -> Row:
+        """The value that was cut at, in the excerpt."""
+        return next(row for row in self.record.rows if row.what == LAYERS)
 
     @property
     def shows(self) -> bool:
@@ -74,12 +82,7 @@ def smallest_excerpt(
 ) -> Around:
     """Cut around a value, wider and wider, until the divergence shows.
 
-    Args:
-        engine: The engine that runs excerpts.
-        judge: The judge that applies the tolerances.
-        case: The case to cut from, with the one sample to run.
-        record: The record of the case; an excerpt can begin at its values.
-        probe: The value to cut at.
+    `case` has the one sample to run. An excerpt begins at values of `record`.
 
     Raises:
         ParityError: Nothing can be cut at that value.
@@ -102,3 +105,50 @@ def smallest_excerpt(
             break
         shown -= excerpt.begins
     return around
+
+
+def cut_out(
+    engine: Engine, judge: Judge, case: Case, probe: str, say: Callable[[str], None]
+) -> Around:
+    """Run a case, and cut around a value; without one, around the first divergence.
+
+    Raises:
+        SuiteError: The case cannot be run, agrees, or has no such value.
+
+    """
+    say("as it is")
+    record = engine.run(case)
+    if record.failure is not None:
+        raise SuiteError(record.failure.message)
+    sample, name = _place(engine, judge, case, record, probe)
+    say(f"cutting at {name}")
+    narrow = replace(case, samples=(sample,))
+    return smallest_excerpt(engine, judge, narrow, record, name)
+
+
+def _place(
+    engine: Engine, judge: Judge, case: Case, record: CaseRecord, probe: str
+) -> tuple[Sample, str]:
+    """Return the sample and the value to cut at."""
+    rows = [row for row in record.rows if row.what == LAYERS]
+    if probe:
+        there = [row for row in rows if probe in {row.probe, row.module}]
+        if not there:
+            msg = f"{case.id} compares no value {probe!r}; `parity show` lists them."
+            raise SuiteError(msg)
+        worst = max(there, key=lambda row: row.comparison.floor_multiple or 0.0)
+        return _sample(case, worst.sample), worst.probe
+    verdict = judge.check(record, LAYERS)
+    if verdict.first is None:
+        msg = (
+            f"{case.id} agrees in every layer ({verdict.reason}); name a value with "
+            "--probe, or give a tighter --tier."
+        )
+        raise SuiteError(msg)
+    sample = _sample(case, verdict.first.row.sample)
+    _, verdict = with_local_errors(engine, judge, case, record, sample)
+    return sample, blamed(verdict)[0]
+
+
+def _sample(case: Case, name: str) -> Sample:
+    return next(sample for sample in case.samples if sample.id == name)

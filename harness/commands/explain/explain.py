@@ -78,10 +78,7 @@ class Explanation:
     """The result of explaining a case.
 
     Attributes:
-        case: The case as it was.
-        record: Its record.
         verdict: The verdict on its layers, or on its outputs if every layer agrees.
-        first: The first divergence.
         stage: A sentence about the stage that causes the error.
         conversion: A sentence that says that conversion is nondeterministic; empty if
             it is not.
@@ -131,12 +128,8 @@ def explain(
 ) -> Explanation:
     """Find the divergence of a case, and try each of its settings.
 
-    Args:
-        engine: The engine that runs cases.
-        judge: The judge that applies the tolerances.
-        case: The case to explain.
-        say: Receives the name of the next step.
-        report: Receives what the graph itself shows, before any setting is tried.
+    `say` receives the name of the next step. `report` receives what the graph itself
+    shows, before any setting is tried.
 
     Raises:
         OnlyInGraphError: No value is out of tolerance, and the graph is not PyTorch's.

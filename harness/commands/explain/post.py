@@ -49,17 +49,10 @@ def write_post(
     into: Path,
     say: Callable[[str], None],
 ) -> Around:
-    """Fill a folder with a divergence that has nothing of the user's.
+    """Fill an empty folder with a divergence that has nothing of the user's.
 
-    Args:
-        limits: The suite's limits.
-        judge: The judge that applies the tolerances.
-        around: The smallest excerpt with the user's numbers, and its run.
-        into: An empty folder.
-        say: Receives the name of the next step.
-
-    Returns:
-        The excerpt that was written, and its run.
+    `around` is the smallest excerpt with the user's numbers. The one that is written is
+    returned.
 
     Raises:
         ParityError: No drawn numbers show the divergence.
@@ -70,8 +63,8 @@ def write_post(
             search = _Search(engine, judge, around.excerpt, say)
             best = search.run(around)
             say("writing")
-            fill(into, engine, best, _about_drawn)
-        text = _issue(best, into, search.tries)
+            fill(into, engine, best, _about_drawn(best))
+        text = _issue(best, into)
         (into / "issue.md").write_text(text, encoding="utf-8")
     return best
 
@@ -200,20 +193,20 @@ def _composed(
 
 
 def _about_drawn(around: Around) -> dict[str, str]:
-    layer = next(row for row in around.record.rows if row.what == LAYERS)
     title = runtime(around.excerpt.case.backend).title
+    what = operator(around.layer.op)
     return {
-        "title": f"{operator(layer.op)} in {title} differs from ONNX's evaluator",
+        "title": f"{what} in {title} differs from ONNX's evaluator",
         "answer": "ONNX's reference evaluator's answer, computed in float64,",
     }
 
 
-def _issue(around: Around, folder: Path, tries: int) -> str:
+def _issue(around: Around, folder: Path) -> str:
     """Return the text to post: what differs, the graph, the versions, the numbers."""
     case, record = around.excerpt.case, around.record
     declared = runtime(case.backend)
     meta = cast("dict[str, Any]", around.excerpt.entry.meta)
-    layer = next(row for row in record.rows if row.what == LAYERS)
+    layer = around.layer
     ran = cast("dict[str, Any]", record.ran or {})
     here = environment()
     shown = _said(sys.executable, folder)
@@ -237,7 +230,6 @@ def _issue(around: Around, folder: Path, tries: int) -> str:
             else ""
         ),
         versions=_versions(declared, folder),
-        tries=tries,
     )
 
 

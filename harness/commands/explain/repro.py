@@ -7,128 +7,31 @@ from __future__ import annotations
 
 import importlib
 import shutil
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Mapping
 from pathlib import Path
 from string import Template
-from tempfile import TemporaryDirectory
 from typing import Any, cast
 
-from harness.commands.explain.excerpts import (
-    Around,
-    blamed,
-    smallest_excerpt,
-    with_local_errors,
-)
-from harness.core.case import Case, Sample
-from harness.core.errors import SuiteError
-from harness.core.record import LAYERS, OUTPUTS, CaseRecord
+from harness.commands.explain.excerpts import Around
+from harness.core.record import OUTPUTS
 from harness.core.runtime import runtime
 from harness.core.text import in_floors, operator
 from harness.engine import export_files
 from harness.engine.engine import Engine
-from harness.suite.judge import Judge
-from harness.suite.schema import Limits
 
 EXPORTED = "exported.onnx"
 NOISE = 32.0
 """The script treats two values as equal if they differ by at most so many floors."""
 
-Telling = Callable[[Around], dict[str, str]]
-
 _END = Path(__file__).with_name("repro_end.txt")
 
 
-def write_repro(
-    engine: Engine,
-    judge: Judge,
-    case: Case,
-    into: Path,
-    *,
-    probe: str = "",
-    post: Limits | None = None,
-    say: Callable[[str], None],
-) -> Around:
-    """Cut out a case's first divergence and write the folder `into`, in one move.
-
-    Args:
-        engine: The engine that runs cases.
-        judge: The judge that applies the tolerances.
-        case: The case with the divergence.
-        into: A folder that does not exist yet.
-        probe: The value to cut at; without it, the first divergence.
-        post: The suite's limits, where the folder must have nothing of the user's:
-            every weight and input is drawn then.
-        say: Receives the name of the next step.
-
-    Raises:
-        SuiteError: The folder exists, the case agrees, or it has no such value.
-        ParityError: No drawn weights show the divergence; the message says why.
-
-    """
-    if into.exists():
-        msg = f"{into} is there already; give another with --out, or remove it."
-        raise SuiteError(msg)
-    say("as it is")
-    record = engine.run(case)
-    if record.failure is not None:
-        raise SuiteError(record.failure.message)
-    sample, name = _place(engine, judge, case, record, probe)
-    narrow = replace(case, samples=(sample,))
-    say(f"cutting at {name}")
-    around = smallest_excerpt(engine, judge, narrow, record, name)
-    into.parent.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(dir=into.parent, prefix=".parity-") as scratch:
-        folder = Path(scratch) / into.name
-        folder.mkdir()
-        if post:
-            from harness.commands.explain.post import write_post
-
-            around = write_post(post, judge, around, folder, say)
-        else:
-            say("writing")
-            fill(folder, engine, around, _about_pytorch)
-        folder.rename(into)
-    return around
-
-
-def _place(
-    engine: Engine, judge: Judge, case: Case, record: CaseRecord, probe: str
-) -> tuple[Sample, str]:
-    """Return the sample and the value to cut at."""
-    rows = [row for row in record.rows if row.what == LAYERS]
-    if probe:
-        there = [row for row in rows if probe in {row.probe, row.module}]
-        if not there:
-            msg = f"{case.id} compares no value {probe!r}; `parity show` lists them."
-            raise SuiteError(msg)
-        worst = max(there, key=lambda row: row.comparison.floor_multiple or 0.0)
-        return _sample(case, worst.sample), worst.probe
-    verdict = judge.check(record, LAYERS)
-    if verdict.first is None:
-        msg = (
-            f"{case.id} agrees in every layer ({verdict.reason}); name a value with "
-            "--probe, or give a tighter --tier."
-        )
-        raise SuiteError(msg)
-    sample = _sample(case, verdict.first.row.sample)
-    _, verdict = with_local_errors(engine, judge, case, record, sample)
-    return sample, blamed(verdict)[0]
-
-
-def _sample(case: Case, name: str) -> Sample:
-    return next(sample for sample in case.samples if sample.id == name)
-
-
-def fill(folder: Path, engine: Engine, around: Around, told: Telling) -> None:
+def fill(
+    folder: Path, engine: Engine, around: Around, about: Mapping[str, str]
+) -> None:
     """Write the files of a repro into an empty folder.
 
-    Args:
-        folder: The folder.
-        engine: The engine that deploys the excerpt.
-        around: The excerpt and its run.
-        told: Returns the title of the script, and what ``expected.npy`` is.
-
+    `about` has the ``title`` of the script, and the ``answer`` in ``expected.npy``.
     """
     import numpy as np
 
@@ -149,23 +52,21 @@ def fill(folder: Path, engine: Engine, around: Around, told: Telling) -> None:
     np.save(folder / "expected.npy", trace[OUTPUT + output.name])
     arrays = {name: np.load(entry.file(f"{name}.npy")) for name in excerpt.given}
     np.savez(folder / "inputs.npz", allow_pickle=False, **arrays)
-    (folder / "repro.py").write_text(_script(around, told), encoding="utf-8")
+    (folder / "repro.py").write_text(_script(around, about), encoding="utf-8")
 
 
-def _about_pytorch(around: Around) -> dict[str, str]:
+def about_pytorch(around: Around) -> dict[str, str]:
     """Return what the script says of an excerpt with PyTorch's own numbers."""
-    layer = next(row for row in around.record.rows if row.what == LAYERS)
-    where = f"{layer.place} ({operator(layer.op)})"
+    where = f"{around.layer.place} ({operator(around.layer.op)})"
     return {
         "title": f"{around.excerpt.case.id} diverges from PyTorch at {where}",
         "answer": "PyTorch's float32 answer",
     }
 
 
-def _script(around: Around, told: Telling) -> str:
-    case, rows = around.excerpt.case, around.record.rows
-    layer = next(row for row in rows if row.what == LAYERS)
-    output = next(row for row in rows if row.what == OUTPUTS)
+def _script(around: Around, about: Mapping[str, str]) -> str:
+    case, layer = around.excerpt.case, around.layer
+    output = next(row for row in around.record.rows if row.what == OUTPUTS)
     ran = cast("dict[str, Any]", around.record.ran or {})
     declared, kind = runtime(case.backend), case.variant.kind
     built_in = declared.variants.get(kind)
@@ -177,7 +78,7 @@ def _script(around: Around, told: Telling) -> str:
     as_deployed = (output.comparison.floor_multiple or 0.0) > multiple / 2
     script: Any = importlib.import_module(f"{declared.package}.repro")
     words = {
-        **told(around),
+        **about,
         "looks": f"{layer.looks}. " if layer.looks else "",
         "floors": in_floors(multiple),
         "version": ran.get("version", "?"),

@@ -44,11 +44,7 @@ def explanation_lines(found: Explanation) -> Iterator[Line]:
 def explained(found: Explanation, suite: str, command: str) -> Explained:
     """Return an explanation as the page of a run shows it.
 
-    Args:
-        found: The explanation.
-        suite: Absolute path of the suite's file.
-        command: The command that found it.
-
+    `suite` is the absolute path of its file, and `command` found the explanation.
     """
     return Explained(
         suite=suite,

@@ -63,11 +63,8 @@ def changes_of(
 ) -> Iterator[SettingChange]:
     """Yield every change of a case's settings, those that cost least first.
 
-    Args:
-        case: The case as it is.
-        blamed: Values with a local error; a variant may keep them in full precision.
-        lost: Names of values that float16 would lose, as `parity ranges` shows them.
-
+    `blamed` are values with a local error; a variant may keep them in full precision.
+    `lost` are values that float16 would lose, as `parity ranges` shows them.
     """
     declared = runtime(case.backend)
     if lost and in_float16(case):
@@ -104,71 +101,62 @@ def _session_changes(case: Case) -> Iterator[SettingChange]:
         if setting.value is None or changed or given.get(setting.name) == setting.value:
             continue
         yield _hint(case, setting)
-    if device.precision != declared.precision:
-        yield SettingChange(
-            name=f'precision = "{declared.precision}"',
-            cause=f"precision {device.precision}",
-            part="device",
-            fields={"precision": declared.precision},
+    if device.precision != (exact := declared.precision):
+        yield _change(
+            "device",
+            f'precision = "{exact}"',
+            f"precision {device.precision}",
+            precision=exact,
         )
     if device.target is not None:
         name, cause = f'targets = ["{HERE}"]', f"target {device.target.name}"
         if device.target.version:
             (here, *_) = installed(declared.distributions).values()
             name, cause = f'versions = ["{here}"]', f"version {device.target.version}"
-        yield SettingChange(
-            name=name,
-            cause=cause,
-            part="device",
-            fields={"target": None, "precision": declared.precision},
-        )
+        yield _change("device", name, cause, target=None, precision=exact)
     for name, value in device.provider_options:
-        left = tuple(pair for pair in device.provider_options if pair[0] != name)
-        yield SettingChange(
-            name=f"without {name} = {json.dumps(value)}",
-            cause=f"the option {name} of the provider {device.device}",
-            part="device",
-            fields={"provider_options": left},
+        yield _change(
+            "device",
+            f"without {name} = {json.dumps(value)}",
+            f"the option {name} of the provider {device.device}",
+            provider_options=tuple(
+                pair for pair in device.provider_options if pair[0] != name
+            ),
         )
     if device.device != (usual := declared.devices[0]):
-        yield SettingChange(
-            name=f'device = "{usual}"',
-            cause=f"arithmetic of {device.device}",
-            part="device",
-            fields={"device": usual, "provider_options": (), "cpu_nodes": 0.0},
+        yield _change(
+            "device",
+            f'device = "{usual}"',
+            f"arithmetic of {device.device}",
+            device=usual,
+            provider_options=(),
+            cpu_nodes=0.0,
         )
     if device.tf32:
-        yield SettingChange(
-            name="tf32 = false",
-            cause="products in TensorFloat-32",
-            part="device",
-            fields={"tf32": False},
-        )
+        cause = "products in TensorFloat-32"
+        yield _change("device", "tf32 = false", cause, tf32=False)
     if device.threads > 1:
-        yield SettingChange(
-            name="threads = 1",
-            cause="an order of summation, or a race, that depends on threads",
-            part="device",
-            fields={"threads": 1},
-        )
+        cause = "an order of summation, or a race, that depends on threads"
+        yield _change("device", "threads = 1", cause, threads=1)
+
+
+def _change(part: str, name: str, cause: str, **fields: object) -> SettingChange:
+    return SettingChange(name=name, cause=cause, part=part, fields=fields)
 
 
 def _hint(case: Case, setting: Setting) -> SettingChange:
     hints = {**dict(case.device.hints), setting.name: setting.value or 0}
-    return SettingChange(
-        name=f"{setting.name} = {setting.value or 0}",
-        cause=setting.cause,
-        part="device",
-        fields={"hints": tuple(sorted(hints.items()))},
-        finer=tuple(_hint(case, finer) for finer in setting.finer),
+    change = _change(
+        "device",
+        f"{setting.name} = {setting.value or 0}",
+        setting.cause,
+        hints=tuple(sorted(hints.items())),
     )
+    return replace(change, finer=tuple(_hint(case, finer) for finer in setting.finer))
 
 
 def _flag(case: Case, flag: str, cause: str) -> SettingChange:
-    flags = (*case.variant.flags, flag)
-    return SettingChange(
-        name=flag, cause=cause, part="variant", fields={"flags": flags}
-    )
+    return _change("variant", flag, cause, flags=(*case.variant.flags, flag))
 
 
 def _variant_changes(case: Case, blamed: Sequence[str]) -> Iterator[SettingChange]:
@@ -201,43 +189,33 @@ def _without_own_flags(case: Case) -> Iterator[SettingChange]:
     for flag in case.variant.flags:
         if keep and flag.startswith(keep):  # it makes the file more exact
             continue
-        left = tuple(other for other in case.variant.flags if other != flag)
-        yield SettingChange(
-            name=f"without {flag}",
-            cause=f"the flag {flag} of the variant {case.variant.name}",
-            part="variant",
-            fields={"flags": left},
-            converts=True,
-            wide=True,
+        change = _change(
+            "variant",
+            f"without {flag}",
+            f"the flag {flag} of the variant {case.variant.name}",
+            flags=tuple(other for other in case.variant.flags if other != flag),
         )
+        yield replace(change, converts=True, wide=True)
 
 
 def _export_changes(case: Case) -> Iterator[SettingChange]:
     export = case.export
     for exporter in EXPORTERS:
         if exporter != export.exporter:
-            opset = 17 if exporter == "torchscript" else 18
-            yield SettingChange(
-                name=f'exporter = "{exporter}"',
-                cause=f"what the {export.exporter} exporter writes",
-                part=EXPORT,
-                fields={"exporter": exporter, "opset": opset},
+            yield _change(
+                EXPORT,
+                f'exporter = "{exporter}"',
+                f"what the {export.exporter} exporter writes",
+                exporter=exporter,
+                opset=17 if exporter == "torchscript" else 18,
             )
     if export.exporter == "dynamo":
-        yield SettingChange(
-            name=f"opset = {export.opset + 2}",
-            cause=f"operators of opset {export.opset}",
-            part=EXPORT,
-            fields={"opset": export.opset + 2},
-        )
+        later, cause = export.opset + 2, f"operators of opset {export.opset}"
+        yield _change(EXPORT, f"opset = {later}", cause, opset=later)
     if any(spec.draw == "tokens" for spec in case.component.inputs):
         other = "sdpa" if export.attention == "eager" else "eager"
-        yield SettingChange(
-            name=f'attention = "{other}"',
-            cause="how attention is written",
-            part=EXPORT,
-            fields={"attention": other},
-        )
+        cause = "how attention is written"
+        yield _change(EXPORT, f'attention = "{other}"', cause, attention=other)
 
 
 def plain_variant(case: Case, backend: str) -> Variant:

@@ -19,7 +19,6 @@ from typing import Final
 
 from harness.commands.init.render import (
     Choice,
-    every_variant,
     first_runtimes,
     no_variant,
 )
@@ -49,20 +48,6 @@ Another processor may have a larger error, by up to 1.22 times in rms (measured;
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
-    """What was measured of a checkpoint.
-
-    Attributes:
-        choice: Whether each variant is written, and the words beside it.
-        lines: Sentences for the user, the last of which sums up.
-
-    """
-
-    choice: Choice
-    lines: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _Result:
     """How far one case is off: a share of its bound, and the reason if it fails."""
 
@@ -71,8 +56,12 @@ class _Result:
     failure: str
 
 
-def measure(checkpoint: Path, store: str, *, budget_s: float = BUDGET_S) -> Measured:
+def measure(
+    checkpoint: Path, store: str, *, budget_s: float = BUDGET_S
+) -> tuple[Choice, list[str]]:
     """Run the variants of a checkpoint's suite for a while, and choose among them.
+
+    The sentences are for the user; the last one sums up.
 
     Raises:
         ParityError: Nothing can be run.
@@ -82,7 +71,7 @@ def measure(checkpoint: Path, store: str, *, budget_s: float = BUDGET_S) -> Meas
     start = monotonic()
     progress = ProgressLines(sys.stderr, live=moves(sys.stderr))
     with tempfile.TemporaryDirectory(prefix="parity-init-") as folder:
-        write_suite(checkpoint, Path(folder), choice=every_variant())
+        write_suite(checkpoint, Path(folder), choice=no_variant(is_run=True))
         suite = load_suite(Path(folder))
         judge = Judge.of(suite, Settings())
         opened = open_store(store)
@@ -97,9 +86,7 @@ def measure(checkpoint: Path, store: str, *, budget_s: float = BUDGET_S) -> Meas
             opened.sweep()
             progress.close()
     choice = _choice(suite.cases, results)
-    return Measured(
-        choice=choice, lines=tuple(_lines(choice, results, monotonic() - start))
-    )
+    return choice, list(_lines(choice, results, monotonic() - start))
 
 
 def _cheapest_first(cases: Sequence[Case]) -> list[Case]:
@@ -110,7 +97,7 @@ def _cheapest_first(cases: Sequence[Case]) -> list[Case]:
         for one in first_runtimes()
     }
     names = list(dict.fromkeys(case.component.name for case in cases))
-    sizes = {case.component.name: _weight(case) for case in cases}
+    sizes = {case.component.name: stored_weights(case.component) or 0 for case in cases}
     return sorted(
         cases,
         key=lambda case: (
@@ -119,10 +106,6 @@ def _cheapest_first(cases: Sequence[Case]) -> list[Case]:
             orders[case.backend].index(case.variant.name),
         ),
     )
-
-
-def _weight(case: Case) -> int:
-    return stored_weights(case.component) or 0
 
 
 def _run(
@@ -229,10 +212,9 @@ def _lines(
         )
 
 
-Told = Callable[[str], None]
-
-
-def measure_into(checkpoint: Path, folder: Path, store: str, tell: Told) -> None:
+def measure_into(
+    checkpoint: Path, folder: Path, store: str, tell: Callable[[str], None]
+) -> None:
     """Measure a checkpoint, and write a suite in `folder` again with the result.
 
     The suite is there already. It stays as it is where the measurement cannot be made
@@ -241,7 +223,7 @@ def measure_into(checkpoint: Path, folder: Path, store: str, tell: Told) -> None
     kept = f'The suite tests "{EXACT}", and lists the other variants.'
     written = read_suite(folder)
     try:
-        measured = measure(checkpoint, store)
+        choice, lines = measure(checkpoint, store)
     except KeyboardInterrupt:
         tell(f"stopped: nothing was measured. {kept}")
         return
@@ -255,6 +237,6 @@ def measure_into(checkpoint: Path, folder: Path, store: str, tell: Told) -> None
             "`parity init --force` writes it again with what was measured."
         )
         return
-    write_suite(checkpoint, folder, force=True, choice=measured.choice)
-    for line in measured.lines:
+    write_suite(checkpoint, folder, force=True, choice=choice)
+    for line in lines:
         tell(line)

@@ -29,12 +29,9 @@ class Choice:
 
 
 def render(kind: str, **facts: object) -> tuple[str, str]:
-    """Return parity.toml and tolerances.toml.
+    """Return parity.toml and tolerances.toml, of a folder of ``templates/``.
 
-    Args:
-        kind: A folder of ``templates/``: ``checkpoint`` or ``onnx_files``.
-        **facts: The variables that the templates of that folder use.
-
+    `facts` are the variables that the templates use.
     """
     import jinja2
 
@@ -56,7 +53,10 @@ def render(kind: str, **facts: object) -> tuple[str, str]:
 
 
 def no_variant(*, is_run: bool = False) -> Choice:
-    """Return the choice of fp32 alone, with the risk beside each other variant."""
+    """Return the choice of fp32 alone, with the risk beside each other variant.
+
+    A measurement needs the choice of every variant, which `is_run` makes of it.
+    """
     return Choice(
         variants={
             one.name: {
@@ -67,11 +67,6 @@ def no_variant(*, is_run: bool = False) -> Choice:
             for one in first_runtimes()
         }
     )
-
-
-def every_variant() -> Choice:
-    """Return the choice of every variant, as a measurement needs it."""
-    return no_variant(is_run=True)
 
 
 def first_runtimes() -> list[Runtime]:

@@ -55,14 +55,8 @@ def write_suite(
     """Write a commented suite for `checkpoint` into `folder`; return the files.
 
     All files are written or none: they are written under other names first, and then
-    renamed.
-
-    Args:
-        checkpoint: A diffusers or transformers folder, or a folder of ONNX files.
-        folder: The folder to write to.
-        force: Whether to write over existing files.
-        choice: The variants that run at first; left out, it is fp32 alone.
-        on_notice: Receives a sentence about each surprise in the suite for the user.
+    renamed. `choice` says which variants run at first; left out, it is fp32 alone.
+    `on_notice` receives a sentence about each surprise in the suite for the user.
 
     Raises:
         SuiteError: `checkpoint` is no diffusers or transformers folder and has no ONNX
@@ -78,7 +72,7 @@ def write_suite(
     else:
         (suite, tolerances), notices = texts_of_checkpoint(checkpoint, folder, choice)
     # This check is last, because --force cannot fix an error of the checkpoint.
-    refuse_written(folder, force=force)
+    _refuse_written(folder, force=force)
     try:
         written = _write_all(folder, _HEAD + suite, tolerances)
     except OSError as error:
@@ -98,7 +92,7 @@ def read_suite(folder: Path) -> dict[str, bytes]:
     }
 
 
-def refuse_written(folder: Path, *, force: bool) -> None:
+def _refuse_written(folder: Path, *, force: bool) -> None:
     """Refuse a folder that has a suite already.
 
     Raises:

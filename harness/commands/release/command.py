@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
-from harness.commands.diff import BASELINES, JUDGED_BY, folders
-from harness.commands.options import RUNS, print_lines
+from harness.commands.diff import folders
+from harness.commands.options import BASELINES, JUDGED_BY, RUNS, print_lines
 from harness.core.errors import ParityError
 
 PAGE = "gate.md"

@@ -70,15 +70,7 @@ class Excused:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """The gate's decision on a run.
-
-    Attributes:
-        baseline: The baseline that the run was compared with.
-        reasons: Why it may not ship; empty if it may.
-        excused: Accepted failures, which do not stop the release.
-        diff: The differences between the run and the baseline.
-
-    """
+    """The gate's decision on a run; it may ship if there are no reasons."""
 
     baseline: Baseline
     reasons: tuple[Reason, ...]
@@ -104,16 +96,9 @@ def decide(
 ) -> Decision:
     """Return whether a run may ship.
 
-    Args:
-        baseline: The baseline that the run was compared with.
-        found: The differences between the run and the baseline.
-        verdicts: The run's checks as judged today.
-        names: Names of the run's cases.
-        gaps: The known failures.
-        stale: Errors in the files that describe the run.
-        required: Backends that must not be skipped.
-        whole: Whether the run had its whole suite.
-
+    `verdicts` are the run's checks as judged today, and `stale` has errors in the files
+    that describe the run. Backends in `required` must not be skipped. A run that was
+    not `whole` lacks cases of its suite.
     """
     gaps = tuple(gaps)
     by_name = {f"{names[v.key]}/{v.what}": v for v in verdicts}
@@ -224,14 +209,7 @@ def _accepted(
 
 @floors_explained
 def gate_lines(decision: Decision, *, every: bool = False) -> Iterator[Line]:
-    """Yield the page.
-
-    Args:
-        decision: The gate's decision.
-        every: Whether to print every reason. If not, similar reasons are merged, and
-            only the first ones are shown.
-
-    """
+    """Yield the page. Unless `every`, it merges similar reasons and shows the first."""
     code = decision.code
     tone = "good" if code == SHIP else "bad"
     yield Line(text=f"{_WORDS[code]}   {decision.diff.after}", tone=tone)

@@ -10,6 +10,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 import torch
+from transformers import AutoConfig, AutoModelForQuestionAnswering
 
 from harness.commands.init.render import first_runtimes
 from harness.commands.init.write import write_suite
@@ -20,9 +21,10 @@ from harness.judge.policy import Policy
 from harness.judge.tolerance import first_tiers
 from harness.recipes import recipe_module
 from harness.recipes.inputs import draw
+from harness.recipes.text.sample_texts import QUESTIONS
 from harness.suite.judge import Judge
 from harness.suite.suite import load_suite
-from tests.unit.encoders import write_encoder
+from tests.unit.encoders import tokenizer_of, write_encoder
 
 FIXTURES = Path(__file__).parents[4] / "fixtures"
 DIGITS = FIXTURES / "digits"
@@ -283,6 +285,25 @@ def test_weights_are_drawn_where_there_are_none(name, seed, tmp_path):
     write_suite(tmp_path / "bert", tmp_path)
 
     assert load_suite(tmp_path).source.seed == seed
+
+
+def test_a_model_and_a_tokenizer_that_were_saved_are_a_checkpoint(tmp_path):
+    source = write_encoder(tmp_path / "drawn", "bert")
+    config = AutoConfig.from_pretrained(source.path)
+    model = AutoModelForQuestionAnswering.from_config(config)
+    model.save_pretrained(tmp_path / "saved")
+    tokenizer = tokenizer_of([text for pair in QUESTIONS for text in pair])
+    tokenizer.save_pretrained(tmp_path / "saved")
+    write_suite(tmp_path / "saved", tmp_path / "suite")
+    suite = load_suite(tmp_path / "suite")
+
+    assert [part.name for part in suite.components] == ["question-answering"]
+    assert suite.source.seed is None, "its weights are the model's own"
+    assert (suite.export.exporter, suite.export.opset) == ("dynamo", 18)
+    assert suite.export.dynamic == ("batch", "tokens")
+    case = suite.cases[0]
+    ids = draw(case.component, case.samples[0])["input_ids"]
+    assert (ids[:, 0] == tokenizer.cls_token_id).all()
 
 
 def test_a_text_encoder_alone_is_enough(tmp_path):

@@ -7,7 +7,6 @@ import pytest
 from harness.commands.init import measure as module
 from harness.commands.init.measure import (
     SAFE,
-    Measured,
     _choice,
     _lines,
     _Result,
@@ -24,9 +23,9 @@ BERT = Path(__file__).parents[4] / "fixtures" / "text_tasks" / "bert"
 
 
 def test_without_time_only_fp32_is_written(tmp_path):
-    measured = measure(BERT, str(tmp_path / "store"), budget_s=0)
+    choice, _ = measure(BERT, str(tmp_path / "store"), budget_s=0)
 
-    for variants in measured.choice.variants.values():
+    for variants in choice.variants.values():
         for is_run, words in variants.values():
             assert (is_run, words.split(";")[0]) == (False, "not measured")
 
@@ -72,7 +71,7 @@ def test_what_the_user_changed_meanwhile_stays(tmp_path, monkeypatch):
     def edited(*_):
         with (tmp_path / "tolerances.toml").open("a") as file:
             file.write("# mine\n")
-        return Measured(choice=no_variant(is_run=True), lines=())
+        return no_variant(is_run=True), []
 
     before = (tmp_path / "parity.toml").read_bytes()
     monkeypatch.setattr(module, "measure", edited)

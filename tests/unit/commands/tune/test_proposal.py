@@ -121,12 +121,6 @@ def test_a_cosine_distance_is_tightened_by_the_square_of_the_headroom():
     assert beyond == {}
 
 
-def test_no_error_at_all_is_no_reason_for_a_bound_of_nothing():
-    tier, tolerance, _ = tightest(layers(0.0), "layers", rule("standard"), HEADROOM)
-
-    assert tolerance == TIERS[tier]["layers"]
-
-
 def test_each_group_of_each_case_has_its_own_proposal(tmp_path):
     judge = judge_of(
         tmp_path,
