@@ -22,7 +22,7 @@ import numpy as np
 from harness.core.case import Device
 from harness.core.pipeline import App, Sampling
 from harness.engine.store import Store
-from harness.judge.distribution import Decision, results_of, verdict_of
+from harness.judge.distribution import Conclusion, results_of, verdict_of
 from harness.runtimes.diffusion import pairs as module
 from harness.runtimes.diffusion.inputs import draw_inputs
 from harness.runtimes.diffusion.networks import Residents
@@ -66,7 +66,7 @@ def drawn(pairs, root):
     found = {}
     for name, app in FAULTS.items():
         told = replace(one, app=app)
-        with patch.object(module, "verdict_of", lambda _: Decision.OPEN):
+        with patch.object(module, "verdict_of", lambda _: Conclusion.OPEN):
             found[name], _ = module.compare_pairs(
                 told,
                 draw_inputs(told),
@@ -93,7 +93,7 @@ def judged(made):
     """Return our verdict, and the number of pictures after which it was clear."""
     verdict = verdict_of(made)
     every = [one for each in results_of(made).values() for one in each]
-    if verdict is Decision.WORSE:
+    if verdict is Conclusion.WORSE:
         return verdict, min(o.pictures for o in every if o.verdict is verdict)
     return verdict, max(one.pictures for one in every)
 
@@ -110,8 +110,8 @@ def score(name, losses, limits, count, rng):
     expected = float(np.mean(limits["flip"]))
     made = [release(losses, limits, rng) for _ in range(count)]
     verdicts = [judged(one) for one in made]
-    worse = [n for verdict, n in verdicts if verdict is Decision.WORSE]
-    ship = [n for verdict, n in verdicts if verdict is Decision.SHIP]
+    worse = [n for verdict, n in verdicts if verdict is Conclusion.WORSE]
+    ship = [n for verdict, n in verdicts if verdict is Conclusion.SHIP]
     theirs = np.mean([others(one, expected) for one in made], axis=0)
     row = {
         "build": name,
@@ -144,8 +144,8 @@ def equal(limits, rng):
             "limits": {n: list(each[1]) for n, each in two.items()},
         }
         verdict = verdict_of(made)
-        alarms += verdict is Decision.WORSE
-        shipped += verdict is Decision.SHIP
+        alarms += verdict is Conclusion.WORSE
+        shipped += verdict is Conclusion.SHIP
         mean = np.mean(made["losses"]["flip"][:TEN])
         theirs += mean > NUNCHAKU * np.mean(made["limits"]["flip"][:TEN])
     row = {"build": "equal to the yardstick", "releases": RELEASES}

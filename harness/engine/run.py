@@ -5,6 +5,7 @@ The pytest plugin and the command line both use this module; neither decides any
 
 from __future__ import annotations
 
+import hashlib
 import os
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -27,6 +28,7 @@ from harness.engine.run_folder import PICTURES, RunFolder
 from harness.engine.store import Store, limit_bytes, located
 from harness.engine.worker_pool import Progress
 from harness.judge.case import CaseVerdict
+from harness.suite.extra_inputs import FILE as WORST_INPUTS
 from harness.suite.judge import Judge
 from harness.suite.suite import Suite, Tested
 
@@ -173,6 +175,17 @@ def _unavailable(case: Tested) -> CaseRecord:
 def path_of(suite: Suite) -> str:
     """Return a suite's absolute path, as in records."""
     return str(suite.path.resolve())
+
+
+def files_of(suite: Suite) -> dict[str, str]:
+    """Return digests of the files that describe a suite, by name."""
+    worst = suite.path.parent / WORST_INPUTS
+    paths = (suite.path, suite.tolerances_path, suite.gaps_path, worst)
+    return {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in paths
+        if path.is_file()
+    }
 
 
 def open_store(root: str, *, read_only: bool = False) -> Store:

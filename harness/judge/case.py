@@ -27,7 +27,7 @@ from harness.core.record import (
 from harness.core.text import count, few, in_floors, operator
 from harness.judge import known_gaps
 from harness.judge.contract import contract_breach
-from harness.judge.distribution import Decision, pair_words, verdict_of
+from harness.judge.distribution import Conclusion, pair_words, verdict_of
 from harness.judge.foreign import (
     NO_LAYERS,
     ask_for_less,
@@ -309,9 +309,9 @@ def _found(
 
 
 _RELEASES = {
-    Decision.SHIP: Outcome.WITHIN,
-    Decision.WORSE: Outcome.WORSE,
-    Decision.OPEN: Outcome.OPEN,
+    Conclusion.SHIP: Outcome.WITHIN,
+    Conclusion.WORSE: Outcome.WORSE,
+    Conclusion.OPEN: Outcome.OPEN,
 }
 
 

@@ -39,7 +39,7 @@ READ: Final = "read"
 """Name of the metric of a suite's reader: 1 where it reads another thing, else 0."""
 
 
-class Decision(StrEnum):
+class Conclusion(StrEnum):
     """The answer of a test of a release."""
 
     SHIP = "SHIP"
@@ -99,7 +99,7 @@ class Tried:
     """
 
     claim: Claim
-    verdict: Decision
+    verdict: Conclusion
     pictures: int
     worse: int
     low: float
@@ -151,15 +151,15 @@ def try_claim(
 
     """
     enough_bad, enough_good = -math.log(wrong_alarm), -math.log(ALPHA)
-    verdict, pictures, worse = Decision.OPEN, 0, 0
+    verdict, pictures, worse = Conclusion.OPEN, 0, 0
     for ratio in ratios:
         pictures += 1
         worse += not ratio <= claim.bound
         if evidence(pictures, worse, claim.share, above=True) >= enough_bad:
-            verdict = Decision.WORSE
+            verdict = Conclusion.WORSE
         elif evidence(pictures, worse, claim.share, above=False) >= enough_good:
-            verdict = Decision.SHIP
-        if verdict is not Decision.OPEN:
+            verdict = Conclusion.SHIP
+        if verdict is not Conclusion.OPEN:
             break
     low, high = interval(pictures, worse)
     return Tried(
@@ -170,7 +170,7 @@ def try_claim(
         low=low,
         high=high,
         more=0
-        if verdict is not Decision.OPEN
+        if verdict is not Conclusion.OPEN
         else _more(claim, pictures, worse, enough_bad, enough_good),
         visible=_visible(claim, pictures, enough_bad),
     )
@@ -231,7 +231,7 @@ def worst_of(pairs: Mapping[str, Any]) -> list[int]:
     return sorted(range(len(worst)), key=lambda place: -worst[place])
 
 
-def verdict_of(pairs: Mapping[str, Any]) -> Decision:
+def verdict_of(pairs: Mapping[str, Any]) -> Conclusion:
     """Return the decision on a pipeline case's pairs, as far as they were drawn."""
     return decided([one for each in results_of(pairs).values() for one in each])
 
@@ -247,7 +247,7 @@ def pair_words(pairs: Mapping[str, Any]) -> str:
     shown = [pair for pair in every if pair[1].verdict is verdict]
     metric, one = max(shown, key=lambda pair: (pair[1].low, pair[1].worse))
     words += _claim_words(pairs, metric, one)
-    if verdict is Decision.OPEN:
+    if verdict is Conclusion.OPEN:
         more = [one.more for _, one in shown]
         if None in more:
             text = f"{_MOST:,} more would not decide if their share stays"
@@ -274,16 +274,16 @@ def _claim_words(pairs: Mapping[str, Any], metric: str, one: Tried) -> Iterator[
         f"{one.worse} of {one.pictures} {worse}, at most {one.claim.share:.0%} may "
         f"be; {one.low:.0%} to {one.high:.0%} of all pictures"
     )
-    if one.verdict is not Decision.WORSE and one.visible < 1.0:
+    if one.verdict is not Conclusion.WORSE and one.visible < 1.0:
         yield f"with {one.visible:.0%} it would be seen nine times in ten"
 
 
-def decided(results: Sequence[Tried]) -> Decision:
+def decided(results: Sequence[Tried]) -> Conclusion:
     """Return the verdict of several claims: all must hold, and one worse is enough."""
     verdicts = {result.verdict for result in results}
-    if Decision.WORSE in verdicts:
-        return Decision.WORSE
-    return Decision.SHIP if verdicts == {Decision.SHIP} else Decision.OPEN
+    if Conclusion.WORSE in verdicts:
+        return Conclusion.WORSE
+    return Conclusion.SHIP if verdicts == {Conclusion.SHIP} else Conclusion.OPEN
 
 
 def interval(pictures: int, worse: int, alpha: float = ALPHA) -> tuple[float, float]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from harness.core.errors import ParityError
 from harness.core.record import CaseRecord, Key
 from harness.core.settings import Settings, near
 from harness.core.text import Line, wrapped
-from harness.engine.run import Asked, asked_of, path_of
+from harness.engine.run import Asked, asked_of, files_of, path_of
 from harness.engine.run_folder import PAGE, SUMMARY, RunFolder
 from harness.judge.case import CaseVerdict
 from harness.judge.run import beside_baseline, complaints, exit_code
@@ -25,7 +24,6 @@ from harness.report.run_facts import RunFacts
 from harness.report.runs.diff import Diff
 from harness.report.runs.selection import with_baseline
 from harness.report.summary import summary
-from harness.suite.extra_inputs import FILE as WORST_INPUTS
 from harness.suite.judge import Judge
 from harness.suite.suite import Suite
 
@@ -222,17 +220,6 @@ def tell_ci(text: str) -> Iterator[Line]:
         except OSError as error:
             said = f"{STEP_SUMMARY}, {step}, cannot be written to ({error.strerror})."
             yield from wrapped(said, indent=" ", tone="quiet")
-
-
-def files_of(suite: Suite) -> dict[str, str]:
-    """Return digests of the files that describe a suite, by name."""
-    worst = suite.path.parent / WORST_INPUTS
-    paths = (suite.path, suite.tolerances_path, suite.gaps_path, worst)
-    return {
-        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in paths
-        if path.is_file()
-    }
 
 
 def _brief(verdict: CaseVerdict) -> dict[str, object]:

@@ -11,9 +11,9 @@ from harness.core.errors import SuiteError
 from harness.core.record import Key
 from harness.core.settings import Settings
 from harness.core.text import Line, count, few
-from harness.engine.run import path_of
+from harness.engine.run import files_of, path_of
 from harness.engine.run_folder import PICTURES, Report, RunFolder
-from harness.report.finish import conclude, files_of
+from harness.report.finish import conclude
 from harness.report.rejudge import as_judged, suite_of
 from harness.suite.suite import Suite
 

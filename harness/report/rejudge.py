@@ -9,9 +9,10 @@ from pathlib import Path
 from harness.core.errors import ParityError, SuiteError
 from harness.core.settings import NextSteps, Settings
 from harness.core.text import Line, few, wrapped
+from harness.engine.run import files_of
 from harness.engine.run_folder import PAGE, Report
 from harness.report.explained import explanations_in
-from harness.report.finish import Judged, beside, files_of, judge_run
+from harness.report.finish import Judged, beside, judge_run
 from harness.report.html.page import write_page
 from harness.report.run_facts import RunFacts
 from harness.report.runs.diff import differing

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from harness.core.outcome import Outcome
 from harness.core.pipeline import IMAGE, LATENTS, MIXED, WHATS
@@ -14,8 +14,10 @@ from harness.core.record import LAYERS, OUTPUTS, CaseRecord, Key, labels
 from harness.core.settings import NextSteps
 from harness.core.text import count
 from harness.judge.case import CaseVerdict, skipped
-from harness.report.explained import Explained
-from harness.report.runs.diff import Diff
+
+if TYPE_CHECKING:  # a noun that others fill in
+    from harness.report.explained import Explained
+    from harness.report.runs.diff import Diff
 
 _NEXT = NextSteps()
 

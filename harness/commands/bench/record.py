@@ -15,7 +15,7 @@ from harness.core.environment import environment
 from harness.core.errors import SuiteError
 from harness.core.text import few
 from harness.core.whole_file import write_whole
-from harness.engine.run import path_of
+from harness.engine.run import files_of, path_of
 from harness.engine.run_folder import (
     LAST,
     RunFolder,
@@ -23,7 +23,6 @@ from harness.engine.run_folder import (
     find_run,
     read_report,
 )
-from harness.report.finish import files_of
 from harness.suite.suite import Suite
 
 DETAIL = "bench.json"

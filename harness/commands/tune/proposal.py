@@ -42,7 +42,7 @@ FEW: Final = 4
 LEAST: Final = 20
 """Fewer independent draws tighten no bound, because they assure too small a share."""
 
-_UNSEEN: Final = TIERS["strict"].image
+_UNSEEN: Final = TIERS["strict"]["image"]
 """Bounds of a picture that are tight enough: nobody sees a tenth of a level of 255."""
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from harness.judge.distribution import (
     ACCEPTED,
     READ,
-    Decision,
+    Conclusion,
     pair_words,
     verdict_of,
     worst_of,
@@ -32,10 +32,10 @@ def compare_pairs(before: Pairs, after: Pairs) -> tuple[Change, str]:
     if not _common(before, after):
         return Change.INCOMPARABLE, "no pair of prompt and seed is in both runs"
     worse = _against(before, after)
-    if verdict_of(worse) is Decision.WORSE:
+    if verdict_of(worse) is Conclusion.WORSE:
         return Change.WORSE, pair_words(worse)
     better = _against(after, before)
-    if verdict_of(better) is Decision.WORSE:
+    if verdict_of(better) is Conclusion.WORSE:
         return Change.BETTER, "most pictures are better than the accepted build's"
     return Change.SAME, ""
 

@@ -20,7 +20,7 @@ from harness.core.case import Device
 from harness.core.pipeline import PAIRS, Pipeline
 from harness.engine.keys import drawing_inputs_key, drawing_key
 from harness.engine.store import Store
-from harness.judge.distribution import READ, Decision, verdict_of, worst_of
+from harness.judge.distribution import READ, Conclusion, verdict_of, worst_of
 from harness.measure.pictures import eight_bits, png, side_by_side
 from harness.runtimes.diffusion.draw import PipelineParts, app_parts, assemble, draw
 from harness.runtimes.diffusion.inputs import (
@@ -140,7 +140,7 @@ def compare_pairs(
             shown[start + index] = side_by_side(expected, actual)
         found["worst"] = worst_of(found)[:_WORST]
         shown = {index: shown[index] for index in found["worst"]}
-        if verdict_of(found) is not Decision.OPEN:
+        if verdict_of(found) is not Conclusion.OPEN:
             break
     return found, {
         f"seed-{found['seeds'][index]}-difference-x{amplified:g}.png": png(picture)

@@ -14,7 +14,7 @@ from harness.judge.distribution import (
     CLAIMS,
     TYPICAL,
     Claim,
-    Decision,
+    Conclusion,
     decided,
     evidence,
     interval,
@@ -30,7 +30,7 @@ def _ratios(rng, worse_share):
 
 
 @pytest.mark.parametrize("share", [0.1, 0.2, 0.5])
-@pytest.mark.parametrize("wrong", [Decision.WORSE, Decision.SHIP])
+@pytest.mark.parametrize("wrong", [Conclusion.WORSE, Conclusion.SHIP])
 def test_at_the_boundary_each_wrong_verdict_is_rare_though_every_picture_may_end_it(
     share, wrong
 ):
@@ -57,19 +57,23 @@ def test_evidence_has_mean_one_at_the_boundary():
 
 @pytest.mark.parametrize(
     ("ratio", "verdict", "most"),
-    [(0.5, Decision.SHIP, 20), (2.0, Decision.WORSE, 8), (9.0, Decision.WORSE, 4)],
+    [
+        (0.5, Conclusion.SHIP, 20),
+        (2.0, Conclusion.WORSE, 8),
+        (9.0, Conclusion.WORSE, 4),
+    ],
 )
 def test_a_clear_case_ends_early(ratio, verdict, most):
     results = [try_claim(claim, [ratio] * 100) for claim in CLAIMS]
     assert decided(results) is verdict
     ended = [one.pictures for one in results if one.verdict is verdict]
-    assert (max if verdict is Decision.SHIP else min)(ended) <= most
+    assert (max if verdict is Conclusion.SHIP else min)(ended) <= most
 
 
 def test_the_forecast_is_the_number_of_pictures_that_decides():
     ratios = [2.0] + [0.5] * 5
     found = try_claim(BROKEN, [r * 4 for r in ratios])
-    assert found.verdict is Decision.OPEN
+    assert found.verdict is Conclusion.OPEN
     assert found.more
     share = 1.5 / 7  # as the forecast assumes
     assert share > BROKEN.share  # so it forecasts DO NOT SHIP
@@ -85,13 +89,13 @@ def test_a_share_that_lies_on_the_boundary_has_no_forecast():
 def test_a_build_that_breaks_two_pictures_of_five_does_not_ship():
     rng = np.random.default_rng(1)
     ratios = list(np.where(rng.random(200) < 0.4, 20.0, 0.5))
-    assert decided([try_claim(claim, ratios) for claim in CLAIMS]) is Decision.WORSE
+    assert decided([try_claim(claim, ratios) for claim in CLAIMS]) is Conclusion.WORSE
     # The mean rule that others use sees it too; a rule on the median would not.
-    assert try_claim(TYPICAL, ratios).verdict is Decision.SHIP
+    assert try_claim(TYPICAL, ratios).verdict is Conclusion.SHIP
 
 
 def test_a_picture_that_is_not_finite_is_worse():
-    assert try_claim(TYPICAL, [math.nan] * 20).verdict is Decision.WORSE
+    assert try_claim(TYPICAL, [math.nan] * 20).verdict is Conclusion.WORSE
 
 
 @pytest.mark.parametrize(("pictures", "worse"), [(10, 0), (40, 11), (50, 50)])
@@ -107,15 +111,15 @@ def test_the_least_visible_share_is_seen_nine_times_in_ten():
     rng = np.random.default_rng(7)
     visible = try_claim(TYPICAL, [0.5, 2.0] * (MOST // 2)).visible
     found = [try_claim(TYPICAL, _ratios(rng, visible)).verdict for _ in range(RUNS)]
-    assert found.count(Decision.WORSE) / RUNS >= 0.9 - 3 * math.sqrt(0.09 / RUNS)
+    assert found.count(Conclusion.WORSE) / RUNS >= 0.9 - 3 * math.sqrt(0.09 / RUNS)
     assert visible < 0.85
 
 
 def test_fewer_pictures_than_the_least_accept_nothing():
     least = least_pictures()
-    assert decided([try_claim(c, [0.0] * least) for c in CLAIMS]) is Decision.SHIP
+    assert decided([try_claim(c, [0.0] * least) for c in CLAIMS]) is Conclusion.SHIP
     fewer = [try_claim(c, [0.0] * (least - 1)) for c in CLAIMS]
-    assert decided(fewer) is Decision.OPEN
+    assert decided(fewer) is Conclusion.OPEN
 
 
 def test_a_share_of_zero_is_no_claim():

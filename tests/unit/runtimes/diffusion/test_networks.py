@@ -8,7 +8,7 @@ import torch
 from harness.core.case import Device, Source, TensorSpec
 from harness.core.errors import StageError
 from harness.core.outcome import Outcome
-from harness.recipes import describe
+from harness.recipes import describe, recipe_module
 from harness.recipes.diffusion import vae_decoder
 from harness.runtimes.diffusion import networks
 from harness.runtimes.diffusion.networks import (
@@ -339,10 +339,12 @@ def test_whole_numbers_stay_whole_in_double_precision():
 
 def test_a_network_is_built_when_it_is_first_asked(latents, monkeypatch):
     built = []
-    module = networks.recipe_module
-    monkeypatch.setattr(
-        networks, "recipe_module", lambda name: built.append(name) or module(name)
-    )
+
+    def counted(name):
+        built.append(name)
+        return recipe_module(name)
+
+    monkeypatch.setattr(networks, "recipe_module", counted)
     network = TorchNetwork(DECODER, Residents(), Device())
     assert built == []
 
