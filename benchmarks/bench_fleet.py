@@ -2,12 +2,11 @@
 
 Real cases go through the real `harness.engine.cluster.Elsewhere`. The executor under it
 is a simulation: each node does one task at a time, and a clock jumps from one end of a
-task to the next. A task takes as long as the same step took in an earlier run of the
-suite. The components of that run are repeated under other names until there are enough
-cases.
+task to the next. A task takes as long as the same step took in a run of digits, which
+is made now unless one is named. The components of that run are repeated under other
+names until there are enough cases.
 
-    parity run --suite fixtures/digits
-    python benchmarks/bench_fleet.py reports/runs/RUN --write
+    python benchmarks/bench_fleet.py [--run reports/runs/RUN] [--write]
 
 The makespan is compared with the larger of two times that no order of tasks can beat:
 the longest chain of a step and one that waits for it, and all work divided by the
@@ -18,6 +17,7 @@ from __future__ import annotations
 
 import gc
 import heapq
+import subprocess
 import sys
 import tracemalloc
 from collections import deque
@@ -26,6 +26,7 @@ from concurrent.futures import Executor, Future
 from dataclasses import replace
 from itertools import count, islice
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import figures
@@ -88,6 +89,16 @@ class Nodes(Executor):
         return sum(s for step, s in steps[0].items() if step not in SHARED)
 
 
+def run_digits(runs: Path) -> Path:
+    """Run the components of digits with an empty store; return the run's folder."""
+    words = ("run", "unet", "controlnet", "text_encoder", "vae_encoder", "vae_decoder")
+    command = [sys.executable, "-m", "harness", *words, "--suite", str(DIGITS)]
+    options = ["--runs", str(runs), "--store", str(runs / "store")]
+    # A case that fails has times too, so its exit code says nothing here.
+    subprocess.run([*command, *options], check=False, stdout=subprocess.DEVNULL)
+    return next(runs.glob("*/report.json")).parent
+
+
 def original(case: str) -> str:
     """Return the id of the case that a case is a copy of.
 
@@ -140,16 +151,20 @@ def spread(
 def main() -> int:
     """Print the makespan and the state; return 1 where a case is lost."""
     parser = figures.parser(__doc__)
-    parser.add_argument("run", type=Path, help="a run of digits with all its times")
+    parser.add_argument(
+        "--run", type=Path, help="a run of digits"
+    )
     parser.add_argument("--cases", type=int, default=10_000)
     parser.add_argument("--nodes", type=int, default=100)
     given = parser.parse_args()
-    report = load_report(given.run.parent, given.run.name)
+    with TemporaryDirectory() as folder:
+        path = given.run or run_digits(Path(folder))
+        report = load_report(path.parent, path.name)
     took = {one.case: one.took_s for one in report.records.values()}
     suite = load_suite(DIGITS)
     known = [case for case in suite.cases if took.get(case.id)]
     if not known:
-        sys.exit(f"{given.run} has no times of digits' components.")
+        sys.exit(f"{path} has no times of digits' components.")
     cases = list(islice(copies(known, given.cases), given.cases))
     place = Place(store="", read_only=True, limits=suite.limits, mnn_convert=None)
     nodes = Nodes(given.nodes, took)

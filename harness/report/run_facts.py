@@ -15,7 +15,7 @@ from harness.core.settings import NextSteps
 from harness.core.text import count
 from harness.judge.case import CaseVerdict, skipped
 
-if TYPE_CHECKING:  # a noun that others fill in
+if TYPE_CHECKING:
     from harness.report.explained import Explained
     from harness.report.runs.diff import Diff
 

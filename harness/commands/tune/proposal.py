@@ -18,7 +18,7 @@ from harness.commands.tune.headroom import Headroom, fits, is_sound, needed, wor
 from harness.commands.tune.record import CaseTuning, Tuning
 from harness.core.comparison import Comparison
 from harness.core.pipeline import IMAGE
-from harness.core.record import LAYERS, Row
+from harness.core.record import LAYERS, OUTPUTS, Row
 from harness.judge.known_gaps import Gap
 from harness.judge.policy import CaseName, Policy, Rule, Scope
 from harness.judge.tolerance import GROUPS, TIER_NAMES, TIERS, Tolerance
@@ -195,7 +195,7 @@ def _of_group(
                 tier=tier,
                 tolerance=tolerance,
                 extent=extent,
-                worst=worst.sample if group == LAYERS else case.worst,
+                worst=case.worst if group == OUTPUTS else worst.sample,
                 probe=worst.probe,
                 module=worst.module,
                 draws=draws,

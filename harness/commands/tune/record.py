@@ -59,8 +59,8 @@ class CaseTuning:
 
     Attributes:
         record: A record as of a run, but each row is the extent of all its samples.
-        usage: The largest part of today's limits that a sample's outputs use, by
-            sample id.
+        usage: The largest part of today's limits that a sample's outputs, or a
+            pipeline's latents and pictures, use, by sample id.
         layers: Ids of the samples whose layers were compared.
 
     """
@@ -71,7 +71,7 @@ class CaseTuning:
 
     @property
     def worst(self) -> str:
-        """Id of the sample whose outputs use most of today's limits."""
+        """Id of the sample that uses most of today's limits."""
         return max(self.usage, key=self.usage.__getitem__)
 
 
@@ -85,11 +85,11 @@ class Tuning:
         suite: Absolute path of the suite.
         effort: The number of inputs that were to be tried.
         versions: Versions of PyTorch and of each runtime.
-        tried: Every tried input in order, by component or pipeline.
-        overflowed: Inputs on which the reference itself is not finite, by component.
-            They are left out of everything else.
+        tried: Every input that was begun, in order, by component or pipeline.
+        overflowed: Inputs on which the reference itself is not finite, by component or
+            pipeline. They are left out of everything else.
         cases: The cases in the suite's order.
-        took_s: Duration in seconds, by component.
+        took_s: Duration in seconds, by component or pipeline.
 
     """
 

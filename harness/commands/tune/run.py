@@ -18,6 +18,7 @@ from harness.commands.tune.record import Effort, Tuning, save_tuning
 from harness.commands.tune.screen import beyond_lines, edit_lines, tuning_lines
 from harness.commands.tune.toml_edit import Edit, text_of
 from harness.commands.tune.worst import worst_inputs_text
+from harness.core.case import Case
 from harness.core.errors import SuiteError
 from harness.core.pipeline import MIXED
 from harness.core.settings import Settings
@@ -40,12 +41,16 @@ def run_tuning(
 
     """
     # A drawing runs each network many times, so a pipeline is tuned where it is named.
-    chosen = suite.select(patterns) if patterns else suite.cases
-    cases = [case for case in chosen if case.backend != MIXED]
+    named = {pattern.partition("/")[0] for pattern in patterns}
+    cases = [
+        case
+        for case in suite.select(patterns)
+        if case.backend != MIXED and (isinstance(case, Case) or case.subject in named)
+    ]
     if not cases:
         msg = (
-            "pipelines of several runtimes are not tuned, because they share a table; "
-            "name a component, or a pipeline in one runtime."
+            "a pipeline is tuned only by its name, as in `parity tune text2img`, and "
+            "only in one runtime, because those of several runtimes share a table."
         )
         raise SuiteError(msg)
     progress = ProgressLines(sys.stderr, live=moves(sys.stderr))

@@ -215,7 +215,7 @@ def _table(
                 [way.about.get("memory_bytes", 0) / _MEBI for way in ways],
             ),
             noted("load ms", "from nothing to a loaded model", "load_ms"),
-            noted("first ms", "the first run, in which compilers work", "first_run_ms"),
+            noted("first ms", "the first run, with shape inference", "first_run_ms"),
             noted("cores", "really at work", "cores"),
             Column(
                 "front",
