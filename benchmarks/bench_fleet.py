@@ -151,9 +151,7 @@ def spread(
 def main() -> int:
     """Print the makespan and the state; return 1 where a case is lost."""
     parser = figures.parser(__doc__)
-    parser.add_argument(
-        "--run", type=Path, help="a run of digits"
-    )
+    parser.add_argument("--run", type=Path, help="a run of digits")
     parser.add_argument("--cases", type=int, default=10_000)
     parser.add_argument("--nodes", type=int, default=100)
     given = parser.parse_args()

@@ -395,6 +395,11 @@ class Sample:
     knobs: tuple[tuple[str, float], ...] = ()
     label: str = ""
 
+    def __post_init__(self) -> None:
+        if self.profile not in (*PROFILES, VARIED):
+            msg = f"profile must be one of {PROFILES}, got {self.profile!r}."
+            raise SpecError(msg)
+
     @property
     def id(self) -> str:
         """Short name within a case, for example ``realistic-1``."""

@@ -6,8 +6,9 @@ This module looks in the store first, and makes missing artifacts in child proce
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from typing import cast
 
 from harness.core.case import (
@@ -230,7 +231,7 @@ class Artifacts:
             subject=case.component.name,
             label=f"{case.id}: conversion",
             failure=Outcome.CONVERT,
-            need=self.need(case, host, case.samples),
+            need=partial(self.need, case, host, case.samples),
         )
         if took is not None and took_s is not None:
             took["convert"] = cast("float", took_s)
@@ -343,7 +344,7 @@ class Artifacts:
             subject=case.component.name,
             label=f"{case.component.name}: weights and attributes",
             failure=Outcome.EXPORT,
-            need=self.need(case, "torch", case.samples),
+            need=partial(self.need, case, "torch", case.samples),
         )
         return checked.meta
 
@@ -367,7 +368,7 @@ class Artifacts:
         subject: str,
         label: str,
         failure: Outcome,
-        need: Need | None = None,
+        need: Callable[[], Need | None] = lambda: None,
     ) -> tuple[Entry, object]:
         """Return an entry; if it is missing, a job of one thread makes it.
 
@@ -384,7 +385,7 @@ class Artifacts:
                     subject=subject,
                     label=label,
                     failure=failure,
-                    need=need,
+                    need=need(),  # asked only here, for it may count weights
                 ).value
         return self.found(kind, key), result
 

@@ -355,11 +355,11 @@ def _death(exit_code: int, peak_bytes: int) -> str:
 
 
 def signal_name(number: int) -> str:
-    """Return the name of a signal: ``SIGSEGV``, or ``a signal`` if it has none."""
+    """Return the name of a signal: ``SIGSEGV``, or ``signal 36`` if it has none."""
     try:
         return signal.Signals(number).name
     except ValueError:
-        return "a signal"
+        return f"signal {number}"
 
 
 def last_words(log: str) -> str:
@@ -367,5 +367,6 @@ def last_words(log: str) -> str:
     # faulthandler's output at a crash is for the log, not for the message; a Python
     # that reads its program line by line prints prompts.
     said = log.partition("Fatal Python error:")[0].splitlines()
-    words = next((line for one in reversed(said) if (line := one.strip(" .>\t\r"))), "")
+    lines = (one.lstrip(" >\t\r").rstrip(" .>\t\r") for one in reversed(said))
+    words = next(filter(None, lines), "")
     return f"; last words: {words[:_WORDS_LIMIT]}" if words else ""

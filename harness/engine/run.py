@@ -126,11 +126,13 @@ class Run(AbstractContextManager["Run"]):
         def make() -> CaseRecord:
             if missing(case):
                 return _unavailable(case)
-            started = self._started.pop(case.id, None)  # its record is on disk then
+            started = self._started.get(case.id)
             record = started.result() if started else self._engine.run(case)
             return self._localised(case, record)
 
-        return self.folder.record_once((path_of(self.suite), case.id), make)
+        record = self.folder.record_once((path_of(self.suite), case.id), make)
+        self._started.pop(case.id, None)  # the record is on disk now
+        return record
 
     def _localised(self, case: Tested, record: CaseRecord) -> CaseRecord:
         """Add local errors of operators, if layers diverge or settings require it."""

@@ -426,10 +426,17 @@ def earlier_runs(runs: Path, name: str) -> Iterator[Path | None]:
 
     None stands for a run that another version wrote. Nothing is yielded if `name` is no
     run under `runs`.
+
+    Raises:
+        SuiteError: The run's own report cannot be read, or another version wrote it.
+
     """
     finished = finished_runs(runs)
-    own = _outline(runs / name / REPORT)
-    if name not in finished or own is None:
+    if name not in finished:
+        return
+    own = _outline(path := runs / name / REPORT)
+    if own is None or own.schema != SCHEMA:
+        read_report(path)  # it says what is wrong
         return
     for earlier in reversed(finished[: finished.index(name)]):
         found = _outline(path := runs / earlier / REPORT)

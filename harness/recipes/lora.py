@@ -61,6 +61,7 @@ _HALF = re.compile(
     r"(?:(?P<down>lora_A(?:\.default)?|lora_down|lora\.down|lora_linear_layer\.down)"
     r"|(?P<up>lora_B(?:\.default)?|lora_up|lora\.up|lora_linear_layer\.up))\.weight"
 )
+_FLUX = ("double_blocks_", "single_blocks_")
 _BLOCK = re.compile("lora_unet_(?:input_blocks|middle_block|output_blocks)_")
 """The beginning of kohya's keys of an original UNet's blocks."""
 
@@ -112,7 +113,10 @@ def merge_lora(module: torch.nn.Module, source: Source, folder: str) -> None:
     layers = layers_of(path, tensors, networks_of(source)).get(network, {})
     named = _named(module, layers, headed=not network)
     unknown = {k: v for k, v in layers.items() if k not in named and "." not in k}
-    if unknown and network in {"unet", "transformer"}:
+    # A transformer other than Flux has no original names that diffusers could rename.
+    known_names = network == "unet" or any(key.startswith(_FLUX) for key in unknown)
+    own = {id(parts): key for key, parts in layers.items()}
+    if unknown and known_names:
         layers = {k: v for k, v in layers.items() if k not in unknown}
         layers |= _renamed(path, unknown, network, module)
         named = _named(module, layers)
@@ -126,8 +130,9 @@ def merge_lora(module: torch.nn.Module, source: Source, folder: str) -> None:
             or weight.numel() != learnt.numel()
             or len(weight) != len(up)  # or it is another layer's, transposed
         ):
+            key = own.get(id(parts), layer)
             msg = (
-                f"{path} adapts {layer!r}, which {folder or 'the network'} of "
+                f"{path} adapts {key!r}, which {folder or 'the network'} of "
                 f"{source.path} does not have in that shape; it is a LoRA of another "
                 "model, or in names that the harness does not read. If it is this "
                 f"model's, {_FUSE}."

@@ -378,7 +378,8 @@ def _plans(
                 variant=variant,
                 device=device,
                 profiles=profiles,
-                given_profiles=given.profiles or profiles,
+                given_profiles=given.profiles
+                or (file.inputs.profiles if GIVEN in tables else profiles),
                 components=said.components or (),
                 where=where,
                 is_first=device is devices[0][0],

@@ -290,7 +290,8 @@ def _step_rows(
     curve: str, made: Sequence[torch.Tensor], reference: Reference
 ) -> Iterator[Row]:
     begin = tuple(key.partition(".")[2] for key in reference.conditions)
-    for step, latents in enumerate(made):
+    timed = zip(reference.timesteps, made, strict=True)
+    for step, (timestep, latents) in enumerate(timed):
         own = f"teacher-forced.{step:02}"
         before = (f"free-running.{step - 1:02}",) if step else ()
         yield Row(
@@ -300,7 +301,7 @@ def _step_rows(
             position=2 * step + (curve == "free-running"),
             op=curve,
             module=f"step {step + 1} of {len(reference.timesteps)}",
-            source=f"timestep {reference.timesteps[step]:g}",
+            source=f"timestep {timestep:g}",
             parents=() if curve == "teacher-forced" else (*before, *begin, own),
             comparison=compare(
                 expected=reference.latents[step],
