@@ -34,7 +34,7 @@ YES, NO, SKIPPED, LISTED = "yes", "no", "not run", "not checked"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checked:
-    """The end of a case: an answer, and the numbers or the reason in words."""
+    """The end of a case: an answer, and the numbers or the reason as text."""
 
     case: str
     answer: str

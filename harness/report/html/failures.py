@@ -45,7 +45,7 @@ class Sketch:
         local: Path of a dot for each operator's local error; empty if not measured.
         limit: Height of the limit.
         first: Place of the first divergence.
-        top: The largest error, as a share of its limit, in words.
+        top: The largest error, as a share of its limit, as text.
 
     """
 
