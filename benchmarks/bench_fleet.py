@@ -9,8 +9,7 @@ names until there are enough cases.
     python benchmarks/bench_fleet.py [--run reports/runs/RUN] [--write]
 
 The makespan is compared with the larger of two times that no order of tasks can beat:
-the longest chain of a step and one that waits for it, and all work divided by the
-nodes.
+that of the longest task, and all work divided by the nodes.
 """
 
 from __future__ import annotations
