@@ -20,6 +20,7 @@ import pytest
 
 from harness.commands.cli import main
 from harness.commands.init.write import TEST_FILE
+from harness.core.environment import environment
 from harness.engine.keys import checkpoint_digest
 
 CONFIG = {
@@ -118,7 +119,9 @@ class Ended:
 
 def called(folder, *args):
     """Run the `parity` command in a folder; an error that it does not expect raises."""
-    checkpoint_digest.cache_clear()  # a new process would read the files again
+    # A new process would read the files again, and ask for the commit of its folder.
+    checkpoint_digest.cache_clear()
+    environment.cache_clear()
     text = io.StringIO()
     with (
         chdir(folder),
