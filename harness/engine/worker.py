@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import faulthandler
+import gc
 import importlib
 import os
 import pickle
@@ -79,6 +80,7 @@ def serve(channel: connection.Connection) -> NoReturn:
     # Python 3.12 and later warn at the fork; idle threads of a library are harmless.
     warnings.filterwarnings("ignore", "This process.*is multi-threaded, use of fork")
     preload, fork = channel.recv()
+    gc.disable()  # modules are never freed, so that searching them is lost time
     try:
         for name in preload:
             importlib.import_module(name)
@@ -87,6 +89,7 @@ def serve(channel: connection.Connection) -> NoReturn:
         missing = isinstance(error, ModuleNotFoundError)
         _send(channel, "unready", missing, f"importing {name} failed: {_said(error)}")
         os._exit(0)
+    gc.freeze()  # a collection in a job then does not search or copy their pages
     _send(channel, "ready")
     while True:
         try:
@@ -164,6 +167,7 @@ def _run(channel: connection.Connection, request: bytes) -> NoReturn:
     """Run a job: call the function, answer, and exit without unwinding."""
     global _channel  # noqa: PLW0603  # a process has one connection
     _channel = channel
+    gc.enable()
     _print_at_once()
     answer: tuple[object, ...]
     try:

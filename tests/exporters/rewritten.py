@@ -31,7 +31,6 @@ from harness.runtimes.foreign.lineup import (
     take_onnx,
     translate_once,
 )
-from harness.runtimes.foreign.pairing import widened
 from harness.runtimes.pytorch.contract import Sample
 from harness.runtimes.pytorch.prepare import Work
 from harness.runtimes.pytorch.reference import record_reference
@@ -168,8 +167,7 @@ class Rewritten:
 
     @functools.cached_property
     def _module_program(self) -> lineup.Program:
-        bare = lineup.program_of_module(self.network.module, self.network.example)
-        return widened(bare, self.network.module)
+        return lineup.program_of_module(self.network.module, self.network.example)
 
     def run(self, path: Path, backend: str) -> tuple[Trial, str]:
         """Run a file in a runtime to its verdicts; return them and how it lined up."""

@@ -15,7 +15,6 @@ from harness.engine.keys import onnx_key
 from harness.engine.store import Store
 from harness.measure.name_map import Names
 from harness.runtimes.foreign.lineup import NAMES, translate_once
-from harness.runtimes.foreign.pairing import widened
 from harness.runtimes.pytorch.export import Exported
 from harness.runtimes.pytorch.prepare import Work, ask_device
 from harness.runtimes.pytorch.program import Program
@@ -53,8 +52,7 @@ def program_of(work: Work, kept: Store, graph: Entry, group: Group) -> Program:
         return program_of_module(network.copy, network.example)
     if names is None or names.by == NAMES:
         return translate_once(network).program
-    module = network.module
-    return widened(program_of_module(module, network.example), module)
+    return program_of_module(network.module, network.example)
 
 
 def prepare(

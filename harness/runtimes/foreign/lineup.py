@@ -41,7 +41,7 @@ from harness.engine.keys import program_key
 from harness.engine.store import Store
 from harness.measure.align import link
 from harness.measure.name_map import Names, match
-from harness.runtimes.foreign.pairing import followed, paired, sizes_in, widened
+from harness.runtimes.foreign.pairing import followed, paired, sizes_in
 from harness.runtimes.graph.onnx_graph import (
     graph_values,
     made_in,
@@ -165,7 +165,7 @@ def line_up(path: Path, network: TracedNetwork, outputs: Mapping[str, str]) -> L
         found.append(by_names)
     program = program_of_module(network.module, network.example)
     probes, shapes = followed(network.module, network.example, program.probes)
-    program = replace(widened(program, network.module), probes=probes)
+    program = replace(program, probes=probes)
     sized = sizes_in(path, network.component, network.example)
 
     def of_one_shape(lineup: Lineup) -> Lineup:

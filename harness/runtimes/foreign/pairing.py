@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,11 +10,10 @@ from typing import TYPE_CHECKING
 import onnx
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from harness.core.probes import Kind, Probe
-from harness.runtimes.pytorch.program import Program, Rounding, as_computed
 from harness.runtimes.pytorch.submodules import watched
 
 if TYPE_CHECKING:
@@ -90,61 +88,6 @@ class _Following(TorchDispatchMode):
         for one in _tensors(result):
             self._origins[one] = made
         return result
-
-
-class _Widening(TorchDispatchMode):
-    """Makes float64 tensors where a module requests float32, for weights of any dtype.
-
-    A table of frequencies is an example. A foreign model holds it as another float32
-    program computed it, so its rounding is part of the noise floor, as it is in
-    dynamo's program.
-    """
-
-    def __torch_dispatch__(
-        self,
-        func: torch._ops.OpOverload,  # no public name
-        types: object,
-        args: tuple[object, ...] = (),
-        kwargs: dict[str, object] | None = None,
-    ) -> object:
-        del types
-        wide = tree_map_only(torch.dtype, lambda one: _WIDE.get(one, one), kwargs or {})
-        return func(*args, **wide)
-
-
-_WIDE = {torch.float32: torch.float64}
-
-
-def widened(program: Program, module: torch.nn.Module) -> Program:
-    """Return a module's program whose float64 run has nothing in float32."""
-
-    def run(
-        inputs: tuple[torch.Tensor, ...],
-        on_value: Callable[[str, torch.Tensor], None],
-        *,
-        double: bool = False,
-        rounding: Rounding = as_computed,
-    ) -> tuple[torch.Tensor, ...]:
-        with ExitStack() as stack:
-            if double:  # only around the module: its weights return to float32
-                mode = _Widening()
-                enter = module.register_forward_pre_hook(lambda *_: _enter(mode))
-                leave = module.register_forward_hook(
-                    lambda *_: _leave(mode), always_call=True
-                )
-                stack.callback(enter.remove)
-                stack.callback(leave.remove)
-            return program.run(inputs, on_value, double=double, rounding=rounding)
-
-    return replace(program, run=run)
-
-
-def _enter(mode: TorchDispatchMode) -> None:
-    mode.__enter__()
-
-
-def _leave(mode: TorchDispatchMode) -> None:
-    mode.__exit__(None, None, None)
 
 
 def _tensors(values: object) -> Iterator[torch.Tensor]:

@@ -10,6 +10,8 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map_only
 
 from harness.core.probes import Kind, Probe
 from harness.runtimes.pytorch.program import (
@@ -93,8 +95,9 @@ def program_of_module(
             return None if rounded is output else _like(returned, rounded)
 
         inputs = doubled(inputs) if double else inputs
-        widened = _in_double(module) if double else nullcontext()
-        with torch.no_grad(), widened, watched(module, None, hand_over):
+        weights = _in_double(module) if double else nullcontext()
+        tensors = _Widening() if double else nullcontext()
+        with torch.no_grad(), weights, watched(module, None, hand_over), tensors:
             return as_tuple(module(*inputs))
 
     return Program(probes=probes, run=run, place=module.to, scopes=scopes_of(calls))
@@ -118,6 +121,30 @@ def scopes_of(called: Mapping[str, int]) -> dict[str, str]:
         names = [_last_name(part) for part in above if part in called]
         scopes.setdefault("/".join(names), []).append(path)
     return {scope: paths[0] for scope, paths in scopes.items() if len(paths) == 1}
+
+
+class _Widening(TorchDispatchMode):
+    """Makes float64 tensors where a module requests float32, for weights of any dtype.
+
+    A table of frequencies is an example. A deployed file holds it as the exporting
+    machine computed it, or as another program did, so its rounding is part of the noise
+    floor, as it is in dynamo's program. MKL's `exp` alone differs between instruction
+    sets by one unit in the last place, and a timestep of 999 multiplies that.
+    """
+
+    def __torch_dispatch__(
+        self,
+        func: torch._ops.OpOverload,  # no public name
+        types: object,
+        args: tuple[object, ...] = (),
+        kwargs: dict[str, object] | None = None,
+    ) -> object:
+        del types
+        wide = tree_map_only(torch.dtype, lambda one: _WIDE.get(one, one), kwargs or {})
+        return func(*args, **wide)
+
+
+_WIDE = {torch.float32: torch.float64}
 
 
 @contextmanager

@@ -312,12 +312,21 @@ def test_weights_are_restored_after_a_run_that_failed(either, image):
     assert module.conv.weight.dtype is torch.float32
 
 
-def test_a_dtype_that_the_graph_fixes_is_widened_too():
-    given = (torch.rand(3), torch.tensor([1, 2, 3]))
-    module = Calling(lambda rows, ids: rows * ids.to(torch.float32) / 3)
-    outputs = exported(module, *given).run(given, lambda *_: None, double=True)
+@pytest.mark.parametrize("make", [program_of_module, lambda m, e: exported(m, *e)])
+def test_a_run_in_float64_has_no_tensor_that_the_module_made_in_float32(make):
+    """As a table of frequencies, whose rounding is then part of the noise floor."""
 
-    assert outputs[0].dtype is torch.float64
+    def waves(steps):
+        table = torch.exp(-torch.arange(8, dtype=torch.float32) / 3)
+        return torch.sin(steps.to(torch.float32)[:, None] * table)
+
+    given = (torch.tensor([999, 500]),)
+    (single,) = make(Calling(waves), given).run(given, lambda *_: None)
+    (double,) = make(Calling(waves), given).run(given, lambda *_: None, double=True)
+
+    exact = np.sin(given[0].numpy()[:, None] * np.exp(-np.arange(8) / 3))
+    assert np.abs(double.numpy() - exact).max() < 1e-12
+    assert np.abs(single.numpy() - exact).max() > 1e-6
 
 
 def test_a_module_is_seen_at_parts_that_are_called_once():
