@@ -95,6 +95,19 @@ def test_without_attribution_pytorch_does_not_stand_beside_every_file(sd15):
     assert saved / GIB > UNET_GIB
 
 
+def test_pairs_need_pytorch_beside_every_file_and_its_own_bfloat16(sd15):
+    whole = pipeline_case(sd15, "text2img/mnn/fp32")
+    plain = replace(whole.pipeline, attribution=False)
+    pairs = replace(plain, seeds=20)
+    none, stated, own = (
+        run_need(replace(whole, pipeline=one)).most_bytes / GIB
+        for one in (plain, pairs, replace(pairs, yardstick="bfloat16"))
+    )
+
+    assert stated - none > UNET_GIB
+    assert own - stated > UNET_GIB / 2
+
+
 def test_nothing_is_forecast_of_a_network_whose_weights_are_not_known(sd15):
     assert pipeline_need(pipeline_case(sd15, "canny/mnn/fp32"), lambda _: 0) is None
 
