@@ -56,7 +56,7 @@ _DYING_S = 1.0
 LIMIT_GB = 20.0
 """Size of a store, in GB of 2^30 bytes, unless ``$PARITY_STORE_GB`` says another."""
 
-_IN_USE_S = 86_400.0
+IN_USE_S = 86_400.0
 """Seconds after its last use during which an entry may belong to a running process.
 Readers hold no lock, and a run of full-size suites takes hours."""
 
@@ -298,9 +298,7 @@ class Store:
                         self._discard(folder)
         return self.prune(-1, spared_s=older_than_s)  # also entries without a file
 
-    def prune(
-        self, max_bytes: int, *, spared_s: float = _IN_USE_S
-    ) -> tuple[Entry, ...]:
+    def prune(self, max_bytes: int, *, spared_s: float = IN_USE_S) -> tuple[Entry, ...]:
         """Remove entries, least recently used first, until the rest is small enough.
 
         Args:
