@@ -29,6 +29,7 @@ from harness.core.outcome import Outcome
 from harness.core.pipeline import PipelineCase
 from harness.core.record import CaseRecord, Failure, Row
 from harness.engine.engine import Begun, Engine, record_of, together
+from harness.engine.needs import pipeline_need
 from harness.engine.store import Store, located
 from harness.engine.worker_pool import Progress
 from harness.suite.forecast import need_of, stored_weights
@@ -457,7 +458,8 @@ class Elsewhere(AbstractContextManager["Elsewhere"]):
 def memory_of(case: Tested) -> int:
     """Return the forecast memory of a case, in bytes; 0 if it is unknown."""
     if isinstance(case, PipelineCase):
-        return 0
+        need = pipeline_need(case, lambda component: stored_weights(component) or 0)
+        return need.size_bytes if need else 0
     weights = stored_weights(case.component)
     if not weights or not case.samples:
         return 0

@@ -7,9 +7,11 @@ import pytest
 from harness.commands.run import print_forecast
 from harness.core.memory import GIB
 from harness.core.outcome import Outcome
+from harness.engine.cluster import memory_of
 from harness.engine.engine import Engine
 from harness.engine.needs import drawing_need, pipeline_need
 from harness.engine.store import Store
+from harness.suite.forecast import stored_weights
 from harness.suite.schema import Limits
 from harness.suite.suite import load_suite
 from tests.unit.nets import DIGITS
@@ -106,6 +108,15 @@ def test_pairs_need_pytorch_beside_every_file_and_its_own_bfloat16(sd15):
 
     assert stated - none > UNET_GIB
     assert own - stated > UNET_GIB / 2
+
+
+def test_a_cluster_is_told_the_memory_of_a_pipeline(digits, sd15):
+    one = pipeline_case(digits, "text2img-euler/mnn/fp32")
+    need = run_need(one, lambda component: stored_weights(component) or 0)
+
+    assert memory_of(one) == need.size_bytes
+    # Nothing is known of a checkpoint without weights.
+    assert memory_of(pipeline_case(sd15, "text2img/mnn/fp32")) == 0
 
 
 def test_nothing_is_forecast_of_a_network_whose_weights_are_not_known(sd15):
