@@ -30,6 +30,7 @@ from harness.core.pipeline import PipelineCase
 from harness.core.record import CaseRecord, Failure, Row
 from harness.engine.engine import Begun, Engine, record_of, together
 from harness.engine.needs import pipeline_need
+from harness.engine.run_folder import PICTURES
 from harness.engine.store import Store, located
 from harness.engine.worker_pool import Progress
 from harness.suite.forecast import need_of, stored_weights
@@ -118,9 +119,11 @@ class Task:
                 f"{self.place.version}; install the same on every node."
             )
             raise ParityError(msg)
-        with TemporaryDirectory() as pictures:
+        with TemporaryDirectory() as folder:
+            # A record names its pictures with the name of this folder before them.
+            pictures = Path(folder, PICTURES)
             engine = _engine(self.place)
-            engine.redirect(tell, Path(pictures))
+            engine.redirect(tell, pictures)
             if self.prepares:
                 engine.prepare(*self.cases)
                 return None
@@ -131,7 +134,7 @@ class Task:
             record = replace(engine.run(case), node=node)
             drawn = {
                 path.relative_to(pictures).as_posix(): path.read_bytes()
-                for path in Path(pictures).rglob("*")
+                for path in pictures.rglob("*")
                 if path.is_file()
             }
             return CaseResult(record=record, pictures=drawn)

@@ -14,10 +14,13 @@ from multiprocessing import get_context
 import pytest
 
 from harness.core.errors import ParityError
-from harness.engine.cluster import Elsewhere, Place, Task
+from harness.core.pipeline import PAIRS
+from harness.engine.cluster import CaseResult, Elsewhere, Place, Task
 from harness.engine.engine import Engine
 from harness.engine.run import open_store
+from harness.engine.run_folder import PICTURES
 from harness.suite.suite import load_suite
+from tests.plugin.drawing import ONNXRUNTIME
 from tests.plugin.project import LIMIT_S, PARITY
 
 KILLS = 20
@@ -58,6 +61,19 @@ def test_another_version_of_the_harness_is_refused(passing, store):
 
     with pytest.raises(ParityError, match=r"was started by 0\.0\.9; install the same"):
         task()
+
+
+def test_a_record_names_the_pictures_that_come_with_it(drawn, store):
+    suite = load_suite(drawn[0].path)
+    (case,) = (one for one in suite.pipeline_cases if one.id == ONNXRUNTIME)
+
+    found = Task(place=place_of(suite, store), cases=(case,))()
+
+    assert isinstance(found, CaseResult)
+    assert found.record.pipeline is not None
+    assert {f"{PICTURES}/{name}" for name in found.pictures} == {
+        *found.record.pipeline["pictures"]
+    }
 
 
 @pytest.mark.parametrize(
@@ -127,6 +143,25 @@ def test_two_nodes_measure_the_same_and_export_once(passing, cluster, shared, tm
     assert not any("export" in one for one in took), "the first task exported"
     assert ended.has(f"{CASES} of {CASES} cases agree")
     assert project.parity("show", "last", "vae_decoder/onnxruntime/fp32").has("ran on")
+
+
+@pytest.mark.fleet
+def test_a_node_draws_the_same_pairs_and_hands_their_pictures_over(
+    drawing, cluster, shared, tmp_path
+):
+    del cluster
+    pairs = "seeds = 20\nattribution = false\nmargin = { psnr = 60 }\nsteps ="
+    drawing.change("parity.toml", "steps =", pairs)
+    there = drawing.branch(tmp_path / "there")
+    assert drawing.parity("run", "--e2e").code == 0
+
+    ended = there.run(*PARITY, "run", "--e2e", "--on", "ray", "--store", shared)
+
+    assert ended.code == 0, ended.text
+    here, found = (one.case(ONNXRUNTIME)["pipeline"][PAIRS] for one in (drawing, there))
+    assert found["losses"] == here["losses"]
+    (run,) = there.path.glob("reports/runs/*")
+    assert all((run / path).is_file() for path in found["pictures"])
 
 
 @pytest.mark.fleet
