@@ -6,7 +6,6 @@ The pytest plugin and the command line both use this module; neither decides any
 from __future__ import annotations
 
 import hashlib
-import os
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Future
@@ -70,12 +69,7 @@ class Run(AbstractContextManager["Run"]):
                 on_progress=on_progress,
             )
         else:
-            place = Place(
-                store=settings.store or os.environ.get("PARITY_STORE", ""),
-                read_only=settings.read_only,
-                limits=limits,
-                mnn_convert=mnn_convert,
-            )
+            place = Place.of(settings, limits)
             self._engine = Elsewhere(executor=executor, place=place, pictures=pictures)
         self._started: dict[str, Future[CaseRecord]] = {}
         self._left = 0

@@ -274,9 +274,18 @@ class Store:
                     yield StoreProblem(path=folder, problem=str(error), removed=removed)
 
     def remove(self, entry: Entry) -> None:
-        """Remove one entry; if it is being made, wait until it is finished."""
+        """Remove one entry, also from the shared store, if it may be written.
+
+        If the entry is being made, this waits until it is finished.
+
+        Raises:
+            StoreError: The shared store cannot be written.
+
+        """
         with self._locked(entry.id):
             self._discard(entry.path)
+            if self.shared is not None and not self.shared.read_only:
+                self.shared.remove(_name(entry.path))
 
     def clear(self, *, older_than_s: float = 0.0) -> tuple[Entry, ...]:
         """Remove entries that were not used for so long, and all damaged ones.

@@ -25,6 +25,7 @@ from tests.plugin.project import LIMIT_S, PARITY
 
 KILLS = 20
 CASES = 3
+SUBJECTS = ("vae_decoder", "text2img")
 
 
 def measured(report):
@@ -76,6 +77,7 @@ def test_a_record_names_the_pictures_that_come_with_it(drawn, store):
     }
 
 
+@pytest.mark.parametrize("command", ["run", "tune"])
 @pytest.mark.parametrize(
     ("where", "words"),
     [
@@ -83,14 +85,16 @@ def test_a_record_names_the_pictures_that_come_with_it(drawn, store):
         ("dask", "--on takes ray, or ray://HOST:10001, and not 'dask'"),
     ],
 )
-def test_a_cluster_that_cannot_be_is_one_sentence(project, monkeypatch, where, words):
+def test_a_cluster_that_cannot_be_is_one_sentence(
+    project, monkeypatch, command, where, words
+):
     monkeypatch.setitem(sys.modules, "ray", None)
 
-    ended = project.parity("run", "--on", where)
+    ended = project.parity(command, "--on", where)
 
     assert ended.code == 2, ended.text
     assert ended.has(words)
-    assert project.reports == []
+    assert not (project.path / "reports").exists()
 
 
 @pytest.fixture
@@ -162,6 +166,27 @@ def test_a_node_draws_the_same_pairs_and_hands_their_pictures_over(
     assert found["losses"] == here["losses"]
     (run,) = there.path.glob("reports/runs/*")
     assert all((run / path).is_file() for path in found["pictures"])
+
+
+@pytest.mark.fleet
+def test_a_tuning_on_two_nodes_leaves_no_drawn_reference_in_the_shared_store(
+    drawing, cluster, shared
+):
+    del cluster
+    effort = ("--samples", "3", "--layers", "3", "--seeds", "3", "--on", "ray")
+
+    def tuned(seed):
+        words = (*SUBJECTS, *effort, "--store", shared, "--seed", str(seed))
+        ended = drawing.run(*PARITY, "tune", *words)
+        assert ended.code == 0, ended.text
+        return ended, sorted(entries(shared))
+
+    _, before = tuned(1)
+    ended, after = tuned(2)
+
+    for subject in SUBJECTS:
+        assert ended.has(f"{subject}: 1 case on 4 inputs (1 suite, 3 independent)")
+    assert after == before
 
 
 @pytest.mark.fleet
