@@ -14,6 +14,7 @@ from harness.core.text import count
 
 if TYPE_CHECKING:
     from harness.core.entry import Entry
+    from harness.engine.environments import VersionEnvironment
     from harness.engine.shared import Stored
     from harness.engine.store import Store
 
@@ -27,6 +28,8 @@ def store() -> None:
 @STORE
 def store_list(store: str) -> int:
     """List the entries of the store, the last used one last."""
+    from harness.engine.environments import environments
+
     opened = _open_store(store)
     total = 0
     for entry in sorted(opened.entries(), key=lambda entry: entry.used_s):
@@ -36,6 +39,13 @@ def store_list(store: str) -> int:
             f"{entry.kind:<12} {entry.key_digest[:12]} "
             f"{entry.size_bytes / 2**20:>9.1f} MB"
             f"  used {used:%Y-%m-%d %H:%M}  {_about(entry.key)}"
+        )
+    for made in environments(opened.root):
+        used = datetime.fromtimestamp(made.used_s).astimezone()
+        total += made.size_bytes
+        click.echo(
+            f"{'versions':<12} {'':<12} {made.size_bytes / 2**20:>9.1f} MB"
+            f"  used {used:%Y-%m-%d %H:%M}  {made.path.name}"
         )
     click.echo(f"{total / 2**20:,.1f} MB in {opened.root}")
     return 0
@@ -72,16 +82,20 @@ def store_verify(store: str) -> int:
 def store_prune(store: str, max_gb: float | None) -> int:
     """Remove what was used longest ago, until the rest is small enough.
 
-    What was used in the last day stays, because a run may need it. Every run ends with
-    this. In a shared store, what was put there longest ago goes first.
+    What was used in the last day stays, because a run may need it. The environments of
+    a runtime's versions count too. Every run ends with this, and leaves those alone. In
+    a shared store, what was put there longest ago goes first.
     """
+    from harness.engine.environments import environments, prune_environments
     from harness.engine.store import limit_bytes
 
     most = limit_bytes() if max_gb is None else round(max_gb * 2**30)
     opened = _open_store(store)
     if opened.shared is not None:
         return _say(opened.shared.prune(most))
-    return _say(opened.prune(most))
+    gone = prune_environments(opened, most)
+    rest_bytes = sum(one.size_bytes for one in environments(opened.root))
+    return _say(opened.prune(max(most - rest_bytes, 0)), gone)
 
 
 @store.command("push")
@@ -128,14 +142,23 @@ def _url(text: str) -> str:
 @click.option("--yes", is_flag=True, help="Also without an age.")
 def store_clear(store: str, days: float | None, *, yes: bool) -> int:
     """Remove everything, or what was not used for some days."""
+    from harness.engine.environments import prune_environments
+
     opened = _open_store(store)
     if days is None and not yes:
         click.echo(f"Everything in {opened.root} would go; --yes says that it may.")
         return CANNOT_TELL
-    return _say(opened.clear(older_than_s=(days or 0.0) * 86_400))
+    spared_s = (days or 0.0) * 86_400
+    gone = prune_environments(opened, -1, spared_s=spared_s)
+    return _say(opened.clear(older_than_s=spared_s), gone)
 
 
-def _say(removed: Sequence[Entry | Stored]) -> int:
+def _say(
+    removed: Sequence[Entry | Stored], gone: Sequence[VersionEnvironment] = ()
+) -> int:
+    for made in gone:
+        size = made.size_bytes / 2**20
+        click.echo(f"removed the environment {made.path.name}, {size:,.1f} MB")
     freed = sum(entry.size_bytes for entry in removed) / 2**20
     click.echo(f"removed {count(len(removed), 'entry')}, {freed:,.1f} MB")
     return 0

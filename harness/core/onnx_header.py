@@ -58,9 +58,8 @@ class Port:
 
     def __str__(self) -> str:
         """Dtype and shape for messages: ``int64 [batch, 77]``."""
-        sizes = (
-            "?" if self.shape is None else ", ".join(str(s or "?") for s in self.shape)
-        )
+        shape = ("?",) if self.shape is None else self.shape
+        sizes = ", ".join("?" if size == "" else str(size) for size in shape)
         return f"{self.dtype or '?'} [{sizes}]"
 
 
@@ -170,8 +169,13 @@ def port_of(value: onnx.ValueInfoProto) -> Port:
     tensor = value.type.tensor_type
     shape = None
     if tensor.HasField("shape"):
-        sizes = tensor.shape.dim
-        shape = tuple(d.dim_value if d.dim_value > 0 else d.dim_param for d in sizes)
+        # Some exporters write -1 for an open axis; 0 is the size of an empty one.
+        shape = tuple(
+            dim.dim_value
+            if dim.HasField("dim_value") and dim.dim_value >= 0
+            else dim.dim_param
+            for dim in tensor.shape.dim
+        )
     return Port(name=value.name, dtype=_dtype(tensor.elem_type), shape=shape)
 
 

@@ -12,9 +12,9 @@ import os
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Executor, Future
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from importlib.util import find_spec
@@ -28,7 +28,10 @@ from harness.core.errors import ParityError, StageError
 from harness.core.outcome import Outcome
 from harness.core.pipeline import PipelineCase
 from harness.core.record import CaseRecord, Failure, Row
+from harness.core.settings import Settings
 from harness.engine.engine import Begun, Engine, record_of, together
+from harness.engine.needs import pipeline_need
+from harness.engine.run_folder import PICTURES
 from harness.engine.store import Store, located
 from harness.engine.worker_pool import Progress
 from harness.suite.forecast import need_of, stored_weights
@@ -62,6 +65,41 @@ class Place:
     limits: Limits
     mnn_convert: str | None
     version: str = __version__
+
+    @classmethod
+    def of(cls, settings: Settings, limits: Limits) -> Place:
+        """Return what a user's settings and a suite's limits say."""
+        return cls(
+            store=settings.store or os.environ.get("PARITY_STORE", ""),
+            read_only=settings.read_only,
+            limits=limits,
+            mnn_convert=settings.mnn_convert or None,
+        )
+
+    @contextmanager
+    def engine(self, tell: Tell | None) -> Iterator[tuple[Engine, Path]]:
+        """Give the engine of this process, and the folder of its pictures.
+
+        Args:
+            tell: Receives the progress of the stages.
+
+        Raises:
+            ParityError: The harness here has another version, or the store cannot be
+                opened.
+
+        """
+        if self.version != __version__:
+            msg = (
+                f"{node_name()} has parity-harness {__version__}, and the run was "
+                f"started by {self.version}; install the same on every node."
+            )
+            raise ParityError(msg)
+        with TemporaryDirectory() as folder:
+            # A record names its pictures with the name of this folder before them.
+            pictures = Path(folder, PICTURES)
+            engine = _engine(self)
+            engine.redirect(tell, pictures)
+            yield engine, pictures
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +140,7 @@ class Task:
         named = {"cuda", "tensorrt"}
         return int(any(case.device.device in named for case in self.cases))
 
-    def __call__(self, tell: Tell | None = None) -> CaseResult | tuple[Row, ...] | None:
+    def __call__(self, tell: Tell | None = None) -> object:
         """Do the step in this process.
 
         Raises:
@@ -110,16 +148,7 @@ class Task:
                 opened, or a stage ended without an answer.
 
         """
-        node = node_name()
-        if self.place.version != __version__:
-            msg = (
-                f"{node} has parity-harness {__version__}, and the run was started by "
-                f"{self.place.version}; install the same on every node."
-            )
-            raise ParityError(msg)
-        with TemporaryDirectory() as pictures:
-            engine = _engine(self.place)
-            engine.redirect(tell, Path(pictures))
+        with self.place.engine(tell) as (engine, pictures):
             if self.prepares:
                 engine.prepare(*self.cases)
                 return None
@@ -127,10 +156,10 @@ class Task:
             if self.sample is not None:
                 assert isinstance(case, Case)  # noqa: S101  # a pipeline has none
                 return engine.isolate(case, self.sample)
-            record = replace(engine.run(case), node=node)
+            record = replace(engine.run(case), node=node_name())
             drawn = {
                 path.relative_to(pictures).as_posix(): path.read_bytes()
-                for path in Path(pictures).rglob("*")
+                for path in pictures.rglob("*")
                 if path.is_file()
             }
             return CaseResult(record=record, pictures=drawn)
@@ -457,7 +486,8 @@ class Elsewhere(AbstractContextManager["Elsewhere"]):
 def memory_of(case: Tested) -> int:
     """Return the forecast memory of a case, in bytes; 0 if it is unknown."""
     if isinstance(case, PipelineCase):
-        return 0
+        need = pipeline_need(case, lambda component: stored_weights(component) or 0)
+        return need.size_bytes if need else 0
     weights = stored_weights(case.component)
     if not weights or not case.samples:
         return 0

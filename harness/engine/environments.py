@@ -6,30 +6,52 @@ installed changes.
 
 from __future__ import annotations
 
+import os
 import platform
 import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from filelock import FileLock
+from filelock import FileLock, Timeout
 from packaging.version import Version
 
+from harness.core.entry import Entry
 from harness.core.environment import installed
 from harness.core.errors import SpecError, StageError
 from harness.core.outcome import Outcome
 from harness.core.program import run_program
 from harness.core.runtime import Runtime
-from harness.engine.store import default_root
+from harness.engine.store import IN_USE_S, Store, default_root
 
 _WHEELS: Final = "--only-binary=:all:"
 _NUMPY: Final = ("numpy", "numpy<2")
 """Wheels that were compiled with NumPy 1 do not say that they cannot use NumPy 2."""
 
 _COMPILED_WITH_1: Final = "compiled using NumPy 1.x"
+_FOLDER: Final = "versions"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VersionEnvironment:
+    """The Python environment of one version of a runtime.
+
+    Attributes:
+        path: Its folder; one that an ended installation left has no version's name.
+        size_bytes: Size of its files. A file that uv shares with its cache counts too.
+        used_s: Time of the last use, in seconds since the epoch.
+
+    """
+
+    path: Path
+    size_bytes: int
+    used_s: float
 
 
 def python_of(declared: Runtime, version: str) -> Path:
@@ -42,7 +64,7 @@ def python_of(declared: Runtime, version: str) -> Path:
     """
     name = _distribution(declared)
     made = f"{name}-{version}-{sys.implementation.cache_tag}"
-    folder = default_root().absolute() / "versions" / made
+    folder = default_root().absolute() / _FOLDER / made
     folder.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{folder}.lock"):
         if not folder.is_dir():
@@ -50,6 +72,7 @@ def python_of(declared: Runtime, version: str) -> Path:
                 # A folder that appears by one rename is whole.
                 _install(Path(scratch, "made"), declared, f"{name}=={version}")
                 Path(scratch, "made").rename(folder)
+        os.utime(folder)
     return folder / "bin" / "python"
 
 
@@ -58,9 +81,72 @@ def installed_versions(declared: Runtime) -> dict[str, Path]:
     name, tag = _distribution(declared), sys.implementation.cache_tag
     found = {
         folder.name.removeprefix(f"{name}-").removesuffix(f"-{tag}"): folder
-        for folder in (default_root() / "versions").glob(f"{name}-*-{tag}")
+        for folder in (default_root() / _FOLDER).glob(f"{name}-*-{tag}")
+        if folder.is_dir()
     }
+    for folder in found.values():
+        os.utime(folder)
     return {one: found[one] / "bin" / "python" for one in in_order(found)}
+
+
+def environments(root: Path) -> Iterator[VersionEnvironment]:
+    """Yield the environments of versions beside the store at `root`."""
+    for folder in sorted((root / _FOLDER).glob("*/")):
+        with suppress(FileNotFoundError):  # another process removes it
+            size_bytes = sum(
+                Path(parent, name).lstat().st_size
+                for parent, _, names in os.walk(folder)
+                for name in names
+            )
+            used_s = folder.stat().st_mtime
+            yield VersionEnvironment(path=folder, size_bytes=size_bytes, used_s=used_s)
+
+
+def prune_environments(
+    store: Store, max_bytes: int, *, spared_s: float = IN_USE_S
+) -> tuple[VersionEnvironment, ...]:
+    """Remove environments that were used longest ago, of all that a store has.
+
+    Entries and environments are put in one order by their last use. The first of them
+    may go, until the rest is small enough. `Store.prune` removes the entries.
+
+    Args:
+        store: The store that the environments lie beside.
+        max_bytes: Size that entries and environments may have together, in bytes.
+        spared_s: An environment that was used within so many seconds stays.
+
+    Returns:
+        The environments that were removed.
+
+    """
+    both: list[Entry | VersionEnvironment] = [
+        *store.entries(),
+        *environments(store.root),
+    ]
+    rest_bytes = sum(one.size_bytes for one in both)
+    newest_s = time.time() - spared_s
+    removed = []
+    for one in sorted(both, key=lambda one: one.used_s):
+        if rest_bytes <= max_bytes or one.used_s > newest_s:
+            break
+        if isinstance(one, VersionEnvironment):
+            if not _remove(one.path, newest_s):
+                continue
+            removed.append(one)
+        rest_bytes -= one.size_bytes
+    return tuple(removed)
+
+
+def _remove(folder: Path, newest_s: float) -> bool:
+    """Remove an environment, unless a process has it, or has used it since."""
+    held = FileLock(f"{folder}.lock", timeout=0)
+    with suppress(Timeout, FileNotFoundError), held:
+        if folder.stat().st_mtime <= newest_s:
+            with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
+                # A folder that disappears by one rename is never seen half removed.
+                folder.rename(Path(scratch, "removed"))
+            return True
+    return False
 
 
 def available(declared: Runtime) -> tuple[str, ...]:

@@ -27,7 +27,9 @@ _BASE_BYTES: Final = 700 * MIB
 
 _FLOAT32: Final = Cost(copies=1.1, live=8)
 _FLOAT64: Final = Cost(copies=2.6, live=48)
-_ATTENDING: Final = {_FLOAT32: 50, _FLOAT64: 120}
+# bfloat16 or float16. Nothing shows that its values need less than those of float32.
+_HALF: Final = Cost(copies=0.6, live=8)
+_ATTENDING: Final = {_HALF: 50, _FLOAT32: 50, _FLOAT64: 120}
 """Costs of PyTorch's own modules, and their live values if there is attention.
 
 PyTorch never holds all attention scores at once. Measured on Stable Diffusion 1.5 with
@@ -62,13 +64,19 @@ def pipeline_need(pipeline_case: PipelineCase, weigh: Weigh) -> Need | None:
     answers = 0
     for role, case in pipeline_case.roles:
         costs = [] if case is None else [cost_of(case, case.backend)]
+        float32 = _pytorch(_FLOAT32, extents[role])
         # Attribution exchanges roles with PyTorch's. A single step is compared with
         # PyTorch's conditions as inputs.
         before = role not in {*DENOISING, "vae_decoder"}
         if case is None or before or pipeline.attribution:
-            costs.append(_pytorch(_FLOAT32, extents[role]))
-        loaded += [(cost, extents[role]) for cost in costs]
+            costs.append(float32)
         answers += len(costs) * _answers(pipeline, role)
+        # PyTorch draws every pair too. No network's outputs are kept of them.
+        if pipeline.seeds and float32 not in costs:
+            costs.append(float32)
+        if pipeline.yardstick:
+            costs.append(_pytorch(_HALF, extents[role]))
+        loaded += [(cost, extents[role]) for cost in costs]
     return _need(f"drawing {pipeline_case.id}", loaded, answers)
 
 

@@ -6,7 +6,6 @@ The pytest plugin and the command line both use this module; neither decides any
 from __future__ import annotations
 
 import hashlib
-import os
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Future
@@ -22,6 +21,7 @@ from harness.core.record import LAYERS, CaseRecord, Failure
 from harness.core.runtime import runtime
 from harness.core.settings import Settings, near
 from harness.core.text import Line, count, wrapped
+from harness.engine.artifacts import native_converter
 from harness.engine.cluster import Elsewhere, Place, executor_on
 from harness.engine.engine import Engine, record_of
 from harness.engine.run_folder import PICTURES, RunFolder
@@ -49,12 +49,15 @@ class Run(AbstractContextManager["Run"]):
         self.suite = suite
         self.settings = settings
         self.judge = Judge.of(suite, settings)
+        mnn_convert = settings.mnn_convert or None
+        if mnn_convert:
+            # A cluster's nodes would each find out that it is missing.
+            native_converter(mnn_convert)
         self.store = open_store(settings.store, read_only=settings.read_only)
         # The folder is made after all checks, so a run that cannot begin leaves none.
         executor = executor_on(settings.on, on_progress)
         self.folder = folder()
         limits = structs.replace(suite.limits, jobs=settings.jobs or suite.limits.jobs)
-        mnn_convert = settings.mnn_convert or None
         pictures = self.folder.path / PICTURES
         self._engine: Engine | Elsewhere
         if executor is None:
@@ -66,12 +69,7 @@ class Run(AbstractContextManager["Run"]):
                 on_progress=on_progress,
             )
         else:
-            place = Place(
-                store=settings.store or os.environ.get("PARITY_STORE", ""),
-                read_only=settings.read_only,
-                limits=limits,
-                mnn_convert=mnn_convert,
-            )
+            place = Place.of(settings, limits)
             self._engine = Elsewhere(executor=executor, place=place, pictures=pictures)
         self._started: dict[str, Future[CaseRecord]] = {}
         self._left = 0

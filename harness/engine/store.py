@@ -56,7 +56,7 @@ _DYING_S = 1.0
 LIMIT_GB = 20.0
 """Size of a store, in GB of 2^30 bytes, unless ``$PARITY_STORE_GB`` says another."""
 
-_IN_USE_S = 86_400.0
+IN_USE_S = 86_400.0
 """Seconds after its last use during which an entry may belong to a running process.
 Readers hold no lock, and a run of full-size suites takes hours."""
 
@@ -274,9 +274,18 @@ class Store:
                     yield StoreProblem(path=folder, problem=str(error), removed=removed)
 
     def remove(self, entry: Entry) -> None:
-        """Remove one entry; if it is being made, wait until it is finished."""
+        """Remove one entry, also from the shared store, if it may be written.
+
+        If the entry is being made, this waits until it is finished.
+
+        Raises:
+            StoreError: The shared store cannot be written.
+
+        """
         with self._locked(entry.id):
             self._discard(entry.path)
+            if self.shared is not None and not self.shared.read_only:
+                self.shared.remove(_name(entry.path))
 
     def clear(self, *, older_than_s: float = 0.0) -> tuple[Entry, ...]:
         """Remove entries that were not used for so long, and all damaged ones.
@@ -298,9 +307,7 @@ class Store:
                         self._discard(folder)
         return self.prune(-1, spared_s=older_than_s)  # also entries without a file
 
-    def prune(
-        self, max_bytes: int, *, spared_s: float = _IN_USE_S
-    ) -> tuple[Entry, ...]:
+    def prune(self, max_bytes: int, *, spared_s: float = IN_USE_S) -> tuple[Entry, ...]:
         """Remove entries, least recently used first, until the rest is small enough.
 
         Args:

@@ -46,13 +46,16 @@ def test_an_unknown_word_is_named_with_its_line(empty, word):
     assert not empty.store.exists()
 
 
-def test_a_converter_that_is_not_there_is_named(empty):
+@pytest.mark.parametrize("on", [(), ("--on", "ray://127.0.0.1:1")])
+def test_a_converter_that_is_not_there_is_named_before_anything_is_made(empty, on):
     empty.write("vae_decoder")
 
-    ended = empty.run("--mnn-convert", "/nowhere/MNNConvert")
+    ended = empty.run("--mnn-convert", "/nowhere/MNNConvert", *on)
 
     assert ended.code == 2
     assert ended.sentence("/nowhere/MNNConvert", "no program that can be run")
+    assert not empty.store.exists()
+    assert not (empty.folder / "reports").exists()
 
 
 def test_an_unknown_tier_of_the_tolerances_is_named_with_its_line(empty):

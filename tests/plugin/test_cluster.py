@@ -14,14 +14,18 @@ from multiprocessing import get_context
 import pytest
 
 from harness.core.errors import ParityError
-from harness.engine.cluster import Elsewhere, Place, Task
+from harness.core.pipeline import PAIRS
+from harness.engine.cluster import CaseResult, Elsewhere, Place, Task
 from harness.engine.engine import Engine
 from harness.engine.run import open_store
+from harness.engine.run_folder import PICTURES
 from harness.suite.suite import load_suite
+from tests.plugin.drawing import ONNXRUNTIME
 from tests.plugin.project import LIMIT_S, PARITY
 
 KILLS = 20
 CASES = 3
+SUBJECTS = ("vae_decoder", "text2img")
 
 
 def measured(report):
@@ -60,6 +64,20 @@ def test_another_version_of_the_harness_is_refused(passing, store):
         task()
 
 
+def test_a_record_names_the_pictures_that_come_with_it(drawn, store):
+    suite = load_suite(drawn[0].path)
+    (case,) = (one for one in suite.pipeline_cases if one.id == ONNXRUNTIME)
+
+    found = Task(place=place_of(suite, store), cases=(case,))()
+
+    assert isinstance(found, CaseResult)
+    assert found.record.pipeline is not None
+    assert {f"{PICTURES}/{name}" for name in found.pictures} == {
+        *found.record.pipeline["pictures"]
+    }
+
+
+@pytest.mark.parametrize("command", ["run", "tune"])
 @pytest.mark.parametrize(
     ("where", "words"),
     [
@@ -67,14 +85,16 @@ def test_another_version_of_the_harness_is_refused(passing, store):
         ("dask", "--on takes ray, or ray://HOST:10001, and not 'dask'"),
     ],
 )
-def test_a_cluster_that_cannot_be_is_one_sentence(project, monkeypatch, where, words):
+def test_a_cluster_that_cannot_be_is_one_sentence(
+    project, monkeypatch, command, where, words
+):
     monkeypatch.setitem(sys.modules, "ray", None)
 
-    ended = project.parity("run", "--on", where)
+    ended = project.parity(command, "--on", where)
 
     assert ended.code == 2, ended.text
     assert ended.has(words)
-    assert project.reports == []
+    assert not (project.path / "reports").exists()
 
 
 @pytest.fixture
@@ -127,6 +147,46 @@ def test_two_nodes_measure_the_same_and_export_once(passing, cluster, shared, tm
     assert not any("export" in one for one in took), "the first task exported"
     assert ended.has(f"{CASES} of {CASES} cases agree")
     assert project.parity("show", "last", "vae_decoder/onnxruntime/fp32").has("ran on")
+
+
+@pytest.mark.fleet
+def test_a_node_draws_the_same_pairs_and_hands_their_pictures_over(
+    drawing, cluster, shared, tmp_path
+):
+    del cluster
+    pairs = "seeds = 20\nattribution = false\nmargin = { psnr = 60 }\nsteps ="
+    drawing.change("parity.toml", "steps =", pairs)
+    there = drawing.branch(tmp_path / "there")
+    assert drawing.parity("run", "--e2e").code == 0
+
+    ended = there.run(*PARITY, "run", "--e2e", "--on", "ray", "--store", shared)
+
+    assert ended.code == 0, ended.text
+    here, found = (one.case(ONNXRUNTIME)["pipeline"][PAIRS] for one in (drawing, there))
+    assert found["losses"] == here["losses"]
+    (run,) = there.path.glob("reports/runs/*")
+    assert all((run / path).is_file() for path in found["pictures"])
+
+
+@pytest.mark.fleet
+def test_a_tuning_on_two_nodes_leaves_no_drawn_reference_in_the_shared_store(
+    drawing, cluster, shared
+):
+    del cluster
+    effort = ("--samples", "3", "--layers", "3", "--seeds", "3", "--on", "ray")
+
+    def tuned(seed):
+        words = (*SUBJECTS, *effort, "--store", shared, "--seed", str(seed))
+        ended = drawing.run(*PARITY, "tune", *words)
+        assert ended.code == 0, ended.text
+        return ended, sorted(entries(shared))
+
+    _, before = tuned(1)
+    ended, after = tuned(2)
+
+    for subject in SUBJECTS:
+        assert ended.has(f"{subject}: 1 case on 4 inputs (1 suite, 3 independent)")
+    assert after == before
 
 
 @pytest.mark.fleet

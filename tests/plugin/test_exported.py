@@ -5,6 +5,7 @@ import re
 import shutil
 from pathlib import Path
 
+import onnx
 import pytest
 from safetensors.numpy import load_file, save_file
 
@@ -46,6 +47,29 @@ layers = "standard"
 [mnn.given]
 outputs = "relaxed"
 layers = "relaxed"
+"""
+
+EMPTY_CACHE = """
+<ir_version: 9, opset_import: ["" : 17]>
+cached (float[1, 0, 4] past, float[1, n, 4] x) => (float[1, m, 4] y)
+{
+    both = Concat <axis = 1> (past, x)
+    y = Relu (both)
+}
+"""
+CACHED = """\
+[[shapes]]
+n = 3
+
+[inputs]
+profiles = ["realistic"]
+realistic = 1
+
+[backend.onnxruntime]
+
+[component.cached]
+onnx = "cached.onnx"
+variants = ["given"]
 """
 
 
@@ -357,6 +381,19 @@ def test_without_pytorch_the_onnx_file_is_the_reference(store, tmp_path):
     # txtai exports scaled_dot_product_attention: MNN has no IsNaN, and it says so.
     assert found["pooling/mnn/fp32/outputs"] == "convert"
     assert ended.has('attn_implementation="eager"')
+
+
+def test_a_file_that_fixes_an_axis_at_no_element_is_fed_no_element(store, tmp_path):
+    onnx.save(onnx.parser.parse_model(EMPTY_CACHE), tmp_path / "cached.onnx")
+    (tmp_path / "parity.toml").write_text(CACHED)
+    (tmp_path / "tolerances.toml").write_text(BOUNDS.partition("[mnn.fp32]")[0])
+    project = Project(tmp_path)
+
+    ended = project.parity("run", "--store", str(store))
+
+    assert ended.code == 0, ended.text
+    (contract,) = project.case("cached/onnxruntime/given")["contract"]
+    assert [one["shape"] for one in contract["inputs"]] == [[1, 0, 4], [1, "n", 4]]
 
 
 def test_the_suite_that_init_writes_for_a_folder_of_files_runs(store, tmp_path):

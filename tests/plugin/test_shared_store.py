@@ -117,6 +117,21 @@ def test_nothing_is_put_into_a_store_that_may_only_be_read(machine, url):
     assert archives(url) == before
 
 
+def test_an_entry_that_is_removed_leaves_the_shared_store_that_may_be_written(url):
+    store = Store(root=located(url))
+    entry = store.make("onnx", KEY, built)
+
+    reader = Store(root=located(url, read_only=True))
+    fetched = reader.find("onnx", KEY)
+    assert fetched is not None
+    reader.remove(fetched)
+    assert archives(url)
+
+    store.remove(entry)
+    assert not archives(url)
+    assert store.find("onnx", KEY) is None
+
+
 def test_two_writers_of_one_key_do_no_harm(machine, url):
     first = Store(root=located(url)).make("onnx", KEY, built)
     Path(*archives(url)).unlink()

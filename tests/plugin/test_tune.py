@@ -2,19 +2,23 @@
 
 import json
 import shutil
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
+from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
 
 from harness.commands.tune import measure
-from harness.commands.tune.measure import tune
+from harness.commands.tune.measure import tune, tune_on
 from harness.commands.tune.record import Effort
 from harness.commands.tune.worst import worst_inputs_text
 from harness.core.outcome import Outcome
+from harness.core.pipeline import MIXED
 from harness.core.record import Failure
 from harness.core.settings import Settings
+from harness.engine.cluster import Place
 from harness.engine.engine import Engine
 from harness.engine.export_files import MODEL
 from harness.engine.store import Store
@@ -229,6 +233,33 @@ def test_a_pipeline_that_is_named_is_tuned_on_pairs_of_prompt_and_seed(drawing):
     assert not (drawing.path / "worst_inputs.toml").exists()
     again = drawing.parity("run", "text2img")
     assert again.code == 0, again.text
+
+
+def test_any_executor_tunes_each_component_and_pipeline_to_the_same_errors(
+    drawn, store
+):
+    """Processes that are started anew, as on another machine."""
+    suite = load_suite(drawn[0].path)
+    cases = [case for case in suite.tested if case.backend != MIXED]
+    effort = Effort(samples=2, layers=1, seeds=2)
+    now, settings = datetime.now(UTC), Settings(store=str(store))
+    here, _ = tune(suite, cases, effort, settings, now)
+    executor = ProcessPoolExecutor(2, mp_context=get_context("spawn"))
+    place, kept = Place.of(settings, suite.limits), []
+
+    there, failed = tune_on(
+        executor, place, suite, cases, effort=effort, now=now, keep=kept.append
+    )
+
+    assert failed == ()
+    assert list(there.cases) == [case.id for case in cases]
+    assert there.tried == here.tried
+    assert there.versions == here.versions
+    for name, case in there.cases.items():
+        assert case.usage == here.cases[name].usage
+        assert case.record.rows == here.cases[name].record.rows
+    # What was measured is kept whenever a component or a pipeline has ended.
+    assert len(kept) == len({case.subject for case in cases}) > 1
 
 
 @pytest.mark.parametrize(

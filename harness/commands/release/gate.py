@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import date
 
 from harness.core.outcome import CANNOT_TELL, NO_PARITY, PARITY, Outcome
+from harness.core.pipeline import PAIRS
 from harness.core.record import Key
 from harness.core.text import INDENT, Line, count, floors_explained, wrapped
 from harness.judge.case import CaseVerdict, skipped
@@ -165,12 +166,20 @@ def _why(verdict: CaseVerdict, finding: RunChange | None) -> str:
     words = verdict.reason
     if verdict.first is not None and verdict.outcome is not Outcome.STALE_GAP:
         words += f"; first at {verdict.first.row.place}"
-    return _with_picture(f"{words}; {finding.words}" if finding else words, verdict)
+    # A check that passed in the baseline may give its reason as the change too.
+    if finding and finding.words not in words:
+        words += f"; {finding.words}"
+    return _with_picture(words, verdict)
 
 
 def _with_picture(words: str, verdict: CaseVerdict | None) -> str:
-    """Add the error of the picture, and the component that causes it."""
-    return f"{words}; {verdict.picture}" if verdict and verdict.picture else words
+    """Add the error of the picture and its cause, or the verdict on the pairs."""
+    if verdict is None or verdict.picture in {"", *words.split("; ")}:
+        return words
+    if verdict.what == PAIRS:
+        # The words are about the accepted build, and this verdict is about the margin.
+        return f"{words}; by its own margin: {verdict.picture}"
+    return f"{words}; {verdict.picture}"
 
 
 def _known(gaps: Sequence[Gap], told: Mapping[str, CaseVerdict]) -> Iterator[Excused]:

@@ -58,6 +58,12 @@ _FOLDER = click.Path(path_type=Path)
 )
 @click.option("--mnn-convert", default="", help="A native MNNConvert to use.")
 @click.option(
+    "--on",
+    default="",
+    metavar="CLUSTER",
+    help="Tune on a Ray cluster: ray, or ray://HOST:10001.",
+)
+@click.option(
     "--from",
     "earlier",
     default="",
@@ -95,6 +101,7 @@ def tune(  # one option each
     factor: float,
     decibels: float,
     mnn_convert: str,
+    on: str,
     earlier: str,
     write: bool,
     allow_looser: bool,
@@ -134,7 +141,7 @@ def tune(  # one option each
     else:
         loaded = load_suite(suite or Path("parity.toml"))
         effort = Effort(samples=samples, layers=layers, seeds=seeds, seed=seed)
-        settings = Settings(store=store, mnn_convert=mnn_convert)
+        settings = Settings(store=store, mnn_convert=mnn_convert, on=on)
         tuning, failed = run.run_tuning(loaded, components, effort, settings, into)
     return run.show_tuning(
         loaded,

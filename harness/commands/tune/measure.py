@@ -8,8 +8,9 @@ from the store again, because those with layers would fill the disk.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Executor, as_completed
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -31,10 +32,12 @@ from harness.commands.tune.record import CaseTuning, Effort, TriedInput, Tuning
 from harness.core.case import VARIED, Case, Sample, sample_groups, samples_of
 from harness.core.entry import Entry
 from harness.core.environment import installed
-from harness.core.errors import ParityError, SuiteError
+from harness.core.errors import ParityError, StageError, SuiteError
 from harness.core.pipeline import PipelineCase
 from harness.core.record import LAYERS, OUTPUTS, CaseRecord, Row
 from harness.core.settings import Settings
+from harness.engine.artifacts import native_converter
+from harness.engine.cluster import Place, Task, executor_on, memory_of
 from harness.engine.engine import Engine
 from harness.engine.run import missing, open_store, path_of
 from harness.engine.worker_pool import Progress
@@ -71,7 +74,7 @@ def tune(
         suite: The suite of the cases.
         cases: The cases.
         effort: The number of inputs to try.
-        settings: The store and the converter.
+        settings: The store, the converter and the cluster.
         now: The time that gives the tuning its name.
         keep: Receives all measurements so far, again and again, so that a killed
             process loses nothing.
@@ -86,8 +89,12 @@ def tune(
     """
     times = _TOGETHER / _INPUTS_A_LIMIT
     limits = structs.replace(suite.limits, timeout_s=suite.limits.timeout_s * times)
-    store = open_store(settings.store)
     native = settings.mnn_convert or None
+    native_converter(native)  # nodes would each find out that it is missing
+    store = open_store(settings.store)
+    if executor := executor_on(settings.on, on_progress):
+        place = Place.of(settings, limits)
+        return tune_on(executor, place, suite, cases, effort=effort, now=now, keep=keep)
     pictures = TemporaryDirectory(prefix="parity-tune-")
     engine = Engine(
         store,
@@ -111,10 +118,120 @@ def tune(
         pictures.cleanup()
     failed = [*tuner.failed, *failed]
     if not tuner.is_any:
-        reason = failed[0] if failed else "no case was chosen."
-        msg = f"nothing could be tuned: {reason}"
-        raise SuiteError(msg)
+        raise _nothing(failed)
     return tuner.tuning, tuple(failed)
+
+
+def _nothing(failed: Sequence[str]) -> SuiteError:
+    reason = failed[0] if failed else "no case was chosen."
+    return SuiteError(f"nothing could be tuned: {reason}")
+
+
+def tune_on(
+    executor: Executor,
+    place: Place,
+    suite: Suite,
+    cases: Sequence[Tested],
+    *,
+    effort: Effort,
+    now: datetime,
+    keep: Callable[[Tuning], object] = lambda _: None,
+) -> tuple[Tuning, tuple[str, ...]]:
+    """Measure cases as `tune` does, each component and pipeline as a task elsewhere.
+
+    Args:
+        executor: It takes each task as a function without arguments.
+        place: What the engines on the other side need.
+        suite: The suite of the cases.
+        cases: The cases.
+        effort: The number of inputs to try.
+        now: The time that gives the tuning its name.
+        keep: Receives all measurements so far, whenever a task has ended.
+
+    Returns:
+        The tuning, and a sentence for each case that could not be measured.
+
+    Raises:
+        ParityError: Nothing could be measured, or the suite's files are wrong.
+
+    """
+    # A task runs in another folder.
+    suite = replace(
+        suite,
+        path=suite.path.absolute(),
+        tolerances_path=suite.tolerances_path.absolute(),
+    )
+    together: dict[str, list[Tested]] = {}
+    for case in cases:
+        together.setdefault(case.subject, []).append(case)
+    found: dict[str, Tuning] = {}
+    failed: list[str] = []
+    try:
+        running = {
+            executor.submit(
+                _Task(
+                    place=place,
+                    cases=tuple(some),
+                    memory_bytes=max(map(memory_of, some)),
+                    suite=suite,
+                    effort=effort,
+                    now=now,
+                )
+            ): subject
+            for subject, some in together.items()
+        }
+        for task in as_completed(running):
+            try:
+                part, sentences = task.result()
+            except StageError as error:  # its node is gone, and so were all others
+                failed.append(f"{running[task]}: {error}")
+                continue
+            failed += sentences
+            if part is not None:
+                found[running[task]] = part
+                keep(_joined(found[one] for one in together if one in found))
+    except KeyboardInterrupt:
+        failed.append("stopped: nothing further was tuned")
+        if not found:
+            raise
+    finally:
+        executor.shutdown(wait=False, cancel_futures=True)
+    if not found:
+        raise _nothing(failed)
+    tuning = _joined(found[one] for one in together if one in found)
+    return tuning, tuple(failed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Task(Task):
+    """Tunes the cases of one component or pipeline; see `Task`."""
+
+    suite: Suite
+    effort: Effort
+    now: datetime
+
+    def __call__(
+        self, tell: Callable[[Progress], None] | None = None
+    ) -> tuple[Tuning | None, list[str]]:
+        with self.place.engine(tell) as (engine, _):
+            tuner = _Tuner(engine, self.suite, self.effort, self.now, lambda _: None)
+            tuner.measure(self.cases)
+            return tuner.tuning if tuner.is_any else None, tuner.failed
+
+
+def _joined(parts: Iterable[Tuning]) -> Tuning:
+    """Return one tuning of several that have other components and pipelines each."""
+    first, *others = parts
+    for one in others:
+        first = replace(
+            first,
+            versions={**first.versions, **one.versions},
+            tried={**first.tried, **one.tried},
+            overflowed={**first.overflowed, **one.overflowed},
+            cases={**first.cases, **one.cases},
+            took_s={**first.took_s, **one.took_s},
+        )
+    return first
 
 
 class _Tally:

@@ -46,13 +46,7 @@ def ask_file(
         StageError: An input has values outside the range of its kind.
 
     """
-    spans = {
-        spec.name: (
-            min(float(np.min(values[spec.name])) for values in feeds),
-            max(float(np.max(values[spec.name])) for values in feeds),
-        )
-        for spec in component.inputs
-    }
+    spans = {spec.name: _span(spec.name, feeds) for spec in component.inputs}
     for spec in component.inputs:
         if words := beyond(spec, *spans[spec.name]):
             msg = f"{component.name}: input {words}; fix how its recipe draws it."
@@ -82,6 +76,13 @@ def ask_file(
         "exchanged": list(exchanged(run, question.base, expected, outputs)),
         "repeated": gap,
     }
+
+
+def _span(name: str, feeds: Sequence[Arrays]) -> tuple[float, float]:
+    """Return the range of an input's values; 0 to 0 for one that is always empty."""
+    filled = [values[name] for values in feeds if values[name].size]
+    low = min((float(np.min(value)) for value in filled), default=0.0)
+    return low, max((float(np.max(value)) for value in filled), default=0.0)
 
 
 def frozen(

@@ -70,6 +70,19 @@ def test_files_with_weights_are_named(tmp_path):
     assert read_header(EXPORTED / "txtai" / "default.onnx").files == ()
 
 
+def test_an_axis_of_size_0_is_fixed_and_one_of_size_minus_1_is_open(tmp_path):
+    takes = helper.make_tensor_value_info("x", FLOAT, [0, -1, "n", None])
+    gives = helper.make_tensor_value_info("y", FLOAT, None)
+    node = helper.make_node("Identity", ["x"], ["y"])
+    made = helper.make_graph([node], "empty", [takes], [gives])
+    path = tmp_path / "empty.onnx"
+    path.write_bytes(helper.make_model(made).SerializeToString())
+
+    (port,) = read_header(path).inputs
+    assert port.shape == (0, "", "n", "")
+    assert str(port) == "float32 [0, ?, n, ?]"
+
+
 @pytest.mark.parametrize(
     ("made", "said"),
     [

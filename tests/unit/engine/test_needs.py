@@ -7,9 +7,11 @@ import pytest
 from harness.commands.run import print_forecast
 from harness.core.memory import GIB
 from harness.core.outcome import Outcome
+from harness.engine.cluster import memory_of
 from harness.engine.engine import Engine
 from harness.engine.needs import drawing_need, pipeline_need
 from harness.engine.store import Store
+from harness.suite.forecast import stored_weights
 from harness.suite.schema import Limits
 from harness.suite.suite import load_suite
 from tests.unit.nets import DIGITS
@@ -93,6 +95,28 @@ def test_without_attribution_pytorch_does_not_stand_beside_every_file(sd15):
 
     saved = run_need(whole).most_bytes - run_need(alone).most_bytes
     assert saved / GIB > UNET_GIB
+
+
+def test_pairs_need_pytorch_beside_every_file_and_its_own_bfloat16(sd15):
+    whole = pipeline_case(sd15, "text2img/mnn/fp32")
+    plain = replace(whole.pipeline, attribution=False)
+    pairs = replace(plain, seeds=20)
+    none, stated, own = (
+        run_need(replace(whole, pipeline=one)).most_bytes / GIB
+        for one in (plain, pairs, replace(pairs, yardstick="bfloat16"))
+    )
+
+    assert stated - none > UNET_GIB
+    assert own - stated > UNET_GIB / 2
+
+
+def test_a_cluster_is_told_the_memory_of_a_pipeline(digits, sd15):
+    one = pipeline_case(digits, "text2img-euler/mnn/fp32")
+    need = run_need(one, lambda component: stored_weights(component) or 0)
+
+    assert memory_of(one) == need.size_bytes
+    # Nothing is known of a checkpoint without weights.
+    assert memory_of(pipeline_case(sd15, "text2img/mnn/fp32")) == 0
 
 
 def test_nothing_is_forecast_of_a_network_whose_weights_are_not_known(sd15):

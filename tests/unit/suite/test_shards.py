@@ -1,9 +1,11 @@
 """Divide cases by measured seconds where all are known, and by forecasts otherwise."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from harness.core.pipeline import PipelineCase
 from harness.suite.shards import Shard
 from harness.suite.suite import load_suite
 
@@ -12,8 +14,13 @@ CASES = [("parity.toml", case) for case in load_suite(DIGITS).tested]
 EVEN = {(path, case.id): 1.0 for path, case in CASES}
 
 
-def parts(of, costs):
-    return [Shard(number=n + 1, of=of).part_of(CASES, costs)["own"] for n in range(of)]
+def parts(of, costs, cases=CASES):
+    return [Shard(number=n + 1, of=of).part_of(cases, costs)["own"] for n in range(of)]
+
+
+def subjects(shards):
+    """The components and pipelines of each shard."""
+    return [{case.split("/")[0] for _, case in shard} for shard in shards]
 
 
 @pytest.mark.parametrize("of", [1, 2, 5])
@@ -33,8 +40,7 @@ def test_cases_of_one_component_stay_together():
 def test_the_seconds_of_an_earlier_run_decide():
     long = EVEN | {key: 1000.0 for key in EVEN if key[1].startswith("text_encoder/")}
 
-    alone = [{case.split("/")[0] for _, case in part} for part in parts(2, long)]
-    assert {"text_encoder"} in alone
+    assert {"text_encoder"} in subjects(parts(2, long))
 
 
 def test_an_earlier_run_of_fewer_cases_decides_nothing():
@@ -42,3 +48,15 @@ def test_an_earlier_run_of_fewer_cases_decides_nothing():
 
     assert parts(3, few) == parts(3, {})
     assert parts(3, few) != parts(3, EVEN)
+
+
+def test_a_pipeline_with_many_pairs_is_forecast_to_take_long():
+    many = [
+        (path, replace(case, pipeline=replace(case.pipeline, seeds=500)))
+        if isinstance(case, PipelineCase) and case.subject == "text2img-eta"
+        else (path, case)
+        for path, case in CASES
+    ]
+
+    assert {"text2img-eta"} in subjects(parts(2, {}, many))
+    assert {"text2img-eta"} not in subjects(parts(2, {}))
