@@ -86,7 +86,7 @@ def convert(
         StageError: The converter wrote no loadable file with these inputs and outputs.
 
     """
-    flags = [*RUNTIME.variants[variant.kind].flags, *variant.flags]
+    built_in = RUNTIME.variants[variant.kind].flags
     target = folder / MODEL
     arguments = [
         "-f", "ONNX",
@@ -95,7 +95,8 @@ def convert(
         "--bizCode", "parity",
         # The tool for offline quantization reads no weights beside a file.
         *([] if calibration else ["--saveExternalData=1"]),
-        *flags,
+        *built_in,
+        *variant.converter_flags,
     ]  # fmt: skip
     python = sys.executable
     if variant.converter:
@@ -115,6 +116,7 @@ def convert(
         _fail(msg, log)
     if not variant.converter:  # else only its own version must read the file
         _check_loads(target, component, log)
+    flags = [*built_in, *variant.flags]
     return {"arguments": flags, "converter": variant.converter or native or "wheel"}
 
 
