@@ -5,6 +5,7 @@ This module holds plain data. Worker processes run the trials.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from harness.core.case import Component, Device
@@ -49,11 +50,12 @@ class Effects:
         powers: Mean square of each value in float32.
         errors: For each trial the mean squared error of each value, in squares of its
             own unit. It is NaN for a trial with a layer that PyTorch's network lacks.
-        lacking: Layers of the deployed file whose weights are none of PyTorch's.
+        parameters: Each layer of the deployed file, to the PyTorch parameters with the
+            same weights; empty if the converter changed the weights.
 
     """
 
     rows: tuple[str, ...]
     powers: tuple[float, ...]
     errors: tuple[tuple[float, ...], ...]
-    lacking: tuple[str, ...]
+    parameters: Mapping[str, tuple[str, ...]]

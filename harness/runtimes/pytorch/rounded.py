@@ -23,6 +23,7 @@ from harness.engine.host import report_progress
 from harness.measure.trace import load_inputs
 from harness.recipes import recipe_module
 from harness.runtimes.pytorch.prepare import ask_device
+from harness.runtimes.pytorch.program import own_path
 from harness.runtimes.pytorch.reference import run_of
 
 Values = Mapping[str, np.ndarray]
@@ -43,21 +44,14 @@ class Roundable:
         assert mixed is not None  # noqa: S101  # the command refuses other runtimes
         self._layers: Any = importlib.import_module(mixed.module)
         self.module = module.to(given.device.device)
-        own: dict[bytes, list[torch.nn.Parameter]] = {}
-        for parameter in self.module.parameters():
-            own.setdefault(_digest(parameter.detach().cpu().numpy()), []).append(
-                parameter
-            )
+        own: dict[bytes, list[str]] = {}
+        for name, weights in self.module.named_parameters():
+            own.setdefault(_digest(weights.detach().cpu().numpy()), []).append(name)
         path = given.artifact.file(given.model)
-        self.layers: dict[str, list[torch.nn.Parameter]] = {
+        self.layers: dict[str, list[str]] = {
             layer.name: own.get(_digest(self._layers.float_weights(path, layer)), [])
             for layer in self._layers.stored(path)
         }
-
-    @property
-    def lacking(self) -> tuple[str, ...]:
-        """The layers whose weights are none of the network's."""
-        return tuple(name for name, found in self.layers.items() if not found)
 
     @contextmanager
     def rounded(self, bits: Bits) -> Iterator[None]:
@@ -65,7 +59,8 @@ class Roundable:
         before: dict[torch.nn.Parameter, torch.Tensor] = {}
         try:
             for name, number in bits:
-                for parameter in self.layers[name] if number < FLOAT else ():
+                for path in self.layers[name] if number < FLOAT else ():
+                    parameter = self.module.get_parameter(path)
                     before.setdefault(parameter, parameter.data)
                     weights = before[parameter].cpu().numpy()
                     made = torch.from_numpy(self._layers.rounded(weights, number))
@@ -131,7 +126,10 @@ def effects(network: Roundable, given: Trials, values: Callable[[], Values]) -> 
         rows=tuple(expected),
         powers=tuple(_power(value) for value in expected.values()),
         errors=tuple(errors),
-        lacking=network.lacking,
+        parameters={
+            layer: tuple(own_path(name).removesuffix(".weight") for name in names)
+            for layer, names in network.layers.items()
+        },
     )
 
 

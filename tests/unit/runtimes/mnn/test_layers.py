@@ -163,4 +163,10 @@ def test_the_deployed_file_computes_with_the_rounded_weights(deployed, tmp_path)
     ]
     assert np.sqrt(found.errors[0]) == pytest.approx(rms, rel=0.02)
     assert found.errors[1] == (0.0, 0.0)
-    assert found.lacking == ()
+    assert {*found.parameters.values()} == {
+        (name,)
+        for name in (
+            *("conv_in", "attention.to_q", "attention.to_k", "attention.to_v"),
+            *("attention.to_out", "ff.0", "ff.2", "conv_out"),
+        )
+    }
