@@ -27,7 +27,7 @@ from harness.core.probes import Probe
 from harness.engine.environments import python_of
 from harness.engine.host import signal_name
 from harness.runtimes.graph.onnx_graph import origin_of
-from harness.runtimes.mnn import MODEL, RUNTIME, WEIGHTS
+from harness.runtimes.mnn import MODEL, RUNTIME, WEIGHTS, file
 
 if TYPE_CHECKING:
     import numpy as np
@@ -118,6 +118,11 @@ def convert(
         _check_loads(target, component, log)
     flags = [*built_in, *variant.flags]
     return {"arguments": flags, "converter": variant.converter or native or "wheel"}
+
+
+def content(path: Path) -> bytes:
+    """Return what decides about a converted file, to compare it with another."""
+    return file.content(path) if path.name == MODEL else path.read_bytes()
 
 
 def _run(command: Sequence[str]) -> str:

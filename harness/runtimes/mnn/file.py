@@ -21,7 +21,7 @@ from flatbuffers.table import Table
 
 T = TypeVar("T")
 
-_NET_EXTRA, _NET_OPERATORS, _NET_NAMES = 2, 3, 7
+_NET_EXTRA, _NET_OPERATORS, _NET_NAMES, _NET_ID = 2, 3, 7, 11
 _EXTRA_VERSION = 2
 _OP_READS, _OP_KIND, _OP_PARAMETERS, _OP_NAME, _OP_MAKES = 0, 1, 2, 3, 4
 _CONVOLUTION: Final = 9
@@ -81,6 +81,17 @@ def stored(path: Path) -> list[StoredLayer]:
 
     """
     return _read(path, _stored)
+
+
+def content(path: Path) -> bytes:
+    """Return the bytes of a file without the id that each conversion draws anew.
+
+    Raises:
+        ValueError: It is no ``.mnn`` file, or it is cut off.
+
+    """
+    drawn = _read(path, lambda net: _text(net, _at(net, _NET_ID)))
+    return path.read_bytes().replace(drawn.encode(), b"", 1)
 
 
 def operators(path: Path) -> list[Operator]:
