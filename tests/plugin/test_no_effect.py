@@ -1,4 +1,4 @@
-"""A variant whose flags change nothing in the deployed file ends in `no-effect`."""
+"""What a deployed file really is: flags without effect, and the bits of its layers."""
 
 import pytest
 
@@ -42,3 +42,15 @@ def test_flags_that_change_no_byte_fail_and_others_do_not(ran):
         "vae_decoder/mnn/rounded/outputs": "within",
     }
     assert ended.has("the same, byte by byte, without --transformerFuse"), ended.text
+
+
+def test_the_bits_that_a_file_really_stores_are_shown(ran):
+    project, _ = ran
+    (layers,) = project.case("vae_decoder/mnn/rounded")["artifacts"]["mnn"]["meta"][
+        "bits"
+    ].items()
+
+    shown = project.parity("show", "last", "vae_decoder/mnn/rounded")
+
+    assert layers[0] == "8"
+    assert shown.has(f"stores the weights of {layers[1]} layers in 8 bits"), shown.text

@@ -96,7 +96,7 @@ def layer_lines(record: Mapping[str, Any], layer: Mapping[str, Any]) -> Iterator
     bits = int(layer["bits"])
     yield Line(
         text=f"{name} ({', '.join(layer['names'])}) is stored in {_bits_words(bits)}, "
-        f"{in_bytes(layer['bytes'])}."
+        f"{layer['bytes']:,} bytes."
     )
     shares = {int(number): share for number, share in layer["shares"].items()}
     if not shares:
@@ -113,8 +113,9 @@ def layer_lines(record: Mapping[str, Any], layer: Mapping[str, Any]) -> Iterator
     )
     rank = len(every) - every.index(max(shares.values()))
     yield from wrapped(
-        f"With {lowest} bits this layer alone would use {shares[lowest]:.2%} of the "
-        f"bound of {record['within']}: number {rank} of {count(len(every), 'layer')}.",
+        f"With {lowest} bits this layer alone would use {_share(shares[lowest])} of "
+        f"the bound of {record['within']}: number {rank} of "
+        f"{count(len(every), 'layer')}.",
         indent=" ",
     )
     below = max((number for number in shares if number < bits), default=None)
@@ -124,11 +125,15 @@ def layer_lines(record: Mapping[str, Any], layer: Mapping[str, Any]) -> Iterator
     saved = layer["costs"][str(bits)] - layer["costs"][str(below)]
     more = shares[below] - shares.get(bits, 0.0)
     yield from wrapped(
-        f"With {below} in place of {_bits_words(bits)} it would be {in_bytes(saved)} "
-        f"smaller and use {more:.2%} more of the bound; the plan has smaller layers to "
-        "save for that much error, or no error left.",
+        f"With {below} in place of {_bits_words(bits)} it would be {saved:,} bytes "
+        f"smaller and use {_share(more)} more of the bound. Elsewhere that much error "
+        "saves more bytes, or the bound is used up.",
         indent=" ",
     )
+
+
+def _share(value: float) -> str:
+    return f"{100 * value:.3g} %"
 
 
 def _bits_words(bits: int) -> str:

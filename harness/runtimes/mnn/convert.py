@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -80,7 +81,7 @@ def convert(
             variant that is not calibrated.
 
     Returns:
-        The converter's flags, and the converter's name.
+        The converter's flags, its name, and the number of layers by their bits.
 
     Raises:
         StageError: The converter wrote no loadable file with these inputs and outputs.
@@ -117,7 +118,10 @@ def convert(
     if not variant.converter:  # else only its own version must read the file
         _check_loads(target, component, log)
     flags = [*built_in, *variant.flags]
-    return {"arguments": flags, "converter": variant.converter or native or "wheel"}
+    made_by = variant.converter or native or "wheel"
+    bits = Counter(layer.bits for layer in file.stored(target))
+    stored = {str(each): bits[each] for each in sorted(bits)}
+    return {"arguments": flags, "converter": made_by, "bits": stored}
 
 
 def content(path: Path) -> bytes:
