@@ -127,6 +127,32 @@ def test_a_plan_that_cannot_be_made_is_refused_in_a_sentence(planned, options, w
     assert files(project) == before
 
 
+@pytest.fixture(scope="module")
+def in_pictures(drawn, tmp_path_factory):
+    """A plan of a decoder that is held to a bound of a pipeline's pictures."""
+    project = drawn[0].branch(tmp_path_factory.mktemp("pictures") / "project")
+    bound = "psnr_db=45,ssim=0.9"
+    return project, project.parity(*PLAN, "--within", bound, "--name", "seen")
+
+
+def test_a_plan_within_a_bound_of_pictures_writes_that_bound(in_pictures):
+    project, ended = in_pictures
+
+    assert ended.code == 0, ended.text
+    assert ended.has("of image of text2img")
+    tolerances = tomllib.loads((project.path / "tolerances.toml").read_text())
+    assert tolerances["mnn"]["seen"]["image"] == {"psnr_db": 45.0, "ssim": 0.9}
+
+
+def test_a_pipeline_that_lacks_the_component_is_refused(in_pictures):
+    project, _ = in_pictures
+    options = ("--within", "image", "--pipeline", "text2image")
+
+    ended = project.parity("plan", "vae_decoder", *options)
+
+    assert (ended.code, ended.has("did you mean 'text2img'?")) == (2, True), ended.text
+
+
 def test_a_component_that_the_suite_lacks_is_refused(planned):
     ended = planned[0].parity("plan", "vae_decode", "--within", "outputs")
 

@@ -294,11 +294,11 @@ def _drawing(suite: Suite, role: str, backend: str, name: str) -> PipelineCase:
     """
     from harness.core.toml_file import did_you_mean
 
-    found = {
-        one.subject: one
-        for one in reversed(suite.pipeline_cases)
-        if (case := dict(one.roles).get(role)) is not None and case.backend == backend
-    }
+    found: dict[str, PipelineCase] = {}
+    for one in suite.pipeline_cases:
+        case = dict(one.roles).get(role)
+        if case is not None and case.backend == backend:
+            found.setdefault(one.subject, one)
     if name in found:
         return found[name]
     if name:
@@ -312,4 +312,4 @@ def _drawing(suite: Suite, role: str, backend: str, name: str) -> PipelineCase:
             "latents and no image; add a [pipeline.*], or take --within outputs."
         )
         raise SuiteError(msg)
-    return next(reversed(found.values()))
+    return next(iter(found.values()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,9 @@ from msgspec import structs
 
 from harness.commands.plan.place import Place
 from harness.commands.plan.run import Found
-from harness.commands.tune.toml_edit import TableChange, changed, inline
+from harness.commands.tune.toml_edit import TableChange, changed, inline, text_of
 from harness.core.errors import ParityError, SuiteError
-from harness.core.toml_file import did_you_mean
+from harness.core.text import few
 from harness.core.whole_file import write_whole
 from harness.judge.policy import Policy
 from harness.judge.tolerance import GROUPS, TIERS, Tolerance
@@ -35,7 +36,8 @@ def write(suite: Suite, found: Found, file: str, loosest: str) -> tuple[Path, ..
         The written files.
 
     Raises:
-        SuiteError: A table cannot be changed. Then nothing is written.
+        ParityError: A table cannot be changed, or a file cannot be written. Then the
+            suite is as it was.
 
     """
     variant, place = found.variant, found.place
@@ -54,11 +56,19 @@ def write(suite: Suite, found: Found, file: str, loosest: str) -> tuple[Path, ..
         tolerances = suite.tolerances_path
         change = TableChange(path=header[1:], values=_bounds(found, loosest))
         texts[tolerances] = changed(tolerances, [change])
+    before = {path: text_of(path) for path in texts}
+    written: list[Path] = []
     for path, text in texts.items():
         try:
             write_whole(path, text)
+            written.append(path)
         except OSError as error:
-            msg = f"{path} cannot be written ({error.strerror})."
+            for done in written:
+                if before[done]:
+                    write_whole(done, before[done])
+                else:
+                    done.unlink()
+            msg = f"{path} cannot be written ({error.strerror}); nothing changed."
             raise ParityError(msg) from error
     return tuple(texts)
 
@@ -179,8 +189,8 @@ def layer_of(record: Mapping[str, Any], name: str) -> dict[str, Any]:
         for one in (*layer["names"], *layer["modules"])
     }
     if name not in layers:
-        close = did_you_mean(name, list(layers)) if layers else ""
-        hint = close if close.startswith("did") else "`--explain ''` lists none of it."
+        close = get_close_matches(name, layers, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"it has {few([*layers])}."
         msg = f"the plan of {record['component']} has no layer {name!r}; {hint}"
         raise ParityError(msg)
     return layers[name]

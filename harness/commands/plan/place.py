@@ -24,6 +24,8 @@ from harness.judge.value import JudgedRow, Verdict, judge
 FEW = 4
 """Number of samples, or of prompts, with which a search measures."""
 
+_TOGETHER = 64
+"""Number of trials that one process runs."""
 _FREE = "free-running"
 _PEAK = 255.0
 _OTHER_SEEDS = 7_000_003
@@ -46,16 +48,12 @@ class Judged:
     @property
     def worst(self) -> JudgedRow:
         """The row that uses the largest share of its bound."""
-        return max(self.rows, key=lambda row: (not row.verdict.passed, self._of(row)))
+        return max(self.rows, key=lambda row: row.verdict.usage)
 
     @property
     def passed(self) -> bool:
         """Whether every row is within its bound."""
         return all(row.verdict.passed for row in self.rows)
-
-    @staticmethod
-    def _of(row: JudgedRow) -> float:
-        return row.verdict.usage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,9 +92,13 @@ class Place:
             ParityError: A stage ended without an answer.
 
         """
-        if self.drawing is None:
-            return self.engine.output_effects(self.case, trials)
-        return self.engine.drawing_effects(self.drawing, self.role, trials)
+        # A stage has a time limit, so a large network's trials are several stages.
+        parts = [
+            self._effects(trials[at : at + _TOGETHER])
+            for at in range(0, len(trials), _TOGETHER)
+        ]
+        errors = tuple(each for part in parts for each in part.errors)
+        return replace(parts[0], errors=errors)
 
     def run(self, variant: Variant) -> Judged:
         """Convert and run a variant of the component, and judge its values.
@@ -153,6 +155,8 @@ class Place:
         shift = _OTHER_SEEDS * (1 + draw)
         if self.drawing is not None:
             pipeline = self.drawing.pipeline
+            if "batch" not in self.case.export.dynamic:
+                number = len(pipeline.prompts)  # the file accepts no other
             begin = draw * number
             texts = [prompts[(begin + at) % len(prompts)] for at in range(number)]
             pipeline = replace(
@@ -170,6 +174,11 @@ class Place:
             for at in range(number)
         )
         return replace(self, case=replace(self.case, samples=samples))
+
+    def _effects(self, trials: Sequence[Bits]) -> Effects:
+        if self.drawing is None:
+            return self.engine.output_effects(self.case, trials)
+        return self.engine.drawing_effects(self.drawing, self.role, trials)
 
     def _with(self, case: Case) -> PipelineCase:
         """Return the pipeline with a case in the component's role."""

@@ -100,11 +100,13 @@ def layer_lines(record: Mapping[str, Any], layer: Mapping[str, Any]) -> Iterator
     )
     shares = {int(number): share for number, share in layer["shares"].items()}
     if not shares:
-        yield from wrapped(
-            "The converter changed these weights, so they are none of PyTorch's, and "
-            "what rounding does to them was not measured: they stay in float32.",
-            indent=" ",
+        why = (
+            "With the fewest bits a value is no longer finite"
+            if layer["modules"]
+            else "The converter changed these weights, so they are none of PyTorch's, "
+            "and what rounding does to them was not measured"
         )
+        yield from wrapped(f"{why}: the layer stays in float32.", indent=" ")
         return
     lowest = min(shares)
     every = sorted(
