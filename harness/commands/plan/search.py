@@ -8,7 +8,10 @@ together are within the limits.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from harness.core.rounding import FLOAT, Bits
@@ -17,7 +20,6 @@ _NEAR_BEST = 1e-3
 """The integer program ends within this share of the best size."""
 _SECONDS = 20.0
 _TOO_MUCH = 2.0
-_KILO = 1e3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,23 +103,38 @@ def choose(layers: Sequence[Layer], budget: float) -> list[int]:
     ).reshape(count, rows)
     constraints = [LinearConstraint(one_each, 1, 1)]
     if rows:
-        # The solver's numbers must be of like size, else it tries again and prints so.
-        # More than the whole budget is too much, however much it is.
+        # More than the whole budget is too much, however much it is. Numbers of like
+        # size are easier for the solver.
         shares = np.minimum(shares / budget, _TOO_MUCH)
         constraints.append(LinearConstraint(shares.T, -np.inf, 1.0))
-    found = milp(
-        costs / _KILO,
-        constraints=constraints,
-        integrality=np.ones(count),
-        bounds=Bounds(0, 1),
-        options={"mip_rel_gap": _NEAR_BEST, "time_limit": _SECONDS},
-    )
+    with _silent():
+        found = milp(
+            costs / costs.max(),
+            constraints=constraints,
+            integrality=np.ones(count),
+            bounds=Bounds(0, 1),
+            options={"mip_rel_gap": _NEAR_BEST, "time_limit": _SECONDS},
+        )
     chosen = [FLOAT] * len(layers)
     if found.x is not None:
         for (at, bits), taken in zip(options, found.x, strict=True):
             if taken > 0.5:  # noqa: PLR2004  # it is 0 or 1
                 chosen[at] = bits
     return chosen
+
+
+@contextmanager
+def _silent() -> Iterator[None]:
+    """Send native output nowhere: HiGHS prints where it repairs a solution."""
+    sys.stdout.flush()
+    kept, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
+        os.close(nowhere)
 
 
 def bits_of(layers: Sequence[Layer], chosen: Sequence[int]) -> Bits:
