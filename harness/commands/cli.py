@@ -16,6 +16,7 @@ from harness.commands.card import card, verify
 from harness.commands.diff import diff
 from harness.commands.elsewhere import bundle, judge
 from harness.commands.explain.command import explain, repro
+from harness.commands.plan.command import plan
 from harness.commands.ranges import ranges
 from harness.commands.release.command import baseline, gate
 from harness.commands.run import run
@@ -39,7 +40,7 @@ def cli() -> None:
 
 
 for _command in (
-    *(run, show, report, merge, nodes, explain, repro, ranges, tune, bench),
+    *(run, show, report, merge, nodes, explain, repro, ranges, tune, plan, bench),
     *(bundle, judge),
     *(diff, baseline, gate, card, verify),
     *(doctor, init, store, target, versions),

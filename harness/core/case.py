@@ -293,6 +293,8 @@ class Variant:
         backend: Runtime of the deployed file.
         kind: Built-in variant that this one starts from.
         flags: Extra flags, written as the converter expects them.
+        files: Pairs of a flag that names a file, as `flags` has it, and the path of
+            that file.
         converter: Version of the converter; empty for the one that is installed here.
 
     """
@@ -301,10 +303,17 @@ class Variant:
     backend: str
     kind: str
     flags: tuple[str, ...] = ()
+    files: tuple[tuple[str, Path], ...] = ()
     converter: str = ""
 
     def __post_init__(self) -> None:
         check_name("variant", self.name)
+
+    @property
+    def converter_flags(self) -> tuple[str, ...]:
+        """The extra flags, with the path of each file in the place of its name."""
+        paths = {flag: f"{flag.partition('=')[0]}={path}" for flag, path in self.files}
+        return tuple(paths.get(flag, flag) for flag in self.flags)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -84,6 +84,10 @@ class Outcome(StrEnum):
     """The graph gives an operator another setting than PyTorch's program does, whatever
     its effect."""
 
+    NO_EFFECT = "no-effect"
+    """A variant has flags of its own, and the deployed file is the same as without
+    them."""
+
     FROZEN = "frozen"
     """A size that must stay open is fixed in the deployed file."""
 
@@ -157,6 +161,7 @@ _MEASURED = frozenset(
         Outcome.UNSTEADY,
         Outcome.WEIGHTS,
         Outcome.ATTRIBUTES,
+        Outcome.NO_EFFECT,
         Outcome.GAP,
         Outcome.STALE_GAP,
     }

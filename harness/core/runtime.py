@@ -129,6 +129,27 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Mixed:
+    """How a runtime gives each layer of a file its own number of bits.
+
+    Attributes:
+        bits: Numbers of bits that a layer may have, the largest first; 32 is float32.
+        variants: Built-in variants that give every layer one of these numbers.
+        origin: The built-in variant among them that a plan starts from.
+        flag: Flag of the converter that names the file of the plan, up to the ``=``.
+        module: Module with the functions ``stored``, ``float_weights``, ``rounded``,
+            ``stored_bytes`` and ``plan_text``; see `harness.runtimes.mnn.layers`.
+
+    """
+
+    bits: tuple[int, ...]
+    variants: tuple[str, ...]
+    origin: str
+    flag: str
+    module: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OwnFormat:
     """A runtime's own file format, in which a foreign model may come.
 
@@ -189,6 +210,8 @@ class Runtime:
             target. Empty for a runtime that runs only here.
         own_format: Its own file format, in which a foreign model may come; None if
             there is none.
+        mixed: How the layers of one file get different numbers of bits; None if the
+            runtime cannot do that.
         is_first: Whether `parity init` puts it into a first suite.
         first_bounds: Operators that it computes with fewer digits than float32 has, and
             ``after`` one of them: the bound of layers in a first suite, in TOML, and
@@ -225,6 +248,7 @@ class Runtime:
     preload: tuple[str, ...] = ()
     driver: str = ""
     own_format: OwnFormat | None = None
+    mixed: Mixed | None = None
     is_first: bool = False
     first_bounds: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     first_hint: tuple[str, ...] = ()

@@ -30,6 +30,7 @@ from harness.core.memory import Need
 from harness.core.outcome import Outcome
 from harness.core.pipeline import PipelineCase, PipelineRun, RoleFile
 from harness.core.record import CaseRecord, Failure, Row
+from harness.core.rounding import Bits, Effects, Trials
 from harness.core.runtime import runtime
 from harness.engine import export_files, keys, tasks
 from harness.engine.artifacts import Artifacts, exact, export_id, native_converter
@@ -338,6 +339,82 @@ class Engine(AbstractContextManager["Engine"]):
         files = tuple(file for _, file in self._deployed(case))
         self._job(case, tasks.WRITE_BUNDLE, files, into, layers, what="bundle")
         return files[0].artifact.key_digest
+
+    def file(self, case: Case) -> tuple[Entry, str]:
+        """Return a case's deployed file: its store entry, and its name in there.
+
+        Raises:
+            ParityError: A stage ended without an answer.
+
+        """
+        return self._artifacts.deploy(case, self._artifacts.export(case))
+
+    def output_effects(self, case: Case, trials: Sequence[Bits]) -> Effects:
+        """Return the effects of rounded weights on a component's outputs.
+
+        Args:
+            case: The component in the runtime's float32, with the samples to run.
+            trials: The layers that each trial rounds.
+
+        Raises:
+            ParityError: A stage ended without an answer.
+
+        """
+        readings = self._artifacts.prepare(case, case.samples)
+        samples = [(sample.id, one.inputs) for sample, one in readings.items()]
+        return self._effects("torch", tasks.OUTPUT_EFFECTS, case, trials, samples)
+
+    def drawing_effects(
+        self, drawing: PipelineCase, role: str, trials: Sequence[Bits]
+    ) -> Effects:
+        """Return the effects of rounded weights on a pipeline's latents and pictures.
+
+        Args:
+            drawing: The pipeline with the runtime's float32 file in `role`.
+            role: Role of the network whose weights are rounded.
+            trials: The layers that each trial rounds.
+
+        Raises:
+            ParityError: A stage ended without an answer.
+
+        """
+        case = dict(drawing.roles)[role]
+        assert case is not None  # noqa: S101  # as above
+        inputs, _ = self.drawing(drawing)
+        rest = (drawing.pipeline, role, inputs, self._worker_pool.memory_gib)
+        need = pipeline_need(drawing, self._artifacts.weights)
+        task = tasks.DRAWING_EFFECTS
+        return self._effects("pipeline", task, case, trials, *rest, need=need)
+
+    def _effects(
+        self,
+        host: str,
+        task: str,
+        case: Case,
+        trials: Sequence[Bits],
+        *rest: object,
+        need: Need | None = None,
+    ) -> Effects:
+        artifact, model = self.file(case)
+        given = Trials(
+            backend=case.backend,
+            component=case.component,
+            artifact=artifact,
+            model=model,
+            device=case.reference,
+            trials=tuple(trials),
+        )
+        need = need or self._artifacts.need(case, host, case.samples)
+        result = self._worker_pool.job(
+            host,
+            task,
+            *(given, *rest),
+            subject=case.id,
+            label=f"{case.component.name}: rounded weights",
+            failure=Outcome.REFERENCE,
+            need=need,
+        )
+        return cast("Effects", result.value)
 
     def isolate(self, case: Case, sample: Sample) -> tuple[Row, ...]:
         """Run a case's operators on the reference's own inputs, for one sample.

@@ -174,11 +174,16 @@ def variant_key(
 ) -> dict[str, object]:
     """Return the key of a deployed file, including its calibration inputs."""
     declared = runtime(variant.backend)
+    files = {
+        flag: f"{flag.partition('=')[0]}={digest_file(path)}"
+        for flag, path in variant.files
+    }
     return {
         "onnx": contents(onnx),
         "kind": variant.kind,
         "calibration": [contents(entry) for entry in calibration],
-        "flags": list(variant.flags),
+        # The contents of a file decide, and not its name.
+        "flags": [files.get(flag, flag) for flag in variant.flags],
         "converter": variant.converter
         or (digest_file(Path(native)) if native else "wheel"),
         "code": [code_digest(("runtimes/graph",)), _runtime_code(declared)],

@@ -51,6 +51,12 @@ DRAW_REFERENCE: Final = "harness.runtimes.diffusion.worker:draw_reference"
 RUN_PIPELINE: Final = "harness.runtimes.diffusion.worker:run_pipeline"
 """Draws with deployed files in a pipeline and compares (`pipeline`)."""
 
+OUTPUT_EFFECTS: Final = "harness.runtimes.pytorch.rounded:output_effects"
+"""Rounds weights of PyTorch's network, and measures its outputs (`torch`)."""
+
+DRAWING_EFFECTS: Final = "harness.runtimes.diffusion.rounded:drawing_effects"
+"""Rounds weights of one role of a pipeline, and measures drawings (`pipeline`)."""
+
 TIME_TURN: Final = "harness.commands.bench.worker:time_turn"
 """Times a component (its runtime's host) or a pipeline (`pipeline`) once."""
 

@@ -26,7 +26,7 @@ from harness.core.record import (
 )
 from harness.core.text import count, few, in_floors, operator
 from harness.judge import known_gaps
-from harness.judge.contract import contract_breach
+from harness.judge.contract import contract_breach, flags_without_effect
 from harness.judge.distribution import Conclusion, pair_words, verdict_of
 from harness.judge.foreign import (
     NO_LAYERS,
@@ -191,7 +191,9 @@ def judge_case(
             # It is reported in place of any row: a file that does not get its inputs
             # cannot be right.
             (found, reason), first, inputs = breach, None, ()
-        elif told := graph_finding(record, failing=bool(failing)):
+        elif told := (
+            graph_finding(record, failing=bool(failing)) or flags_without_effect(record)
+        ):
             # It counts, however small its effect is.
             reason = f"{told[1]}; {reason}" if failing else told[1]
             found, first, inputs = told[0], None, ()

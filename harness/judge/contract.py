@@ -45,6 +45,20 @@ def contract_breach(record: CaseRecord) -> tuple[Outcome, str] | None:
     return None
 
 
+def flags_without_effect(record: CaseRecord) -> tuple[Outcome, str] | None:
+    """Return the outcome and message of flags that change no byte of a file, or None.
+
+    The outcome is `NO_EFFECT`.
+    """
+    made = (record.artifacts or {}).get(record.backend, {}).get("meta", {})
+    if flags := made.get("no_effect"):
+        return Outcome.NO_EFFECT, (
+            f"the deployed file is the same, byte by byte, without {' '.join(flags)}; "
+            "correct the flags, or leave them out"
+        )
+    return None
+
+
 def contract_notes(records: Iterable[CaseRecord]) -> Iterator[str]:
     """Yield, once for each component, the inputs that are not judged, and why."""
     components: dict[str, list[Mapping[str, Any]]] = {}

@@ -80,7 +80,7 @@ def layer_lines(
         yield Line(
             text=f"  watching changed the outputs by at most {change:.3e}", tone="quiet"
         )
-    for text in (*contract_lines(record), *graph_notes(record)):
+    for text in (*_stored(record), *contract_lines(record), *graph_notes(record)):
         yield from wrapped(text, indent="  ", tone="quiet")
     local = {
         row.probe: number_of_floors(row.comparison.floor_multiple)
@@ -146,6 +146,14 @@ def _line(judged: JudgedRow, top: float, local: str, more: Sequence[Metric]) -> 
     return Line(
         text=f"{head}{place}  {op}", tone="" if judged.verdict.passed else "bad"
     )
+
+
+def _stored(record: CaseRecord) -> Iterator[str]:
+    """Yield how many bits the deployed file really stores, if a converter made it."""
+    made = (record.artifacts or {}).get(record.backend, {}).get("meta", {})
+    if bits := made.get("bits"):
+        layers = (f"{count(bits[each], 'layer')} in {each} bits" for each in bits)
+        yield f"the deployed file stores the weights of {', '.join(layers)}"
 
 
 def _curve(rows: Sequence[JudgedRow], top: float) -> str:

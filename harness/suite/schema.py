@@ -210,7 +210,8 @@ class OwnVariantTable(Keys, frozen=True, kw_only=True):
 
     Attributes:
         kind: The built-in variant that it starts from.
-        flags: Flags of the converter, added to those of the built-in variant.
+        flags: Flags of the converter, added to those of the built-in variant. MNN's
+            --compressionParamsFile=FILE names a file beside the suite.
         components: Components that it is made for; the default is all. A pipeline runs
             the others in the variant that it starts from.
         profiles: Profiles that it runs; the default is the profiles of the inputs.

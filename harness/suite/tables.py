@@ -477,10 +477,17 @@ def _variant(
             raise named.error(text, name)
         named.table(name).check_option("from", said.kind, built_in)
         kind = said.kind
+    flags = said.flags or ()
+    mixed = runtime(backend).mixed
+    files = [f for f in flags if mixed and f.startswith(mixed.flag)]
     return Variant(
         name=name,
         backend=backend,
         kind=kind,
-        flags=said.flags or (),
+        flags=flags,
+        files=tuple(
+            (flag, file_beside(named.table(name), "flags", flag.partition("=")[2]))
+            for flag in files
+        ),
         converter=converter,
     )

@@ -80,6 +80,7 @@ def unknown(text):
         for built_in in one.variants.values()
         for flag in built_in.flags
     }
+    flags |= {one.mixed.flag.rstrip("=") for one in runtimes().values() if one.mixed}
     named = set(re.findall(r"(?<![\w-])--[a-zA-Z][\w-]*", text))
     # Of a variant, of pytest, and of docs/families.py.
     return named - ours - flags - {"--keep", "--junitxml", "--check"}

@@ -28,6 +28,7 @@ HOMES = {
     "numpy": (
         *("measure.*", "recipes", "recipes.*", "runtimes.*", "commands.doctor.child"),
         *("commands.explain.*", "commands.tune.draws", "commands.bench.*"),
+        "commands.plan.search",
         "report.card.*",  # a card has arrays
         "strategies",
     ),

@@ -51,7 +51,7 @@ def draw_reference(
 
     def build_reference(folder: Path) -> Mapping[str, object]:
         report_progress("drawing", pipeline.name, "float32 and float64")
-        return record(pipeline, _inputs(inputs), folder, device, limit_gib)
+        return record(pipeline, inputs_of(inputs), folder, device, limit_gib)
 
     inputs = store.make("drawing-inputs", drawing_inputs_key(pipeline), build_inputs)
     key = drawing_key(pipeline, inputs, device)
@@ -86,7 +86,7 @@ def run_pipeline(given: PipelineRun) -> dict[str, Any]:
         measured = measure(
             case=case,
             pipeline=given.pipeline,
-            inputs=_inputs(given.inputs),
+            inputs=inputs_of(given.inputs),
             reference=load_reference(given.reference.path, given.reference.meta),
             candidates=candidates,
             torch_networks=torch_networks(given.pipeline, residents, device),
@@ -97,7 +97,7 @@ def run_pipeline(given: PipelineRun) -> dict[str, Any]:
         if given.pipeline.seeds:
             pairs, worst = compare_pairs(
                 given.pipeline,
-                _inputs(given.inputs),
+                inputs_of(given.inputs),
                 candidates,
                 store=Store(root=given.store),
                 device=device,
@@ -127,7 +127,8 @@ def run_pipeline(given: PipelineRun) -> dict[str, Any]:
     }
 
 
-def _inputs(entry: Entry) -> PipelineInputs:
+def inputs_of(entry: Entry) -> PipelineInputs:
+    """Read a pipeline's inputs from their store entry."""
     return load_inputs(entry.path, cast("list[str]", entry.meta["texts"]))
 
 

@@ -8,7 +8,10 @@ from __future__ import annotations
 import importlib
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, cast
 
 from harness.core.case import ONNX, Component, Variant
@@ -59,18 +62,24 @@ def deploy(  # noqa: PLR0917  # a job has positions only
         drawn = [load_inputs(entry, component) for entry in calibration]
         package = runtime(variant.backend).package
         converter: Any = importlib.import_module(f"{package}.convert")
+        given: dict[str, Any] = {
+            "component": promises,
+            "probes": load_probes(onnx.file(export_files.PROBES)),
+            "native": native,
+            "calibration": [fed(names, one) for one in drawn] if names else drawn,
+        }
         try:
-            made: Mapping[str, object] = converter.convert(
-                source,
-                variant,
-                folder,
-                component=promises,
-                probes=load_probes(onnx.file(export_files.PROBES)),
-                native=native,
-                calibration=[fed(names, one) for one in drawn] if names else drawn,
-            )
+            made = dict(converter.convert(source, variant, folder, **given))
         except StageError as error:
             raise _with_unread(error, onnx, names) from error
+        if variant.flags:
+            plain = replace(variant, flags=(), files=())
+            with TemporaryDirectory() as scratch, suppress(StageError):
+                converter.convert(source, plain, Path(scratch), **given)
+                content = getattr(converter, "content", Path.read_bytes)
+                made_again = Path(scratch).iterdir()
+                if all(content(p) == content(folder / p.name) for p in made_again):
+                    made["no_effect"] = list(variant.flags)
         return made
 
     start = time.perf_counter()

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from harness.core.runtime import EXACT, BuiltIn, Cost, OwnFormat, Runtime, Setting
+from harness.core.runtime import (
+    EXACT,
+    BuiltIn,
+    Cost,
+    Mixed,
+    OwnFormat,
+    Runtime,
+    Setting,
+)
 
 HINTS = (
     "max_tuning_number",
@@ -95,6 +103,15 @@ RUNTIME = Runtime(
         weights=".weight",
         lacking="harness.runtimes.mnn.file:lacking_mnn",
         take="harness.runtimes.mnn.given:take_mnn",
+    ),
+    # ``--fp16`` is not among these: it makes every layer float16, whatever the file
+    # of a plan says (MNN 3.6.1).
+    mixed=Mixed(
+        bits=(32, 8, 7, 6, 5, 4),
+        variants=("int8-weights", "int4-weights"),
+        origin="int8-weights",
+        flag="--compressionParamsFile=",
+        module=f"{__name__}.layers",
     ),
     # ``MNNConvert --help`` and ``Interpreter.hpp`` document the settings of the
     # converter and its sessions.

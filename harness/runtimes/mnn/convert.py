@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,7 +28,7 @@ from harness.core.probes import Probe
 from harness.engine.environments import python_of
 from harness.engine.host import signal_name
 from harness.runtimes.graph.onnx_graph import origin_of
-from harness.runtimes.mnn import MODEL, RUNTIME, WEIGHTS
+from harness.runtimes.mnn import MODEL, RUNTIME, WEIGHTS, file
 
 if TYPE_CHECKING:
     import numpy as np
@@ -80,13 +81,13 @@ def convert(
             variant that is not calibrated.
 
     Returns:
-        The converter's flags, and the converter's name.
+        The converter's flags, its name, and the number of layers by their bits.
 
     Raises:
         StageError: The converter wrote no loadable file with these inputs and outputs.
 
     """
-    flags = [*RUNTIME.variants[variant.kind].flags, *variant.flags]
+    built_in = RUNTIME.variants[variant.kind].flags
     target = folder / MODEL
     arguments = [
         "-f", "ONNX",
@@ -95,7 +96,8 @@ def convert(
         "--bizCode", "parity",
         # The tool for offline quantization reads no weights beside a file.
         *([] if calibration else ["--saveExternalData=1"]),
-        *flags,
+        *built_in,
+        *variant.converter_flags,
     ]  # fmt: skip
     python = sys.executable
     if variant.converter:
@@ -115,7 +117,16 @@ def convert(
         _fail(msg, log)
     if not variant.converter:  # else only its own version must read the file
         _check_loads(target, component, log)
-    return {"arguments": flags, "converter": variant.converter or native or "wheel"}
+    flags = [*built_in, *variant.flags]
+    made_by = variant.converter or native or "wheel"
+    bits = Counter(layer.bits for layer in file.stored(target))
+    stored = {str(each): bits[each] for each in sorted(bits)}
+    return {"arguments": flags, "converter": made_by, "bits": stored}
+
+
+def content(path: Path) -> bytes:
+    """Return what decides about a converted file, to compare it with another."""
+    return file.content(path) if path.name == MODEL else path.read_bytes()
 
 
 def _run(command: Sequence[str]) -> str:

@@ -21,9 +21,15 @@ from flatbuffers.table import Table
 
 T = TypeVar("T")
 
-_NET_EXTRA, _NET_OPERATORS, _NET_NAMES = 2, 3, 7
+_NET_EXTRA, _NET_OPERATORS, _NET_NAMES, _NET_ID = 2, 3, 7, 11
 _EXTRA_VERSION = 2
 _OP_READS, _OP_KIND, _OP_PARAMETERS, _OP_NAME, _OP_MAKES = 0, 1, 2, 3, 4
+_CONVOLUTION: Final = 9
+_CONV_COMMON, _CONV_WEIGHT, _CONV_BIAS, _CONV_ROUNDED, _CONV_EXTERNAL = 0, 1, 2, 3, 6
+_COMMON_OUTPUTS = 10
+_ROUNDED_BUFFER, _ROUNDED_SCALES, _ROUNDED_TYPE, _ROUNDED_BITS = 0, 1, 2, 7
+_HALF, _BYTES = 3, 4
+"""Types of rounded weights that have no field for their bits: float16, and int8."""
 _ENTRY: Final = 4
 _BESIDE: Final = {7: 9, 9: 6, 58: 3, 88: 5}
 """Kind of an operator's parameters (Blob, Convolution2D, Scale, LayerNorm) to the
@@ -38,6 +44,54 @@ class Operator:
     name: str
     reads: tuple[str, ...]
     makes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredLayer:
+    """The weights of one convolution or matrix product, as a file stores them.
+
+    Attributes:
+        name: The operator's own name.
+        bits: Bits of a weight: 32 for float32, 16 for float16, less for integers.
+        channels: Number of output channels.
+        begin: Place of the weights in the file beside, in bytes; None where the file
+            itself has them.
+        sizes: Sizes of the weights, of what belongs to them (the scales of integers,
+            the bias), in bytes and in the order in which they are stored.
+
+    """
+
+    name: str
+    bits: int
+    channels: int
+    begin: int | None
+    sizes: tuple[int, ...]
+
+    @property
+    def stored_bytes(self) -> int:
+        """The size of all that is stored for the layer."""
+        return sum(self.sizes)
+
+
+def stored(path: Path) -> list[StoredLayer]:
+    """Return the layers whose weights the file at `path` rounds or could round.
+
+    Raises:
+        ValueError: It is no ``.mnn`` file, or it is cut off.
+
+    """
+    return _read(path, _stored)
+
+
+def content(path: Path) -> bytes:
+    """Return the bytes of a file without the id that each conversion draws anew.
+
+    Raises:
+        ValueError: It is no ``.mnn`` file, or it is cut off.
+
+    """
+    drawn = _read(path, lambda net: _text(net, _at(net, _NET_ID)))
+    return path.read_bytes().replace(drawn.encode(), b"", 1)
 
 
 def operators(path: Path) -> list[Operator]:
@@ -156,6 +210,51 @@ def _farthest(net: Table) -> tuple[str, int]:
             name = _text(op, _at(op, _OP_NAME))
             ends[name] = sum(held.Get(Int64Flags, one) for one in places)
     return max(ends.items(), key=lambda item: item[1])
+
+
+def _stored(net: Table) -> list[StoredLayer]:
+    found = []
+    for place in _places(net, _NET_OPERATORS):
+        op = Table(net.Bytes, net.Indirect(place))
+        kind, parameters = _at(op, _OP_KIND), _at(op, _OP_PARAMETERS)
+        if kind and parameters and op.Get(Uint8Flags, kind) == _CONVOLUTION:
+            held = Table(net.Bytes, op.Indirect(parameters))
+            layer = _layer(held, _text(op, _at(op, _OP_NAME)))
+            # A convolution whose weights are computed stores none.
+            if layer.sizes and layer.sizes[0]:
+                found.append(layer)
+    return found
+
+
+def _layer(held: Table, name: str) -> StoredLayer:
+    bits, inside = 32, [_CONV_WEIGHT]
+    rounded = held
+    if at := _at(held, _CONV_ROUNDED):
+        rounded = Table(held.Bytes, held.Indirect(at))
+        kind = _number(rounded, _ROUNDED_TYPE)
+        bits = {_HALF: 16, _BYTES: 8}.get(kind) or _number(rounded, _ROUNDED_BITS)
+        inside = [_ROUNDED_BUFFER, _ROUNDED_SCALES]
+    external = _places(held, _CONV_EXTERNAL, 2 * _ENTRY)
+    begin, sizes = None, [held.Get(Int64Flags, one) for one in external]
+    if sizes:
+        begin = sizes.pop(0)
+    else:
+        widths = {_ROUNDED_BUFFER: 1} if inside[1:] else {}
+        sizes = [len(_places(rounded, f)) * widths.get(f, _ENTRY) for f in inside]
+        sizes.append(len(_places(held, _CONV_BIAS)) * _ENTRY)
+    common = Table(held.Bytes, held.Indirect(_at(held, _CONV_COMMON)))
+    return StoredLayer(
+        name=name,
+        bits=bits or 32,
+        channels=_number(common, _COMMON_OUTPUTS),
+        begin=begin,
+        sizes=tuple(sizes),
+    )
+
+
+def _number(table: Table, field: int) -> int:
+    at = _at(table, field)
+    return int(table.Get(Int32Flags, at)) if at else 0
 
 
 def _operator(op: Table, names: list[str]) -> Operator:

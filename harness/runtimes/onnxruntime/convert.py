@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import warnings
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,6 +34,12 @@ _QUANTIZED = ["MatMul", "Gemm"]
 """Convolutions are not quantized: ONNX Runtime's CPU provider has no integer
 convolution for signed weights, and deployments keep them in floating point."""
 
+_BITS = {
+    onnx.TensorProto.FLOAT: 32,
+    onnx.TensorProto.FLOAT16: 16,
+    onnx.TensorProto.INT8: 8,
+    onnx.TensorProto.UINT8: 8,
+}
 _KEEP = "--keep="
 _PER_CHANNEL = "--per-channel"
 
@@ -58,7 +65,18 @@ def convert(
     where = f"the graph made {variant.kind}"
     if words := breach(component, None, sides_of(folder / MODEL), where=where):
         raise StageError(words, outcome=Outcome.CONVERT)
-    return {}
+    return {"bits": _stored_bits(folder / MODEL)}
+
+
+def _stored_bits(path: Path) -> dict[str, int]:
+    # A bias or a scale is no layer.
+    weights = [
+        tensor.data_type
+        for tensor in onnx.load(path, load_external_data=False).graph.initializer
+        if len(tensor.dims) > 1 and tensor.data_type in _BITS
+    ]
+    found = Counter(_BITS[kind] for kind in weights)
+    return {str(bits): found[bits] for bits in sorted(found)}
 
 
 def transform_onnx(

@@ -324,6 +324,21 @@ def test_whatever_decides_an_entry_is_in_its_key(given, real, kind, move):
         assert field_of(there, field) != field_of(here, field)
 
 
+def planned(given, name, text):
+    (path := given.folder / name).write_text(text, encoding="utf-8")
+    flag = f"--file={name}"
+    variant = replace(given.variant, flags=(flag,), files=((flag, path),))
+    return keys.variant_key(given.graph, variant, None)
+
+
+def test_the_contents_of_a_flags_file_decide_and_its_name_does_not(given):
+    one, same, other = (
+        planned(given, *file) for file in (("a", "1"), ("b", "1"), ("a", "2"))
+    )
+
+    assert one == same != other
+
+
 @pytest.mark.parametrize("kind", [kind for kind in MOVES if "question" not in kind])
 def test_every_field_of_a_key_is_moved_once(given, kind):
     nested = {"component", "export", "device", "control", "sampling", "sample", "spot"}

@@ -168,6 +168,28 @@ def test_a_variant_of_ones_own_runs_because_it_is_written(load):
     assert (variant.kind, variant.flags) == ("int4-weights", ("--hqq",))
 
 
+PLANNED = """\
+[variant.mnn.planned]
+from = "int8-weights"
+flags = ["--compressionParamsFile=plan.json"]
+"""
+
+
+def test_a_flag_that_names_a_file_means_the_file_beside_the_suite(load, tmp_path):
+    (tmp_path / "plan.json").write_text("{}", encoding="utf-8")
+
+    variant = case(load(SUITE + PLANNED), "unet/mnn/planned").variant
+
+    path = (tmp_path / "plan.json").resolve()
+    assert variant.files == (("--compressionParamsFile=plan.json", path),)
+    assert variant.converter_flags == (f"--compressionParamsFile={path}",)
+
+
+def test_a_flag_that_names_no_file_is_refused_at_its_line(load):
+    with pytest.raises(SuiteError, match=r"parity.toml:\d+: there is no file .*plan"):
+        load(SUITE + PLANNED)
+
+
 def test_only_what_is_quantized_statically_is_calibrated_and_with_other_inputs(load):
     text = changed('["fp32", "fp16"]', '["fp32", "int8-static"]')
     suite = load(text.replace("realistic = 3", "realistic = 3\ncalibration = 5"))

@@ -1,0 +1,315 @@
+"""The command `parity plan`: bits for each layer, within a bound."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from harness.commands.options import STORE, SUITE, given_again, print_lines
+from harness.core.errors import SpecError, SuiteError
+
+if TYPE_CHECKING:
+    from harness.commands.plan.place import Place
+    from harness.core.pipeline import PipelineCase
+    from harness.engine.engine import Engine
+    from harness.judge.tolerance import Tolerance
+    from harness.suite.suite import Suite
+
+_WORDS = ("outputs", "latents", "image")
+
+
+@click.command()
+@click.argument("component")
+@click.option(
+    "--within",
+    metavar="BOUND",
+    help="The bound: outputs, latents or image, as the suite states it for the variant "
+    "that the plan starts from; or psnr_db=35,ssim=0.97 for pictures.",
+)
+@click.option(
+    "--objective",
+    type=click.Choice(["size"]),
+    default="size",
+    show_default=True,
+    help="What to make small.",
+)
+@click.option(
+    "--on", "backend", default="", help="The runtime; else the first that can."
+)
+@click.option("--pipeline", default="", help="The pipeline of latents and image.")
+@click.option(
+    "--name", default="planned", show_default=True, help="The variant to write."
+)
+@click.option(
+    "--unseen",
+    type=click.IntRange(min=1),
+    default=8,
+    show_default=True,
+    help="Inputs for the last check, which the search never sees.",
+)
+@click.option("--explain", "layer", default="", help="Say why LAYER has its bits.")
+@click.option(
+    "--into",
+    default="reports/plans",
+    show_default=True,
+    type=click.Path(path_type=Path),
+    help="Where plans are recorded.",
+)
+@SUITE
+@STORE
+def plan(
+    *,
+    component: str,
+    within: str | None,
+    objective: str,
+    backend: str,
+    pipeline: str,
+    name: str,
+    unseen: int,
+    layer: str,
+    into: Path,
+    suite: Path,
+    store: str,
+) -> int:
+    """Give each layer of COMPONENT as few bits as a bound allows, and write a variant.
+
+    Each layer is rounded alone in PyTorch, as the runtime would round it. An integer
+    program chooses the bits; the file is converted, run, and tightened until it holds,
+    also on inputs that the search never saw. The variant is written into parity.toml.
+    """
+    from harness.commands.plan.keep import layer_of, load_record, save_record, write
+    from harness.commands.plan.run import Planner
+    from harness.commands.plan.screen import layer_lines, plan_lines, written_lines
+    from harness.core.runtime import runtime
+    from harness.suite.suite import load_suite
+
+    del objective  # there is one so far
+    record = into / f"{component}-{name}.json"
+    if layer:
+        known = load_record(record)
+        print_lines(layer_lines(known, layer_of(known, layer)))
+        return 0
+    if not within:
+        msg = f"give a bound: parity plan {component} --within outputs."
+        raise SpecError(msg)
+    loaded = load_suite(suite)
+    what, bound = bound_of(within)
+    backend = _runtime(loaded, component, backend)
+    mixed = runtime(backend).mixed
+    assert mixed is not None  # noqa: S101  # _runtime refuses others
+    _refuse_taken(loaded, component, backend, name)
+    file = f"{component}-{name}.json"
+    with _started(loaded, store) as (engine, say):
+        place, prompts = _place(
+            loaded, engine, component, backend, pipeline=pipeline, what=what
+        )
+        place = replace(place, bound=bound)
+        found = Planner(place, mixed, say).plan(name, file, prompts, unseen)
+    print_lines(plan_lines(found))
+    paths = write(loaded, found, file, mixed.variants[-1])
+    save_record(found, within, record)
+    again = f"parity run {component}/{backend}/{name}{given_again('suite', 'store')}"
+    print_lines(written_lines((*paths, record), again))
+    return 0
+
+
+def bound_of(text: str) -> tuple[str, Tolerance | None]:
+    """Return the check that a bound is for, and the bound if it is not the suite's.
+
+    >>> bound_of("latents")
+    ('latents', None)
+
+    Raises:
+        SpecError: It is no such word, and no bound of pictures.
+
+    """
+    from harness.judge.tolerance import OF_PICTURES, Tolerance, parse_changes
+
+    if text in _WORDS:
+        return text, None
+    if "=" not in text:
+        msg = (
+            f"--within takes {', '.join(_WORDS)} or bounds of pictures such as "
+            f"psnr_db=35,ssim=0.97, got {text!r}."
+        )
+        raise SpecError(msg)
+    stated = parse_changes(text.split(","))
+    if strange := [one for one in stated if one not in OF_PICTURES]:
+        msg = (
+            f"--within bounds pictures by {' and '.join(OF_PICTURES)}, got "
+            f"{strange[0]!r}; for another check name it, as in --within outputs."
+        )
+        raise SpecError(msg)
+    return "image", Tolerance(**stated)
+
+
+@contextmanager
+def _started(
+    suite: Suite, store: str
+) -> Iterator[tuple[Engine, Callable[[str], None]]]:
+    from harness.commands.progress import ProgressLines, moves
+    from harness.engine.engine import Engine
+    from harness.engine.run import open_store
+
+    progress = ProgressLines(sys.stderr, live=moves(sys.stderr))
+    opened = open_store(store)
+    try:
+        with Engine(opened, suite.limits, on_progress=progress.tell) as engine:
+            yield engine, lambda step: click.echo(f"  {step}", err=True)
+    finally:
+        opened.sweep()
+        progress.close()
+
+
+def _runtime(suite: Suite, component: str, backend: str) -> str:
+    """Return the runtime of a plan.
+
+    Raises:
+        SuiteError: The suite lacks the component or the runtime, or the runtime has no
+            layers of different precision.
+
+    """
+    from harness.core.runtime import runtime
+    from harness.core.toml_file import did_you_mean
+
+    own = [case for case in suite.cases if case.subject == component]
+    if not own:
+        names = [one.name for one in suite.components]
+        hint = did_you_mean(component, names)
+        msg = f"{suite.path} has no component {component!r}; {hint}"
+        raise SuiteError(msg)
+    there = dict.fromkeys(case.backend for case in own)
+    able = [one for one in there if runtime(one).mixed]
+    if backend and backend not in there:
+        msg = f"{component} does not run in {backend!r}; {did_you_mean(backend, there)}"
+        raise SuiteError(msg)
+    wanted = backend or (able[0] if able else next(iter(there)))
+    if wanted not in able:
+        title = runtime(wanted).title
+        hint = f"; take --on {able[0]}" if able else ""
+        msg = (
+            f"{title} gives every layer of a file the same precision here, so there is "
+            f"nothing to choose{hint}."
+        )
+        raise SuiteError(msg)
+    return wanted
+
+
+def _refuse_taken(suite: Suite, component: str, backend: str, name: str) -> None:
+    """Refuse the name of a built-in variant, or of a variant of other components."""
+    from harness.core.runtime import runtime
+
+    others = {
+        case.subject
+        for case in suite.cases
+        if case.backend == backend and case.variant.name == name
+    } - {component}
+    if name in runtime(backend).variants or others:
+        whose = f"of {min(others)}" if others else "built in"
+        msg = f"the variant {backend}/{name} is {whose}; give the plan another --name."
+        raise SuiteError(msg)
+
+
+def _place(
+    suite: Suite,
+    engine: Engine,
+    component: str,
+    backend: str,
+    *,
+    pipeline: str,
+    what: str,
+) -> tuple[Place, tuple[str, ...]]:
+    """Return where the plan is measured, and prompts that the search does not use."""
+    from harness.commands.plan.place import FEW, Place, few_samples
+    from harness.core.case import Variant
+    from harness.core.pipeline import App
+    from harness.core.runtime import EXACT, runtime
+    from harness.core.settings import Settings
+    from harness.suite.judge import Judge
+
+    mixed = runtime(backend).mixed
+    assert mixed is not None  # noqa: S101  # the caller looked
+    case = next(
+        case
+        for case in suite.cases
+        if (case.subject, case.backend) == (component, backend) and not case.targets
+    )
+    exact = Variant(
+        name=EXACT, backend=backend, kind=EXACT, converter=case.variant.converter
+    )
+    drawing: PipelineCase | None = None
+    prompts: tuple[str, ...] = ()
+    if what != "outputs":
+        drawn = _drawing(suite, case.component.recipe, backend, pipeline)
+        own = dict(drawn.roles)[case.component.recipe]
+        assert own is not None  # noqa: S101  # _drawing looked
+        case = own
+        plan = drawn.pipeline
+        # A file with a fixed batch accepts only the suite's number of prompts.
+        few = FEW if "batch" in own.export.dynamic else len(plan.prompts)
+        plan = replace(
+            plan,
+            prompts=plan.prompts[:few],
+            samples=1,
+            seeds=0,
+            attribution=False,
+            app=App(),
+        )
+        every = dict.fromkeys(
+            text
+            for one in suite.pipeline_cases
+            if one.pipeline.kind == plan.kind
+            for text in (*one.pipeline.prompts, *one.pipeline.all_prompts)
+        )
+        prompts = tuple(one for one in every if one not in plan.prompts) or plan.prompts
+        drawing = replace(drawn, pipeline=plan)
+    case = replace(case, variant=exact, samples=few_samples(case), where="")
+    if drawing is not None:
+        role = case.component.recipe
+        roles = tuple((one, case if one == role else None) for one, _ in drawing.roles)
+        drawing = replace(drawing, roles=roles)
+    place = Place(
+        engine=engine,
+        policy=Judge.of(suite, Settings()).policy,
+        case=case,
+        drawing=drawing,
+        what=what,
+        origin=mixed.origin,
+    )
+    return place, prompts
+
+
+def _drawing(suite: Suite, role: str, backend: str, name: str) -> PipelineCase:
+    """Return the pipeline that a component takes part in.
+
+    Raises:
+        SuiteError: No pipeline has it, or the named one lacks it.
+
+    """
+    from harness.core.toml_file import did_you_mean
+
+    found: dict[str, PipelineCase] = {}
+    for one in suite.pipeline_cases:
+        case = dict(one.roles).get(role)
+        if case is not None and case.backend == backend:
+            found.setdefault(one.subject, one)
+    if name in found:
+        return found[name]
+    if name:
+        lacks = any(one.subject == name for one in suite.pipeline_cases)
+        text = f"lacks {role} in {backend}" if lacks else "is not in the suite"
+        msg = f"the pipeline {name!r} {text}; {did_you_mean(name, list(found))}"
+        raise SuiteError(msg)
+    if not found:
+        msg = (
+            f"no pipeline of {suite.path} has {role} in {backend}, so there are no "
+            "latents and no image; add a [pipeline.*], or take --within outputs."
+        )
+        raise SuiteError(msg)
+    return next(iter(found.values()))

@@ -1,0 +1,264 @@
+"""The work of `parity plan`: measure each layer, choose, convert, run, and verify."""
+
+from __future__ import annotations
+
+import importlib
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from harness.commands.plan.place import Judged, Place
+from harness.commands.plan.search import (
+    Layer,
+    bits_of,
+    choose,
+    errors_by_bits,
+    stored_size,
+    summed,
+)
+from harness.core.case import Variant
+from harness.core.errors import ParityError, SuiteError
+from harness.core.rounding import FLOAT, Effects
+from harness.core.runtime import Mixed
+
+MOST_CONVERSIONS = 8
+"""Number of conversions that a search may make."""
+
+_BUDGETS = (1.6, 1.3, 1.1, 1.0, 0.9, 0.75, 0.6, 0.4, 0.2, 0.05)
+"""Sums of single errors that are tried, as shares of the limits."""
+_ROOM = 0.97
+"""Share of the limits that a plan may use in PyTorch; the runtime has errors too."""
+_TIGHTER = 0.9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """A plan, and what was measured for it.
+
+    Attributes:
+        place: Where it was measured.
+        variant: The variant that is to be written.
+        layers: The layers, in the order of the file.
+        bits: Number of bits of each layer.
+        text: Text of the converter's file.
+        uniform: Result of each built-in variant, float32 first, by its name.
+        planned: Result of the plan on the inputs of the search.
+        unseen: Result of the plan on inputs that the search did not see.
+        additivity: Sum of the single squared errors over the squared error of the
+            whole, for each value of the bound.
+        conversions: Number of conversions.
+        took_s: Duration in seconds.
+
+    """
+
+    place: Place
+    variant: Variant
+    layers: tuple[Layer, ...]
+    bits: tuple[int, ...]
+    text: str
+    uniform: dict[str, Judged]
+    planned: Judged
+    unseen: Judged
+    additivity: tuple[float, ...]
+    conversions: int
+    took_s: float
+
+
+class Planner:
+    """Finds a plan for a component.
+
+    Args:
+        place: Where errors are measured.
+        mixed: How the runtime gives layers their bits.
+        say: Gets the name of the next step.
+
+    """
+
+    def __init__(self, place: Place, mixed: Mixed, say: Callable[[str], None]) -> None:
+        self._place = place
+        self._mixed = mixed
+        self._say = say
+        self._module: Any = importlib.import_module(mixed.module)
+        self._limits: dict[int, float] = {}
+        self._start = time.monotonic()
+
+    def plan(self, name: str, file: str, prompts: Sequence[str], unseen: int) -> Found:
+        """Find a plan that holds on the search's inputs and on inputs it never saw.
+
+        Args:
+            name: Name of the variant to write.
+            file: Name of the converter's file beside the suite.
+            prompts: Prompts of the unseen pictures.
+            unseen: Number of unseen samples or pictures.
+
+        Raises:
+            ParityError: Float32 itself exceeds the bound, there is nothing to choose,
+                or no plan holds.
+
+        """
+        place, mixed = self._place, self._mixed
+        self._say("the file in float32")
+        exact = place.case.variant
+        results = {exact.name: place.run(exact)}
+        self._refuse(results[exact.name])
+        self._say("each layer alone, rounded in PyTorch")
+        layers = self._measured()
+        for kind in mixed.variants:
+            self._say(f"the file of {kind}")
+            uniform = replace(exact, name=kind, kind=kind)
+            results[kind] = place.run(uniform)
+        margin = 1.0
+        left = MOST_CONVERSIONS - len(results)
+        flag = f"{mixed.flag}{file}"
+        worst = math.inf
+        for attempt in range(left):
+            self._say("the integer program")
+            bits, ratio = self._chosen(layers, margin)
+            if set(bits) == {FLOAT}:
+                msg = (
+                    f"every layer of {place.case.id} must stay in float32 to hold this "
+                    "bound, so there is nothing to choose; allow more error."
+                )
+                raise SuiteError(msg)
+            text = self._module.plan_text(dict(bits_of(layers, bits)))
+            with TemporaryDirectory(prefix="parity-plan-") as folder:
+                path = Path(folder) / file
+                path.write_text(text, encoding="utf-8")
+                variant = replace(
+                    exact,
+                    name=name,
+                    kind=mixed.origin,
+                    flags=(flag,),
+                    files=((flag, path),),
+                )
+                self._say(f"the plan's file, attempt {attempt + 1}")
+                planned = place.run(variant)
+                again = planned
+                if planned.passed:
+                    self._say("inputs that the search did not see")
+                    other = place.unseen(unseen, attempt, prompts)
+                    again = other.run(variant)
+            if again.passed:
+                return Found(
+                    place=place,
+                    variant=replace(variant, files=()),
+                    layers=layers,
+                    bits=tuple(bits),
+                    text=text,
+                    uniform=results,
+                    planned=planned,
+                    unseen=again,
+                    additivity=ratio,
+                    conversions=len(results) + attempt + 1,
+                    took_s=time.monotonic() - self._start,
+                )
+            row, verdict = again.worst.row, again.worst.verdict
+            self._say(f"out of the bound: {row.place}, {row.sample}: {verdict.reason}")
+            worst = verdict.usage
+            tighter = 0.95 / worst**2 if math.isfinite(worst) else 0.5
+            margin *= min(_TIGHTER, tighter)
+        msg = (
+            f"no plan of {MOST_CONVERSIONS} conversions holds: the last one uses "
+            f"{worst:.0%} of the bound. Nothing was written; allow more error."
+        )
+        raise ParityError(msg)
+
+    def _refuse(self, exact: Judged) -> None:
+        """Refuse a bound that float32 itself does not meet."""
+        if exact.passed:
+            return
+        row, verdict = exact.worst.row, exact.worst.verdict
+        msg = (
+            f"{self._place.case.id} itself is out of this bound: {row.place}, "
+            f"{row.sample}: {verdict.reason}. No plan can be better than float32; "
+            "allow more error."
+        )
+        raise SuiteError(msg)
+
+    def _measured(self) -> tuple[Layer, ...]:
+        """Round each layer alone with the fewest bits, and return all layers."""
+        place, mixed, module = self._place, self._mixed, self._module
+        artifact, model = place.engine.file(place.case)
+        path = artifact.file(model)
+        groups: dict[bytes, list[Any]] = {}
+        for one in module.stored(path):
+            weights = module.float_weights(path, one).tobytes()
+            groups.setdefault(weights, []).append(one)
+        every = list(groups.values())
+        if not every:
+            msg = (
+                f"{place.case.id} has no layer whose weights the converter rounds, so "
+                "there is nothing to choose."
+            )
+            raise SuiteError(msg)
+        lowest = mixed.bits[-1]
+        trials = [tuple((one.name, lowest) for one in group) for group in every]
+        effects = place.effects(trials)
+        self._limits = place.limits(effects)
+        layers = []
+        for group, errors in zip(every, effects.errors, strict=True):
+            shares = self._shares(errors)
+            measured = all(map(math.isfinite, shares))
+            layers.append(
+                Layer(
+                    names=tuple(one.name for one in group),
+                    modules=effects.parameters[group[0].name],
+                    costs={
+                        bits: sum(module.stored_bytes(one, bits) for one in group)
+                        for bits in mixed.bits
+                    },
+                    errors=errors_by_bits(lowest, mixed.bits, shares)
+                    if measured
+                    else {},
+                )
+            )
+        if not any(layer.errors for layer in layers):
+            msg = (
+                f"no layer of {place.case.id} has the weights of a PyTorch parameter, "
+                "so no layer can be measured, and there is nothing to choose."
+            )
+            raise SuiteError(msg)
+        return tuple(layers)
+
+    def _shares(self, errors: Sequence[float]) -> list[float]:
+        return [errors[row] / limit for row, limit in self._limits.items()]
+
+    def _chosen(
+        self, layers: tuple[Layer, ...], margin: float
+    ) -> tuple[list[int], tuple[float, ...]]:
+        """Return the smallest plan that holds in PyTorch, and its additivity.
+
+        Sums of single errors are only an estimate. So the plans of several budgets are
+        measured whole, and then those of budgets between the best two.
+        """
+        scales = [margin * scale for scale in _BUDGETS]
+        best, ratio, scale = self._best(layers, scales, margin)
+        if scale != scales[0]:
+            above = scales[scales.index(scale) - 1]
+            steps = [(scale / above) ** (at / 5) for at in range(1, 5)]
+            finer = self._best(layers, [above * step for step in steps], margin)
+            if stored_size(layers, finer[0]) < stored_size(layers, best):
+                best, ratio, _ = finer
+        return best, ratio
+
+    def _best(
+        self, layers: tuple[Layer, ...], scales: Sequence[float], margin: float
+    ) -> tuple[list[int], tuple[float, ...], float]:
+        plans = [choose(layers, scale) for scale in scales]
+        whole = self._place.effects([bits_of(layers, plan) for plan in plans])
+        for plan, scale, shares in zip(plans, scales, self._whole(whole), strict=True):
+            if max(shares) <= _ROOM * margin and any(bits < FLOAT for bits in plan):
+                sums = summed(layers, plan)
+                ratio = tuple(
+                    one / all_ if all_ else 1.0
+                    for one, all_ in zip(sums, shares, strict=True)
+                )
+                return plan, ratio, scale
+        return [FLOAT] * len(layers), (), scales[-1]
+
+    def _whole(self, effects: Effects) -> list[list[float]]:
+        return [self._shares(errors) for errors in effects.errors]

@@ -1,0 +1,161 @@
+"""From the effect of each layer alone to the bits of all layers: an integer program.
+
+Each layer is rounded alone, and the effects are squared errors. Errors of different
+layers are nearly independent, so their squares add up. How nearly they do is measured
+and shown. An integer program then chooses the bits with the fewest bytes whose errors
+together are within the limits.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from harness.core.rounding import FLOAT, Bits
+
+_NEAR_BEST = 1e-3
+"""The integer program ends within this share of the best size."""
+_SECONDS = 20.0
+_TOO_MUCH = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layer:
+    """A layer that gets bits: the operators that have the same weights.
+
+    Attributes:
+        names: Names of the operators in the deployed file.
+        modules: Modules of PyTorch's network with these weights; empty if the converter
+            changed the weights, so that the layer stays in float32.
+        costs: Number of bits to the bytes that are stored.
+        errors: Number of bits to the largest share of a limit that the layer alone
+            uses; empty if it was not measured.
+
+    """
+
+    names: tuple[str, ...]
+    modules: tuple[str, ...]
+    costs: Mapping[int, int]
+    errors: Mapping[int, tuple[float, ...]]
+
+    @property
+    def name(self) -> str:
+        """The layer's name for a reader."""
+        return self.modules[0] if self.modules else self.names[0]
+
+    def share(self, bits: int) -> float:
+        """Return the largest share of a limit that the layer uses with some bits."""
+        return max(self.errors.get(bits, (0.0,)))
+
+
+def errors_by_bits(
+    lowest: int, every: Sequence[int], shares: Sequence[float]
+) -> dict[int, tuple[float, ...]]:
+    """Return the shares of the limits for every number of bits.
+
+    Only the lowest number is measured. The error of rounding is proportional to the
+    step between two integers, which is the range of the weights over ``2**bits - 1``.
+
+    Args:
+        lowest: The number of bits that was measured.
+        every: All numbers of bits.
+        shares: The shares of the limits with the lowest number.
+
+    >>> errors_by_bits(1, (32, 2, 1), [0.9])
+    {32: (0.0,), 2: (0.1,), 1: (0.9,)}
+    """
+    steps = {b: 0.0 if b == FLOAT else (2**lowest - 1) / (2**b - 1) for b in every}
+    return {
+        bits: tuple(round(share * step**2, 12) for share in shares)
+        for bits, step in steps.items()
+    }
+
+
+def choose(layers: Sequence[Layer], budget: float) -> list[int]:
+    """Return the number of bits of each layer, with the fewest bytes.
+
+    Args:
+        layers: The layers; one without errors stays in float32.
+        budget: The largest sum of errors, as a share of each limit.
+
+    """
+    import numpy as np
+    from scipy import sparse
+    from scipy.optimize import Bounds, LinearConstraint, milp
+
+    options = [
+        (at, bits)
+        for at, layer in enumerate(layers)
+        for bits in (layer.errors or {FLOAT: ()})
+    ]
+    costs = np.array([layers[at].costs[bits] for at, bits in options], float)
+    owner = np.array([at for at, _ in options])
+    count = len(options)
+    one_each = sparse.csr_matrix(
+        (np.ones(count), (owner, np.arange(count))), shape=(len(layers), count)
+    )
+    rows = max((len(e) for one in layers for e in one.errors.values()), default=0)
+    shares = np.array(
+        [layers[at].errors.get(bits, (0.0,) * rows) for at, bits in options]
+    ).reshape(count, rows)
+    constraints = [LinearConstraint(one_each, 1, 1)]
+    if rows:
+        # More than the whole budget is too much, however much it is. Numbers of like
+        # size are easier for the solver.
+        shares = np.minimum(shares / budget, _TOO_MUCH)
+        constraints.append(LinearConstraint(shares.T, -np.inf, 1.0))
+    with _silent():
+        found = milp(
+            costs / costs.max(),
+            constraints=constraints,
+            integrality=np.ones(count),
+            bounds=Bounds(0, 1),
+            options={"mip_rel_gap": _NEAR_BEST, "time_limit": _SECONDS},
+        )
+    chosen = [FLOAT] * len(layers)
+    if found.x is not None:
+        for (at, bits), taken in zip(options, found.x, strict=True):
+            if taken > 0.5:  # noqa: PLR2004  # it is 0 or 1
+                chosen[at] = bits
+    return chosen
+
+
+@contextmanager
+def _silent() -> Iterator[None]:
+    """Send native output nowhere: HiGHS prints where it repairs a solution."""
+    sys.stdout.flush()
+    kept, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
+        os.close(nowhere)
+
+
+def bits_of(layers: Sequence[Layer], chosen: Sequence[int]) -> Bits:
+    """Return the bits of every operator."""
+    return tuple(
+        (name, bits)
+        for layer, bits in zip(layers, chosen, strict=True)
+        for name in layer.names
+    )
+
+
+def summed(layers: Sequence[Layer], chosen: Sequence[int]) -> list[float]:
+    """Return the sum of the layers' single errors, as a share of each limit."""
+    some = [
+        layer.errors[bits]
+        for layer, bits in zip(layers, chosen, strict=True)
+        if layer.errors
+    ]
+    return [sum(each) for each in zip(*some, strict=True)]
+
+
+def stored_size(layers: Sequence[Layer], chosen: Sequence[int]) -> int:
+    """Return the bytes that the layers take together."""
+    return sum(one.costs[bits] for one, bits in zip(layers, chosen, strict=True))

@@ -1,0 +1,82 @@
+"""Draw with a pipeline in which one role's weights are rounded as a runtime would."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+
+from harness.core.entry import Entry
+from harness.core.pipeline import Pipeline
+from harness.core.rounding import Effects, Trials
+from harness.runtimes.diffusion.draw import PipelineParts, assemble, draw
+from harness.runtimes.diffusion.networks import (
+    Network,
+    Remembered,
+    Residents,
+    Tensors,
+)
+from harness.runtimes.diffusion.reference import Steps, torch_networks
+from harness.runtimes.diffusion.worker import inputs_of
+from harness.runtimes.pytorch.program import as_tuple
+from harness.runtimes.pytorch.rounded import Roundable, Values, effects, roundable
+
+
+def drawing_effects(
+    given: Trials,
+    pipeline: Pipeline,
+    role: str,
+    inputs: Entry,
+    limit_gib: float | None = None,
+) -> Effects:
+    """Return how far each trial moves a pipeline's latents and pictures.
+
+    Args:
+        given: The trials; their component has the role.
+        pipeline: The pipeline.
+        role: Role of the rounded network; PyTorch's own networks have the others.
+        inputs: Store entry with the pipeline's token ids and noise.
+        limit_gib: Memory in GiB that networks may take; None for what is there.
+
+    Raises:
+        StageError: PyTorch cannot run on the device.
+
+    """
+    network = roundable(given)
+    residents = Residents(limit_gib)
+    networks: dict[str, Network] = {
+        name: Remembered(own)
+        for name, own in torch_networks(pipeline, residents, given.device).items()
+    }
+    networks[role] = _network(network, given)
+    stored = inputs_of(inputs)
+    parts = PipelineParts(networks=networks, sampling=pipeline.sampling)
+
+    def values() -> Values:
+        steps, pipe = Steps(), assemble(pipeline, stored, parts)
+        pictures = draw(pipe, pipeline, stored, on_step=steps.told)
+        return {
+            **{f"step {n:02}": each.numpy() for n, each in enumerate(steps.latents)},
+            **{f"picture {n}": each for n, each in enumerate(pictures)},
+        }
+
+    try:
+        return effects(network, given, values)
+    finally:
+        residents.close()
+
+
+def _network(network: Roundable, given: Trials) -> Network:
+    component, device = given.component, given.device.device
+
+    def run(feeds: Mapping[str, torch.Tensor]) -> Tensors:
+        with torch.no_grad():
+            made = as_tuple(
+                network.module(*(feeds[s.name].to(device) for s in component.inputs))
+            )
+        return {
+            spec.name: value.cpu()
+            for spec, value in zip(component.outputs, made, strict=True)
+        }
+
+    return run

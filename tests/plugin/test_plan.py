@@ -1,0 +1,181 @@
+"""`parity plan` writes a variant that is smaller, holds its bound, and can be run."""
+
+import json
+import tomllib
+
+import pytest
+
+from harness.suite.suite import load_suite
+
+PLAN = ("plan", "vae_decoder", "--unseen", "2")
+BOUND = 'outputs = "quantized"'
+TIGHT = "outputs = { sqnr_db = 30.0 }\nwhy = 'for a plan of several widths'"
+
+
+def bounded(project, text=TIGHT):
+    """Give the variant that a plan starts from another bound of its outputs."""
+    head, table, rest = (
+        (project.path / "tolerances.toml").read_text().partition("[mnn.int8-weights]")
+    )
+    (project.path / "tolerances.toml").write_text(
+        head + table + rest.replace(BOUND, text, 1)
+    )
+    return project
+
+
+def files(project):
+    return {
+        path.name: path.read_bytes()
+        for path in project.path.iterdir()
+        if path.is_file()
+    }
+
+
+@pytest.fixture(scope="module")
+def planned(passing, tmp_path_factory):
+    """A project with a plan of its decoder, and what the command printed."""
+    project = bounded(passing[0].branch(tmp_path_factory.mktemp("plan") / "project"))
+    return project, project.parity(*PLAN, "--within", "outputs")
+
+
+def bits(project):
+    text = (project.path / "vae_decoder-planned.json").read_text()
+    (algorithm,) = json.loads(text)["algo"]
+    layers = algorithm["quantParams"]["layer"]
+    return {one["opName"]: one["weight"][0]["bits"] for one in layers}
+
+
+def test_a_plan_says_what_it_gained_and_how_well_errors_add_up(planned):
+    _, ended = planned
+
+    assert ended.code == 0, ended.text
+    assert ended.has("The sum of the layers' single squared errors is")
+    assert ended.has("On 2 inputs that the search did not see, the plan uses")
+    assert ended.has("of 8 conversions")
+
+
+def test_a_plan_uses_several_widths(planned):
+    assert len({*bits(planned[0]).values()}) > 1
+
+
+def test_the_suite_has_the_plan_as_a_variant_of_the_component(planned):
+    project, _ = planned
+
+    table = tomllib.loads((project.path / "parity.toml").read_text())["variant"]["mnn"]
+    (case,) = (c for c in load_suite(project.path).cases if c.variant.name == "planned")
+
+    assert table["planned"] == {
+        "from": "int8-weights",
+        "flags": ["--compressionParamsFile=vae_decoder-planned.json"],
+        "components": ["vae_decoder"],
+    }
+    assert case.variant.files[0][1] == project.path / "vae_decoder-planned.json"
+
+
+def test_the_plan_runs_within_its_tolerances_and_is_smaller_than_int8(planned):
+    project, _ = planned
+
+    ended = project.parity("run", "mnn/planned", "mnn/int8-weights")
+
+    assert ended.code == 0, ended.text
+    size = {
+        one["variant"]: one["artifacts"]["mnn"]["size_bytes"]
+        for one in project.report["cases"]
+    }
+    assert size["planned"] < size["int8-weights"]
+
+
+def test_a_layer_is_explained_by_its_module_and_by_its_operator(planned):
+    project, _ = planned
+
+    by_module = project.parity("plan", "vae_decoder", "--explain", "decoder.conv_in")
+    by_operator = project.parity("plan", "vae_decoder", "--explain", "conv2d_1")
+
+    assert by_module.code == 0, by_module.text
+    assert by_module.text == by_operator.text
+    assert by_module.has("this layer alone would use")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--explain", "decoder.conv_inn"), "did you mean 'decoder.conv_in'?"),
+        (("--within", "picture"), "--within takes outputs, latents, image or bounds"),
+        (
+            ("--within", "sqnr_db=9"),
+            "bounds pictures by psnr_db and ssim, got 'sqnr_db'",
+        ),
+        (("--within", "image"), "no pipeline of parity.toml has vae_decoder in mnn"),
+        (("--within", "latents", "--pipeline", "p"), "'p' is not in the suite"),
+        (
+            ("--within", "outputs", "--on", "onnxruntime"),
+            "ONNX Runtime gives every layer",
+        ),
+        (("--within", "outputs", "--on", "tvm"), "does not run in 'tvm'"),
+        (("--within", "outputs", "--name", "fp32"), "the variant mnn/fp32 is built in"),
+        ((), "give a bound: parity plan vae_decoder --within outputs."),
+    ],
+)
+def test_a_plan_that_cannot_be_made_is_refused_in_a_sentence(planned, options, words):
+    project, _ = planned
+    before = files(project)
+
+    ended = project.parity("plan", "vae_decoder", *options)
+
+    assert ended.code == 2
+    assert ended.has(words), ended.text
+    assert files(project) == before
+
+
+@pytest.fixture(scope="module")
+def in_pictures(drawn, tmp_path_factory):
+    """A plan of a decoder that is held to a bound of a pipeline's pictures."""
+    project = drawn[0].branch(tmp_path_factory.mktemp("pictures") / "project")
+    bound = "psnr_db=45,ssim=0.9"
+    return project, project.parity(*PLAN, "--within", bound, "--name", "seen")
+
+
+def test_a_plan_within_a_bound_of_pictures_writes_that_bound(in_pictures):
+    project, ended = in_pictures
+
+    assert ended.code == 0, ended.text
+    assert ended.has("of image of text2img")
+    tolerances = tomllib.loads((project.path / "tolerances.toml").read_text())
+    assert tolerances["mnn"]["seen"]["image"] == {"psnr_db": 45.0, "ssim": 0.9}
+
+
+def test_a_pipeline_that_lacks_the_component_is_refused(in_pictures):
+    project, _ = in_pictures
+    options = ("--within", "image", "--pipeline", "text2image")
+
+    ended = project.parity("plan", "vae_decoder", *options)
+
+    assert (ended.code, ended.has("did you mean 'text2img'?")) == (2, True), ended.text
+
+
+def test_a_component_that_the_suite_lacks_is_refused(planned):
+    ended = planned[0].parity("plan", "vae_decode", "--within", "outputs")
+
+    assert (ended.code, ended.has("did you mean 'vae_decoder'?")) == (2, True)
+
+
+def test_a_bound_that_float32_itself_exceeds_is_refused(project):
+    bounded(project, "outputs = { sqnr_db = 190.0 }\nwhy = 'too tight'")
+    before = files(project)
+
+    ended = project.parity(*PLAN, "--within", "outputs")
+
+    assert ended.code == 2
+    assert ended.has("vae_decoder/mnn/fp32 itself is out of this bound"), ended.text
+    assert files(project) == before
+
+
+def test_a_bound_that_no_rounding_meets_leaves_nothing_to_choose(project):
+    bounded(project, "outputs = { sqnr_db = 100.0 }\nwhy = 'tight'")
+    before = files(project)
+
+    ended = project.parity(*PLAN, "--within", "outputs")
+
+    assert ended.code == 2
+    assert ended.has("must stay in float32 to hold this bound"), ended.text
+    assert files(project) == before

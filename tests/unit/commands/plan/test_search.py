@@ -1,0 +1,75 @@
+"""`harness.commands.plan.search`: the fewest bytes within the limits."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+from harness.commands.plan.search import (
+    Layer,
+    bits_of,
+    choose,
+    errors_by_bits,
+    stored_size,
+    summed,
+)
+
+BITS = (32, 8, 4)
+
+
+def layer(name, size, *shares):
+    """Make a layer of `size` weights, and its shares of the limits with 4 bits."""
+    return Layer(
+        names=(f"op_{name}",),
+        modules=(name,),
+        costs={bits: size * bits for bits in BITS},
+        errors=errors_by_bits(4, BITS, shares) if shares else {},
+    )
+
+
+def drawn(seed):
+    rng = np.random.default_rng(seed)
+    return [
+        layer(str(at), int(rng.integers(1, 9)), *rng.exponential(0.5, 2))
+        for at in range(5)
+    ]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_no_other_choice_within_the_limits_is_smaller(seed):
+    layers = drawn(seed)
+    every = [list(bits) for bits in product(BITS, repeat=len(layers))]
+    within = [bits for bits in every if max(summed(layers, bits)) <= 1.0]
+
+    chosen = choose(layers, 1.0)
+
+    assert max(summed(layers, chosen)) <= 1.0 + 1e-9
+    least = min(stored_size(layers, bits) for bits in within)
+    assert stored_size(layers, chosen) == pytest.approx(least, rel=1e-3)
+
+
+def test_a_layer_that_was_not_measured_stays_in_float32():
+    layers = [layer("known", 9, 0.1), layer("unknown", 9)]
+
+    assert choose(layers, 1.0) == [4, 32]
+
+
+def test_a_larger_budget_makes_no_larger_file():
+    layers = drawn(0)
+
+    sizes = [stored_size(layers, choose(layers, at)) for at in (0.1, 0.5, 1.0, 5.0)]
+
+    assert sizes == sorted(sizes, reverse=True)
+    assert len({*sizes}) > 1
+
+
+def test_a_layer_that_would_use_the_whole_bound_keeps_more_bits():
+    layers = [layer("quiet", 100, 0.01), layer("loud", 100, 50.0)]
+
+    assert choose(layers, 1.0) == [4, 8]
+
+
+def test_operators_with_the_same_weights_get_the_same_bits():
+    shared = Layer(names=("a", "b"), modules=("m",), costs={4: 1}, errors={4: (0.0,)})
+
+    assert bits_of([shared], [4]) == (("a", 4), ("b", 4))
