@@ -108,10 +108,10 @@ def test_a_layer_is_explained_by_its_module_and_by_its_operator(planned):
         (("--within", "image"), "no pipeline of parity.toml has vae_decoder in mnn"),
         (("--within", "latents", "--pipeline", "p"), "'p' is not in the suite"),
         (
-            ("--within", "outputs", "--on", "onnxruntime"),
+            ("--within", "outputs", "--backend", "onnxruntime"),
             "ONNX Runtime gives every layer",
         ),
-        (("--within", "outputs", "--on", "tvm"), "does not run in 'tvm'"),
+        (("--within", "outputs", "--backend", "tvm"), "does not run in 'tvm'"),
         (("--within", "outputs", "--name", "fp32"), "the variant mnn/fp32 is built in"),
         ((), "give a bound: parity plan vae_decoder --within outputs."),
     ],

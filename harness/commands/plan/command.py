@@ -39,9 +39,7 @@ _WORDS = ("outputs", "latents", "image")
     show_default=True,
     help="What to make small.",
 )
-@click.option(
-    "--on", "backend", default="", help="The runtime; else the first that can."
-)
+@click.option("--backend", default="", help="The runtime; else the first that can.")
 @click.option("--pipeline", default="", help="The pipeline of latents and image.")
 @click.option(
     "--name", default="planned", show_default=True, help="The variant to write."
@@ -192,7 +190,7 @@ def _runtime(suite: Suite, component: str, backend: str) -> str:
     wanted = backend or (able[0] if able else next(iter(there)))
     if wanted not in able:
         title = runtime(wanted).title
-        hint = f"; take --on {able[0]}" if able else ""
+        hint = f"; take --backend {able[0]}" if able else ""
         msg = (
             f"{title} gives every layer of a file the same precision here, so there is "
             f"nothing to choose{hint}."
