@@ -77,8 +77,8 @@ def deploy(  # noqa: PLR0917  # a job has positions only
             with TemporaryDirectory() as scratch, suppress(StageError):
                 converter.convert(source, plain, Path(scratch), **given)
                 content = getattr(converter, "content", Path.read_bytes)
-                made_again = Path(scratch).iterdir()
-                if all(content(p) == content(folder / p.name) for p in made_again):
+                pairs = [(one, folder / one.name) for one in Path(scratch).iterdir()]
+                if all(b.is_file() and content(a) == content(b) for a, b in pairs):
                     made["no_effect"] = list(variant.flags)
         return made
 
