@@ -15,7 +15,7 @@ from harness.commands.options import STORE, SUITE, given_again, print_lines
 from harness.core.errors import SpecError, SuiteError
 
 if TYPE_CHECKING:
-    from harness.commands.plan.place import Place
+    from harness.commands.plan.place import PlanSubject
     from harness.core.pipeline import PipelineCase
     from harness.engine.engine import Engine
     from harness.judge.tolerance import Tolerance
@@ -222,9 +222,9 @@ def _place(
     *,
     pipeline: str,
     what: str,
-) -> tuple[Place, tuple[str, ...]]:
+) -> tuple[PlanSubject, tuple[str, ...]]:
     """Return where the plan is measured, and prompts that the search does not use."""
-    from harness.commands.plan.place import FEW, Place, few_samples
+    from harness.commands.plan.place import FEW, PlanSubject, few_samples
     from harness.core.case import Variant
     from harness.core.pipeline import App
     from harness.core.runtime import EXACT, runtime
@@ -272,7 +272,7 @@ def _place(
         role = case.component.recipe
         roles = tuple((one, case if one == role else None) for one, _ in drawing.roles)
         drawing = replace(drawing, roles=roles)
-    place = Place(
+    place = PlanSubject(
         engine=engine,
         policy=Judge.of(suite, Settings()).policy,
         case=case,

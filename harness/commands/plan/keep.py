@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import structs
 
-from harness.commands.plan.place import Place
+from harness.commands.plan.place import PlanSubject
 from harness.commands.plan.run import Found
 from harness.commands.tune.toml_edit import TableChange, changed, inline, text_of
 from harness.core.errors import ParityError, SuiteError
@@ -92,7 +92,7 @@ def _bounds(found: Found, loosest: str) -> dict[str, Any]:
 
 
 def _tolerance(
-    policy: Policy, component: str, place: Place, variant: str, group: str
+    policy: Policy, component: str, place: PlanSubject, variant: str, group: str
 ) -> Tolerance:
     try:
         return policy.for_probe(

@@ -33,7 +33,7 @@ _OTHER_SEEDS = 7_000_003
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
+class JudgedFile:
     """The rows of a run of one file, and the worst of them.
 
     Attributes:
@@ -57,7 +57,7 @@ class Judged:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class PlanSubject:
     """The values that a bound holds for, and the inputs that they are measured with.
 
     Attributes:
@@ -100,7 +100,7 @@ class Place:
         errors = tuple(each for part in parts for each in part.errors)
         return replace(parts[0], errors=errors)
 
-    def run(self, variant: Variant) -> Judged:
+    def run(self, variant: Variant) -> JudgedFile:
         """Convert and run a variant of the component, and judge its values.
 
         Raises:
@@ -112,7 +112,7 @@ class Place:
         record = self.engine.run(case if self.drawing is None else self._with(case))
         if record.failure is not None:
             raise ParityError(record.failure.message)
-        return Judged(rows=self._judged(record), size_bytes=artifact.size_bytes)
+        return JudgedFile(rows=self._judged(record), size_bytes=artifact.size_bytes)
 
     def limits(self, effects: Effects) -> dict[int, float]:
         """Return the largest mean squared error of each value that the bound is for.
@@ -143,7 +143,7 @@ class Place:
             raise SuiteError(msg)
         return found
 
-    def unseen(self, number: int, draw: int, prompts: Sequence[str]) -> Place:
+    def unseen(self, number: int, draw: int, prompts: Sequence[str]) -> PlanSubject:
         """Return this place with inputs that no other draw has.
 
         Args:

@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from harness.commands.plan.place import Judged, Place
+from harness.commands.plan.place import JudgedFile, PlanSubject
 from harness.commands.plan.search import (
     Layer,
     bits_of,
@@ -55,14 +55,14 @@ class Found:
 
     """
 
-    place: Place
+    place: PlanSubject
     variant: Variant
     layers: tuple[Layer, ...]
     bits: tuple[int, ...]
     text: str
-    uniform: dict[str, Judged]
-    planned: Judged
-    unseen: Judged
+    uniform: dict[str, JudgedFile]
+    planned: JudgedFile
+    unseen: JudgedFile
     additivity: tuple[float, ...]
     conversions: int
     took_s: float
@@ -78,7 +78,9 @@ class Planner:
 
     """
 
-    def __init__(self, place: Place, mixed: Mixed, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, place: PlanSubject, mixed: Mixed, say: Callable[[str], None]
+    ) -> None:
         self._place = place
         self._mixed = mixed
         self._say = say
@@ -167,7 +169,7 @@ class Planner:
         )
         raise ParityError(msg)
 
-    def _refuse(self, exact: Judged) -> None:
+    def _refuse(self, exact: JudgedFile) -> None:
         """Refuse a bound that float32 itself does not meet."""
         if exact.passed:
             return

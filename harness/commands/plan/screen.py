@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.commands.plan.place import Judged
+from harness.commands.plan.place import JudgedFile
 from harness.commands.plan.run import MOST_CONVERSIONS, Found
 from harness.core.rounding import FLOAT
 from harness.core.settings import near
@@ -54,7 +54,7 @@ def plan_lines(found: Found) -> Iterator[Line]:
     )
 
 
-def _file_line(name: str, judged: Judged) -> Line:
+def _file_line(name: str, judged: JudgedFile) -> Line:
     worst = judged.worst
     text = (
         f" {name:<{_NAME}} {in_bytes(judged.size_bytes):>9}   "
