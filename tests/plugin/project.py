@@ -178,6 +178,12 @@ class Project:
         """Run the command in this process, because a new one takes seconds to start."""
         return called(self.path, *args)
 
+    def gated(self, code=0):
+        """The gate's page for one more run, whose own exit code is `code`."""
+        ran = self.parity("run")
+        assert ran.code == code, ran.text
+        return self.parity("gate")
+
     def run(self, *command):
         done = subprocess.run(
             command,

@@ -36,15 +36,8 @@ def branch(base, tmp_path):
     return base.branch(tmp_path / "app")
 
 
-def gated(project, code=0):
-    """The gate's page for one more run, whose own exit code is `code`."""
-    ran = project.parity("run")
-    assert ran.code == code, ran.text
-    return project.parity("gate")
-
-
 def test_a_clean_build_ships_ten_times_out_of_ten(branch):
-    pages = [gated(branch) for _ in range(TEN)]
+    pages = [branch.gated() for _ in range(TEN)]
 
     assert [page.code for page in pages] == [0] * TEN, pages
     for page in pages:
@@ -56,7 +49,7 @@ def test_a_clean_build_ships_ten_times_out_of_ten(branch):
 def test_a_converter_flag_that_costs_precision_is_seen_within_its_tolerance(branch):
     branch.change("parity.toml", "Bits=8", "Bits=4")
 
-    page = gated(branch)
+    page = branch.gated()
 
     assert page.code == 1, page.text
     assert page.text.startswith("DO NOT SHIP")
@@ -100,7 +93,7 @@ def test_another_exporter_is_compared_by_what_its_values_are(branch):
         'dynamic_axes = []\nexporter = "torchscript"\nopset = 14',
     )
 
-    page = gated(branch)
+    page = branch.gated()
 
     # It computes the same, so nothing is worse; what it has no names for is counted.
     assert page.code == 0, page.text
@@ -110,7 +103,7 @@ def test_another_exporter_is_compared_by_what_its_values_are(branch):
 def test_an_exporter_flag_that_the_converter_cannot_follow_is_the_reason(branch):
     branch.change("parity.toml", "dynamic_axes = []", "dynamic_axes = []\nopset = 24")
 
-    page = gated(branch, code=2)
+    page = branch.gated(code=2)
 
     assert page.code == 1, page.text
     assert page.has(f"1 {APP}/layers and 3 more convert")
@@ -123,7 +116,7 @@ def test_a_slower_session_option_is_named(branch):
         "parity.toml", "[backend.onnxruntime]", "[backend.onnxruntime]\nthreads = 1"
     )
 
-    page = gated(branch)
+    page = branch.gated()
 
     assert page.code == 1, page.text
     assert page.has(f"1 {CASES[0]}/settings incomparable threads 2 → 1 18 measure")
@@ -148,12 +141,12 @@ def test_other_weights_cannot_be_said_and_a_case_that_is_gone_does_not_ship(bran
     head, _, _ = (branch.path / "tolerances.toml").read_text().partition("[mnn.app]")
     (branch.path / "tolerances.toml").write_text(head)
 
-    page = gated(branch)
+    page = branch.gated()
     assert page.code == 1, page.text
     assert page.has(f"1 {APP} gone no such case now")
 
     branch.change("parity.toml", "seed = 0", "seed = 1")
-    page = gated(branch)
+    page = branch.gated()
     assert page.code == 2, page.text
     assert page.has("CANNOT SAY")
     assert page.has("other weights, configuration or inputs")
@@ -178,7 +171,7 @@ def test_a_gap_that_expires_fails_a_plain_run_and_the_gate(branch):
     )
     gaps = branch.path / "known_gaps.toml"
     gaps.write_text(gap.format("2999-12-31"))
-    page = gated(branch)
+    page = branch.gated()
     assert page.code == 0, page.text
     assert page.has("exceeds, 2 checks; accepted by B. Owner, until 2999-12-31")
 

@@ -41,13 +41,6 @@ def branch(base, tmp_path):
     return base.branch(tmp_path / "app")
 
 
-def gated(project, code=0):
-    """The gate's page for one more run, whose own exit code is `code`."""
-    ran = project.parity("run")
-    assert ran.code == code, ran.text
-    return project.parity("gate")
-
-
 def scale(project, factor):
     """Have the app use another factor of the autoencoder."""
     app = f"app = {{ scaling_factor = {factor} }}\nattribution"
@@ -55,7 +48,7 @@ def scale(project, factor):
 
 
 def test_the_same_build_ships(branch):
-    page = gated(branch)
+    page = branch.gated()
 
     assert page.code == 0, page.text
     assert page.text.startswith("SHIP")
@@ -67,7 +60,7 @@ def test_a_build_within_its_margin_and_worse_than_the_accepted_one_does_not_ship
 ):
     scale(branch, 0.3)
 
-    page = gated(branch)
+    page = branch.gated()
 
     assert page.code == 1, page.text
     assert page.text.startswith("DO NOT SHIP")
@@ -91,7 +84,7 @@ def test_a_build_at_its_margin_does_not_ship_and_says_once_that_it_is_inconclusi
     assert branch.parity("baseline", "accept", "--who", "A. Reviewer").code == 0
     branch.change("parity.toml", "= 0.31 }", "= 0.3 }")
 
-    page = gated(branch, code=2)
+    page = branch.gated(code=2)
 
     assert page.code == 1, page.text
     assert page.text.startswith("DO NOT SHIP")

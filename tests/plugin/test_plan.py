@@ -159,23 +159,23 @@ def test_a_component_that_the_suite_lacks_is_refused(planned):
     assert (ended.code, ended.has("did you mean 'vae_decoder'?")) == (2, True)
 
 
-def test_a_bound_that_float32_itself_exceeds_is_refused(project):
-    bounded(project, "outputs = { sqnr_db = 190.0 }\nwhy = 'too tight'")
+@pytest.mark.parametrize(
+    ("sqnr_db", "said"),
+    [
+        pytest.param(
+            190.0, "vae_decoder/mnn/fp32 itself is out of this bound", id="float32"
+        ),
+        pytest.param(
+            100.0, "must stay in float32 to hold this bound", id="any-rounding"
+        ),
+    ],
+)
+def test_a_bound_that_is_too_tight_is_refused(project, sqnr_db, said):
+    bounded(project, f"outputs = {{ sqnr_db = {sqnr_db} }}\nwhy = 'tight'")
     before = files(project)
 
     ended = project.parity(*PLAN, "--within", "outputs")
 
     assert ended.code == 2
-    assert ended.has("vae_decoder/mnn/fp32 itself is out of this bound"), ended.text
-    assert files(project) == before
-
-
-def test_a_bound_that_no_rounding_meets_leaves_nothing_to_choose(project):
-    bounded(project, "outputs = { sqnr_db = 100.0 }\nwhy = 'tight'")
-    before = files(project)
-
-    ended = project.parity(*PLAN, "--within", "outputs")
-
-    assert ended.code == 2
-    assert ended.has("must stay in float32 to hold this bound"), ended.text
+    assert ended.has(said), ended.text
     assert files(project) == before
