@@ -15,7 +15,6 @@ from harness.core.text import count
 if TYPE_CHECKING:
     from harness.core.entry import Entry
     from harness.engine.environments import VersionEnvironment
-    from harness.engine.shared import Stored
     from harness.engine.store import Store
 
 
@@ -29,12 +28,13 @@ def store() -> None:
 def store_list(store: str) -> int:
     """List the entries of the store, the last used one last."""
     from harness.engine.environments import environments
+    from harness.engine.store import stored_bytes
 
     opened = _open_store(store)
-    total = 0
-    for entry in sorted(opened.entries(), key=lambda entry: entry.used_s):
+    entries = sorted(opened.entries(), key=lambda entry: entry.used_s)
+    total = stored_bytes(entries)
+    for entry in entries:
         used = datetime.fromtimestamp(entry.used_s).astimezone()
-        total += entry.size_bytes
         click.echo(
             f"{entry.kind:<12} {entry.key_digest[:12]} "
             f"{entry.size_bytes / 2**20:>9.1f} MB"
@@ -92,10 +92,13 @@ def store_prune(store: str, max_gb: float | None) -> int:
     most = limit_bytes() if max_gb is None else round(max_gb * 2**30)
     opened = _open_store(store)
     if opened.shared is not None:
-        return _say(opened.shared.prune(most))
+        removed = opened.shared.prune(most)
+        freed = sum(entry.size_bytes for entry in removed) / 2**20
+        click.echo(f"removed {count(len(removed), 'entry')}, {freed:,.1f} MB")
+        return 0
     gone = prune_environments(opened, most)
     rest_bytes = sum(one.size_bytes for one in environments(opened.root))
-    return _say(opened.prune(max(most - rest_bytes, 0)), gone)
+    return _say(opened, opened.prune(max(most - rest_bytes, 0)), gone)
 
 
 @store.command("push")
@@ -150,17 +153,19 @@ def store_clear(store: str, days: float | None, *, yes: bool) -> int:
         return CANNOT_TELL
     spared_s = (days or 0.0) * 86_400
     gone = prune_environments(opened, -1, spared_s=spared_s)
-    return _say(opened.clear(older_than_s=spared_s), gone)
+    return _say(opened, opened.clear(older_than_s=spared_s), gone)
 
 
 def _say(
-    removed: Sequence[Entry | Stored], gone: Sequence[VersionEnvironment] = ()
+    opened: Store, removed: Sequence[Entry], gone: Sequence[VersionEnvironment]
 ) -> int:
+    from harness.engine.store import stored_bytes
+
     for made in gone:
         size = made.size_bytes / 2**20
         click.echo(f"removed the environment {made.path.name}, {size:,.1f} MB")
-    freed = sum(entry.size_bytes for entry in removed) / 2**20
-    click.echo(f"removed {count(len(removed), 'entry')}, {freed:,.1f} MB")
+    left = stored_bytes(opened.entries()) / 2**20
+    click.echo(f"removed {count(len(removed), 'entry')}; {left:,.1f} MB are left")
     return 0
 
 

@@ -11,7 +11,7 @@ import platform
 import re
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -150,7 +150,7 @@ def seal(
     kind: str,
     key: Mapping[str, object],
     meta: Mapping[str, object],
-) -> None:
+) -> Mapping[str, FileRecord]:
     """Make a folder an entry: record every file, and write all of it to the disk.
 
     Args:
@@ -158,6 +158,9 @@ def seal(
         kind: Kind of the product.
         key: Everything that decides the contents.
         meta: Notes of the stage that made it.
+
+    Returns:
+        Size and digest of each file, by its relative POSIX name.
 
     Raises:
         SpecError: The meta has no exact JSON form.
@@ -175,13 +178,13 @@ def seal(
             raise StoreError(msg)
         if path.is_file():
             size = path.stat().st_size
-            files[name] = {"size_bytes": size, "digest": digest_file(path)}
+            files[name] = FileRecord(size_bytes=size, digest=digest_file(path))
             _sync(path)
     record = {
         "kind": kind,
         "key": key,
         "meta": meta,
-        "files": files,
+        "files": {name: asdict(one) for name, one in files.items()},
         "made_by": {
             "harness": __version__,
             "python": platform.python_version(),
@@ -198,6 +201,7 @@ def seal(
     _sync(folder / _RECORD)
     for path in (*folder.rglob("*/"), folder):
         sync_folder(path)
+    return files
 
 
 def read_entry(folder: Path) -> Entry:

@@ -13,6 +13,7 @@ import shutil
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -28,7 +29,7 @@ from harness.core.errors import SpecError, StageError
 from harness.core.outcome import Outcome
 from harness.core.program import run_program
 from harness.core.runtime import Runtime
-from harness.engine.store import IN_USE_S, Store, default_root
+from harness.engine.store import IN_USE_S, Store, default_root, on_disk
 
 _WHEELS: Final = "--only-binary=:all:"
 _NUMPY: Final = ("numpy", "numpy<2")
@@ -67,7 +68,9 @@ def python_of(declared: Runtime, version: str) -> Path:
     folder = default_root().absolute() / _FOLDER / made
     folder.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{folder}.lock"):
-        if not folder.is_dir():
+        if not (folder / "bin" / "python").exists():
+            # The Python that it was made with may be gone.
+            shutil.rmtree(folder, ignore_errors=True)
             with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
                 # A folder that appears by one rename is whole.
                 _install(Path(scratch, "made"), declared, f"{name}=={version}")
@@ -119,11 +122,11 @@ def prune_environments(
         The environments that were removed.
 
     """
-    both: list[Entry | VersionEnvironment] = [
-        *store.entries(),
-        *environments(store.root),
-    ]
-    rest_bytes = sum(one.size_bytes for one in both)
+    entries, made = list(store.entries()), list(environments(store.root))
+    both: list[Entry | VersionEnvironment] = [*entries, *made]
+    users = Counter(file for entry in entries for file in on_disk(entry))
+    rest_bytes = sum(one.size_bytes for one in users)
+    rest_bytes += sum(one.size_bytes for one in made)
     newest_s = time.time() - spared_s
     removed = []
     for one in sorted(both, key=lambda one: one.used_s):
@@ -133,7 +136,11 @@ def prune_environments(
             if not _remove(one.path, newest_s):
                 continue
             removed.append(one)
-        rest_bytes -= one.size_bytes
+            rest_bytes -= one.size_bytes
+        else:
+            files = on_disk(one)
+            users.subtract(files)
+            rest_bytes -= sum(file.size_bytes for file in files if not users[file])
     return tuple(removed)
 
 

@@ -25,7 +25,7 @@ from harness.engine.artifacts import native_converter
 from harness.engine.cluster import Elsewhere, Place, executor_on
 from harness.engine.engine import Engine, record_of
 from harness.engine.run_folder import PICTURES, RunFolder
-from harness.engine.store import Store, limit_bytes, located
+from harness.engine.store import Store, limit_bytes, located, stored_bytes
 from harness.engine.worker_pool import Progress
 from harness.judge.case import CaseVerdict
 from harness.suite.extra_inputs import FILE as WORST_INPUTS
@@ -206,10 +206,9 @@ def within_limit(store: Store) -> list[Line]:
     removed = store.prune(most)
     if not removed:
         return []
-    freed = sum(entry.size_bytes for entry in removed) / 2**30
     text = (
-        f"the store forgot {count(len(removed), 'entry')} of long ago, {freed:.1f} GB, "
-        f"to stay within {most / 2**30:g} GB (PARITY_STORE_GB)"
+        f"the store forgot {count(len(removed), 'entry')} of long ago, to stay within "
+        f"{most / 2**30:g} GB (PARITY_STORE_GB)"
     )
     return list(wrapped(text, indent=" ", tone="quiet"))
 
@@ -224,7 +223,7 @@ def header(suite: Suite, cases: Collection[Tested], store: Store) -> str:
         "backend": {name for case in cases for name in case.runtimes},
         "variant": {case.how for case in parts or pipeline_cases},
     }
-    size = sum(entry.size_bytes for entry in store.entries()) / 2**20
+    size = stored_bytes(store.entries()) / 2**20
     matrix = ", ".join(
         count(len(names), noun) for noun, names in sides.items() if names
     )

@@ -4,6 +4,10 @@
     <root>/v1/<kind>/<two hex>/<key digest>/      an entry: its files and entry.json
     <root>/locks/<kind>.<key digest>              held while an entry is made or removed
     <root>/making/<kind>.<key digest>.<random>/   work folder of an entry
+    <root>/files/<digest>                         a large file, linked into its entries
+
+Variants of one network often have the same weights, so large files of equal contents
+are hard links to one. A file system without such links keeps each of them.
 
 A store may be the cache of one that machines share. `store.json` then has its URL.
 
@@ -22,7 +26,8 @@ import secrets
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,9 +37,10 @@ import platformdirs
 from filelock import FileLock, Timeout
 
 from harness import __version__
-from harness.core.digest import digest_value
+from harness.core.digest import digest_file, digest_value
 from harness.core.entry import (
     Entry,
+    FileRecord,
     id_of,
     key_digest_of,
     read_entry,
@@ -50,6 +56,9 @@ SCHEMA = 1
 _MARK = "store.json"
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _NEARLY_FULL_BYTES = 1 << 20
+_LINKED_BYTES = 1 << 16
+"""Size from which a file is kept once; below it a link saves less than it costs."""
+
 _DYING_S = 1.0
 """Seconds that a process may still hold a lock after it was killed."""
 
@@ -93,8 +102,15 @@ def located(name: str, *, read_only: bool = False) -> Path:
     digest = digest_value([shared.url, read_only])
     root = _cache() / "shared" / digest[:16]
     mark = {"schema": SCHEMA, "shared": shared.url, "read_only": read_only}
-    root.mkdir(parents=True, exist_ok=True)
-    write_whole(root / _MARK, json.dumps(mark) + "\n")
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        write_whole(root / _MARK, json.dumps(mark) + "\n")
+    except OSError as error:
+        msg = (
+            f"The local folder {root} of the store {shared.url} cannot be written: "
+            f"{error.strerror}. Set XDG_CACHE_HOME to a folder that you can write."
+        )
+        raise StoreError(msg) from error
     return root
 
 
@@ -193,7 +209,7 @@ class Store:
                 if not shared.read_only:
                     shared.remove(name)
                 return None
-            self._move_in(copied, folder)
+            self._move_in(copied, folder, read_entry(copied).files)
             return read_entry(folder)
 
     def make(self, kind: str, key: Mapping[str, object], build: Build) -> Entry:
@@ -320,18 +336,22 @@ class Store:
 
         """
         entries = sorted(self.entries(), key=lambda entry: entry.used_s)
-        rest_bytes = sum(entry.size_bytes for entry in entries)
+        users = Counter(one for entry in entries for one in on_disk(entry))
+        rest_bytes = sum(one.size_bytes for one in users)
         newest_s = time.time() - spared_s
         removed = []
         for entry in entries:
             if rest_bytes <= max_bytes or entry.used_s > newest_s:
                 break
             with self._locked(entry.id, wait_s=0) as held, suppress(StoreError):
+                files = on_disk(entry)
                 # Another process may have used or removed it since it was listed.
                 unused = held and read_entry(entry.path).used_s <= newest_s
                 if unused and self._discard(entry.path):
                     removed.append(entry)
-                    rest_bytes -= entry.size_bytes
+                    users.subtract(files)
+                    rest_bytes -= sum(f.size_bytes for f in files if not users[f])
+        self._drop_unlinked()
         return tuple(removed)
 
     def _build(
@@ -344,17 +364,47 @@ class Store:
         with self._workplace(folder) as workplace:
             meta = self._run_build(build, workplace)
             with self._sentences(workplace):
-                seal(workplace, kind=kind, key=key, meta=meta)
-            self._move_in(workplace, folder)
+                files = seal(workplace, kind=kind, key=key, meta=meta)
+            self._move_in(workplace, folder, files)
 
-    def _move_in(self, made: Path, folder: Path) -> None:
+    def _move_in(
+        self, made: Path, folder: Path, files: Mapping[str, FileRecord]
+    ) -> None:
         """Let a whole entry appear by one rename; the lock is held."""
+        # onnx refuses to read weights that have several names.
+        is_onnx = any(name.endswith(".onnx") for name in files)
+        for name, record in files.items():
+            if record.size_bytes >= _LINKED_BYTES and not is_onnx:
+                # Without links, or if another process removes the file meanwhile, the
+                # entry keeps its own.
+                with suppress(OSError):
+                    self._link(made / name, record)
         with self._sentences(made):
             folder.parent.mkdir(parents=True, exist_ok=True)
             if folder.exists():  # it is damaged, or `find` would have found it
                 self._discard(folder)
             made.rename(folder)
             sync_folder(folder.parent)
+
+    def _link(self, path: Path, record: FileRecord) -> None:
+        """Replace a file by a link to one of the same contents, or be the first."""
+        first = self.root / "files" / record.digest
+        if first.exists():
+            if digest_file(first) == record.digest:
+                linked = path.with_name(f"{path.name}.linked")
+                os.link(first, linked)
+                linked.replace(path)
+                return
+            first.unlink()  # it was changed after it was made
+        first.parent.mkdir(exist_ok=True)
+        os.link(path, first)
+
+    def _drop_unlinked(self) -> None:
+        """Remove the large files that no entry has any more."""
+        for path in (self.root / "files").glob("*"):
+            with suppress(OSError):
+                if path.stat().st_nlink == 1:
+                    path.unlink()
 
     def _run_build(self, build: Build, workplace: Path) -> Mapping[str, object]:
         try:
@@ -480,6 +530,32 @@ class Store:
             f"The store at {self.root} cannot be used: {error.strerror} "
             f"({error.filename}). Set PARITY_STORE to a folder that you can write."
         )
+
+
+@dataclass(frozen=True, slots=True)
+class OnDisk:
+    """A file as the disk has it; links to one file are equal."""
+
+    device: int
+    number: int
+    size_bytes: int
+
+
+def on_disk(entry: Entry) -> list[OnDisk]:
+    """Return the files of an entry that are there."""
+    found = []
+    for name in entry.files:
+        with suppress(OSError):  # another process removed it since it was listed
+            about = (entry.path / name).stat()
+            found.append(OnDisk(about.st_dev, about.st_ino, about.st_size))
+    return found
+
+
+def stored_bytes(entries: Iterable[Entry]) -> int:
+    """Return the bytes that entries take; a file that several have counts once."""
+    return sum(
+        one.size_bytes for one in {f for entry in entries for f in on_disk(entry)}
+    )
 
 
 def _name(folder: Path) -> str:

@@ -5,6 +5,7 @@ This runs in a child process; numbers and small pictures come back.
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import math
 import sys
@@ -382,6 +383,7 @@ def _shown(expected: np.ndarray, actual: np.ndarray) -> dict[str, bytes]:
     return shown
 
 
+@functools.cache  # a module that runs again loses what it has prepared for its pictures
 def reader_of(path: str) -> Reader | None:
     """Import the function that ``file.py:function`` or ``module:function`` names.
 

@@ -72,6 +72,11 @@ def test_a_range_that_cannot_be_is_refused(oldest, newest, words):
         between(MNN, MNN_VERSIONS, oldest, newest)
 
 
+def test_no_version_at_all_is_a_sentence():
+    with pytest.raises(SpecError, match="no version of MNN can be had for this Python"):
+        between(MNN, (), "", "")
+
+
 # What `parity store` does with environments; these are real, though without a runtime.
 
 DAY_S = 86_400
@@ -131,6 +136,21 @@ def test_prune_has_one_order_of_environments_and_entries(store):
         *(False, False),
         *(True, True),
     ]
+
+
+def test_a_file_that_entries_share_counts_once_beside_environments(store):
+    def build(folder):
+        (folder / "weights.bin").write_bytes(bytes(1 << 22))
+        return {}
+
+    folder = made(store, "3.4.1", 3)
+    for number in range(5):
+        store.make("mnn", {"number": number}, build)
+    (environment,) = environments(store.root)
+    room = environment.size_bytes + (1 << 23)
+
+    assert main(["store", "prune", "--max-gb", f"{room / 2**30:.12f}"]) == 0
+    assert folder.is_dir()
 
 
 def test_an_environment_that_is_used_counts_as_new(store):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -11,12 +12,14 @@ import textwrap
 import time
 from pathlib import Path
 
+import numpy as np
+import onnx
 import pytest
 
 from harness.core.digest import canonical_json, digest_file, digest_tree, digest_value
 from harness.core.entry import Entry
 from harness.core.errors import SpecError, StoreError
-from harness.engine.store import Store, default_root, limit_bytes
+from harness.engine.store import Store, default_root, limit_bytes, stored_bytes
 
 KEY = {"component": "unet", "opset": 18}
 
@@ -349,6 +352,80 @@ def test_verify_takes_out_what_is_damaged_and_leaves_the_rest(store):
     assert "0.bin was changed" in finding.problem
     assert [entry.id for entry in store.entries()] == [sound.id]
     assert list(store.verify()) == []
+
+
+# Large files of equal contents
+
+
+def weights(folder: Path) -> dict[str, object]:
+    (folder / "weights.bin").write_bytes(b"w" * (1 << 17))
+    return {}
+
+
+@pytest.fixture
+def alike(store):
+    """Return two entries that have one large file in common."""
+    return [store.make("mnn", KEY | {"opset": opset}, weights) for opset in (17, 18)]
+
+
+def test_a_large_file_of_two_entries_is_on_the_disk_once(alike):
+    one, two = (entry.path / "weights.bin" for entry in alike)
+
+    assert one.samefile(two)
+    assert stored_bytes(alike) == 1 << 17
+    assert sum(entry.size_bytes for entry in alike) == 2 << 17
+
+
+def test_onnx_reads_the_weights_of_two_entries(store):
+    """It refuses weights that have several names."""
+    weights = onnx.numpy_helper.from_array(np.ones((256, 256), np.float32), "w")
+    graph = onnx.helper.make_graph([], "g", [], [], [weights])
+
+    def external(folder: Path) -> dict[str, object]:
+        model = onnx.helper.make_model(graph)
+        onnx.save(model, folder / "m.onnx", save_as_external_data=True, location="w")
+        return {}
+
+    entries = [store.make("onnx", KEY | {"opset": at}, external) for at in (17, 18)]
+
+    assert entries[0].file("w").stat().st_size == 4 * 256 * 256
+    for entry in entries:
+        assert onnx.load(entry.file("m.onnx")).graph.initializer[0].raw_data
+
+
+def test_a_file_system_without_links_keeps_a_large_file_in_each_entry(
+    store, monkeypatch
+):
+    def refused(*_: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refused)
+
+    entries = [store.make("mnn", KEY | {"opset": at}, weights) for at in (17, 18)]
+
+    assert stored_bytes(entries) == 2 << 17
+    assert list(store.verify()) == []
+
+
+def test_a_large_file_goes_with_the_last_entry_that_has_it(store, alike):
+    then = time.time() - 2 * 86_400
+    os.utime(alike[0].path / "entry.json", (then, then))
+
+    store.prune(0)
+    assert [entry.id for entry in store.entries()] == [alike[1].id]
+    assert len(list(store.root.glob("files/*"))) == 1
+
+    store.clear()
+    assert list(store.root.glob("files/*")) == []
+
+
+def test_a_large_file_that_was_damaged_is_in_no_entry_made_later(store, alike):
+    (alike[0].path / "weights.bin").write_bytes(b"x" * (1 << 17))
+
+    damaged_ids = {finding.path.name for finding in store.verify()}
+    store.make("mnn", KEY, weights).check()
+
+    assert damaged_ids == {entry.key_digest for entry in alike}
 
 
 # Schema, room, digests

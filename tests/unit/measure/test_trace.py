@@ -69,6 +69,20 @@ def test_values_can_be_read_while_others_are_written(tmp_path):
     assert "two" not in view
 
 
+def test_values_of_equal_bytes_share_them(tmp_path):
+    value = ARRAYS["conv2d"]
+    writer = TraceWriter(tmp_path)
+    writer.add("conv2d", value)
+    writer.add("reshaped", value.reshape(6, 4))
+    writer.add("as integers", value.view(np.int32))
+    writer.close({})
+    trace = open_trace(tmp_path)
+
+    assert (tmp_path / VALUES).stat().st_size == value.nbytes
+    assert np.array_equal(trace["reshaped"], value.reshape(6, 4))
+    assert np.array_equal(trace["as integers"], value.view(np.int32))
+
+
 def test_a_name_is_recorded_once(tmp_path):
     writer = TraceWriter(tmp_path)
     writer.add("conv2d", ARRAYS["conv2d"])

@@ -29,6 +29,7 @@ CASES["unet/onnxruntime/fp32 on a provider"] = replace(
     CASES["unet/onnxruntime/fp32"],
     device=Device(
         device="openvino",
+        threads=CASES["unet/onnxruntime/fp32"].device.threads,
         provider_options=(("num_streams", 1), ("precision", "FP32")),
         cpu_nodes=0.1,
     ),

@@ -77,7 +77,8 @@ def test_sizes_are_the_suites_and_an_open_batch_goes_one_beyond():
 
     sizes = [dict(shapes) for shapes in shapes_of(cases)]
 
-    assert sorted(size["batch"] for size in sizes) == [1, 2, 3]
+    # Layers are compared at batch 1 alone.
+    assert sorted(size["batch"] for size in sizes) == [1, 2]
     assert {(size["height"], size["width"]) for size in sizes} == {(16, 16)}
 
 
