@@ -52,6 +52,8 @@ def kind(key, places):
     if "$ref" in key:
         table = key["$ref"].rpartition("/")[2]
         return f"[{places[table]}](#{table})"
+    if key.get("format") == "date":
+        return "date without quotes, such as 2027-01-31"
     name = {
         "string": "text",
         "integer": "whole number",

@@ -65,7 +65,7 @@ def target() -> None:
     "--into",
     default=None,
     type=click.Path(path_type=Path, file_okay=False),
-    help="Folder to write to; the default is beside the store.",
+    help="Folder to write to; the default is targets/ARCH in the default store.",
 )
 def make(arch: str, cpu: str, into: Path | None) -> int:
     """Make an emulated machine, and print its table for parity.toml.

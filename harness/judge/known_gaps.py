@@ -48,7 +48,8 @@ class GapEntry(Keys, frozen=True, kw_only=True):
         outcome: How it fails; failing in any other way is still a failure.
         why: The reason.
         issue: Where it is being worked on, a text or a number.
-        until: The last day on which it is accepted; left out, always.
+        until: The last day on which the gap is accepted. Without it, the gap has no
+            last day.
         who: Who accepted it.
         sometimes: Whether it may also pass, because what is at fault works by chance.
 

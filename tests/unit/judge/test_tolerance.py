@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from harness.core.comparison import RTOL_GRID
 from harness.core.errors import SpecError
 from harness.judge.tolerance import GROUPS, TIER_NAMES, TIERS, Tolerance
+
+BOUNDS_PAGE = (Path(__file__).parents[3] / "docs" / "bounds.md").read_text("utf-8")
 
 BASE = Tolerance(rtol=1e-4, atol=1e-4, floors=16.0, sqnr_db=50.0)
 SHARED = Tolerance(rtol=1e-4, atol=1e-4, share=0.999, cap=1e-2)
@@ -161,6 +164,20 @@ def test_the_tiers_are_strictly_ordered_from_tight_to_loose():
     assert tuple(TIERS) == TIER_NAMES
     assert TIER_NAMES == ("exact", "strict", "standard", "relaxed", "quantized")
     assert disorder(TIER_NAMES) == ""
+
+
+@pytest.mark.parametrize("tier", TIER_NAMES)
+def test_the_page_of_bounds_states_each_tier(tier):
+    cells = (
+        ", ".join(
+            f"{bound} {value:g}"
+            for bound, value in asdict(TIERS[tier][group]).items()
+            if value is not None and bound != "share"
+        )
+        for group in GROUPS
+    )
+
+    assert " | ".join([f"| `{tier}`", *cells, ""]).rstrip() in BOUNDS_PAGE
 
 
 def test_a_disorder_among_tiers_would_be_seen():
