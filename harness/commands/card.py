@@ -90,5 +90,7 @@ def verify(*, card_path: Path, folder: Path, cases: tuple[str, ...]) -> int:
     if not checked:
         click.echo("cannot say: no case was checked")
         return 2
-    click.echo(f"yes: {count(checked, 'case')} with the same files and numbers")
+    skipped = answers[check.SKIPPED]
+    rest = f"; {count(skipped, 'case')} did not run here" if skipped else ""
+    click.echo(f"yes: {count(checked, 'case')} with the same files and numbers{rest}")
     return 0

@@ -133,6 +133,7 @@ def _traced(
     from harness.runtimes.target.dump import as_trace, is_trace
     from harness.runtimes.target.traced import about
 
+    given = path
     if not path.exists():
         msg = f"there is no {path}; `python run.py` in a bundle writes a trace."
         raise SuiteError(msg)
@@ -157,9 +158,14 @@ def _traced(
         if sample.id in has
     )
     if not samples:
+        remedy = (
+            "make the bundle again"
+            if path == given
+            else "call its folders like the samples that it has"
+        )
         msg = (
-            f"{path} has the samples {sorted(has)}, and {one.id} has "
-            f"{[sample.id for sample in one.samples]}; make the bundle again."
+            f"{given} has the samples {sorted(has)}, and {one.id} has "
+            f"{[sample.id for sample in one.samples]}; {remedy}."
         )
         raise SuiteError(msg)
     try:

@@ -122,6 +122,12 @@ def between(
     for given in filter(None, (oldest, newest)):
         if given not in there:
             raise SpecError(no_version(declared, given, there))
+    if not there:
+        msg = (
+            f"no version of {declared.title} can be had for this Python; look at what "
+            "the package index says, or take another Python."
+        )
+        raise SpecError(msg)
     first = there.index(oldest) if oldest else 0
     last = there.index(newest) if newest else len(there) - 1
     if first > last:
@@ -152,5 +158,6 @@ def _questions(
         "converted and run there",
         replace(there, variant=own, where=f"{there.where}-own"),
     )
-    here, *_ = installed(declared.distributions).values()
-    yield f"converted by {here}, run there", there
+    here = next(iter(installed(declared.distributions).values()), "")
+    if here:  # else nothing here can convert
+        yield f"converted by {here}, run there", there

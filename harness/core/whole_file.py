@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,7 +18,8 @@ def write_whole(path: Path, content: str | bytes) -> None:
         OSError: The file cannot be written. An old file is as it was.
 
     """
-    temporary = path.with_suffix(".part")
+    # Two processes may write the same file.
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     try:
         temporary.write_bytes(content.encode() if isinstance(content, str) else content)
         temporary.replace(path)

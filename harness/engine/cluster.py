@@ -417,10 +417,19 @@ class Elsewhere(AbstractContextManager["Elsewhere"]):
         waiting = together(begun)
 
         def begin() -> None:
-            with suppress(IndexError):  # all of them have begun
-                some = waiting.popleft()
-                made = self._submit(*(case for case, _ in some), prepares=True)
+            while waiting:
+                try:
+                    some = waiting.popleft()
+                except IndexError:  # another thread took the last of them
+                    return
+                try:
+                    made = self._submit(*(case for case, _ in some), prepares=True)
+                except Exception as error:  # noqa: BLE001  # the cluster is gone
+                    for _, record in some:
+                        record.set_exception(error)
+                    continue
                 made.add_done_callback(partial(run_all, some))
+                return
 
         def run_all(some: Sequence[Begun], _: Future[Any]) -> None:
             # A failure is not reported here, but by the case that needs the artifact.

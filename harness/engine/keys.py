@@ -278,6 +278,8 @@ def drawing_key(pipeline: Pipeline, inputs: Entry, device: Device) -> dict[str, 
         "inputs": contents(inputs),
         "components": [_component(component) for component in pipeline.components],
         "index": read_index(pipeline.source),
+        # The inputs hold the ids of each text once, and not which picture has them.
+        "texts": [*pipeline.texts, pipeline.negative_prompt],
         **_sampling(pipeline),
         "control": asdict(pipeline.control),
         "t5_tokens": pipeline.t5_tokens,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -45,6 +46,9 @@ class Ran:
     precision: str
     detail: tuple[tuple[str, str], ...] = ()
 
+
+SAMPLE: ContextVar[str] = ContextVar("sample", default="")
+"""The sample whose inputs are run now. A dump has no inputs to find it by."""
 
 Feeds = Mapping[str, "np.ndarray"]
 """Arrays by name: a session's inputs, or values to run its operators on."""

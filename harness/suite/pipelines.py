@@ -345,7 +345,11 @@ def _prompts(table: Table, said: schema.PipelineTable) -> tuple[str, ...]:
         if said.prompts is not None:
             text = "give `prompts` or `prompts_file`, not both."
             raise table.error(text, "prompts")
-        lines = path.read_text(encoding="utf-8").splitlines()
+        try:
+            lines = path.read_text(encoding="utf-8-sig").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            text = f"{path} cannot be read as UTF-8 text ({error}); save it so."
+            raise table.error(text, "prompts_file") from None
         listed = tuple(line.strip() for line in lines if line.strip())
         if not listed:
             text = f"{path} has no prompt, so there would be nothing to draw."

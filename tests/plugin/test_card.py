@@ -95,7 +95,7 @@ def test_a_receiver_gets_the_same_numbers_without_pytorch(received):
 @pytest.mark.parametrize(
     ("cases", "code", "words"),
     [
-        ((), 0, "yes: 1 case with the same files and numbers"),
+        ((), 0, "yes: 1 case with the same files and numbers; 2 cases did not run"),
         (("vae_decoder/mnn",), 2, "cannot say: no case was checked"),
     ],
 )
@@ -120,9 +120,9 @@ def test_a_file_that_changed_by_one_bit_is_another_file(received):
     assert ended.has("no: 1 of 1 are not as the card says")
 
 
-def altered(received, change):
+def sign_again(folder, change):
     """Change a card and sign it again, as a dishonest author would."""
-    path = received.path / "card" / CARD
+    path = folder / CARD
     card = json.loads(path.read_text())["card"]
     change(card)
     path.write_text(json.dumps({"digest": _digest_of(card), "card": card}))
@@ -134,7 +134,7 @@ def test_numbers_beyond_the_bound_on_this_machine_are_a_no(received):
             for output in case["outputs"]:
                 output["tolerance"] = {"floors": 0.01, "share": 1.0}
 
-    altered(received, tighten)
+    sign_again(received.path / "card", tighten)
     ended = received.parity("verify", "card", "ship")
 
     assert ended.code == 1
@@ -157,6 +157,13 @@ def other_arrays(card):
         file.write(b"more")
 
 
+def outside(card):
+    def rename(told):
+        told["cases"][0]["files"][0]["name"] = "../../mine.onnx"
+
+    sign_again(card, rename)
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -165,8 +172,9 @@ def other_arrays(card):
         (other_arrays, "card.npz is not the one of this card; copy it again"),
         (shutil.rmtree, "cannot be read (No such file or directory)"),
         (lambda card: (card / CARD).write_text("[]"), "is no parity card"),
+        (outside, "names the file '../../mine.onnx', which is outside of its folder"),
     ],
-    ids=["edited", "newer", "other-arrays", "absent", "another-file"],
+    ids=["edited", "newer", "other-arrays", "absent", "another-file", "outside"],
 )
 def test_a_card_that_cannot_be_trusted_is_refused(received, change, words):
     change(received.path / "card")

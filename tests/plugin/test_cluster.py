@@ -7,9 +7,10 @@ import signal
 import subprocess
 import sys
 import time
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import replace
 from multiprocessing import get_context
+from typing import Any
 
 import pytest
 
@@ -54,6 +55,33 @@ def test_any_executor_runs_the_cases_to_the_same_rows(passing, store):
     for record in records:
         assert record.node
         assert record.rows == here[record.case].rows
+
+
+class Lost(ThreadPoolExecutor):
+    """A cluster that takes one task, and is gone."""
+
+    width = 1
+
+    def __init__(self) -> None:
+        super().__init__(1)
+        self._taken = 0
+
+    def submit(self, *task: Any) -> Future[Any]:
+        self._taken += 1
+        if self._taken > 1:
+            msg = "the cluster is gone"
+            raise ConnectionError(msg)
+        return super().submit(*task)
+
+
+def test_a_cluster_that_is_lost_ends_every_case_with_its_error(passing, store):
+    suite = load_suite(passing[0].path)
+
+    with Elsewhere(executor=Lost(), place=place_of(suite, store)) as engine:
+        records = engine.start(suite.cases)
+        errors = [str(record.exception(timeout=120)) for record in records]
+
+    assert errors == ["the cluster is gone"] * CASES
 
 
 def test_another_version_of_the_harness_is_refused(passing, store):

@@ -213,6 +213,31 @@ def test_a_dump_that_cannot_be_judged_is_a_sentence_and_2(
     assert "Traceback" not in ended.text
 
 
+@pytest.mark.parametrize("name", ["result.npy", "result.npz"])
+def test_one_array_is_no_dump(traced, output, tmp_path, name):
+    with (tmp_path / name).open("wb") as file:
+        np.save(file, output)
+
+    ended = traced.parity("judge", str(tmp_path / name), "--case", CASES[0])
+
+    assert ended.code == 2, ended.text
+    assert ended.has("it is a folder of .npy files, or an .npz file"), ended.text
+    assert "Traceback" not in ended.text
+
+
+def test_a_dump_without_a_sample_of_the_case_says_how_to_name_it(
+    traced, output, tmp_path
+):
+    (tmp_path / "mine").mkdir()
+    np.save(tmp_path / "mine" / "sample.npy", output)
+
+    ended = traced.parity("judge", str(tmp_path), "--case", CASES[0])
+
+    assert ended.code == 2, ended.text
+    assert ended.has(f"{tmp_path} has the samples ['mine']"), ended.text
+    assert ended.has("call its folders like the samples that it has"), ended.text
+
+
 def test_a_folder_that_is_there_is_kept(traced):
     ended = traced.parity("bundle", CASES[0], "--out", "bundle")
 

@@ -113,6 +113,7 @@ def test_a_layer_is_explained_by_its_module_and_by_its_operator(planned):
         ),
         (("--within", "outputs", "--backend", "tvm"), "does not run in 'tvm'"),
         (("--within", "outputs", "--name", "fp32"), "the variant mnn/fp32 is built in"),
+        (("--within", "outputs", "--name", "a/b"), "'a/b'"),
         ((), "give a bound: parity plan vae_decoder --within outputs."),
     ],
 )

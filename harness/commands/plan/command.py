@@ -201,7 +201,10 @@ def _runtime(suite: Suite, component: str, backend: str) -> str:
 
 def _refuse_taken(suite: Suite, component: str, backend: str, name: str) -> None:
     """Refuse the name of a built-in variant, or of a variant of other components."""
+    from harness.core.case import check_name
     from harness.core.runtime import runtime
+
+    check_name("variant", name)
 
     others = {
         case.subject
@@ -233,11 +236,17 @@ def _place(
 
     mixed = runtime(backend).mixed
     assert mixed is not None  # noqa: S101  # the caller looked
-    case = next(
+    here = (
         case
         for case in suite.cases
         if (case.subject, case.backend) == (component, backend) and not case.targets
     )
+    if (case := next(here, None)) is None:
+        msg = (
+            f'{component} runs in {backend} on targets alone; add "here" to `targets` '
+            f"of [backend.{backend}] in {suite.path}."
+        )
+        raise SuiteError(msg)
     exact = Variant(
         name=EXACT, backend=backend, kind=EXACT, converter=case.variant.converter
     )
@@ -247,6 +256,13 @@ def _place(
         drawn = _drawing(suite, case.component.recipe, backend, pipeline)
         own = dict(drawn.roles)[case.component.recipe]
         assert own is not None  # noqa: S101  # _drawing looked
+        if own.subject != component:
+            msg = (
+                f"{drawn.subject} has {own.subject} in the role "
+                f"{case.component.recipe}, and not {component}; plan {own.subject}, or "
+                "take --within outputs."
+            )
+            raise SuiteError(msg)
         case = own
         plan = drawn.pipeline
         # A file with a fixed batch accepts only the suite's number of prompts.

@@ -85,6 +85,13 @@ class PlanSubject:
         """Role of the component in the pipeline."""
         return self.case.component.recipe
 
+    @property
+    def count(self) -> int:
+        """Number of inputs: samples, or pictures of a pipeline."""
+        if self.drawing is None:
+            return len(self.case.samples)
+        return len(self.drawing.pipeline.prompts)
+
     def effects(self, trials: Sequence[Bits]) -> Effects:
         """Return the effects of rounded weights on the values of this place.
 

@@ -48,6 +48,7 @@ class Found:
         uniform: Result of each built-in variant, float32 first, by its name.
         planned: Result of the plan on the inputs of the search.
         unseen: Result of the plan on inputs that the search did not see.
+        unseen_count: Number of those inputs.
         additivity: Sum of the single squared errors over the squared error of the
             whole, for each value of the bound.
         conversions: Number of conversions.
@@ -63,6 +64,7 @@ class Found:
     uniform: dict[str, JudgedFile]
     planned: JudgedFile
     unseen: JudgedFile
+    unseen_count: int
     additivity: tuple[float, ...]
     conversions: int
     took_s: float
@@ -154,6 +156,7 @@ class Planner:
                     uniform=results,
                     planned=planned,
                     unseen=again,
+                    unseen_count=other.count,
                     additivity=ratio,
                     conversions=len(results) + attempt + 1,
                     took_s=time.monotonic() - self._start,
@@ -227,7 +230,10 @@ class Planner:
         return tuple(layers)
 
     def _shares(self, errors: Sequence[float]) -> list[float]:
-        return [errors[row] / limit for row, limit in self._limits.items()]
+        return [
+            errors[row] / limit if limit else (math.inf if errors[row] else 0.0)
+            for row, limit in self._limits.items()
+        ]
 
     def _chosen(
         self, layers: tuple[Layer, ...], margin: float

@@ -42,7 +42,7 @@ def plan_lines(found: Found) -> Iterator[Line]:
     )
     worst = found.unseen.worst
     yield from wrapped(
-        f"On {count(len({row.row.sample for row in found.unseen.rows}), 'input')} that "
+        f"On {count(found.unseen_count, 'input')} that "
         f"the search did not see, the plan uses {worst.verdict.usage:.0%} of the bound "
         f"at most ({worst.verdict.reason}).",
         indent=" ",

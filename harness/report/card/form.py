@@ -11,7 +11,7 @@ import hashlib
 import json
 import zipfile
 from collections.abc import Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import msgspec
@@ -161,6 +161,14 @@ def load_card(path: Path) -> tuple[Card, dict[str, np.ndarray]]:
         raise SuiteError(msg)
     try:
         card = msgspec.convert(told, Card)
+        for name in (one.name for case in card.cases for one in case.files):
+            inside = PurePosixPath(name)
+            if inside.is_absolute() or ".." in inside.parts:
+                msg = (
+                    f"{file} names the file {name!r}, which is outside of its folder; "
+                    "do not use this card."
+                )
+                raise SuiteError(msg)
         if digest(folder / ARRAYS) != card.arrays:
             msg = f"{folder / ARRAYS} is not the one of this card; copy it again."
             raise SuiteError(msg)

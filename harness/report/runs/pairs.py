@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -62,10 +63,17 @@ def _against(before: Pairs, after: Pairs) -> dict[str, Any]:
         if metric == READ:
             losses[metric] = [max(0.0, now[b] - was[a]) for a, b in common]
             continue
-        losses[metric] = [now[b] for _, b in common]
+        # A picture that is not finite in either build is as it was.
+        losses[metric] = [
+            0.0 if math.isnan(now[b]) and math.isnan(was[a]) else now[b]
+            for a, b in common
+        ]
         # An error far below what may ship is no reason against a release.
         limits[metric] = [
-            max(was[a] * RMS_GROWTH, after["limits"][metric][b] * PAIR_SHARE)
+            max(
+                math.inf if math.isnan(was[a]) else was[a] * RMS_GROWTH,
+                after["limits"][metric][b] * PAIR_SHARE,
+            )
             for a, b in common
         ]
     found: dict[str, Any] = {

@@ -20,7 +20,7 @@ from harness.core.errors import StageError, StoreError
 from harness.core.outcome import Outcome
 from harness.core.probes import Kind, Probe, load_probes
 from harness.core.record import LAYERS, OUTPUTS, Row
-from harness.engine.deployed import Deployed
+from harness.engine.deployed import Deployed, Reading
 from harness.engine.host import report_progress
 from harness.measure.align import (
     coverage_of,
@@ -38,7 +38,7 @@ from harness.recipes import uses
 from harness.runtimes.candidate.contract import ask_file, frozen
 from harness.runtimes.graph.onnx_graph import read_into
 from harness.runtimes.graph.operands import Operands
-from harness.runtimes.session import load_backend
+from harness.runtimes.session import SAMPLE, load_backend
 from harness.runtimes.target.traced import Sketched
 
 DESCRIBED, LOOKED_AT = 32, 2**25
@@ -88,7 +88,7 @@ def run_candidate(
             given = [load_inputs(r.inputs, component) for r in file.readings]
             for reading, feeds in zip(file.readings, given, strict=True):
                 report_progress("running", case, f"{size}, {reading.sample}")
-                trace = open_trace(reading.reference.path)
+                trace = _begun(reading)
                 try:
                     made = session.run(feeds)
                 except StageError as error:
@@ -114,7 +114,7 @@ def run_candidate(
                 if not reading.layers:
                     continue
                 report_progress("running", case, f"{size}, layers of {reading.sample}")
-                trace = open_trace(reading.reference.path)
+                trace = _begun(reading)
                 watcher = Watcher(reading.sample, trace, probes)
                 watched = session.watch(feeds, watcher.sizes, watcher.on_value)
                 rows += watcher.rows()
@@ -132,6 +132,12 @@ def run_candidate(
         "foreign": taken,
         "contract": tuple(contract),
     }
+
+
+def _begun(reading: Reading) -> Trace:
+    """Say whose inputs run now, and return the reference's values of them."""
+    SAMPLE.set(reading.sample)
+    return open_trace(reading.reference.path)
 
 
 def _lineage(probes: Sequence[Probe], rows: Sequence[Row]) -> dict[str, Any]:

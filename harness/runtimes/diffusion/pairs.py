@@ -17,6 +17,8 @@ import numpy as np
 import torch
 
 from harness.core.case import Device
+from harness.core.errors import StageError
+from harness.core.outcome import Outcome
 from harness.core.pipeline import PAIRS, Pipeline
 from harness.engine.keys import drawing_inputs_key, drawing_key
 from harness.engine.store import Store
@@ -132,6 +134,7 @@ def compare_pairs(
                 if limit is None:
                     assert drawn.yardstick is not None  # noqa: S101  # it was drawn
                     limit = _loss(metric, expected, drawn.yardstick[index])
+                    _check_limit(limit, pipeline, pair)
                 found["losses"][name].append(_loss(metric, expected, actual))
                 found["limits"][name].append(limit)
             if reader is not None:
@@ -146,6 +149,16 @@ def compare_pairs(
         f"seed-{found['seeds'][index]}-difference-x{amplified:g}.png": png(picture)
         for index, (picture, amplified) in shown.items()
     }
+
+
+def _check_limit(limit: float, pipeline: Pipeline, pair: Pipeline) -> None:
+    if not math.isfinite(limit):
+        msg = (
+            f"PyTorch's own {pipeline.yardstick} draws no finite picture of "
+            f"{pair.texts[0]!r} with seed {pair.seed}, so it is no limit; give another "
+            "`margin`."
+        )
+        raise StageError(msg, outcome=Outcome.REFERENCE)
 
 
 def _reference(

@@ -116,7 +116,7 @@ def effects(network: Roundable, given: Trials, values: Callable[[], Values]) -> 
     for number, bits in enumerate(given.trials, start=1):
         at = f"{number} of {len(given.trials)} trials of rounded weights"
         report_progress("rounding", given.component.name, at)
-        if any(not network.layers[name] for name, _ in bits):
+        if any(number < FLOAT and not network.layers[name] for name, number in bits):
             errors.append((math.nan,) * len(expected))
             continue
         with network.rounded(bits):

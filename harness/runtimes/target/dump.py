@@ -25,6 +25,8 @@ def is_trace(path: Path) -> bool:
     try:
         with np.load(path, allow_pickle=False) as arrays:
             return "about" in arrays.files
+    except TypeError:  # it is one array, whatever its name says
+        return False
     except (ValueError, OSError, EOFError, zipfile.BadZipFile):
         return True
 
@@ -60,14 +62,12 @@ def as_trace(path: Path, case: Case, names: Path | None, into: Path) -> dict[str
                 "which array it is."
             )
             raise SuiteError(msg)
-    order = [sample.id for sample in case.samples if sample.id in has]
     told: dict[str, Any] = {
         "name": NAME,
         "case": case.id,
         "files": {},
         "entries": [],
         "samples": {},
-        "order": order * 2,  # each is run, and then watched
         "layers": "all",
         "version": "own program",
         "machine": "unknown",
@@ -102,7 +102,7 @@ def _arrays(path: Path) -> Iterator[tuple[str, str, np.ndarray]]:
                 for key in arrays.files:
                     sample, _, name = key.rpartition("/")
                     yield sample, name, arrays[key]
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, TypeError, EOFError, zipfile.BadZipFile) as error:
         msg = (
             f"{path} cannot be read as a dump ({error}); it is a folder of .npy files, "
             "or an .npz file."

@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +26,7 @@ from harness.core.outcome import Outcome
 from harness.core.runtime import runtime
 from harness.measure.align import same_axes
 from harness.measure.compare import compare
-from harness.runtimes.session import Feeds, OnValue, Ran
+from harness.runtimes.session import SAMPLE, Feeds, OnValue, Ran
 from harness.runtimes.target import bundle_run
 from harness.runtimes.target.drive import sha256
 
@@ -125,7 +125,6 @@ class Traced(AbstractContextManager["Traced"]):
             raise StageError(str(error), outcome=Outcome.LOAD) from error
         self._outputs = outputs
         self._inputs: dict[str, str] = self._about["samples"]
-        self._order: Iterator[str] = iter(self._about.get("order", ()))
         self._sample = ""
         self._arrays = np.load(self._file, allow_pickle=False)
         files = set(self._about["files"].values())
@@ -160,7 +159,7 @@ class Traced(AbstractContextManager["Traced"]):
             known = {digest: name for name, digest in self._inputs.items()}
             self._sample = known.get(digest_of(feeds), "")
         else:
-            self._sample = next(self._order, "")
+            self._sample = SAMPLE.get()
         made = {
             value["name"]: np.array(self._arrays[value["array"]])
             for value in self._of(OUTPUTS)

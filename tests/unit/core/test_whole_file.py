@@ -1,5 +1,7 @@
 """A file is whole, or as it was."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from harness.core.whole_file import write_whole
@@ -14,6 +16,17 @@ def test_a_file_is_replaced_by_exactly_what_is_given(tmp_path, content):
 
     assert path.read_bytes() == "é\r\n".encode()
     assert [one.name for one in tmp_path.iterdir()] == ["report.json"]
+
+
+def test_processes_that_write_one_file_at_once_each_leave_it_whole(tmp_path):
+    path = tmp_path / "store.json"
+    texts = [str(number) * 10_000 for number in range(4)]
+
+    with ThreadPoolExecutor(4) as threads:  # as processes, they share only the folder
+        list(threads.map(lambda text: write_whole(path, text), texts * 50))
+
+    assert path.read_text() in texts
+    assert [one.name for one in tmp_path.iterdir()] == ["store.json"]
 
 
 def test_a_file_that_cannot_be_replaced_leaves_nothing_beside_it(tmp_path):

@@ -170,14 +170,17 @@ DEPLOYED = [
     ("converter", "native", "converter"),
     ("calibration", "calibration", "other entries"),
 ]
-DRAWN = [
-    ("checkpoint", "pipeline.source.seed", 1),
-    ("kind", "pipeline.kind", "img2img"),
-    ("encoders", "pipeline.family", "StableDiffusionXL"),
+TEXTS = [
     ("texts", "pipeline.prompts", ("three",)),
     ("texts", "pipeline.added_prompt", "red ink"),
     ("texts", "pipeline.negative_prompt", "blue ink"),
     ("texts", "pipeline.samples", 2),
+]
+DRAWN = [
+    ("checkpoint", "pipeline.source.seed", 1),
+    ("kind", "pipeline.kind", "img2img"),
+    ("encoders", "pipeline.family", "StableDiffusionXL"),
+    *TEXTS,
     ("steps", "pipeline.steps", 11),
     ("seed", "pipeline.seed", 1),
     ("size", "pipeline.height", 128),
@@ -245,6 +248,7 @@ MOVES = {
         ("inputs", "inputs", "other entry"),
         ("components", "pipeline.components", lambda all_of: all_of[1:]),
         ("index", "pipeline.source.path", "another index"),
+        *TEXTS,
         *SAMPLED,
         *CONTROL,
         ("t5_tokens", "pipeline.t5_tokens", 8),

@@ -320,15 +320,23 @@ FROM_FILE = changed(TEXT, 'prompts = ["three"]', 'prompts_file = "lines.txt"')
     ],
 )
 def test_every_prompt_is_drawn_as_often_as_samples_ask(pipeline, tmp_path, text, texts):
-    (tmp_path / "lines.txt").write_text("one\n\n  two  \n", encoding="utf-8")
+    # Windows' editor puts a mark in front.
+    (tmp_path / "lines.txt").write_text("one\n\n  two  \n", encoding="utf-8-sig")
 
     assert pipeline(text).texts == tuple(texts)
 
 
-def test_a_prompts_file_without_prompts_is_refused(refused, tmp_path):
-    (tmp_path / "lines.txt").write_text("\n  \n", encoding="utf-8")
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        pytest.param(b"\n  \n", "nothing to draw", id="no-prompt"),
+        pytest.param(b"caf\xe9\n", "cannot be read as UTF-8 text", id="other-encoding"),
+    ],
+)
+def test_a_prompts_file_without_prompts_is_refused(refused, tmp_path, data, words):
+    (tmp_path / "lines.txt").write_bytes(data)
 
-    refused(FROM_FILE, 1, "nothing to draw")
+    refused(FROM_FILE, 1, words)
 
 
 def test_a_scheduler_has_a_short_word_and_options(pipeline):

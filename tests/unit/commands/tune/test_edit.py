@@ -1,5 +1,8 @@
 """The ratchet tightens by itself, loosens with a reason, and writes whole files."""
 
+import errno
+from pathlib import Path
+
 import pytest
 
 from harness.commands.tune.edit import edit
@@ -97,9 +100,12 @@ def test_a_file_that_changed_meanwhile_is_not_written_over(tmp_path):
     assert change.path.read_text() == "# mine\n"
 
 
-def test_a_write_that_fails_leaves_the_file_as_it_was(tmp_path):
+def test_a_write_that_fails_leaves_the_file_as_it_was(tmp_path, monkeypatch):
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
     change = edited(tmp_path, row("v0", 1.0))
-    (tmp_path / "tolerances.part").mkdir()
+    monkeypatch.setattr(Path, "replace", full)
 
     with pytest.raises(SuiteError, match="cannot be written"):
         change.write()

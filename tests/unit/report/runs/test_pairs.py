@@ -10,6 +10,8 @@ from harness.report.runs.thresholds import Change
 from tests.unit.reports import output, record
 from tests.unit.snapshots import found, run, verdict
 
+NAN = float("nan")
+
 
 def pairs(*losses, read=(), limit=1.0, by="bfloat16", first=1):
     made = {
@@ -35,6 +37,9 @@ def pairs(*losses, read=(), limit=1.0, by="bfloat16", first=1):
         pytest.param([0.7] * 12, [0.5] * 12, Change.BETTER, id="less"),
         pytest.param([1e-6] * 12, [1e-3] * 12, Change.SAME, id="far-below-its-limit"),
         pytest.param([0.5] * 2, [0.7] * 2, Change.SAME, id="too-few-to-tell"),
+        pytest.param([NAN] * 12, [NAN] * 12, Change.SAME, id="not-finite-in-both"),
+        pytest.param([0.5] * 12, [NAN] * 12, Change.WORSE, id="not-finite-now"),
+        pytest.param([NAN] * 12, [0.5] * 12, Change.BETTER, id="finite-now"),
     ],
 )
 def test_the_accepted_build_is_the_limit(before, after, change):

@@ -1,6 +1,7 @@
 """`harness.runtimes.mnn.layers`: the converter stores what these functions foretell."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -135,22 +136,42 @@ def test_rounding_moves_no_weight_by_more_than_half_a_step():
     assert (error <= 0.5001 * integers_of(weights, 4).scale).all()
 
 
-def test_the_deployed_file_computes_with_the_rounded_weights(deployed, tmp_path):
-    mixture, model = deployed["mixture"]
-    feeds = nets.feeds(nets.BLOCKS)
+@pytest.fixture
+def trials(deployed, tmp_path):
+    """Trials of the small network, without any trial yet."""
 
     def copy(folder):
         shutil.copytree(deployed["exact"].parent, folder, dirs_exist_ok=True)
         return {}
 
-    given = Trials(
+    return Trials(
         backend="mnn",
         component=nets.BLOCKS,
         artifact=Store(root=tmp_path).make("mnn", {"of": "blocks"}, copy),
         model=MODEL,
         device=Device(),
-        trials=(tuple(mixture.items()), ()),
+        trials=(),
     )
+
+
+def test_a_layer_in_float32_needs_no_weights_of_pytorch(deployed, trials):
+    feeds = nets.feeds(nets.BLOCKS)
+    first, *_, last = deployed["mixture"][0]
+    given = replace(trials, trials=(((first, 4), (last, 32)), ((last, 4),)))
+    network = Roundable(nets.Blocks(), given)
+    network.layers[last] = []  # as where an exporter has changed the weights
+    run = run_of(network.module, nets.BLOCKS, "cpu")
+
+    one, other = effects(network, given, lambda: run(feeds)).errors
+
+    assert 0 < min(one) < max(one) < np.inf
+    assert np.isnan(other).all()
+
+
+def test_the_deployed_file_computes_with_the_rounded_weights(deployed, trials):
+    mixture, model = deployed["mixture"]
+    feeds = nets.feeds(nets.BLOCKS)
+    given = replace(trials, trials=(tuple(mixture.items()), ()))
     network = Roundable(nets.Blocks(), given)
     run = run_of(network.module, nets.BLOCKS, "cpu")
 

@@ -9,13 +9,22 @@ import numpy as np
 import onnx
 import pytest
 
-from harness.core.case import Device, Target, Variant
+from harness.core.case import (
+    Case,
+    Device,
+    ExportSettings,
+    Sample,
+    Target,
+    Variant,
+)
 from harness.core.errors import StageError
 from harness.core.outcome import Outcome
 from harness.core.runtime import runtimes
 from harness.engine.export_files import MODEL
-from harness.runtimes.session import load_backend
+from harness.runtimes.session import SAMPLE, load_backend
 from harness.runtimes.target import agent, bundle_run, drive
+from harness.runtimes.target.dump import as_trace
+from harness.runtimes.target.traced import Traced
 from tests.unit import nets
 
 OUTPUTS = ["map", "pooled"]
@@ -51,6 +60,36 @@ def made_in(backend, path):
 
         return [name for one in operators(path) for name in (one.name, *one.makes)]
     return [name for node in onnx.load(path).graph.node for name in node.output]
+
+
+def test_a_dump_gives_each_sample_its_own_values(tmp_path):
+    """The second sample alone has layers, and is watched after both were run."""
+    case = Case(
+        component=nets.BLOCKS,
+        export=ExportSettings(),
+        variant=Variant(name="fp32", backend="mnn", kind="fp32"),
+        device=Device(),
+        samples=tuple(
+            Sample(profile="realistic", index=at, shapes=(("batch", 1),))
+            for at in range(2)
+        ),
+    )
+    for at in range(2):
+        (tmp_path / f"realistic-{at}").mkdir()
+        for name in OUTPUTS:
+            np.save(tmp_path / f"realistic-{at}" / f"{name}.npy", np.full(2, at))
+    trace = tmp_path / "trace.npz"
+    as_trace(tmp_path, case, None, trace)
+    place = Device(target=Target(name="dump", trace=str(trace)))
+
+    (tmp_path / "model.mnn").touch()
+    with Traced(tmp_path / "model.mnn", "mnn", place, OUTPUTS) as session:
+        SAMPLE.set("realistic-1")
+        watched = session.watch({}, {}, lambda _name, _value: None)
+
+    assert {name: value.tolist() for name, value in watched.items()} == dict.fromkeys(
+        OUTPUTS, [1, 1]
+    )
 
 
 def convert(source, folder):
