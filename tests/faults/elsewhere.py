@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from harness.core.environment import environment
 from tests.exporters.rewrites import KEPT as REWRITES
 from tests.exporters.rewrites import Tried
 from tests.exporters.rewrites import table as rewrites_table
@@ -94,13 +95,14 @@ def text() -> str:
         "",
         (
             "Instruction sets of PyTorch's own kernels, of oneDNN and of MKL, and "
-            "threads. References are made anew on each. `init` is what `parity init` "
+            "threads, simulated on the processor that the table names. References are "
+            "made anew on each. `init` is what `parity init` "
             "writes for the same checkpoints. Faults are planted with the suite's own "
             "number of threads."
         ),
         "",
-        "| Machine | Clean runs | Of these by init | False alarms | Faults caught |",
-        "|---|--:|--:|--:|--:|",
+        "| Machine | On | Clean runs | Of these by init | Alarms | Faults caught |",
+        "|---|---|--:|--:|--:|--:|",
     ]
     total: Counter[str] = Counter()
     for name, kept in sorted(_kept().items()):
@@ -117,9 +119,10 @@ def text() -> str:
                 "planted": sum(faults["planted"].values()),
             }
         total.update(counts)
-        lines.append(_line(name, counts))
+        on = {part["processor"] for part in kept.values() if "processor" in part}
+        lines.append(_line(name, counts, " and ".join(sorted(on)) or "not noted"))
     lines += [
-        _line("all", total),
+        _line("all", total, "–"),
         "",
         "## Rewritten files",
         "",
@@ -128,14 +131,14 @@ def text() -> str:
     return "\n".join(lines)
 
 
-def _line(name: str, counts: Mapping[str, int]) -> str:
+def _line(name: str, counts: Mapping[str, int], processor: str) -> str:
     clean = [f"{counts[word]:,}" for word in ("runs", "by_init", "alarms")]
     if not counts["runs"]:
         clean = ["–"] * len(clean)
     caught = "–"
     if counts["planted"]:
         caught = share(counts["caught"], counts["planted"])
-    return f"| {name} | {' | '.join(clean)} | {caught} |"
+    return f"| {name} | {processor} | {' | '.join(clean)} | {caught} |"
 
 
 def _tried() -> list[Tried]:
@@ -149,5 +152,6 @@ def _kept() -> dict[str, dict[str, Any]]:
 
 def _note(machine: str, what: str, found: Mapping[str, object]) -> None:
     kept = _kept()
-    kept.setdefault(machine, {})[what] = found
+    # MKL chooses its code by the vendor, so the real processor matters too.
+    kept.setdefault(machine, {})[what] = {**found, "processor": environment().cpu}
     MACHINES.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n", "utf-8")
