@@ -36,6 +36,12 @@ _FIRST: Final = 10
     type=click.Path(path_type=Path, dir_okay=False),
     help="Page to write; reports/versions-CASE.html when left out.",
 )
+@click.option(
+    "--on",
+    default="",
+    metavar="CLUSTER",
+    help="Try versions on a Ray cluster: ray, or ray://HOST:10001.",
+)
 def versions(  # one option each
     *,
     case: str,
@@ -47,6 +53,7 @@ def versions(  # one option each
     newest: str,
     every: bool,
     page: Path | None,
+    on: str,
 ) -> int:
     """Run CASE in versions of its runtime, and say in which one the result changed.
 
@@ -55,10 +62,10 @@ def versions(  # one option each
     does it run the file that is converted here?
     """
     from harness.core.runtime import runtime
-    from harness.core.settings import near
-    from harness.engine.engine import Engine
+    from harness.core.settings import Settings, near
+    from harness.engine.cluster import executor_on
     from harness.engine.environments import available
-    from harness.engine.run import open_store
+    from harness.engine.run import engine_of
     from harness.report.versions import (
         VersionResult,
         bisected,
@@ -76,27 +83,27 @@ def versions(  # one option each
     if one.device.target:
         msg = f"{one.id} does not run here; give the case without its target."
         raise SpecError(msg)
+    executor = executor_on(on, None)
     there = between(declared, available(declared), oldest, newest)
     say = step_line(f"{one.id}: ")
     answers: dict[str, list[VersionResult]] = {}
-    with Engine(open_store(store), loaded.limits) as engine:
+    settings = Settings(store=store, on=on)
+    with engine_of(settings, loaded.limits, executor) as engine:
 
-        def state(version: str) -> list[str]:
-            say(f"{declared.title} {version}")
-            asked = dict(_questions(one, declared, version))
-            records = [job.result() for job in engine.start(asked.values())]
-            answers[version] = [
-                result_of(
-                    version,
-                    question,
-                    record,
-                    [judge.check(record, w) for w in run.whats],
-                )
-                for (question, run), record in zip(asked.items(), records, strict=True)
-            ]
-            return [answer.state for answer in answers[version]]
+        def states(some: Sequence[str]) -> Iterator[list[str]]:
+            asked = {v: dict(_questions(one, declared, v)) for v in some}
+            jobs = iter(engine.start(run for v in some for run in asked[v].values()))
+            for version in some:
+                say(f"{declared.title} {version}")
+                answers[version] = []
+                for question, run in asked[version].items():
+                    record = next(jobs).result()
+                    verdicts = [judge.check(record, what) for what in run.whats]
+                    answer = result_of(version, question, record, verdicts)
+                    answers[version].append(answer)
+                yield [answer.state for answer in answers[version]]
 
-        tried = bisected(there, state, len(there) if every else _FIRST)
+        tried = bisected(there, states, len(there) if every else _FIRST)
     say("")
     found = [answer for version in tried for answer in answers[version]]
     title = f"{one.id} in {len(tried)} of {len(there)} versions of {declared.title}"

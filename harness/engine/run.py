@@ -8,9 +8,10 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import Executor, Future
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
+from pathlib import Path
 
 from msgspec import structs
 
@@ -30,6 +31,7 @@ from harness.engine.worker_pool import Progress
 from harness.judge.case import CaseVerdict
 from harness.suite.extra_inputs import FILE as WORST_INPUTS
 from harness.suite.judge import Judge
+from harness.suite.schema import Limits
 from harness.suite.suite import Suite, Tested
 
 Asked = tuple[str, str, str]
@@ -49,28 +51,16 @@ class Run(AbstractContextManager["Run"]):
         self.suite = suite
         self.settings = settings
         self.judge = Judge.of(suite, settings)
-        mnn_convert = settings.mnn_convert or None
-        if mnn_convert:
+        if settings.mnn_convert:
             # A cluster's nodes would each find out that it is missing.
-            native_converter(mnn_convert)
+            native_converter(settings.mnn_convert)
         self.store = open_store(settings.store, read_only=settings.read_only)
         # The folder is made after all checks, so a run that cannot begin leaves none.
         executor = executor_on(settings.on, on_progress)
         self.folder = folder()
         limits = structs.replace(suite.limits, jobs=settings.jobs or suite.limits.jobs)
         pictures = self.folder.path / PICTURES
-        self._engine: Engine | Elsewhere
-        if executor is None:
-            self._engine = Engine(
-                self.store,
-                limits,
-                mnn_convert=mnn_convert,
-                pictures=pictures,
-                on_progress=on_progress,
-            )
-        else:
-            place = Place.of(settings, limits)
-            self._engine = Elsewhere(executor=executor, place=place, pictures=pictures)
+        self._engine = engine_of(settings, limits, executor, pictures, on_progress)
         self._started: dict[str, Future[CaseRecord]] = {}
         self._left = 0
         self._lock = threading.Lock()  # records end in several threads
@@ -186,6 +176,26 @@ def files_of(suite: Suite) -> dict[str, str]:
         for path in paths
         if path.is_file()
     }
+
+
+def engine_of(
+    settings: Settings,
+    limits: Limits,
+    executor: Executor | None,
+    pictures: Path | None = None,
+    on_progress: Callable[[Progress], None] | None = None,
+) -> Engine | Elsewhere:
+    """Return the engine of this machine, or one that runs its cases by an executor."""
+    if executor is not None:
+        place = Place.of(settings, limits)
+        return Elsewhere(executor=executor, place=place, pictures=pictures)
+    return Engine(
+        open_store(settings.store, read_only=settings.read_only),
+        limits,
+        mnn_convert=settings.mnn_convert or None,
+        pictures=pictures,
+        on_progress=on_progress,
+    )
 
 
 def open_store(root: str, *, read_only: bool = False) -> Store:

@@ -92,31 +92,34 @@ def _place(verdict: CaseVerdict) -> str:
 
 
 def bisected(
-    versions: Sequence[Version], state: Callable[[Version], object], most: int
+    versions: Sequence[Version],
+    states: Callable[[Sequence[Version]], Iterable[object]],
+    most: int,
 ) -> tuple[Version, ...]:
     """Return the versions to look at, so that each change lies between neighbours.
 
     Args:
         versions: All versions in order.
-        state: Tries a version and returns its state.
+        states: Tries some versions, and returns the state of each.
         most: Number of versions to try first, evenly spread; 2 or more.
 
-    >>> bisected("abcdefgh", lambda version: version > "c", 2)
+    >>> bisected("abcdefgh", lambda some: [version > "c" for version in some], 2)
     ('a', 'b', 'c', 'd', 'h')
     """
     last, steps = len(versions) - 1, min(most, len(versions)) - 1
     spread = {round(at * last / steps) if steps else 0 for at in range(steps + 1)}
-    seen = {at: state(versions[at]) for at in sorted(spread)}
-    while True:
+    seen: dict[int, object] = {}
+    wanted = sorted(spread)
+    while wanted:
+        found = states([versions[at] for at in wanted])
+        seen |= zip(wanted, found, strict=True)
         tried = sorted(seen)
-        gaps = [
+        wanted = [
             (low + high) // 2
             for low, high in pairwise(tried)
             if high - low > 1 and seen[low] != seen[high]
         ]
-        if not gaps:
-            return tuple(versions[at] for at in tried)
-        seen |= {at: state(versions[at]) for at in gaps}
+    return tuple(versions[at] for at in sorted(seen))
 
 
 def changes(results: Iterable[VersionResult]) -> list[str]:

@@ -105,7 +105,7 @@ def test_a_record_names_the_pictures_that_come_with_it(drawn, store):
     }
 
 
-@pytest.mark.parametrize("command", ["run", "tune"])
+@pytest.mark.parametrize("command", ["run", "tune", "versions vae_decoder/mnn/fp32"])
 @pytest.mark.parametrize(
     ("where", "words"),
     [
@@ -118,7 +118,7 @@ def test_a_cluster_that_cannot_be_is_one_sentence(
 ):
     monkeypatch.setitem(sys.modules, "ray", None)
 
-    ended = project.parity(command, "--on", where)
+    ended = project.parity(*command.split(), "--on", where)
 
     assert ended.code == 2, ended.text
     assert ended.has(words)
@@ -175,6 +175,18 @@ def test_two_nodes_measure_the_same_and_export_once(passing, cluster, shared, tm
     assert not any("export" in one for one in took), "the first task exported"
     assert ended.has(f"{CASES} of {CASES} cases agree")
     assert project.parity("show", "last", "vae_decoder/onnxruntime/fp32").has("ran on")
+
+
+@pytest.mark.fleet
+def test_versions_are_tried_on_two_nodes(passing, cluster, shared, tmp_path):
+    del cluster
+    project = passing[0].branch(tmp_path / "there")
+    asked = ("versions", "vae_decoder/mnn/fp32", "--from", "3.5.0")
+    there = project.run(*PARITY, *asked, "--on", "ray", "--store", shared)
+    here = project.run(*PARITY, *asked)
+
+    assert (there.code, here.code) == (0, 0), there.text
+    assert there.text.partition("page")[0] == here.text.partition("page")[0]
 
 
 @pytest.mark.fleet
