@@ -93,7 +93,7 @@ def step_line(about: str = "") -> Callable[[str], None]:
 
     def say(step: str) -> None:
         if live:
-            shown = f"  {about}{step[:60]}" if step else ""
+            shown = f"  {about}{step}"[: max(0, columns() - 1)] if step else ""
             click.echo(f"\x1b[2K{shown}\r", err=True, nl=False)
 
     return say

@@ -85,10 +85,12 @@ def _lines(name: str, samples: int, losses: Sequence[Loss]) -> Iterator[Line]:
         yield Line(text=f"     {place}   {loss.reason}")
     if len(losses) > _SHOWN:
         yield Line(text=f"     and {len(losses) - _SHOWN} more")
+    from harness.core.toml_file import dotted
     from harness.measure.float16 import kept_values
 
     names = ",".join(kept_values(losses))
-    yield Line(text="     parity.toml   [variant.onnxruntime.fp16-fixed]")
+    own = dotted((f"fp16-{name}",))
+    yield Line(text=f"     parity.toml   [variant.onnxruntime.{own}]")
     yield Line(text='                   from = "fp16"')
     yield Line(text=f'                   components = ["{name}"]')
     yield Line(text=f'                   flags = ["--keep={names}"]')

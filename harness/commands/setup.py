@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import click
@@ -22,13 +23,15 @@ def doctor(app: str, store: str) -> int:
     """Show what is installed, what really works, and how to fix the rest."""
     from harness.commands.doctor.examine import examine, exit_code, render
     from harness.commands.doctor.targets import check_targets
+    from harness.engine.shared import is_url
     from harness.engine.store import default_root
     from harness.suite.suite import FILE
 
     here = Path()
     if app:
         return _app(here / FILE, app, store)
-    findings = examine(store=Path(store) if store else default_root())
+    local = bool(store) and not is_url(store)
+    findings = examine(store=Path(store) if local else default_root())
     findings += check_targets(here / FILE)
     # pytest also collects a suite in a folder below this one.
     has_suite = any(any(here.glob(f"{below}{FILE}")) for below in ("", "*/", "*/*/"))
@@ -38,10 +41,10 @@ def doctor(app: str, store: str) -> int:
 
 
 def _app(suite: Path, app: str, store: str) -> int:
-    """Say whether a suite's files load in a version; return 1 if one does not."""
+    """Say whether a suite's files load in a version; return the exit code."""
     from harness.commands.doctor.app import check_app
     from harness.commands.doctor.examine import Status, finding_lines
-    from harness.core.outcome import NO_PARITY, PARITY
+    from harness.core.outcome import CANNOT_TELL, NO_PARITY, PARITY
     from harness.suite.suite import load_suite
 
     findings = list(check_app(load_suite(suite), app, store))
@@ -53,6 +56,9 @@ def _app(suite: Path, app: str, store: str) -> int:
     if all(finding.status is Status.OK for finding in findings):
         click.echo(f"Every file of this suite loads in {app}.")
         return PARITY
+    if all(finding.status is not Status.FAIL for finding in findings):
+        click.echo(f"It is not known whether every file of this suite loads in {app}.")
+        return CANNOT_TELL
     click.echo(f"Not every file of this suite loads in {app}.")
     click.echo("next   parity versions CASE says which versions read it")
     return NO_PARITY
@@ -98,5 +104,5 @@ def init(
         measure_into(
             checkpoint, into, store, lambda line: click.echo(f"measured  {line}")
         )
-    click.echo(f"next  pytest -m parity {into}")
+    click.echo(f"next  pytest -m parity {shlex.quote(str(into))}")
     return 0

@@ -12,6 +12,9 @@ from harness.core.text import Line
 RUNS = "reports/runs"
 """The folder of runs, relative to the working directory."""
 
+SUITE_FILE = "parity.toml"
+"""The usual name of a suite."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NextSteps:
@@ -123,9 +126,7 @@ def near(path: Path) -> str:
 def suite_option(path: str) -> str:
     """Return the option that names a suite; empty for the suite in this folder."""
     suite = Path(path)
-    if not path or suite.parent == Path.cwd():
+    if not path or suite == Path.cwd() / SUITE_FILE:
         return ""
-    inside = suite.is_relative_to(Path.cwd())
-    return (
-        f" --suite {suite.parent.relative_to(Path.cwd()) if inside else suite.parent}"
-    )
+    named = suite.parent if suite.name == SUITE_FILE else suite
+    return f" --suite {shlex.quote(near(named))}"

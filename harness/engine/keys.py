@@ -15,6 +15,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from harness.core.case import (
+    GIVEN,
     ONNX,
     Case,
     Component,
@@ -29,7 +30,7 @@ from harness.core.digest import digest_file, digest_tree, digest_value
 from harness.core.entry import Entry
 from harness.core.foreign_files import weight_files
 from harness.core.pipeline import T5_TOKENS, Pipeline
-from harness.core.runtime import Runtime, formats, runtime
+from harness.core.runtime import Runtime, formats, onnx_runtime, runtime
 from harness.engine.deployed import Deployed, Reading
 from harness.engine.excerpt import Redraw, Spot
 from harness.recipes import RECIPES, weight_folders
@@ -76,9 +77,10 @@ def onnx_key(
             "component": _component(component),
             "taken": _taken(component.foreign),
             "names": dict(component.foreign.names),
-            "attention": settings.attention,
+            "export": asdict(settings),
             "code": code_digest(_FOREIGN),
             "tools": versions(_EXPORT_TOOLS),
+            **_own_reference(component),
         }
     return {
         "component": _component(component),
@@ -129,7 +131,17 @@ def asked_key(
         "device": device.settings,
         "code": code_digest(_EXPORTED),
         "tools": versions(_EXPORT_TOOLS),
+        **_own_reference(component),
     }
+
+
+def _own_reference(component: Component) -> dict[str, object]:
+    """Return what else decides the reference of a file that is its own."""
+    if component.recipe != GIVEN:
+        return {}
+    ran = onnx_runtime()
+    code = [code_digest(_FOREIGN), _runtime_code(ran)]
+    return {"reference": [code, versions(ran.distributions)]}
 
 
 def contract_key(case: Case, file: Deployed) -> dict[str, object]:

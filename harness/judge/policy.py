@@ -22,11 +22,12 @@
     why = "the mask is one value everywhere for a full prompt"
 
 The narrowest table that states a key decides that key; each key is decided alone. If
-two probe patterns match, the first one in the file decides. Patterns are shell
-patterns: ``*`` also crosses dots, and ``[`` must be written ``[[]``. A variant may also
-be a pattern, as in ``[mixed."*"]``: the backend of a pipeline with several runtimes is
-`mixed`. A table of a target is narrower than every table without one, also than those
-of a component: float16 arithmetic changes more than the component does.
+two probe patterns match whose tables state it, the first one in the file decides.
+Patterns are shell patterns: ``*`` also crosses dots, and ``[`` must be written
+``[[]``. A variant may also be a pattern, as in ``[mixed."*"]``: the backend of a
+pipeline with several runtimes is `mixed`. A table of a target is narrower than every
+table without one, also than those of a component: float16 arithmetic changes more than
+the component does.
 
 A table that loosens must give its reason in `why`. Looser means: looser than the tier
 that it names, or than the wider table that it narrows. Bounds without a tier, and
@@ -506,7 +507,7 @@ def _chain(
     chain: list[Scope] = []
     for names_place in (True, False):  # whether it is of a target or of a precision
         some = [scope for scope in covering if (AT in scope.case[2]) is names_place]
-        chain += [scope for scope in some if scope.pattern][:1]
+        chain += [scope for scope in some if scope.pattern]
         # A table with a component is narrower than one without. A variant is narrower
         # than a pattern of variants.
         chain += sorted(

@@ -7,6 +7,7 @@ pair is proposed, and used only if the user writes it into the suite.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -170,6 +171,16 @@ def match(
         spec.name: mapped.get(spec.name, spec.name)
         for spec in (*component.inputs, *component.outputs)
     }
+    for specs in (component.inputs, component.outputs):
+        theirs = Counter(filter(None, (to_file[spec.name] for spec in specs)))
+        for name in (name for name, times in theirs.items() if times > 1):
+            ours = [spec.name for spec in specs if to_file[spec.name] == name]
+            text = (
+                f"{file}: {' and '.join(ours)} both stand for {name!r}. Give one of "
+                f"them another name of the file, under [component.{component.name}"
+                ".names]."
+            )
+            raise SuiteError(text)
     known = {port.name for port in inputs}
     fed = {to_file[s.name]: s.name for s in component.inputs if to_file[s.name]}
     unfed = tuple(s.name for s in component.inputs if not to_file[s.name])

@@ -177,6 +177,10 @@ def _relative(expected: npt.NDArray[Any], actual: npt.NDArray[Any]) -> float:
     if expected.shape != actual.shape:
         return float("inf")
     one, two = expected.astype(np.float64), actual.astype(np.float64)
+    finite = np.isfinite(one) & np.isfinite(two)
+    if not np.array_equal(one[~finite], two[~finite], equal_nan=True):
+        return float("inf")
+    one, two = one[finite], two[finite]
     size = float(np.sqrt(np.mean(np.square(one)))) if one.size else 0.0
     apart = float(np.sqrt(np.mean(np.square(two - one)))) if one.size else 0.0
     if apart == 0.0:

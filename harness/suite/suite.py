@@ -42,6 +42,7 @@ from harness.core.case import (
 from harness.core.errors import ParityError, SuiteError
 from harness.core.pipeline import PipelineCase
 from harness.core.runtime import formats
+from harness.core.settings import SUITE_FILE
 from harness.core.toml_file import Table, TomlFile, did_you_mean
 from harness.core.toml_schema import others, read
 from harness.recipes import RECIPES, deployed_as, describe, discover
@@ -83,7 +84,7 @@ from harness.suite.tables import (
 if TYPE_CHECKING:
     from _pytest.mark import ParameterSet
 
-FILE: Final = "parity.toml"
+FILE: Final = SUITE_FILE
 Tested: TypeAlias = Case | PipelineCase
 """A case of a component or of a pipeline; it has an id and a record."""
 

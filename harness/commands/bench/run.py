@@ -169,9 +169,14 @@ def pairs(
 
     """
     build = ""
+    # An emulator's time is no time of a phone.
+    chosen = [case for case in chosen if not case.targets]
+    if not chosen:
+        msg = "every chosen case runs on a target, and those are not timed."
+        raise ParityError(msg)
     if Path(against).exists():
         other = load_suite(Path(against))
-        build = other.path.resolve().parent.name
+        build = other.path.resolve().parent.name or "other"
         twins = [other.select((case.id,))[0] for case in chosen]
     else:
         named = suite.select((against,))

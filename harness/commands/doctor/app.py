@@ -10,7 +10,8 @@ from pathlib import Path
 
 from harness.commands.doctor.examine import Finding, Status
 from harness.core.case import Case, Target
-from harness.core.errors import ParityError, SpecError
+from harness.core.errors import ParityError, SpecError, StageError
+from harness.core.outcome import Outcome
 from harness.core.runtime import Runtime, runtime
 from harness.engine.artifacts import Artifacts, native_converter
 from harness.engine.environments import available, no_version
@@ -39,25 +40,33 @@ def check_app(suite: Suite, app: str, store: str) -> Iterator[Finding]:
     artifacts = Artifacts(open_store(store), worker_pool, native_converter(None))
     try:
         for case in cases:
-            says = _refused(artifacts, case, target)
-            status = Status.FAIL if says else Status.OK
+            status, says = _loads(artifacts, case, target)
             says = says or f"{declared.title} {version} loads its file"
             yield Finding(check=case.id, status=status, says=says)
     finally:
         worker_pool.close()
 
 
-def _refused(artifacts: Artifacts, case: Case, target: Target) -> str:
-    """Return why a case's file does not load on a target; empty if it does."""
+def _loads(artifacts: Artifacts, case: Case, target: Target) -> tuple[Status, str]:
+    """Return whether a case's file loads on a target, and why not.
+
+    It is a warning where there is no file, or no runtime that could load it.
+    """
     outputs = [spec.name for spec in case.component.outputs]
     device = replace(case.device, target=target)
     try:
         file, model = artifacts.deploy(case, artifacts.export(case))
-        backend = load_backend(case.backend)
-        with _quiet(), backend.open_session(file.file(model), device, outputs):
-            return ""
     except ParityError as error:
-        return str(error)
+        return Status.WARN, f"its file cannot be made: {error}"
+    backend = load_backend(case.backend)
+    try:
+        with _quiet(), backend.open_session(file.file(model), device, outputs):
+            return Status.OK, ""
+    except StageError as error:
+        unknown = error.outcome in {Outcome.UNAVAILABLE, Outcome.TIMED_OUT}
+        return Status.WARN if unknown else Status.FAIL, str(error)
+    except ParityError as error:
+        return Status.WARN, str(error)
 
 
 @contextmanager

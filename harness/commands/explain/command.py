@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -128,7 +129,7 @@ def repro(  # one option each
         click.echo("within tolerance there: the error needs more of the graph")
     size = sum(file.stat().st_size for file in into.iterdir()) / 1000
     click.echo(f"wrote {into} ({size:,.0f} KB)")
-    click.echo(f"next  cd {into} && python repro.py")
+    click.echo(f"next  cd {shlex.quote(str(into))} && python repro.py")
     if post:
         click.echo(f"      {into / 'issue.md'} is the text to post")
     return 0

@@ -14,6 +14,7 @@ from typing import Any
 from harness.core.case import EXPORTERS, GIVEN, HERE, Case, Variant
 from harness.core.environment import installed
 from harness.core.runtime import EXACT, Setting, runtime
+from harness.core.toml_file import dotted
 
 EXPORT = "export"
 
@@ -236,12 +237,14 @@ def toml_of(case: Case, change: SettingChange) -> Iterator[str]:
     if change.gives_up:
         return
     if change.part == "variant":
-        yield f"[variant.{case.backend}.{case.variant.name}-fixed]"
+        # One component's name in it, so that another one's table is another table.
+        own = f"{case.variant.name}-{case.component.name}"
+        yield f"[{dotted(('variant', case.backend, own))}]"
         yield f'from = "{case.variant.kind}"'
         # Its flags may name values of this network.
         yield f'components = ["{case.component.name}"]'
     elif change.part == EXPORT:
-        yield f"[component.{case.component.name}]"
+        yield f"[{dotted(('component', case.component.name))}]"
     else:
         yield f"[backend.{case.backend}]"
     for name, value in change.fields.items():

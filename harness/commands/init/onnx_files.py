@@ -12,7 +12,7 @@ from pathlib import Path
 
 from harness.commands.init.render import first_runtimes, path_from, render
 from harness.core.case import GIVEN, ONNX, Component, Source
-from harness.core.errors import SuiteError
+from harness.core.errors import SpecError, SuiteError
 from harness.core.foreign_files import lacking
 from harness.core.runtime import EXACT, formats, onnx_runtime
 from harness.recipes import describe
@@ -105,14 +105,26 @@ def _found(folder: Path, patterns: Sequence[str]) -> list[Path]:
 
 
 def _named(root: Path, paths: Sequence[Path]) -> dict[str, Path]:
-    """Name each file by its folder, or by its own name if the folder has two."""
+    """Name each file by its folder, or by its own name if the folder has two.
+
+    Raises:
+        SuiteError: Two files would have one name.
+
+    """
     folders = [path.parent for path in paths]
-    named = {}
+    named: dict[str, Path] = {}
     for path in paths:
         alone = folders.count(path.parent) == 1 and path.parent != root
         inside = path.parent.name if path.parent != root else ""
         words = [inside] if alone else [word for word in (inside, path.stem) if word]
-        named["-".join(words).replace(".", "_").replace(" ", "_")] = path
+        name = "-".join(words).replace(".", "_").replace(" ", "_")
+        if name in named:
+            msg = (
+                f"{named[name]} and {path} would both be the component {name!r}; "
+                "rename one of them, or move it elsewhere."
+            )
+            raise SuiteError(msg)
+        named[name] = path
     return named
 
 
@@ -123,7 +135,7 @@ def _described(name: str, path: Path) -> Component:
             raise SuiteError(msg + "others.")
     try:
         return describe(name, GIVEN, Source(path=path))
-    except SuiteError as error:
+    except (SuiteError, SpecError) as error:
         msg = f"{path}: {error} Move it elsewhere to test the others."
         raise SuiteError(msg) from None
 

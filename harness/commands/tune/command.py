@@ -154,5 +154,6 @@ def tune(  # one option each
             *("components", "suite", "factor", "decibels", "allow_looser", "why"),
             "into",
         ),
+        earlier=earlier,
         failed=failed,
     )

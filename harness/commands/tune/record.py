@@ -10,7 +10,8 @@ from pathlib import Path
 
 from msgspec import MsgspecError, convert, to_builtins
 
-from harness.core.case import Sample
+from harness.commands.tune.draws import REALISTIC
+from harness.core.case import VARIED, Sample
 from harness.core.errors import SpecError, SuiteError
 from harness.core.record import CaseRecord
 from harness.core.whole_file import write_whole
@@ -105,14 +106,22 @@ class Tuning:
 
     def independent(self, case: CaseTuning, *, layers: bool) -> int:
         """Return a case's number of draws, of the family with the fewest."""
+        tried = self.tried[case.record.component]
         drawn = {
-            tried.sample.id: tried.sample.profile
-            for tried in self.tried[case.record.component]
-            if tried.why == "independent"
+            one.sample.id: one.sample.profile
+            for one in tried
+            if one.why == "independent"
         }
         seen = case.layers if layers else case.usage
         counts = Counter(drawn[name] for name in seen if name in drawn)
-        return min(counts.values(), default=0)
+        # A tuning that was stopped may not have begun with the second family.
+        own = {
+            one.sample.profile
+            for one in tried
+            if one.why == "suite" and one.sample.id in case.usage
+        }
+        families = (REALISTIC, VARIED) if own - {REALISTIC} else (REALISTIC,)
+        return min(counts[family] for family in families)
 
 
 def save_tuning(tuning: Tuning, folder: Path) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -77,6 +78,7 @@ def show_tuning(
     allow_looser: bool,
     write: bool,
     options: str,
+    earlier: str = "",
     failed: Sequence[str] = (),
 ) -> int:
     """Show the proposals, write them if `write`, and return the exit code.
@@ -89,6 +91,7 @@ def show_tuning(
         allow_looser: Whether bounds may become looser.
         write: Whether to write, or only to show.
         options: The options of the command that writes, which is printed.
+        earlier: The earlier tuning that a user named; empty for one that just ran.
         failed: A sentence for each case that could not be measured.
 
     Raises:
@@ -113,7 +116,8 @@ def show_tuning(
         for one in edits:
             if one.diff:
                 one.write()
-    again = f"parity tune --from {tuning.id} --write{options}"
+    named = tuning.id if earlier in {"", "last"} else earlier
+    again = f"parity tune --from {shlex.quote(named)} --write{options}"
     print_lines(edit_lines(edits, written=write, again=again))
     return 2 if failed else 0
 

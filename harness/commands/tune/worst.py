@@ -90,7 +90,8 @@ def _without(path: Path, gone: Collection[str]) -> list[Entry]:
     """Return the entries of a file that are of other cases."""
     if not path.is_file():
         return []
-    entries: list[Entry] = tomllib.loads(path.read_text(encoding="utf-8"))["input"]
+    read = tomllib.loads(path.read_text(encoding="utf-8"))
+    entries: list[Entry] = read.get("input", [])
     for entry in entries:
         entry["cases"] = [name for name in entry["cases"] if name not in gone]
     return [entry for entry in entries if entry["cases"]]

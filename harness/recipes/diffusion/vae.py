@@ -82,13 +82,18 @@ def half(
 def scaled(latents: np.ndarray, config: Mapping[str, Any]) -> np.ndarray:
     """Return latents as the pipeline passes them to the decoder.
 
-    They are divided by the scaling factor, and the shift is added, if there are any.
+    They are divided by the scaling factor, and the shift is added, if there are any. A
+    VAE may also state the mean and the deviation of each channel.
     """
     import numpy as np
 
     tiny = class_name(config) == "AutoencoderTiny"
     scale = config.get("scaling_factor", 1.0 if tiny else 0.18215)
     shift = config.get("shift_factor") or 0.0
+    mean, std = config.get("latents_mean"), config.get("latents_std")
+    if mean is not None and std is not None:  # as StableDiffusionXLPipeline does
+        off, by = (np.reshape(each, (1, -1, 1, 1)) for each in (mean, std))
+        return (latents * by / scale + off).astype(np.float32)
     return latents / np.float32(scale) + np.float32(shift)
 
 

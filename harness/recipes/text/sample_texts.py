@@ -116,13 +116,16 @@ def _drawn(source: Source, texts: Sequence[Text], tokens: int, rng: Rng) -> Draw
 
     config = read_config(source, "")
     shape = (len(texts), tokens)
-    pad = config.get("pad_token_id") or 0
+    pad = max(config.get("pad_token_id") or 0, 0)
+    # Words are above the padding, unless it is near the end of the vocabulary.
+    first_word = pad + 1 if pad < config["vocab_size"] // 2 else 0
     ids = np.full(shape, pad)
     mask, segments = np.zeros(shape), np.zeros(shape)
     for item, text in enumerate(texts):
         first, second = (len(part.split()) for part in _parts(text))
         filled = min(first + second + 2, tokens)  # markers at the begin and the end
-        ids[item, :filled] = rng.integers(pad + 1, config["vocab_size"], size=filled)
+        words = rng.integers(first_word, config["vocab_size"], size=filled)
+        ids[item, :filled] = np.where(words == pad, first_word, words)
         mask[item, :filled] = 1
         segments[item, first + 1 : filled] = 1 if second else 0
     return {"input_ids": ids, "attention_mask": mask, "token_type_ids": segments}

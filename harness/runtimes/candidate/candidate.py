@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
-from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -127,7 +126,11 @@ def run_candidate(
     return {
         "rows": tuple(rows),
         "ran": asdict(ran),
-        "coverage": min(coverages, key=itemgetter("aligned"), default=None),
+        "coverage": min(
+            coverages,
+            key=lambda one: one["aligned"] / max(1, one["computing"]),
+            default=None,
+        ),
         "observer_max_abs": observer,
         "foreign": taken,
         "contract": tuple(contract),
@@ -209,6 +212,8 @@ class Watcher:
             value: probe
             for value, probe in wanted_values(probes).items()
             if probe.name in self._trace
+            # Exporters write a complex value as pairs of real ones.
+            and np.dtype(self._trace.places[probe.name].dtype).kind != "c"
         }
         self._seen: dict[str, tuple[Probe, Comparison, str]] = {}
         self._to_describe = DESCRIBED
@@ -312,8 +317,9 @@ def output_rows(
     `earlier` are the candidate's outputs for other samples.
     """
     rows = []
-    for index, (name, actual) in enumerate(made.items()):
+    for index, (name, given) in enumerate(made.items()):
         expected, floor = trace[OUTPUT + name], trace.floor_rms(OUTPUT + name)
+        actual = read_as(expected, given)
         found = compare(expected=expected, actual=actual, floor_rms=floor)
         looks = ""
         if beyond_noise(found):

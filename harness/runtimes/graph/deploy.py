@@ -74,7 +74,8 @@ def deploy(  # noqa: PLR0917  # a job has positions only
             raise _with_unread(error, onnx, names) from error
         if variant.flags:
             plain = replace(variant, flags=(), files=())
-            with TemporaryDirectory() as scratch, suppress(StageError):
+            # The flags may be there because the conversion fails without them.
+            with TemporaryDirectory() as scratch, suppress(Exception):
                 converter.convert(source, plain, Path(scratch), **given)
                 content = getattr(converter, "content", Path.read_bytes)
                 pairs = [(one, folder / one.name) for one in Path(scratch).iterdir()]

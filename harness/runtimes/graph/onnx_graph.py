@@ -91,8 +91,14 @@ def read_into(path: Path) -> dict[str, list[str]]:
 
 
 def _read_by(node: onnx.NodeProto) -> set[str]:
-    """Return the values that a node reads, or the nodes of a graph inside it."""
-    inner = (n for a in node.attribute for one in a.g.node for n in one.input)
+    """Return the values that a node reads, or the nodes of graphs inside it."""
+    inner = (
+        name
+        for attribute in node.attribute
+        for graph in (attribute.g, *attribute.graphs)
+        for one in graph.node
+        for name in _read_by(one)
+    )
     return {*node.input, *inner}
 
 

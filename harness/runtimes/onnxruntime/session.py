@@ -119,7 +119,13 @@ class OrtSession(AbstractContextManager["OrtSession"]):
         check_feeds(feeds, self._inputs, self._path)
         segments = plan_segments(self._proto.graph, sizes, self._outputs)
         kind = _WHOLE if len(segments) == 1 else _SEGMENT
-        live: dict[str, np.ndarray] = dict(feeds)
+        # An initialiser may be an output, and no node makes it.
+        live: dict[str, np.ndarray] = {
+            one.name: onnx.numpy_helper.to_array(one, str(self._path.parent))
+            for one in self._proto.graph.initializer
+            if one.name in self._outputs
+        }
+        live |= feeds
         self._placed = Placement(self._exact)
         for index, segment in enumerate(segments):
             if kind == _SEGMENT or self._opened != _WHOLE:

@@ -25,6 +25,7 @@ import numpy as np
 import torch
 
 from harness.core.probes import Probe
+from harness.runtimes.pytorch.program import as_array
 
 FEW = 64
 """Values with fewer elements get more draws. Measured under 27 simulated CPUs: with one
@@ -110,7 +111,7 @@ def redraw(
 
         def keep(name: str, value: torch.Tensor) -> None:
             if name in values:
-                seen[name] = value.detach().cpu().numpy().copy()  # noqa: B023  # called in this round
+                seen[name] = as_array(value).copy()  # noqa: B023  # called in this round
             if not whole and len(seen) == len(values):  # noqa: B023  # likewise
                 raise _AllSeen
 

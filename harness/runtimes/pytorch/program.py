@@ -21,6 +21,7 @@ from torch.export.passes import move_to_device_pass
 from harness.core.probes import Kind, Probe, Setting
 
 if TYPE_CHECKING:
+    import numpy as np
     from torch.export import ExportedProgram
 
 WRAPPER = "network"
@@ -246,6 +247,14 @@ def _module_path(node: fx.Node) -> str:
     stack = node.meta.get("nn_module_stack") or {}
     path = next(reversed(stack.values()))[0] if stack else ""
     return own_path(str(path))
+
+
+def as_array(value: torch.Tensor) -> np.ndarray:
+    """Return a value; NumPy has no bfloat16, and float32 holds each of its numbers."""
+    value = value.detach()
+    if value.dtype == torch.bfloat16:
+        value = value.float()
+    return value.cpu().numpy()
 
 
 def own_path(path: str) -> str:

@@ -33,7 +33,7 @@ from harness.runtimes.pytorch.floors import (
     other_convolutions,
     redraw,
 )
-from harness.runtimes.pytorch.program import Program, as_tuple
+from harness.runtimes.pytorch.program import Program, as_array, as_tuple
 
 
 def check_reference(
@@ -57,6 +57,7 @@ def check_reference(
         try:
             first = as_tuple(module(*tensors.values()))
         except (RuntimeError, ValueError, IndexError) as error:
+            _refuse_memory(component, error)
             _unsound(
                 f"{component.name}: PyTorch itself cannot run with "
                 f"{_sizes(component, inputs)}: {first_line(error)}. If the network "
@@ -69,8 +70,8 @@ def check_reference(
         second = as_tuple(module(*tensors.values()))
     check_count(component, len(first))
     for spec, one, two in zip(component.outputs, first, second, strict=True):
-        if not torch.equal(one, two) and not (one.isnan() | two.isnan()).any():
-            gap = (one.double() - two.double()).abs().max().item()
+        if not ((one == two) | (one.isnan() & two.isnan())).all():
+            gap = (one.double() - two.double()).abs().nan_to_num(math.inf).max().item()
             _unsound(
                 f"{component.name} is random: two runs on the same inputs differ in "
                 f"{spec.name!r} by up to {gap:.3e}; take the mode, not a sample."
@@ -134,7 +135,7 @@ def run_of(module: torch.nn.Module, component: Component, device: str) -> Run:
         with torch.no_grad():
             made = as_tuple(module(*given))
         return {
-            spec.name: value.cpu().numpy().copy()
+            spec.name: as_array(value).copy()
             for spec, value in zip(component.outputs, made, strict=True)
         }
 
@@ -177,11 +178,12 @@ def record_reference(  # one run's whole circumstances
         if wanted is None or name in wanted:
             floating = value.is_floating_point() and value.numel() > 0
             is_mask = floating and bool((value.abs() > MASKED).any())
-            writer.add(name, value.detach().cpu().numpy(), is_mask=is_mask)
+            writer.add(name, as_array(value), is_mask=is_mask)
 
     try:
         rewritten = program.run(tensors, record)
     except (RuntimeError, ValueError, IndexError) as error:
+        _refuse_memory(component, error)
         msg = (
             f"{component.name}: what was exported cannot run with "
             f"{_sizes(component, inputs)}, where the network itself can "
@@ -195,6 +197,13 @@ def record_reference(  # one run's whole circumstances
     noise = _Noise(program, tensors, component, writer.view())
     floors = noise.floors(rewritten, folder, on_cpu=device == "cpu")
     return {"values": writer.close(floors), "rewrite_max_abs": gap}
+
+
+def _refuse_memory(component: Component, error: Exception) -> None:
+    """Refuse a lack of memory, which PyTorch raises as an error of many kinds."""
+    if isinstance(error, torch.OutOfMemoryError) or "allocate memory" in str(error):
+        msg = f"{component.name}: PyTorch has too little memory: {first_line(error)}."
+        raise StageError(msg, outcome=Outcome.MEMORY) from error
 
 
 def _sizes(component: Component, inputs: Mapping[str, np.ndarray]) -> str:
@@ -317,7 +326,7 @@ class _Noise:
         self, on_value: Callable[[str, np.ndarray], None], *, double: bool = False
     ) -> tuple[torch.Tensor, ...]:
         def seen(name: str, value: torch.Tensor) -> None:
-            on_value(name, value.detach().cpu().numpy())
+            on_value(name, as_array(value))
 
         return self.program.run(self.inputs, seen, double=double)
 
@@ -339,7 +348,7 @@ def _named(
 ) -> dict[str, np.ndarray]:
     """Return outputs, and values that are read from them, by their names in a trace."""
     arrays = {
-        spec.name: value.detach().cpu().numpy()
+        spec.name: as_array(value)
         for spec, value in zip(component.outputs, outputs, strict=True)
     }
     return {

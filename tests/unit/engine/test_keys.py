@@ -212,7 +212,7 @@ MOVES = {
         ),
         ("taken", "foreign.foreign.onnx", OTHER_ONNX),
         ("names", "foreign.foreign.names", (("sample", "x"),)),
-        ("attention", "settings.attention", "eager"),
+        *EXPORT,
     ],
     "program": [*COMPONENT, *EXPORT, ("shapes", "traced", [[1]])],
     "reference": [
@@ -540,3 +540,15 @@ def test_t5_is_found_again_when_a_folder_that_it_does_not_read_changes(tmp_path)
         found.add(digest_value(keys.onnx_key(part, ExportSettings(), dict(SHAPES))))
 
     assert len(found) == 1
+
+
+def test_a_file_that_is_its_own_reference_depends_on_what_runs_it(given):
+    alone = moved(given.foreign, "recipe", "given")
+
+    keys_alone = (
+        keys.onnx_key(alone, given.settings, {}),
+        keys.asked_key(alone, (), given.device),
+    )
+
+    assert all("onnxruntime" in str(key["reference"]) for key in keys_alone)
+    assert "reference" not in keys.onnx_key(given.foreign, given.settings, {})

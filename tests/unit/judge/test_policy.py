@@ -132,6 +132,23 @@ def test_flags_hold_where_they_are_stated_and_nowhere_else(load):
     assert flags(case="vae/mnn/fp32") == (False, False, "")
 
 
+def test_a_pattern_that_states_no_bound_leaves_it_to_the_next_pattern(load):
+    policy = load(
+        WIDE
+        + """\
+[unet.mnn.fp32.probes."*norm*"]
+allow_constant = true
+why = "one value everywhere"
+
+[unet.mnn.fp32.probes."*"]
+layers = "strict"
+"""
+    )
+
+    assert rule(policy, probe="layer_norm").tier == "strict"
+    assert rule(policy, probe="layer_norm").allow_constant
+
+
 def test_a_narrow_table_can_take_a_flag_back(load):
     text = WIDE + 'allow_constant = true\nwhy = "x"\n[unet.mnn.fp32]\n'
     policy = load(text + "allow_constant = false\n")

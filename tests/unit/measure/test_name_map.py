@@ -156,3 +156,9 @@ def test_outputs_are_read_by_the_recipes_names():
     names = laid(INPUTS, outputs, ("out", "noise"))
     made = {"noise": np.ones(2), "hidden": np.zeros(2)}
     assert list(read(names, made)) == ["out"]
+
+
+@pytest.mark.parametrize("pair", [("timestep", "sample"), ("pooled", "out")])
+def test_two_names_for_one_of_the_file_are_refused(pair):
+    with pytest.raises(SuiteError, match=f"both stand for '{pair[1]}'"):
+        laid(INPUTS, OUTPUTS, pair)

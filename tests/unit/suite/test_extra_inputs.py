@@ -126,3 +126,11 @@ def test_a_label_stands_for_one_input_of_a_case(tmp_path):
 
     with pytest.raises(SuiteError, match="already has an input labelled 'varied-1'"):
         load_worst_inputs(path, [CASE])
+
+
+def test_a_tuning_goes_on_from_a_file_that_has_no_input_left(tmp_path):
+    (tmp_path / "w.toml").touch()
+
+    written(tmp_path / "w.toml", case_of(output(1.0), draws=3))
+
+    assert "[[input]]" in (tmp_path / "w.toml").read_text()

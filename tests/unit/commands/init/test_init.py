@@ -447,6 +447,25 @@ def test_files_side_by_side_are_named_by_themselves(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("first", "second", "words"),
+    [
+        ("unet", "unet.onnx", "would both be the component 'unet'"),
+        ("vae_decoder", "VAE/model.onnx", "VAE/model.onnx: component name 'VAE' must be"),
+    ],
+)
+def test_files_of_one_name_or_a_bad_one_are_refused(
+    optimum, tmp_path, first, second, words
+):
+    """Else one of them would be left out in silence."""
+    path = optimum / second
+    path.parent.mkdir(exist_ok=True)
+    shutil.copy(optimum / first / "model.onnx", path)
+
+    with pytest.raises(SuiteError, match=words):
+        write_suite(optimum, tmp_path)
+
+
+@pytest.mark.parametrize(
     ("name", "words"),
     [
         ("unet.mnn", "put the ONNX file that each was made from"),

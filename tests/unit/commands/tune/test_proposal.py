@@ -7,6 +7,7 @@ from msgspec import structs
 
 from harness.commands.tune.headroom import Headroom
 from harness.commands.tune.proposal import propose, tightest
+from harness.commands.tune.record import TriedInput
 from harness.core.outcome import Outcome
 from harness.core.pipeline import IMAGE
 from harness.judge.known_gaps import Gap
@@ -15,7 +16,7 @@ from harness.judge.tolerance import TIERS, Tolerance
 from harness.measure.metrics import METRIC
 from tests.unit.commands.tune.test_headroom import picture
 from tests.unit.reports import output, row
-from tests.unit.tunings import case_of, judge_of, tuning_of
+from tests.unit.tunings import case_of, judge_of, sample, tuning_of
 
 STANDARD = '[mnn.fp32]\noutputs = "standard"\nlayers = "standard"\n'
 HEADROOM = Headroom(factor=2.0, decibels=3.0)
@@ -235,3 +236,15 @@ def test_the_bounds_of_a_pipelines_pictures_are_tuned(
 )
 def test_bounds_are_rounded_outwards(bound, value, written):
     assert METRIC[bound].rounded(value) == pytest.approx(written, rel=1e-12)
+
+
+@pytest.mark.parametrize(("own", "draws"), [("realistic", 200), ("large-mean", 0)])
+def test_a_family_without_a_draw_counts(own, draws):
+    """A tuning may have been stopped before the second family."""
+    case = case_of(output(1.0))
+    tuning = tuning_of(case)
+    suites = TriedInput(sample=sample("suite-0", own), why="suite")
+    tried = (suites, *tuning.tried["unet"][1:])
+    tuning = replace(tuning, tried={"unet": tried})
+
+    assert tuning.independent(case, layers=False) == draws

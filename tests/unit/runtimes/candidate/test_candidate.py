@@ -120,6 +120,29 @@ def test_a_value_in_another_form_is_the_same_value(watcher, name, value):
     assert row.comparison.max_abs == 0
 
 
+def test_a_boolean_output_may_be_numbers_of_0_and_1(reading, tmp_path):
+    writer = TraceWriter(tmp_path)
+    writer.add(OUTPUT + "truth", TRUTH)
+    writer.close({})
+
+    (row,) = candidate.output_rows(
+        reading.sample, {"truth": TRUTH.astype(np.int32)}, open_trace(tmp_path)
+    )
+
+    assert (row.comparison.actual_dtype, row.comparison.max_abs) == ("bool", 0.0)
+
+
+def test_a_complex_value_is_not_compared(reading, tmp_path):
+    """An exporter writes it as pairs of real numbers."""
+    writer = TraceWriter(tmp_path)
+    writer.add("tokens", TOKENS.astype(np.complex64))
+    writer.close({})
+
+    watcher = candidate.Watcher(reading.sample, open_trace(tmp_path), PROBES)
+
+    assert watcher.sizes == {}
+
+
 def test_another_order_of_axes_is_a_shape_and_not_a_number(watcher):
     watcher.on_value("val_tokens", np.ascontiguousarray(TOKENS.transpose(0, 2, 1)))
     (row,) = watcher.rows()

@@ -19,6 +19,7 @@ from harness.judge.contract import contract_breach, contract_lines, contract_not
 from harness.measure.sensitivity import (
     APART,
     Asked,
+    distance,
     effects,
     effects_of,
     exchanged,
@@ -370,3 +371,17 @@ def test_a_case_line_tells_what_each_input_moves(tmp_path, asked):
 
     assert t.startswith("input t float32 [1], ")
     assert "moves outputs by 0 of their size, the reference's by 0." in t
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "apart"),
+    [
+        pytest.param([1.0, -np.inf], [1.5, -np.inf], 0.5, id="infinite-in-both"),
+        pytest.param([1.0, np.nan], [1.0, np.nan], 0.0, id="nan-in-both"),
+        pytest.param([1.0, 1.0], [1.0, np.inf], np.inf, id="infinite-now"),
+    ],
+)
+def test_numbers_that_are_not_finite_hide_no_effect(was, now, apart):
+    was, now = ({"out": np.array(one, np.float32)} for one in (was, now))
+
+    assert distance(was, now) == apart

@@ -65,3 +65,24 @@ def test_a_value_is_read_into_what_is_computed_from_it_and_not_into_its_sizes(sa
     assert found["made"] == ["passed"]
     assert sorted(found["passed"]) == ["out", "rectified"]
     assert "out" not in found
+
+
+def test_a_value_that_only_a_graph_within_a_graph_reads_is_read(tmp_path):
+    model = onnx.parser.parse_model("""
+        <ir_version: 9, opset_import: ["" : 17]>
+        net (bool c, float[2] a, float[2] b) => (float[2] y)
+        {
+            y = If (c) <
+                then_branch = one () => (float[2] p) {
+                    p = If (c) <
+                        then_branch = two () => (float[2] q) { q = Add (a, b) },
+                        else_branch = three () => (float[2] r) { r = Identity (a) }
+                    >
+                },
+                else_branch = four () => (float[2] s) { s = Identity (a) }
+            >
+        }
+    """)
+    onnx.save(model, tmp_path / "model.onnx")
+
+    assert read_into(tmp_path / "model.onnx") == {"a": ["y"], "b": ["y"], "c": ["y"]}

@@ -299,3 +299,22 @@ def test_only_an_operator_that_is_wrong_differs_when_its_inputs_are_right(
     introduced = [n for n in right if not np.array_equal(own[n], right[n])]
     assert introduced == list(conv.output)
     assert len(inherited) > 20
+
+
+def test_an_output_may_be_an_initialiser(tmp_path):
+    """As CLIP's logit scale is in an export by dynamo."""
+    model = onnx.parser.parse_model("""
+        <ir_version: 9, opset_import: ["" : 17]>
+        net (float[2] x) => (float[2] y, float[1] scale)
+        <float[1] scale = {3}>
+        { y = Mul (x, scale) }
+    """)
+    onnx.save(model, tmp_path / "model.onnx")
+    feeds = {"x": np.ones(2, np.float32)}
+
+    with open_session(tmp_path / "model.onnx", Device(), ["y", "scale"]) as session:
+        run = session.run(feeds)
+        watched = session.watch(feeds, {"y": 8}, lambda _name, _value: None)
+
+    equal(run, watched)
+    assert watched["scale"].tolist() == [3.0]
