@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 ONLY_BY_NAME = (
     # Full sizes need 24 GiB of memory; the next two want a quiet machine.
     *("full_size", "bench", "alone"),
-    *("slow", "initialised", "fleet", "targets", "providers", "plan"),
+    *("slow", "initialised", "fleet", "targets", "providers", "exporters", "plan"),
 )
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -17,14 +17,6 @@ MODEL = ("config.json", "model.safetensors")
 LIMIT_S = 600
 
 
-def needs(name):
-    """Skip a test without a Python that has the tool."""
-    return pytest.mark.skipif(
-        f"PARITY_{name}" not in os.environ,
-        reason=f"PARITY_{name} names no Python that has it; tox -e exporters does",
-    )
-
-
 def export(name, *words):
     script = HERE / f"export_{name.lower()}.py"
     done = subprocess.run(
@@ -45,7 +37,6 @@ def exported(tmp_path_factory):
     return folder
 
 
-@needs("OPTIMUM")
 def test_optimums_files_agree_with_pytorch(exported, tmp_path):
     shutil.rmtree(exported / "optimum")
     checkpoint = write_checkpoint(tmp_path / "sd", older_names=True)
@@ -55,7 +46,6 @@ def test_optimums_files_agree_with_pytorch(exported, tmp_path):
     assert ended.has("lined up by scopes, which reach 100%")
 
 
-@needs("OPTIMUM")
 def test_weights_that_optimum_did_not_know_are_found(exported, tmp_path):
     shutil.rmtree(exported / "optimum", ignore_errors=True)
     checkpoint = write_checkpoint(tmp_path / "sd", older_names=False)
@@ -68,7 +58,6 @@ def test_weights_that_optimum_did_not_know_are_found(exported, tmp_path):
     assert ended.has("first diverges at embeddings.token_embedding")
 
 
-@needs("TXTAI")
 def test_txtais_files_run_in_onnxruntime_and_end_in_a_finding_in_mnn(
     exported, tmp_path
 ):
@@ -82,7 +71,6 @@ def test_txtais_files_run_in_onnxruntime_and_end_in_a_finding_in_mnn(
     assert found["pooling/mnn/fp32/outputs"] == "convert"
 
 
-@needs("TXTAI")
 def test_txtais_files_agree_with_the_model_that_it_exported(exported, tmp_path):
     shutil.rmtree(exported / "txtai", ignore_errors=True)
     export("TXTAI", exported / "txtai")

@@ -11,13 +11,7 @@ from tests.exporters.rewrites import Rewrites, table, try_all
 
 FILES = 60
 
-pytestmark = [
-    pytest.mark.exporters,
-    pytest.mark.skipif(
-        "PARITY_REWRITES" not in os.environ,
-        reason="PARITY_REWRITES names no Python with the tools; tox -e exporters does",
-    ),
-]
+pytestmark = pytest.mark.exporters
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from harness.commands.cli import cli
 from harness.engine.run_folder import SCHEMA
 from tests.plugin.project import CASES, PARITY, Project, called, write_project
 
@@ -101,7 +102,9 @@ def test_show_lists_the_layers_of_a_case_in_order(failing):
 
     assert ended.code == 1
     assert "values in order of execution" in lines[0]
-    assert set(lines[1].strip()) <= set(" ▁▂▃▄▅▆▇█")
+    bars = lines[1].strip()
+    assert bars
+    assert set(bars) <= set(" ▁▂▃▄▅▆▇█")
     head = next(at for at, line in enumerate(lines) if line.endswith("where"))
     assert lines[head + 1].endswith("post_quant_conv  conv2d")
     assert lines[-1].endswith("sample  output")
@@ -203,12 +206,21 @@ def test_store_lists_verifies_and_clears(store, tmp_path):
     assert not list(copy.glob("v1/*/*/*"))
 
 
-def test_every_command_explains_itself(tmp_path):
-    names = ("run", "show", "doctor", "init", "store", "diff", "gate")
-    for words in ([], *([name] for name in names), ["baseline"]):
-        ended = called(tmp_path, *words, "--help")
-        assert ended.code == 0
-        assert "Usage: parity" in ended.text
+def every(command, words=()):
+    """Yield the words of a command and of those below it."""
+    yield words
+    for name, below in getattr(command, "commands", {}).items():
+        yield from every(below, (*words, name))
+
+
+@pytest.mark.parametrize(
+    "words", [pytest.param(one, id=" ".join(("parity", *one))) for one in every(cli)]
+)
+def test_every_command_explains_itself(tmp_path, words):
+    ended = called(tmp_path, *words, "--help")
+
+    assert ended.code == 0
+    assert ended.has(" ".join(("Usage: parity", *words)))
 
 
 def test_the_package_is_a_program_whose_doctor_answers_with_a_line_each(quick):

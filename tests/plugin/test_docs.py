@@ -33,6 +33,11 @@ COMMAND = re.compile(
 MENTION = re.compile(r"`(parity [a-z][^`]*)`")
 BLOCK = re.compile(r"^```(toml|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)")
+CODE = "".join(
+    path.read_text(encoding="utf-8")
+    for folder in ("harness", "tests")
+    for path in sorted((ROOT / folder).rglob("*.py"))
+)
 each_page = pytest.mark.parametrize(
     "page", [pytest.param(page, id=page.name) for page in PAGES]
 )
@@ -104,6 +109,16 @@ def test_every_option_of_a_page_is_one(page):
 
 
 @each_page
+def test_every_variable_of_a_page_is_one(page):
+    named = set(re.findall(r"\bPARITY_[A-Z_]+", page.read_text(encoding="utf-8")))
+
+    assert {name for name in named if f'"{name}"' not in CODE} == set()
+
+
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(one, id=one.name) for one in (*PAGES, ROOT / "CONTRIBUTING.md")],
+)
 def test_every_environment_of_a_page_is_one(page):
     tox = configparser.ConfigParser()
     tox.read(ROOT / "tox.ini", encoding="utf-8")

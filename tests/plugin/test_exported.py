@@ -184,7 +184,7 @@ def test_the_report_says_how_a_file_was_lined_up(ran, name, by):
     assert case(ran[1], name)["foreign"]["by"] == by
 
 
-def test_weights_alone_line_up_half_of_the_modules_or_more_and_it_is_said(ran):
+def test_weights_alone_line_up_over_two_fifths_of_the_values_and_it_is_said(ran):
     coverage = case(ran[1], "bare/onnxruntime/given")["coverage"]
     assert coverage["aligned"] / coverage["computing"] > 0.4
     assert ran[0].has("lined up by weights, which reach")

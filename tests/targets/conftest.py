@@ -13,6 +13,7 @@ def machines(tmp_path_factory):
         made = project.parity(
             "target", "make", "arm64", "--cpu", cpu, "--into", "arm64"
         )
-        if made.code:
+        if made.has("cannot be had") or made.has("is made from packages of Debian"):
             pytest.skip(f"no emulated arm64 here: {made.text.strip()}")
+        assert made.code == 0, made.text
     return [str(project.path / "arm64" / cpu) for cpu in ("cortex-a76", "cortex-a53")]

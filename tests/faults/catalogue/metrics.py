@@ -7,7 +7,6 @@ from tests.faults.catalogue.fault import Fault, InRule, fault
 COMPARE, JUDGE = "harness/measure/compare.py", "harness/judge/value.py"
 ALIGN, JUDGED = "harness/measure/align.py", "harness/judge/case.py"
 METRICS = "harness/measure/metrics.py"
-CANDIDATE = "harness/runtimes/candidate/candidate.py"
 
 
 def _rule(name: str, module: str, right: str, wrong: str, *expects: str) -> Fault:

@@ -17,16 +17,6 @@ TANH_GELU = """
     gate = Mul(up, half)
     out = Mul(x, gate)
 """
-ERF_GELU = """
-    half = Constant<value_float=0.5>()
-    one = Constant<value_float=1.0>()
-    s = Constant<value_float=0.7071067812>()
-    scaled = Mul(x, s)
-    e = Erf(scaled)
-    up = Add(e, one)
-    gate = Mul(up, half)
-    out = Mul(x, gate)
-"""
 QUICK_GELU = """
     k = Constant<value_float=1.702>()
     scaled = Mul(x, k)

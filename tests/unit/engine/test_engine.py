@@ -181,7 +181,7 @@ def test_a_second_run_makes_and_asks_nothing_and_measures_the_same(
     assert contents(engine.store) == before
 
 
-def test_two_engines_make_a_thing_once(source, tmp_path):
+def test_two_engines_at_once_share_one_graph_and_measure_the_same(source, tmp_path):
     component = describe("text", "text_encoder", source)
     settings = ExportSettings(attention="eager")
     asked = partial(case, component, "onnxruntime", settings)
@@ -199,11 +199,9 @@ def test_two_engines_make_a_thing_once(source, tmp_path):
 
     assert made["a"].failure is None, made["a"].failure
     assert made["a"].rows == made["b"].rows
-    exporting = [r for r in made.values() if "onnx" in (r.took_s or {})]
     artifacts = {(r.artifacts or {})["onnx"]["digest"] for r in made.values()}
     assert len(artifacts) == 1
     assert len(list((tmp_path).glob("**/model.onnx"))) == 1
-    assert exporting
 
 
 def test_a_case_ends_before_other_components_are_exported(source, tmp_path):

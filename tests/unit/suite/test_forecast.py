@@ -265,7 +265,7 @@ def test_anything_is_let_in_where_the_suite_says_so():
         pass
 
 
-def in_turn(budget, one, two):
+def in_turn(budget, one, two, patience_s):
     """Return who ends first, where the second asks while the first holds its part."""
     order = []
 
@@ -276,26 +276,30 @@ def in_turn(budget, one, two):
     with budget.reserve(one):
         other = threading.Thread(target=second)
         other.start()
-        other.join(0.2)
+        other.join(patience_s)
         order.append("first")
     other.join(10.0)
     return order
 
 
-def test_what_fits_alone_waits_for_what_runs():
-    assert in_turn(MemoryBudget(4.0), need(2.0), need(3.0)) == ["first", "second"]
-
-
-def test_what_fits_beside_another_does_not_wait():
-    budget = MemoryBudget(4.0)
-    with budget.reserve(need(2.0)), budget.reserve(need(2.0)):
-        pass
-
-
-def test_what_takes_more_where_there_is_room_has_it_to_itself():
-    growing = replace(need(1.0), most_bytes=10 * GIB)
-
-    assert in_turn(MemoryBudget(4.0), growing, need(1.0)) == ["first", "second"]
+@pytest.mark.parametrize(
+    ("one", "two", "patience_s", "order"),
+    [
+        pytest.param(need(2.0), need(3.0), 0.2, ["first", "second"], id="too-much"),
+        pytest.param(need(2.0), need(2.0), 10.0, ["second", "first"], id="fits"),
+        pytest.param(
+            replace(need(1.0), most_bytes=10 * GIB),
+            need(1.0),
+            0.2,
+            ["first", "second"],
+            id="takes-all-there-is",
+        ),
+    ],
+)
+def test_a_stage_waits_where_it_does_not_fit_beside_what_runs(
+    one, two, patience_s, order
+):
+    assert in_turn(MemoryBudget(4.0), one, two, patience_s) == order
 
 
 def half(folder, *, external):

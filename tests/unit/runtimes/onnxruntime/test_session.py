@@ -316,5 +316,5 @@ def test_an_output_may_be_an_initialiser(tmp_path):
         run = session.run(feeds)
         watched = session.watch(feeds, {"y": 8}, lambda _name, _value: None)
 
-    equal(run, watched)
+    assert equal(run, watched)
     assert watched["scale"].tolist() == [3.0]
