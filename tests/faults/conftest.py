@@ -18,9 +18,9 @@ from harness.runtimes.diffusion.inputs import draw_inputs
 from harness.runtimes.diffusion.networks import Residents, SessionNetwork
 from harness.runtimes.diffusion.reference import load_reference, record, torch_networks
 from harness.suite.suite import load_suite
+from tests.faults.digits import watched_digits
 from tests.faults.trials import Trials
 
-DIGITS = Path(__file__).parents[2] / "fixtures" / "digits"
 SCORE = Path(__file__).parents[2] / "reports" / "faults.json"
 LIMIT_S = 600.0
 
@@ -28,7 +28,7 @@ LIMIT_S = 600.0
 @pytest.fixture(scope="session")
 def digits():
     torch.set_num_threads(1)  # xdist's other worker has the other core
-    return load_suite(DIGITS)
+    return load_suite(watched_digits())
 
 
 @pytest.fixture(scope="session")

@@ -24,10 +24,10 @@ from harness.judge.case import CaseVerdict
 from harness.suite.judge import Judge
 from harness.suite.suite import load_suite
 from tests.faults import inside
+from tests.faults.digits import watched_digits
 from tests.faults.peers import PEERS
 from tests.faults.trial import Trial
 
-DIGITS = Path(__file__).parents[2] / "fixtures" / "digits"
 LIMIT_S = 600.0
 
 
@@ -39,7 +39,7 @@ class Stand:
         limit_s: Of one stage.
         peers: Whether to ask what the peers' rules say.
         isolate: Whether to run operators alone where layers part, to blame one.
-        suite: Folder of the suite whose cases are run.
+        suite: Folder of the suite whose cases are run; None for digits.
 
     """
 
@@ -50,9 +50,9 @@ class Stand:
         limit_s: float = LIMIT_S,
         peers: bool = False,
         isolate: bool = True,
-        suite: Path = DIGITS,
+        suite: Path | None = None,
     ) -> None:
-        self.suite = load_suite(suite)
+        self.suite = load_suite(suite or watched_digits())
         self.worker_pool = WorkerPool(limit_s)
         self.store = Store(root=root)
         self.artifacts = Artifacts(self.store, self.worker_pool, None)
