@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from tests.faults.stand import DIGITS
+from tests.faults.digits import DIGITS
 
 pytestmark = pytest.mark.slow
 
