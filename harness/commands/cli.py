@@ -5,6 +5,7 @@ Exit codes: 0 parity, 1 no parity, 2 could not tell (bad input or a failed stage
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -70,5 +71,12 @@ def main(argv: list[str] | None = None) -> int:
         return CANNOT_TELL
     except (click.Abort, KeyboardInterrupt):
         click.echo("parity: stopped; what was made so far is in the store.", err=True)
+        return CANNOT_TELL
+    except Exception:  # noqa: BLE001  # a defect is no verdict, and 1 means no parity
+        traceback.print_exc()
+        text = (
+            "parity: this is an error of the harness; report it with the lines above."
+        )
+        click.echo(text, err=True)
         return CANNOT_TELL
     return int(code or 0)

@@ -110,7 +110,11 @@ def versions(  # one option each
     click.echo(f"{title}\n")
     print_lines(version_lines(found))
     path = page or Path("reports", f"versions-{one.id.replace('/', '-')}.html")
-    write_versions(title, found, path)
+    try:
+        write_versions(title, found, path)
+    except OSError as error:
+        msg = f"{path} cannot be written ({error.strerror}); give another --page."
+        raise SpecError(msg) from error
     click.echo(f"\npage  {near(path)}")
     return code_of(found)
 

@@ -180,7 +180,12 @@ def _said(*command: str) -> str:
     """Return what a command prints, or nothing if it is missing or fails."""
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=10, check=False
+            command,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=10,
+            check=False,
         )
     except (OSError, subprocess.TimeoutExpired):
         return ""

@@ -223,11 +223,14 @@ class RayExecutor(Executor):
         options: dict[str, Any] = {"num_cpus": min(fn.threads, most("CPU"))}
         if fn.memory_bytes:
             options["memory"] = int(min(fn.memory_bytes, most("memory")))
-        if fn.gpus:
-            options["num_gpus"] = fn.gpus
+        if gpus := min(fn.gpus, most("GPU")):
+            options["num_gpus"] = gpus
         future: Future[Any] = Future()
         future.set_running_or_notify_cancel()
         with self._lock:
+            if self._closed.is_set():
+                msg = "the cluster is gone, or the run was stopped"
+                raise StageError(msg, outcome=Outcome.RUN)
             ref = self._remote.options(**options).remote(fn, self._board)
             self._futures[ref] = future
         return future
@@ -260,6 +263,7 @@ class RayExecutor(Executor):
             try:
                 ready, _ = self._ray.wait(waiting, timeout=_POLL_S)
             except Exception as error:  # noqa: BLE001  # the cluster is gone
+                self._closed.set()  # a task that is submitted later would never end
                 self._fail(error)
                 return
             for ref in ready:

@@ -25,7 +25,7 @@ from harness.core.case import (
     samples_of,
 )
 from harness.core.entry import Entry
-from harness.core.errors import ParityError, SpecError, StageError
+from harness.core.errors import ParityError, SpecError, StageError, StoreError
 from harness.core.memory import Need
 from harness.core.outcome import Outcome
 from harness.core.pipeline import PipelineCase, PipelineRun, RoleFile
@@ -246,8 +246,12 @@ class Engine(AbstractContextManager["Engine"]):
         return {**fields, "inputs": questions, "contract": tuple(contract)}
 
     def _keep(self, key: Mapping[str, object], answer: Mapping[str, object]) -> None:
-        """Store what a file answered, unless it is infinite, which JSON lacks."""
-        with suppress(SpecError):
+        """Store what a file answered, where that is possible.
+
+        JSON has no infinite answer. A store that cannot be written must not cost the
+        measurements that there are; the file is only asked again.
+        """
+        with suppress(SpecError, StoreError):
             self.store.make("contract", key, lambda _: answer)
 
     def _job(

@@ -284,7 +284,7 @@ def read_report(path: Path) -> dict[str, Any]:
     """
     try:
         data = msgspec.json.decode(path.read_bytes())
-    except (OSError, msgspec.DecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         msg = f"{path} cannot be read as a report: {error}."
         raise SuiteError(msg) from error
     schema = data.get("schema") if isinstance(data, dict) else None
@@ -336,7 +336,7 @@ def refuse_damaged(path: Path, fix: str = "run again") -> Iterator[None]:
     """
     try:
         yield
-    except (LookupError, TypeError, ValueError, SpecError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, SpecError) as error:
         detail = f"{type(error).__name__}: {error}"
         msg = f"{path} is damaged ({detail}); {fix}."
         raise SuiteError(msg) from error
@@ -408,7 +408,7 @@ def _outline(path: Path) -> _Outline | None:
     """Return the outline of a report, or None if it cannot be read."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=_Outline)
-    except (OSError, msgspec.MsgspecError):
+    except (OSError, ValueError, RecursionError):
         return None
 
 

@@ -11,7 +11,9 @@ environment; they are in no URL, message or key.
 
 from __future__ import annotations
 
+import errno
 import json
+import re
 import secrets
 import sys
 import tarfile
@@ -46,6 +48,12 @@ _FINAL: Final = (
     *(PermissionError, FileNotFoundError, NotADirectoryError),
     *(ImportError, ValueError),  # no package for the file system, or no such one
 )
+
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+_LEFT: Final = re.compile(r"\.tar\.[0-9a-f]{8}$")
+_LEFT_S: Final = 86_400.0
+"""Age from which an upload that is not complete has nobody who completes it."""
 
 Result = TypeVar("Result")
 
@@ -104,13 +112,21 @@ class Shared:
         files, home = self._home()
         mark = f"{home}/{_MARK}"
         try:
-            schema = json.loads(files.cat_file(mark))["schema"]
+            text = files.cat_file(mark)
         except FileNotFoundError:
             if not self.read_only:
                 if not self._is_bucket:
                     files.makedirs(home, exist_ok=True)
-                files.pipe_file(mark, json.dumps({"schema": SCHEMA}).encode())
+                self._write_whole(mark, json.dumps({"schema": SCHEMA}).encode())
             return
+        try:
+            schema = json.loads(text)["schema"]
+        except (ValueError, TypeError, KeyError) as error:
+            msg = (
+                f"{self.url}/{_MARK} does not say which schema the shared store has; "
+                "delete it, then run again."
+            )
+            raise StoreError(msg) from error
         if schema != SCHEMA:
             msg = (
                 f"the shared store {self.url} has schema {schema}, and this version of "
@@ -118,6 +134,13 @@ class Shared:
                 "another prefix."
             )
             raise StoreError(msg)
+
+    def _write_whole(self, path: str, data: bytes) -> None:
+        files, _ = self._home()
+        part = path if self._is_bucket else f"{path}.{secrets.token_hex(4)}"
+        files.pipe_file(part, data)
+        if part != path:
+            files.mv(part, path)
 
     def fetch(self, name: str, into: Path) -> bool:
         """Copy an entry's files into an empty folder; return whether it is there.
@@ -211,7 +234,18 @@ class Shared:
             self.remove(entry.name)
             removed.append(entry)
             rest_bytes -= entry.size_bytes
+        self._drop_left()
         return removed
+
+    def _drop_left(self) -> None:
+        """Remove what killed uploads have left, which no listing shows."""
+        files, home = self._home()
+        found = self._tried("is listed", lambda: files.find(f"{home}/v{SCHEMA}"))
+        for path in found:
+            with suppress(FileNotFoundError):  # its upload has just ended
+                age_s = time.time() - files.modified(path).timestamp()
+                if _LEFT.search(path) and age_s > _LEFT_S:
+                    files.rm_file(path)
 
     def remove(self, name: str) -> None:
         """Remove an entry; it is no error if another machine has."""
@@ -253,6 +287,8 @@ class Shared:
                 except StoreError:
                     raise
                 except Exception as error:  # each file system raises errors of its own
+                    if getattr(error, "errno", None) in _FULL:
+                        raise  # of the disk here, whose store says so
                     waited = time.monotonic() - start
                     if isinstance(error, _FINAL) or waited > WAIT_S:
                         raise StoreError(self._refused(error)) from error

@@ -75,7 +75,7 @@ Build = Callable[[Path], Mapping[str, object]]
 def default_root() -> Path:
     """Return ``$PARITY_STORE``, or else a folder in the user's cache folder."""
     named = os.environ.get("PARITY_STORE", "")
-    return Path(named) if named and not is_url(named) else _cache()
+    return Path(named).expanduser() if named and not is_url(named) else _cache()
 
 
 def _cache() -> Path:
@@ -195,9 +195,10 @@ class Store:
         name = _name(folder)
         with self._workplace(folder) as workplace:
             copied = workplace / name
-            copied.mkdir(parents=True)
-            if not shared.fetch(name, copied):
-                return None
+            with self._sentences(workplace):
+                copied.mkdir(parents=True)
+                if not shared.fetch(name, copied):
+                    return None
             try:
                 read_entry(copied).check()
             except StoreError as error:
@@ -237,7 +238,7 @@ class Store:
             if entry is None:
                 self._build(folder, kind, key, build)
                 entry = read_entry(folder)
-                self.push(entry)
+                self._push(entry)
         return entry
 
     def pull(self) -> Iterator[Entry]:
@@ -262,9 +263,14 @@ class Store:
             StoreError: The shared store cannot be written.
 
         """
+        with self._locked(entry.id):
+            self._push(entry)
+
+    def _push(self, entry: Entry) -> None:
+        """Copy an entry into the shared store; the lock is held."""
         if self.shared is None or self.shared.read_only:
             return
-        with self._workplace(entry.path) as workplace:
+        with self._workplace(entry.path) as workplace, self._sentences(workplace):
             self.shared.put(_name(entry.path), entry.path, workplace / "entry.tar")
 
     def entries(self) -> Iterator[Entry]:
@@ -321,7 +327,9 @@ class Store:
                 with self._locked(id_of(folder), wait_s=0) as held:
                     if held:
                         self._discard(folder)
-        return self.prune(-1, spared_s=older_than_s)  # also entries without a file
+        # -1 also removes entries without a file. A clock may have been set back, so
+        # "every entry" has no time.
+        return self.prune(-1, spared_s=older_than_s or -math.inf)
 
     def prune(self, max_bytes: int, *, spared_s: float = IN_USE_S) -> tuple[Entry, ...]:
         """Remove entries, least recently used first, until the rest is small enough.
@@ -343,7 +351,7 @@ class Store:
         for entry in entries:
             if rest_bytes <= max_bytes or entry.used_s > newest_s:
                 break
-            with self._locked(entry.id, wait_s=0) as held, suppress(StoreError):
+            with suppress(StoreError), self._locked(entry.id, wait_s=0) as held:
                 files = on_disk(entry)
                 # Another process may have used or removed it since it was listed.
                 unused = held and read_entry(entry.path).used_s <= newest_s
@@ -420,11 +428,15 @@ class Store:
 
     def _discard(self, folder: Path) -> bool:
         """Rename a folder first, then delete it; the lock is held."""
-        with self._sentences(), self._workplace(folder) as workplace:
+        # A new folder would need space, and this may be called because there is none.
+        discarded = self._making / f"{id_of(folder)}.{secrets.token_hex(4)}"
+        with self._sentences():
+            self._making.mkdir(parents=True, exist_ok=True)
             try:
-                folder.rename(workplace / "discarded")
+                folder.rename(discarded)
             except FileNotFoundError:
                 return False
+        shutil.rmtree(discarded, ignore_errors=True)
         return True
 
     def sweep(self) -> tuple[StoreProblem, ...]:
@@ -435,7 +447,10 @@ class Store:
             name = left.name.rpartition(".")[0] or left.name
             with self._locked(name, wait_s=_DYING_S) as held:
                 if held:
-                    shutil.rmtree(left, ignore_errors=True)
+                    if left.is_dir():
+                        shutil.rmtree(left, ignore_errors=True)
+                    else:
+                        left.unlink(missing_ok=True)
                     problem = "left by a process that died before it was done"
                     findings.append(
                         StoreProblem(path=left, problem=problem, removed=True)

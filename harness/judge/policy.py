@@ -40,6 +40,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -542,13 +543,14 @@ def _loosens(scope: Scope, scopes: tuple[Scope, ...]) -> Iterator[tuple[str, str
 def _replaced(scope: Scope, plain: Collection[Scope], group: str) -> Iterator[Scope]:
     """Yield each wider table that would decide in place of `scope`.
 
-    A variant's pattern also covers variants that other tables name exactly.
+    A variant's pattern also covers variants that other tables name exactly, and a table
+    of all components also covers those that other tables name.
     """
     component, backend, variant = scope.case
-    stated = {s.case[2] for s in plain if s.case[1] == backend}
-    covered = {name for name in stated if fnmatchcase(name, variant)}
-    for name in sorted(covered | {variant}):
-        case = (component, backend, name)
+    there = [s.case for s in plain if s.case[1] == backend]
+    components = [component] if component else sorted({"", *(c for c, _, _ in there)})
+    covered = {name for _, _, name in there if fnmatchcase(name, variant)}
+    for case in product(components, [backend], sorted(covered | {variant})):
         chain = [s for s in _chain(plain, case, ()) if group in s.rules]
         if scope not in chain[1:]:  # otherwise a narrower table decides
             yield from [other for other in chain if other is not scope][:1]

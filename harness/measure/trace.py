@@ -190,5 +190,7 @@ class TraceWriter:
     def view(self) -> Trace:
         """Return the values written so far, to compare with; call before `close`."""
         self._file.flush()
+        if not self._file.tell():  # values without elements; no map is of no bytes
+            return Trace(dict(self._places), np.empty(0, dtype=np.uint8))
         data = np.memmap(self._folder / VALUES, dtype=np.uint8, mode="r")
         return Trace(dict(self._places), data)

@@ -122,7 +122,12 @@ def _draw(
 
 def _normal(shape: tuple[int, ...], profile: str, rng: np.random.Generator) -> Array:
     if profile == "boundary":
-        return rng.choice((-LARGEST, 0.0, LARGEST), size=shape)
+        drawn = rng.choice((-LARGEST, 0.0, LARGEST), size=shape)
+        items = drawn.reshape(shape[0], -1) if shape else drawn
+        if shape and len(np.unique(items, axis=0)) < len(items):
+            # Items of few numbers are equal by chance, and no two of a batch may be.
+            items[:, 0] = np.linspace(-LARGEST, LARGEST, len(items))
+        return drawn
     return rng.normal(*_NORMAL[profile], size=shape)
 
 

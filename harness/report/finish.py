@@ -194,7 +194,9 @@ def beside(baseline: str, report: Path, judged: Judged) -> tuple[Diff | None, in
     """
     if not baseline:
         return None, judged.code
-    found = with_baseline(baseline, report, judged.judges, whole=judged.whole)
+    found = with_baseline(
+        baseline, report, judged.judges, judged.verdicts, whole=judged.whole
+    )
     return found, beside_baseline(judged.code, worse=bool(found.blocking))
 
 

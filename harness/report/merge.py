@@ -174,7 +174,7 @@ def _facts(one: Report, two: Report) -> Iterator[tuple[str, object, object]]:
         there = two.suites.get(path, {})
         for name in sorted({*files, *there}):
             yield name, files.get(name, "none")[:8], there.get(name, "none")[:8]
-    for name in ("commit", "python"):
+    for name in ("commit", "dirty", "python"):
         yield name, one.environment[name], two.environment[name]
     for name in sorted({*one.versions, *two.versions}):
         yield name, one.versions.get(name, "none"), two.versions.get(name, "none")

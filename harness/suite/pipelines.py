@@ -326,7 +326,7 @@ def _limit(table: Table, name: str, stated: float) -> float:
     """Return a metric's limit as an error, which is 0 for equal pictures."""
     limit = stated
     if name == "psnr":
-        limit = 255 * 10 ** (-stated / 20)
+        limit = 255 * 10 ** (-stated / 20) if stated > 0 else math.inf
     elif name == "ssim":
         limit = 1 - stated
     if not 0 < limit < math.inf or (name == READ and limit >= 1):

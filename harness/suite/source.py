@@ -57,7 +57,11 @@ def read_source(table: Table, file: SuiteFile) -> Source:
     elif said.hub:
         path = snapshot(table, said.hub, said.seed)
     else:
-        path = (folder / Path(said.checkpoint).expanduser()).resolve()
+        try:
+            path = (folder / Path(said.checkpoint).expanduser()).resolve()
+        except (RuntimeError, ValueError) as error:  # a NUL byte; no such home folder
+            text = f"this is no path of a folder ({error}); correct it."
+            raise table.error(text, "checkpoint") from error
     # A scale without a LoRA would make two different sources of the same weights.
     scale = said.lora_scale if lora else 1.0
     return Source(path=path, seed=said.seed, lora=lora, lora_scale=scale)

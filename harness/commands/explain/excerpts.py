@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 from harness.core.errors import SuiteError
 from harness.core.record import LAYERS, CaseRecord, Row
 from harness.engine.excerpt import Excerpt, Spot
+from harness.measure.compare import UNIT_ROUNDOFF
+from harness.measure.metrics import ratio
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -123,7 +125,12 @@ def cut_out(
     sample, name = _place(engine, judge, case, record, probe)
     say(f"cutting at {name}")
     narrow = replace(case, samples=(sample,))
-    return smallest_excerpt(engine, judge, narrow, record, name)
+    around = smallest_excerpt(engine, judge, narrow, record, name)
+    if around.record.failure is not None:
+        why = around.record.failure.message
+        msg = f"the operators around {name} cannot be run alone: {why}"
+        raise SuiteError(msg)
+    return around
 
 
 def _place(
@@ -152,3 +159,14 @@ def _place(
 
 def _sample(case: Case, name: str) -> Sample:
     return next(sample for sample in case.samples if sample.id == name)
+
+
+def error_in_floors(row: Row) -> float:
+    """Return an error in noise floors, or in roundoff of float32 where there are none.
+
+    A file that is its own reference has no floors, and neither have whole numbers.
+    """
+    found = row.comparison
+    if found.floor_multiple is not None:
+        return found.floor_multiple
+    return ratio(found.rms, UNIT_ROUNDOFF * found.expected_rms, both_zero=0.0)

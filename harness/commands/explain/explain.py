@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 from harness.commands.explain.excerpts import (
     blamed,
+    error_in_floors,
     smallest_excerpt,
     with_local_errors,
 )
@@ -115,7 +116,7 @@ class Explanation:
         """The operator's local error in floors; None if it was not measured."""
         for judged in self.verdict.origins:
             if judged.row.probe == self.first.row.probe:
-                return judged.row.comparison.floor_multiple
+                return error_in_floors(judged.row)
         return None
 
 
@@ -231,7 +232,9 @@ class _Trials:
         if foreign and foreign.converted and not foreign.onnx:
             return "not known: the ONNX file that it was converted from is not given"
         others = (one for one in runtimes().values() if one.name != case.backend)
-        other = next(one.name for one in others if one.is_installed)
+        other = next((one.name for one in others if one.is_installed), "")
+        if not other:
+            return "not known: no other runtime is installed to run the same graph"
         bare = replace(
             case.device,
             device=runtime(other).devices[0],
@@ -303,9 +306,11 @@ class _Trials:
         fixes = all(row.verdict.passed for row in there) if there else whole and passed
         return Trial(
             change=change,
-            floors=max((_floors(judged.row) for judged in there), default=math.nan),
+            floors=max(
+                (error_in_floors(judged.row) for judged in there), default=math.nan
+            ),
             output_floors=max(
-                _floors(row) for row in record.rows if row.what == OUTPUTS
+                error_in_floors(row) for row in record.rows if row.what == OUTPUTS
             ),
             passed=passed,
             fixes=fixes,
@@ -363,8 +368,3 @@ def _same_value(row: Row, at: Row) -> bool:
     """Whether two rows are of one value; exporters may name it differently."""
     same_place = (at.module, at.op) == (row.module, row.op) and bool(at.module)
     return row.probe == at.probe or same_place
-
-
-def _floors(row: Row) -> float:
-    multiple = row.comparison.floor_multiple
-    return math.nan if multiple is None else multiple

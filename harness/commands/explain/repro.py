@@ -12,12 +12,13 @@ from pathlib import Path
 from string import Template
 from typing import Any, cast
 
-from harness.commands.explain.excerpts import Around
+from harness.commands.explain.excerpts import Around, error_in_floors
 from harness.core.record import OUTPUTS
 from harness.core.runtime import runtime
 from harness.core.text import in_floors, operator
 from harness.engine import export_files
 from harness.engine.engine import Engine
+from harness.measure.compare import UNIT_ROUNDOFF
 
 EXPORTED = "exported.onnx"
 NOISE = 32.0
@@ -71,8 +72,9 @@ def _script(around: Around, about: Mapping[str, str]) -> str:
     declared, kind = runtime(case.backend), case.variant.kind
     built_in = declared.variants.get(kind)
     flags = built_in.flags if built_in and built_in.flags else (kind,)
-    floor = layer.comparison.floor_rms or 0.0
-    multiple = layer.comparison.floor_multiple or 0.0
+    multiple = error_in_floors(layer)
+    found = layer.comparison
+    floor = found.floor_rms or UNIT_ROUNDOFF * found.expected_rms
     # The script must also fail if a tolerance tighter than noise is exceeded.
     allowed = min(NOISE, multiple / 2) if around.shows else NOISE
     as_deployed = (output.comparison.floor_multiple or 0.0) > multiple / 2

@@ -143,13 +143,18 @@ def _tried(found: Explanation) -> Iterator[tuple[str, str]]:
         text += f"; {still} of them changed the error by no more than {MOVED:.0%}"
     yield "tried", text
     if found.excerpt is not None:
-        shows = "do not show" if found.excerpt.fixes else "show"
-        yield "", f"the operators around it alone {shows} it"
+        yield "", f"the operators around it alone {_shows(found.excerpt)}"
     if found.skipped:
         names = few([change.name for change in found.skipped])
         yield "", f"skipped, since another setting fixes it: {names}"
     for effect in effects:
         yield "", effect
+
+
+def _shows(excerpt: Trial) -> str:
+    if excerpt.failure:
+        return f"could not be run: {excerpt.failure}"
+    return "do not show it" if excerpt.fixes else "show it"
 
 
 def _number(value: float) -> str:

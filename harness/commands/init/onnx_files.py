@@ -7,6 +7,7 @@ its own reference, and a file converted from it is the candidate.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -117,7 +118,8 @@ def _named(root: Path, paths: Sequence[Path]) -> dict[str, Path]:
         alone = folders.count(path.parent) == 1 and path.parent != root
         inside = path.parent.name if path.parent != root else ""
         words = [inside] if alone else [word for word in (inside, path.stem) if word]
-        name = "-".join(words).replace(".", "_").replace(" ", "_")
+        name = re.sub(r"[^a-z0-9_-]+", "_", "-".join(words).lower()).strip("_-")
+        name = name or "model"
         if name in named:
             msg = (
                 f"{named[name]} and {path} would both be the component {name!r}; "

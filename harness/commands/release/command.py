@@ -108,7 +108,7 @@ def gate(
     from harness.report.rejudge import page_again, rejudge
     from harness.report.runs.baseline import baselines_in, find_baseline, load_baseline
     from harness.report.runs.diff import diff, rtol_by
-    from harness.report.runs.selection import judges_of
+    from harness.report.runs.selection import as_judged, judges_of
     from harness.suite.suite import load_suite
 
     folder, beside = folders(runs, baselines)
@@ -121,10 +121,13 @@ def gate(
     again = rejudge(report, Settings(), load_suite(suite) if suite else None)
     decision = decide(
         reviewed,
-        diff(reviewed.report, report, rtol_by(judges, report)),
+        diff(
+            reviewed.report,
+            as_judged(report, again.verdicts),
+            rtol_by(judges, report),
+        ),
         again.verdicts,
         names=report.names,
-        gaps=dict.fromkeys(gap for judge in judges.values() for gap in judge.gaps),
         stale=again.stale,
         required=report.required,
         whole=again.whole,

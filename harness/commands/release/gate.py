@@ -17,7 +17,7 @@ from harness.core.pipeline import PAIRS
 from harness.core.record import Key
 from harness.core.text import INDENT, Line, count, floors_explained, wrapped
 from harness.judge.case import CaseVerdict, skipped
-from harness.judge.known_gaps import Gap, find
+from harness.judge.known_gaps import Gap
 from harness.judge.run import gate_code
 from harness.report.run_diff import SHOWN, also, and_more, listed, notes, totals
 from harness.report.runs.baseline import Baseline
@@ -90,7 +90,6 @@ def decide(
     verdicts: Sequence[CaseVerdict],
     *,
     names: Mapping[Key, str],
-    gaps: Iterable[Gap],
     stale: Iterable[str] = (),
     required: Collection[str] = (),
     whole: bool = True,
@@ -101,7 +100,6 @@ def decide(
     that describe the run. Backends in `required` must not be skipped. A run that was
     not `whole` lacks cases of its suite.
     """
-    gaps = tuple(gaps)
     by_name = {f"{names[v.key]}/{v.what}": v for v in verdicts}
     told = {
         name: verdict
@@ -119,12 +117,19 @@ def decide(
         if finding.case not in left_out
     }
     failing = {name: v for name, v in told.items() if not v.outcome.passed}
+    was = {
+        f"{case}/{what}": end.outcome
+        for case, one in baseline.report.cases.items()
+        for what, end in one.ends.items()
+    }
+    # Somebody accepted this failure, and no other one of the same check.
     kept = {
         name
         for name, verdict in failing.items()
         if name in baseline.accepted.failing
         and name not in worse
         and verdict.outcome is not Outcome.STALE_GAP
+        and verdict.outcome.value == was.get(name)
     }
     reasons = [
         Reason(
@@ -156,7 +161,7 @@ def decide(
     return Decision(
         baseline=baseline,
         reasons=tuple(dict.fromkeys(reasons)),
-        excused=(*_known(gaps, told), *_accepted(baseline, kept, failing)),
+        excused=(*_known(told), *_accepted(baseline, kept, failing)),
         diff=found,
     )
 
@@ -182,10 +187,10 @@ def _with_picture(words: str, verdict: CaseVerdict | None) -> str:
     return f"{words}; {verdict.picture}"
 
 
-def _known(gaps: Sequence[Gap], told: Mapping[str, CaseVerdict]) -> Iterator[Excused]:
+def _known(told: Mapping[str, CaseVerdict]) -> Iterator[Excused]:
     covered: dict[Gap, int] = {}
     for verdict in told.values():
-        gap = find(gaps, verdict.id)
+        gap = verdict.gap
         if gap is not None and verdict.outcome is Outcome.GAP:
             covered[gap] = covered.get(gap, 0) + 1
     for gap, number in covered.items():

@@ -24,6 +24,9 @@ from harness.core.whole_file import write_whole
 MARK: Final = "# tuned "
 """The prefix of the lines above a table that explain where its numbers come from."""
 
+BOM: Final = "\ufeff"
+"""The mark of byte order with which some editors begin a file; it stays."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edit:
@@ -114,7 +117,7 @@ class _Block:
         for key in self.path:
             table = table[key]
         table.update(change.values)
-        self.lines[:end] = tomlkit.dumps(document).splitlines()
+        self.lines[:end] = _lines(tomlkit.dumps(document))
 
 
 def changed(path: Path, changes: Sequence[TableChange]) -> str:
@@ -126,7 +129,7 @@ def changed(path: Path, changes: Sequence[TableChange]) -> str:
     """
     head, blocks = _blocks(path)
     found = {block.path: block for block in blocks}
-    meant = tomllib.loads(text_of(path))
+    meant = tomllib.loads(text_of(path).removeprefix(BOM))
     for change in changes:
         block = found.get(change.path)
         if block is None:
@@ -141,7 +144,7 @@ def changed(path: Path, changes: Sequence[TableChange]) -> str:
         table.update(tomlkit.item(change.values).unwrap())
     result = _joined(path, head, blocks)
     try:
-        is_meant = tomllib.loads(result) == meant
+        is_meant = tomllib.loads(result.removeprefix(BOM)) == meant
     except tomllib.TOMLDecodeError:
         is_meant = False
     if not is_meant:
@@ -189,7 +192,7 @@ def inline(values: Mapping[str, object]) -> Any:  # noqa: ANN401  # tomlkit's it
 def _blocks(path: Path) -> tuple[list[str], list[_Block]]:
     """Return the lines above the first table, and the tables."""
     file = TomlFile.load(path)
-    lines = text_of(path).splitlines()
+    lines = _lines(text_of(path).removeprefix(BOM))
     headers: dict[int, KeyPath] = {}
     for keys, line in file.lines.items():
         # A line that begins with "[" can also be an item of a list, and no table.
@@ -225,4 +228,11 @@ def _joined(path: Path, head: Sequence[str], blocks: Iterable[_Block]) -> str:
         lines.pop()
     # Windows' line ends stay, because a TOML parser reads both kinds.
     end = "\r\n" if "\r\n" in text_of(path) else "\n"
-    return "".join(line + end for line in lines)
+    start = BOM if text_of(path).startswith(BOM) else ""
+    return start + "".join(line + end for line in lines)
+
+
+def _lines(text: str) -> list[str]:
+    """Return the lines of TOML, where other separators of lines are text."""
+    lines = text.replace("\r\n", "\n").split("\n")
+    return lines if lines[-1] else lines[:-1]

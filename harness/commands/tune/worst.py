@@ -90,7 +90,7 @@ def _without(path: Path, gone: Collection[str]) -> list[Entry]:
     """Return the entries of a file that are of other cases."""
     if not path.is_file():
         return []
-    read = tomllib.loads(path.read_text(encoding="utf-8"))
+    read = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     entries: list[Entry] = read.get("input", [])
     for entry in entries:
         entry["cases"] = [name for name in entry["cases"] if name not in gone]

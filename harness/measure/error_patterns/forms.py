@@ -347,6 +347,10 @@ def _heat(x: np.ndarray, actual: np.ndarray, axis: int) -> float | None:
     return float(np.sum(weight * one * two)) / power if power else None
 
 
+_WITH_HEADS = 4
+"""Axes of attention's arguments: batch, heads, tokens, width."""
+
+
 def attention_forms(
     it: Operation, _expected: np.ndarray, actual: np.ndarray
 ) -> Iterator[Form]:
@@ -354,6 +358,9 @@ def attention_forms(
     q, k, v = (it.tensor(name) for name in ("query", "key", "value"))
     if q is None or k is None or v is None or q.size * k.shape[-2] > MOST:
         return
+    if q.ndim == k.ndim == v.ndim == _WITH_HEADS and k.shape[1]:
+        # Several heads of the query may share one of key and value.
+        k, v = (np.repeat(one, q.shape[1] // one.shape[1], axis=1) for one in (k, v))
     told = it.settings.get("scale")
     scale = told if isinstance(told, float) else 1 / math.sqrt(q.shape[-1])
     mask = _mask_of(it, q, k)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from itertools import combinations, permutations
 
 import numpy as np
@@ -420,10 +421,15 @@ def other_weights(e: Seen) -> str:
     return _form(e, lambda words: words.startswith(UNLESS))
 
 
+_NOT_COMPUTED = (ValueError, LookupError, ZeroDivisionError, np.linalg.LinAlgError)
+
+
 def _form(e: Seen, wanted: Callable[[str], bool]) -> str:
     if e.it is None or e.whole:
         return ""
-    with np.errstate(all="ignore"):
+    # A form that cannot be computed from these operands describes nothing, and a
+    # description must not end a case.
+    with np.errstate(all="ignore"), suppress(*_NOT_COMPUTED):
         for words, made in forms(e.it, e.expected, e.actual):
             if not wanted(words):
                 continue

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from harness.core.case import Component, Source, TensorSpec
+from harness.core.errors import SuiteError
 from harness.recipes.checkpoint import (
     clip_encoders,
     load_network,
@@ -58,6 +59,14 @@ class ClipText:
         """
         option(options, ("penultimate",))
         config = read_config(source, self.folder)
+        kind = str(config.get("model_type", "clip"))
+        if not kind.startswith("clip"):
+            msg = (
+                f"{source.path / self.folder / 'config.json'} is of a {kind!r} model, "
+                "and the recipe of text encoders knows CLIP's alone. Take it out of "
+                "`components`, or write a recipe of your own."
+            )
+            raise SuiteError(msg)
         tokens, width = config["max_position_embeddings"], config["hidden_size"]
         hidden = ("batch", tokens, width)
         states = TensorSpec(name="last_hidden_state", shape=hidden)
@@ -164,6 +173,12 @@ def prompt_states(source: Source, batch: int, step: int, rng: Rng) -> Drawn:
         states.append(made.get(_PENULTIMATE, made["last_hidden_state"]))
         if "text_embeds" in made:
             pooled = {"text_embeds": made["text_embeds"]}
+    if not states:
+        msg = (
+            f"{source.path} has no text encoder of CLIP, so real prompts cannot be "
+            "drawn; take other `profiles` than 'realistic'."
+        )
+        raise SuiteError(msg)
     return {"encoder_hidden_states": np.concatenate(states, axis=-1), **pooled}
 
 

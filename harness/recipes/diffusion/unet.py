@@ -86,7 +86,16 @@ def added_inputs(source: Source, config: Mapping[str, Any]) -> list[TensorSpec]:
 def signature(source: Source, options: Options) -> Signature:
     """Return the signature: latents, timestep and text states to ``out_sample``."""
     option(options, ("folder",))
-    config = read_config(source, str(options.get("folder", UNET)))
+    folder = str(options.get("folder", UNET))
+    config = read_config(source, folder)
+    kind = str(config.get("_class_name", CLASS))
+    if kind != CLASS or not isinstance(config["cross_attention_dim"], int):
+        msg = (
+            f"{source.path / folder / 'config.json'} is of a {kind} whose inputs the "
+            f"recipe of UNets does not know: it knows a {CLASS} with one width of text "
+            "states. Take it out of `components`, or write a recipe of your own."
+        )
+        raise SuiteError(msg)
     out = ("batch", config["out_channels"], "height", "width")
     return (
         tuple(conditioned_inputs(source, config)),

@@ -159,7 +159,12 @@ def _doubts(
 
 
 def _checks(run: Report) -> set[str]:
-    return {f"{run.names[suite, case]}/{what}" for suite, case, what in run.ends}
+    """Return the checks of a run whose runtime was there."""
+    return {
+        f"{run.names[suite, case]}/{what}"
+        for (suite, case, what), end in run.ends.items()
+        if end.outcome != Outcome.UNAVAILABLE.value
+    }
 
 
 def _shortened(run: Report) -> Report:
@@ -247,7 +252,8 @@ def git_user() -> str:
         done = subprocess.run(
             ["git", "config", "user.name"],
             capture_output=True,
-            text=True,
+            encoding="utf-8",
+            errors="replace",
             timeout=10,
             check=False,
         )
@@ -301,7 +307,7 @@ def load_baseline(path: Path) -> Baseline:
     """
     try:
         data = json.loads(lzma.decompress(path.read_bytes()))
-    except (OSError, ValueError, EOFError, lzma.LZMAError) as error:
+    except (OSError, ValueError, EOFError, RecursionError, lzma.LZMAError) as error:
         msg = f"{path} cannot be read as a baseline ({error}); restore or accept one."
         raise ParityError(msg) from error
     schema = data.get("schema") if isinstance(data, dict) else None

@@ -173,7 +173,8 @@ def _error(record: CaseRecord) -> str:
     """Return the worst error of a case's outputs, with its unit."""
     pictures = [_finite(row.comparison.rms) for row in rows_of(record, IMAGE)]
     if pictures:
-        return f"{psnr_db(max(pictures)):.1f} dB"
+        worst = max(pictures)
+        return f"{psnr_db(worst):.1f} dB" if math.isfinite(worst) else "not finite"
     for what in (OUTPUTS, LAYERS):
         floors = [floors_of(row.comparison) for row in rows_of(record, what)]
         known = [_finite(value) for value in floors if value is not None]

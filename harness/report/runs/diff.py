@@ -13,7 +13,7 @@ from harness.core.errors import SuiteError
 from harness.core.outcome import Outcome
 from harness.core.pipeline import IMAGE, PAIRS
 from harness.core.record import LAYERS, CaseRecord, Row, coverage_share
-from harness.core.text import count, in_bytes, in_floors
+from harness.core.text import count, few, in_bytes, in_floors
 from harness.engine.run_folder import CaseReport, Report
 from harness.measure.metrics import METRIC, Metric
 from harness.report.runs import thresholds
@@ -318,6 +318,12 @@ def _check(
     compared = list(_compare_rows(name, what, before.record, after.record, compare))
     found = _together(what, compared)
     change, words = found.change, found.words
+    one, two = (
+        {row.sample for row in rows_of(case.record, what)} for case in (before, after)
+    )
+    # Layers may come and go one by one, and not those of a whole sample.
+    if what == LAYERS and one - two and change is not Change.WORSE:
+        change, words = Change.GONE, f"no {what} of {few(sorted(one - two))} now"
     if fails:
         change = Change.WORSE
         words = f"was {was.outcome}, {is_.outcome}; {words or is_.reason}"
@@ -417,10 +423,14 @@ def floors_of(comparison: Comparison) -> float | None:
 def psnr_db(rms: float) -> float:
     """Return a picture's peak signal to noise ratio, in dB, from its error's rms.
 
-    >>> round(psnr_db(2.55)), psnr_db(0.0)
-    (40, inf)
+    An error that is not finite has none.
+
+    >>> round(psnr_db(2.55)), psnr_db(0.0), psnr_db(math.inf)
+    (40, inf, nan)
     """
-    return 20 * math.log10(PEAK / rms) if rms > 0.0 else math.inf
+    if rms == 0.0:
+        return math.inf
+    return 20 * math.log10(PEAK / rms) if math.isfinite(rms) else math.nan
 
 
 def _compare_rows(

@@ -10,11 +10,13 @@ from harness.core.errors import ParityError, SuiteError
 from harness.core.settings import Settings
 from harness.engine.run_folder import (
     LAST,
+    CheckEnd,
     Report,
     earlier_runs,
     find_run,
     load_report,
 )
+from harness.judge.case import CaseVerdict
 from harness.report.runs.baseline import SUFFIX, find_baseline, load_baseline, path_of
 from harness.report.runs.diff import Diff, diff, rtol_by
 from harness.suite.judge import Judge
@@ -129,8 +131,24 @@ def judges_of(runs: Iterable[Report], suite: Path | None) -> dict[str, Judge]:
     return judges
 
 
+def as_judged(report: Report, verdicts: Iterable[CaseVerdict]) -> Report:
+    """Return a run whose checks end as they were judged now, not when it ran."""
+    ends = {
+        (one.suite, one.case, one.what): CheckEnd(
+            outcome=one.outcome.value, reason=one.reason
+        )
+        for one in verdicts
+    }
+    return replace(report, ends=ends)
+
+
 def with_baseline(
-    name: str, report: Path, judges: Mapping[str, Judge], *, whole: bool
+    name: str,
+    report: Path,
+    judges: Mapping[str, Judge],
+    verdicts: Iterable[CaseVerdict],
+    *,
+    whole: bool,
 ) -> Diff:
     """Return how a run that has just ended differs from a baseline.
 
@@ -138,6 +156,7 @@ def with_baseline(
         name: Name or path of the baseline.
         report: The run's ``report.json``.
         judges: Each suite's path to its judge.
+        verdicts: The run's checks as judged now.
         whole: Whether the run had its whole suite. If not, results that it left out do
             not count as gone.
 
@@ -147,7 +166,7 @@ def with_baseline(
     """
     runs = report.parent.parent
     before = load_baseline(find_baseline(baselines_beside(runs), name)).report
-    after = load_report(runs, str(report))
+    after = as_judged(load_report(runs, str(report)), verdicts)
     if not whole:
         checks = {name: case.ends for name, case in after.cases.items()}
         before = before.only(lambda name, what: what in checks.get(name, {}))

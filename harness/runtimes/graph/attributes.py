@@ -169,8 +169,12 @@ def _convolution(part: _Part, told: Mapping[str, Any]) -> Found:
         yield name, there, _repeated(told.get(key), there)
     pads = part.said(kinds, "pads", None)
     padding = told.get("padding")
-    if (mode := part.said(("Pad",), "mode", "constant")) is not None:
-        # A separate node has the padding and its fill value.
+    mode = part.said(("Pad",), "mode", "constant")
+    inside = isinstance(pads, list) and any(pads)
+    own = padding == "same" or (isinstance(padding, list) and any(padding))
+    if mode is not None and own and not inside:
+        # A separate node has the padding and its fill value. Where the program's
+        # operator does not pad, such a node is of an operator before it.
         yield "padding's mode", mode, "constant"
         return
     if isinstance(pads, list) and isinstance(padding, list):
@@ -192,10 +196,11 @@ def _softmax(part: _Part, told: Mapping[str, Any]) -> Found:
 
 
 def _gelu(part: _Part, told: Mapping[str, Any]) -> Found:
-    kinds = {node.op_type for node in part.nodes}
     said = part.said(("Gelu",), "approximate", "none")
     if said is None:
-        said = "tanh" if "Tanh" in kinds else "none" if "Erf" in kinds else "unknown"
+        # The nodes begin with the last one; an operator before this may have a Tanh.
+        kinds = [n.op_type for n in part.nodes if n.op_type in {"Tanh", "Erf"}]
+        said = {"Tanh": "tanh", "Erf": "none"}.get("".join(kinds[:1]), "unknown")
     yield "GELU's form", said, told.get("approximate", "none")
 
 

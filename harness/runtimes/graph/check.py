@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -195,7 +195,9 @@ def check_graph(
     }
     if any(isinstance(part, _BatchNorm) for part in module.modules()):
         _leave_out_folded(found)
-    _pair_by_shape(found, weights, held)
+    remade = {name for name in _remade(module) if found.get(name, EQUAL) != EQUAL}
+    found.update(dict.fromkeys(remade, ELSEWHERE))
+    _pair_by_shape(found, weights, held, remade)
     differing = [one for one in found.values() if isinstance(one, _Differing)]
     _name_others(differing, weights)
     return {
@@ -241,10 +243,13 @@ def _told(module: nn.Module, probes: Sequence[Probe]) -> Iterator[Probe]:
             yield probe
             continue
         op, names = _SETTINGS[kind]
-        values = ((name, getattr(part, name)) for name in names)
+        values = {name: getattr(part, name) for name in names}
+        if getattr(part, "padding_mode", "zeros") != "zeros":
+            # Another operator pads before the convolution, which then does not.
+            values["padding"] = (0,) * len(values["stride"])
         settings = tuple(
             (name, list(value) if isinstance(value, tuple) else value)
-            for name, value in values
+            for name, value in values.items()
         )
         yield replace(probe, op=f"aten.{op}.default", settings=settings)
 
@@ -373,8 +378,30 @@ class _Weights:
         )
 
 
+def _remade(module: nn.Module) -> Iterator[str]:
+    """Yield parameters that no file holds as they are.
+
+    A weight is computed from some of them at each call: a direction and a length, for
+    example. ONNX holds the gates of a recurrent layer in another order.
+    """
+    for name, _ in module.named_parameters():
+        if "parametrizations" in name.split("."):
+            yield own_path(name)
+    for path, part in module.named_modules():
+        for hook in part._forward_pre_hooks.values():  # noqa: SLF001  # no public name
+            if type(hook).__name__ in {"WeightNorm", "SpectralNorm"}:
+                for end in ("_g", "_v", "_orig"):
+                    yield own_path(f"{path}.{hook.name}{end}".lstrip("."))
+        if isinstance(part, nn.RNNBase):
+            for name, _ in part.named_parameters():
+                yield own_path(f"{path}.{name}".lstrip("."))
+
+
 def _pair_by_shape(
-    found: dict[str, str | _Differing], weights: _Weights, held: Held
+    found: dict[str, str | _Differing],
+    weights: _Weights,
+    held: Held,
+    remade: Collection[str],
 ) -> None:
     """Pair each lost matrix with the constant of its shape, if only one is left.
 
@@ -386,7 +413,7 @@ def _pair_by_shape(
     lost: dict[tuple[int, ...], list[str]] = {}
     for name, one in found.items():
         shape = weights.array(name).shape
-        if one == ELSEWHERE and len(shape) >= _MATRIX:
+        if one == ELSEWHERE and len(shape) >= _MATRIX and name not in remade:
             lost.setdefault(shape, []).append(name)
     for shape, names in lost.items():
         free = [

@@ -32,7 +32,12 @@ from harness.measure.trace import (
     save_inputs,
 )
 from harness.runtimes.graph.cuts import nearest
-from harness.runtimes.graph.onnx_graph import declared, makers_of, nodes_between
+from harness.runtimes.graph.onnx_graph import (
+    declared,
+    makers_of,
+    nodes_between,
+    read_by,
+)
 from harness.runtimes.renamed import fed
 
 if TYPE_CHECKING:
@@ -88,7 +93,7 @@ def _cut(
         fed_by = fed(file_names, fed_by)
     source = _source(component, graph)
     model = onnx.load(source, load_external_data=False)
-    inputs_of = {made: node.input for made, node in makers_of(model.graph).items()}
+    inputs_of = {made: read_by(node) for made, node in makers_of(model.graph).items()}
     begins = nearest(target.onnx, inputs_of, known)
     if not begins:
         msg = f"{component.name}: {name!r} is made of constants alone."
@@ -102,7 +107,7 @@ def _cut(
     expected = trace[target.name]
     cut = _excerpt(model, target.onnx, {v: k for k, v in given.items()}, arrays)
     cut.graph.output.append(declared(target.onnx, expected))
-    used = {name for node in cut.graph.node for name in node.input}
+    used = {name for node in cut.graph.node for name in read_by(node)}
     weights = (tensor for tensor in model.graph.initializer if tensor.name in used)
     cut.graph.initializer.extend(weights)
     onnx.load_external_data_for_model(cut, str(source.parent))

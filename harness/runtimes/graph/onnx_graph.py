@@ -85,21 +85,21 @@ def read_into(path: Path) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for node in onnx.load(path, load_external_data=False).graph.node:
         if node.op_type not in _SIZES:
-            for name in _read_by(node):
+            for name in read_by(node):
                 found.setdefault(name, []).extend(node.output)
     return found
 
 
-def _read_by(node: onnx.NodeProto) -> set[str]:
+def read_by(node: onnx.NodeProto) -> list[str]:
     """Return the values that a node reads, or the nodes of graphs inside it."""
     inner = (
         name
         for attribute in node.attribute
         for graph in (attribute.g, *attribute.graphs)
         for one in graph.node
-        for name in _read_by(one)
+        for name in read_by(one)
     )
-    return {*node.input, *inner}
+    return list(dict.fromkeys((*node.input, *inner)))
 
 
 def makers_of(graph: onnx.GraphProto) -> dict[str, onnx.NodeProto]:
@@ -118,7 +118,7 @@ def nodes_between(
             continue
         seen.add(name)
         yield makers[name]
-        waiting += makers[name].input
+        waiting += read_by(makers[name])
 
 
 def types_of(model: onnx.ModelProto) -> dict[str, int]:
@@ -165,7 +165,7 @@ def unread_inputs(path: Path) -> list[str]:
     needed = {value.name for value in graph.output}
     for node in reversed(graph.node):
         if node.op_type not in _SIZES and not needed.isdisjoint(node.output):
-            needed |= _read_by(node)
+            needed.update(read_by(node))
     return [value.name for value in graph.input if value.name not in needed]
 
 

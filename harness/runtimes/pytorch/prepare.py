@@ -233,7 +233,8 @@ class Work(Stages):
 
     def network(self, group: Group) -> TracedNetwork:
         """Return the network as an export for a group sees it."""
-        module = copy = self.module
+        # A reference on another device may have left it there.
+        module = copy = self.module.to("cpu")
         if self.settings.attention:
             # The exported copy may be rewritten; the reference never is.
             recipe = recipe_module(self.component.recipe)

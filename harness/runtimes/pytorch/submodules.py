@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_map_only
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from harness.core.probes import Kind, Probe
 from harness.runtimes.pytorch.program import (
@@ -141,10 +141,19 @@ class _Widening(TorchDispatchMode):
     ) -> object:
         del types
         wide = tree_map_only(torch.dtype, lambda one: _WIDE.get(one, one), kwargs or {})
+        given = [one for one in tree_leaves((args, wide)) if torch.is_tensor(one)]
+        mixed = len({one.dtype for one in given if one.is_floating_point()}) > 1
+        # A tensor that is neither a parameter nor a buffer is not made wide with them.
+        if mixed and not func._schema.is_mutable:  # noqa: SLF001  # no public name
+            args, wide = tree_map_only(torch.Tensor, _widened, (args, wide))
         return func(*args, **wide)
 
 
-_WIDE = {torch.float32: torch.float64}
+_WIDE = dict.fromkeys((torch.float32, torch.float16, torch.bfloat16), torch.float64)
+
+
+def _widened(value: torch.Tensor) -> torch.Tensor:
+    return value.to(_WIDE.get(value.dtype, value.dtype))
 
 
 @contextmanager

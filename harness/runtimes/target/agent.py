@@ -13,6 +13,7 @@ A frame is the length of its head, the head in JSON, and the bytes of its arrays
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -71,10 +72,14 @@ def pack(head: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Iterator[
     listed = [[name, one.dtype.str, list(one.shape)] for name, one in arrays.items()]
     # Mappings and sets of names travel as lists.
     text = json.dumps({"head": head, "arrays": listed}, default=list).encode()
+    # An array that has no bytes to send raises here, before a frame has begun.
+    views = [
+        np.ascontiguousarray(one).reshape(-1).view(np.uint8).data
+        for one in arrays.values()
+        if one.size
+    ]
     yield struct.pack(">I", len(text)) + text
-    for one in arrays.values():
-        if one.size:
-            yield np.ascontiguousarray(one).reshape(-1).view(np.uint8).data
+    yield from views
 
 
 def unpack(
@@ -114,18 +119,21 @@ class Files:
         self._placed: list[str] = []
         # An agent that was killed could not take its folders along.
         for path in self._folder.iterdir():
-            if path.stat().st_mtime < time.time() - KEPT_S:
-                if path.is_dir():
-                    shutil.rmtree(str(path), ignore_errors=True)
-                else:
-                    path.unlink()
+            # Another agent may be removing it too.
+            with contextlib.suppress(OSError):
+                if path.stat().st_mtime < time.time() - KEPT_S:
+                    if path.is_dir():
+                        shutil.rmtree(str(path), ignore_errors=True)
+                    else:
+                        path.unlink()
 
-    def have(self, files: list[str]) -> list[str]:
-        """Return the digests of those files that are not here."""
+    def have(self, files: dict[str, int]) -> list[str]:
+        """Return the digests of those files that are not here in their size."""
         lacking = []
-        for digest in files:
-            if (self._folder / digest).is_file():
-                os.utime(str(self._folder / digest))
+        for digest, size in files.items():
+            path = self._folder / digest
+            if path.is_file() and path.stat().st_size == size:
+                os.utime(str(path))
             else:
                 lacking.append(digest)
         return lacking
@@ -133,9 +141,15 @@ class Files:
     def put(self, digest: str, at: int, size: int, piece: np.ndarray) -> None:
         """Write a piece of a file; the last one completes it."""
         part = self._folder / f"{digest}.{os.getpid()}"
-        with part.open("r+b" if at else "wb") as file:
-            file.seek(at)
-            file.write(piece.data)
+        try:
+            with part.open("r+b" if at else "wb") as file:
+                file.seek(at)
+                file.write(piece.data)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError:  # a full disk must not stay full
+            part.unlink()
+            raise
         if at + piece.size < size:
             return
         seen = hashlib.sha256()

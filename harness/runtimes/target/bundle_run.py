@@ -34,6 +34,9 @@ BUCKETS = 128
 
 SEED = 20260101
 
+_LOG_BYTES = 16384
+"""How much is kept of the beginning of what native code prints, and of its end."""
+
 
 def sketch(value: np.ndarray) -> np.ndarray:
     """Return a value's sketch: float64 ``[BUCKETS]``.
@@ -140,7 +143,10 @@ def native_log() -> Iterator[list[str]]:
             os.dup2(ours[0], 1)
             os.dup2(ours[1], 2)
             file.seek(0)
-            kept.append(file.read()[-16384:].decode(errors="replace"))
+            text = file.read()
+            if len(text) > 2 * _LOG_BYTES:  # what a processor has is said first
+                text = text[:_LOG_BYTES] + b"\n...\n" + text[-_LOG_BYTES:]
+            kept.append(text.decode(errors="replace"))
             os.write(2, kept[0].encode())
 
 

@@ -144,7 +144,8 @@ class Remote(Driving):
         self._target = target
         self._command: Sequence[str] = target.command
         if target.version:
-            self._command = (str(python_of(declared, target.version)),)
+            # PYTHONPATH and the current folder may have another version.
+            self._command = (str(python_of(declared, target.version)), "-I")
         self.log = ""
         self._answered = False
         self._popen = self._started()
@@ -156,6 +157,10 @@ class Remote(Driving):
                 ("machine", f"{told['machine']}, Python {told['python']}"),
             )
             self.files = self._sent(files)
+        except AgentError as error:
+            self.close()
+            msg = f"Target {target.name!r} failed before a run: {error}."
+            raise StageError(msg, outcome=Outcome.UNAVAILABLE) from error
         except BaseException:
             self.close()
             raise
@@ -264,19 +269,28 @@ class Remote(Driving):
             self._fill(memoryview(one), STALL_S, _BEFORE)
             seen = (seen + one)[-4096:]
         self._answered = True
-        return tuple(int(part) for part in seen.split()[-1].split(b"."))
+        try:
+            return tuple(int(part) for part in seen.split()[-1].split(b"."))
+        except ValueError:
+            self._refuse(
+                "repeats what it is sent; its command must pass bytes on unchanged, "
+                "without a terminal",
+                Outcome.CRASHED,
+            )
 
     def _sent(self, files: Sequence[Path]) -> dict[str, str]:
         """Bring a session's files to the target; return their paths there."""
         seen = {str(path.resolve()): agent.identity(path) for path in files}
         if self._asked("seen", {"files": seen}):
-            return {path.name: str(path) for path in files}
+            # A target that sees the files need not see a link to their folder.
+            return {path.name: str(path.resolve()) for path in files}
         digests = {path.name: sha256(path) for path in files}
-        lacking = self._asked("have", {"files": list(digests.values())})
+        sizes = {digests[path.name]: path.stat().st_size for path in files}
+        lacking = self._asked("have", {"files": sizes})
         for path in files:
             if digests[path.name] in lacking:
                 self._send_file(path, digests[path.name])
-        folder = self._asked("place", {"files": digests})
+        folder = self._asked("place", {"files": digests}, is_limited=False)
         return {path.name: f"{folder}/{path.name}" for path in files}
 
     def _send_file(self, path: Path, digest: str) -> None:
@@ -287,7 +301,9 @@ class Remote(Driving):
             for at in range(0, max(size, 1), _PIECE_BYTES):
                 piece = np.frombuffer(file.read(_PIECE_BYTES), np.uint8)
                 said = {"digest": digest, "at": at, "size": size}
-                self._asked("put", said, {"piece": piece})
+                # After the last piece the target reads the whole file.
+                more = at + _PIECE_BYTES < size
+                self._asked("put", said, {"piece": piece}, is_limited=more)
 
     def _asked(
         self,

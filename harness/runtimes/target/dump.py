@@ -20,7 +20,7 @@ NAME = "dump"
 
 def is_trace(path: Path) -> bool:
     """Whether a file has the facts of a bundle's trace; a damaged one counts as one."""
-    if path.is_dir() or path.suffix != ".npz":
+    if path.is_dir() or not (path.suffix == ".npz" or zipfile.is_zipfile(path)):
         return False
     try:
         with np.load(path, allow_pickle=False) as arrays:

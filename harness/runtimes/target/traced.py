@@ -129,7 +129,11 @@ class Traced(AbstractContextManager["Traced"]):
         self._arrays = np.load(self._file, allow_pickle=False)
         files = set(self._about["files"].values())
         # A conversion that is made again may have other bytes and mean the same.
-        same = path.parent.name in self._about["entries"] or sha256(path) in files
+        beside = path.parent.glob(f"{path.name}.*")  # weights outside of the graph
+        own = [path, *(one for one in beside if one.is_file())]
+        same = path.parent.name in self._about["entries"] or all(
+            sha256(one) in files for one in own
+        )
         if files and not same:
             msg = (
                 f"{self._file.name} was made with another {path.name} than the suite "

@@ -500,6 +500,27 @@ def test_a_limit_that_is_no_size_is_refused(said, monkeypatch):
         limit_bytes()
 
 
+def test_clear_takes_what_a_clock_that_was_set_back_dates_ahead(store):
+    aged(store, 17, -3600)
+
+    assert opsets(store.clear()) == [17]
+    assert not visible(store)
+
+
+def test_prune_needs_no_space(store, monkeypatch):
+    aged(store, 17, 2 * 86_400)
+    mkdir = Path.mkdir
+
+    def full(path, *args, **options):
+        if not path.exists():
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        mkdir(path, *args, **options)
+
+    monkeypatch.setattr(Path, "mkdir", full)
+
+    assert opsets(store.prune(0)) == [17]
+
+
 @pytest.mark.parametrize(("older_than_s", "left"), [(150, {18}), (0, set())])
 def test_clear_takes_what_was_not_used_for_so_long(store, older_than_s, left):
     aged(store, 17, 200)

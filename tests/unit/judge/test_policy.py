@@ -544,6 +544,12 @@ def test_an_exact_variant_that_loosens_its_pattern_says_why(load):
             '[mnn."*"]',
             id="with-brackets-against-a-wider-pattern",
         ),
+        pytest.param(
+            '[unet.mnn.fp32]\nlayers = "strict"\n'
+            '[mnn.fp32."@phone"]\nlayers = "relaxed"',
+            "[unet.mnn.fp32]",
+            id="of-a-target-against-a-component",
+        ),
     ],
 )
 def test_a_variants_pattern_that_loosens_says_why(load, text, base):

@@ -196,3 +196,29 @@ def test_an_operator_like_no_form_of_its_own_gets_no_form():
     found = error_pattern(right.numpy(), (right + noise).numpy(), FLOOR, "", it=NORM)
 
     assert found == ""
+
+
+SHARED = torch.randn(2, 2, 2, 16, 8, generator=G)
+
+
+@pytest.mark.parametrize(
+    ("it", "right"),
+    [
+        (
+            operation(
+                "scaled_dot_product_attention",
+                {"query": torch.cat([Q, Q], 1), "key": SHARED[0], "value": SHARED[1]},
+            ),
+            functional.scaled_dot_product_attention(
+                torch.cat([Q, Q], 1), *SHARED, enable_gqa=True
+            ),
+        ),
+        (operation("index", {"self": TABLE.T, "indices": IDS[0]}), TABLE.T[:, IDS[0]]),
+        (operation("softmax", {"self": torch.tensor(1.0)}, dim=0), torch.tensor(1.0)),
+    ],
+    ids=["heads-that-share-keys", "an-index-of-another-axis", "no-axes"],
+)
+def test_operands_that_fit_no_form_describe_nothing(it, right):
+    wrong = right.numpy() * 1.5 + 0.25
+
+    assert isinstance(error_pattern(right.numpy(), wrong, FLOOR, it.op, it=it), str)

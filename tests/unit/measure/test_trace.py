@@ -69,6 +69,16 @@ def test_values_can_be_read_while_others_are_written(tmp_path):
     assert "two" not in view
 
 
+def test_values_without_elements_can_be_read_while_others_are_written(tmp_path):
+    writer = TraceWriter(tmp_path)
+    writer.add("none", np.empty((2, 0), dtype=np.float32))
+
+    view = writer.view()
+    writer.close({})
+
+    assert view["none"].shape == (2, 0)
+
+
 def test_values_of_equal_bytes_share_them(tmp_path):
     value = ARRAYS["conv2d"]
     writer = TraceWriter(tmp_path)

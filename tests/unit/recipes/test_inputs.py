@@ -184,6 +184,15 @@ def test_boundary_latents_are_zero_or_as_large_as_is_plausible():
     assert set(np.unique(latents)) == {-subject.LARGEST, 0.0, subject.LARGEST}
 
 
+def test_boundary_items_of_one_number_differ():
+    spec = TensorSpec(name="x", shape=("batch", 1), draw="normal")
+    for name in map("net{}".format, range(20)):
+        one = dataclasses.replace(component("vae_decoder"), name=name, inputs=(spec,))
+        drawn = draw(one, sample("boundary"))["x"]
+
+        assert len(set(drawn[:, 0])) == len(drawn)
+
+
 @pytest.mark.parametrize("profile", SYNTHETIC)
 def test_pictures_and_hints_keep_their_range(profile):
     picture = draw(component("vae_encoder"), sample(profile))["sample"]

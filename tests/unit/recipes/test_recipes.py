@@ -151,6 +151,21 @@ def test_a_configuration_that_lacks_something_is_named(tmp_path):
         component("unet", Source(path=tmp_path))
 
 
+@pytest.mark.parametrize(
+    ("folder", "about"),
+    [
+        ("text_encoder", {"model_type": "bert"}),
+        ("unet", {"_class_name": "UNet3DConditionModel"}),
+        ("unet", {"cross_attention_dim": [32, 32]}),
+    ],
+)
+def test_a_network_of_another_kind_is_named(tmp_path, folder, about):
+    source = changed(tmp_path, DIGITS, folder, **about)
+
+    with pytest.raises(SuiteError, match=r"json is of a .* a recipe of your own"):
+        component(folder, source)
+
+
 @pytest.mark.parametrize("name", ["controlnet", "controlled_unet"])
 @pytest.mark.parametrize("other", ["SD3ControlNetModel", "ControlNetUnionModel"])
 def test_a_controlnet_of_another_class_is_named(tmp_path, name, other):

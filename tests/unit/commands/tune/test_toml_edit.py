@@ -130,3 +130,13 @@ def test_a_group_is_written_as_people_write_it(after, tier, bounds, text):
     result = after(TEXT, change("vae", "mnn", "fp32", layers=bounds_of(tier, bounds)))
 
     assert f"[vae.mnn.fp32]\nlayers = {text}\n" in result
+
+
+@pytest.mark.parametrize("mark", ["\ufeff", ""])
+@pytest.mark.parametrize("note", ["", "# one line\u2028and its end\n"])
+def test_what_editors_of_other_systems_write_stays(after, mark, note):
+    text = f'{mark}{note}[mnn.fp32]\noutputs = "standard"\n'
+
+    result = after(text, change("mnn", "fp32", provenance=(), outputs="strict"))
+
+    assert result == text.replace("standard", "strict")

@@ -151,6 +151,18 @@ def test_a_run_that_lacks_what_the_baseline_has_is_refused():
     assert accepted(off_by(1), there=there, why="no VAE any more").report
 
 
+def test_a_run_without_a_runtime_that_the_baseline_has_is_refused():
+    bare = run(
+        record(output(1)),
+        record(case="vae/mnn/fp32"),
+        verdicts=[verdict("vae/mnn/fp32/outputs", "unavailable")],
+    )
+    there = accepted(run(record(output(1)), record(output(1), case="vae/mnn/fp32")))
+
+    with pytest.raises(ParityError, match=r"has not 1 check .*vae/mnn/fp32/outputs"):
+        accepted(bare, there=there)
+
+
 @pytest.mark.parametrize(
     ("made", "about", "words"),
     [

@@ -1,6 +1,10 @@
 """Cases over many runs, with a mark where something moved and what changed there."""
 
+import math
+from dataclasses import replace
+
 import pytest
+from msgspec import structs
 
 from harness.core.text import FLOORS
 from harness.report.run_diff import course_lines
@@ -116,6 +120,15 @@ def test_a_run_without_times_hides_no_slower_one(keep, runs):
 
     assert marks(runs) == [False, False, False, True]
     assert "latency_ms 10 → 20 (+100%" in page(runs)
+
+
+def test_a_picture_that_is_not_finite_is_said(keep, runs):
+    keep(2)
+    broken = structs.replace(output(2).comparison, rms=math.nan)
+    row = replace(output(2), what="image", comparison=broken)
+    runs.append(run(record(row), id_="2026-11-09T10-00-00"))
+
+    assert "not finite" in page(runs)
 
 
 @pytest.mark.parametrize(

@@ -254,6 +254,14 @@ def test_fewer_layers_matter_where_coverage_falls():
     assert finding.words.startswith("100.0% → 80.0%")
 
 
+def test_the_layers_of_a_sample_that_are_gone_are_said():
+    second = [replace(one, sample="s-1") for one in chain(1, 2)]
+
+    finding = found(run(record(*chain(1, 2), *second)), run(record(*second)), "layers")
+
+    assert (finding.change, finding.words) == (Change.GONE, "no layers of s-0 now")
+
+
 @pytest.mark.parametrize(
     ("what", "about", "before", "after", "change"),
     [

@@ -56,7 +56,6 @@ def decided(
         diff(reviewed.report, later, exactly),
         verdicts,
         names={after.key: after.case},
-        gaps=gaps,
         stale=stale,
     )
 
@@ -178,6 +177,17 @@ def test_a_failure_accepted_with_the_baseline_ships_while_it_is_no_worse(tmp_pat
     assert "only a demo (with the baseline)" in page(decision)
 
     decision = decided(wrong, record(output(999)), tmp_path, **about)
+    assert kinds(decision) == [(f"{CASE}/outputs", "exceeds")]
+
+
+def test_a_failure_accepted_with_the_baseline_does_not_ship_as_another_failure(
+    tmp_path,
+):
+    wrong = record(output(99))
+    about = {"verdicts": [verdict(f"{CASE}/outputs", "misread")], "why": "only a demo"}
+
+    decision = decided(wrong, wrong, tmp_path, **about)
+
     assert kinds(decision) == [(f"{CASE}/outputs", "exceeds")]
 
 

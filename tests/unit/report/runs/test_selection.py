@@ -2,22 +2,26 @@
 
 import json
 import shutil
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
 import pytest
 
 from harness.core.errors import ParityError, SuiteError
+from harness.core.outcome import Outcome
+from harness.judge.case import CaseVerdict
 from harness.report.runs.baseline import accept, path_of, save_baseline
-from harness.report.runs.diff import rtol_by
+from harness.report.runs.diff import diff, rtol_by
 from harness.report.runs.selection import (
+    as_judged,
     compared_names,
     judges_of,
     load_either,
     load_many,
 )
 from tests.unit.reports import CASE, chain, output, record
-from tests.unit.snapshots import off_by, report, run
+from tests.unit.snapshots import exactly, off_by, report, run
 
 DIGITS = Path(__file__).parents[4] / "fixtures" / "digits"
 RUN = run(record(*chain(1), output(1)))
@@ -39,6 +43,21 @@ def test_runs_and_baselines_are_named_in_one_way(tmp_path):
         assert list(load_either(name, **where).cases) == [CASE]
     with pytest.raises(ParityError, match="There is no run 'none'"):
         load_either("none", **where)
+
+
+def test_a_check_that_passes_today_is_no_change_whatever_was_said_of_it_then():
+    before = off_by(1)
+    (key,) = before.ends
+    then = before.ends[key]
+    strict = replace(before, ends={key: replace(then, outcome="exceeds")})
+    within = dict.fromkeys(("outcome", "found"), Outcome.WITHIN)
+    suite, case, what = key
+    nothing = {"worst": None, "first": None, "inputs": (), "rows": ()}
+    about = {"suite": suite, "case": case, "what": what, "reason": "", **nothing}
+    today = CaseVerdict(**within, **about)
+
+    assert diff(before, strict, exactly).blocking
+    assert not diff(before, as_judged(strict, [today]), exactly).blocking
 
 
 @pytest.fixture

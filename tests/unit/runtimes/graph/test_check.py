@@ -7,6 +7,8 @@ import onnx
 import pytest
 import torch
 from onnx import numpy_helper
+from torch import nn
+from torch.nn import functional
 
 from harness.core.errors import StageError
 from harness.core.outcome import Outcome
@@ -61,6 +63,72 @@ def changed(exported, folder, **changes):
     onnx.save(model, folder / MODEL)
     shutil.copy(right / PROBES, folder)
     return check_graph(module, load_probes(folder / PROBES), folder / MODEL)
+
+
+class Seams(nn.Module):
+    """Convolutions that pad with what is not zero, and one behind a padding."""
+
+    def __init__(self):
+        super().__init__()
+        self.one = nn.Conv2d(4, 4, 3, padding=1, padding_mode="reflect")
+        self.two = nn.Conv2d(4, 4, 3, padding="same", padding_mode="circular")
+        self.three = nn.Conv2d(4, 4, 3, padding=1)
+
+    def forward(self, x):
+        padded = functional.pad(self.two(self.one(x)), (1, 1, 1, 1), mode="reflect")
+        return self.three(padded)
+
+
+class Normed(nn.Module):
+    """Layers whose weight is computed from a direction and a length."""
+
+    def __init__(self):
+        super().__init__()
+        self.old = nn.utils.weight_norm(nn.Conv2d(4, 4, 3))
+        self.new = nn.utils.parametrizations.weight_norm(nn.Conv2d(4, 4, 3))
+
+    def forward(self, x):
+        return self.new(self.old(x))
+
+
+class Recurrent(nn.Module):
+    """A recurrent layer, whose gates ONNX has in another order."""
+
+    def __init__(self):
+        super().__init__()
+        self.gru = nn.GRU(8, 8, batch_first=True)
+
+    def forward(self, x):
+        return self.gru(x.flatten(1, 2))[0]
+
+
+class Squashed(nn.Module):
+    """A GELU behind another operator with a Tanh."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear, self.gelu = nn.Linear(8, 8), nn.GELU()
+
+    def forward(self, x):
+        return self.gelu(torch.tanh(self.linear(x)))
+
+
+@pytest.mark.parametrize("exporter", ["dynamo", "torchscript"])
+@pytest.mark.parametrize("kind", [Seams, Normed, Recurrent, Squashed])
+@pytest.mark.filterwarnings("ignore")
+def test_a_faithful_export_has_no_finding(kind, exporter, tmp_path):
+    torch.manual_seed(1)
+    module = kind().eval()
+    for parameter in module.parameters():
+        parameter.data += 0.1 * torch.randn_like(parameter)
+    component = nets.component("net", {"x": ("batch", 4, 8, 8)})
+    opset = 18 if exporter == "dynamo" else 17
+    nets.export(module, component, tmp_path, exporter, opset)
+
+    checked = check_graph(module, load_probes(tmp_path / PROBES), tmp_path / MODEL)
+
+    assert checked["attributes"] == []
+    assert checked["weights"] == []
 
 
 def told(checked, *, foreign=False, failing=False):

@@ -164,3 +164,27 @@ def test_a_run_ends_when_all_that_is_wanted_was_seen():
 def test_values_of_many_elements_rest_on_one_draw():
     assert floor_of([4.0], (), 10**6) == pytest.approx(2.0, rel=0.01)
     assert widening(FEW, FEW) < 1.7
+
+
+class Narrow(nn.Module):
+    """A network with a cast to float16, and a table that is no buffer."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.linear, self.table = nn.Linear(64, 8), torch.randn(8, 8)
+
+    def forward(self, rows):
+        return (self.linear(rows) @ self.table).half()
+
+
+@pytest.mark.parametrize("program_of", [by_graph, program_of_module])
+def test_a_cast_to_float16_is_part_of_the_noise(program_of, tmp_path):
+    module = Narrow().eval()
+    program = program_of(module, (torch.from_numpy(ROWS["rows"]),))
+    record_reference(module, program, TOKENS, ROWS, tmp_path, device="cpu")
+    trace = open_trace(tmp_path)
+    (output,) = [name for name in trace if name.startswith(OUTPUT)]
+
+    # One unit in the last place of float16 is 2^-11 of a number at most.
+    assert trace.floor_rms(output) > 2**-14 * np.abs(trace[output]).mean()
