@@ -128,17 +128,23 @@ def test_a_local_python_as_the_target_computes_the_same_bits(files, job, backend
     assert ("target", "phone") in there[4].detail
 
 
-def test_files_that_a_target_cannot_see_are_sent_once(files, job, tmp_path):
+def test_files_that_a_target_cannot_see_are_sent_once_unless_one_is_cut_short(
+    files, job, tmp_path
+):
     sent = job(sent_files, files["onnxruntime"], tmp_path)
 
     assert sent[0] == sorted(
         path.name for path in files["onnxruntime"].parent.glob("[mw]*")
     )
     assert sent[1] == []
+    assert sent[2] == [MODEL]
 
 
 def sent_files(path, folder):
-    """The files that two sessions in a row send to a target that shares no disk."""
+    """The files that sessions in a row send to a target that shares no disk.
+
+    Before the third one, the target's copy of the graph is cut short.
+    """
     os.environ["TMPDIR"] = str(folder)
     sent: list[list[str]] = []
     send = drive.Remote._send_file
@@ -150,8 +156,10 @@ def sent_files(path, folder):
     drive.Remote._send_file = noted  # type: ignore[method-assign]
     # Another inode number is what the same path on another disk would have.
     drive.source_of = partial(_changed, drive.source_of, b"stat.st_ino,", b"0,")
-    for _ in range(2):
+    for at in range(3):
         sent.append([])
+        if at == 2:
+            next(folder.glob(f"parity-agent-*/{drive.sha256(path)}")).write_bytes(b"")
         with load_backend("onnxruntime").open_session(path, device(), OUTPUTS) as it:
             it.run(nets.feeds(nets.BLOCKS))
         sent[-1].sort()
@@ -170,6 +178,7 @@ BROKEN = {
         "has Python 3.7",
     ),
     "no numpy": ((sys.executable, "-S", "-I"), Outcome.UNAVAILABLE, "has no numpy"),
+    "an echo": (("sh", "-c", "cat -u"), Outcome.CRASHED, "repeats what it is sent"),
     "a terminal": (
         (sys.executable, "-c", ("import sys; sys.stdin.readline(); "
          "print('parity-agent-ready 3.11', flush=True); print('$ ' * 99, flush=True); "
