@@ -1,5 +1,7 @@
 """How well a run fills a cluster, and what its head process keeps, in simulated time.
 
+With `--ray`, what a real cluster on this machine costs and gains instead.
+
 Real cases go through the real `harness.engine.cluster.Elsewhere`. The executor under it
 is a simulation: each node does one task at a time, and a clock jumps from one end of a
 task to the next. A task takes as long as the same step took in a run of digits, which
@@ -7,21 +9,32 @@ is made now unless one is named. The components of that run are repeated under o
 names until there are enough cases.
 
     python benchmarks/bench_fleet.py [--run reports/runs/RUN] [--write]
+    python benchmarks/bench_fleet.py --ray [--only COMPONENT …] [--turns N] [--write]
 
 The makespan is compared with the larger of two times that no order of tasks can beat:
-that of the longest task, and all work divided by the nodes.
+that of the longest task, and all work divided by the nodes. The memory is what Python
+keeps beside the cases themselves, on average while all wait and at its most.
+
+`--ray` runs digits with real Ray clusters on this machine, which wants two quiet cores.
+Each turn has six runs: here, on one node that has all cores, and both again with the
+store that the first run filled; then with an empty store on one node of one core, and on
+two. A node is held to its cores.
 """
 
 from __future__ import annotations
 
 import gc
 import heapq
+import os
+import statistics
 import subprocess
 import sys
+import time
 import tracemalloc
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import count, islice
 from pathlib import Path
@@ -31,6 +44,7 @@ from typing import Any
 import figures
 
 from harness.core.case import Case
+from harness.core.record import CaseRecord
 from harness.engine.cluster import CaseResult, Elsewhere, Place, Task
 from harness.engine.engine import record_of
 from harness.engine.run_folder import load_report
@@ -40,8 +54,12 @@ DIGITS = Path(__file__).parents[1] / "fixtures" / "digits"
 SHARED = ("export", "reference")
 """The steps that the cases of one export share."""
 
+COMPONENTS = ("unet", "controlnet", "text_encoder", "vae_encoder", "vae_decoder")
 COPY = "-copy"
 KIB = 1024
+ON_RAY = ("--on", "ray")
+MOST_KIB = 1.0
+MOST_RATIO = 1.15
 
 
 class Nodes(Executor):
@@ -90,12 +108,28 @@ class Nodes(Executor):
 
 def run_digits(runs: Path) -> Path:
     """Run the components of digits with an empty store; return the run's folder."""
-    words = ("run", "unet", "controlnet", "text_encoder", "vae_encoder", "vae_decoder")
-    command = [sys.executable, "-m", "harness", *words, "--suite", str(DIGITS)]
-    options = ["--runs", str(runs), "--store", str(runs / "store")]
-    # A case that fails has times too, so its exit code says nothing here.
-    subprocess.run([*command, *options], check=False, stdout=subprocess.DEVNULL)
+    parity_run(COMPONENTS, runs, str(runs / "store"))
     return next(runs.glob("*/report.json")).parent
+
+
+def parity_run(
+    names: Sequence[str], runs: Path, store: str, *options: str, **env: str
+) -> float:
+    """Run components of digits; return the seconds that it took."""
+    command = [sys.executable, "-m", "harness", "run", *names, "--suite", str(DIGITS)]
+    begin = time.perf_counter()
+    done = subprocess.run(
+        [*command, "--runs", str(runs), "--store", store, *options],
+        check=False,
+        env=os.environ | env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    # A case that fails has times too.
+    if done.returncode not in {0, 1}:
+        sys.exit(done.stdout)
+    return time.perf_counter() - begin
 
 
 def original(case: str) -> str:
@@ -123,37 +157,134 @@ def copies(cases: Sequence[Case], number: int) -> Iterator[Case]:
 
 def spread(
     cases: Sequence[Case], nodes: Nodes, place: Place
-) -> tuple[set[str], int, int]:
+) -> tuple[set[str], int, int, int]:
     """Run cases on nodes.
 
     Returns:
-        Ids of the cases whose records came, and the bytes that the engine kept before
-        the first task ended and after the last one.
+        Ids of the cases whose records came; and the bytes that the engine kept before
+        the first task ended, at their most, and after the last task.
 
     """
     done: set[str] = set()
+    most = 0
     gc.collect()
     tracemalloc.start()
+
+    def take(came: Future[CaseRecord]) -> None:
+        # Taken at once, as a run does that writes it to its folder.
+        nonlocal most
+        done.add(came.result().case)
+        waiting.pop(came.result().case)
+        most = max(most, tracemalloc.get_traced_memory()[0])
+
     with Elsewhere(executor=nodes, place=place) as engine:
-        for record in engine.start(cases):
-            # Taken at once, as a run does that writes it to its folder.
-            record.add_done_callback(lambda came: done.add(came.result().case))
-        del record
+        records = engine.start(cases)
+        waiting = dict(zip((case.id for case in cases), records, strict=True))
+        for record in records:
+            record.add_done_callback(take)
+        del record, records
         started, _ = tracemalloc.get_traced_memory()
         nodes.run()
     gc.collect()
     ended, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    return done, started, ended
+    return done, started, max(most, started), ended
+
+
+@contextmanager
+def clusters(folder: Path, *cores: set[int]) -> Iterator[dict[str, str]]:
+    """Start a cluster whose nodes have some cores each; give a run's environment."""
+    from ray.cluster_utils import Cluster
+
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    made, ours = Cluster(), os.sched_getaffinity(0)
+    try:
+        for at, own in enumerate(cores):
+            os.sched_setaffinity(0, own)  # which the node's processes inherit
+            made.add_node(
+                num_cpus=len(own),
+                include_dashboard=False,
+                env_vars={"XDG_CACHE_HOME": str(folder / f"node-{at}")},
+            )
+            os.sched_setaffinity(0, ours)
+        yield {
+            "RAY_ADDRESS": made.address,
+            "XDG_CACHE_HOME": str(folder / "desk"),
+        }
+    finally:
+        os.sched_setaffinity(0, ours)
+        made.shutdown()
+
+
+def seconds(took_s: Sequence[float]) -> str:
+    """Return times as words."""
+    return ", ".join(f"{one_s:.0f} s" for one_s in took_s)
+
+
+def spread_of(ratios: Sequence[float]) -> str:
+    """Return the median of ratios with the least and the largest."""
+    middle = statistics.median(ratios)
+    return f"{middle:.2f} × ({min(ratios):.2f} to {max(ratios):.2f})"
+
+
+def real(names: Sequence[str], turns: int, *, write: bool) -> int:
+    """Print what a cluster on this machine costs and gains; keep it if `write`."""
+    cores = os.sched_getaffinity(0)
+    one, two, *_ = ({core} for core in sorted(cores))
+    cold, warm, gains = [], [], []
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        for turn in range(turns):
+            here, there = folder / f"here-{turn}", folder / f"there-{turn}"
+            here_s = [parity_run(names, here, str(here / "store")) for _ in range(2)]
+            with clusters(there, cores) as env:
+                there_s = [
+                    parity_run(names, there, str(there / "store"), *ON_RAY, **env)
+                    for _ in range(2)
+                ]
+            cold.append(there_s[0] / here_s[0])
+            warm.append(there_s[1] / here_s[1])
+            print(f"empty store, then warm: {seconds(here_s)} here", flush=True)
+            print(f"empty store, then warm: {seconds(there_s)} on a node", flush=True)
+            took_s = []
+            for nodes in ([one], [one, two]):
+                fleet = folder / f"fleet-{turn}-{len(nodes)}"
+                with clusters(fleet, *nodes) as env:
+                    store = f"file://{fleet}/store"
+                    took_s.append(parity_run(names, fleet, store, *ON_RAY, **env))
+            gains.append(took_s[0] / took_s[1])
+            print(f"empty store, on one core, then two: {seconds(took_s)}", flush=True)
+    measured = (
+        f"one node: {spread_of(cold)} the time with an empty store, {spread_of(warm)} "
+        f"with a warm one; two nodes of one core: {spread_of(gains)} as fast as one, "
+        f"with an empty store ({turns} turns)"
+    )
+    print(measured)
+    if write:
+        figures.keep(
+            "fleet_ray",
+            script=__file__,
+            what=f"`parity run --on ray` of digits ({', '.join(names)}) on a cluster "
+            "of this machine, against `parity run`",
+            measured=measured,
+            values={"cold": cold, "warm": warm, "gains": gains},
+            code=["engine"],
+        )
+    return 0
 
 
 def main() -> int:
-    """Print the makespan and the state; return 1 where a case is lost."""
+    """Print the figures; return 1 where a case is lost or a figure is too large."""
     parser = figures.parser(__doc__)
     parser.add_argument("--run", type=Path, help="a run of digits")
     parser.add_argument("--cases", type=int, default=10_000)
     parser.add_argument("--nodes", type=int, default=100)
+    parser.add_argument("--ray", action="store_true", help="measure real clusters")
+    parser.add_argument("--only", nargs="+", default=COMPONENTS, help="with --ray")
+    parser.add_argument("--turns", type=int, default=3, help="with --ray")
     given = parser.parse_args()
+    if given.ray:
+        return real(given.only, given.turns, write=given.write)
     with TemporaryDirectory() as folder:
         path = given.run or run_digits(Path(folder))
         report = load_report(path.parent, path.name)
@@ -167,13 +298,13 @@ def main() -> int:
     nodes = Nodes(given.nodes, took)
     spread(cases[: len(known)], Nodes(given.nodes, took), place)  # imports and caches
     done, *kept = spread(cases, nodes, place)
-    waiting, ended = (size_bytes / len(cases) for size_bytes in kept)
+    waiting, most, ended = (size_bytes / len(cases) / KIB for size_bytes in kept)
     least_s = max(nodes.longest_s, nodes.work_s / given.nodes)
     ratio = nodes.now_s / least_s
     measured = (
         f"makespan {ratio:.2f} × the least possible ({nodes.now_s:.0f} s of "
-        f"{least_s:.0f} s); {waiting / KIB:.1f} KiB a case that waits, "
-        f"{ended / KIB:.1f} KiB afterwards"
+        f"{least_s:.0f} s); {waiting:.1f} KiB a case while all wait, "
+        f"{most:.1f} KiB at its most, {ended:.1f} KiB afterwards"
     )
     print(f"{len(cases):,} cases on {given.nodes} nodes: {measured}")
     if given.write:
@@ -183,10 +314,16 @@ def main() -> int:
             what=f"{len(cases):,} cases on {given.nodes} simulated nodes: makespan, "
             "and what the engine keeps in the head process",
             measured=measured,
-            values={"ratio": ratio, "waiting": waiting, "ended": ended},
+            values={
+                "ratio": ratio,
+                "waiting_kib": waiting,
+                "most_kib": most,
+                "ended_kib": ended,
+            },
             code=["engine"],
         )
-    return int(done != {case.id for case in cases})
+    kept_well = most <= MOST_KIB and ratio <= MOST_RATIO
+    return int(done != {case.id for case in cases} or not kept_well)
 
 
 if __name__ == "__main__":

@@ -63,8 +63,8 @@ def versions(  # one option each
     """
     from harness.core.runtime import runtime
     from harness.core.settings import Settings, near
-    from harness.engine.cluster import executor_on
     from harness.engine.environments import available
+    from harness.engine.ray_executor import executor_on
     from harness.engine.run import engine_of
     from harness.report.versions import (
         VersionResult,

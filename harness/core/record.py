@@ -106,6 +106,7 @@ class Benchmark:
             if PyTorch was not timed in the same rounds.
         withheld: Share of processor time that other processes took, from it or from
             PyTorch in the same rounds. None if the system does not report it.
+        machine: Id of the machine that it was measured on; empty for the run's own.
 
     """
 
@@ -115,6 +116,7 @@ class Benchmark:
     rounds: tuple[float, ...] = ()
     over_pytorch: tuple[float, ...] = ()
     withheld: float | None = None
+    machine: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "rounds", self.rounds or self.runs)

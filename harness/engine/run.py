@@ -23,8 +23,9 @@ from harness.core.runtime import runtime
 from harness.core.settings import Settings, near
 from harness.core.text import Line, count, wrapped
 from harness.engine.artifacts import native_converter
-from harness.engine.cluster import Elsewhere, Place, executor_on
+from harness.engine.cluster import Elsewhere, Place
 from harness.engine.engine import Engine, record_of
+from harness.engine.ray_executor import executor_on
 from harness.engine.run_folder import PICTURES, RunFolder
 from harness.engine.store import Store, limit_bytes, located, stored_bytes
 from harness.engine.worker_pool import Progress

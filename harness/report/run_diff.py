@@ -140,7 +140,7 @@ def notes(found: Diff) -> Iterator[Line]:
     if found.machines:
         facts.append(
             f"{found.machines}; errors are compared in noise floors, time and memory "
-            "are not"
+            "of two machines are not"
         )
     facts += _no_times(found)
     for fact in facts:

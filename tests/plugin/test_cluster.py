@@ -8,20 +8,24 @@ import subprocess
 import sys
 import time
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
+from itertools import permutations
 from multiprocessing import get_context
 from typing import Any
 
+import psutil
 import pytest
 
 from harness.core.errors import ParityError
 from harness.core.pipeline import PAIRS
 from harness.engine.cluster import CaseResult, Elsewhere, Place, Task
 from harness.engine.engine import Engine
+from harness.engine.ray_executor import RayExecutor, node_name
 from harness.engine.run import open_store
 from harness.engine.run_folder import PICTURES
 from harness.suite.suite import load_suite
-from tests.plugin.drawing import ONNXRUNTIME
+from tests.plugin.drawing import ONNXRUNTIME, STEPS
 from tests.plugin.project import LIMIT_S, PARITY
 
 KILLS = 20
@@ -105,7 +109,9 @@ def test_a_record_names_the_pictures_that_come_with_it(drawn, store):
     }
 
 
-@pytest.mark.parametrize("command", ["run", "tune", "versions vae_decoder/mnn/fp32"])
+@pytest.mark.parametrize(
+    "command", ["run", "tune", "bench", "versions vae_decoder/mnn/fp32"]
+)
 @pytest.mark.parametrize(
     ("where", "words"),
     [
@@ -209,6 +215,56 @@ def test_a_node_draws_the_same_pairs_and_hands_their_pictures_over(
 
 
 @pytest.mark.fleet
+def test_a_node_times_a_whole_component_and_the_record_names_it(
+    drawing, cluster, shared
+):
+    del cluster
+    asked = ("bench", *SUBJECTS, "--rounds", "2", "--on", "ray", "--store", shared)
+
+    ended = drawing.run(*PARITY, *asked)
+
+    assert ended.code == 0, ended.text
+    (path,) = drawing.path.glob("reports/runs/*/bench.json")
+    told = json.loads(path.read_text())
+    nodes = {subject: set() for subject in SUBJECTS}
+    for one in told["timings"]:
+        nodes[one["case"].partition("/")[0]].add(one["node"])
+        assert one["machine"] == told["environment"]["id"]  # both nodes are here
+    (first,), (second,) = nodes.values()
+    assert first != second
+    assert ended.has(first)
+    assert ended.has(second)
+
+
+@pytest.mark.fleet
+def test_a_task_that_must_be_alone_shares_its_node_with_none(cluster):
+    cluster.add_node(num_cpus=2)
+
+    class Sleeps:
+        threads, gpus, memory_bytes = 1, 0, 0
+
+        def __init__(self, *, alone):
+            self.alone = alone
+
+        def __call__(self, _):
+            begin = time.time()
+            time.sleep(1)
+            return self.alone, node_name(), begin, time.time()
+
+    executor = RayExecutor("ray")
+    waiting = [executor.submit(Sleeps(alone=at % 4 == 0)) for at in range(12)]
+    ran = [future.result(timeout=LIMIT_S) for future in waiting]
+    executor.shutdown()
+
+    beside = [
+        (one, two)
+        for one, two in permutations(ran, 2)
+        if one[0] and one[1] == two[1] and one[2] < two[3] and two[2] < one[3]
+    ]
+    assert beside == []
+
+
+@pytest.mark.fleet
 def test_a_tuning_on_two_nodes_leaves_no_drawn_reference_in_the_shared_store(
     drawing, cluster, shared
 ):
@@ -259,32 +315,71 @@ def test_a_node_that_dies_loses_no_case(passing, cluster, tmp_path, shared):
         assert entries(store)
 
 
+def hosts():
+    """The processes in which nodes of this machine run stages."""
+    found = set()
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):  # it has just ended
+            if any("parity-host:" in word for word in process.cmdline()):
+                found.add(process)
+    return found
+
+
+def until(is_so, limit_s):
+    """Wait until something is so; return whether it is."""
+    end_s = time.monotonic() + limit_s
+    while not (found := is_so()) and time.monotonic() < end_s:
+        time.sleep(0.05)
+    return bool(found)
+
+
 @pytest.mark.fleet
+@pytest.mark.usefixtures("cluster")
+@pytest.mark.parametrize(
+    ("command", "ended", "words"),
+    [
+        pytest.param(
+            ("run",),
+            "reports/runs/*/cases/*.json",
+            "stopped; what ended is judged below",
+            id="run",
+        ),
+        pytest.param(
+            ("tune", *SUBJECTS, "--samples", "3", "--layers", "3", "--seeds", "500"),
+            "reports/tuning/*/tuning.json",
+            "stopped: nothing further was tuned",
+            id="tune",
+        ),
+    ],
+)
 def test_ctrl_c_ends_tasks_everywhere_and_reports_what_ended(
-    passing, cluster, tmp_path, shared
+    drawing, shared, command, ended, words
 ):
-    del cluster
-    project = passing[0].branch(tmp_path / "there")
+    """The component ends in seconds; its pipeline would take many minutes."""
+    pairs = "seeds = 500\nattribution = false\nmargin = { psnr = 60 }\nsteps = 300"
+    drawing.change("parity.toml", f"steps = {STEPS}", pairs)
     run = subprocess.Popen(
-        [*PARITY, "run", "--on", "ray", "--store", shared],
-        cwd=project.path,
+        [*PARITY, *command, "--on", "ray", "--store", shared],
+        cwd=drawing.path,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
     )
-    said = ""
-    while "✓" not in said:
-        line = run.stdout.readline()
-        assert line, said
-        said += line
-    run.send_signal(signal.SIGINT)
-    sent = time.monotonic()
-    rest, _ = run.communicate(timeout=60)
+    try:
+        assert until(lambda: list(drawing.path.glob(ended)), LIMIT_S)
+        time.sleep(1)  # its line is written after its record
+        assert until(hosts, LIMIT_S)
+        run.send_signal(signal.SIGINT)
+        all_ended = until(lambda: not hosts(), 5)
+        text, _ = run.communicate(timeout=60)
+    finally:
+        run.kill()
 
-    assert time.monotonic() - sent < 15, rest  # five seconds, and the report
-    assert run.returncode in {0, 2}, rest
-    assert "Traceback" not in rest
-    assert project.reports
+    assert all_ended, text
+    assert run.returncode == 2, text
+    assert words in text
+    assert "Traceback" not in text
+    assert list(drawing.path.glob("reports/*/*/*.json"))
 
 
 @pytest.mark.fleet

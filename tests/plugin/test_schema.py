@@ -9,6 +9,7 @@ import pytest
 
 from harness.commands.bench.record import benchmarks
 from harness.commands.bench.timing import Round, Subject, Timing
+from harness.core.environment import environment
 from harness.engine.run_folder import SCHEMA
 from harness.suite.suite import load_suite
 
@@ -59,7 +60,12 @@ def test_a_report_with_times_is_what_its_schema_says(schema, told):
         ran={},
     )
     (case,) = load_suite(DIGITS).select(("unet/mnn/fp32",))
-    made = Timing(subject=Subject.of(case), rounds=(turn,))
+    made = Timing(
+        subject=Subject.of(case),
+        rounds=(turn,),
+        node="one",
+        environment=environment(),
+    )
     timed = {**told, "benchmarks": list(benchmarks([made]))}
 
     errors = list(validator(schema).iter_errors(timed))

@@ -31,6 +31,12 @@ from harness.commands.options import RUNS, STORE, SUITE, case_ids
 @click.option(
     "--run", "name", default="", help="Run to add the times to; the newest that fits."
 )
+@click.option(
+    "--on",
+    default="",
+    metavar="CLUSTER",
+    help="Time on a Ray cluster: ray, or ray://HOST:10001.",
+)
 def bench(  # one option each
     *,
     cases: tuple[str, ...],
@@ -40,6 +46,7 @@ def bench(  # one option each
     rounds: int,
     against: str,
     name: str,
+    on: str,
 ) -> int:
     """Time CASES in rounds: components and pipelines. Without CASES, time all.
 
@@ -47,12 +54,13 @@ def bench(  # one option each
     """
     from harness.commands.bench import run
     from harness.commands.bench.timing import BenchPlan, timed_cases
+    from harness.core.settings import Settings
     from harness.suite.suite import load_suite
 
     loaded, plan = load_suite(suite), BenchPlan(rounds=rounds)
     timed = timed_cases(loaded, cases)
     pairs = run.pairs(loaded, timed, against) if against else []
-    with run.started(loaded, store) as running:
+    with run.started(loaded, Settings(store=store, on=on)) as running:
         if against:
             return run.time_against(running, pairs, plan)
         folder = Path(runs).expanduser()

@@ -116,7 +116,15 @@ def _entry(timing: Timing, eager: Timing | None) -> dict[str, Any]:
         "memory_bytes": max(one.peak_bytes - one.base_bytes for one in rounds),
         "cores": round(statistics.median(one.cores for one in rounds), 3),
         "withheld": round(max(known), 4) if known else None,
+        **_where(timing),
     }
+
+
+def _where(timing: Timing) -> dict[str, str]:
+    """Return the node and its machine; nothing for this machine, which a run names."""
+    if timing.environment is None:
+        return {}
+    return {"node": timing.node, "machine": timing.environment.id}
 
 
 def _withheld(timing: Timing) -> float | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import cast
@@ -60,6 +60,13 @@ class Bench(AbstractContextManager["Bench"]):
     def __exit__(self, *_: object) -> None:
         """Close it, however the `with` ends."""
         self.close()
+
+    def each(
+        self, groups: Iterable[Sequence[Subject]], plan: BenchPlan
+    ) -> Iterator[list[Timing]]:
+        """Yield the times of each group of subjects, one group after another."""
+        for subjects in groups:
+            yield self.times(subjects, plan)
 
     def times(self, subjects: Sequence[Subject], plan: BenchPlan) -> list[Timing]:
         """Time subjects in rounds; a subject that fails has no more turns, and no row.

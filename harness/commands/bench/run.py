@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from harness.commands.bench import record
+from harness.commands.bench.elsewhere import BenchElsewhere
 from harness.commands.bench.ratio import Pace, ratio_of
 from harness.commands.bench.record import DETAIL, benchmarks
 from harness.commands.bench.rounds import Bench
@@ -22,11 +23,13 @@ from harness.commands.bench.timing import (
 )
 from harness.commands.options import print_lines
 from harness.commands.progress import ProgressLines, moves
-from harness.core.environment import environment
+from harness.core.environment import Environment, environment
 from harness.core.errors import ParityError
 from harness.core.outcome import CANNOT_TELL
-from harness.core.settings import near
+from harness.core.settings import Settings, near
 from harness.core.text import Line, count, cut, few, joined, wrapped
+from harness.engine.cluster import Place
+from harness.engine.ray_executor import executor_on
 from harness.engine.run import open_store
 from harness.engine.worker_pool import Progress
 from harness.report.runs.times import disturbed_words, quartiles
@@ -45,17 +48,9 @@ _MARKS = {
 
 
 @contextmanager
-def started(suite: Suite, store: str) -> Iterator[Bench]:
+def started(suite: Suite, settings: Settings) -> Iterator[Bench | BenchElsewhere]:
     """Print where the figures come from, and show progress on a terminal."""
-    about = environment()
-    facts = (
-        f"bench: {near(suite.path)}",
-        about.cpu,
-        count(about.core_count, "core"),
-        ", ".join(about.gpus),
-        f"{about.system} {about.arch}",
-    )
-    print_lines(joined(facts, indent=""))
+    where = [f"cluster {settings.on}"] if settings.on else _facts(environment())
     lines = ProgressLines(sys.stderr, live=moves(sys.stderr))
     lines.lasting = False
 
@@ -65,14 +60,32 @@ def started(suite: Suite, store: str) -> Iterator[Bench]:
             lines.clear()  # the next line on the screen may be a table's
 
     try:
-        with Bench(open_store(store), limits=suite.limits, on_progress=tell) as bench:
+        store = open_store(settings.store)
+        executor = executor_on(settings.on, tell)
+        print_lines(joined((f"bench: {near(suite.path)}", *where), indent=""))
+        with (
+            Bench(store, limits=suite.limits, on_progress=tell)
+            if executor is None
+            else BenchElsewhere(
+                executor=executor, place=Place.of(settings, suite.limits)
+            )
+        ) as bench:
             yield bench
     finally:
         lines.close()
 
 
+def _facts(about: Environment) -> list[str]:
+    return [
+        about.cpu,
+        count(about.core_count, "core"),
+        ", ".join(about.gpus),
+        f"{about.system} {about.arch}",
+    ]
+
+
 def time_files(
-    bench: Bench,
+    bench: Bench | BenchElsewhere,
     chosen: Sequence[Tested],
     plan: BenchPlan,
     keep: Callable[[list[Timing]], None],
@@ -84,8 +97,7 @@ def time_files(
         print_lines(wrapped(text, indent="", tone="quiet"))
     timings: list[Timing] = []
     try:
-        for subjects in subjects_of(chosen).values():
-            made = bench.times(subjects, plan)
+        for made in bench.each(subjects_of(chosen).values(), plan):
             print_lines(_component_lines(made))
             timings += made
     finally:
@@ -128,6 +140,8 @@ def _component_lines(timings: Sequence[Timing]) -> Iterator[Line]:
     said = " or ".join(map(str, sorted(threads)))
     yield Line(text="")
     yield Line(text=f"{subject.case.subject}   {subject.inputs}, {said} threads")
+    if about := timings[0].environment:
+        yield from joined((timings[0].node, *_facts(about)), indent="", tone="quiet")
     head = f" {'':{_NAME}} {'median ms':>9} {'middle half':>15} {'× eager':>15}"
     head += f" {'load s':>7} {'first s':>7} {'+MB':>6} {'file MB':>7} {'cores':>5}"
     yield Line(text=head, tone="quiet")
@@ -195,13 +209,14 @@ def pairs(
 
 
 def time_against(
-    bench: Bench, pairs: Sequence[tuple[Subject, Subject]], plan: BenchPlan
+    bench: Bench | BenchElsewhere,
+    pairs: Sequence[tuple[Subject, Subject]],
+    plan: BenchPlan,
 ) -> int:
     """Time pairs of builds in turns; return 1 if one is slower, 2 if unknown."""
     print_lines(_plan_lines(plan))
     paces = set()
-    for pair in pairs:
-        before, after = bench.times(pair, plan)
+    for before, after in bench.each(pairs, plan):
         if not (before.rounds and after.rounds):
             failed = before if before.failure else after
             print_lines([Line(text=f" ? {failed.subject.id}", tone="bad")])
@@ -215,7 +230,11 @@ def time_against(
         print_lines([Line(text=text, tone=tone)])
         (was,), (is_,) = (benchmarks([one]) for one in (before, after))
         one, two = (quartiles(entry["runs"])[1] for entry in (was, is_))
-        facts = (f"{_ms(one)} ms, then {_ms(two)} ms", count(plan.rounds, "round"))
+        facts = (
+            f"{_ms(one)} ms, then {_ms(two)} ms",
+            count(plan.rounds, "round"),
+            after.node,
+        )
         print_lines(joined((str(ratio.pace), *facts)))
         paces.add(ratio.pace)
     if Pace.UNKNOWN in paces:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from harness.core.case import REFERENCE, Case, Component, Device
 from harness.core.entry import Entry
+from harness.core.environment import Environment
 from harness.core.pipeline import MIXED, Pipeline, PipelineCase, RoleFile
 from harness.core.text import count
 from harness.suite.suite import Suite, Tested
@@ -224,6 +225,8 @@ class Timing:
         files: Digests of the deployed files, by runtime or role; PyTorch has none.
         rounds: The rounds in order; empty after a failure.
         failure: The reason why there are no rounds; empty if there are some.
+        node: Name of the cluster's node that timed it; empty for this machine.
+        environment: The node's machine and software; None for this machine.
 
     """
 
@@ -231,6 +234,8 @@ class Timing:
     files: Mapping[str, str] = field(default_factory=dict)
     rounds: tuple[Round, ...] = field(default=(), repr=False)
     failure: str = ""
+    node: str = ""
+    environment: Environment | None = field(default=None, repr=False)
 
     @property
     def medians_s(self) -> tuple[float, ...]:

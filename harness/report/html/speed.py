@@ -69,15 +69,17 @@ class Speed(Section):
 
 def speeds(found: RunFacts) -> Iterator[Speed]:
     """Yield a section for each component or pipeline that was timed and compared."""
-    timed: dict[str, list[Mapping[str, Any]]] = {}
+    timed: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for entry in found.about.get("benchmarks") or ():
         if entry["metric"] == _LATENCY:
-            timed.setdefault(entry["case"].partition("/")[0], []).append(entry)
+            # Times of several machines are not put beside one another.
+            key = entry["case"].partition("/")[0], entry.get("node", "")
+            timed.setdefault(key, []).append(entry)
     records = {record.case: record for record in found.records}
-    for number, (subject, entries) in enumerate(timed.items()):
+    for number, ((subject, node), entries) in enumerate(timed.items()):
         ways = [_way(entry, records.get(entry["case"])) for entry in entries]
         if any(way.floors for way in ways):
-            yield _speed(f"speed-{number}", subject, ways)
+            yield _speed(f"speed-{number}", subject, node, ways)
 
 
 def front(ways: Sequence[Way]) -> list[Way]:
@@ -118,12 +120,12 @@ def _loudest(compared: Iterable[Comparison]) -> float | None:
     return max(known, default=None)
 
 
-def _speed(ident: str, subject: str, ways: Sequence[Way]) -> Speed:
+def _speed(ident: str, subject: str, node: str, ways: Sequence[Way]) -> Speed:
     best = [way.name for way in front(ways)]
     threads = sorted({way.about["threads"] for way in ways if "threads" in way.about})
     return Speed(
         id=ident,
-        title=f"{subject}: error and speed",
+        title=f"{subject}: error and speed" + (f" on {node}" if node else ""),
         gist=_gist(ways, best),
         threads=" or ".join(count(number, "thread") for number in threads),
         disturbed=disturbed_words(way.about.get("withheld") for way in ways),

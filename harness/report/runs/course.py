@@ -98,6 +98,7 @@ class _Known:
         """Return the results that moved, and whether any result could be compared."""
         moved: list[RunChange] = []
         tells = False
+        timed_on = {(one.case, one.metric): one.machine for one in run.benchmarks}
         for other, names in self._sources(run):
             found = diff(
                 other.only(lambda name, _: name in names),  # noqa: B023  # used at once
@@ -106,8 +107,9 @@ class _Known:
             )
             tells = tells or found.tells
             for finding in found.findings:
-                machine = run.machine if finding.of_machine else ""
-                key = finding.case, finding.what, machine
+                key = finding.case, finding.what, ""
+                if finding.of_machine:
+                    key = *key[:2], timed_on.get(key[:2]) or run.machine
                 if self._source(key) is other:
                     moved += self._take(key, finding, run)
         self._add(run)

@@ -393,11 +393,14 @@ def _benchmarks(before: Report, after: Report, machines: str) -> Iterator[RunCha
         change, words = Change.INCOMPARABLE, machines
         if was is None:
             change, words = Change.NEW, "measured only now"
-        elif is_ is None and not machines:
-            change = Change.GONE
-            words = "measured before and not now; `parity bench` adds it to the run"
-        elif is_ is not None and not machines:
+        elif is_ is None:
+            if not machines:
+                change = Change.GONE
+                words = "measured before and not now; `parity bench` adds it to the run"
+        elif (was.machine or before.machine) == (is_.machine or after.machine):
             change, words = compare_times(was, is_, same_torch=same_torch)
+        elif not machines:
+            words = "timed on another machine of a cluster"
         yield RunChange(
             case=case, what=metric, change=change, words=words, of_machine=True
         )

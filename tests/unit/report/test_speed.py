@@ -84,6 +84,18 @@ def test_what_is_not_finite_is_not_on_the_front_however_fast(tmp_path, broken):
     assert cells(section.table, "front") == ["front", "not finite"]
 
 
+def test_times_of_two_nodes_are_not_put_beside_one_another(tmp_path):
+    nodes = (("unet/mnn/fp32", "one"), ("unet/mnn/int8", "two"))
+    times = [{**timed(case, 1.0), "node": node} for case, node in nodes]
+
+    found = speeds(found_with(tmp_path, *times))
+
+    assert [section.title for section in found] == [
+        "unet: error and speed on one",
+        "unet: error and speed on two",
+    ]
+
+
 def test_a_run_without_times_has_no_such_section(tmp_path):
     assert list(speeds(found_with(tmp_path))) == []
 

@@ -22,6 +22,7 @@ from harness.commands.bench.timing import (
     timed_cases,
 )
 from harness.core.case import Case
+from harness.core.environment import environment
 from harness.suite.suite import load_suite
 
 DIGITS = load_suite(Path(__file__).parents[4] / "fixtures" / "digits")
@@ -106,6 +107,12 @@ def test_a_case_that_failed_has_no_row_an_earlier_one_neither():
     assert list(benchmarks([failed])) == []
     old = [{"case": MNN.id, "metric": "latency_ms", "runs": [9.0]}]
     assert merged(old, [failed]) == []
+
+
+def test_an_entry_names_the_node_and_its_machine():
+    made = entry(turn(0.1), node="one", environment=environment())
+
+    assert (made["node"], made["machine"]) == ("one", environment().id)
 
 
 def test_each_round_is_compared_with_pytorch_of_the_same_round():

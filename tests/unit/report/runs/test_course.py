@@ -43,9 +43,9 @@ def keep(runs):
     return keep
 
 
-def timed(median_ms, metric="latency_ms", count=5, withheld=0.0):
+def timed(median_ms, metric="latency_ms", count=5, withheld=0.0, machine=""):
     runs = [median_ms * factor for factor in (1, 1.01, 1, 1.02, 1)][:count]
-    about = {"case": CASE, "metric": metric, "withheld": withheld}
+    about = {"case": CASE, "metric": metric, "withheld": withheld, "machine": machine}
     return [{**about, "runs": runs}]
 
 
@@ -147,11 +147,13 @@ def test_a_time_without_a_verdict_hides_no_slower_one(keep, runs, first, why):
     assert f"no verdict on {CASE}/latency_ms: {why}" in page(runs)
 
 
-def test_times_are_compared_with_those_of_their_own_machine(keep, runs):
-    keep(2, benchmarks=timed(10))
-    keep(2, benchmarks=timed(30), machine="bbbb1111")
-    keep(2, benchmarks=timed(10))
-    keep(2, benchmarks=timed(60), machine="bbbb1111")
+@pytest.mark.parametrize("of_cluster", [False, True])
+def test_times_are_compared_with_those_of_their_own_machine(keep, runs, of_cluster):
+    for median_ms, machine in ((10, "aaaa"), (30, "bbbb"), (10, "aaaa"), (60, "bbbb")):
+        if of_cluster:
+            keep(2, benchmarks=timed(median_ms, machine=machine))
+        else:
+            keep(2, benchmarks=timed(median_ms), machine=machine)
 
     assert marks(runs) == [False, False, False, True]
     said = page(runs)

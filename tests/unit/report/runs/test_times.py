@@ -11,12 +11,13 @@ from tests.unit.snapshots import MACHINE, exactly, found, off_by, run, text
 TIME = "latency_ms"
 
 
-def timed(*rounds, beside=(), withheld=None, torch="2.13.0", **machine):
+def timed(*rounds, beside=(), withheld=None, torch="2.13.0", node="", **machine):
     times = {
         "runs": [1.0, *rounds],
         "rounds": list(rounds),
         "over_pytorch": list(beside),
         "withheld": withheld,
+        "machine": node,
     }
     return run(
         record(output(1)),
@@ -122,7 +123,29 @@ def test_another_machine_has_no_verdict_on_time_and_one_on_errors():
     assert diff(before, after, exactly).blocking == []
     said = " ".join(text(before, after).split())
     assert "another machine: A processor, 2 cores before, Another, 2 cores now" in said
-    assert "errors are compared in noise floors, time and memory are not" in said
+    assert (
+        "errors are compared in noise floors, time and memory of two machines are not"
+        in said
+    )
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "change"),
+    [
+        pytest.param({"node": "a"}, {"node": "a"}, Change.WORSE, id="one-node"),
+        pytest.param({"node": "a"}, {"node": "b"}, Change.INCOMPARABLE, id="two"),
+        pytest.param({}, {"node": "b"}, Change.INCOMPARABLE, id="only-now"),
+        pytest.param(
+            {"node": "a"}, {"node": "a", "id": "b"}, Change.WORSE, id="another-desk"
+        ),
+    ],
+)
+def test_times_of_a_cluster_are_compared_where_one_node_took_both(
+    before, after, change
+):
+    slow = [2 * time for time in STEADY]
+
+    assert found(timed(*STEADY, **before), timed(*slow, **after), TIME).change is change
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,258 @@
+"""An executor that runs tasks on a Ray cluster."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import CancelledError, Executor, Future
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from importlib.util import find_spec
+from typing import Any, Final
+
+from harness.core.errors import ParityError, StageError
+from harness.core.outcome import Outcome
+from harness.engine.worker_pool import Progress
+
+RAY: Final = "ray"
+_POLL_S: Final = 0.3
+_TELL_S: Final = 2.0
+_RETRIES: Final = 20
+"""How often a task whose node is gone is tried again."""
+
+Tell = Callable[[Progress], None]
+
+
+class RayExecutor(Executor):
+    """Runs tasks as tasks of a Ray cluster.
+
+    A task waits until a node has the memory, the threads and the GPU that it needs. A
+    task that must be alone waits for all processors of a node, so nothing that Ray
+    starts runs beside it. A task whose node is gone is tried again elsewhere.
+
+    Args:
+        address: ``ray://host:10001``, or ``ray``: the cluster of ``$RAY_ADDRESS`` or
+            this machine, or else a new one on this machine.
+        tell: Receives the progress of the tasks.
+
+    Raises:
+        ParityError: Ray is not installed, or there is no such cluster.
+
+    """
+
+    def __init__(self, address: str, tell: Tell | None = None) -> None:
+        self._ray = _connected(address)
+        self._tell = tell or (lambda _: None)
+        self._futures: dict[Any, Future[Any]] = {}
+        self._lock = threading.Lock()
+        self._closed = threading.Event()
+        self._ended: BaseException | None = None
+        self._remote = self._ray.remote(max_retries=_RETRIES)(_called)
+        self._board = self._board_here()
+        self.width = _width(self._nodes())
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+
+    def _board_here(self) -> Any:  # noqa: ANN401  # an actor
+        """Return a board on this process's own node, which does not end before it."""
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        here = NodeAffinitySchedulingStrategy(
+            self._ray.get_runtime_context().get_node_id(), soft=True
+        )
+        made = self._ray.remote(num_cpus=0, max_restarts=-1)(_Board)
+        return made.options(scheduling_strategy=here).remote()
+
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:  # noqa: ANN401  # its base says so
+        """Start a task; return its result to come."""
+        del args, kwargs
+        self._refuse()
+        nodes = self._nodes()
+        self.width = _width(nodes)  # nodes may have joined
+
+        def fits(one: Mapping[str, float]) -> tuple[bool, bool, float]:
+            has = one.get("GPU", 0) >= fn.gpus, one.get("memory", 0) >= fn.memory_bytes
+            return *has, one.get("CPU", 0)
+
+        # What is larger than every node would wait for ever; the node itself refuses
+        # what does not fit, and says why.
+        node = max(nodes, key=fits, default={})
+        there = node.get("CPU", 0)
+        options: dict[str, Any] = {
+            "num_cpus": there if fn.alone else min(fn.threads, there)
+        }
+        if fn.memory_bytes:
+            options["memory"] = int(min(fn.memory_bytes, node.get("memory", 0)))
+        if gpus := min(fn.gpus, node.get("GPU", 0)):
+            options["num_gpus"] = gpus
+        future: Future[Any] = Future()
+        future.set_running_or_notify_cancel()
+        with self._lock:
+            self._refuse()
+            ref = self._remote.options(**options).remote(fn, self._board)
+            self._futures[ref] = future
+        return future
+
+    def _refuse(self) -> None:
+        """Raise the error that ended the cluster for this process, if one has."""
+        if self._ended is not None:
+            raise self._ended
+
+    def _nodes(self) -> list[Mapping[str, float]]:
+        """Return what each node that is alive has of each resource."""
+        return [one["Resources"] for one in self._ray.nodes() if one["Alive"]]
+
+    def shutdown(
+        self,
+        wait: bool = True,  # noqa: FBT001, FBT002  # its base says so
+        *,
+        cancel_futures: bool = True,
+    ) -> None:
+        """End the tasks that are left, and leave the cluster."""
+        del wait, cancel_futures
+        with self._lock:
+            left = list(self._futures)
+        for ref in left:
+            with suppress(Exception):  # it has just ended, or its node has
+                self._ray.cancel(ref, force=True)
+        self._closed.set()
+        self._thread.join(timeout=5.0)
+        self._ray.shutdown()
+
+    def _watch(self) -> None:
+        """Hand over results as they come, and tell of progress."""
+        while not self._closed.wait(0.01):
+            with self._lock:
+                waiting = list(self._futures)
+            if not waiting:
+                self._closed.wait(_POLL_S / 3)
+                continue
+            try:
+                ready, _ = self._ray.wait(waiting, timeout=_POLL_S)
+            except Exception as error:  # noqa: BLE001  # the cluster is gone
+                self._fail(error)
+                return
+            for ref in ready:
+                with self._lock:
+                    future = self._futures.pop(ref)
+                _settle(future, partial(self._ray.get, ref))
+            # Progress may be lost with a node. Results may not, so they do not wait.
+            with suppress(self._ray.exceptions.RayError):
+                told = self._ray.get(self._board.take.remote(), timeout=_TELL_S)
+                for progress in told:
+                    self._tell(progress)
+        self._fail(CancelledError())
+
+    def _fail(self, error: BaseException) -> None:
+        with self._lock:
+            self._ended = error
+            left, self._futures = list(self._futures.values()), {}
+        for future in left:
+            future.set_exception(error)
+
+
+def _settle(future: Future[Any], get: Callable[[], Any]) -> None:
+    """Give a future its result or its error; Ray wraps errors in its own."""
+    try:
+        future.set_result(get())
+    except Exception as error:  # noqa: BLE001  # who waits for it gets it
+        cause = getattr(error, "cause", None)
+        if isinstance(cause, ParityError):
+            future.set_exception(cause)
+            return
+        text = str(error).strip().splitlines()
+        msg = f"a task on the cluster ended: {text[-1] if text else repr(error)}"
+        future.set_exception(StageError(msg, outcome=Outcome.RUN))
+
+
+class _Board:
+    """Keeps what tasks tell until it is taken; an actor of the cluster."""
+
+    def __init__(self) -> None:
+        self._told: list[Progress] = []
+
+    def tell(self, progress: Progress) -> None:
+        self._told.append(progress)
+
+    def take(self) -> list[Progress]:
+        told, self._told = self._told, []
+        return told
+
+
+def _width(nodes: Iterable[Mapping[str, float]]) -> int:
+    """Return the number of processors that nodes have together."""
+    return int(sum(one.get("CPU", 0) for one in nodes)) or 1
+
+
+def node_name() -> str:
+    """Return the name of this machine, and of the node where it has several."""
+    host = socket.gethostname()
+    if "ray" not in sys.modules:
+        return host
+    import ray
+
+    return f"{host} {ray.get_runtime_context().get_node_id()[:6]}"
+
+
+def _called(task: Callable[[Tell], object], board: Any) -> object:  # noqa: ANN401  # an actor
+    node = node_name()
+
+    def tell(progress: Progress) -> None:
+        # The detail of progress has the node, so that a line says who does what.
+        detail = " · ".join(filter(None, (progress.detail, node)))
+        worker = f"{node} {os.getpid()}"
+        board.tell.remote(replace(progress, detail=detail, worker=worker))
+
+    return task(tell)
+
+
+def _connected(address: str) -> Any:  # noqa: ANN401  # a module without types
+    """Return Ray, connected to a cluster.
+
+    Raises:
+        ParityError: It is not installed, there is no such cluster, or the cluster has
+            another version of Python or Ray.
+
+    """
+    if find_spec("ray") is None:
+        msg = '--on ray needs Ray, which is not installed; pip install "ray>=2.40"'
+        raise ParityError(msg)
+    # Ray asks for its usage report on the terminal, and this harness reports nothing.
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    import ray
+
+    named = None if address == RAY else address
+    try:
+        ray.init(
+            address=named,
+            log_to_driver=False,
+            logging_level="ERROR",
+            include_dashboard=None if named or "RAY_ADDRESS" in os.environ else False,
+        )
+    except Exception as error:  # Ray raises many kinds
+        where = named or os.environ.get("RAY_ADDRESS", "this machine")
+        text = str(error).strip().splitlines()
+        why = text[0] if text else type(error).__name__
+        msg = f"no Ray cluster can be used at {where}: {why}"
+        raise ParityError(msg) from error
+    return ray
+
+
+def executor_on(where: str, tell: Tell | None) -> Executor | None:
+    """Return the executor that a user names; None for this machine alone.
+
+    Raises:
+        ParityError: There is no such executor, or it cannot be reached.
+
+    """
+    if not where:
+        return None
+    if where != RAY and not where.startswith("ray://"):
+        msg = f"--on takes ray, or ray://HOST:10001, and not {where!r}."
+        raise ParityError(msg)
+    return RayExecutor(where, tell)
