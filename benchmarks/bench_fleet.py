@@ -17,8 +17,8 @@ keeps beside the cases themselves, on average while all wait and at its most.
 
 `--ray` runs digits with real Ray clusters on this machine, which wants two quiet cores.
 Each turn has six runs: here, on one node that has all cores, and both again with the
-store that the first run filled; then with an empty store on one node of one core, and on
-two. A node is held to its cores.
+store that the first run filled; then with an empty store on one node of one core, and
+on two. A node is held to its cores.
 """
 
 from __future__ import annotations
