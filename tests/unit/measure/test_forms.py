@@ -210,7 +210,7 @@ SHARED = torch.randn(2, 2, 2, 16, 8, generator=G)
                 {"query": torch.cat([Q, Q], 1), "key": SHARED[0], "value": SHARED[1]},
             ),
             functional.scaled_dot_product_attention(
-                torch.cat([Q, Q], 1), *SHARED, enable_gqa=True
+                torch.cat([Q, Q], 1), SHARED[0], SHARED[1], enable_gqa=True
             ),
         ),
         (operation("index", {"self": TABLE.T, "indices": IDS[0]}), TABLE.T[:, IDS[0]]),

@@ -50,11 +50,19 @@ def test_a_check_that_passes_today_is_no_change_whatever_was_said_of_it_then():
     (key,) = before.ends
     then = before.ends[key]
     strict = replace(before, ends={key: replace(then, outcome="exceeds")})
-    within = dict.fromkeys(("outcome", "found"), Outcome.WITHIN)
     suite, case, what = key
-    nothing = {"worst": None, "first": None, "inputs": (), "rows": ()}
-    about = {"suite": suite, "case": case, "what": what, "reason": "", **nothing}
-    today = CaseVerdict(**within, **about)
+    today = CaseVerdict(
+        suite=suite,
+        case=case,
+        what=what,
+        outcome=Outcome.WITHIN,
+        found=Outcome.WITHIN,
+        reason="",
+        worst=None,
+        first=None,
+        inputs=(),
+        rows=(),
+    )
 
     assert diff(before, strict, exactly).blocking
     assert not diff(before, as_judged(strict, [today]), exactly).blocking
