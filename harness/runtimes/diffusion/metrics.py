@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from importlib import metadata
 from importlib.util import find_spec
 from typing import Any, Final
@@ -38,11 +39,33 @@ def metrics_of(names: Iterable[str]) -> dict[str, Metric]:
     found: dict[str, Metric] = {}
     for name in names:
         try:
-            found[name] = (_BUILT_IN.get(name) or points[name].load())()
+            made = (_BUILT_IN.get(name) or points[name].load())()
         except Exception as error:  # a metric's own code may raise anything
-            msg = f"The metric {name!r} cannot be used: {error}"
+            from_ = f" of {points[name].value}" if name in points else ""
+            msg = f"The metric {name!r}{from_} cannot be used: {error}"
             raise StageError(msg, outcome=Outcome.RUN) from error
+        found[name] = partial(_checked, name, made)
     return found
+
+
+def _checked(
+    name: str, metric: Metric, expected: np.ndarray, actual: np.ndarray
+) -> float:
+    """Return a metric's number as Python's own, which a record can hold.
+
+    Raises:
+        StageError: It is negative, or no number.
+
+    """
+    try:
+        loss = float(metric(expected, actual))
+    except (TypeError, ValueError) as error:
+        msg = f"The metric {name!r} returned no number: {error}"
+        raise StageError(msg, outcome=Outcome.RUN) from error
+    if loss < 0.0:
+        msg = f"The metric {name!r} returned {loss:g}; an error is 0 or more."
+        raise StageError(msg, outcome=Outcome.RUN)
+    return loss
 
 
 def _rms(expected: np.ndarray, actual: np.ndarray) -> float:
