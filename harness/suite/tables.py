@@ -479,7 +479,7 @@ def _variant(
         kind = said.kind
     flags = said.flags or ()
     mixed = runtime(backend).mixed
-    files = [f for f in flags if mixed and f.startswith(mixed.flag)]
+    files = [f for f in flags if mixed and mixed.in_file and f.startswith(mixed.flag)]
     return Variant(
         name=name,
         backend=backend,

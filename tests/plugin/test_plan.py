@@ -5,7 +5,10 @@ import tomllib
 
 import pytest
 
+from harness.commands.plan.command import _place
 from harness.suite.suite import load_suite
+from tests.plugin.drawing import only_onnxruntime, write_drawing
+from tests.plugin.project import TOLERANCES, write_project
 
 PLAN = ("plan", "vae_decoder", "--unseen", "2")
 BOUND = 'outputs = "quantized"'
@@ -100,16 +103,17 @@ def test_a_layer_is_explained_by_its_module_and_by_its_operator(planned):
     ("options", "words"),
     [
         (("--explain", "decoder.conv_inn"), "did you mean 'decoder.conv_in'?"),
+        (("--explain", "x", "--backend", "openvino"), "there is no plan at"),
         (("--within", "picture"), "--within takes outputs, latents, image or bounds"),
         (
-            ("--within", "sqnr_db=9"),
-            "bounds pictures by psnr_db and ssim, got 'sqnr_db'",
+            ("--within", "psnr_db=9,sqnr_db=9"),
+            "psnr_db and ssim bound pictures, and sqnr_db bounds outputs",
         ),
         (("--within", "image"), "no pipeline of parity.toml has vae_decoder in mnn"),
         (("--within", "latents", "--pipeline", "p"), "'p' is not in the suite"),
         (
-            ("--within", "outputs", "--backend", "onnxruntime"),
-            "ONNX Runtime gives every layer",
+            ("--within", "sqnr_db=30", "--backend", "onnxruntime"),
+            "vae_decoder/onnxruntime/fp32 has no layer whose weights",
         ),
         (("--within", "outputs", "--backend", "tvm"), "does not run in 'tvm'"),
         (("--within", "outputs", "--name", "fp32"), "the variant mnn/fp32 is built in"),
@@ -143,6 +147,17 @@ def test_a_plan_within_a_bound_of_pictures_writes_that_bound(in_pictures):
     assert ended.has("of image of text2img")
     tolerances = tomllib.loads((project.path / "tolerances.toml").read_text())
     assert tolerances["mnn"]["seen"]["image"] == {"psnr_db": 45.0, "ssim": 0.9}
+
+
+def test_a_plan_within_a_bound_of_pictures_has_the_pipelines_batch(tmp_path):
+    project = write_drawing(tmp_path / "guided")
+    only_onnxruntime(project)
+    project.change("parity.toml", '["vae_decoder"]', '["unet"]')
+    suite = load_suite(project.path)
+
+    place, _ = _place(suite, None, "unet", "onnxruntime", pipeline="", what="image")
+
+    assert {dict(one.shapes)["batch"] for one in place.case.samples} == {2}
 
 
 def test_a_pipeline_that_lacks_the_component_is_refused(in_pictures):
@@ -179,4 +194,102 @@ def test_a_bound_that_is_too_tight_is_refused(project, sqnr_db, said):
 
     assert ended.code == 2
     assert ended.has(said), ended.text
+    assert files(project) == before
+
+
+@pytest.fixture(scope="module")
+def in_onnxruntime(store, tmp_path_factory):  # noqa: ARG001  # which it fills
+    """A project with a plan for ONNX Runtime, of a decoder with matrix products."""
+    project = write_project(tmp_path_factory.mktemp("onnxruntime") / "project")
+    project.change(
+        "checkpoint/vae/config.json",
+        '"mid_block_add_attention": false',
+        '"mid_block_add_attention": true',
+    )
+    project.change(
+        "parity.toml",
+        '[backend.mnn]\nvariants = ["fp32", "int8-weights"]\n',
+        '[backend.openvino]\nvariants = ["fp32"]\n',
+    )
+    project.change(
+        "parity.toml",
+        '[backend.onnxruntime]\nvariants = ["fp32"]',
+        '[backend.onnxruntime]\nvariants = ["fp32", "int8-weights"]',
+    )
+    project.change("parity.toml", "realistic = 1", "realistic = 5")
+    exact, _, integers = TOLERANCES.partition("[mnn.fp32]")
+    integers = integers.partition("[mnn.")[2]
+    (project.path / "tolerances.toml").write_text(
+        f"{exact}{exact.replace('onnxruntime', 'openvino')}[onnxruntime.{integers}"
+    )
+    return project, project.parity(*PLAN, "--within", "sqnr_db=70")
+
+
+def test_onnxruntime_gets_a_plan_of_integers_and_float32(in_onnxruntime):
+    _, ended = in_onnxruntime
+
+    assert ended.code == 0, ended.text
+    assert ended.has("in 8 bits")
+    assert ended.has("in float32, of 4 layers")
+
+
+def test_the_last_check_has_all_samples_of_the_suite(in_onnxruntime):
+    drawn, beyond_the_first_four = 2, 1
+
+    words = f"On {drawn + beyond_the_first_four} inputs that the search did not see"
+
+    assert in_onnxruntime[1].has(words), in_onnxruntime[1].text
+
+
+def test_the_plan_keeps_values_as_a_variant_by_hand_does(in_onnxruntime):
+    project, _ = in_onnxruntime
+
+    text = (project.path / "parity.toml").read_text()
+    table = tomllib.loads(text)["variant"]["onnxruntime"]["planned"]
+    (flag,) = table.pop("flags")
+
+    assert flag.startswith("--keep=")
+    assert table == {"from": "int8-weights", "components": ["vae_decoder"]}
+
+
+def test_the_plan_for_onnxruntime_runs_and_is_smaller_than_float32(in_onnxruntime):
+    project, _ = in_onnxruntime
+
+    ended = project.parity("run", "onnxruntime/planned", "onnxruntime/fp32")
+
+    assert ended.code == 0, ended.text
+    size = {
+        one["variant"]: one["artifacts"]["onnxruntime"]["size_bytes"]
+        for one in project.report["cases"]
+    }
+    assert size["planned"] < size["fp32"]
+
+
+def test_a_layer_of_the_plan_for_onnxruntime_is_explained(in_onnxruntime):
+    project, _ = in_onnxruntime
+    value = "decoder.mid_block.attentions.0.to_out.0"
+
+    ended = project.parity("plan", "vae_decoder", "--explain", value)
+
+    assert ended.code == 0, ended.text
+    assert ended.has("is stored in float32")
+    assert ended.has("With 8 in place of float32 it would be")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("sqnr_db=70", "--backend", "openvino"), "OpenVINO gives every layer"),
+        (("outputs",), "int8-weights itself holds this bound, also on inputs"),
+    ],
+)
+def test_no_other_plan_than_a_built_in_variant_is_written(
+    in_onnxruntime, options, words
+):
+    project, _ = in_onnxruntime
+    before = files(project)
+
+    ended = project.parity(*PLAN, "--within", *options)
+
+    assert (ended.code, ended.has(words)) == (2, True), ended.text
     assert files(project) == before

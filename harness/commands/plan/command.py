@@ -30,7 +30,8 @@ _WORDS = ("outputs", "latents", "image")
     "--within",
     metavar="BOUND",
     help="The bound: outputs, latents or image, as the suite states it for the variant "
-    "that the plan starts from; or psnr_db=35,ssim=0.97 for pictures.",
+    "that the plan starts from; or sqnr_db=45 for outputs, psnr_db=35,ssim=0.97 for "
+    "pictures.",
 )
 @click.option(
     "--objective",
@@ -39,7 +40,9 @@ _WORDS = ("outputs", "latents", "image")
     show_default=True,
     help="What to make small.",
 )
-@click.option("--backend", default="", help="The runtime; else the first that can.")
+@click.option(
+    "--backend", default="", help="The runtime; else that with the most precisions."
+)
 @click.option("--pipeline", default="", help="The pipeline of latents and image.")
 @click.option(
     "--name", default="planned", show_default=True, help="The variant to write."
@@ -49,7 +52,7 @@ _WORDS = ("outputs", "latents", "image")
     type=click.IntRange(min=1),
     default=8,
     show_default=True,
-    help="Inputs for the last check, which the search never sees.",
+    help="Inputs that are drawn for the last check, beside the rest of the suite's.",
 )
 @click.option("--explain", "layer", default="", help="Say why LAYER has its bits.")
 @click.option(
@@ -88,9 +91,8 @@ def plan(
     from harness.suite.suite import load_suite
 
     del objective  # there is one so far
-    record = into / f"{component}-{name}.json"
     if layer:
-        known = load_record(record)
+        known = load_record(into, f"{component}-{name}", backend)
         print_lines(layer_lines(known, layer_of(known, layer)))
         return 0
     if not within:
@@ -103,6 +105,7 @@ def plan(
     assert mixed is not None  # noqa: S101  # _runtime refuses others
     _refuse_taken(loaded, component, backend, name)
     file = f"{component}-{name}.json"
+    record = into / backend / file
     with _started(loaded, store) as (engine, say):
         place, prompts = _place(
             loaded, engine, component, backend, pipeline=pipeline, what=what
@@ -122,9 +125,11 @@ def bound_of(text: str) -> tuple[str, Tolerance | None]:
 
     >>> bound_of("latents")
     ('latents', None)
+    >>> bound_of("sqnr_db=45")[0], bound_of("psnr_db=35")[0]
+    ('outputs', 'image')
 
     Raises:
-        SpecError: It is no such word, and no bound of pictures.
+        SpecError: It is no such word, and no bound of outputs or of pictures.
 
     """
     from harness.judge.tolerance import OF_PICTURES, Tolerance, parse_changes
@@ -133,18 +138,19 @@ def bound_of(text: str) -> tuple[str, Tolerance | None]:
         return text, None
     if "=" not in text:
         msg = (
-            f"--within takes {', '.join(_WORDS)} or bounds of pictures such as "
-            f"psnr_db=35,ssim=0.97, got {text!r}."
+            f"--within takes {', '.join(_WORDS)} or bounds such as sqnr_db=45 of "
+            f"outputs and psnr_db=35,ssim=0.97 of pictures, got {text!r}."
         )
         raise SpecError(msg)
     stated = parse_changes(text.split(","))
-    if strange := [one for one in stated if one not in OF_PICTURES]:
+    others = [one for one in stated if one not in OF_PICTURES]
+    if others and len(others) < len(stated):
         msg = (
-            f"--within bounds pictures by {' and '.join(OF_PICTURES)}, got "
-            f"{strange[0]!r}; for another check name it, as in --within outputs."
+            f"{' and '.join(OF_PICTURES)} bound pictures, and {others[0]} bounds "
+            "outputs; --within takes one of the two."
         )
         raise SpecError(msg)
-    return "image", Tolerance(**stated)
+    return "outputs" if others else "image", Tolerance(**stated)
 
 
 @contextmanager
@@ -183,7 +189,8 @@ def _runtime(suite: Suite, component: str, backend: str) -> str:
         msg = f"{suite.path} has no component {component!r}; {hint}"
         raise SuiteError(msg)
     there = dict.fromkeys(case.backend for case in own)
-    able = [one for one in there if runtime(one).mixed]
+    widths = {one: mixed.bits for one in there if (mixed := runtime(one).mixed)}
+    able = sorted(widths, key=lambda one: -len(widths[one]))
     if backend and backend not in there:
         msg = f"{component} does not run in {backend!r}; {did_you_mean(backend, there)}"
         raise SuiteError(msg)
@@ -227,7 +234,7 @@ def _place(
     what: str,
 ) -> tuple[PlanSubject, tuple[str, ...]]:
     """Return where the plan is measured, and prompts that the search does not use."""
-    from harness.commands.plan.place import FEW, PlanSubject, few_samples
+    from harness.commands.plan.place import FEW, PlanSubject, plain_samples
     from harness.core.case import Variant
     from harness.core.pipeline import App
     from harness.core.runtime import EXACT, runtime
@@ -236,17 +243,21 @@ def _place(
 
     mixed = runtime(backend).mixed
     assert mixed is not None  # noqa: S101  # the caller looked
-    here = (
+    here = [
         case
         for case in suite.cases
         if (case.subject, case.backend) == (component, backend) and not case.targets
-    )
-    if (case := next(here, None)) is None:
+    ]
+    if not here:
         msg = (
             f'{component} runs in {backend} on targets alone; add "here" to `targets` '
             f"of [backend.{backend}] in {suite.path}."
         )
         raise SuiteError(msg)
+    case = here[0]
+    # A suite may give float32 further samples, which the new variant does not run.
+    alike = [one for one in here if one.variant.name == mixed.origin]
+    samples = plain_samples((alike or here)[0])
     exact = Variant(
         name=EXACT, backend=backend, kind=EXACT, converter=case.variant.converter
     )
@@ -263,7 +274,7 @@ def _place(
                 "take --within outputs."
             )
             raise SuiteError(msg)
-        case = own
+        case, samples = own, plain_samples(own)
         plan = drawn.pipeline
         # A file with a fixed batch accepts only the suite's number of prompts.
         few = FEW if "batch" in own.export.dynamic else len(plan.prompts)
@@ -283,7 +294,7 @@ def _place(
         )
         prompts = tuple(one for one in every if one not in plan.prompts) or plan.prompts
         drawing = replace(drawn, pipeline=plan)
-    case = replace(case, variant=exact, samples=few_samples(case), where="")
+    case = replace(case, variant=exact, samples=samples[:FEW], where="")
     if drawing is not None:
         role = case.component.recipe
         roles = tuple((one, case if one == role else None) for one, _ in drawing.roles)
@@ -295,6 +306,7 @@ def _place(
         drawing=drawing,
         what=what,
         origin=mixed.origin,
+        rest=samples[FEW:] if alike else (),
     )
     return place, prompts
 

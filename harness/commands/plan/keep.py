@@ -47,10 +47,9 @@ def write(suite: Suite, found: Found, file: str, loosest: str) -> tuple[Path, ..
         "components": [place.case.subject],
     }
     table = ("variant", variant.backend, variant.name)
-    texts = {
-        suite.path.parent / file: found.text,
-        suite.path: changed(suite.path, [TableChange(path=table, values=values)]),
-    }
+    texts = {suite.path.parent / file: found.text} if found.text else {}
+    change = TableChange(path=table, values=values)
+    texts[suite.path] = changed(suite.path, [change])
     header = ("", variant.backend, variant.name)
     if not any(scope.case == header for scope in place.policy.scopes):
         tolerances = suite.tolerances_path
@@ -158,19 +157,26 @@ def save_record(found: Found, within: str, path: Path) -> None:
         raise ParityError(msg) from error
 
 
-def load_record(path: Path) -> dict[str, Any]:
+def load_record(into: Path, name: str, backend: str) -> dict[str, Any]:
     """Read the record of a plan.
+
+    Args:
+        into: The folder that plans are recorded in.
+        name: Name of the component and of the variant, ``unet-planned``.
+        backend: The runtime; empty for that of the newest plan.
 
     Raises:
         ParityError: There is no plan, or its record cannot be read.
 
     """
+    place = f"{backend or '*'}/{name}.json"
     try:
+        path = max(into.glob(place), key=lambda one: one.stat().st_mtime)
         found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         msg = (
-            f"there is no plan at {path} that can be read; `parity plan COMPONENT "
-            "--within outputs` makes one."
+            f"there is no plan at {into / place} that can be read; `parity plan "
+            "COMPONENT --within outputs` makes one."
         )
         raise ParityError(msg) from error
     return found

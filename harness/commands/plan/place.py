@@ -68,7 +68,8 @@ class PlanSubject:
             the component's outputs.
         what: ``outputs``, ``latents`` or ``image``.
         origin: Name of the variant whose tolerance is the bound.
-        bound: Bound of pictures that replaces the suite's; None for the suite's.
+        rest: The suite's samples of that variant that the search does not use.
+        bound: Bound that replaces the suite's; None for the suite's.
 
     """
 
@@ -78,6 +79,7 @@ class PlanSubject:
     drawing: PipelineCase | None
     what: str
     origin: str
+    rest: tuple[Sample, ...] = ()
     bound: Tolerance | None = None
 
     @property
@@ -151,10 +153,11 @@ class PlanSubject:
         return found
 
     def unseen(self, number: int, draw: int, prompts: Sequence[str]) -> PlanSubject:
-        """Return this place with inputs that no other draw has.
+        """Return this place with inputs that the search does not use.
 
         Args:
-            number: Number of samples, or of pictures.
+            number: Number of samples beside the suite's own, or of pictures, which no
+                other draw has.
             draw: Number of the draw.
             prompts: Prompts of a pipeline to draw from, in turn.
 
@@ -171,7 +174,7 @@ class PlanSubject:
             )
             return replace(self, drawing=replace(self.drawing, pipeline=pipeline))
         own = self.case.samples
-        samples = tuple(
+        drawn = tuple(
             replace(
                 own[at % len(own)],
                 index=at,
@@ -180,7 +183,8 @@ class PlanSubject:
             )
             for at in range(number)
         )
-        return replace(self, case=replace(self.case, samples=samples))
+        # The graph is exported for the first sample, which has the search's own shape.
+        return replace(self, case=replace(self.case, samples=drawn + self.rest))
 
     def _effects(self, trials: Sequence[Bits]) -> Effects:
         if self.drawing is None:
@@ -228,9 +232,9 @@ class PlanSubject:
         )
 
 
-def few_samples(case: Case) -> tuple[Sample, ...]:
-    """Return the first samples of a case, without layers."""
-    return tuple(replace(sample, layers=False) for sample in case.samples[:FEW])
+def plain_samples(case: Case) -> tuple[Sample, ...]:
+    """Return the samples of a case, without layers."""
+    return tuple(replace(sample, layers=False) for sample in case.samples)
 
 
 def _power(tolerance: Tolerance, power: float) -> float:

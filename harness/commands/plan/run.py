@@ -44,7 +44,7 @@ class Found:
         variant: The variant that is to be written.
         layers: The layers, in the order of the file.
         bits: Number of bits of each layer.
-        text: Text of the converter's file.
+        text: Text of the converter's file; empty if the variant's flags have the plan.
         uniform: Result of each built-in variant, float32 first, by its name.
         planned: Result of the plan on the inputs of the search.
         unseen: Result of the plan on inputs that the search did not see.
@@ -117,7 +117,6 @@ class Planner:
             results[kind] = place.run(uniform)
         margin = 1.0
         left = MOST_CONVERSIONS - len(results)
-        flag = f"{mixed.flag}{file}"
         worst = math.inf
         for attempt in range(left):
             self._say("the integer program")
@@ -130,15 +129,7 @@ class Planner:
                 raise SuiteError(msg)
             text = self._module.plan_text(dict(bits_of(layers, bits)))
             with TemporaryDirectory(prefix="parity-plan-") as folder:
-                path = Path(folder) / file
-                path.write_text(text, encoding="utf-8")
-                variant = replace(
-                    exact,
-                    name=name,
-                    kind=mixed.origin,
-                    flags=(flag,),
-                    files=((flag, path),),
-                )
+                variant = self._variant(name, text, Path(folder) / file)
                 self._say(f"the plan's file, attempt {attempt + 1}")
                 planned = place.run(variant)
                 again = planned
@@ -146,13 +137,19 @@ class Planner:
                     self._say("inputs that the search did not see")
                     other = place.unseen(unseen, attempt, prompts)
                     again = other.run(variant)
+            if again.passed and not text:
+                msg = (
+                    f"{mixed.origin} itself holds this bound, also on inputs that the "
+                    "search did not see, so no layer needs more bits; allow less error."
+                )
+                raise SuiteError(msg)
             if again.passed:
                 return Found(
                     place=place,
                     variant=replace(variant, files=()),
                     layers=layers,
                     bits=tuple(bits),
-                    text=text,
+                    text=text if mixed.in_file else "",
                     uniform=results,
                     planned=planned,
                     unseen=again,
@@ -171,6 +168,28 @@ class Planner:
             f"{worst:.0%} of the bound. Nothing was written; allow more error."
         )
         raise ParityError(msg)
+
+    def _variant(self, name: str, text: str, path: Path) -> Variant:
+        """Return the variant of a plan.
+
+        Args:
+            name: Name of the variant.
+            text: Text of the plan; empty if no layer differs from the variant that the
+                plan starts from.
+            path: Path of the converter's file, which is written if there is one.
+
+        """
+        mixed = self._mixed
+        flag = f"{mixed.flag}{path.name if mixed.in_file else text}"
+        if mixed.in_file:
+            path.write_text(text, encoding="utf-8")
+        return replace(
+            self._place.case.variant,
+            name=name,
+            kind=mixed.origin,
+            flags=(flag,) if text else (),
+            files=((flag, path),) if mixed.in_file else (),
+        )
 
     def _refuse(self, exact: JudgedFile) -> None:
         """Refuse a bound that float32 itself does not meet."""

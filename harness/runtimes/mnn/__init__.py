@@ -111,6 +111,7 @@ RUNTIME = Runtime(
         variants=("int8-weights", "int4-weights"),
         origin="int8-weights",
         flag="--compressionParamsFile=",
+        in_file=True,
         module=f"{__name__}.layers",
     ),
     # ``MNNConvert --help`` and ``Interpreter.hpp`` document the settings of the

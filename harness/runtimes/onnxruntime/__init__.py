@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from harness.core.case import ONNX
-from harness.core.runtime import EXACT, BuiltIn, Cost, Runtime, Setting
+from harness.core.runtime import EXACT, BuiltIn, Cost, Mixed, Runtime, Setting
 from harness.runtimes.onnxruntime.providers import PROVIDERS
 
 OPTIMISERS = (
@@ -20,6 +20,9 @@ OPTIMISERS = (
     *("SimplifiedLayerNormFusion", "SkipLayerNormFusion", "TransposeOptimizer"),
 )
 """Rewrites that change arithmetic; a hint of this name with value 0 disables one."""
+
+KEEP = "--keep="
+"""Flag with the nodes that a conversion leaves in float32."""
 
 _RUN = Cost(
     words="running {component} in ONNX Runtime",
@@ -89,7 +92,18 @@ RUNTIME = Runtime(
             ),
         ),
     ),
-    keep="--keep=",
+    keep=KEEP,
+    # A file of ``fp16`` computes everything else in float16 as well, so its layers do
+    # not mix with integers.
+    mixed=Mixed(
+        bits=(32, 8),
+        variants=("int8-weights",),
+        origin="int8-weights",
+        flag=KEEP,
+        in_file=False,
+        rounds_inputs=True,
+        module=f"{__name__}.layers",
+    ),
     falls_back={"": r".*Failed to create \w+ExecutionProvider.*"},
     preload=("harness.runtimes.onnxruntime.convert",),
 )

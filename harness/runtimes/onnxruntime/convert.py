@@ -25,6 +25,7 @@ from harness.core.outcome import Outcome
 from harness.core.probes import Probe
 from harness.engine.export_files import MODEL, PROTO_LIMIT_BYTES
 from harness.runtimes.graph.onnx_graph import sides_of
+from harness.runtimes.onnxruntime import KEEP
 from harness.runtimes.onnxruntime.float16 import halve
 
 if TYPE_CHECKING:
@@ -40,7 +41,6 @@ _BITS = {
     onnx.TensorProto.INT8: 8,
     onnx.TensorProto.UINT8: 8,
 }
-_KEEP = "--keep="
 _PER_CHANNEL = "--per-channel"
 
 
@@ -124,14 +124,14 @@ def transform_onnx(
 def _kept(graph: onnx.GraphProto, flags: Sequence[str]) -> Iterator[str]:
     """Yield the names of the nodes that the flags leave unchanged."""
     for flag in flags:
-        if not flag.startswith(_KEEP):
+        if not flag.startswith(KEEP):
             msg = (
                 f"onnxruntime's variants take no flag {flag!r}; the one there is reads "
-                f"{_KEEP}NAME,NAME, operator types or values to leave as they are. "
+                f"{KEEP}NAME,NAME, operator types or values to leave as they are. "
                 f"int8-weights and int8-static take {_PER_CHANNEL} too."
             )
             raise StageError(msg, outcome=Outcome.CONVERT)
-        for name in flag.removeprefix(_KEEP).split(","):
+        for name in flag.removeprefix(KEEP).split(","):
             found = [
                 node
                 for node in graph.node
@@ -176,6 +176,8 @@ def _quantize(
         model = onnx.load(source)
         # The tool transposes weights and leaves their recorded shapes as they were.
         del model.graph.value_info[:]
+        # It makes each Gemm a MatMul of that name before it looks for those to exclude.
+        settings["nodes_to_exclude"] += [f"{name}_MatMul" for name in kept]
         quantize_dynamic(model, target, op_types_to_quantize=_QUANTIZED, **settings)
         return
     # Signed on both sides: ONNX Runtime's documentation names it as the first choice,

@@ -9,12 +9,13 @@ from __future__ import annotations
 import importlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
 import torch
 import xxhash
+from torch.overrides import TorchFunctionMode
 
 from harness.core.entry import Entry
 from harness.core.rounding import FLOAT, Bits, Effects, Trials
@@ -42,6 +43,7 @@ class Roundable:
     def __init__(self, module: torch.nn.Module, given: Trials) -> None:
         mixed = runtime(given.backend).mixed
         assert mixed is not None  # noqa: S101  # the command refuses other runtimes
+        self._mixed = mixed
         self._layers: Any = importlib.import_module(mixed.module)
         self.module = module.to(given.device.device)
         own: dict[bytes, list[str]] = {}
@@ -65,10 +67,52 @@ class Roundable:
                     weights = before[parameter].cpu().numpy()
                     made = torch.from_numpy(self._layers.rounded(weights, number))
                     parameter.data = made.to(parameter.device)
-            yield
+            with self._inputs(before):
+                yield
         finally:
             for parameter, data in before.items():
                 parameter.data = data
+
+    def _inputs(
+        self, rounded: Mapping[torch.nn.Parameter, torch.Tensor]
+    ) -> AbstractContextManager[object]:
+        """Round what layers with rounded weights read, if the runtime does so."""
+        if not self._mixed.rounds_inputs:
+            return nullcontext()
+        return _RoundedInputs(rounded, self._layers.rounded_inputs)
+
+
+class _RoundedInputs(TorchFunctionMode):
+    """Rounds the inputs of matrix products that have some weights.
+
+    Args:
+        weights: The weights, as keys.
+        rounded: Function that rounds values.
+
+    """
+
+    def __init__(
+        self,
+        weights: Mapping[torch.nn.Parameter, torch.Tensor],
+        rounded: Callable[[np.ndarray], np.ndarray],
+    ) -> None:
+        super().__init__()
+        self._weights = weights
+        self._rounded = rounded
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> object:
+        is_product = func is torch.nn.functional.linear
+        if is_product and not self._weights.keys().isdisjoint(args[1:2]):
+            values, *rest = args
+            made = torch.from_numpy(self._rounded(values.cpu().numpy()))
+            args = (made.to(values.device), *rest)
+        return func(*args, **(kwargs or {}))
 
 
 def roundable(given: Trials) -> Roundable:

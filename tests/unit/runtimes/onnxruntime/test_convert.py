@@ -153,3 +153,27 @@ def test_a_scale_for_each_channel_is_a_flag_of_integers_alone(tmp_path, blocks_f
     assert sizes["--per-channel",] > 1
     with pytest.raises(StageError, match="take no flag '--per-channel'"):
         transform_onnx(source, "fp16", tmp_path, ("--per-channel",))
+
+
+def test_a_gemm_that_a_flag_keeps_is_not_quantized(tmp_path):
+    """The tool makes a MatMul of another name of it before it leaves nodes out."""
+    given, out = tmp_path / "given", tmp_path / "out"
+    given.mkdir(), out.mkdir()
+    weights = onnx.numpy_helper.from_array(np.eye(4, dtype=np.float32), "w")
+    sides = [
+        [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [2, 4])]
+        for name in ("x", "z")
+    ]
+    nodes = [
+        onnx.helper.make_node("Gemm", [x, "w"], [y], f"node_{y}")
+        for x, y in ("xy", "yz")
+    ]
+    graph = onnx.helper.make_graph(nodes, "gemms", *sides, [weights])
+    opset = [onnx.helper.make_opsetid("", 18)]
+    model = onnx.helper.make_model(graph, ir_version=10, opset_imports=opset)
+    onnx.save(model, given / MODEL)
+
+    transform_onnx(given / MODEL, "int8-weights", out, ("--keep=y",))
+
+    types = [node.op_type for node in onnx.load(out / MODEL).graph.node]
+    assert (types.count("MatMul"), types.count("MatMulInteger")) == (1, 1)

@@ -1,0 +1,139 @@
+"""Matrix products with a precision of their own: weights, their rounding, and a plan.
+
+``int8-weights`` rounds each weight matrix with one scale, between equal limits on both
+sides of zero: ``quantize_data`` in ``quant_utils.py`` of ONNX Runtime's tool. What the
+product reads is rounded to 8 bits as it runs, by ``DynamicQuantizeLinear``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx
+
+from harness.core.rounding import FLOAT
+
+_MOST_INPUT = np.float32(255)
+_SCALE_BYTES = 5
+"""A scale in float32 and a zero in int8."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredLayer:
+    """A matrix product whose weights ``int8-weights`` rounds.
+
+    Attributes:
+        name: Name of the value that it makes; ``--keep`` takes such names.
+        weights: The weights, as the file has them.
+        has_rows: Whether each row belongs to an output, as PyTorch has it.
+        count: Number of weights; 0 if an earlier layer stores them.
+
+    """
+
+    name: str
+    weights: onnx.TensorProto
+    has_rows: bool
+    count: int
+
+
+def stored(path: Path) -> list[StoredLayer]:
+    """Return the layers of a float32 file whose weights ``int8-weights`` rounds."""
+    graph = onnx.load(path, load_external_data=False).graph
+    tensors = {one.name: one for one in graph.initializer if _is_float(one)}
+    layers: list[StoredLayer] = []
+    known: set[str] = set()
+    for node in graph.node:
+        settings = {one.name: one for one in node.attribute}
+        if node.op_type not in {"MatMul", "Gemm"} or node.input[1] not in tensors:
+            continue
+        # The tool makes a Gemm a MatMul and an Add; others it leaves as they are.
+        plain = {"alpha": 1.0, "beta": 1.0, "transA": 0}
+        if any(
+            onnx.helper.get_attribute_value(settings[name]) != usual
+            for name, usual in plain.items()
+            if name in settings
+        ):
+            continue
+        weights = tensors[node.input[1]]
+        layers.append(
+            StoredLayer(
+                name=node.output[0],
+                weights=weights,
+                has_rows="transB" in settings and settings["transB"].i == 1,
+                count=0 if weights.name in known else math.prod(weights.dims),
+            )
+        )
+        known.add(weights.name)
+    return layers
+
+
+def float_weights(model: Path, layer: StoredLayer) -> np.ndarray:
+    """Return the weights of a layer as PyTorch has them, float32 ``[outputs, inputs]``.
+
+    Args:
+        model: Path of the file; its weights may lie beside it.
+        layer: One of the file's layers.
+
+    """
+    values = onnx.numpy_helper.to_array(layer.weights, str(model.parent))
+    return np.ascontiguousarray(values if layer.has_rows else values.swapaxes(-1, -2))
+
+
+def integers_of(weights: np.ndarray, bits: int) -> tuple[np.ndarray, np.float32]:
+    """Return the integers to which the tool rounds weights, and their scale.
+
+    Args:
+        weights: Weights of a layer, float32.
+        bits: Number of bits of an integer, up to 8.
+
+    """
+    most = 2 ** (bits - 1) - 1
+    scale = np.float32(np.float64(np.abs(weights).max(initial=0.0)) / most)
+    if scale < np.finfo(np.float32).tiny:
+        scale = np.float32(1.0)
+    values = np.clip((weights / scale).round(), -most - 1, most)
+    return values.astype(np.int8), scale
+
+
+def rounded(weights: np.ndarray, bits: int) -> np.ndarray:
+    """Return the weights with which the runtime computes, float32."""
+    values, scale = integers_of(weights, bits)
+    return values.astype(np.float32) * scale
+
+
+def rounded_inputs(values: np.ndarray) -> np.ndarray:
+    """Return what a rounded layer reads in the place of some values, float32.
+
+    Args:
+        values: Values that the layer before has made, float32.
+
+    """
+    least, most = values.min(initial=0.0), values.max(initial=0.0)
+    scale = (most - least) / _MOST_INPUT or np.float32(1.0)
+    zero = (-least / scale).round()
+    steps = np.clip((values / scale).round() + zero, 0, _MOST_INPUT)
+    return (steps - zero) * scale
+
+
+def stored_bytes(layer: StoredLayer, bits: int) -> int:
+    """Return the bytes that a file has for the weights of a layer."""
+    scale = _SCALE_BYTES if layer.count and bits < FLOAT else 0
+    return layer.count * bits // 8 + scale
+
+
+def plan_text(bits: Mapping[str, int]) -> str:
+    """Return what follows ``--keep=``: the layers that stay in float32.
+
+    Args:
+        bits: Number of bits of each layer by its name.
+
+    """
+    return ",".join(name for name, number in bits.items() if number == FLOAT)
+
+
+def _is_float(tensor: onnx.TensorProto) -> bool:
+    return bool(tensor.data_type == onnx.TensorProto.FLOAT)

@@ -1,0 +1,148 @@
+"""`harness.runtimes.onnxruntime.layers`: they foretell what the tool stores."""
+
+import shutil
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+
+from harness.core.case import Device
+from harness.core.rounding import Trials
+from harness.engine.export_files import MODEL
+from harness.engine.store import Store
+from harness.runtimes.onnxruntime import KEEP
+from harness.runtimes.onnxruntime.convert import transform_onnx
+from harness.runtimes.onnxruntime.layers import (
+    float_weights,
+    integers_of,
+    plan_text,
+    rounded,
+    rounded_inputs,
+    stored,
+    stored_bytes,
+)
+from harness.runtimes.pytorch.reference import run_of
+from harness.runtimes.pytorch.rounded import Roundable, effects
+from tests.unit import nets
+
+EXPORTERS = ("dynamo", "torchscript")
+LINEAR = {f"attention.to_{name}" for name in ("q", "k", "v", "out")} | {"ff.0", "ff.2"}
+
+
+@pytest.fixture(params=EXPORTERS)
+def exact(request, blocks_files):
+    return blocks_files[request.param] / MODEL
+
+
+def converted(exact, folder, bits):
+    """Return the weights of a file with some bits for each layer."""
+    text = plan_text(bits)
+    flags = (f"{KEEP}{text}",) if text else ()
+    folder.mkdir(exist_ok=True)
+    transform_onnx(exact, "int8-weights", folder, flags)
+    graph = onnx.load(folder / MODEL).graph
+    return {one.name: onnx.numpy_helper.to_array(one) for one in graph.initializer}
+
+
+def all_in(exact, bits):
+    return {layer.name: bits for layer in stored(exact)}
+
+
+def test_the_rounding_is_bit_equal_to_what_the_tool_stores(exact, tmp_path):
+    found = converted(exact, tmp_path, all_in(exact, 8))
+    for layer in stored(exact):
+        name = layer.weights.name
+        values, scale = integers_of(float_weights(exact, layer), 8)
+
+        np.testing.assert_array_equal(values.T, found[f"{name}_quantized"])
+        assert scale == found[f"{name}_scale"]
+        assert found[f"{name}_zero_point"] == 0
+
+
+def test_the_size_of_a_layer_is_known_before_it_is_converted(exact, tmp_path):
+    before, after = (
+        sum(one.nbytes for one in converted(exact, tmp_path, all_in(exact, n)).values())
+        for n in (32, 8)
+    )
+
+    saved = [stored_bytes(one, 32) - stored_bytes(one, 8) for one in stored(exact)]
+
+    assert before - after == sum(saved)
+
+
+def test_a_layer_in_float32_is_left_as_it_is(exact, tmp_path):
+    first, *others = stored(exact)
+    bits = all_in(exact, 8) | {first.name: 32}
+
+    names = {*converted(exact, tmp_path, bits)}
+
+    assert first.weights.name in names
+    assert {f"{one.weights.name}_quantized" for one in others} <= names
+
+
+@pytest.mark.parametrize("shift", [-3.0, 0.0, 3.0])
+def test_inputs_are_rounded_bit_for_bit_as_the_runtime_does(shift):
+    values = np.random.default_rng(0).normal(shift, size=(3, 7, 5)).astype(np.float32)
+    made = ["steps", "scale", "zero"]
+    nodes = [
+        onnx.helper.make_node("DynamicQuantizeLinear", ["x"], made),
+        onnx.helper.make_node("DequantizeLinear", made, ["y"]),
+    ]
+    sides = [
+        [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [3, 7, 5])]
+        for name in ("x", "y")
+    ]
+    graph = onnx.helper.make_graph(nodes, "inputs", *sides)
+    opset = [onnx.helper.make_opsetid("", 18)]
+    model = onnx.helper.make_model(graph, ir_version=10, opset_imports=opset)
+    session = ort.InferenceSession(
+        model.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+
+    (expected,) = session.run(None, {"x": values})
+
+    np.testing.assert_array_equal(rounded_inputs(values), expected)
+
+
+@pytest.mark.parametrize("function", [lambda x: rounded(x, 8), rounded_inputs])
+def test_zeros_stay_zeros(function):
+    zeros = np.zeros((2, 3), np.float32)
+
+    np.testing.assert_array_equal(function(zeros), zeros)
+
+
+def test_the_deployed_file_computes_with_the_rounded_weights_and_inputs(
+    exact, tmp_path
+):
+    bits = all_in(exact, 8)
+    converted(exact, tmp_path / "int8", bits)
+
+    def copy(folder):
+        shutil.copytree(exact.parent, folder, dirs_exist_ok=True)
+        return {}
+
+    given = Trials(
+        backend="onnxruntime",
+        component=nets.BLOCKS,
+        artifact=Store(root=tmp_path / "store").make("onnx", {"of": "blocks"}, copy),
+        model=MODEL,
+        device=Device(),
+        trials=(tuple(bits.items()), ()),
+    )
+    network = Roundable(nets.Blocks(), given)
+    run = run_of(network.module, nets.BLOCKS, "cpu")
+    feeds = nets.feeds(nets.BLOCKS)
+
+    found = effects(network, given, lambda: run(feeds))
+
+    session = ort.InferenceSession(
+        str(tmp_path / "int8" / MODEL), providers=["CPUExecutionProvider"]
+    )
+    made = dict(zip(found.rows, session.run([*found.rows], feeds), strict=True))
+    rms = [
+        np.sqrt(np.mean((made[name] - run(feeds)[name]) ** 2)) for name in found.rows
+    ]
+    assert np.sqrt(found.errors[0]) == pytest.approx(rms, rel=0.02)
+    assert found.errors[1] == (0.0, 0.0)
+    assert {name for names in found.parameters.values() for name in names} == LINEAR
