@@ -8,7 +8,6 @@ tools.
 from __future__ import annotations
 
 import functools
-import importlib.util
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
@@ -33,6 +32,7 @@ from harness.core.pipeline import T5_TOKENS, Pipeline
 from harness.core.runtime import Runtime, formats, onnx_runtime, runtime
 from harness.engine.deployed import Deployed, Reading
 from harness.engine.excerpt import Redraw, Spot
+from harness.engine.own_code import own_files
 from harness.recipes import RECIPES, weight_folders
 from harness.recipes.checkpoint import read_index
 from harness.recipes.lora import files_of
@@ -422,11 +422,10 @@ def _weights(component: Component) -> str:
 
 @functools.cache
 def _recipe_code(recipe: str) -> str:
-    """Return a digest of a recipe's module; the harness's own recipes share one."""
+    """Return a digest of a recipe's code; the harness's own recipes share one."""
     if recipe in RECIPES:
         return code_digest(_DRAWN)
-    spec = importlib.util.find_spec(recipe)
-    return digest_file(Path(spec.origin)) if spec and spec.origin else ""
+    return digest_value([digest_file(path) for path in own_files(recipe)])
 
 
 def _recipe(component: Component) -> dict[str, str]:

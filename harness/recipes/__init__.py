@@ -3,12 +3,16 @@
 A recipe is a module with three functions:
 
 ``signature(source, options) -> (inputs, outputs)``
-    Reads only the configuration files, and imports no framework.
+    Returns two tuples of `TensorSpec`. It reads only the configuration files. Neither
+    it nor the top of the module imports a framework, because each command imports the
+    module.
 ``build(component, attention="") -> torch.nn.Module``
     Returns the unmodified network behind a tensor-only ``forward``, in float32 and eval
     mode.
 ``realistic(component, shapes, step, rng) -> dict[str, ndarray]``
-    Draws inputs as the pipeline would make them; `step` counts through timesteps.
+    Draws each input by its name, in the dtype and shape of the signature, as the
+    pipeline would make it. `shapes` is a size for each symbol, and `step` counts
+    through timesteps.
 
 It may also have some of these:
 
@@ -106,7 +110,7 @@ def recipe_module(name: str) -> Any:
             msg = (
                 f"There is no recipe {name!r}; there are {', '.join(RECIPES)}. "
                 "A recipe of your own is named by its importable module, as in "
-                "'my_package.my_net'."
+                "'my_package.my_net', or 'my_net' for my_net.py beside parity.toml."
             )
         else:
             msg = f"Recipe {name!r} needs {missing!r}, which is not installed."
@@ -155,8 +159,10 @@ def discover(source: Source) -> tuple[str, ...]:
     if not index.is_file():
         msg = (
             f"{source.path} is not a diffusers checkpoint: it has no model_index.json. "
-            "Give the folder that save_pretrained() wrote; one of a text model of "
-            "transformers has a config.json with a model_type."
+            "Give the folder of a whole pipeline that save_pretrained() wrote; one of "
+            "a text model of transformers has a config.json with a model_type. A "
+            "single network of diffusers goes into the folder of its role, such as "
+            "vae/, beside a model_index.json that names it."
         )
         raise SuiteError(msg)
     read_index(source)
@@ -207,6 +213,12 @@ def describe(
             f"recipe {recipe!r} reads; save it again with save_pretrained()."
         )
         raise SuiteError(msg) from error
+    if not all(isinstance(specs, tuple) for specs in (inputs, outputs)):
+        msg = (
+            f"{name}: signature() of recipe {recipe!r} must return two tuples of "
+            "TensorSpec, as in `return (latents,), (picture,)`."
+        )
+        raise SuiteError(msg)
     return Component(
         name=name,
         recipe=recipe,

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import sys
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -394,6 +395,9 @@ def _described(name: str, table: Table, source: Source | None) -> Component:
     foreign = read_foreign(table, said)
     if source is None:
         recipe, source = GIVEN, source_of_file(table, foreign)
+    beside = str(table.file.path.parent.resolve())
+    if recipe not in RECIPES and beside not in sys.path:
+        sys.path.append(beside)  # pytest finds a recipe beside the suite too
     try:
         return replace(describe(name, recipe, source, options), foreign=foreign)
     except ParityError as error:

@@ -489,6 +489,32 @@ def forget():
     clear()
 
 
+@pytest.mark.parametrize("changed", ["my_net", "my_parts", "my_parts_of_parts"])
+def test_a_recipe_of_ones_own_is_all_the_code_that_it_imports(
+    changed, tmp_path, monkeypatch, forget
+):
+    monkeypatch.syspath_prepend(tmp_path)
+    texts = {
+        "my_net": "import torch\nfrom my_parts import gain",
+        "my_parts": "def gain():\n    import my_parts_of_parts",
+        "my_parts_of_parts": "GAIN = 1",
+        "my_other_net": "",
+    }
+    for name, text in texts.items():
+        (tmp_path / f"{name}.py").write_text(text)
+
+    before = keys._recipe_code("my_net")
+    (tmp_path / f"{changed}.py").write_text(f"{texts[changed]}\n# changed")
+    (tmp_path / "my_other_net.py").write_text("# changed")
+    forget()
+    after = keys._recipe_code("my_net")
+    (tmp_path / "my_other_net.py").write_text("")
+    forget()
+
+    assert after != before
+    assert keys._recipe_code("my_net") == after
+
+
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_a_changed_line_of_code_remakes_what_it_decides_and_nothing_else(
     folder, given, tmp_path, monkeypatch, forget

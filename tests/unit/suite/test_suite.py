@@ -203,6 +203,26 @@ def test_only_what_is_quantized_statically_is_calibrated_and_with_other_inputs(l
     assert {s.seed for s in one.calibration}.isdisjoint(s.seed for s in one.samples)
 
 
+def test_a_recipe_may_lie_beside_the_suite(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "a_net_of_mine.py").write_text(
+        "from harness.core.case import TensorSpec\n"
+        "def signature(source, options):\n"
+        "    spec = TensorSpec(name='x', shape=('batch', 4), draw='normal')\n"
+        "    return (spec,), (TensorSpec(name='y', shape=('batch', 4)),)\n"
+        "build = realistic = signature\n"
+    )
+    (tmp_path / "parity.toml").write_text(
+        'components = ["net"]\n[source]\ncheckpoint = "."\n'
+        '[component.net]\nrecipe = "a_net_of_mine"\n'
+        '[backend.onnxruntime]\nvariants = ["fp32"]\n[[shapes]]\nbatch = 1\n'
+    )
+
+    (component,) = load_suite(tmp_path).components
+
+    assert (component.name, component.recipe) == ("net", "a_net_of_mine")
+
+
 def test_a_recipe_may_be_used_under_another_name(load):
     text = '[component.other]\nrecipe = "vae_decoder"\n'
     suite = load(changed('"unet"]', '"other"]') + text)
