@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import click
@@ -49,8 +50,9 @@ def card(*, run_name: str, out: Path, runs: str, store: str) -> int:
         f"wrote {out} ({size:.1f} MB): {len(made.cases)} cases, {checkable} of them "
         "can be checked elsewhere"
     )
+    quoted = shlex.quote(str(out))
     click.echo(f"next  put {out / 'card.md'} into the model card")
-    click.echo(f"      parity verify {out} FOLDER   checks the files of a folder")
+    click.echo(f"      parity verify {quoted} FOLDER   checks the files of a folder")
     return 0
 
 
@@ -71,7 +73,7 @@ def verify(*, card_path: Path, folder: Path, cases: tuple[str, ...]) -> int:
 
     card, arrays = load_card(card_path)
     chosen = check.chosen(card, cases)
-    width = max(len(case.case) for case in chosen)
+    width = max((len(case.case) for case in chosen), default=0)
     answers = dict.fromkeys((check.YES, check.NO, check.SKIPPED, check.LISTED), 0)
     say = step_line()
     for one in check.verify(chosen, arrays, folder, say):

@@ -5,8 +5,10 @@ Exit codes: 0 parity, 1 no parity, 2 could not tell (bad input or a failed stage
 
 from __future__ import annotations
 
+import sys
 import traceback
 from collections.abc import Callable
+from io import TextIOWrapper
 from typing import Any
 
 import click
@@ -51,6 +53,9 @@ for _command in (
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command and return its exit code; print expected errors as a sentence."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # a terminal may lack a tick or an arrow
+            stream.reconfigure(errors="replace")
     call: Callable[..., Any] = cli.main
     try:
         code = call(args=argv, prog_name="parity", standalone_mode=False)

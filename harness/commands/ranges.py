@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from harness.commands.options import STORE, SUITE, print_lines
+from harness.core.errors import SuiteError
 from harness.core.text import Line, count, operator
 
 if TYPE_CHECKING:
@@ -41,6 +42,12 @@ def ranges(*, components: tuple[str, ...], suite: Path, store: str) -> int:
             most = cases.setdefault(case.subject, case)
             if len(case.samples) > len(most.samples):
                 cases[case.subject] = case
+    if not cases:
+        msg = (
+            f"{' '.join(components)} means pipelines alone; name components, whose "
+            "values are looked at."
+        )
+        raise SuiteError(msg)
     overflows = False
     with Engine(open_store(store), loaded.limits) as engine:
         for name, case in cases.items():

@@ -31,7 +31,7 @@ def doctor(app: str, store: str) -> int:
     if app:
         return _app(here / FILE, app, store)
     local = bool(store) and not is_url(store)
-    findings = examine(store=Path(store) if local else default_root())
+    findings = examine(store=Path(store).expanduser() if local else default_root())
     findings += check_targets(here / FILE)
     # pytest also collects a suite in a folder below this one.
     has_suite = any(any(here.glob(f"{below}{FILE}")) for below in ("", "*/", "*/*/"))

@@ -77,8 +77,15 @@ def make(arch: str, cpu: str, into: Path | None) -> int:
 
     folder = (into or default_root() / "targets" / arch).absolute()
     if not (folder / "root").is_dir():
+        if folder.exists() and any(folder.iterdir()):
+            msg = f"{folder} has other files; give a new folder with --into."
+            raise SpecError(msg)
         _need_tools()
-        folder.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            msg = f"{folder.parent} cannot be made ({error.strerror}); use --into."
+            raise SpecError(msg) from error
         with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
             made = Path(scratch, "made")
             made.mkdir()

@@ -104,8 +104,8 @@ class Outcome(StrEnum):
     """The runtime loaded the file and failed to run it."""
 
     MEMORY = "memory"
-    """A stage was not started, because it is forecast to need more memory than there
-    is."""
+    """A stage needs more memory than there is: it was forecast to and was not started,
+    or the runtime said so."""
 
     CRASHED = "crashed"
     """The worker process died: segmentation fault, killed, or out of memory."""

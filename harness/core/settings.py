@@ -53,7 +53,8 @@ class NextSteps:
 
     def show(self, name: str) -> str:
         """Return the command that lists every value of a case."""
-        return f"parity show {self.run} {name}{self.runs}{self.suite}{self.judged}"
+        case = shlex.quote(name)
+        return f"parity show {self.run} {case}{self.runs}{self.suite}{self.judged}"
 
     def explain(self, case: str, suite: str = "") -> str:
         """Return the command that explains a case."""

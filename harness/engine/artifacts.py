@@ -244,6 +244,9 @@ class Artifacts:
             return ()
         if onnx.kind == "excerpt":
             return (onnx,)  # nothing else has values for the inputs of an excerpt
+        if not case.calibration:
+            msg = f"{case.id}: {case.variant.kind} has no inputs to be calibrated with."
+            raise StageError(msg, outcome=Outcome.CONVERT)
         wanted = [
             keys.inputs_key(case.component, sample) for sample in case.calibration
         ]

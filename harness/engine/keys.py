@@ -27,6 +27,7 @@ from harness.core.case import (
 )
 from harness.core.digest import digest_file, digest_tree, digest_value
 from harness.core.entry import Entry
+from harness.core.environment import environment
 from harness.core.foreign_files import weight_files
 from harness.core.pipeline import T5_TOKENS, Pipeline
 from harness.core.runtime import Runtime, formats, onnx_runtime, runtime
@@ -62,6 +63,7 @@ def inputs_key(component: Component, sample: Sample) -> dict[str, object]:
         "component": component.name,
         "recipe": _recipe(component),
         "checkpoint": checkpoint_digest(component.source, ("",)),
+        **({"options": dict(component.options)} if component.options else {}),
         "sample": _drawn(sample),
         "code": code_digest(_DRAWN),
         "tools": versions(_DRAWING_TOOLS),
@@ -155,6 +157,7 @@ def contract_key(case: Case, file: Deployed) -> dict[str, object]:
         "asked": contents(file.asked) if file.asked else "",
         "inputs": [contents(reading.inputs) for reading in file.readings],
         "device": case.device.settings,
+        "processor": environment().cpu,  # a shared store is of several machines
         "code": [code_digest(_ANSWERED), _runtime_code(declared)],
         "tools": versions(declared.distributions),
     }

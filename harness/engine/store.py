@@ -96,7 +96,7 @@ def located(name: str, *, read_only: bool = False) -> Path:
     """
     name = name or os.environ.get("PARITY_STORE", "")
     if not is_url(name):
-        return Path(name) if name else default_root()
+        return Path(name).expanduser() if name else default_root()
     shared = Shared(url=name.rstrip("/"), read_only=read_only)
     shared.open()
     digest = digest_value([shared.url, read_only])

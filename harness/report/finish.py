@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from harness.core.environment import environment
 from harness.core.errors import ParityError
+from harness.core.outcome import CANNOT_TELL, Outcome
 from harness.core.record import CaseRecord, Key
 from harness.core.settings import Settings, near
 from harness.core.text import Line, wrapped
@@ -66,7 +68,6 @@ def conclude(
         for suite, case, what in sorted(asked)
         if (suite, case) in records and suite in by_path
     ]
-    judged = judge_run(by_path, settings, records, checks, settings.require)
     about = {
         "suites": [
             {
@@ -82,11 +83,19 @@ def conclude(
         "tier": settings.tier,
         "changes": list(settings.changes),
         "baseline": settings.baseline,
-        "whole": judged.whole,
-        "exit_code": judged.code,
         **about,
     }
     cases = list(records.values())
+    try:
+        judged = judge_run(by_path, settings, records, checks, settings.require)
+    except ParityError as error:
+        _keep_unjudged(folder, about, checks, cases, error)
+        msg = (
+            f"{error} The measurements are kept: `parity show {folder.id}` judges them "
+            "once that is right."
+        )
+        raise ParityError(msg) from error
+    about = {"whole": judged.whole, "exit_code": judged.code, **about}
     brief = [_brief(verdict) for verdict in judged.verdicts]
     try:
         # The records must be safe before anything else, such as a baseline, is read.
@@ -113,7 +122,8 @@ def conclude(
         if compared is not None:
             lines += diff_lines(compared)
         text = markdown(found, lines)
-        (folder.path / SUMMARY).write_text(text, encoding="utf-8")
+        # A path in it may have bytes that are no UTF-8.
+        (folder.path / SUMMARY).write_text(text, encoding="utf-8", errors="replace")
     except OSError as error:
         msg = f"{folder.path} cannot be written to ({error.strerror}): no report."
         raise ParityError(msg) from error
@@ -185,6 +195,32 @@ def judge_run(
     )
 
 
+def _keep_unjudged(
+    folder: RunFolder,
+    about: Mapping[str, Any],
+    checks: Iterable[Asked],
+    cases: Iterable[CaseRecord],
+    error: ParityError,
+) -> None:
+    """Write the report of a run of which a file was spoilt while it ran."""
+    unknown = Outcome.OPEN.value
+    brief = [
+        {
+            "suite": suite,
+            "id": f"{case}/{what}",
+            "outcome": unknown,
+            "found": unknown,
+            "reason": f"not judged: {error}",
+            "first_divergence": None,
+            "sample": None,
+        }
+        for suite, case, what in checks
+    ]
+    about = {"whole": False, "exit_code": CANNOT_TELL, **about}
+    with suppress(OSError):
+        folder.finish(about, brief, list(cases))
+
+
 def beside(baseline: str, report: Path, judged: Judged) -> tuple[Diff | None, int]:
     """Return how a run differs from a baseline, if one is named, and its exit code.
 
@@ -217,7 +253,7 @@ def tell_ci(text: str) -> Iterator[Line]:
     """Put a page beside a CI's job; yield a sentence where that fails."""
     if step := os.environ.get(STEP_SUMMARY):
         try:
-            with Path(step).open("a", encoding="utf-8") as file:
+            with Path(step).open("a", encoding="utf-8", errors="replace") as file:
                 file.write(text)
         except OSError as error:
             said = f"{STEP_SUMMARY}, {step}, cannot be written to ({error.strerror})."

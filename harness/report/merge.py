@@ -126,6 +126,12 @@ def _complaints(reports: Sequence[Report]) -> Iterator[str]:
                 f"shard {_name(report)}, run {report.id}, ended before "
                 f"{count(len(late), 'case')} ({few(late)}); run this shard again."
             )
+        lacks = report.about["shard"].get("checks", 0) - len(report.ends)
+        if not late and lacks > 0:
+            yield (
+                f"shard {_name(report)}, run {report.id}, ended before "
+                f"{count(lacks, 'check')} of its cases; run this shard again."
+            )
     own = [key for report in reports for key in _own(report)]
     if sorted(own) != sorted(map(tuple, first.about["shard"]["divided"])):
         yield (

@@ -29,9 +29,13 @@ def rejudge(
     If the suite has moved, `moved_to` is read in place of its path in the run.
 
     Raises:
-        ParityError: A suite of the run is gone, or wrong.
+        ParityError: A suite of the run is gone, or wrong, or one is given for a run of
+            several.
 
     """
+    if moved_to is not None and len(report.suites) > 1:
+        msg = f"run {report.id} is of {len(report.suites)} suites; leave out --suite."
+        raise SuiteError(msg)
     suites = {path: moved_to or suite_of(report, path) for path in report.suites}
     judged = judge_run(suites, settings, report.records, report.ends, report.required)
     notes = (line for path in suites for line in _changed(report, path, suites[path]))

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import entry_points
 from importlib.util import find_spec
@@ -54,7 +54,7 @@ from harness.recipes.diffusion.transformer_sd3 import CLIP_TOKENS
 from harness.recipes.diffusion.vae import factor as pixels_per_latent
 from harness.suite import schema
 from harness.suite.families import class_of, family_of, fitted_size, kinds_of
-from harness.suite.tables import Planned, chosen_of, file_beside
+from harness.suite.tables import Planned, calibration_samples, chosen_of, file_beside
 
 Siblings = Callable[[str], Case]
 """Returns a case of the component that has a role; both share the exported graph."""
@@ -168,6 +168,32 @@ def _role_file(pipeline: Pipeline, role: str, case: Case, plan: Planned) -> Case
     )
 
 
+def with_calibration(
+    pipelines: Iterable[PipelineCase], cases: Iterable[Case], inputs: schema.InputsTable
+) -> tuple[PipelineCase, ...]:
+    """Return pipelines whose roles have what their files are calibrated with.
+
+    A file that is tested by itself keeps its own, so that it is the same file.
+    """
+    tested = {(case.component.recipe, case.variant): case for case in cases}
+
+    def filled(case: Case | None) -> Case | None:
+        if case is None:
+            return None
+        (sample,) = case.samples
+        twin = tested.get((case.component.recipe, case.variant))
+        baked = {k: v for k, v in sample.shapes if k not in case.export.dynamic}
+        known = twin.calibration if twin else ()
+        if not known or not baked.items() <= dict(known[0].shapes).items():
+            known = calibration_samples(case.variant, sample.shapes, inputs)
+        return replace(case, calibration=known)
+
+    return tuple(
+        replace(one, roles=tuple((role, filled(case)) for role, case in one.roles))
+        for one in pipelines
+    )
+
+
 def role_sizes(pipeline: Pipeline, role: str, component: Component) -> dict[str, int]:
     """Return the sizes that a role's file must accept, by symbol."""
     factor = vae_factor(pipeline.source)
@@ -203,6 +229,7 @@ def _pipeline(
     control = Control()
     sampling = _sampling(said, Sampling())
     _check_flow(table, sampling, source)
+    _check_shift(table, sampling, source)
     if isinstance(said, schema.ControlNet):
         control = _control(table, said)
         height, width = hint_size(table, path, said.resolution)
@@ -465,6 +492,15 @@ def _check_flow(table: Table, sampling: Sampling, source: Source) -> None:
             "leave `scheduler` out to take the one in the checkpoint's own folder."
         )
         raise table.error(text, *(key for key in ("scheduler",) if key in table))
+
+
+def _check_shift(table: Table, sampling: Sampling, source: Source) -> None:
+    """Refuse a scheduler whose steps depend on the size of the picture."""
+    path = source.path / "scheduler" / "scheduler_config.json"
+    own = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    if {**own, **dict(sampling.options)}.get("use_dynamic_shifting"):
+        text = "'use_dynamic_shifting' of the scheduler is not drawn yet."
+        raise table.error(text, *(k for k in ("scheduler_options",) if k in table))
 
 
 def _check_channels(table: Table, kind: str, source: Source) -> None:

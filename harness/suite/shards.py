@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, TypedDict
+from typing import Final, NotRequired, TypedDict
 
 from harness.core.errors import SpecError, SuiteError
 from harness.core.pipeline import PipelineCase
@@ -36,6 +36,8 @@ class ShardCases(TypedDict):
     Attributes:
         divided: Suite and id of every case that was divided.
         own: Suite and id of each case of this shard.
+        checks: Number of their checks that pytest selected; absent without pytest,
+            where each case has all of its checks.
 
     """
 
@@ -43,6 +45,7 @@ class ShardCases(TypedDict):
     of: int
     divided: list[Key]
     own: list[Key]
+    checks: NotRequired[int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -58,7 +58,7 @@ from harness.suite.foreign import (
     read_foreign,
     source_of_file,
 )
-from harness.suite.pipelines import read_pipeline
+from harness.suite.pipelines import read_pipeline, with_calibration
 from harness.suite.shapes import check_fit, with_more_sizes
 from harness.suite.source import (
     NAMED,
@@ -277,7 +277,7 @@ def load_suite(path: Path) -> Suite:
         source=source,
         export=export,
         cases=tuple(cases),
-        pipeline_cases=tuple(pipeline_cases),
+        pipeline_cases=with_calibration(pipeline_cases, cases, file.inputs),
         tolerances_path=tolerances,
         gaps_path=gaps,
         limits=file.limits,
@@ -306,7 +306,8 @@ def _cases(
             device=plan.device,
             samples=samples(plan.profiles, bindings, inputs),
             reference=reference,
-            calibration=calibration_samples(plan.variant, bindings, inputs),
+            # A scale depends on values, not on sizes, so the first shapes do.
+            calibration=calibration_samples(plan.variant, bindings[0].shapes, inputs),
             where=plan.where,
         )
         for plan in planned

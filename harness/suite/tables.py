@@ -219,7 +219,7 @@ def samples(
 
 
 def calibration_samples(
-    variant: Variant, bindings: tuple[Binding, ...], inputs: InputsTable
+    variant: Variant, shapes: tuple[tuple[str, int], ...], inputs: InputsTable
 ) -> tuple[Sample, ...]:
     """Return the inputs that a variant is calibrated with; none without calibration."""
     made = runtime(variant.backend).variants.get(variant.kind)
@@ -229,8 +229,7 @@ def calibration_samples(
         Sample(
             profile="realistic",
             index=index,
-            # A scale depends on values, not on sizes, so the first shapes do.
-            shapes=bindings[0].shapes,
+            shapes=shapes,
             seed=inputs.seed + _CALIBRATION_SEED,
             layers=False,
             label=f"calibration-{index}",
@@ -478,6 +477,12 @@ def _variant(
         named.table(name).check_option("from", said.kind, built_in)
         kind = said.kind
     flags = said.flags or ()
+    if flags and kind in runtime(backend).as_exported:
+        text = (
+            f"{kind!r} in {backend} runs the exported file as it is, so flags change "
+            "nothing; take them out."
+        )
+        raise named.table(name).error(text, "flags")
     mixed = runtime(backend).mixed
     files = [f for f in flags if mixed and mixed.in_file and f.startswith(mixed.flag)]
     return Variant(

@@ -53,6 +53,7 @@ def bench(  # one option each
     With --against, exit code 1 means that a case is slower beyond the spread.
     """
     from harness.commands.bench import run
+    from harness.commands.bench.record import check_named
     from harness.commands.bench.timing import BenchPlan, timed_cases
     from harness.core.settings import Settings
     from harness.suite.suite import load_suite
@@ -60,9 +61,11 @@ def bench(  # one option each
     loaded, plan = load_suite(suite), BenchPlan(rounds=rounds)
     timed = timed_cases(loaded, cases)
     pairs = run.pairs(loaded, timed, against) if against else []
+    folder = Path(runs).expanduser()
+    if name and not against:
+        check_named(loaded, folder, name)
     with run.started(loaded, Settings(store=store, on=on)) as running:
         if against:
             return run.time_against(running, pairs, plan)
-        folder = Path(runs).expanduser()
         keep = partial(run.keep_times, loaded, folder, name, plan)
         return run.time_files(running, timed, plan, keep)

@@ -29,6 +29,16 @@ DETAIL = "bench.json"
 METRIC = "latency_ms"
 
 
+def check_named(suite: Suite, runs: Path, name: str) -> None:
+    """Refuse a named run to which times cannot be added, before any is timed.
+
+    Raises:
+        SuiteError: The run is of another suite or machine, or there is none.
+
+    """
+    _fitting(suite, runs, name)
+
+
 def keep(
     suite: Suite, runs: Path, name: str, timings: Sequence[Timing], plan: BenchPlan
 ) -> tuple[Path, str]:

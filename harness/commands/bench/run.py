@@ -118,7 +118,8 @@ def keep_times(
         click.echo("next  parity run, then this again, for `parity gate` and the page")
     else:
         click.echo(f"added the times to run {folder.name}: `parity gate` reads them")
-        click.echo(f"next  parity report {folder.name}, for its page")
+        steps = Settings(runs=str(runs)).next_steps(folder.name)
+        click.echo(f"next  parity report {folder.name}{steps.runs}, for its page")
 
 
 def _plan_lines(plan: BenchPlan) -> Iterator[Line]:
@@ -191,7 +192,11 @@ def pairs(
     if Path(against).exists():
         other = load_suite(Path(against))
         build = other.path.resolve().parent.name or "other"
-        twins = [other.select((case.id,))[0] for case in chosen]
+        there = {case.id: case for case in other.tested}
+        if lacking := [case.id for case in chosen if case.id not in there]:
+            msg = f"{other.path} has no {few(lacking)}; name CASES that both have."
+            raise ParityError(msg)
+        twins = [there[case.id] for case in chosen]
     else:
         named = suite.select((against,))
         if len(named) != 1:

@@ -18,7 +18,7 @@ from harness.core.errors import SuiteError
 from harness.core.pipeline import MIXED
 from harness.core.record import OUTPUTS, CaseRecord
 from harness.core.runtime import runtime
-from harness.core.text import in_floors
+from harness.core.text import few, in_floors
 from harness.engine.engine import Engine
 from harness.judge.case import CaseVerdict
 from harness.judge.value import JudgedRow
@@ -168,6 +168,13 @@ def _checkable(  # noqa: PLR0917  # a case, its record, and where to put what
             for name, value in said["files"].items()
         )
     names = list(zip(case.component.outputs, said["outputs"], strict=True))
+    known = {sample for sample, _ in judged}
+    if strange := [sample for sample in traces if sample not in known]:
+        msg = (
+            f"{case.id} has other samples now than in the run ({few(strange)}); use "
+            "`parity run`, and make the card of that run."
+        )
+        raise SuiteError(msg)
     return structs.replace(
         told,
         device=f"{told.device}, {case.device.threads} threads",

@@ -35,8 +35,9 @@ _FORWARD_TYPES = {
     "vulkan": (7,),
 }
 """Device to the MNNForwardType numbers that its session may report."""
+_OUT_OF_MEMORY = 1
 _ERRORS = {
-    1: "out of memory",
+    _OUT_OF_MEMORY: "out of memory",
     2: "not supported",
     3: "its shapes could not be computed",
     4: "no execution",
@@ -178,7 +179,8 @@ class MnnSession(AbstractContextManager["MnnSession"]):
                 f"{sorted(self._shapes.items())}: error {code}, "
                 f"{_ERRORS.get(code, 'see ErrorCode.hpp')}."
             )
-            raise StageError(msg, outcome=Outcome.RUN)
+            full = code == _OUT_OF_MEMORY
+            raise StageError(msg, outcome=Outcome.MEMORY if full else Outcome.RUN)
 
     def _read_outputs(self) -> dict[str, np.ndarray]:
         made: dict[str, np.ndarray] = {}

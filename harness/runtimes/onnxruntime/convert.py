@@ -140,6 +140,14 @@ def _kept(graph: onnx.GraphProto, flags: Sequence[str]) -> Iterator[str]:
             if not found:
                 msg = f"{flag}: {name!r} is no operator and no value of the graph."
                 raise StageError(msg, outcome=Outcome.CONVERT)
+            # The tools know nodes by name: one of no name would keep all of no name.
+            others = {node.name for node in graph.node if node not in found}
+            if alike := [node for node in found if node.name in others]:
+                msg = (
+                    f"{flag}: the node that makes {alike[0].output[0]!r} has no name "
+                    "of its own, by which it could be kept; name the file's nodes."
+                )
+                raise StageError(msg, outcome=Outcome.CONVERT)
             yield from (node.name for node in found)
 
 

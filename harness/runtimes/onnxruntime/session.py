@@ -279,7 +279,9 @@ class OrtSession(AbstractContextManager["OrtSession"]):
                 f"onnxruntime {self._ort.version} cannot run {self._path.name}: "
                 f"{first_line(error)}."
             )
-            raise StageError(msg, outcome=Outcome.RUN) from error
+            full = "Failed to allocate memory" in str(error)
+            outcome = Outcome.MEMORY if full else Outcome.RUN
+            raise StageError(msg, outcome=outcome) from error
 
 
 def _weights(model: onnx.ModelProto) -> list[str]:

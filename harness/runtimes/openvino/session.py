@@ -61,6 +61,12 @@ class OpenVinoSession(AbstractContextManager["OpenVinoSession"]):
         check_outputs(given, self._outputs, path)
         self._deployed: ov.CompiledModel | None = self._compiled(self._model)
         got = self._deployed.get_property("INFERENCE_PRECISION_HINT").to_string()
+        if str(got) != device.precision:
+            msg = (
+                f"openvino was asked for {device.precision} on {device.device} and "
+                f"computes in {got}; ask for that, or use a device that has it."
+            )
+            raise StageError(msg, outcome=Outcome.FELL_BACK)
         self.ran = Ran(
             backend="openvino",
             version=ov.__version__.partition("-")[0],

@@ -430,6 +430,12 @@ def test_a_checkpoint_with_a_lora_is_another_at_each_scale(given):
     assert len({plain, digests(merged, "weights"), digests(half, "weights")}) == 3
 
 
+def test_inputs_depend_on_the_options_of_the_recipe(given):
+    masked = moved(given, "component.options", (("masked", True),))
+
+    assert digests(masked, "inputs") != digests(given, "inputs")
+
+
 def test_keys_hold_no_path(given, tmp_path):
     for make in keys_of(given).values():
         assert str(given.component.source.path) not in json.dumps(make())

@@ -223,6 +223,26 @@ def test_a_component_under_another_name_takes_the_role_of_its_recipe(load):
     assert drawn.components[1].name == "painter"
 
 
+@pytest.mark.parametrize("alike", [True, False])
+def test_a_role_is_calibrated_as_the_file_that_is_tested(load, alike):
+    suite = SUITE.replace('"fp32", "int8-weights"]', '"fp32", "int8-static"]')
+    suite = suite.replace("height = 32", "height = 16") if alike else suite
+    loaded = load(TEXT + 'variants = ["int8-static"]\n', suite)
+    own = {
+        case.subject: case.calibration
+        for case in loaded.cases
+        if case.variant.name == "int8-static"
+    }
+
+    (pipeline,) = loaded.pipeline_cases
+    roles = {role: case.calibration for role, case in pipeline.roles}
+
+    assert all(len(samples) == 16 for samples in roles.values())
+    assert (roles["unet"] == own["unet"]) is alike
+    assert roles["text_encoder"] == own["text_encoder"]
+    assert {dict(one.shapes)["height"] for one in roles["unet"]} == {16}
+
+
 # Mixed-runtime pipelines
 
 TWO = 'mixed = ["pytorch", "mnn/fp32"]\n'

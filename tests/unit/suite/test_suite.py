@@ -292,6 +292,12 @@ OWN = "[variant.mnn.int8-weights]"
         (OWN, "[variant.mnn.deploy]", 23, "not among the `variants`"),
         (OWN, f'{OWN}\nflags = ["--x"]', 23, "a name of its own"),
         (OWN, '[variant.mnn.mine]\nfrom = "int8"', 24, "'int8-weights'"),
+        (
+            OWN,
+            '[variant.onnxruntime.mine]\nfrom = "fp32"\nflags = ["--keep=a"]',
+            25,
+            "runs the exported file as it is",
+        ),
         ('"boundary"]', '"bondary"]', 17, "'boundary'"),
         ('"boundary"]', '"realistic"]', 17, "twice"),
         ("realistic = 3", "realistic = 0", 18, "1 or more"),

@@ -155,25 +155,42 @@ def test_a_scale_for_each_channel_is_a_flag_of_integers_alone(tmp_path, blocks_f
         transform_onnx(source, "fp16", tmp_path, ("--per-channel",))
 
 
-def test_a_gemm_that_a_flag_keeps_is_not_quantized(tmp_path):
-    """The tool makes a MatMul of another name of it before it leaves nodes out."""
-    given, out = tmp_path / "given", tmp_path / "out"
-    given.mkdir(), out.mkdir()
+def gemms(folder, named):
+    """Write a file with two Gemms in a row, which may have no names."""
+    folder.mkdir()
     weights = onnx.numpy_helper.from_array(np.eye(4, dtype=np.float32), "w")
     sides = [
         [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [2, 4])]
         for name in ("x", "z")
     ]
     nodes = [
-        onnx.helper.make_node("Gemm", [x, "w"], [y], f"node_{y}")
+        onnx.helper.make_node("Gemm", [x, "w"], [y], f"node_{y}" if named else "")
         for x, y in ("xy", "yz")
     ]
     graph = onnx.helper.make_graph(nodes, "gemms", *sides, [weights])
     opset = [onnx.helper.make_opsetid("", 18)]
     model = onnx.helper.make_model(graph, ir_version=10, opset_imports=opset)
-    onnx.save(model, given / MODEL)
+    onnx.save(model, folder / MODEL)
+    return folder / MODEL
 
-    transform_onnx(given / MODEL, "int8-weights", out, ("--keep=y",))
+
+def test_a_gemm_that_a_flag_keeps_is_not_quantized(tmp_path):
+    """The tool makes a MatMul of another name of it before it leaves nodes out."""
+    out = tmp_path / "out"
+    out.mkdir()
+
+    transform_onnx(
+        gemms(tmp_path / "given", named=True), "int8-weights", out, ("--keep=y",)
+    )
 
     types = [node.op_type for node in onnx.load(out / MODEL).graph.node]
     assert (types.count("MatMul"), types.count("MatMulInteger")) == (1, 1)
+
+
+def test_a_node_without_a_name_cannot_be_kept_alone(tmp_path):
+    model = gemms(tmp_path / "given", named=False)
+
+    with pytest.raises(StageError, match="makes 'y' has no name of its own"):
+        transform_onnx(model, "int8-weights", tmp_path, ("--keep=y",))
+    # All of them can be.
+    transform_onnx(model, "int8-weights", tmp_path, ("--keep=Gemm",))
