@@ -63,7 +63,7 @@ def inputs_key(component: Component, sample: Sample) -> dict[str, object]:
         "component": component.name,
         "recipe": _recipe(component),
         "checkpoint": checkpoint_digest(component.source, ("",)),
-        **({"options": dict(component.options)} if component.options else {}),
+        "options": dict(component.options),
         "sample": _drawn(sample),
         "code": code_digest(_DRAWN),
         "tools": versions(_DRAWING_TOOLS),

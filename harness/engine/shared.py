@@ -239,12 +239,13 @@ class Shared:
 
     def _drop_left(self) -> None:
         """Remove what killed uploads have left, which no listing shows."""
+        if self._is_bucket:  # it shows whole objects alone
+            return
         files, home = self._home()
         found = self._tried("is listed", lambda: files.find(f"{home}/v{SCHEMA}"))
-        for path in found:
+        for path in filter(_LEFT.search, found):
             with suppress(FileNotFoundError):  # its upload has just ended
-                age_s = time.time() - files.modified(path).timestamp()
-                if _LEFT.search(path) and age_s > _LEFT_S:
+                if time.time() - files.modified(path).timestamp() > _LEFT_S:
                     files.rm_file(path)
 
     def remove(self, name: str) -> None:

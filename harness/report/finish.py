@@ -91,8 +91,8 @@ def conclude(
     except ParityError as error:
         _keep_unjudged(folder, about, checks, cases, error)
         msg = (
-            f"{error} The measurements are kept: `parity show {folder.id}` judges them "
-            "once that is right."
+            f"{error} The measurements are kept: `parity show {folder.id}"
+            f"{settings.next_steps(folder.id).runs}` judges them once that is right."
         )
         raise ParityError(msg) from error
     about = {"whole": judged.whole, "exit_code": judged.code, **about}
@@ -203,22 +203,24 @@ def _keep_unjudged(
     error: ParityError,
 ) -> None:
     """Write the report of a run of which a file was spoilt while it ran."""
-    unknown = Outcome.OPEN.value
-    brief = [
-        {
-            "suite": suite,
-            "id": f"{case}/{what}",
-            "outcome": unknown,
-            "found": unknown,
-            "reason": f"not judged: {error}",
-            "first_divergence": None,
-            "sample": None,
-        }
+    verdicts = [
+        CaseVerdict(
+            suite=suite,
+            case=case,
+            what=what,
+            outcome=Outcome.OPEN,
+            found=Outcome.OPEN,
+            reason=f"not judged: {error}",
+            worst=None,
+            first=None,
+            inputs=(),
+            rows=(),
+        )
         for suite, case, what in checks
     ]
     about = {"whole": False, "exit_code": CANNOT_TELL, **about}
     with suppress(OSError):
-        folder.finish(about, brief, list(cases))
+        folder.finish(about, [_brief(one) for one in verdicts], list(cases))
 
 
 def beside(baseline: str, report: Path, judged: Judged) -> tuple[Diff | None, int]:

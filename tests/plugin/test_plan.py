@@ -75,16 +75,21 @@ def test_the_suite_has_the_plan_as_a_variant_of_the_component(planned):
     assert case.variant.files[0][1] == project.path / "vae_decoder-planned.json"
 
 
+def sizes(project):
+    """Size of each variant's deployed file, in bytes, in a project's last run."""
+    return {
+        one["variant"]: one["artifacts"][one["backend"]]["size_bytes"]
+        for one in project.report["cases"]
+    }
+
+
 def test_the_plan_runs_within_its_tolerances_and_is_smaller_than_int8(planned):
     project, _ = planned
 
     ended = project.parity("run", "mnn/planned", "mnn/int8-weights")
 
     assert ended.code == 0, ended.text
-    size = {
-        one["variant"]: one["artifacts"]["mnn"]["size_bytes"]
-        for one in project.report["cases"]
-    }
+    size = sizes(project)
     assert size["planned"] < size["int8-weights"]
 
 
@@ -258,10 +263,7 @@ def test_the_plan_for_onnxruntime_runs_and_is_smaller_than_float32(in_onnxruntim
     ended = project.parity("run", "onnxruntime/planned", "onnxruntime/fp32")
 
     assert ended.code == 0, ended.text
-    size = {
-        one["variant"]: one["artifacts"]["onnxruntime"]["size_bytes"]
-        for one in project.report["cases"]
-    }
+    size = sizes(project)
     assert size["planned"] < size["fp32"]
 
 

@@ -108,7 +108,7 @@ def gate(
     from harness.report.rejudge import page_again, rejudge
     from harness.report.runs.baseline import baselines_in, find_baseline, load_baseline
     from harness.report.runs.diff import diff, rtol_by
-    from harness.report.runs.selection import as_judged, judges_of
+    from harness.report.runs.selection import judges_of, with_verdicts
     from harness.suite.suite import load_suite
 
     folder, beside = folders(runs, baselines)
@@ -123,7 +123,7 @@ def gate(
         reviewed,
         diff(
             reviewed.report,
-            as_judged(report, again.verdicts),
+            with_verdicts(report, again.verdicts),
             rtol_by(judges, report),
         ),
         again.verdicts,

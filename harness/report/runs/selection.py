@@ -131,7 +131,7 @@ def judges_of(runs: Iterable[Report], suite: Path | None) -> dict[str, Judge]:
     return judges
 
 
-def as_judged(report: Report, verdicts: Iterable[CaseVerdict]) -> Report:
+def with_verdicts(report: Report, verdicts: Iterable[CaseVerdict]) -> Report:
     """Return a run whose checks end as they were judged now, not when it ran."""
     ends = {
         (one.suite, one.case, one.what): CheckEnd(
@@ -166,7 +166,7 @@ def with_baseline(
     """
     runs = report.parent.parent
     before = load_baseline(find_baseline(baselines_beside(runs), name)).report
-    after = as_judged(load_report(runs, str(report)), verdicts)
+    after = with_verdicts(load_report(runs, str(report)), verdicts)
     if not whole:
         checks = {name: case.ends for name, case in after.cases.items()}
         before = before.only(lambda name, what: what in checks.get(name, {}))

@@ -38,6 +38,7 @@ from harness.measure.weight_kinds import (
 from harness.runtimes.graph.attributes import attributes_told
 from harness.runtimes.graph.onnx_graph import makers_of, nodes_between, tensors_of
 from harness.runtimes.pytorch.program import WRAPPER, own_path
+from harness.runtimes.pytorch.weights import of_recurrent
 
 NAMED = 64
 """Number of differing weights that are kept one by one; further ones are counted."""
@@ -382,7 +383,7 @@ def _remade(module: nn.Module) -> Iterator[str]:
     """Yield parameters that no file holds as they are.
 
     A weight is computed from some of them at each call: a direction and a length, for
-    example. ONNX holds the gates of a recurrent layer in another order.
+    example. Those of recurrent layers are in another order.
     """
     for name, _ in module.named_parameters():
         if "parametrizations" in name.split("."):
@@ -392,9 +393,7 @@ def _remade(module: nn.Module) -> Iterator[str]:
             if type(hook).__name__ in {"WeightNorm", "SpectralNorm"}:
                 for end in ("_g", "_v", "_orig"):
                     yield own_path(f"{path}.{hook.name}{end}".lstrip("."))
-        if isinstance(part, nn.RNNBase):
-            for name, _ in part.named_parameters():
-                yield own_path(f"{path}.{name}".lstrip("."))
+    yield from map(own_path, of_recurrent(module))
 
 
 def _pair_by_shape(

@@ -132,16 +132,16 @@ def _kept(graph: onnx.GraphProto, flags: Sequence[str]) -> Iterator[str]:
             )
             raise StageError(msg, outcome=Outcome.CONVERT)
         for name in flag.removeprefix(KEEP).split(","):
-            found = [
-                node
-                for node in graph.node
-                if node.op_type == name or name in node.output
-            ]
+            found, others = [], set()
+            for node in graph.node:
+                if node.op_type == name or name in node.output:
+                    found.append(node)
+                else:
+                    others.add(node.name)
             if not found:
                 msg = f"{flag}: {name!r} is no operator and no value of the graph."
                 raise StageError(msg, outcome=Outcome.CONVERT)
             # The tools know nodes by name: one of no name would keep all of no name.
-            others = {node.name for node in graph.node if node not in found}
             if alike := [node for node in found if node.name in others]:
                 msg = (
                     f"{flag}: the node that makes {alike[0].output[0]!r} has no name "

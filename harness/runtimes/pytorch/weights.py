@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -32,14 +32,16 @@ def lost_weights(
         if array.any() and not kept:
             absent.append(name)
     due = weights_due(module, example) if absent else set()
-    # ONNX holds the gates of a recurrent layer in another order.
-    due -= {
-        f"{path}.{name}".lstrip(".")
-        for path, part in module.named_modules()
-        if isinstance(part, torch.nn.RNNBase)
-        for name, _ in part.named_parameters()
-    }
+    due -= set(of_recurrent(module))
     return [name for name in absent if name in due]
+
+
+def of_recurrent(module: torch.nn.Module) -> Iterator[str]:
+    """Yield parameters of recurrent layers, whose gates ONNX has in another order."""
+    for path, part in module.named_modules():
+        if isinstance(part, torch.nn.RNNBase):
+            for name, _ in part.named_parameters():
+                yield f"{path}.{name}".lstrip(".")
 
 
 def owners_of(module: torch.nn.Module) -> dict[bytes, frozenset[tuple[str, str]]]:

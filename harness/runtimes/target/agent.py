@@ -145,13 +145,13 @@ class Files:
             with part.open("r+b" if at else "wb") as file:
                 file.seek(at)
                 file.write(piece.data)
+                if at + piece.size < size:
+                    return
                 file.flush()
                 os.fsync(file.fileno())
         except OSError:  # a full disk must not stay full
             part.unlink()
             raise
-        if at + piece.size < size:
-            return
         seen = hashlib.sha256()
         with part.open("rb") as file:
             for block in iter(lambda: file.read(1 << 20), b""):

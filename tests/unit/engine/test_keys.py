@@ -199,6 +199,7 @@ SAMPLED = [
 ]
 MOVES = {
     "inputs": [
+        ("options", "component.options", (("depth", 1),)),
         ("component", "component.name", "another"),
         ("recipe", "component.recipe", "controlnet"),
         ("checkpoint", "component.source.seed", 1),
@@ -428,12 +429,6 @@ def test_a_checkpoint_with_a_lora_is_another_at_each_scale(given):
     half = moved(merged, "component.source.lora_scale", 0.5)
 
     assert len({plain, digests(merged, "weights"), digests(half, "weights")}) == 3
-
-
-def test_inputs_depend_on_the_options_of_the_recipe(given):
-    masked = moved(given, "component.options", (("masked", True),))
-
-    assert digests(masked, "inputs") != digests(given, "inputs")
 
 
 def test_keys_hold_no_path(given, tmp_path):

@@ -14,11 +14,11 @@ from harness.judge.case import CaseVerdict
 from harness.report.runs.baseline import accept, path_of, save_baseline
 from harness.report.runs.diff import diff, rtol_by
 from harness.report.runs.selection import (
-    as_judged,
     compared_names,
     judges_of,
     load_either,
     load_many,
+    with_verdicts,
 )
 from tests.unit.reports import CASE, chain, output, record
 from tests.unit.snapshots import exactly, off_by, report, run
@@ -65,7 +65,7 @@ def test_a_check_that_passes_today_is_no_change_whatever_was_said_of_it_then():
     )
 
     assert diff(before, strict, exactly).blocking
-    assert not diff(before, as_judged(strict, [today]), exactly).blocking
+    assert not diff(before, with_verdicts(strict, [today]), exactly).blocking
 
 
 @pytest.fixture
