@@ -9,6 +9,7 @@ over ten pictures is at most 1.1 times the expected mean" and "each of ten pictu
 35 dB".
 """
 
+import itertools
 import json
 import sys
 import tempfile
@@ -18,6 +19,7 @@ from statistics import median
 from unittest.mock import patch
 
 import numpy as np
+import torch
 
 from harness.core.case import Device
 from harness.core.pipeline import App, Sampling
@@ -26,7 +28,7 @@ from harness.judge.distribution import Conclusion, results_of, verdict_of
 from harness.runtimes.diffusion import pairs as module
 from harness.runtimes.diffusion.inputs import draw_inputs
 from harness.runtimes.diffusion.networks import Residents
-from harness.runtimes.diffusion.reference import torch_networks
+from harness.runtimes.diffusion.reference import PREDICTION, torch_networks
 from harness.suite.suite import load_suite
 
 DIGITS = Path(__file__).parents[1] / "fixtures" / "digits"
@@ -39,13 +41,17 @@ METRICS = ("psnr", "ssim", "flip")
 FAULTS = {
     **{
         f"VAE scale {percent:g} % off": App(scaling_factor=FACTOR * (1 + percent / 100))
-        for percent in (0.1, 0.2, 0.5, 1, 2)
+        for percent in (1, 1.2, 1.4, 1.6, 2)
     },
     **{
         f"guidance {percent:g} % off": App(guidance_scale=3.0 * (1 + percent / 100))
-        for percent in (0.2, 0.5, 1, 2, 5)
+        for percent in (1, 2, 2.5, 3, 4, 5)
     },
     "steps_offset 0 for 1": App(sampling=Sampling(options=(("steps_offset", 0),))),
+}
+FIRST_STEP = {
+    f"guidance of the first step {percent:g} % off": percent
+    for percent in (2, 5, 10, 20)
 }
 
 
@@ -64,19 +70,38 @@ def drawn(pairs, root):
     )
     store, residents, device = Store(root=root), Residents(), Device()
     found = {}
-    for name, app in FAULTS.items():
-        told = replace(one, app=app)
+    for name in (*FAULTS, *FIRST_STEP):
+        told = replace(one, app=FAULTS.get(name, App()))
+        networks = dict(torch_networks(told, residents, device))
+        if name in FIRST_STEP:
+            percent = FIRST_STEP[name]
+            networks["unet"] = wrong_at_first(networks["unet"], one.steps, percent)
         with patch.object(module, "verdict_of", lambda _: Conclusion.OPEN):
             found[name], _ = module.compare_pairs(
                 told,
                 draw_inputs(told),
-                torch_networks(told, residents, device),
+                networks,
                 store=store,
                 device=device,
                 residents=residents,
             )
         print(f"drawn: {name}", flush=True)
     return found
+
+
+def wrong_at_first(unet, steps, percent):
+    """Return a UNet whose guidance is too strong in the first step of a drawing."""
+    calls = itertools.count()
+
+    def wrong(feeds):
+        made = unet(feeds)
+        if next(calls) % steps:
+            return made
+        without, prompted = made[PREDICTION].chunk(2)
+        stronger = without + (1 + percent / 100) * (prompted - without)
+        return {**made, PREDICTION: torch.cat([without, stronger])}
+
+    return wrong
 
 
 def release(losses, limits, rng):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Collection, Mapping
+import os
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 import xxhash
@@ -23,26 +24,38 @@ def digest_file(path: Path) -> str:
         return hashlib.file_digest(file, xxhash.xxh3_128).hexdigest()
 
 
-def digest_tree(path: Path, suffixes: Collection[str]) -> str:
+def digest_tree(
+    path: Path,
+    suffixes: Collection[str],
+    *,
+    is_left_out: Callable[[str], bool] = lambda _: False,
+) -> str:
     """Return one digest for the files under a folder that end in `suffixes`.
 
     The digest covers each file's relative name and contents. It does not depend on the
     folder's place or on the files' times: a moved or copied checkpoint keeps its
-    digest.
+    digest. Links to folders are followed. Hidden folders are left out, and folders for
+    whose name `is_left_out` returns true.
 
     Raises:
         StoreError: No file matches, so nothing distinguishes this folder from another.
 
     """
-    files = sorted(
-        (file.relative_to(path).as_posix(), file)
-        for file in path.rglob("*")
-        if file.suffix in suffixes and file.is_file()
-    )
-    if not files:
+    digests, seen = {}, set()
+    for at, folders, names in os.walk(path, followlinks=True):
+        here = Path(at)
+        if (same := (here.stat().st_dev, here.stat().st_ino)) in seen:
+            folders.clear()  # a link that leads back up would have no end
+            continue
+        seen.add(same)
+        folders[:] = [f for f in folders if f[0] != "." and not is_left_out(f)]
+        for file in (here / name for name in names):
+            if file.suffix in suffixes and file.is_file():
+                digests[file.relative_to(path).as_posix()] = digest_file(file)
+    if not digests:
         msg = f"{path}: no file ends in {sorted(suffixes)}; is this the right folder?"
         raise StoreError(msg)
-    return digest_value({name: digest_file(file) for name, file in files})
+    return digest_value(digests)
 
 
 def digest_value(value: object) -> str:

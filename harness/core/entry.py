@@ -17,7 +17,8 @@ from pathlib import Path
 
 from harness import __version__
 from harness.core.digest import canonical_json, digest_file, digest_value
-from harness.core.errors import SpecError, StoreError
+from harness.core.errors import SpecError, StageError, StoreError
+from harness.core.outcome import Outcome
 
 _KIND = re.compile(r"[a-z0-9][a-z0-9-]*")
 _RECORD = "entry.json"
@@ -120,6 +121,19 @@ class Entry:
                     f"with {record.size_bytes:,}. {_REMEDY}"
                 )
                 raise StoreError(msg)
+
+
+def check_artifact(artifact: Entry) -> None:
+    """Compare every file of an entry with its digest before native code reads it.
+
+    Raises:
+        StageError: A file is missing, truncated or changed.
+
+    """
+    try:
+        artifact.check()
+    except StoreError as error:
+        raise StageError(str(error), outcome=Outcome.LOAD) from error
 
 
 def key_digest_of(kind: str, key: Mapping[str, object]) -> str:

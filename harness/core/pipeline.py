@@ -32,7 +32,7 @@ PAIRS: Final = "pairs"
 WHATS: Final = (LATENTS, IMAGE)
 """The checks of an end-to-end case: the latents at every step, and the pictures."""
 
-METRICS: Final = ("psnr", "ssim", "flip", "lpips")
+METRICS: Final = ("psnr", "ssim", "flip", "lpips", "clip")
 """The metrics of pictures that are built in."""
 
 METRIC_GROUP: Final = "parity.metrics"

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from harness.core.case import Case, TensorSpec
+from harness.core.case import GIVEN, Case, TensorSpec
 from harness.core.entry import Entry
+from harness.core.runtime import EXACT
 from harness.engine.deployed import Reading
 
 
@@ -85,9 +86,12 @@ def excerpt_of(case: Case, entry: Entry) -> Excerpt:
         outputs=_specs(meta["outputs"]),
         foreign=None,  # the harness cut the excerpt, also from a foreign model
     )
+    variant = case.variant
+    if variant.kind == GIVEN:  # nobody gave a file of the excerpt
+        variant = replace(variant, kind=EXACT)
     (sample,) = case.samples
     return Excerpt(
-        case=replace(case, component=component),
+        case=replace(case, component=component, variant=variant),
         entry=entry,
         reading=Reading(sample=sample.id, inputs=entry, reference=entry, layers=True),
     )

@@ -8,9 +8,16 @@ tools.
 from __future__ import annotations
 
 import functools
+import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import (
+    PackageNotFoundError,
+    distribution,
+    packages_distributions,
+    version,
+)
 from pathlib import Path
 
 from harness.core.case import (
@@ -30,10 +37,10 @@ from harness.core.entry import Entry
 from harness.core.environment import environment
 from harness.core.foreign_files import weight_files
 from harness.core.pipeline import T5_TOKENS, Pipeline
-from harness.core.runtime import Runtime, formats, onnx_runtime, runtime
+from harness.core.runtime import Runtime, formats, onnx_runtime, runtime, runtimes
 from harness.engine.deployed import Deployed, Reading
 from harness.engine.excerpt import Redraw, Spot
-from harness.engine.own_code import own_files
+from harness.engine.own_code import own_code
 from harness.recipes import RECIPES, weight_folders
 from harness.recipes.checkpoint import read_index
 from harness.recipes.lora import files_of
@@ -41,20 +48,65 @@ from harness.recipes.lora import files_of
 HOME = Path(__file__).parents[1].resolve()
 """The folder of the harness's own code."""
 
-_CHECKPOINT_SUFFIXES = (".json", ".safetensors", ".txt", ".model")
+_CHECKPOINT_SUFFIXES = (
+    *(".json", ".safetensors", ".txt"),
+    *(".model", ".spm", ".tiktoken", ".vocab"),
+)
+_OWN_SUFFIXES = (
+    *(*_CHECKPOINT_SUFFIXES, ".bin", ".ckpt", ".gguf", ".h5", ".msgpack", ".npy"),
+    *(".npz", ".onnx", ".pkl", ".pt", ".pth", ".yaml", ".yml"),
+)
+"""What a user's own recipe may read; the harness's own recipes read the others only."""
+
 _EXPORT_TOOLS = ("torch", "onnx", "onnxscript", "onnx-ir", "diffusers", "transformers")
-_DRAWING_TOOLS = ("torch", "diffusers", "transformers", "numpy")
+_DRAWING_TOOLS = (
+    *("torch", "diffusers", "transformers", "numpy"),
+    *("tokenizers", "sentencepiece"),
+)
+_EVALUATOR = ("onnx", "numpy")
 _OPENCV = ("opencv-python-headless", "opencv-python")
 
-# Folders of the harness's own code, for `code_digest`. A key names folders and not
-# modules, so that a new module cannot be forgotten. `core` and `suite` are left out,
-# because a key has the values that they decide.
+_REPORTS = re.compile(r"reports|\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d.*")
+"""Folders of runs. A suite may lie in its checkpoint, and a run then writes there."""
+
+# Parts of the harness's own code, for `code_digest`. A key names folders and not
+# modules, so that a new module cannot be forgotten. Most of `core` and `suite` is left
+# out, because a key has the values that they decide; the files named here decide more.
+_RULES = tuple(
+    f"core/{name}.py" for name in ("contract", "foreign_files", "onnx_header", "probes")
+)
+_SESSIONS = ("runtimes/renamed.py", "runtimes/session.py")
 _DRAWN = ("recipes",)
-_EXPORTED = ("measure", "recipes", "runtimes/graph", "runtimes/pytorch")
-_FOREIGN = (*_EXPORTED, "runtimes/foreign")
-_CHECKED = ("measure", "runtimes/graph", "runtimes/pytorch")
-_ANSWERED = ("measure", "runtimes/candidate", "runtimes/target")
-_PICTURES = ("measure", "recipes", "runtimes/diffusion", "runtimes/pytorch")
+_EXPORTED = ("measure", "recipes", "runtimes/graph", "runtimes/pytorch", *_RULES)
+_FOREIGN = (*_EXPORTED, "runtimes/foreign", *_SESSIONS)
+_CONVERTED = (
+    *("runtimes/graph", "runtimes/renamed.py", *_RULES),
+    *("measure/name_map.py", "measure/trace.py"),
+)
+_ANSWERED = (
+    *("measure", "runtimes/candidate", "runtimes/graph", "runtimes/target"),
+    *(*_RULES, *_SESSIONS),
+)
+_PICTURES = (
+    *("measure", "recipes", "runtimes/diffusion", "runtimes/pytorch"),
+    "suite/families.py",
+)
+
+
+def remember() -> None:
+    """Read the harness's code and the versions of the tools now.
+
+    A process that imports them afterwards then has the keys of what it imported,
+    also if somebody edits a file or installs a package while it runs.
+    """
+    _code()
+    own = (*runtimes().values(), onnx_runtime())
+    tools = (name for one in own for name in (*one.distributions, *one.tools))
+    for name in (*_EXPORT_TOOLS, *_DRAWING_TOOLS, *_OPENCV, *tools):
+        _version(name)
+    for one in own:
+        _runtime_code(one)
+        builds(one.distributions)
 
 
 def inputs_key(component: Component, sample: Sample) -> dict[str, object]:
@@ -62,7 +114,9 @@ def inputs_key(component: Component, sample: Sample) -> dict[str, object]:
     return {
         "component": component.name,
         "recipe": _recipe(component),
-        "checkpoint": checkpoint_digest(component.source, ("",)),
+        "checkpoint": checkpoint_digest(
+            component.source, ("",), _suffixes(component.recipe)
+        ),
         "options": dict(component.options),
         "sample": _drawn(sample),
         "code": code_digest(_DRAWN),
@@ -143,7 +197,7 @@ def _own_reference(component: Component) -> dict[str, object]:
         return {}
     ran = onnx_runtime()
     code = [code_digest(_FOREIGN), _runtime_code(ran)]
-    return {"reference": [code, versions(ran.distributions)]}
+    return {"reference": [code, builds(ran.distributions)]}
 
 
 def contract_key(case: Case, file: Deployed) -> dict[str, object]:
@@ -157,10 +211,15 @@ def contract_key(case: Case, file: Deployed) -> dict[str, object]:
         "asked": contents(file.asked) if file.asked else "",
         "inputs": [contents(reading.inputs) for reading in file.readings],
         "device": case.device.settings,
-        "processor": environment().cpu,  # a shared store is of several machines
+        "processor": _processor(case.device),  # a shared store is of several machines
         "code": [code_digest(_ANSWERED), _runtime_code(declared)],
-        "tools": versions(declared.distributions),
+        "tools": builds(declared.distributions),
     }
+
+
+def _processor(device: Device) -> list[str]:
+    gpus = () if device.device == "cpu" else environment().gpus
+    return [environment().cpu, *gpus]
 
 
 def checked_key(component: Component, onnx: Entry) -> dict[str, object]:
@@ -168,7 +227,7 @@ def checked_key(component: Component, onnx: Entry) -> dict[str, object]:
     return {
         "component": _component(component),
         "onnx": contents(onnx),
-        "code": code_digest(_CHECKED),
+        "code": code_digest(_EXPORTED),
         "tools": versions(_EXPORT_TOOLS),
     }
 
@@ -178,6 +237,7 @@ def weights_key(component: Component) -> dict[str, object]:
     return {
         "component": _component(component),
         "code": code_digest(("recipes", "runtimes/pytorch")),
+        "tools": versions(_EXPORT_TOOLS),
     }
 
 
@@ -199,11 +259,18 @@ def variant_key(
         "calibration": [contents(entry) for entry in calibration],
         # The contents of a file decide, and not its name.
         "flags": [files.get(flag, flag) for flag in variant.flags],
-        "converter": variant.converter
-        or (digest_file(Path(native)) if native else "wheel"),
-        "code": [code_digest(("runtimes/graph",)), _runtime_code(declared)],
-        "tools": versions((*declared.distributions, *declared.tools)),
+        "converter": variant.converter or (_program(native) if native else "wheel"),
+        "code": [code_digest(_CONVERTED), _runtime_code(declared)],
+        "tools": builds((*declared.distributions, *declared.tools)),
     }
+
+
+def _program(name: str) -> str:
+    """Return a digest of a native converter, with the libraries that it is built of."""
+    path = Path(name).resolve()
+    homes = (path.parent, path.parent.parent / "lib")
+    files = {one for home in homes for one in home.rglob("libMNN*") if one.is_file()}
+    return digest_value({one.name: digest_file(one) for one in (path, *files)})
 
 
 def converted_key(component: Component, kind: str) -> dict[str, object]:
@@ -216,7 +283,7 @@ def converted_key(component: Component, kind: str) -> dict[str, object]:
         "inputs": [asdict(spec) for spec in component.inputs],
         "outputs": [asdict(spec) for spec in component.outputs],
         "code": [code_digest(_FOREIGN), _runtime_code(owner)],
-        "tools": versions(owner.distributions),
+        "tools": builds(owner.distributions),
     }
 
 
@@ -251,6 +318,7 @@ def excerpt_key(graph: Entry, reading: Reading, spot: Spot) -> dict[str, object]
         "reference": contents(reading.reference),
         "spot": asdict(spot),
         "code": code_digest(("engine", "measure", "runtimes/graph")),
+        "tools": versions(_EVALUATOR),
     }
 
 
@@ -260,6 +328,7 @@ def redraw_key(excerpt: Entry, how: Redraw) -> dict[str, object]:
         "excerpt": contents(excerpt),
         "how": asdict(how),
         "code": code_digest(("engine", "measure", "runtimes/graph")),
+        "tools": versions(_EVALUATOR),
     }
 
 
@@ -271,10 +340,12 @@ def drawing_inputs_key(pipeline: Pipeline) -> dict[str, object]:
         for name in ("tokenizer", "tokenizer_2", "vae", "unet", "transformer")
         if (source.path / name).is_dir()
     )
+    configs = [source.path / role / "config.json" for role in pipeline.encoders]
     return {
         "checkpoint": checkpoint_digest(source, folders),
         "kind": pipeline.kind,
         "encoders": pipeline.encoders,
+        "read_by": [digest_file(config) for config in configs if config.is_file()],
         "texts": [*pipeline.texts, pipeline.negative_prompt],
         "steps": pipeline.steps,
         "seed": pipeline.seed,
@@ -306,8 +377,10 @@ def drawing_key(pipeline: Pipeline, inputs: Entry, device: Device) -> dict[str, 
 
 
 def _sampling(pipeline: Pipeline) -> dict[str, object]:
+    # A checkpoint without one is drawn with a scheduler that its family has.
+    told = (pipeline.source.path / "scheduler").is_dir()
     return {
-        "scheduler": checkpoint_digest(pipeline.source, ("scheduler",)),
+        "scheduler": checkpoint_digest(pipeline.source, ("scheduler",)) if told else "",
         "sampling": asdict(pipeline.sampling),
         "guidance_scale": pipeline.guidance_scale,
         "eta": pipeline.eta,
@@ -335,7 +408,9 @@ def question(component: Component, sample: Sample) -> str:
 def drawing_question(pipeline: Pipeline) -> str:
     """Return a digest of a pipeline's task: its inputs and its weights."""
     inputs = drawing_inputs_key(pipeline)
-    inputs = {k: v for k, v in inputs.items() if k not in {"code", "tools"}}
+    # The weights of the encoders, below, have their configuration too.
+    apart = {"code", "tools", "read_by"}
+    inputs = {k: v for k, v in inputs.items() if k not in apart}
     tokens = pipeline.t5_tokens
     return digest_value(
         {
@@ -355,12 +430,21 @@ def contents(entry: Entry) -> str:
 
 
 @functools.cache
-def checkpoint_digest(source: Source, folders: Sequence[str]) -> str:
+def checkpoint_digest(
+    source: Source,
+    folders: Sequence[str],
+    suffixes: Sequence[str] = _CHECKPOINT_SUFFIXES,
+) -> str:
     """Return a digest of a checkpoint's folders; each process reads them once."""
     if source.path.is_file():
         return _digest_of(source.path, ONNX)
     trees = [
-        digest_tree(source.path / folder, _CHECKPOINT_SUFFIXES) for folder in folders
+        digest_tree(
+            source.path / folder,
+            suffixes,
+            is_left_out=lambda name: _REPORTS.fullmatch(name) is not None,
+        )
+        for folder in folders
     ]
     parts: dict[str, object] = {"trees": trees, "seed": source.seed}
     if source.lora is not None:
@@ -369,12 +453,22 @@ def checkpoint_digest(source: Source, folders: Sequence[str]) -> str:
 
 
 @functools.cache
-def code_digest(folders: tuple[str, ...]) -> str:
-    """Return a digest of the harness's own code in some of its folders.
+def _code() -> dict[str, str]:
+    """Return the digest of each file of the harness's own code, by its name."""
+    files = (path for path in HOME.rglob("*.py") if path.is_file())
+    return {path.relative_to(HOME).as_posix(): digest_file(path) for path in files}
 
-    Subfolders count too. Each process reads the code once.
-    """
-    return digest_value([digest_tree(HOME / folder, (".py",)) for folder in folders])
+
+@functools.cache
+def code_digest(parts: tuple[str, ...]) -> str:
+    """Return a digest of parts of the harness's own code: files, and whole folders."""
+    return digest_value(
+        {
+            name: digest
+            for name, digest in _code().items()
+            if any(name == part or name.startswith(f"{part}/") for part in parts)
+        }
+    )
 
 
 def _runtime_code(declared: Runtime) -> str:
@@ -382,19 +476,50 @@ def _runtime_code(declared: Runtime) -> str:
     top, _, inside = declared.package.partition(".")
     if top == HOME.name:
         return code_digest((inside.replace(".", "/"),))
-    return digest_tree(declared.home, (".py",))
+    return _package_code(declared.home)
 
 
 @functools.cache
-def versions(names: tuple[str, ...]) -> dict[str, str]:
+def _package_code(home: Path) -> str:
+    return digest_tree(home, (".py",))
+
+
+def versions(names: Sequence[str]) -> dict[str, str]:
     """Return the versions of those packages that are installed."""
-    found = {}
-    for name in names:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return found
+    return {name: found for name in names if (found := _version(name))}
+
+
+@functools.cache
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return ""
+
+
+@functools.cache
+def builds(names: Sequence[str]) -> dict[str, list[str]]:
+    """Return the versions of installed packages, and a digest of what each has.
+
+    Whoever works on a runtime installs it again and again under one version.
+    """
+    return {
+        name: [found, digest_value(_hashes(name))]
+        for name, found in versions(names).items()
+    }
+
+
+def _hashes(name: str) -> list[str]:
+    """Return the lines of a package's list of files that have digests."""
+    try:
+        listed = distribution(name).read_text("RECORD") or ""
+    except PackageNotFoundError:
+        return []
+    return sorted(
+        line
+        for line in listed.splitlines()
+        if "sha256=" in line and ".dist-info/" not in line
+    )
 
 
 def _drawn(sample: Sample) -> dict[str, object]:
@@ -407,29 +532,43 @@ def _drawn(sample: Sample) -> dict[str, object]:
 
 
 def _component(component: Component) -> dict[str, object]:
-    return {
+    here: dict[str, object] = {
         "recipe": _recipe(component),
         "checkpoint": _weights(component),
         "options": dict(component.options),
         "inputs": [asdict(spec) for spec in component.inputs],
         "outputs": [asdict(spec) for spec in component.outputs],
     }
+    if component.source.seed is not None:
+        # PyTorch draws other bits without a processor's vectors.
+        vectors = os.environ.get("ATEN_CPU_CAPABILITY", "")
+        here["drawn_on"] = [environment().arch, vectors]
+    return here
 
 
 def _weights(component: Component) -> str:
     """Return a digest of the folders of a component's weights."""
     recipe, source = component.recipe, component.source
     folders = weight_folders(recipe, source, component.options)
-    return checkpoint_digest(source, folders)
+    return checkpoint_digest(source, folders, _suffixes(recipe))
+
+
+def _suffixes(recipe: str) -> tuple[str, ...]:
+    """Return the ends of the names of files that a recipe may read."""
+    return _CHECKPOINT_SUFFIXES if recipe in RECIPES else _OWN_SUFFIXES
 
 
 @functools.cache
-def _recipe_code(recipe: str) -> str:
-    """Return a digest of a recipe's code; the harness's own recipes share one."""
+def _recipe_code(recipe: str) -> dict[str, object]:
+    """Return what decides a recipe; the harness's own recipes share one digest."""
     if recipe in RECIPES:
-        return code_digest(_DRAWN)
-    return digest_value([digest_file(path) for path in own_files(recipe)])
+        return {"code": code_digest(_DRAWN)}
+    files, tops = own_code(recipe)
+    known = packages_distributions() if tops else {}
+    names = sorted({name for top in tops for name in known.get(top, ())})
+    code = digest_value([digest_file(path) for path in files])
+    return {"code": code, "packages": versions(names)}
 
 
-def _recipe(component: Component) -> dict[str, str]:
-    return {"name": component.recipe, "code": _recipe_code(component.recipe)}
+def _recipe(component: Component) -> dict[str, object]:
+    return {"name": component.recipe, **_recipe_code(component.recipe)}

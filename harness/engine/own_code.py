@@ -1,9 +1,10 @@
-"""Which files a recipe of a user's own has: its module, and what that imports."""
+"""The code of a user's own recipe: its module, and what that imports."""
 
 from __future__ import annotations
 
 import ast
 import importlib.util
+import sys
 import sysconfig
 from collections.abc import Iterator
 from contextlib import suppress
@@ -16,33 +17,42 @@ _INSTALLED: Final = frozenset({"site-packages", "dist-packages"})
 _OURS: Final = __name__.partition(".")[0]
 
 
-def own_files(name: str) -> list[Path]:
-    """Return the file of a module, and of each module of the user's that it imports.
+def own_code(name: str) -> tuple[list[Path], set[str]]:
+    """Return the files of a module and of what it imports, and the packages it needs.
 
-    Installed packages are left out, unless the module itself is in one: then the rest
-    of that package counts. A module that is imported while a function runs counts too.
-    One that is named by a text only, as `importlib.import_module` takes, does not.
+    The files are those of the user. Those of installed packages are left out, unless
+    the module itself is in one: then the rest of that package counts. A module that is
+    imported while a function runs counts too. One that is named by a text only, as
+    `importlib.import_module` takes, does not.
 
     Args:
         name: Name of the module. It may be absent; then there are no files.
 
+    Returns:
+        The files, sorted; and the outermost names of the installed packages.
+
     """
     package = name.partition(".")[0]
     found: dict[str, Path] = {}
+    installed: set[str] = set()
     waiting = [name]
     while waiting:
         one = waiting.pop()
         top = one.partition(".")[0]
+        if not one or one in found:
+            continue
         # The spec of an inner module imports the packages around it, so the outermost
         # one is asked first: it may be PyTorch.
-        if one in found or not (top == package or _is_own(top)):
+        if not (top == package or _is_own(top)):
+            installed.add(top)
             continue
+        waiting.append(one.rpartition(".")[0])  # a package runs before its modules
         spec = _spec(one)
         if spec is None or not spec.origin or not spec.origin.endswith(".py"):
             continue
         found[one] = Path(spec.origin)
         waiting += _imported(found[one], spec)
-    return sorted(set(found.values()))
+    return sorted(set(found.values())), installed - sys.stdlib_module_names - {_OURS}
 
 
 def _spec(name: str) -> ModuleSpec | None:
@@ -58,10 +68,16 @@ def _spec(name: str) -> ModuleSpec | None:
 
 def _is_own(top: str) -> bool:
     spec = None if top == _OURS else _spec(top)
-    if spec is None or not spec.origin or not spec.origin.endswith(".py"):
+    if spec is None:
         return False
-    path = Path(spec.origin).resolve()
-    return not (path.is_relative_to(_STANDARD) or _INSTALLED & set(path.parts))
+    places = [spec.origin] if (spec.origin or "").endswith(".py") else []
+    if spec.origin is None:  # a folder without an __init__.py
+        places = list(spec.submodule_search_locations or ())
+    paths = [Path(place).resolve() for place in places if place]
+    return any(
+        not (path.is_relative_to(_STANDARD) or _INSTALLED & set(path.parts))
+        for path in paths
+    )
 
 
 def _imported(path: Path, spec: ModuleSpec) -> Iterator[str]:

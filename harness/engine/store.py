@@ -211,7 +211,9 @@ class Store:
                     shared.remove(name)
                 return None
             self._move_in(copied, folder, read_entry(copied).files)
-            return read_entry(folder)
+            entry = read_entry(folder)
+            touch(entry)  # its times are those of the machine that made it
+            return entry
 
     def make(self, kind: str, key: Mapping[str, object], build: Build) -> Entry:
         """Return the entry, building it first if it is missing or damaged.

@@ -82,6 +82,9 @@ def serve(channel: connection.Connection) -> NoReturn:
     preload, fork = channel.recv()
     gc.disable()  # modules are never freed, so that searching them is lost time
     try:
+        name = "harness.engine.keys"
+        # Jobs file what they make under keys of the code that is imported here.
+        importlib.import_module(name).remember()
         for name in preload:
             importlib.import_module(name)
     except BaseException as error:  # noqa: BLE001  # even SystemExit must be reported here

@@ -9,7 +9,7 @@ from functools import partial
 
 from harness.core.outcome import Outcome
 from harness.core.pipeline import LATENTS
-from harness.core.record import LAYERS, OUTPUTS, CaseRecord, Row
+from harness.core.record import LAYERS, OUTPUTS, WHATS, CaseRecord, Row
 from harness.core.text import INDENT, WIDTH, count, cut, few, in_floors, operator
 from harness.judge.case import CaseVerdict
 from harness.judge.pipeline import app_causes
@@ -48,6 +48,13 @@ class Divergence:
     source: str = ""
     facts: Sequence[Sequence[str]]
     log: Sequence[str] = ()
+
+    @property
+    def can_be_explained(self) -> bool:
+        """Whether `parity explain` takes this case, and may find more than it says."""
+        first = self.checks[0]
+        is_told = self.record.is_traced or first.found is Outcome.NO_EFFECT
+        return first.what in WHATS and not is_told
 
 
 def divergences(facts: RunFacts) -> list[Divergence]:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator
 
 from harness.core.outcome import Outcome
-from harness.core.record import WHATS, CaseRecord, coverage_share, left_out
+from harness.core.record import CaseRecord, coverage_share, left_out
 from harness.core.text import (
     INDENT,
     WIDTH,
@@ -70,8 +70,8 @@ def _ends(facts: RunFacts, failure: Divergence | None, report: str) -> Iterator[
     """Yield the next commands and the report's path."""
     next_steps = facts.next_steps
     if failure and failure.record.rows:
-        record, what = failure.record, failure.checks[0].what
-        explained = record.case if what in WHATS and not record.is_traced else ""
+        record = failure.record
+        explained = record.case if failure.can_be_explained else ""
         yield from next_steps.lines(failure.case, explained, record.suite)
     if report:
         yield Line(text=f" report      {report}", tone="quiet")

@@ -42,6 +42,7 @@ def test_flags_that_change_no_byte_fail_and_others_do_not(ran):
         "vae_decoder/mnn/rounded/outputs": "within",
     }
     assert ended.has("the same, byte by byte, without --transformerFuse"), ended.text
+    assert not ended.has("parity explain"), ended.text  # it has no more to say
 
 
 def test_the_bits_that_a_file_really_stores_are_shown(ran):

@@ -54,7 +54,7 @@ HOMES = {
     "plotly": ("report.html.*",),
     "flip_evaluator": ("measure.pictures",),
     "diffusers": ("recipes.*", "runtimes.diffusion.*"),
-    "transformers": ("recipes.*",),
+    "transformers": ("recipes.*", "runtimes.diffusion.metrics"),
 }
 
 # Here a framework is imported only inside the function that needs it: reading a suite,

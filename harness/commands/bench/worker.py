@@ -23,13 +23,13 @@ from harness.commands.bench.timing import (
     Turn,
 )
 from harness.core.case import REFERENCE, Component
+from harness.core.entry import check_artifact
 from harness.core.environment import core_count, installed
 from harness.core.errors import StageError
 from harness.core.outcome import Outcome
 from harness.core.pipeline import Pipeline, RoleFile
 from harness.engine.host import report_progress
 from harness.measure.trace import load_inputs
-from harness.runtimes.candidate.candidate import check_artifact
 from harness.runtimes.session import Ran, load_backend
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from harness.core.record import LAYERS, WHATS
+from harness.core.record import LAYERS
 from harness.core.settings import suite_option
 from harness.judge.case import is_loss
 from harness.report.divergence import Divergence, divergences
@@ -124,11 +124,11 @@ def _steps(
     if record.rows:
         if known and known.toml:
             yield NextCommand(words="write this into parity.toml", text=known.toml)
-        elif known is None and one.checks[0].what in WHATS and not record.is_traced:
+        elif known is None and one.can_be_explained:
             words = "find the cause, and the setting that fixes it"
             yield NextCommand(words=words, text=steps.explain(record.case, suite))
         yield NextCommand(words="list every value", text=steps.show(one.case))
-    else:
+    elif not record.is_traced:  # a trace has its own sentence of what to do
         text = f"parity run {record.case}{suite}{steps.store}"
         yield NextCommand(words="run this case again", text=text)
     gaps = [

@@ -14,8 +14,8 @@ import numpy as np
 
 from harness.core.case import Component, Device
 from harness.core.comparison import Comparison
-from harness.core.entry import Entry
-from harness.core.errors import StageError, StoreError
+from harness.core.entry import check_artifact
+from harness.core.errors import StageError
 from harness.core.outcome import Outcome
 from harness.core.probes import Kind, Probe, load_probes
 from harness.core.record import LAYERS, OUTPUTS, Row
@@ -171,19 +171,6 @@ def _lineage(probes: Sequence[Probe], rows: Sequence[Row]) -> dict[str, Any]:
             if probe.name in compared and probe.kind is not Kind.COMPUTE
         },
     }
-
-
-def check_artifact(artifact: Entry) -> None:
-    """Compare every file of the artifact with its digest before native code reads it.
-
-    Raises:
-        StageError: A file is missing, truncated or changed.
-
-    """
-    try:
-        artifact.check()
-    except StoreError as error:
-        raise StageError(str(error), outcome=Outcome.LOAD) from error
 
 
 class Watcher:

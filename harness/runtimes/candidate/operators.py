@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from harness.core.case import Component, Device
+from harness.core.entry import check_artifact
 from harness.core.probes import load_probes
 from harness.core.record import ISOLATED, Row
 from harness.engine.deployed import Deployed
@@ -19,7 +20,7 @@ from harness.engine.host import report_progress
 from harness.measure.align import source_value
 from harness.measure.error_patterns.observed import NOISE
 from harness.measure.trace import load_inputs, open_trace
-from harness.runtimes.candidate.candidate import Watcher, check_artifact
+from harness.runtimes.candidate.candidate import Watcher
 from harness.runtimes.graph.attributes import differing_attributes
 from harness.runtimes.graph.operands import Operands
 from harness.runtimes.session import load_backend

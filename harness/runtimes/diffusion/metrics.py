@@ -25,6 +25,12 @@ from harness.core.outcome import Outcome
 from harness.core.pipeline import METRIC_GROUP
 from harness.measure.pictures import PEAK, perceptual, ssim
 
+CLIP: Final = "openai/clip-vit-base-patch32"
+
+# Of a channel, from 0 to 1, as the preprocessing of openai/CLIP has them.
+_MEAN: Final = torch.tensor([0.48145466, 0.4578275, 0.40821073]).view(3, 1, 1)
+_DEVIATION: Final = torch.tensor([0.26862954, 0.26130258, 0.27577711]).view(3, 1, 1)
+
 Metric = Callable[[np.ndarray, np.ndarray], float]
 
 
@@ -106,8 +112,40 @@ def _lpips() -> Metric:
     return loss
 
 
+def _clip() -> Metric:
+    """Return 1 - cosine of two pictures' CLIP embeddings (Radford et al. 2021).
+
+    It is the image-to-image CLIP score. The weights must lie in the hub's cache.
+    """
+    from transformers import CLIPVisionModelWithProjection
+
+    try:
+        net: Any = CLIPVisionModelWithProjection.from_pretrained(
+            CLIP, local_files_only=True
+        )
+    except OSError:
+        msg = f"{CLIP} is not in the cache of huggingface_hub; download it first."
+        raise FileNotFoundError(msg) from None
+    side = net.config.image_size
+
+    def embedded(picture: np.ndarray) -> torch.Tensor:
+        # CLIP's own transform crops to a square, and would not see the borders.
+        squeezed = torch.nn.functional.interpolate(
+            _unit(picture), size=(side, side), mode="bicubic", antialias=True
+        )
+        found: torch.Tensor = net((squeezed / 2 + 0.5 - _MEAN) / _DEVIATION)[0]
+        return found.double()
+
+    def loss(expected: np.ndarray, actual: np.ndarray) -> float:
+        with torch.no_grad():
+            alike = torch.cosine_similarity(embedded(expected), embedded(actual))
+        return float((1.0 - alike).clamp(min=0.0))  # a NaN stays one
+
+    return loss
+
+
 def _unit(picture: np.ndarray) -> torch.Tensor:
-    """Return a picture as LPIPS takes it: a batch of one, from -1 to 1."""
+    """Return a picture as a batch of one, channels first, from -1 to 1."""
     channels_first = np.ascontiguousarray(picture.transpose(2, 0, 1), np.float32)
     return torch.from_numpy(channels_first / np.float32(PEAK / 2) - 1)[None]
 
@@ -117,4 +155,5 @@ _BUILT_IN: Final[Mapping[str, Callable[[], Metric]]] = {
     "ssim": lambda: lambda expected, actual: 1.0 - ssim(expected, actual),
     "flip": _flip,
     "lpips": _lpips,
+    "clip": _clip,
 }

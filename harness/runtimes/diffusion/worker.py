@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any, cast
 
 from harness.core.case import REFERENCE, Device
-from harness.core.entry import Entry
+from harness.core.entry import Entry, check_artifact
 from harness.core.pipeline import PAIRS, Pipeline, PipelineRun
 from harness.engine.host import report_progress
 from harness.engine.keys import drawing_inputs_key, drawing_key
 from harness.engine.store import Store
-from harness.runtimes.candidate.candidate import check_artifact
 from harness.runtimes.diffusion.inputs import (
     PipelineInputs,
     draw_inputs,

@@ -23,7 +23,7 @@ from harness.core.case import (
     Group,
     Sample,
 )
-from harness.core.entry import Entry
+from harness.core.entry import Entry, check_artifact
 from harness.core.errors import StageError
 from harness.core.foreign_files import bring, check_whole
 from harness.core.onnx_header import read_header
@@ -130,6 +130,7 @@ class _Work(Stages):
             yield session.run
 
     def _session(self, graph: Entry) -> AbstractContextManager[Session]:
+        check_artifact(graph)
         plain = Device(
             threads=self.device.threads,
             device=self.device.device,

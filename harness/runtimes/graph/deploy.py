@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, cast
 
 from harness.core.case import ONNX, Component, Variant
-from harness.core.entry import Entry
+from harness.core.entry import Entry, check_artifact
 from harness.core.errors import StageError
 from harness.core.foreign_files import check_whole
 from harness.core.probes import load_probes
@@ -52,6 +52,8 @@ def deploy(  # noqa: PLR0917  # a job has positions only
         report_progress(
             "converting", component.name, f"{variant.backend} {variant.name}"
         )
+        # A foreign file may be the user's own, by a link, and be written over.
+        check_artifact(onnx)
         source = onnx.file(export_files.MODEL)
         check_whole(source, ONNX, component.name)
         names = Names.load(onnx.path)

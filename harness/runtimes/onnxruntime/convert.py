@@ -108,11 +108,16 @@ def transform_onnx(
     kept = list(_kept(onnx.load(source, load_external_data=False).graph, flags))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        if kind == "fp16":
-            halve(source, folder, kept)
-        else:
-            measured = calibration if kind == "int8-static" else None
-            _quantize(source, target, kept, measured, per_channel=per_channel)
+        match kind:
+            case "fp16":
+                halve(source, folder, kept)
+            case "int8-weights":
+                _quantize(source, target, kept, None, per_channel=per_channel)
+            case "int8-static":
+                _quantize(source, target, kept, calibration, per_channel=per_channel)
+            case _:
+                msg = f"ONNX Runtime's converter does not know the variant {kind!r}."
+                raise StageError(msg, outcome=Outcome.CONVERT)
     try:
         onnx.checker.check_model(str(target))
     except (onnx.checker.ValidationError, OSError) as error:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from harness.core.case import Component, Device
+from harness.core.entry import check_artifact
 from harness.core.probes import load_probes
 from harness.core.runtime import runtime
 from harness.engine.deployed import Deployed
@@ -23,7 +24,6 @@ from harness.engine.host import report_progress
 from harness.measure.align import wanted_values
 from harness.measure.name_map import Names, as_given
 from harness.measure.trace import load_inputs, open_trace
-from harness.runtimes.candidate.candidate import check_artifact
 from harness.runtimes.renamed import fed
 from harness.runtimes.session import Feeds, load_backend
 from harness.runtimes.target import bundle_run

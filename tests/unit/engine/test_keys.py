@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
@@ -244,7 +245,7 @@ MOVES = {
         ("spot.probe", "spot.probe", "w"),
         ("spot.shown", "spot.shown", ("u",)),
     ],
-    "drawing inputs": DRAWN,
+    "drawing inputs": [*DRAWN, ("read_by", "pipeline.source.path", "another encoder")],
     "drawing": [
         ("inputs", "inputs", "other entry"),
         ("components", "pipeline.components", lambda all_of: all_of[1:]),
@@ -292,12 +293,20 @@ def real(given, tmp_path):
         )
         return home
 
+    def encoder():
+        home = checkpoint("text_encoder/config.json")
+        file = home / "text_encoder" / "config.json"
+        told = {**json.loads(file.read_text()), "max_position_embeddings": 7}
+        file.write_text(json.dumps(told))
+        return home
+
     makers = {
         "other entry": lambda: stored(tmp_path, b"other"),
         "other entries": lambda: (stored(tmp_path, b"other"),),
         "other file": lambda: (("mnn", given.folder / "other.mnn"),),
         "another scheduler": lambda: checkpoint("scheduler/scheduler_config.json"),
         "another index": index,
+        "another encoder": encoder,
         "converter": lambda: str(given.folder / "converter"),
         "picture": lambda: given.folder / "picture",
     }
@@ -352,7 +361,8 @@ def test_every_field_of_a_key_is_moved_once(given, kind):
         inner = isinstance(value, dict) and name in nested
         fields |= {f"{name}.{part}" for part in value} if inner else {name}
 
-    assert {field for field, _, _ in MOVES[kind]} == fields - {"code", "tools"}
+    apart = {"code", "tools", "component.drawn_on"}  # they have tests of their own
+    assert {field for field, _, _ in MOVES[kind]} == fields - apart
 
 
 @pytest.mark.parametrize(
@@ -377,8 +387,22 @@ def test_whatever_decides_nothing_is_in_no_key(given, kind, path, value):
     assert digests(moved(given, path, value), kind) == digests(given, kind)
 
 
+@pytest.fixture
+def forget():
+    """Code and versions are read once a process; a test of them must leave none."""
+
+    def clear():
+        for read in (keys._code, keys.code_digest, keys._package_code, keys._version):
+            read.cache_clear()
+        for made in (keys.builds, keys._recipe_code):
+            made.cache_clear()
+
+    yield clear
+    clear()
+
+
 EXPORT_TOOLS = ("torch", "onnx", "onnxscript", "onnx-ir", "diffusers", "transformers")
-DRAWING_TOOLS = ("torch", "diffusers", "transformers", "numpy")
+DRAWING_TOOLS = ("torch", "diffusers", "transformers", "numpy", "tokenizers")
 TOOLS = {
     "inputs": DRAWING_TOOLS,
     **dict.fromkeys(("onnx", "foreign onnx", "program"), EXPORT_TOOLS),
@@ -395,24 +419,66 @@ TOOLS = {
 @pytest.mark.parametrize(
     ("kind", "tool"), [(kind, tool) for kind, tools in TOOLS.items() for tool in tools]
 )
-def test_another_version_of_a_tool_remakes_what_it_made(given, monkeypatch, kind, tool):
+def test_another_version_of_a_tool_remakes_what_it_made(
+    given, monkeypatch, kind, tool, forget
+):
     before = digests(given, kind)
 
-    keys.versions.cache_clear()
+    forget()
     monkeypatch.setattr(keys, "version", lambda n: "new" if n == tool else version(n))
-    after = digests(given, kind)
-    keys.versions.cache_clear()
 
-    assert after != before
+    assert digests(given, kind) != before
+
+
+def test_a_runtime_built_again_under_its_version_remakes_its_files(
+    given, monkeypatch, forget
+):
+    before = digests(given, "mnn")
+
+    forget()
+    built = SimpleNamespace(read_text=lambda _: "MNN/lib.so,sha256=another,1")
+    monkeypatch.setattr(keys, "distribution", lambda _: built)
+
+    assert digests(given, "mnn") != before
+
+
+def test_a_library_of_a_native_converter_remakes_its_files(given, tmp_path):
+    shutil.copy(given.folder / "converter", tmp_path / "converter")
+    native = moved(given, "native", str(tmp_path / "converter"))
+    before = digests(native, "mnn")
+    (tmp_path / "express").mkdir()
+    (tmp_path / "express" / "libMNN_Express.so").write_text("a library")
+
+    assert digests(native, "mnn") != before
+
+
+def test_weights_drawn_without_a_processors_vectors_are_others(given, monkeypatch):
+    trained = moved(given, "component.source.seed", None)
+    drawn, read = (digests(one, "onnx") for one in (given, trained))
+
+    monkeypatch.setenv("ATEN_CPU_CAPABILITY", "default")
+
+    assert digests(given, "onnx") != drawn
+    assert digests(trained, "onnx") == read
 
 
 @pytest.mark.parametrize(
-    "name", ["config.json", "model.safetensors", "merges.txt", "spiece.model"]
+    ("name", "recipe"),
+    [
+        *((name, "unet") for name in ("config.json", "model.safetensors")),
+        *((name, "unet") for name in ("merges.txt", "spiece.model", "words.vocab")),
+        *((name, "my_net") for name in ("net.pt", "net.npz", "pytorch_model.bin")),
+    ],
 )
-def test_a_checkpoint_is_its_configuration_weights_and_words(given, tmp_path, name):
+def test_a_checkpoint_is_its_configuration_weights_and_words(
+    given, tmp_path, name, recipe
+):
+    given = moved(given, "component.recipe", recipe)
     home = tmp_path / "checkpoint"
     shutil.copytree(given.component.source.path, home)
-    (home / "unet" / "notes.md").write_text("not read")
+    for unread in ("notes.md", ".cache/notes.json", "reports/runs/1/cases/case.json"):
+        (home / unread).parent.mkdir(parents=True, exist_ok=True)
+        (home / unread).write_text("{}")
     here = moved(given, "component.source.path", home)
     assert digests(here, "weights") == digests(given, "weights")
 
@@ -458,50 +524,53 @@ FOLDERS = (
     *("measure", "recipes", "runtimes/diffusion", "runtimes/foreign", "runtimes/graph"),
     *("runtimes/mnn", "runtimes/onnxruntime", "runtimes/openvino", "runtimes/pytorch"),
 )
+FILES = (
+    *("core/contract.py", "core/foreign_files.py", "core/onnx_header.py"),
+    *("core/probes.py", "runtimes/renamed.py", "runtimes/session.py"),
+    *("measure/name_map.py", "suite/families.py"),
+)
+RULES, NAMED = {*FILES[:4]}, {"measure", "measure/name_map.py"}
+EXPORTED = {*NAMED, "recipes", "runtimes/graph", "runtimes/pytorch", *RULES}
+FOREIGN = {*EXPORTED, "runtimes/foreign", *FILES[4:6]}
+CONVERTED = {"runtimes/graph", *RULES, "runtimes/renamed.py", "measure/name_map.py"}
+PICTURES = {*NAMED, "recipes", "runtimes/diffusion", "runtimes/pytorch"}
 REMADE = {
     "inputs": {"recipes"},
-    "onnx": {"measure", "recipes", "runtimes/graph", "runtimes/pytorch"},
-    "foreign onnx": {*FOLDERS[:2], *FOLDERS[3:5], "runtimes/pytorch"},
-    "program": {*FOLDERS[:2], *FOLDERS[3:5], "runtimes/pytorch"},
-    "reference": {"measure", "recipes", "runtimes/graph", "runtimes/pytorch"},
-    "input sensitivity": {"measure", "recipes", "runtimes/graph", "runtimes/pytorch"},
-    "graph check": {"measure", "recipes", "runtimes/graph", "runtimes/pytorch"},
+    **dict.fromkeys(("onnx", "reference", "input sensitivity"), EXPORTED),
+    "graph check": EXPORTED,
+    **dict.fromkeys(("foreign onnx", "program"), FOREIGN),
     "weights": {"recipes", "runtimes/pytorch"},
-    "mnn": {"runtimes/graph", "runtimes/mnn"},
-    "onnxruntime": {"runtimes/graph", "runtimes/onnxruntime"},
-    "openvino": {"runtimes/graph", "runtimes/openvino"},
-    "foreign mnn": {*FOLDERS[:2], *FOLDERS[3:6], "runtimes/pytorch"},
-    "excerpt": {"measure", "runtimes/graph"},
-    "drawing inputs": {*FOLDERS[:3], "runtimes/pytorch"},
-    "drawing": {*FOLDERS[:3], "runtimes/pytorch"},
+    "mnn": {*CONVERTED, "runtimes/mnn"},
+    "onnxruntime": {*CONVERTED, "runtimes/onnxruntime"},
+    "openvino": {*CONVERTED, "runtimes/openvino"},
+    "foreign mnn": {*FOREIGN, "runtimes/mnn"},
+    "excerpt": {*NAMED, "runtimes/graph"},
+    "drawing inputs": {*PICTURES, "suite/families.py"},
+    "drawing": {*PICTURES, "suite/families.py"},
 }
-"""Each kind of entry, to the folders whose code decides it."""
+"""Each kind of entry, to the code that decides it."""
 
 
-@pytest.fixture
-def forget():
-    """Digests of code are read once a process; a test of them must leave none."""
-
-    def clear():
-        keys.code_digest.cache_clear()
-        keys._recipe_code.cache_clear()
-
-    yield clear
-    clear()
-
-
-@pytest.mark.parametrize("changed", ["my_net", "my_parts", "my_parts_of_parts"])
+@pytest.mark.parametrize(
+    "changed",
+    ["my_net", "my_parts", "my_parts_of_parts", "loose/part", "whole/__init__"],
+)
 def test_a_recipe_of_ones_own_is_all_the_code_that_it_imports(
     changed, tmp_path, monkeypatch, forget
 ):
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "whole", raising=False)  # of another folder
     texts = {
-        "my_net": "import torch\nfrom my_parts import gain",
+        "my_net": "import torch\nfrom my_parts import gain\nimport whole.inner",
         "my_parts": "def gain():\n    import my_parts_of_parts",
-        "my_parts_of_parts": "GAIN = 1",
+        "my_parts_of_parts": "from loose.part import GAIN",
+        "loose/part": "GAIN = 1",  # no __init__.py stands beside it
+        "whole/__init__": "",
+        "whole/inner": "",
         "my_other_net": "",
     }
     for name, text in texts.items():
+        (tmp_path / f"{name}.py").parent.mkdir(exist_ok=True)
         (tmp_path / f"{name}.py").write_text(text)
 
     before = keys._recipe_code("my_net")
@@ -516,9 +585,9 @@ def test_a_recipe_of_ones_own_is_all_the_code_that_it_imports(
     assert keys._recipe_code("my_net") == after
 
 
-@pytest.mark.parametrize("folder", FOLDERS)
+@pytest.mark.parametrize("part", [*FOLDERS, *FILES])
 def test_a_changed_line_of_code_remakes_what_it_decides_and_nothing_else(
-    folder, given, tmp_path, monkeypatch, forget
+    part, given, tmp_path, monkeypatch, forget
 ):
     home = tmp_path / "copy" / "harness"
     ignored = shutil.ignore_patterns("__pycache__")
@@ -528,19 +597,21 @@ def test_a_changed_line_of_code_remakes_what_it_decides_and_nothing_else(
     made = keys_of(given)
     before = {name: make() for name, make in made.items()}
 
-    changed = next((home / folder).rglob("[a-z]*.py"))
+    inside = (home / part, *sorted((home / part).rglob("[a-z]*.py")))
+    apart = {home / file for file in FILES} - {home / part}
+    changed = next(file for file in inside if file.is_file() and file not in apart)
     changed.write_text(f"{changed.read_text(encoding='utf-8')}\n# A line.\n")
     forget()
 
     remade = {name for name in before if before[name] != made[name]()}
-    assert remade == {name for name, homes in REMADE.items() if folder in homes}
+    assert remade == {name for name, homes in REMADE.items() if part in homes}
 
 
 def test_every_folder_of_code_that_a_worker_runs_is_in_a_key():
     runtimes = {path.parent for path in (keys.HOME / "runtimes").glob("*/__init__.py")}
     named = {keys.HOME / folder for folder in FOLDERS}
 
-    # What these find out is in a record, and no record is kept in the store.
+    # What these find out is in a record, or is the answer to a file's contract.
     in_records = {keys.HOME / "runtimes" / name for name in ("candidate", "target")}
     assert runtimes - named == in_records
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from harness.core.entry import check_artifact
 from harness.core.errors import StageError
 from harness.core.outcome import Outcome
 from harness.core.probes import Kind, Probe
@@ -10,7 +11,6 @@ from harness.engine.deployed import Reading
 from harness.engine.store import Store
 from harness.measure.trace import OUTPUT, TraceWriter, open_trace
 from harness.runtimes.candidate import candidate
-from harness.runtimes.candidate.candidate import check_artifact
 
 RNG = np.random.default_rng(0)
 TOKENS = RNG.normal(size=(2, 3, 8)).astype(np.float32)
