@@ -23,12 +23,14 @@ def digest_file(path: Path) -> str:
         return hashlib.file_digest(file, xxhash.xxh3_128).hexdigest()
 
 
-def digest_tree(path: Path, suffixes: Collection[str]) -> str:
+def digest_tree(
+    path: Path, suffixes: Collection[str], *, without: Path | None = None
+) -> str:
     """Return one digest for the files under a folder that end in `suffixes`.
 
     The digest covers each file's relative name and contents. It does not depend on the
     folder's place or on the files' times: a moved or copied checkpoint keeps its
-    digest.
+    digest. Files under the folder `without` do not count.
 
     Raises:
         StoreError: No file matches, so nothing distinguishes this folder from another.
@@ -37,7 +39,9 @@ def digest_tree(path: Path, suffixes: Collection[str]) -> str:
     files = sorted(
         (file.relative_to(path).as_posix(), file)
         for file in path.rglob("*")
-        if file.suffix in suffixes and file.is_file()
+        if file.suffix in suffixes
+        and file.is_file()
+        and not (without and file.is_relative_to(without))
     )
     if not files:
         msg = f"{path}: no file ends in {sorted(suffixes)}; is this the right folder?"

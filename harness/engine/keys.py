@@ -31,6 +31,7 @@ from harness.core.environment import environment
 from harness.core.foreign_files import weight_files
 from harness.core.pipeline import T5_TOKENS, Pipeline
 from harness.core.runtime import Runtime, formats, onnx_runtime, runtime
+from harness.core.settings import RUNS
 from harness.engine.deployed import Deployed, Reading
 from harness.engine.excerpt import Redraw, Spot
 from harness.engine.own_code import own_files
@@ -359,8 +360,11 @@ def checkpoint_digest(source: Source, folders: Sequence[str]) -> str:
     """Return a digest of a checkpoint's folders; each process reads them once."""
     if source.path.is_file():
         return _digest_of(source.path, ONNX)
+    # A suite may lie in its checkpoint's folder, and its runs write .json files there.
+    reports = source.path / Path(RUNS).parent
     trees = [
-        digest_tree(source.path / folder, _CHECKPOINT_SUFFIXES) for folder in folders
+        digest_tree(source.path / folder, _CHECKPOINT_SUFFIXES, without=reports)
+        for folder in folders
     ]
     parts: dict[str, object] = {"trees": trees, "seed": source.seed}
     if source.lora is not None:
