@@ -32,6 +32,9 @@ OUTPUTS = "outputs"
 BUCKETS = 128
 """Numbers that a sketch keeps of a value."""
 
+FEW = 8
+"""Numbers that a mask has at most: sums of several masks have more than two."""
+
 SEED = 20260101
 
 _LOG_BYTES = 16384
@@ -55,8 +58,12 @@ def sketch(value: np.ndarray) -> np.ndarray:
 
 
 def is_sketched(value: np.ndarray) -> bool:
-    """Whether a sketch is smaller than the value by enough to matter."""
-    return value.size > 8 * BUCKETS
+    """Whether a sketch is smaller than the value by enough to matter.
+
+    A value of few numbers, such as a mask, is as small when it is compressed.
+    """
+    some = value.reshape(-1)[:: max(1, value.size // 4096)]
+    return value.size > 8 * BUCKETS and np.unique(some).size > FEW
 
 
 class BundleTrace:

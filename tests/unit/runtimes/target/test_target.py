@@ -313,3 +313,15 @@ def test_statistics_of_a_value_take_less_than_a_kib(tmp_path):
     trace.save(tmp_path / "trace.npz", {})
 
     assert (tmp_path / "trace.npz").stat().st_size < 1024 * len(trace.values)
+
+
+def test_a_mask_is_whole_and_as_small_as_a_sketch(tmp_path):
+    mask = np.triu(np.full((4, 1, 77, 77), np.finfo(np.float32).min, np.float32), 1)
+    trace = bundle_run.BundleTrace(OUTPUTS, whole=False)
+    trace.add("layers", "realistic-0", "mask", mask)
+
+    trace.save(tmp_path / "trace.npz", {})
+
+    with np.load(tmp_path / "trace.npz") as arrays:
+        assert np.array_equal(arrays["v0"], mask)
+    assert (tmp_path / "trace.npz").stat().st_size < 2048
