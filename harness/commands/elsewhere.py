@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     type=click.Choice(["all", "stats"]),
     default="all",
     show_default=True,
-    help="What the trace keeps of layers: every value, or 1 KiB of each.",
+    help="What the trace keeps of layers: every value, or 0.5 KiB of each.",
 )
 @SUITE
 @STORE

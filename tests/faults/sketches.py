@@ -2,8 +2,9 @@
 
     python -m tests.faults.sketches [--store DIR] [--first N]
 
-Each operator fault is run twice without operators run alone, as a trace has none: once
-with every value, and once with what `parity bundle --layers stats` keeps of it.
+Each operator fault is planted in one runtime, and the runtimes take turns. It is run
+twice without operators run alone, as a trace has none: once with every value, and once
+with what `parity bundle --layers stats` keeps of it.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from pathlib import Path
 
 from harness.runtimes.target import bundle_run
 from harness.runtimes.target.traced import Sketched
-from tests.faults.catalogue import FAULTS
 from tests.faults.planting import plant
 from tests.faults.stand import Stand
+from tests.faults.trials import of_families
 
 
 class Sketching:
@@ -53,11 +54,9 @@ class SketchStand(Stand):
 
 
 def first_of(trial):
-    """Return the first divergence in the layers, or how the case failed."""
-    if trial.record.failure:
-        return trial.record.failure.outcome
-    layers = trial.verdicts[0]
-    return layers.first.row.probe if layers.first else layers.outcome.value
+    """Return the first divergence in the layers; None if they have none."""
+    first = trial.verdicts[0].first
+    return first and first.row.probe
 
 
 def scored(root, faults):
@@ -66,32 +65,26 @@ def scored(root, faults):
         Stand(root, isolate=False) as whole,
         SketchStand(root, isolate=False) as brief,
     ):
-        for turn, fault in enumerate(faults):
-            backend = fault.backends[turn % len(fault.backends)]
+        for fault, backend in faults:
             one, two = (plant(stand, fault, backend) for stand in (whole, brief))
             yield fault.name, backend, first_of(one), first_of(two)
 
 
-def operator_faults():
-    """Return the catalogue's operator faults that end."""
-    return [one for one in FAULTS if one.family == "operator" and not one.hangs]
-
-
 def main():
-    """Print the score."""
+    """Print each fault, and the score."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--store", type=Path)
-    parser.add_argument("--first", type=int)
+    parser.add_argument("--store", type=Path, help="keep what is exported here")
+    parser.add_argument("--first", type=int, help="only so many")
     asked = parser.parse_args()
+    faults = [one.values for one in of_families("operator")][: asked.first]
+    same = total = 0
     with tempfile.TemporaryDirectory() as scratch:
-        same = total = 0
-        faults = operator_faults()[: asked.first]
         for name, backend, one, two in scored(asked.store or Path(scratch), faults):
-            total += 1
-            same += one == two
-            if one != two:
-                print(f"{name} in {backend}: {two}, and by whole values {one}")
-        print(f"{same} of {total} faults have the same first divergence")
+            print(f"{name:30} {backend:12} {two}, by whole values {one}", flush=True)
+            # Where nothing ran, or no layer is wrong, there is nothing to localise.
+            total += one is not None or two is not None
+            same += one is not None and one == two
+    print(f"{same} of {total} faults have the same first divergence")
 
 
 if __name__ == "__main__":

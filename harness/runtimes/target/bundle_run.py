@@ -32,6 +32,9 @@ OUTPUTS = "outputs"
 BUCKETS = 128
 """Numbers that a sketch keeps of a value."""
 
+FEW = 8
+"""Numbers that a mask has at most: sums of several masks have more than two."""
+
 SEED = 20260101
 
 _LOG_BYTES = 16384
@@ -39,7 +42,7 @@ _LOG_BYTES = 16384
 
 
 def sketch(value: np.ndarray) -> np.ndarray:
-    """Return a value's sketch: float64 ``[BUCKETS]``.
+    """Return a value's sketch: float32 ``[BUCKETS]``.
 
     Each element is added to one drawn bucket with a drawn sign (count sketch: Charikar,
     Chen, Farach-Colton, 2002). It is linear, so the sketch of a difference is the
@@ -49,12 +52,18 @@ def sketch(value: np.ndarray) -> np.ndarray:
     drawn = np.random.RandomState(SEED).randint(0, 2 * BUCKETS, flat.size)
     signed = np.where(drawn & 1, flat, -flat)
     sums = np.bincount(drawn >> 1, weights=signed, minlength=BUCKETS)
-    return sums / np.sqrt(max(flat.size / BUCKETS, 1.0))
+    scaled = sums / np.sqrt(max(flat.size / BUCKETS, 1.0))
+    # Its rounding is as small as that of the value's own elements.
+    return scaled.astype(np.float32)
 
 
 def is_sketched(value: np.ndarray) -> bool:
-    """Whether a sketch is smaller than the value by enough to matter."""
-    return value.size > 8 * BUCKETS
+    """Whether a sketch is smaller than the value by enough to matter.
+
+    A value of few numbers, such as a mask, is as small when it is compressed.
+    """
+    some = value.reshape(-1)[:: max(1, value.size // 4096)]
+    return value.size > 8 * BUCKETS and np.unique(some).size > FEW
 
 
 class BundleTrace:
@@ -87,8 +96,10 @@ class BundleTrace:
         """Write the values, and what the trace says about itself."""
         text = json.dumps({**about, "format": FORMAT, "values": self.values})
         data = np.frombuffer(text.encode(), dtype=np.uint8)
+        # Whole values hardly become smaller, and there are many megabytes of them.
+        save: Any = np.savez if self._whole else np.savez_compressed
         with out.open("wb") as file:
-            np.savez(file, about=data, **self.arrays)  # type: ignore[arg-type]
+            save(file, about=data, **self.arrays)
 
 
 def run(folder: Path, driver: Any) -> tuple[BundleTrace, dict[str, Any]]:

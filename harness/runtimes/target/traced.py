@@ -38,7 +38,7 @@ class Sketched:
     """A value of which the trace has a sketch; see `bundle_run.sketch`.
 
     Attributes:
-        numbers: The sketch, float64.
+        numbers: The sketch, float32.
         shape: Shape of the value.
 
     """

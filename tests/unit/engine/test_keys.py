@@ -20,6 +20,7 @@ from harness.core.case import (
 )
 from harness.core.digest import digest_value
 from harness.core.runtime import runtimes
+from harness.core.settings import RUNS
 from harness.engine import keys
 from harness.engine.deployed import Reading
 from harness.engine.excerpt import Spot
@@ -486,6 +487,20 @@ def test_a_checkpoint_is_its_configuration_weights_and_words(
     with (home / "unet" / name).open("a") as file:
         file.write("\n")
     assert digests(here, "weights") != digests(given, "weights")
+
+
+def test_what_a_run_writes_into_a_checkpoint_is_no_part_of_it(given, tmp_path):
+    home = tmp_path / "checkpoint"
+    shutil.copytree(given.component.source.path, home)
+    here = moved(given, "component.source.path", home)
+    before = digests(here, "inputs")
+
+    keys.checkpoint_digest.cache_clear()
+    cases = home / RUNS / "2026-11-25T14-28-12" / "cases"
+    cases.mkdir(parents=True)
+    (cases / "unet.json").write_text("{}")
+
+    assert digests(here, "inputs") == before
 
 
 def test_a_checkpoint_with_a_lora_is_another_at_each_scale(given):

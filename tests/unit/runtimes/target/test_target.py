@@ -24,7 +24,7 @@ from harness.engine.export_files import MODEL
 from harness.runtimes.session import SAMPLE, load_backend
 from harness.runtimes.target import agent, bundle_run, drive
 from harness.runtimes.target.dump import as_trace
-from harness.runtimes.target.traced import Traced
+from harness.runtimes.target.traced import Sketched, Traced
 from tests.unit import nets
 
 OUTPUTS = ["map", "pooled"]
@@ -286,3 +286,42 @@ def test_what_is_sent_is_old_python_and_imports_little(module):
     own = {one.module for one in runtimes().values()}
     assert names <= set(sys.stdlib_module_names) | own | {"numpy"}
     assert len(names & own) <= 1
+
+
+def layer(seed):
+    shape = 1, 320, 32, 48
+    return np.random.default_rng(seed).standard_normal(shape, np.float32)
+
+
+@pytest.mark.parametrize("times", [0.0, 1e-6, 1e-3, 1.0])
+def test_a_sketch_has_the_error_of_its_value(times):
+    value = layer(0)
+    actual = value + np.float32(times) * layer(1)
+    error = np.sqrt(np.mean((actual - value) ** 2.0))
+
+    found = Sketched(bundle_run.sketch(actual), value.shape).compared(value, 1e-7)
+
+    assert found.rms == pytest.approx(error, rel=0.2)
+    assert found.actual_shape == value.shape
+
+
+def test_statistics_of_a_value_take_less_than_a_kib(tmp_path):
+    trace = bundle_run.BundleTrace(OUTPUTS, whole=False)
+    for number in range(50):
+        trace.add("layers", "realistic-0", f"value_{number}", layer(number))
+
+    trace.save(tmp_path / "trace.npz", {})
+
+    assert (tmp_path / "trace.npz").stat().st_size < 1024 * len(trace.values)
+
+
+def test_a_mask_is_whole_and_as_small_as_a_sketch(tmp_path):
+    mask = np.triu(np.full((4, 1, 77, 77), np.finfo(np.float32).min, np.float32), 1)
+    trace = bundle_run.BundleTrace(OUTPUTS, whole=False)
+    trace.add("layers", "realistic-0", "mask", mask)
+
+    trace.save(tmp_path / "trace.npz", {})
+
+    with np.load(tmp_path / "trace.npz") as arrays:
+        assert np.array_equal(arrays["v0"], mask)
+    assert (tmp_path / "trace.npz").stat().st_size < 2048
