@@ -52,9 +52,9 @@ class Divergence:
     @property
     def can_be_explained(self) -> bool:
         """Whether `parity explain` takes this case, and may find more than it says."""
-        first = self.checks[0]
-        is_told = self.record.is_traced or first.found is Outcome.NO_EFFECT
-        return first.what in WHATS and not is_told
+        is_told = any(check.found is Outcome.NO_EFFECT for check in self.checks)
+        is_told |= self.record.is_traced
+        return self.checks[0].what in WHATS and not is_told
 
 
 def divergences(facts: RunFacts) -> list[Divergence]:
