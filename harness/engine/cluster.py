@@ -26,11 +26,13 @@ from harness.core.errors import ParityError, StageError
 from harness.core.pipeline import PipelineCase
 from harness.core.record import CaseRecord, Failure, Row
 from harness.core.settings import Settings
+from harness.engine import shared
 from harness.engine.engine import Begun, Engine, record_of, together
 from harness.engine.needs import pipeline_need
 from harness.engine.ray_executor import Tell, node_name
 from harness.engine.run_folder import PICTURES
 from harness.engine.store import Store, located
+from harness.engine.worker_pool import Progress
 from harness.suite.forecast import need_of, stored_weights
 from harness.suite.schema import Limits
 from harness.suite.suite import Tested
@@ -86,6 +88,11 @@ class Place:
                 f"started by {self.version}; install the same on every node."
             )
             raise ParityError(msg)
+        if tell is not None:
+            # The user does not see what a node prints.
+            shared.on_wait = lambda stage, subject, detail: tell(
+                Progress(stage=stage, subject=subject, detail=detail)
+            )
         with TemporaryDirectory() as folder:
             # A record names its pictures with the name of this folder before them.
             pictures = Path(folder, PICTURES)
@@ -113,6 +120,8 @@ class Task:
         prepares: Whether to make what the cases share, and run none.
         memory_bytes: Forecast memory; 0 if it is unknown.
         alone: Whether no other task may run on its node meanwhile.
+        node_number: Which of the nodes that fit best runs a task that must be alone,
+            counted in the order of their names, from 0 and round again.
 
     """
 
@@ -122,6 +131,7 @@ class Task:
     prepares: bool = False
     memory_bytes: int = 0
     alone: bool = False
+    node_number: int = 0
 
     @property
     def threads(self) -> int:
@@ -200,8 +210,8 @@ class Elsewhere(AbstractContextManager["Elsewhere"]):
 
     def start(self, cases: Iterable[Tested]) -> list[Future[CaseRecord]]:
         """Start cases as `Engine.start` does; return their records to come."""
-        shared = threading.Condition()
-        begun: list[Begun] = [(case, _Coming(shared)) for case in cases]
+        condition = threading.Condition()
+        begun: list[Begun] = [(case, _Coming(condition)) for case in cases]
         # A case that waits for a GPU holds up none that needs no GPU.
         for gpu in (True, False):
             groups = together(one for one in begun if _on_gpu(one[0]) is gpu)
@@ -264,9 +274,9 @@ class Elsewhere(AbstractContextManager["Elsewhere"]):
 class _Coming(Future[CaseRecord]):
     """The record of a case that waits. Ten thousand may wait, so they share a lock."""
 
-    def __init__(self, shared: threading.Condition) -> None:
+    def __init__(self, condition: threading.Condition) -> None:
         super().__init__()
-        self._condition = shared
+        self._condition = condition
 
     def result(self, timeout: float | None = None) -> CaseRecord:
         """Return the record; see `Future.result`."""

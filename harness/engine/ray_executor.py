@@ -59,11 +59,7 @@ class RayExecutor(Executor):
 
     def _board_here(self) -> Any:  # noqa: ANN401  # an actor
         """Return a board on this process's own node, which does not end before it."""
-        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-        here = NodeAffinitySchedulingStrategy(
-            self._ray.get_runtime_context().get_node_id(), soft=True
-        )
+        here = _if_alive(self._ray.get_runtime_context().get_node_id())
         made = self._ray.remote(num_cpus=0, max_restarts=-1)(_Board)
         return made.options(scheduling_strategy=here).remote()
 
@@ -74,20 +70,27 @@ class RayExecutor(Executor):
         nodes = self._nodes()
         self.width = _width(nodes)  # nodes may have joined
 
-        def fits(one: Mapping[str, float]) -> tuple[bool, bool, float]:
+        def fits(node: Mapping[str, Any]) -> tuple[bool, bool, float]:
+            one = node["Resources"]
             has = one.get("GPU", 0) >= fn.gpus, one.get("memory", 0) >= fn.memory_bytes
             return *has, one.get("CPU", 0)
 
         # What is larger than every node would wait for ever; the node itself refuses
         # what does not fit, and says why.
-        node = max(nodes, key=fits, default={})
-        there = node.get("CPU", 0)
+        most = max(map(fits, nodes), default=None)
+        best = sorted((one for one in nodes if fits(one) == most), key=_name)
+        node = best[fn.node_number % len(best)] if best else {"Resources": {}}
+        has = node["Resources"]
+        there = has.get("CPU", 0)
         options: dict[str, Any] = {
             "num_cpus": there if fn.alone else min(fn.threads, there)
         }
+        if fn.alone and best:
+            # It is there to be timed, and times are compared with the next time's.
+            options["scheduling_strategy"] = _if_alive(node["NodeID"])
         if fn.memory_bytes:
-            options["memory"] = int(min(fn.memory_bytes, node.get("memory", 0)))
-        if gpus := min(fn.gpus, node.get("GPU", 0)):
+            options["memory"] = int(min(fn.memory_bytes, has.get("memory", 0)))
+        if gpus := min(fn.gpus, has.get("GPU", 0)):
             options["num_gpus"] = gpus
         future: Future[Any] = Future()
         future.set_running_or_notify_cancel()
@@ -102,9 +105,9 @@ class RayExecutor(Executor):
         if self._ended is not None:
             raise self._ended
 
-    def _nodes(self) -> list[Mapping[str, float]]:
-        """Return what each node that is alive has of each resource."""
-        return [one["Resources"] for one in self._ray.nodes() if one["Alive"]]
+    def _nodes(self) -> list[Mapping[str, Any]]:
+        """Return what Ray tells of each node that is alive."""
+        return [one for one in self._ray.nodes() if one["Alive"]]
 
     def shutdown(
         self,
@@ -183,9 +186,21 @@ class _Board:
         return told
 
 
-def _width(nodes: Iterable[Mapping[str, float]]) -> int:
+def _width(nodes: Iterable[Mapping[str, Any]]) -> int:
     """Return the number of processors that nodes have together."""
-    return int(sum(one.get("CPU", 0) for one in nodes)) or 1
+    return int(sum(one["Resources"].get("CPU", 0) for one in nodes)) or 1
+
+
+def _name(node: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return what a node is ordered by; Ray gives it another id at each start."""
+    return node["NodeManagerHostname"], node["NodeManagerAddress"], node["NodeID"]
+
+
+def _if_alive(node_id: str) -> Any:  # noqa: ANN401  # Ray is not imported here
+    """Return the strategy that waits for a node, and takes another if it is gone."""
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    return NodeAffinitySchedulingStrategy(node_id, soft=True)
 
 
 def node_name() -> str:

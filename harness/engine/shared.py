@@ -27,6 +27,7 @@ from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
 from harness.core.errors import StoreError
+from harness.engine.worker import report_progress
 
 SCHEMA: Final = 1
 WAIT_S: Final = 60.0
@@ -56,6 +57,10 @@ _LEFT_S: Final = 86_400.0
 """Age from which an upload that is not complete has nobody who completes it."""
 
 Result = TypeVar("Result")
+
+on_wait: Callable[[str, str, str], None] = report_progress
+"""Receives stage, URL and detail of a wait, as `worker.report_progress` does. A node of
+a cluster sends them to the process that started the run."""
 
 
 def is_url(name: str) -> bool:
@@ -278,7 +283,7 @@ class Shared:
         """Call again, with longer pauses, while the store does not answer."""
         start, pause = time.monotonic(), _FIRST_PAUSE_S
         # A file system has retries of its own, during which it says nothing.
-        said = threading.Timer(SAY_S, _say, [f"waiting: {self.url} {doing}"])
+        said = threading.Timer(SAY_S, _say, [self.url, doing])
         said.daemon = True
         said.start()
         try:
@@ -296,6 +301,8 @@ class Shared:
                 time.sleep(pause)
                 pause = min(2 * pause, 5.0)
         finally:
+            if said.finished.is_set():
+                on_wait("done", self.url, "")
             said.cancel()
 
     def _refused(self, error: Exception) -> str:
@@ -321,6 +328,7 @@ class Shared:
         )
 
 
-def _say(text: str) -> None:
+def _say(url: str, doing: str) -> None:
     """Print a line where a terminal shows it, or a worker's log keeps it."""
-    print(text, file=sys.stderr, flush=True)  # noqa: T201
+    print(f"waiting: {url} {doing}", file=sys.stderr, flush=True)  # noqa: T201
+    on_wait("waiting", url, doing)

@@ -1,9 +1,12 @@
 """A store that is filled once, and the runs that several tests read."""
 
 import os
+import socket
 
+import fsspec
 import pytest
 
+from tests.plugin.bucket import SECRETS, Server
 from tests.plugin.drawing import only_onnxruntime, write_drawing, write_wrong
 from tests.plugin.project import TOLERANCES, write_project
 
@@ -72,3 +75,26 @@ def drawing(store, tmp_path):  # noqa: ARG001  # it is filled when first needed
     project = write_drawing(tmp_path / "drawing")
     only_onnxruntime(project)
     return project
+
+
+@pytest.fixture
+def server(monkeypatch):
+    """A server of S3 with one bucket; stop it and start it again."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    address = f"http://127.0.0.1:{port}"
+    for name, value in {
+        "AWS_ACCESS_KEY_ID": SECRETS[0],
+        "AWS_SECRET_ACCESS_KEY": SECRETS[1],
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "FSSPEC_S3_ENDPOINT_URL": address,
+    }.items():
+        monkeypatch.setenv(name, value)
+    # fsspec read the environment when it was imported.
+    monkeypatch.setitem(fsspec.config.conf, "s3", {"endpoint_url": address})
+    made = Server(port, address)
+    made.start()
+    made.bucket("parity")
+    yield made
+    made.stop()

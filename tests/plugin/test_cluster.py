@@ -3,15 +3,18 @@
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
 import time
+from collections import defaultdict
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from itertools import permutations
 from multiprocessing import get_context
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -21,10 +24,11 @@ from harness.core.errors import ParityError
 from harness.core.pipeline import PAIRS
 from harness.engine.cluster import CaseResult, Elsewhere, Place, Task
 from harness.engine.engine import Engine
-from harness.engine.ray_executor import RayExecutor
+from harness.engine.ray_executor import RayExecutor, node_name
 from harness.engine.run import open_store
 from harness.engine.run_folder import PICTURES
 from harness.suite.suite import load_suite
+from tests.plugin.bucket import SECRETS
 from tests.plugin.drawing import ONNXRUNTIME, STEPS
 from tests.plugin.project import LIMIT_S, PARITY
 
@@ -184,6 +188,43 @@ def test_two_nodes_measure_the_same_and_export_once(passing, cluster, shared, tm
 
 
 @pytest.mark.fleet
+def test_two_nodes_that_share_a_bucket_do_what_one_machine_does(
+    passing, server, cluster, tmp_path
+):
+    """The server answers nobody for ten seconds meanwhile: waited for, and said."""
+    project = passing[0].branch(tmp_path / "there")
+    run = subprocess.Popen(
+        [*PARITY, "run", "--on", "ray", "--store", "s3://parity/ours"],
+        cwd=project.path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        assert until(lambda: list(tmp_path.glob("node-*/**/v1/inputs")), LIMIT_S)
+        server.pause(10)
+        text, _ = run.communicate(timeout=LIMIT_S)
+    finally:
+        run.kill()
+
+    assert run.returncode == 0, text
+    assert re.search(r"waiting +s3://parity/ours +.* (onnx|asked|inputs)/", text), text
+    assert measured(project.report) == measured(passing[0].report)
+    assert project.outcomes == passing[0].outcomes
+    made = defaultdict(set)
+    for mark in tmp_path.glob("node-*/**/v1/*/??/*/entry.json"):
+        made["/".join(mark.parts[-4:-1])].add(
+            mark.read_bytes()
+        )  # with the time when it was made
+    assert {"onnx", "reference", "mnn"} <= {name.partition("/")[0] for name in made}
+    assert all(len(marks) == 1 for marks in made.values())
+    logs = Path(cluster.head_node.get_logs_dir_path())
+    files = [file for folder in (tmp_path, logs) for file in folder.rglob("*")]
+    told = [text.encode(), *(file.read_bytes() for file in files if file.is_file())]
+    assert not [one for one in SECRETS if any(one.encode() in some for some in told)]
+
+
+@pytest.mark.fleet
 def test_versions_are_tried_on_two_nodes(passing, cluster, shared, tmp_path):
     del cluster
     project = passing[0].branch(tmp_path / "there")
@@ -241,7 +282,7 @@ def test_a_node_times_a_whole_component_and_the_record_names_it(
 @pytest.mark.parametrize("cluster", [(2,)], indirect=True, ids=["one-node"])
 def test_a_task_that_must_be_alone_shares_its_node_with_none():
     class Sleeps:
-        threads, gpus, memory_bytes = 1, 0, 0
+        threads, gpus, memory_bytes, node_number = 1, 0, 0, 0
 
         def __init__(self, *, alone):
             self.alone = alone
@@ -262,6 +303,27 @@ def test_a_task_that_must_be_alone_shares_its_node_with_none():
         if one[0] and one[1] < two[2] and two[1] < one[2]
     ]
     assert beside == []
+
+
+@pytest.mark.fleet
+@pytest.mark.usefixtures("cluster")
+def test_a_number_means_the_same_node_every_time():
+    class Named:
+        threads, gpus, memory_bytes, alone = 1, 0, 0, True
+
+        def __init__(self, number):
+            self.node_number = number
+
+        def __call__(self, _):
+            return node_name()
+
+    executor = RayExecutor("ray")
+    waiting = [executor.submit(Named(number)) for number in (0, 1, 2, 3, 0)]
+    first, second, *others = [one.result(timeout=LIMIT_S) for one in waiting]
+    executor.shutdown()
+
+    assert first != second
+    assert others == [first, second, first]
 
 
 @pytest.mark.fleet
@@ -340,15 +402,21 @@ def until(is_so, limit_s):
     [
         pytest.param(
             ("run",),
-            "reports/runs/*/cases/*.json",
+            ("said", "✓ vae_decoder"),
             "stopped; what ended is judged below",
             id="run",
         ),
         pytest.param(
             ("tune", *SUBJECTS, "--samples", "3", "--layers", "3", "--seeds", "500"),
-            "reports/tuning/*/tuning.json",
+            ("reports/tuning/*/tuning.json", "vae_decoder"),
             "stopped: nothing further was tuned",
             id="tune",
+        ),
+        pytest.param(
+            ("bench", *SUBJECTS, "--rounds", "1"),
+            ("said", "× eager"),  # the head of a table
+            "parity: stopped; what was made so far is in the store.",
+            id="bench",
         ),
     ],
 )
@@ -358,28 +426,37 @@ def test_ctrl_c_ends_tasks_everywhere_and_reports_what_ended(
     """The component ends in seconds; its pipeline would take many minutes."""
     pairs = "seeds = 500\nattribution = false\nmargin = { psnr = 60 }\nsteps = 300"
     drawing.change("parity.toml", f"steps = {STEPS}", pairs)
-    run = subprocess.Popen(
-        [*PARITY, *command, "--on", "ray", "--store", shared],
-        cwd=drawing.path,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+
+    pattern, sign = ended
+
+    def has_ended():
+        return any(sign in path.read_text() for path in drawing.path.glob(pattern))
+
+    said = drawing.path / "said"
+    with said.open("w") as stream:
+        run = subprocess.Popen(
+            [*PARITY, *command, "--on", "ray", "--store", shared],
+            cwd=drawing.path,
+            stdout=stream,
+            stderr=subprocess.STDOUT,
+        )
     try:
-        assert until(lambda: list(drawing.path.glob(ended)), LIMIT_S)
-        time.sleep(1)  # its line is written after its record
+        assert until(has_ended, LIMIT_S), said.read_text()
         assert until(hosts, LIMIT_S)
         run.send_signal(signal.SIGINT)
         all_ended = until(lambda: not hosts(), 5)
-        text, _ = run.communicate(timeout=60)
+        run.wait(timeout=60)
     finally:
         run.kill()
+    text = said.read_text()
 
     assert all_ended, text
     assert run.returncode == 2, text
     assert words in text
     assert "Traceback" not in text
-    assert list(drawing.path.glob("reports/*/*/*.json"))
+    written = [path.read_text() for path in drawing.path.glob("reports/*/*/*.json")]
+    assert written
+    assert all(map(json.loads, written))  # nothing is half of a file
 
 
 @pytest.mark.fleet

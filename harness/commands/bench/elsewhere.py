@@ -26,11 +26,15 @@ class BenchElsewhere(AbstractContextManager["BenchElsewhere"]):
     Attributes:
         executor: It takes each `Task` as a function without arguments.
         place: What the engines on the other side need.
+        order: Names of all components and pipelines of the suite. The gate compares
+            times of one machine alone, so whichever of them a user names, each goes to
+            the same node every time.
 
     """
 
     executor: Executor
     place: Place
+    order: Sequence[str]
 
     def __exit__(self, *_: object) -> None:
         """End the tasks that are left, however the `with` ends."""
@@ -65,6 +69,7 @@ class BenchElsewhere(AbstractContextManager["BenchElsewhere"]):
             cases=cases,
             memory_bytes=max(map(memory_of, cases)),
             alone=True,
+            node_number=self.order.index(cases[0].subject),
             subjects=tuple(subjects),
             plan=plan,
             packages=environment().packages,

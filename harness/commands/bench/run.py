@@ -67,7 +67,9 @@ def started(suite: Suite, settings: Settings) -> Iterator[Bench | BenchElsewhere
             Bench(store, limits=suite.limits, on_progress=tell)
             if executor is None
             else BenchElsewhere(
-                executor=executor, place=Place.of(settings, suite.limits)
+                executor=executor,
+                place=Place.of(settings, suite.limits),
+                order=list(dict.fromkeys(case.subject for case in suite.tested)),
             )
         ) as bench:
             yield bench

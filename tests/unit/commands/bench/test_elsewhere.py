@@ -16,6 +16,7 @@ from harness.suite.suite import load_suite
 
 DIGITS = load_suite(Path(__file__).parents[4] / "fixtures" / "digits")
 PLACE = Place(store="", read_only=True, limits=DIGITS.limits, mnn_convert=None)
+ORDER = ("vae_decoder", "pipeline", "unet")
 GROUPS = list(subjects_of(DIGITS.select(("unet", "vae_decoder"))).values())
 
 
@@ -40,7 +41,7 @@ def gone():
 @pytest.fixture
 def timed(gone):
     """What came of the components, by name."""
-    bench = BenchElsewhere(executor=gone, place=PLACE)
+    bench = BenchElsewhere(executor=gone, place=PLACE, order=ORDER)
     made = bench.each(GROUPS, BenchPlan())
     return {one[0].subject.case.subject: one for one in made}
 
@@ -49,6 +50,13 @@ def timed(gone):
 def test_a_component_is_one_task_that_is_alone_on_its_node(gone):
     assert [list(task.subjects) for task in gone.tasks] == GROUPS
     assert all(task.alone for task in gone.tasks)
+
+
+@pytest.mark.usefixtures("timed")
+def test_the_suite_decides_the_node_and_not_what_else_is_timed(gone):
+    numbers = {task.cases[0].subject: task.node_number for task in gone.tasks}
+
+    assert numbers == {one: ORDER.index(one) for one in ("unet", "vae_decoder")}
 
 
 def test_a_node_that_is_gone_fails_each_time_of_its_component(timed):
