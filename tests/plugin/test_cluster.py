@@ -193,26 +193,27 @@ def test_two_nodes_that_share_a_bucket_do_what_one_machine_does(
 ):
     """The server answers nobody for ten seconds meanwhile: waited for, and said."""
     project = passing[0].branch(tmp_path / "there")
-    run = subprocess.Popen(
+    stores = "node-*/parity-harness/shared/*/v1"
+    with subprocess.Popen(
         [*PARITY, "run", "--on", "ray", "--store", "s3://parity/ours"],
         cwd=project.path,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-    )
-    try:
-        assert until(lambda: list(tmp_path.glob("node-*/**/v1/inputs")), LIMIT_S)
-        server.pause(10)
-        text, _ = run.communicate(timeout=LIMIT_S)
-    finally:
-        run.kill()
+    ) as run:
+        try:
+            assert until(lambda: list(tmp_path.glob(f"{stores}/inputs")), LIMIT_S)
+            server.pause(10)
+            text, _ = run.communicate(timeout=LIMIT_S)
+        finally:
+            run.kill()
 
     assert run.returncode == 0, text
     assert re.search(r"waiting +s3://parity/ours +.* (onnx|asked|inputs)/", text), text
     assert measured(project.report) == measured(passing[0].report)
     assert project.outcomes == passing[0].outcomes
     made = defaultdict(set)
-    for mark in tmp_path.glob("node-*/**/v1/*/??/*/entry.json"):
+    for mark in tmp_path.glob(f"{stores}/*/??/*/entry.json"):
         made["/".join(mark.parts[-4:-1])].add(
             mark.read_bytes()
         )  # with the time when it was made
@@ -448,6 +449,7 @@ def test_ctrl_c_ends_tasks_everywhere_and_reports_what_ended(
         run.wait(timeout=60)
     finally:
         run.kill()
+        run.wait()
     text = said.read_text()
 
     assert all_ended, text

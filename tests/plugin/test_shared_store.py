@@ -11,8 +11,10 @@ import pytest
 
 from harness.commands.cli import main
 from harness.engine import shared as module
+from harness.engine.cluster import Place
 from harness.engine.shared import Shared
 from harness.engine.store import Store, located
+from harness.suite.schema import Limits
 from tests.plugin.bucket import SECRETS
 from tests.plugin.project import TOLERANCES, write_project
 
@@ -253,19 +255,26 @@ def test_a_bucket_that_is_not_there_is_a_sentence(capsys):
 @pytest.mark.usefixtures("machine")
 def test_a_server_that_stops_is_waited_for(server, capfd, monkeypatch):
     monkeypatch.setattr(module, "SAY_S", 1.0)
+    monkeypatch.setattr(module, "on_wait", module.on_wait)  # which a node sets
     url = "s3://parity/ours"
-    store = Store(root=located(url))
-    server.stop()
+    node = Place(store=url, read_only=False, limits=Limits(), mnn_convert=None)
+    told = []
 
     def again():
         time.sleep(3)
         server.start()
         server.bucket("parity")
 
-    thread = threading.Thread(target=again)
-    thread.start()
-    store.make("onnx", KEY, built)
-    thread.join()
+    with node.engine(told.append) as (engine, _):
+        server.stop()
+        thread = threading.Thread(target=again)
+        thread.start()
+        engine.store.make("onnx", KEY, built)
+        thread.join()
 
     assert "waiting: s3://parity/ours is asked for onnx/" in capfd.readouterr().err
+    assert [(one.stage, one.subject) for one in told] == [
+        ("waiting", url),
+        ("done", url),
+    ]
     assert len(list(Shared(url=url).entries())) == 1
