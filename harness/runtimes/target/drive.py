@@ -15,11 +15,9 @@ import subprocess
 import sys
 import threading
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from contextvars import ContextVar, copy_context
+from contextvars import ContextVar
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -40,9 +38,6 @@ if TYPE_CHECKING:
 STALL_S: Final = 60.0
 """Time that a target may take to start, or to take a piece of a file, in seconds. While
 it computes, the time limit of the case counts."""
-
-_AHEAD_BYTES: Final = 1 << 27
-"""Values that a target may send before the harness has compared the first of them."""
 
 _PIECE_BYTES: Final = 1 << 24
 _PIPE_BYTES: Final = 1 << 20
@@ -323,13 +318,6 @@ class Remote(Driving):
         self._write(agent.pack({"do": do, "with": said}, arrays or {}))
         limit_s = STALL_S if is_limited else None
         fill = partial(self._fill, limit_s=limit_s, where=f"during {do!r}")
-        if show is None:
-            return self._result(fill, lambda *_: None)
-        with _ahead(show) as hand_over:
-            return self._result(fill, hand_over)
-
-    def _result(self, fill: Callable[[memoryview], None], show: Show) -> Any:
-        """Read frames until the result comes, and hand over the values before it."""
         while True:
             try:
                 head, values = agent.unpack(fill)
@@ -341,7 +329,8 @@ class Remote(Driving):
                 )
             if "value" in head:
                 name = head["value"]
-                show(name, values[name])
+                if show is not None:
+                    show(name, values[name])
             elif "failed" in head:
                 raise AgentError(head["failed"])
             else:
@@ -408,34 +397,6 @@ class Remote(Driving):
     def _refuse(self, words: str, outcome: Outcome = Outcome.UNAVAILABLE) -> NoReturn:
         msg = f"Target {self._target.name!r} {words}."
         raise StageError(msg, outcome=outcome)
-
-
-@contextmanager
-def _ahead(show: Show) -> Iterator[Show]:
-    """Hand values over in another thread, while the next ones arrive.
-
-    They keep their order. An error that `show` raises comes back at a later value, or
-    at the end.
-    """
-    waiting: deque[tuple[Future[None], int]] = deque()
-    context = copy_context()
-
-    def hand_over(name: str, value: np.ndarray) -> None:
-        done = pool.submit(context.run, show, name, value)
-        waiting.append((done, value.nbytes))
-        # One that is large alone is waited for: two of its size may not fit.
-        while waiting and (
-            waiting[0][0].done() or sum(size for _, size in waiting) > _AHEAD_BYTES
-        ):
-            waiting.popleft()[0].result()
-
-    pool = ThreadPoolExecutor(1)
-    try:
-        yield hand_over
-        while waiting:
-            waiting.popleft()[0].result()
-    finally:
-        pool.shutdown(cancel_futures=True)
 
 
 def _widen(end: int) -> None:
