@@ -234,7 +234,7 @@ def _connected(address: str) -> Any:  # noqa: ANN401  # a module without types
 
     """
     if find_spec("ray") is None:
-        msg = '--on ray needs Ray, which is not installed; pip install "ray>=2.40"'
+        msg = '--on ray needs Ray, which is not installed; pip install "ray[client]"'
         raise ParityError(msg)
     # Ray asks for its usage report on the terminal, and this harness reports nothing.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")

@@ -13,6 +13,13 @@ SECRETS = ("id-of-nobody", "key-of-nobody")
 """What no log, report or key may have: the id of the access key, and the key."""
 
 
+def free_port():
+    """A port of this machine that nobody listens at."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
 class Server:
     def __init__(self, port, address):
         self.port, self.address = port, address

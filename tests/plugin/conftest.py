@@ -1,12 +1,11 @@
 """A store that is filled once, and the runs that several tests read."""
 
 import os
-import socket
 
 import fsspec
 import pytest
 
-from tests.plugin.bucket import SECRETS, Server
+from tests.plugin.bucket import SECRETS, Server, free_port
 from tests.plugin.drawing import only_onnxruntime, write_drawing, write_wrong
 from tests.plugin.project import TOLERANCES, write_project
 
@@ -80,9 +79,7 @@ def drawing(store, tmp_path):  # noqa: ARG001  # it is filled when first needed
 @pytest.fixture
 def server(monkeypatch):
     """A server of S3 with one bucket; stop it and start it again."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     address = f"http://127.0.0.1:{port}"
     for name, value in {
         "AWS_ACCESS_KEY_ID": SECRETS[0],
