@@ -23,7 +23,7 @@ _SCALE_BYTES = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StoredLayer:
+class MatrixProduct:
     """A matrix product whose weights ``int8-weights`` rounds.
 
     Attributes:
@@ -40,11 +40,11 @@ class StoredLayer:
     count: int
 
 
-def stored(path: Path) -> list[StoredLayer]:
+def stored(path: Path) -> list[MatrixProduct]:
     """Return the layers of a float32 file whose weights ``int8-weights`` rounds."""
     graph = onnx.load(path, load_external_data=False).graph
     tensors = {one.name: one for one in graph.initializer if _is_float(one)}
-    layers: list[StoredLayer] = []
+    layers: list[MatrixProduct] = []
     known: set[str] = set()
     for node in graph.node:
         settings = {one.name: one for one in node.attribute}
@@ -60,7 +60,7 @@ def stored(path: Path) -> list[StoredLayer]:
             continue
         weights = tensors[node.input[1]]
         layers.append(
-            StoredLayer(
+            MatrixProduct(
                 name=node.output[0],
                 weights=weights,
                 has_rows="transB" in settings and settings["transB"].i == 1,
@@ -71,7 +71,7 @@ def stored(path: Path) -> list[StoredLayer]:
     return layers
 
 
-def float_weights(model: Path, layer: StoredLayer) -> np.ndarray:
+def float_weights(model: Path, layer: MatrixProduct) -> np.ndarray:
     """Return the weights of a layer as PyTorch has them, float32 ``[outputs, inputs]``.
 
     Args:
@@ -119,7 +119,7 @@ def rounded_inputs(values: np.ndarray) -> np.ndarray:
     return (steps - zero) * scale
 
 
-def stored_bytes(layer: StoredLayer, bits: int) -> int:
+def stored_bytes(layer: MatrixProduct, bits: int) -> int:
     """Return the bytes that a file has for the weights of a layer."""
     scale = _SCALE_BYTES if layer.count and bits < FLOAT else 0
     return layer.count * bits // 8 + scale
