@@ -8,7 +8,6 @@ tools.
 from __future__ import annotations
 
 import functools
-import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -540,9 +539,8 @@ def _component(component: Component) -> dict[str, object]:
         "outputs": [asdict(spec) for spec in component.outputs],
     }
     if component.source.seed is not None:
-        # PyTorch draws other bits without a processor's vectors.
-        vectors = os.environ.get("ATEN_CPU_CAPABILITY", "")
-        here["drawn_on"] = [environment().arch, vectors]
+        # PyTorch draws other bits with another instruction set.
+        here["drawn_on"] = environment().arch
     return here
 
 

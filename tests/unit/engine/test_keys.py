@@ -19,6 +19,7 @@ from harness.core.case import (
     Variant,
 )
 from harness.core.digest import digest_value
+from harness.core.environment import environment
 from harness.core.runtime import runtimes
 from harness.core.settings import RUNS
 from harness.engine import keys
@@ -453,11 +454,12 @@ def test_a_library_of_a_native_converter_remakes_its_files(given, tmp_path):
     assert digests(native, "mnn") != before
 
 
-def test_weights_drawn_without_a_processors_vectors_are_others(given, monkeypatch):
+def test_weights_drawn_with_another_instruction_set_are_others(given, monkeypatch):
     trained = moved(given, "component.source.seed", None)
     drawn, read = (digests(one, "onnx") for one in (given, trained))
 
-    monkeypatch.setenv("ATEN_CPU_CAPABILITY", "default")
+    other = replace(environment(), arch="aarch64")
+    monkeypatch.setattr(keys, "environment", lambda: other)
 
     assert digests(given, "onnx") != drawn
     assert digests(trained, "onnx") == read
