@@ -37,6 +37,7 @@ from harness.core.environment import environment
 from harness.core.foreign_files import weight_files
 from harness.core.pipeline import T5_TOKENS, Pipeline
 from harness.core.runtime import Runtime, formats, onnx_runtime, runtime, runtimes
+from harness.core.settings import RUNS
 from harness.engine.deployed import Deployed, Reading
 from harness.engine.excerpt import Redraw, Spot
 from harness.engine.own_code import own_code
@@ -65,7 +66,7 @@ _DRAWING_TOOLS = (
 _EVALUATOR = ("onnx", "numpy")
 _OPENCV = ("opencv-python-headless", "opencv-python")
 
-_REPORTS = re.compile(r"reports|\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d.*")
+_REPORTS = re.compile(Path(RUNS).parts[0] + r"|\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d.*")
 """Folders of runs. A suite may lie in its checkpoint, and a run then writes there."""
 
 # Parts of the harness's own code, for `code_digest`. A key names folders and not
@@ -99,13 +100,10 @@ def remember() -> None:
     also if somebody edits a file or installs a package while it runs.
     """
     _code()
-    own = (*runtimes().values(), onnx_runtime())
-    tools = (name for one in own for name in (*one.distributions, *one.tools))
-    for name in (*_EXPORT_TOOLS, *_DRAWING_TOOLS, *_OPENCV, *tools):
-        _version(name)
-    for one in own:
+    versions((*_EXPORT_TOOLS, *_DRAWING_TOOLS, *_OPENCV))
+    for one in runtimes().values():
         _runtime_code(one)
-        builds(one.distributions)
+        builds((*one.distributions, *one.tools))
 
 
 def inputs_key(component: Component, sample: Sample) -> dict[str, object]:
@@ -496,29 +494,23 @@ def _version(name: str) -> str:
         return ""
 
 
-@functools.cache
 def builds(names: Sequence[str]) -> dict[str, list[str]]:
     """Return the versions of installed packages, and a digest of what each has.
 
     Whoever works on a runtime installs it again and again under one version.
     """
-    return {
-        name: [found, digest_value(_hashes(name))]
-        for name, found in versions(names).items()
-    }
+    return {name: [found, _files(name)] for name, found in versions(names).items()}
 
 
-def _hashes(name: str) -> list[str]:
-    """Return the lines of a package's list of files that have digests."""
+@functools.cache
+def _files(name: str) -> str:
+    """Return a digest of a package's list of files, of those that have digests."""
     try:
         listed = distribution(name).read_text("RECORD") or ""
     except PackageNotFoundError:
-        return []
-    return sorted(
-        line
-        for line in listed.splitlines()
-        if "sha256=" in line and ".dist-info/" not in line
-    )
+        listed = ""
+    lines = (line for line in listed.splitlines() if "sha256=" in line)
+    return digest_value(sorted(line for line in lines if ".dist-info/" not in line))
 
 
 def _drawn(sample: Sample) -> dict[str, object]:

@@ -396,7 +396,7 @@ def forget():
     def clear():
         for read in (keys._code, keys.code_digest, keys._package_code, keys._version):
             read.cache_clear()
-        for made in (keys.builds, keys._recipe_code):
+        for made in (keys._files, keys._recipe_code):
             made.cache_clear()
 
     yield clear
