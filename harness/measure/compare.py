@@ -175,10 +175,12 @@ def _flat(array: Array, dtype: type[np.floating[Any]]) -> Array:
     read-only. It is a view if possible.
     """
     flags = array.flags
-    if array.dtype != dtype or not (flags.c_contiguous and flags.aligned):
+    # A dtype has its type; byte orders are told apart by `isnative`.
+    is_it = array.dtype.type is dtype and array.dtype.isnative
+    if not (is_it and flags.c_contiguous and flags.aligned):
         array = np.require(array, dtype, ("C", "A"))
     flat = array.reshape(-1)
-    flat.flags.writeable = False
+    flat.setflags(write=False)
     return flat
 
 
@@ -190,7 +192,7 @@ def _widened(expected: Array, actual: Array) -> tuple[Array, Array, Array]:
             error = right - left
     else:
         error = _integer_error(expected.reshape(-1), actual.reshape(-1))
-    return left, right, _flat(error, np.float64)
+    return left, right, error
 
 
 def _integer_error(expected: Array, actual: Array) -> Array:

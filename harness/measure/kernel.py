@@ -68,13 +68,14 @@ def _compiled(*, reorder: bool = False) -> Callable[[Callable[..., Any]], Any]:
 
 @_compiled(reorder=True)
 def _sum(expected, actual, distance, error):
-    """Sum a block in float64; `distance` is its error unless `error` is None."""
+    """Sum a block in float64; its error is `distance`, filled if `error` is None."""
     bias = squared = squared_expected = squared_actual = product = along = 0.0
     for i in range(expected.size):
         left = np.float64(expected[i])
         right = np.float64(actual[i])
-        # The compiler decides this, and drops the other branch.
-        apart = right - left if error is None else distance[i]
+        if error is None:  # the compiler decides this, and drops the other branch
+            distance[i] = right - left
+        apart = distance[i]
         bias += apart
         squared += apart * apart
         squared_expected += left * left
@@ -129,7 +130,7 @@ def _may_raise(bounds, required):
 
 @_compiled()
 def _exact(expected, error, required):
-    """Raise `required` to the block's maxima; return whether the largest error grew."""
+    """Raise `required` to the block's maxima, and return its largest error."""
     rtol1, rtol2, rtol3 = _LADDER[1], _LADDER[2], _LADDER[3]
     rtol4, rtol5 = _LADDER[4], _LADDER[5]
     most0 = most1 = most2 = most3 = most4 = most5 = np.int64(0)
@@ -143,10 +144,9 @@ def _exact(expected, error, required):
         most4 = max(most4, np.float64(distance - rtol4 * size).view(np.int64))
         most5 = max(most5, np.float64(distance - rtol5 * size).view(np.int64))
     most = (most0, most1, most2, most3, most4, most5)
-    grew = np.int64(most0).view(np.float64) > required[0]
     for i in range(len(most)):
         required[i] = max(required[i], np.int64(most[i]).view(np.float64))
-    return grew
+    return np.int64(most0).view(np.float64)
 
 
 @_compiled()
@@ -155,6 +155,42 @@ def _first_equal(error, distance):
         if abs(error[i]) == distance:
             return i
     return 0
+
+
+@_compiled()
+def _raise(expected, distance, start, required, tally):
+    """Raise `required` by a block, and keep the first place of the largest error."""
+    largest = required[0]
+    most = _exact(expected, distance, required)
+    if most > largest or (most == largest > 0.0 and start < tally[WORST]):
+        tally[WORST] = start + _first_equal(distance, most)
+
+
+@_compiled()
+def _raise_by_bounds(expected, actual, distance, spans, bounds, required, tally):
+    """Raise `required` by the blocks that their bounds leave, the largest bounds first.
+
+    After the block with the largest bound of each rtol, few others can raise anything.
+
+    Args:
+        expected: The reference.
+        actual: The candidate's values.
+        distance: float64 of at least a block's size, overwritten.
+        spans: First and last place of each block, ``[blocks, 2]``.
+        bounds: What `_screen` returned for each block, ``[blocks, 6]``; overwritten.
+        required: Required atol for each rtol.
+        tally: Its ``WORST`` is kept.
+
+    """
+    for turn in range(_RUNGS + len(bounds)):
+        block = np.argmax(bounds[:, turn]) if turn < _RUNGS else turn - _RUNGS
+        if not _may_raise(bounds[block], required):
+            continue
+        start, end = spans[block]
+        error = distance[: end - start]
+        _sum(expected[start:end], actual[start:end], error, None)  # fills the error
+        _raise(expected[start:end], error, start, required, tally)
+        bounds[block] = 0  # it is done
 
 
 @_compiled()
@@ -195,19 +231,13 @@ def _copied(block, clean):
 
 
 @_compiled()
-def _subtract(expected, actual, error):
-    for i in range(error.size):
-        error[i] = np.float64(actual[i]) - np.float64(expected[i])
-
-
-@_compiled()
 def _bin_of(distance):
     """Return the first bin whose upper edge is not below `distance`."""
     return np.uint16((np.float64(distance).view(np.int64) + _ROUND_UP) >> _BIN_SHIFT)
 
 
 @_compiled()
-def _count(expected, actual, distance, error, first, stride, bins, places):
+def _count(distance, first, stride, bins, places):
     """Count every error of a block, or each `stride`th one from `first` on."""
     if stride == 1:
         # There are two loops because the first one vectorises only on its own.
@@ -216,10 +246,8 @@ def _count(expected, actual, distance, error, first, stride, bins, places):
         for i in range(distance.size):
             bins[places[i]] += np.int32(1)
         return
-    for i in range(first, expected.size, stride):
-        # For float32, `distance` is not filled in if no maximum can grow.
-        apart = np.float64(actual[i]) - np.float64(expected[i])
-        bins[_bin_of(abs(apart if error is None else distance[i]))] += np.int32(1)
+    for i in range(first, distance.size, stride):
+        bins[_bin_of(abs(distance[i]))] += np.int32(1)
 
 
 @_compiled()
@@ -256,22 +284,45 @@ def _square_rows(error, inner, squared):
         squared[row] = total
 
 
-@_compiled()
-def _worst_part(squared, excluded, inner, parts, step, others, apart):
-    """Return the first of some parts with the largest rms, and that rms.
+@_compiled(reorder=True)
+def _by_part(rows, channels, of_item, of_channel):
+    """Sum what each row has, by item and by channel; both are zeros at first."""
+    for item in range(of_item.size):
+        # An index from 0 on is known not to be negative, so the loop vectorises.
+        part = rows[item * channels : (item + 1) * channels]
+        total = 0.0
+        for channel in range(part.size):
+            total += part[channel]
+            of_channel[channel] += part[channel]
+        of_item[item] = total
 
-    A part has `others` rows, `apart` rows from each other; the next part begins `step`
-    rows later. Only parts with a finite pair count.
+
+@_compiled()
+def _worst_part(parts, size):
+    """Return the first part with the largest rms, and that rms.
+
+    `parts` are the sum of squares and the number of excluded pairs of each part, which
+    has `size` pairs. Only parts with a finite pair count.
     """
+    squared, excluded = parts
     worst, largest = 0, -1.0
-    for part in range(parts):
-        total, finite = 0.0, others * inner
-        for other in range(others):
-            total += squared[part * step + other * apart]
-            finite -= excluded[part * step + other * apart]
-        if finite > 0 and total / finite > largest:
-            worst, largest = part, total / finite
+    for part in range(squared.size):
+        finite = size - excluded[part]
+        # A quotient takes long, and most parts are far from the largest.
+        if finite > 0 and squared[part] > largest * finite:
+            worst, largest = part, squared[part] / finite
     return worst, np.sqrt(largest)
+
+
+@_compiled()
+def _find_worst(squared, excluded, items, channels, inner, sums, tally):
+    """Find the item and the channel whose error has the largest rms."""
+    of_item, of_channel = np.zeros((2, items)), np.zeros((2, channels))
+    _by_part(squared, channels, of_item[0], of_channel[0])
+    if tally[EXCLUDED]:
+        _by_part(excluded, channels, of_item[1], of_channel[1])
+    tally[ITEM], sums[ITEM_RMS] = _worst_part(of_item, channels * inner)
+    tally[CHANNEL], sums[CHANNEL_RMS] = _worst_part(of_channel, items * inner)
 
 
 @_compiled()
@@ -318,12 +369,14 @@ def measure(
     bins = np.zeros(BIN_COUNT, np.int32)
     places = np.empty(_BLOCK, np.uint16)
     errors = np.empty(_BLOCK, np.float64)
-    clean_expected = np.empty(_BLOCK, expected.dtype)
-    clean_actual = np.empty(_BLOCK, expected.dtype)
-    tally[WORST] = -1
-    tally[SAMPLED] = (expected.size + stride - 1) // stride
-    sampled = tally[SAMPLED]
+    clean_expected, clean_actual = np.empty((2, _BLOCK), expected.dtype)
     together = _rows_together(inner)
+    most = -(-squared.size // together) * -(-inner // _BLOCK)  # of blocks
+    spans = np.empty((most, 2), np.int64)
+    bounds = np.empty((most, _RUNGS), np.int32)
+    blocks = 0
+    tally[WORST] = -1
+    sampled = tally[SAMPLED] = (expected.size + stride - 1) // stride
     for row in range(0, squared.size, together):
         end = min(row + together, squared.size) * inner
         for start in range(row * inner, end, _BLOCK):
@@ -334,7 +387,8 @@ def measure(
             block = _sum(left, right, distance, error)
             # A square of a float32 is finite in float64: this sees NaN and infinity.
             # One of a float64 may overflow; then nothing is found to scrub.
-            if not np.isfinite(block[SQUARED_EXPECTED] + block[SQUARED_ACTUAL]):
+            is_clean = np.isfinite(block[SQUARED_EXPECTED] + block[SQUARED_ACTUAL])
+            if not is_clean:
                 left = _copied(left, clean_expected)
                 right = _copied(right, clean_actual)
                 distance = _copied(distance, errors)
@@ -342,28 +396,25 @@ def measure(
                 block = _sum(left, right, distance, error)
             _add(block, sums)
             first = -start % stride
-            raises = True
-            if error is None:
-                bounds = _screen(left, right)
-                if bounds[0] == 0:
+            if error is None and is_clean:
+                bound = _screen(left, right)
+                if bound[0] == 0:
                     bins[0] += np.int32(max(0, (size - first + stride - 1) // stride))
                     continue
-                raises = _may_raise(bounds, required)
-                distance = errors[:size]
-                if raises or stride == 1 or together > 1:
-                    _subtract(left, right, distance)
+                spans[blocks] = start, start + size
+                bounds[blocks] = bound
+                blocks += 1
+            else:
+                _raise(left, distance, start, required, tally)
             if together > 1:
                 _square_rows(distance, inner, squared[row:])
             else:
                 squared[row] += block[SQUARED_ERROR]
-            if raises and _exact(left, distance, required):
-                tally[WORST] = start + _first_equal(distance, required[0])
-            _count(left, right, distance, error, first, stride, bins, places)
+            _count(distance, first, stride, bins, places)
+    if error is None and blocks:
+        _raise_by_bounds(
+            expected, actual, errors, spans[:blocks], bounds[:blocks], required, tally
+        )
     bins[0] -= np.int32(sampled - tally[SAMPLED])  # zeros that `_scrub` made
     _quantiles(bins, tally, required[0], sums)
-    tally[ITEM], sums[ITEM_RMS] = _worst_part(
-        squared, excluded, inner, items, channels, channels, 1
-    )
-    tally[CHANNEL], sums[CHANNEL_RMS] = _worst_part(
-        squared, excluded, inner, channels, 1, items, channels
-    )
+    _find_worst(squared, excluded, items, channels, inner, sums, tally)

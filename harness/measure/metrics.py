@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+import msgspec
+
 from harness.core.comparison import RTOL_GRID, Comparison
 
 _PICTURE = "picture."
@@ -38,8 +40,7 @@ class Scale(StrEnum):
     """1 minus the metric grows with the error; 1 means no error."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sums:
+class Sums(msgspec.Struct, frozen=True, kw_only=True):
     """Sums over the finite pairs of two arrays, in float64.
 
     The error of a pair is actual - expected.
