@@ -101,7 +101,7 @@ def judge(
         raise click.BadParameter(msg)
     with tempfile.TemporaryDirectory() as scratch:
         chosen = [
-            _traced(
+            traced_case(
                 loaded,
                 trace,
                 name=name,
@@ -118,7 +118,7 @@ def judge(
         return run_cases(loaded, chosen, Settings(**words), None)
 
 
-def _traced(
+def traced_case(
     suite: Suite,
     path: Path,
     *,
@@ -127,7 +127,12 @@ def _traced(
     names: Path | None,
     scratch: Path,
 ) -> Case:
-    """Return the case of a trace or a dump, which takes its values from there."""
+    """Return the case of a trace or a dump, which takes its values from there.
+
+    Raises:
+        SuiteError: It cannot be read, or is of no case or no sample of the suite.
+
+    """
     from harness.core.case import AT, Target
     from harness.core.errors import SpecError
     from harness.runtimes.target.dump import as_trace, is_trace
@@ -172,11 +177,14 @@ def _traced(
         target = Target(name=name or told["name"], trace=str(path.absolute()))
     except SpecError as error:
         raise SuiteError(str(error)) from None
+    # The id of a precision here, fp32@low, becomes that of a target's: fp32@phone-low.
+    suffix = f"-{one.device.precision}"
+    has_suffix = one.where.replace(AT, "-").endswith(suffix)
     return replace(
         one,
         device=replace(one.device, target=target),
         samples=samples,
-        where=f"{AT}{target.name}",
+        where=f"{AT}{target.name}{suffix if has_suffix else ''}",
     )
 
 

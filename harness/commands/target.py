@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import platform
+import re
 import shlex
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -39,7 +40,7 @@ _SCRIPT: Final = """\
 #!/bin/sh
 here=$(dirname "$(readlink -f "$0")")
 export PYTHONPATH="$here/packages"
-exec {emulator} -cpu {cpu} -L "$here/root" "$here/root/usr/bin/{python}" "$@"
+exec {emulator} -cpu {cpu} -L "$here/root" "$here/root/{python}" "$@"
 """
 _ASK: Final = """\
 import importlib, sys
@@ -67,35 +68,52 @@ def target() -> None:
     type=click.Path(path_type=Path, file_okay=False),
     help="Folder to write to; the default is targets/ARCH in the default store.",
 )
-def make(arch: str, cpu: str, into: Path | None) -> int:
+@click.option(
+    "--root",
+    default=None,
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help="The files of a system of ARCH that has a Python, such as those of a "
+    "container; else they are made from packages of Debian.",
+)
+@click.option(
+    "--with",
+    "chosen",
+    multiple=True,
+    metavar="NAME==VERSION",
+    help="The version of a runtime, or of numpy, that is put there; the default is the "
+    "version that is installed here. Can be given more than once.",
+)
+def make(
+    arch: str, cpu: str, into: Path | None, root: Path | None, chosen: tuple[str, ...]
+) -> int:
     """Make an emulated machine, and print its table for parity.toml.
 
     It takes packages of Debian and wheels of the runtimes that are installed here, and
     needs no rights. A second processor shares the files of the first.
     """
+    from filelock import FileLock
+
     from harness.engine.store import default_root
 
     folder = (into or default_root() / "targets" / arch).absolute()
-    if not (folder / "root").is_dir():
-        if folder.exists() and any(folder.iterdir()):
-            msg = f"{folder} has other files; give a new folder with --into."
-            raise SpecError(msg)
-        _need_tools()
-        try:
-            folder.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            msg = f"{folder.parent} cannot be made ({error.strerror}); use --into."
-            raise SpecError(msg) from error
-        with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
-            made = Path(scratch, "made")
-            made.mkdir()
-            _fill(made, arch, Path(scratch))
-            made.rename(folder)
+    wanted = _wanted(chosen)
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        msg = f"{folder.parent} cannot be made ({error.strerror}); use --into."
+        raise SpecError(msg) from error
+    # Another command that makes the same machine waits, and then finds it made.
+    with (
+        FileLock(f"{folder}.lock"),
+        tempfile.TemporaryDirectory(dir=folder.parent) as scratch,
+    ):
+        _make_system(folder, arch, root and root.absolute(), Path(scratch))
+        python = _python(folder / "root")
+        _put_wheels(folder, arch, python, wanted, Path(scratch))
     script = folder / cpu
-    (python,) = (folder / "root" / "usr" / "bin").glob("python3.[0-9]*")
     own = folder / EMULATOR
     emulator = f'"$here/{EMULATOR}"' if own.is_file() else EMULATOR
-    text = _SCRIPT.format(emulator=emulator, cpu=shlex.quote(cpu), python=python.name)
+    text = _SCRIPT.format(emulator=emulator, cpu=shlex.quote(cpu), python=python)
     script.write_text(text, encoding="utf-8")
     script.chmod(0o755)
     try:
@@ -103,7 +121,9 @@ def make(arch: str, cpu: str, into: Path | None) -> int:
     except SpecError:
         script.unlink()
         raise
-    for one in _sent():
+    for name, one in _sent().items():
+        if name not in wanted:
+            continue
         # Each is tried alone, because one that crashes would hide the others.
         try:
             said = run_program(
@@ -124,51 +144,145 @@ def _need_tools() -> None:
         msg = (
             "an emulated machine is made from packages of Debian, by "
             f"{' and '.join(lacking) or 'a Linux'}, which {platform.system()} here "
-            "lacks; give a [target.*] the command of a container in its place: docker "
-            "run -i --platform linux/arm64 IMAGE python3"
+            f"lacks; put {EMULATOR} on PATH and give --root, or give a [target.*] the "
+            "command of a container: docker run -i --platform linux/arm64 IMAGE python3"
         )
         raise SpecError(msg)
 
 
-def _sent() -> list[Runtime]:
-    """Return the runtimes that can run on a target and are installed here."""
+def _sent() -> dict[str, Runtime]:
+    """Return the runtimes that can run on a target, by the name of their wheel."""
     from harness.core.runtime import runtimes
 
-    return [one for one in runtimes().values() if one.driver and one.is_installed]
+    # The last one is the plain build, which other processors have too.
+    return {one.distributions[-1]: one for one in runtimes().values() if one.driver}
 
 
-def _fill(folder: Path, arch: str, scratch: Path) -> None:
-    """Put a root with a Python, the wheels and perhaps an emulator into a folder."""
-    if not shutil.which(EMULATOR):
+def _wanted(chosen: Sequence[str]) -> dict[str, str]:
+    """Return the version of each wheel: as chosen, else as here; empty for any.
+
+    Raises:
+        SpecError: What is chosen is no wheel and its version.
+
+    """
+    from packaging.utils import canonicalize_name
+
+    from harness.core.environment import installed
+
+    sent = _sent()
+    wanted = {"numpy": ""}
+    for name, one in sent.items():
+        if here := next(iter(installed(one.distributions).values()), ""):
+            wanted[name] = here
+    known = {canonicalize_name(name): name for name in ("numpy", *sent)}
+    for text in chosen:
+        name, _, version = text.partition("==")
+        if not version or canonicalize_name(name) not in known:
+            msg = (
+                f"--with {text} is no wheel and its version; write NAME==VERSION, "
+                f"where NAME is {', '.join(known.values())}."
+            )
+            raise SpecError(msg)
+        wanted[known[canonicalize_name(name)]] = version
+    return wanted
+
+
+def _make_system(folder: Path, arch: str, root: Path | None, scratch: Path) -> None:
+    """Put the files of a system, and perhaps an emulator, into a new folder.
+
+    Raises:
+        SpecError: The folder has other files, or packages cannot be had.
+
+    """
+    if (folder / "root").is_dir():
+        if root and (folder / "root").resolve() != root.resolve():
+            msg = f"{folder} has another root; give a new folder with --into."
+            raise SpecError(msg)
+        return
+    if folder.exists() and any(folder.iterdir()):
+        msg = f"{folder} has other files; give a new folder with --into."
+        raise SpecError(msg)
+    has_emulator = shutil.which(EMULATOR)
+    if not (root and has_emulator):
+        _need_tools()
+    made = scratch / "made"
+    made.mkdir()
+    if not has_emulator:
         host = run_program(
             ["dpkg", "--print-architecture"], "dpkg does not answer"
         ).strip()
         click.echo("fetching the emulator (qemu-user-static)")
         for package in _packages(host, ["qemu-user-static"], scratch, alone=True):
             _unpack(package, scratch / "emulator")
-        (scratch / "emulator" / "usr" / "bin" / EMULATOR).rename(folder / EMULATOR)
-    click.echo(f"fetching a Python of {arch}")
-    for package in _packages(arch, _PACKAGES, scratch):
-        _unpack(package, folder / "root")
-    (python,) = (folder / "root" / "usr" / "bin").glob("python3.[0-9]*")
-    wheels = ["numpy", *_wheels()]
+        (scratch / "emulator" / "usr" / "bin" / EMULATOR).rename(made / EMULATOR)
+    if root:
+        _python(root)
+        (made / "root").symlink_to(root)
+    else:
+        click.echo(f"fetching a Python of {arch}")
+        for package in _packages(arch, _PACKAGES, scratch):
+            _unpack(package, made / "root")
+    # A folder that appears by one rename is whole.
+    made.rename(folder)
+
+
+def _python(root: Path) -> Path:
+    """Return the path of the newest Python in a root, below that root.
+
+    Raises:
+        SpecError: There is none.
+
+    """
+    found = [
+        path
+        for place in ("usr/bin", "usr/local/bin")
+        for path in root.joinpath(place).glob("python3.*")
+        if re.fullmatch(r"python3\.\d+", path.name)
+    ]
+    if not found:
+        msg = (
+            f"{root} has no Python such as usr/bin/python3.11; give --root the files "
+            "of a system that has one."
+        )
+        raise SpecError(msg)
+    newest = max(found, key=lambda path: int(path.name.partition(".")[2]))
+    return newest.relative_to(root)
+
+
+def _put_wheels(
+    folder: Path, arch: str, python: Path, wanted: Mapping[str, str], scratch: Path
+) -> None:
+    """Put wheels into a machine's folder, unless it has those versions.
+
+    Raises:
+        SpecError: A wheel cannot be had.
+
+    """
+    from packaging.utils import canonicalize_name
+
+    from harness.engine.environments import pip_command
+
+    packages, made = folder / "packages", scratch / "packages"
+    has = {
+        canonicalize_name(one.name): one.version
+        for one in distributions(path=[str(packages)])
+    }
+    if all(
+        canonicalize_name(name) in has and one in {"", has[canonicalize_name(name)]}
+        for name, one in wanted.items()
+    ):
+        return
+    wheels = [f"{name}=={one}" if one else name for name, one in wanted.items()]
     click.echo(f"fetching wheels: {', '.join(wheels)}")
     platforms = [f"--platform={name}_aarch64" for name in _PLATFORMS]
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
+    pip = [*pip_command(), "install", "--quiet", "--no-deps"]
     pip += ["--no-compile", "--only-binary=:all:", "--implementation=cp", *platforms]
     pip += [f"--python-version={python.name.removeprefix('python')}"]
-    pip += [f"--target={folder / 'packages'}", *wheels]
-    run_program(pip, f"there are no such wheels for {arch}")
-
-
-def _wheels() -> Iterator[str]:
-    """Yield the requirement of each runtime, of the version that is installed here."""
-    for one in _sent():
-        for name in one.distributions:
-            with suppress(PackageNotFoundError):
-                # The last one is the plain build, which other processors have too.
-                yield f"{one.distributions[-1]}=={version(name)}"
-                break
+    pip += [f"--target={made}", *wheels]
+    run_program(pip, f"wheels for {arch} cannot be fetched")
+    with suppress(FileNotFoundError):
+        packages.rename(scratch / "old")
+    made.rename(packages)
 
 
 def _packages(
@@ -183,17 +297,34 @@ def _packages(
     settings.write_text(_APT.format(arch=arch, folder=folder), encoding="utf-8")
     apt = ["env", f"APT_CONFIG={settings}", "apt-get", "-q", "-y"]
     why = f"packages of {arch} cannot be had"
-    run_program([*apt, "update"], why)
-    if alone:
-        run_program([*apt, "download", *names], why, folder / "cache" / "archives")
-    else:
-        only = ["--download-only", "--no-install-recommends"]
-        run_program([*apt, *only, "install", *names], why)
+    try:
+        run_program([*apt, "update"], why)
+        if alone:
+            run_program([*apt, "download", *names], why, folder / "cache" / "archives")
+        else:
+            only = ["--download-only", "--no-install-recommends"]
+            run_program([*apt, *only, "install", *names], why)
+    except SpecError as error:
+        msg = f"{error}{_about_sources()}"
+        raise SpecError(msg) from None
     found = sorted((folder / "cache" / "archives").glob("*.deb"))
     if not found:
         msg = f"{why}: apt-get downloaded nothing."
         raise SpecError(msg)
     return found
+
+
+def _about_sources() -> str:
+    """Return why a system may have no packages of another processor, or nothing."""
+    with suppress(OSError):
+        told = platform.freedesktop_os_release()
+        if "ubuntu" in {told["ID"], *told.get("ID_LIKE", "").split()}:
+            return (
+                ". Ubuntu has packages of other processors on servers that its sources "
+                "do not name by default; add them there, or give --root the files of "
+                "a system, such as those of a container."
+            )
+    return ""
 
 
 def _unpack(package: Path, into: Path) -> None:

@@ -91,7 +91,7 @@ def versions(  # one option each
     with engine_of(settings, loaded.limits, executor) as engine:
 
         def states(some: Sequence[str]) -> Iterator[list[str]]:
-            asked = {v: dict(_questions(one, declared, v)) for v in some}
+            asked = {v: dict(questions(one, declared, v)) for v in some}
             jobs = iter(engine.start(run for v in some for run in asked[v].values()))
             for version in some:
                 say(f"{declared.title} {version}")
@@ -147,10 +147,13 @@ def between(
     return tuple(there[first : last + 1])
 
 
-def _questions(
+def questions(
     case: Case, declared: Runtime, version: str
 ) -> Iterator[tuple[str, Case]]:
-    """Yield each question to a version, and the case that answers it."""
+    """Yield each question to a version, and the case that answers it.
+
+    `case` runs here, in the runtime `declared`.
+    """
     from harness.core.environment import installed
     from harness.engine.artifacts import is_made
 
@@ -165,10 +168,8 @@ def _questions(
         yield "run there", there
         return
     own = replace(case.variant, converter=version)
-    yield (
-        "converted and run there",
-        replace(there, variant=own, where=f"{there.where}-own"),
-    )
+    # Both have one id, so the same tolerances judge them.
+    yield "converted and run there", replace(there, variant=own)
     here = next(iter(installed(declared.distributions).values()), "")
-    if here:  # else nothing here can convert
-        yield f"converted by {here}, run there", there
+    if by := case.variant.converter or here:  # else nothing can convert
+        yield f"converted by {by}, run there", there

@@ -166,7 +166,7 @@ def available(declared: Runtime) -> tuple[str, ...]:
     name = _distribution(declared)
     try:
         said = run_program(
-            [*_pip(), "index", "versions", _WHEELS, name],
+            [*pip_command(), "index", "versions", _WHEELS, name],
             f"the package index cannot be reached, or has no {name}",
         )
     except SpecError as error:
@@ -197,7 +197,8 @@ def _distribution(declared: Runtime) -> str:
     return declared.distributions[-1]  # the last one is the plain build
 
 
-def _pip() -> list[str]:
+def pip_command() -> list[str]:
+    """Return the words that start pip; uv brings it where this Python has none."""
     # `find_spec` would run what setuptools puts before imports of pip, which may warn.
     if installed(("pip",)):
         return [sys.executable, "-m", "pip"]
@@ -217,7 +218,7 @@ def _install(folder: Path, declared: Runtime, wanted: str) -> None:
         install = [uv, "pip", "install", "--quiet", "--python", str(python)]
     else:
         make = [sys.executable, "-m", "venv", "--without-pip", str(folder)]
-        install = [*_pip(), "--python", str(python), "install", "--quiet"]
+        install = [*pip_command(), "--python", str(python), "install", "--quiet"]
     try:
         run_program(make, f"no environment can be made for {wanted}")
         for numpy in _NUMPY:

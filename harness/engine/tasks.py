@@ -57,6 +57,9 @@ OUTPUT_EFFECTS: Final = "harness.runtimes.pytorch.rounded:output_effects"
 DRAWING_EFFECTS: Final = "harness.runtimes.diffusion.rounded:drawing_effects"
 """Rounds weights of one role of a pipeline, and measures drawings (`pipeline`)."""
 
+OPEN_FILE: Final = "harness.commands.doctor.app:open_file"
+"""Opens a deployed file and runs nothing (the runtime's own host)."""
+
 TIME_TURN: Final = "harness.commands.bench.worker:time_turn"
 """Times a component (its runtime's host) or a pipeline (`pipeline`) once."""
 

@@ -1,6 +1,7 @@
 """A bundle that is run where the harness is not; its trace is judged here."""
 
 import json
+import re
 import subprocess
 import sys
 
@@ -71,12 +72,23 @@ def test_statistics_alone_give_the_same_verdict(project):
     assert trace.stat().st_size < 2**20
 
 
-def test_traces_of_two_devices_make_one_table_and_one_page(traced):
-    ended = traced.parity("judge", "trace.npz", "--name", "phone")
-    assert ended.code == 0, ended.text
+def test_traces_of_two_devices_make_one_table_and_one_page(traced, tmp_path):
+    with_about(traced, tmp_path / "phone.npz", name="phone")
+    own = traced.branch(tmp_path / "two")
+
+    ended = own.parity("judge", "trace.npz", str(tmp_path / "phone.npz"))
+
+    both = [f"{CASES[0]}@box", f"{CASES[0]}@phone"]
+    assert [one for one in both if ended.has(f"✓ {one}")] == both, ended.text
+    assert list(rows(own)) == both
+    page = own.reports[0].with_suffix(".html").read_text()
+    columns = re.findall('<th scope="col">(fp32[^<]*)</th>', page)
+    assert columns[:2] == ["fp32@box", "fp32@phone"]
+
+
+def test_two_traces_of_one_device_are_refused(traced):
     twice = traced.parity("judge", "trace.npz", "trace.npz")
 
-    assert ended.has(f"✓ {CASES[0]}@phone")
     assert twice.code == 2
     assert twice.has(f"two traces are {CASES[0]}@box; give run.py another --name")
 
@@ -102,7 +114,11 @@ def lacking(project, path):
 
 
 BROKEN = {
-    "truncated": (truncated, "is no trace, or is truncated"),
+    "truncated": (truncated, "is no trace, or is damaged"),
+    "no object": (
+        lambda _, path: np.savez(path, about=np.frombuffer(b"[]", np.uint8)),
+        "is no trace, or is damaged",
+    ),
     "values missing": (lacking, "lacks 1 of its values; copy the file again"),
     "another suite": (
         lambda project, path: with_about(project, path, case="unet/mnn/fp32"),
@@ -176,19 +192,54 @@ CALLS = {
 }
 
 
+def folder_of(folder, arrays):
+    (folder / "dump").mkdir()
+    for name, value in arrays.items():
+        np.save(folder / "dump" / f"{name}.npy", value)
+    return folder / "dump"
+
+
+def npz_of(folder, arrays):
+    np.savez(folder / "dump.npz", **arrays)
+    return folder / "dump.npz"
+
+
+FORMS = [pytest.param(folder_of, id="folder"), pytest.param(npz_of, id="npz")]
+
+
+@pytest.mark.parametrize("dumped", FORMS)
 @pytest.mark.parametrize("how", CALLS)
 def test_what_is_wrong_with_a_call_of_a_right_file_is_said(
-    traced, output, tmp_path, how
+    traced, output, tmp_path, how, dumped
 ):
     call, code, words = CALLS[how]
-    np.save(tmp_path / "result.npy", np.ascontiguousarray(call(output)))
+    dump = dumped(tmp_path, {"result": np.ascontiguousarray(call(output))})
     (tmp_path / "names.toml").write_text('result = "sample"\n')
 
     names = ("--names", str(tmp_path / "names.toml"))
-    ended = traced.parity("judge", str(tmp_path), "--case", CASES[0], *names)
+    ended = traced.parity("judge", str(dump), "--case", CASES[0], *names)
 
     assert ended.code == code, ended.text
     assert ended.has(words), ended.text
+
+
+@pytest.mark.parametrize("dumped", FORMS)
+def test_a_dump_with_values_of_layers_names_the_first_that_is_wrong(
+    traced, tmp_path, dumped
+):
+    with np.load(traced.path / "trace.npz") as arrays:
+        values = json.loads(arrays["about"].tobytes())["values"]
+        layers = [v["name"] for v in values if v["kind"] == "layers"]
+        has = {v["name"]: arrays[v["array"]] for v in values}
+    wrong = layers[len(layers) // 2 :]
+    dump = dumped(tmp_path, has | {name: 1.1 * has[name] for name in wrong})
+    own = traced.branch(tmp_path / "own")
+
+    ended = own.parity("judge", str(dump), "--case", CASES[0])
+
+    assert ended.code == 1, ended.text
+    first = {one["id"]: one["first_divergence"] for one in own.report["verdicts"]}
+    assert first[f"{CASES[0]}@dump/layers"] == wrong[0]
 
 
 @pytest.mark.parametrize(

@@ -2,44 +2,52 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from harness.commands.doctor.examine import Finding, Status
-from harness.core.case import Case, Target
+from harness.core.case import Case, Device, Target
 from harness.core.errors import ParityError, SpecError, StageError
 from harness.core.outcome import Outcome
 from harness.core.runtime import Runtime, runtime
+from harness.engine import tasks
 from harness.engine.artifacts import Artifacts, native_converter
-from harness.engine.environments import available, no_version
+from harness.engine.environments import available, no_version, python_of
 from harness.engine.run import open_store
 from harness.engine.worker_pool import WorkerPool
 from harness.runtimes.session import load_backend
 from harness.suite.suite import Suite
 
+_UNKNOWN = {Outcome.UNAVAILABLE, Outcome.TIMED_OUT, Outcome.FELL_BACK}
+"""Outcomes that say nothing about the file: an app's build may have a provider that
+the wheel lacks."""
+
 
 def check_app(suite: Suite, app: str, store: str) -> Iterator[Finding]:
-    """Yield a finding for each case: does its file load in the app's version?
+    """Yield a finding for each variant of a component: does its file load in the app?
 
     `app` is a version, or a runtime's name, ``=`` and a version. A file that is not in
     the store is made first.
 
     Raises:
-        ParityError: No runtime of the suite has such a version.
+        ParityError: No runtime of the suite has such a version, or it cannot be
+            installed.
 
     """
     declared, version = _meant(suite, app)
-    cases = [
-        case for case in suite.cases if case.backend == declared.name and not case.where
-    ]
+    # Every place and precision runs the same file.
+    cases = {
+        one.id: one
+        for one in (replace(case, where="") for case in suite.cases)
+        if one.backend == declared.name
+    }
     target = Target(name=version, version=version)
+    python_of(declared, version)  # the time limit of a case is not for this
     worker_pool = WorkerPool.of(suite.limits)
     artifacts = Artifacts(open_store(store), worker_pool, native_converter(None))
     try:
-        for case in cases:
+        for case in cases.values():
             status, says = _loads(artifacts, case, target)
             says = says or f"{declared.title} {version} loads its file"
             yield Finding(check=case.id, status=status, says=says)
@@ -53,33 +61,37 @@ def _loads(artifacts: Artifacts, case: Case, target: Target) -> tuple[Status, st
     It is a warning where there is no file, or no runtime that could load it.
     """
     outputs = [spec.name for spec in case.component.outputs]
-    device = replace(case.device, target=target)
+    case = replace(case, device=replace(case.device, target=target))
     try:
         file, model = artifacts.deploy(case, artifacts.export(case))
     except ParityError as error:
         return Status.WARN, f"its file cannot be made: {error}"
-    backend = load_backend(case.backend)
     try:
-        with _quiet(), backend.open_session(file.file(model), device, outputs):
-            return Status.OK, ""
+        artifacts.worker_pool.job(
+            case.host,
+            tasks.OPEN_FILE,
+            *(file.file(model), case.backend, case.device, outputs),
+            subject=case.id,
+            label=case.id,
+            failure=Outcome.UNAVAILABLE,
+        )
     except StageError as error:
-        unknown = error.outcome in {Outcome.UNAVAILABLE, Outcome.TIMED_OUT}
-        return Status.WARN if unknown else Status.FAIL, str(error)
+        status = Status.WARN if error.outcome in _UNKNOWN else Status.FAIL
+        return status, str(error)
     except ParityError as error:
         return Status.WARN, str(error)
+    return Status.OK, ""
 
 
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Drop what native code prints, which is passed on from the target."""
-    kept = os.dup(2)
-    with Path(os.devnull).open("wb") as nothing:
-        os.dup2(nothing.fileno(), 2)
-    try:
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
+def open_file(path: Path, backend: str, device: Device, outputs: Sequence[str]) -> None:
+    """Open a deployed file as a session does, and run nothing.
+
+    Raises:
+        StageError: The runtime refuses it, or is not what the device asks for.
+
+    """
+    with load_backend(backend).open_session(path, device, outputs):
+        pass
 
 
 def _meant(suite: Suite, app: str) -> tuple[Runtime, str]:
@@ -90,12 +102,13 @@ def _meant(suite: Suite, app: str) -> tuple[Runtime, str]:
 
     """
     named, _, version = app.rpartition("=")
-    used = dict.fromkeys(case.backend for case in suite.cases if not case.where)
-    names = [name for name in used if named in {"", name} and runtime(name).driver]
+    used = dict.fromkeys(case.backend for case in suite.cases)
+    able = [name for name in used if runtime(name).driver]
+    names = [name for name in able if named in {"", name}]
     if not names:
-        msg = (
-            f"--app names no runtime of {suite.path}; it takes {_forms(used, version)}."
-        )
+        forms = _forms(able, version)
+        takes = f"it takes {forms}" if forms else f"{', '.join(used)} runs only here"
+        msg = f"--app names no runtime of {suite.path}; {takes}."
         raise SpecError(msg)
     there = {name: available(runtime(name)) for name in names}
     found = [name for name in names if version in there[name]]

@@ -128,7 +128,12 @@ class Files:
                         path.unlink()
 
     def have(self, files: dict[str, int]) -> list[str]:
-        """Return the digests of those files that are not here in their size."""
+        """Return the digests of those files that are not here in their size.
+
+        `put` gives a file its name after it has read it. Only another program can
+        change its bytes later. They are not read again, because that takes seconds for
+        a large file in each session.
+        """
         lacking = []
         for digest, size in files.items():
             path = self._folder / digest
@@ -150,7 +155,8 @@ class Files:
                 file.flush()
                 os.fsync(file.fileno())
         except OSError:  # a full disk must not stay full
-            part.unlink()
+            with contextlib.suppress(OSError):  # it may never have been made
+                part.unlink()
             raise
         seen = hashlib.sha256()
         with part.open("rb") as file:

@@ -109,7 +109,12 @@ def run(folder: Path, driver: Any) -> tuple[BundleTrace, dict[str, Any]]:
         sys.exit("This bundle has another format; make it again with `parity bundle`.")
     feeds = np.load(str(folder / FEEDS), allow_pickle=False)
     for name, digest in said["files"].items():
-        if hashlib.sha256((folder / name).read_bytes()).hexdigest() != digest:
+        seen = hashlib.sha256()
+        # A phone may have less memory free than the file is large.
+        with (folder / name).open("rb") as file:
+            for block in iter(lambda: file.read(1 << 20), b""):
+                seen.update(block)
+        if seen.hexdigest() != digest:
             sys.exit(f"{name} is not the file of this bundle; copy it again.")
     trace = BundleTrace(said["outputs"], whole=said["layers"] == "all")
     shown: dict[str, np.ndarray] = {}

@@ -144,7 +144,7 @@ class Remote(Driving):
         self._target = target
         self._command: Sequence[str] = target.command
         if target.version:
-            # PYTHONPATH and the current folder may have another version.
+            # The current folder may have another version.
             self._command = (str(python_of(declared, target.version)), "-I")
         self.log = ""
         self._answered = False
@@ -194,8 +194,10 @@ class Remote(Driving):
 
     def _started(self) -> subprocess.Popen[bytes]:
         command = [*self._command, "-i", "-q", "-u"]
-        # A start-up file is read by a Python that reads its program line by line.
-        environment = {k: v for k, v in os.environ.items() if k != "PYTHONSTARTUP"}
+        # A start-up file is read by a Python that reads its program line by line. The
+        # search path is this Python's own, and may have another version of the runtime.
+        ours = {"PYTHONSTARTUP", "PYTHONPATH"}
+        environment = {k: v for k, v in os.environ.items() if k not in ours}
         try:
             popen = subprocess.Popen(
                 command,

@@ -13,6 +13,7 @@ import numpy as np
 from harness.core.case import Case
 from harness.core.errors import SuiteError
 from harness.runtimes.target import bundle_run
+from harness.runtimes.target.traced import DAMAGED
 
 NAME = "dump"
 """Name of the device of a dump that is given no other."""
@@ -27,7 +28,7 @@ def is_trace(path: Path) -> bool:
             return "about" in arrays.files
     except TypeError:  # it is one array, whatever its name says
         return False
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile):
+    except (OSError, *DAMAGED):
         return True
 
 
@@ -102,7 +103,7 @@ def _arrays(path: Path) -> Iterator[tuple[str, str, np.ndarray]]:
                 for key in arrays.files:
                     sample, _, name = key.rpartition("/")
                     yield sample, name, arrays[key]
-    except (OSError, ValueError, TypeError, EOFError, zipfile.BadZipFile) as error:
+    except (OSError, *DAMAGED) as error:
         msg = (
             f"{path} cannot be read as a dump ({error}); it is a folder of .npy files, "
             "or an .npz file."

@@ -10,10 +10,12 @@ import hashlib
 import json
 import os
 import zipfile
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any
 
 import numpy as np
@@ -31,6 +33,12 @@ from harness.runtimes.target import bundle_run
 from harness.runtimes.target.drive import sha256
 
 OUTPUTS, LAYERS = bundle_run.OUTPUTS, "layers"
+
+DAMAGED = (
+    *(ValueError, KeyError, TypeError, EOFError, RuntimeError),
+    *(zipfile.BadZipFile, zlib.error, TokenError),
+)
+"""Errors of an .npz file that is damaged, or that is something else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,29 +82,36 @@ def digest_of(arrays: Mapping[str, np.ndarray]) -> str:
     return whole.hexdigest()
 
 
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Say in a sentence that a trace cannot be read."""
+    try:
+        yield
+    except OSError as error:
+        msg = f"{path} cannot be read ({error.strerror or error})."
+        raise SuiteError(msg) from error
+    except DAMAGED as error:
+        msg = (
+            f"{path} is no trace, or is damaged ({error}); run the bundle's run.py "
+            "again and copy the file whole."
+        )
+        raise SuiteError(msg) from error
+
+
 def about(path: Path) -> dict[str, Any]:
     """Return what a trace says about itself.
 
     Raises:
-        SuiteError: The file is no trace, is truncated, or has another format.
+        SuiteError: The file is no trace, is damaged, or has another format.
 
     """
-    try:
-        with np.load(path, allow_pickle=False) as arrays:
-            told: dict[str, Any] = json.loads(arrays["about"].tobytes().decode())
-            lacking = {v["array"] for v in told["values"]} - set(arrays.files)
-    except OSError as error:
-        msg = f"{path} cannot be read ({error.strerror or error})."
-        raise SuiteError(msg) from error
-    except (ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+    with _reading(path), np.load(path, allow_pickle=False) as arrays:
+        told: dict[str, Any] = json.loads(arrays["about"].tobytes().decode())
+        known = told["format"]
+        lacking = {v["array"] for v in told["values"]} - set(arrays.files)
+    if known != bundle_run.FORMAT:
         msg = (
-            f"{path} is no trace, or is truncated ({error}); run the bundle's run.py "
-            "again and copy the file whole."
-        )
-        raise SuiteError(msg) from error
-    if told["format"] != bundle_run.FORMAT:
-        msg = (
-            f"{path} has format {told['format']}, and this harness reads "
+            f"{path} has format {known}, and this harness reads "
             f"{bundle_run.FORMAT}; make the bundle again with `parity bundle`."
         )
         raise SuiteError(msg)
@@ -159,15 +174,14 @@ class Traced(AbstractContextManager["Traced"]):
 
     def run(self, feeds: Feeds) -> dict[str, np.ndarray]:
         """Return the outputs of the sample that has these inputs."""
+        self._sample = SAMPLE.get()
         if self._inputs:
-            known = {digest: name for name, digest in self._inputs.items()}
-            self._sample = known.get(digest_of(feeds), "")
-        else:
-            self._sample = SAMPLE.get()
-        made = {
-            value["name"]: np.array(self._arrays[value["array"]])
-            for value in self._of(OUTPUTS)
-        }
+            digest = digest_of(feeds)
+            same = [name for name, one in self._inputs.items() if one == digest]
+            # Samples with equal inputs may differ in whose layers were watched.
+            if self._sample not in same:
+                self._sample = same[0] if same else ""
+        made = {value["name"]: self._array(value) for value in self._of(OUTPUTS)}
         if not made:
             msg = (
                 f"{self._file.name} has no outputs for these inputs; the suite's "
@@ -183,10 +197,9 @@ class Traced(AbstractContextManager["Traced"]):
         del sizes
         made = self.run(feeds)
         for value in self._of(LAYERS):
-            array = self._arrays[value["array"]]
-            one: Any = array
+            one: Any = self._array(value)
             if value["sketched"]:
-                one = Sketched(array, tuple(value["shape"]))
+                one = Sketched(one, tuple(value["shape"]))
             on_value(value["name"], one)
         return made
 
@@ -199,6 +212,14 @@ class Traced(AbstractContextManager["Traced"]):
     def __exit__(self, *_: object) -> None:
         """Close the trace, however the `with` ends."""
         self._arrays.close()
+
+    def _array(self, value: Mapping[str, Any]) -> np.ndarray:
+        try:
+            with _reading(self._file):
+                array: np.ndarray = self._arrays[value["array"]]
+        except SuiteError as error:
+            raise StageError(str(error), outcome=Outcome.LOAD) from error
+        return array
 
     def _of(self, kind: str) -> list[dict[str, Any]]:
         return [

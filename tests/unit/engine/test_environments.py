@@ -4,18 +4,21 @@ import os
 import sys
 import time
 import venv
+from importlib.metadata import version
 
 import pytest
 from filelock import FileLock
 
 from harness.commands.cli import main
-from harness.commands.versions import between
+from harness.commands.versions import between, questions
 from harness.core.errors import SpecError, StageError
 from harness.core.outcome import Outcome
 from harness.core.runtime import runtime
 from harness.engine.environments import available, environments, python_of
 from harness.engine.store import Store
+from harness.suite.suite import load_suite
 from tests.unit.conftest import MNN_VERSIONS
+from tests.unit.suite.test_targets import SUITE
 
 MNN = runtime("mnn")
 
@@ -75,6 +78,39 @@ def test_a_range_that_cannot_be_is_refused(oldest, newest, words):
 def test_no_version_at_all_is_a_sentence():
     with pytest.raises(SpecError, match="no version of MNN can be had for this Python"):
         between(MNN, (), "", "")
+
+
+def case_of(tmp_path, backend):
+    (tmp_path / "parity.toml").write_text(f"{SUITE}{backend}\n")
+    (case,) = load_suite(tmp_path).cases
+    return case
+
+
+@pytest.mark.parametrize(
+    ("converter", "by"),
+    [
+        pytest.param('converter = "3.4.1"', "3.4.1", id="of-the-suite"),
+        pytest.param("", version("MNN"), id="installed"),
+    ],
+)
+def test_the_second_question_names_the_converter_that_makes_the_file(
+    tmp_path, converter, by
+):
+    case = case_of(tmp_path, f"[backend.mnn]\n{converter}")
+
+    asked = dict(questions(case, MNN, "3.10.0"))
+
+    assert list(asked) == ["converted and run there", f"converted by {by}, run there"]
+    converters = [one.variant.converter for one in asked.values()]
+    assert converters == ["3.10.0", case.variant.converter]
+
+
+def test_both_questions_to_a_version_are_judged_by_its_table(tmp_path):
+    case = case_of(tmp_path, '[backend.mnn]\nprecision = ["low"]')
+
+    asked = dict(questions(case, MNN, "3.5.0"))
+
+    assert [one.id for one in asked.values()] == ["unet/mnn/fp32@3.5.0-low"] * 2
 
 
 # What `parity store` does with environments; these are real, though without a runtime.

@@ -21,7 +21,7 @@ from harness.commands.bench.timing import (
     subjects_of,
     timed_cases,
 )
-from harness.core.case import Case
+from harness.core.case import AT, Case, Target
 from harness.core.environment import environment
 from harness.suite.suite import load_suite
 
@@ -75,6 +75,19 @@ def test_pytorch_comes_first_in_every_component():
         assert first.id == f"{name}/pytorch/eager"
         assert first.is_eager
         assert not any(one.is_eager for one in files)
+
+
+def test_what_runs_on_a_target_is_not_timed():
+    assert isinstance(MNN, Case)
+    target = Target(name="phone", command=("python3",))
+    there = replace(
+        MNN, device=replace(MNN.device, target=target), where=f"{AT}{target.name}"
+    )
+
+    found = subjects_of([there, MNN])
+
+    assert [one.id for one in found["unet"]] == ["unet/pytorch/eager", MNN.id]
+    assert subjects_of([there]) == {}
 
 
 def test_pytorch_has_the_threads_of_the_files_it_is_beside():

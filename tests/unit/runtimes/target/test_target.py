@@ -2,29 +2,24 @@
 
 import ast
 import os
+import resource
 import sys
+import tempfile
 from functools import partial
 
 import numpy as np
 import onnx
 import pytest
 
-from harness.core.case import (
-    Case,
-    Device,
-    ExportSettings,
-    Sample,
-    Target,
-    Variant,
-)
+from harness.core.case import Device, Target, Variant
 from harness.core.errors import StageError
 from harness.core.outcome import Outcome
 from harness.core.runtime import runtimes
 from harness.engine.export_files import MODEL
-from harness.runtimes.session import SAMPLE, load_backend
+from harness.engine.host import Host
+from harness.runtimes.session import load_backend
 from harness.runtimes.target import agent, bundle_run, drive
-from harness.runtimes.target.dump import as_trace
-from harness.runtimes.target.traced import Sketched, Traced
+from harness.runtimes.target.traced import Sketched
 from tests.unit import nets
 
 OUTPUTS = ["map", "pooled"]
@@ -60,34 +55,6 @@ def made_in(backend, path):
 
         return [name for one in operators(path) for name in (one.name, *one.makes)]
     return [name for node in onnx.load(path).graph.node for name in node.output]
-
-
-def test_a_dump_gives_each_sample_its_own_values(tmp_path):
-    """The second sample alone has layers, and is watched after both were run."""
-    case = Case(
-        component=nets.BLOCKS,
-        export=ExportSettings(),
-        variant=Variant(name="fp32", backend="mnn", kind="fp32"),
-        device=Device(),
-        samples=tuple(
-            Sample(profile="realistic", index=at, shapes=(("batch", 1),))
-            for at in range(2)
-        ),
-    )
-    for at in range(2):
-        (tmp_path / f"realistic-{at}").mkdir()
-        for name in OUTPUTS:
-            np.save(tmp_path / f"realistic-{at}" / f"{name}.npy", np.full(2, at))
-    trace = tmp_path / "trace.npz"
-    as_trace(tmp_path, case, None, trace)
-    place = Device(target=Target(name="dump", trace=str(trace)))
-
-    (tmp_path / "model.mnn").touch()
-    with Traced(tmp_path / "model.mnn", "mnn", place, OUTPUTS) as session:
-        SAMPLE.set("realistic-1")
-        watched = session.watch({}, {}, lambda _name, _value: None)
-
-    assert [watched[name].tolist() for name in OUTPUTS] == [[1, 1], [1, 1]]
 
 
 def convert(source, folder):
@@ -164,6 +131,18 @@ def sent_files(path, folder):
             it.run(nets.feeds(nets.BLOCKS))
         sent[-1].sort()
     return sent
+
+
+def test_a_piece_that_cannot_be_written_says_why(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    files = agent.Files()
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, before[1]))
+    try:
+        with pytest.raises(OSError, match="Too many open files"):
+            files.put("digest", 0, 4, np.zeros(4, np.uint8))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
 BROKEN = {
@@ -265,6 +244,22 @@ def test_a_runtime_too_old_for_the_file_is_a_sentence(files, job, tmp_path):
     assert outcome is Outcome.LOAD
     assert words.startswith("onnxruntime ")
     assert "opset" in words
+
+
+def test_a_target_does_not_get_the_search_path_of_this_python(
+    files, tmp_path, monkeypatch
+):
+    (tmp_path / "onnxruntime.py").write_text("raise ImportError('of another Python')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    given = ("env", f"PYTHONPATH={tmp_path}", sys.executable)
+    path, limit = files["onnxruntime"], {"timeout_s": 60, "label": "test"}
+
+    with Host("elsewhere") as host:  # it has this environment
+        own = host.run(opened, path, COMMAND, **limit)
+        named = host.run(opened, path, given, **limit)
+
+    assert own.value is None
+    assert "of another Python" in named.value[1]
 
 
 SENT = (agent.__name__, bundle_run.__name__, *DRIVERS.values())
