@@ -193,8 +193,8 @@ class Runtime:
         other_devices: Regular expression of further devices, which are providers of the
             runtime; it then takes ``provider_options`` and ``cpu_nodes``. Empty if
             there are none.
-        precisions: Values of ``precision``, the exact one first; empty if there is no
-            choice.
+        precisions: Values of ``precision``, the exact one first and the one in float16
+            last; empty if there is no choice.
         tf32: Whether a suite can set ``tf32``.
         variants: Built-in variants by name; `EXACT` comes first.
         as_exported: Names of variants that run the exported graph itself.
