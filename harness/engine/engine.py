@@ -272,6 +272,7 @@ class Engine(AbstractContextManager["Engine"]):
             label=f"{case.id}: {what}" if what else case.id,
             failure=Outcome.RUN,
             need=need,
+            on_target=bool(case.targets),
         )
 
     def references(self, case: Case) -> Iterator[tuple[Path, tuple[Reading, ...]]]:
@@ -465,6 +466,7 @@ class Engine(AbstractContextManager["Engine"]):
             label=pipeline_case.id,
             failure=Outcome.RUN,
             need=pipeline_need(pipeline_case, self._artifacts.weights),
+            on_target=bool(pipeline_case.targets),
         )
         ran_on = [(file.backend, file.device) for file in role_files]
         fields = _seen(result, pipeline_case.id, ran_on, took)
