@@ -291,8 +291,13 @@ class Runtime:
     def fallback(self, precision: str, log: str) -> str:
         """Return the log line that reports another device or precision, or nothing.
 
-        >>> runtime("mnn").fallback("low", "The device supports: i8sdot:0, fp16:0")
+        >>> mnn = runtime("mnn")
+        >>> mnn.fallback("low", "The device supports: i8sdot:0, fp16:0")
         'The device supports: i8sdot:0, fp16:0'
+        >>> mnn.fallback("low", "The device support i8sdot:0, support fp16:0")
+        'The device support i8sdot:0, support fp16:0'
+        >>> mnn.fallback("low", "The device support i8sdot:1, support fp16:1")
+        ''
         """
         for asked, pattern in self.falls_back.items():
             if asked in {"", precision} and (found := re.search(pattern, log)):
