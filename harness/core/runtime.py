@@ -29,9 +29,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-from harness.core.case import ONNX
-from harness.core.errors import SpecError
+from harness.core.case import ONNX, Device
+from harness.core.errors import SpecError, StageError
 from harness.core.memory import GIB, MIB, Extent, Need
+from harness.core.outcome import Outcome
 
 GROUP: Final = "parity.runtimes"
 EXACT: Final = "fp32"
@@ -333,6 +334,23 @@ def runtime(name: str) -> Runtime:
 
     """
     return runtimes()[name]
+
+
+def check_words(case: str, backend: str, device: Device, log: str) -> None:
+    """Fail a run whose native output says that it ran on another device.
+
+    Raises:
+        StageError: The output says so.
+
+    """
+    if words := runtime(backend).fallback(device.precision, log):
+        asked = f"{device.device} in {device.precision} precision"
+        asked += f" on target {device.target.name}" if device.target else ""
+        msg = (
+            f"{case}: asked for {asked}, and the runtime says: {words!r}. "
+            "`parity doctor` says what works here."
+        )
+        raise StageError(msg, outcome=Outcome.FELL_BACK, log=log)
 
 
 def runs_exported(name: str, kind: str) -> bool:

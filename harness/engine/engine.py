@@ -31,7 +31,7 @@ from harness.core.outcome import Outcome
 from harness.core.pipeline import PipelineCase, PipelineRun, RoleFile
 from harness.core.record import CaseRecord, Failure, Row
 from harness.core.rounding import Bits, Effects, Trials
-from harness.core.runtime import runtime
+from harness.core.runtime import check_words
 from harness.engine import export_files, keys, tasks
 from harness.engine.artifacts import Artifacts, exact, export_id, native_converter
 from harness.engine.deployed import Deployed, Reading
@@ -576,23 +576,6 @@ def _stand_ins(case: Tested) -> tuple[str, ...]:
             return drawn_with(case.pipeline)
         return stand_ins(case.component)
     return ()
-
-
-def check_words(case: str, backend: str, device: Device, log: str) -> None:
-    """Fail a run whose native output says that it ran on another device.
-
-    Raises:
-        StageError: The output says so.
-
-    """
-    if words := runtime(backend).fallback(device.precision, log):
-        asked = f"{device.device} in {device.precision} precision"
-        asked += f" on target {device.target.name}" if device.target else ""
-        msg = (
-            f"{case}: asked for {asked}, and the runtime says: {words!r}. "
-            "`parity doctor` says what works here."
-        )
-        raise StageError(msg, outcome=Outcome.FELL_BACK, log=log)
 
 
 def _summary(entry: Entry) -> dict[str, Any]:
