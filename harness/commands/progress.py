@@ -1,7 +1,8 @@
 """Progress of the stages: one live line, and a lasting line for each long stage.
 
 On a terminal the live line is updated. In a log file each ended stage appears once, and
-the progress of a very long stage appears every few minutes.
+the progress of a very long stage appears every few minutes. What runs on a target has
+no time there, because an emulator's time is no time of a phone.
 """
 
 from __future__ import annotations
@@ -182,8 +183,9 @@ class ProgressLines:
         if self.lasting:
             p, took_s = lane.progress, now_s - lane.since_s
             about = f"  {p.stage:<10} {p.subject:<34} {p.detail:<34}"
+            took = "" if p.on_target else f"{took_s:7.1f} s"
             lead = self._lead()
-            self._write(f"{self._clear}{lead}{about} {took_s:7.1f} s\n")
+            self._write(f"{self._clear}{lead}{f'{about} {took}'.rstrip()}\n")
 
     def _tick(self) -> None:
         while not self._stop.wait(_TICK_S):
@@ -191,7 +193,10 @@ class ProgressLines:
                 now_s = time.monotonic()
                 parts = [] if self.course is None else [self.course.words(now_s)]
                 parts += [
-                    f"{p.stage} {p.subject} {p.detail} {took_s:.0f} s"
+                    " ".join(
+                        [p.stage, p.subject, p.detail]
+                        + ([] if p.on_target else [f"{took_s:.0f} s"])
+                    )
                     for lane in self._lanes.values()
                     for p, took_s in [(lane.progress, now_s - lane.since_s)]
                     if took_s >= _TICK_S

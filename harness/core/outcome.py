@@ -116,6 +116,10 @@ class Outcome(StrEnum):
     UNAVAILABLE = "unavailable"
     """The runtime is not installed on this machine."""
 
+    ABSENT = "absent"
+    """A target or version that the suite asks for cannot be started, or lacks Python,
+    numpy or the runtime."""
+
     GAP = "gap"
     """The case failed exactly as a known gap says."""
 

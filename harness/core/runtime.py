@@ -29,9 +29,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-from harness.core.case import ONNX
-from harness.core.errors import SpecError
+from harness.core.case import ONNX, Device
+from harness.core.errors import SpecError, StageError
 from harness.core.memory import GIB, MIB, Extent, Need
+from harness.core.outcome import Outcome
 
 GROUP: Final = "parity.runtimes"
 EXACT: Final = "fp32"
@@ -193,8 +194,8 @@ class Runtime:
         other_devices: Regular expression of further devices, which are providers of the
             runtime; it then takes ``provider_options`` and ``cpu_nodes``. Empty if
             there are none.
-        precisions: Values of ``precision``, the exact one first; empty if there is no
-            choice.
+        precisions: Values of ``precision``, the exact one first and the one in float16
+            last; empty if there is no choice.
         tf32: Whether a suite can set ``tf32``.
         variants: Built-in variants by name; `EXACT` comes first.
         as_exported: Names of variants that run the exported graph itself.
@@ -291,8 +292,13 @@ class Runtime:
     def fallback(self, precision: str, log: str) -> str:
         """Return the log line that reports another device or precision, or nothing.
 
-        >>> runtime("mnn").fallback("low", "The device supports: i8sdot:0, fp16:0")
+        >>> mnn = runtime("mnn")
+        >>> mnn.fallback("low", "The device supports: i8sdot:0, fp16:0")
         'The device supports: i8sdot:0, fp16:0'
+        >>> mnn.fallback("low", "The device support i8sdot:0, support fp16:0")
+        'The device support i8sdot:0, support fp16:0'
+        >>> mnn.fallback("low", "The device support i8sdot:1, support fp16:1")
+        ''
         """
         for asked, pattern in self.falls_back.items():
             if asked in {"", precision} and (found := re.search(pattern, log)):
@@ -328,6 +334,23 @@ def runtime(name: str) -> Runtime:
 
     """
     return runtimes()[name]
+
+
+def check_words(case: str, backend: str, device: Device, log: str) -> None:
+    """Fail a run whose native output says that it ran on another device.
+
+    Raises:
+        StageError: The output says so.
+
+    """
+    if words := runtime(backend).fallback(device.precision, log):
+        asked = f"{device.device} in {device.precision} precision"
+        asked += f" on target {device.target.name}" if device.target else ""
+        msg = (
+            f"{case}: asked for {asked}, and the runtime says: {words!r}. "
+            "`parity doctor` says what works here."
+        )
+        raise StageError(msg, outcome=Outcome.FELL_BACK, log=log)
 
 
 def runs_exported(name: str, kind: str) -> bool:

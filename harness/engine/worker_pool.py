@@ -29,6 +29,7 @@ class Progress:
         subject: The component or case.
         detail: The opset, size or sample.
         worker: Process on another machine that is at it; empty here.
+        on_target: Whether it runs on a target, whose time may be an emulator's.
 
     """
 
@@ -36,6 +37,7 @@ class Progress:
     subject: str
     detail: str
     worker: str = ""
+    on_target: bool = False
 
 
 class WorkerPool:
@@ -99,6 +101,7 @@ class WorkerPool:
         label: str,
         failure: Outcome,
         need: Need | None = None,
+        on_target: bool = False,
     ) -> JobResult:
         """Run a stage in a child process of an idle host, or of a new one.
 
@@ -110,11 +113,24 @@ class WorkerPool:
             label: The beginning of every message.
             failure: Outcome of an exception that has none.
             need: The forecast memory; None for an unknown amount.
+            on_target: Whether the stage runs on a target, for progress.
 
         Raises:
             ParityError: For the reasons of `Host.run`, or there is too little memory.
 
         """
+
+        def tell(stage: str, subject: str, detail: str) -> None:
+            if self.on_progress is not None:
+                self.on_progress(
+                    Progress(
+                        stage=stage,
+                        subject=subject,
+                        detail=detail,
+                        on_target=on_target,
+                    )
+                )
+
         with self._memory.reserve(need):
             with self._lock:
                 idle = self._idle.setdefault(host_name, [])
@@ -132,10 +148,10 @@ class WorkerPool:
                     timeout_s=self._timeout_s,
                     label=label,
                     failure=failure,
-                    on_progress=self._tell,
+                    on_progress=tell,
                 )
             finally:
-                self._tell("done", subject, "")
+                tell("done", subject, "")
                 with self._lock:
                     self._idle[host_name].append(host)
 
@@ -152,7 +168,3 @@ class WorkerPool:
             except StageError as error:
                 self._failed[name] = error
                 raise
-
-    def _tell(self, stage: str, subject: str, detail: str) -> None:
-        if self.on_progress is not None:
-            self.on_progress(Progress(stage=stage, subject=subject, detail=detail))

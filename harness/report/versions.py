@@ -27,7 +27,7 @@ _STATES: Final = {
     Outcome.RUN: "cannot be run",
     Outcome.CRASHED: "crashes",
     Outcome.TIMED_OUT: "does not end",
-    Outcome.UNAVAILABLE: "cannot be installed",
+    Outcome.ABSENT: "cannot be installed",
 }
 
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import numpy as np
+import onnxruntime
 import pytest
 
 from harness.core.digest import digest_value
@@ -169,26 +170,45 @@ def output(traced):
         return arrays[key]
 
 
-def early(value):
+def early(value, _):
     value = value.copy()
     value.reshape(-1)[value.size * 2 // 3 :] = 0
     return value
 
 
+@pytest.fixture(scope="module")
+def unset(traced):
+    """What the file gives to a call that set no input."""
+    with np.load(traced.path / "bundle" / "feeds.npz") as feeds:
+        latent = feeds["realistic-0/latent_sample"]
+    session = onnxruntime.InferenceSession(traced.path / "bundle/model-0/model.onnx")
+    (made,) = session.run(["sample"], {"latent_sample": np.zeros_like(latent)})
+    return made
+
+
 CALLS = {
-    "right": (np.array, 0, "1 of 1 case agrees"),
+    "right": (lambda value, _: value, 0, "1 of 1 case agrees"),
     "layout": (
-        lambda value: value.transpose(0, 2, 3, 1),
+        lambda value, _: value.transpose(0, 2, 3, 1),
         1,
         "its axes are axes 0, 2, 3, 1 of PyTorch's value: NHWC in place of NCHW",
     ),
     "buffer in another layout": (
-        lambda value: value.transpose(0, 2, 3, 1).reshape(value.shape),
+        lambda value, _: value.transpose(0, 2, 3, 1).reshape(value.shape),
         1,
         "the values are right and in other places: a layout or an order",
     ),
     "read too early": (early, 1, "it was read before all of it was written"),
-    "not read": (np.zeros_like, 1, "every value is 0: nothing was written"),
+    "not read": (
+        lambda value, _: np.zeros_like(value),
+        1,
+        "every value is 0: nothing was written",
+    ),
+    "input not set": (
+        lambda _, unset: unset,
+        1,
+        "it is what the file gives with 'latent_sample' = 0: that input was not set",
+    ),
 }
 
 
@@ -210,10 +230,10 @@ FORMS = [pytest.param(folder_of, id="folder"), pytest.param(npz_of, id="npz")]
 @pytest.mark.parametrize("dumped", FORMS)
 @pytest.mark.parametrize("how", CALLS)
 def test_what_is_wrong_with_a_call_of_a_right_file_is_said(
-    traced, output, tmp_path, how, dumped
+    traced, output, unset, tmp_path, how, dumped
 ):
     call, code, words = CALLS[how]
-    dump = dumped(tmp_path, {"result": np.ascontiguousarray(call(output))})
+    dump = dumped(tmp_path, {"result": np.ascontiguousarray(call(output, unset))})
     (tmp_path / "names.toml").write_text('result = "sample"\n')
 
     names = ("--names", str(tmp_path / "names.toml"))

@@ -42,16 +42,50 @@ def test_a_run_on_a_local_python_is_the_run_here_to_the_bit(project):
         assert ["target", "venv"] in there["ran"]["detail"]
 
 
-def test_a_target_that_is_absent_is_skipped_by_name_or_required(quick):
-    run_on(quick, ABSENT)
-    skipped = quick.pytest("-rs")
-    required = quick.parity("run", "--require", "onnxruntime")
+OLD = """
+import onnxruntime
 
-    assert skipped.code == 0, skipped.text
-    assert skipped.has("Target 'venv' starts with 'no-such-emulator', which cannot be")
-    assert skipped.has("correct `command` under [target.venv] in parity.toml")
-    assert required.code == 2, required.text
-    assert "Traceback" not in required.text
+
+class Old(onnxruntime.InferenceSession):
+    def __init__(self, *_, **__):
+        raise RuntimeError("Unsupported model IR version: 10, max supported: 8")
+
+
+onnxruntime.InferenceSession = Old
+"""
+BROKEN = {
+    "no command": (["no-such-emulator"], "absent", "which cannot be run"),
+    "no Python": (
+        ["true"],
+        "absent",
+        "ended with exit code 0 before a Python answered",
+    ),
+    "no numpy": ([sys.executable, "-S", "-I"], "absent", "has no numpy"),
+    "old runtime": (
+        ["env", "PYTHONPATH=.", sys.executable],
+        "load",
+        "max supported: 8",
+    ),
+}
+
+
+@pytest.mark.parametrize("how", BROKEN)
+def test_a_target_that_cannot_run_a_case_is_no_result_beside_cases_that_agree(
+    quick, how
+):
+    command, outcome, words = BROKEN[how]
+    # A Python looks for this module when it starts.
+    (quick.path / "sitecustomize.py").write_text(OLD)
+    run_on(quick, f"[target.venv]\ncommand = {json.dumps(command)}\n")
+
+    ended = quick.parity("run")
+
+    assert ended.code == 2, ended.text
+    assert ended.has("✓ vae_decoder/onnxruntime/fp32 "), ended.text
+    assert ended.has(f"vae_decoder/onnxruntime/fp32@venv   {outcome}"), ended.text
+    assert ended.has("Target 'venv'" if outcome == "absent" else "onnxruntime ")
+    assert ended.has(words), ended.text
+    assert "Traceback" not in ended.text
 
 
 @pytest.mark.parametrize(

@@ -19,9 +19,9 @@ from harness.core.case import REFERENCE, Case, Component
 from harness.core.errors import ParityError
 from harness.core.outcome import Outcome
 from harness.core.pipeline import Pipeline, PipelineCase, RoleFile
+from harness.core.runtime import check_words
 from harness.engine import tasks
 from harness.engine.artifacts import Artifacts, native_converter
-from harness.engine.engine import check_words
 from harness.engine.store import Store
 from harness.engine.worker_pool import Progress, WorkerPool
 from harness.suite.schema import Limits

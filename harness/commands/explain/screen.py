@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from harness.commands.explain.explain import MOVED, Explanation, Trial, moved
-from harness.commands.explain.setting_changes import plain_variant, toml_of
+from harness.commands.explain.setting_changes import listed_as, toml_of
 from harness.core.text import (
     Line,
     count,
@@ -76,10 +76,14 @@ def _facts(found: Explanation) -> Iterator[tuple[str, str]]:
         yield "or by" if at else "fixed by", _effect(found, trial)
         if not at:
             yield "", _cost(found.before, trial)
-        if trial.change and trial.change.gives_up:
-            instead = plain_variant(found.case, found.case.backend).name
-            ids = f"{found.case.subject}/{found.case.backend}"
-            yield "", f"ship {ids}/{instead} in its place"
+        # Nobody ships this machine in the place of a phone.
+        moves = trial.change is None or "target" in trial.change.fields
+        if (
+            trial.change
+            and not moves
+            and (other := listed_as(found.case, trial.change))
+        ):
+            yield "", f"ship {other} in its place"
     if not found.fixing:
         yield "fixed by", "no setting that was tried"
     yield from _tried(found)

@@ -7,11 +7,12 @@ are in its declaration (`harness.core.runtime.Setting`).
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from harness.core.case import EXPORTERS, GIVEN, HERE, Case, Variant
+from harness.core.case import AT, EXPORTERS, GIVEN, HERE, Case, Variant
 from harness.core.environment import installed
 from harness.core.runtime import EXACT, Setting, runtime
 from harness.core.toml_file import dotted
@@ -102,19 +103,7 @@ def _session_changes(case: Case) -> Iterator[SettingChange]:
         if setting.value is None or changed or given.get(setting.name) == setting.value:
             continue
         yield _hint(case, setting)
-    if device.precision != (exact := declared.precision):
-        yield _change(
-            "device",
-            f'precision = "{exact}"',
-            f"precision {device.precision}",
-            precision=exact,
-        )
-    if device.target is not None:
-        name, cause = f'targets = ["{HERE}"]', f"target {device.target.name}"
-        if device.target.version:
-            (here, *_) = installed(declared.distributions).values()
-            name, cause = f'versions = ["{here}"]', f"version {device.target.version}"
-        yield _change("device", name, cause, target=None, precision=exact)
+    yield from _changes_of_place(case)
     for name, value in device.provider_options:
         yield _change(
             "device",
@@ -139,6 +128,31 @@ def _session_changes(case: Case) -> Iterator[SettingChange]:
     if device.threads > 1:
         cause = "an order of summation, or a race, that depends on threads"
         yield _change("device", "threads = 1", cause, threads=1)
+
+
+def _changes_of_place(case: Case) -> Iterator[SettingChange]:
+    """Yield the exact precision, and then this process or the version installed here.
+
+    Another place computes in the exact precision, because a processor without float16
+    refuses `low`. Nothing is offered where the runtime is not installed here.
+    """
+    device, declared = case.device, runtime(case.backend)
+    exact, target = declared.precision, device.target
+    precision = {"precision": exact} if declared.precisions else {}
+    if precision and device.precision != exact:
+        cause = f"precision {device.precision}"
+        if target is not None and device.precision == declared.precisions[-1]:
+            named = f"version {target.name}" if target.version else target.name
+            cause = f"right in float32 arithmetic, wrong in {named}'s float16"
+        yield _change("device", f'precision = "{exact}"', cause, **precision)
+    here = next(iter(installed(declared.distributions).values()), "")
+    if target is None or not here:
+        return
+    name, cause = f'targets = ["{HERE}"]', f"right here, wrong on {target.name}"
+    if target.version:
+        name = f'versions = ["{here}"]'
+        cause = f"right in version {here}, wrong in {target.version}"
+    yield _change("device", name, cause, target=None, **precision)
 
 
 def _change(part: str, name: str, cause: str, **fields: object) -> SettingChange:
@@ -229,12 +243,29 @@ def plain_variant(case: Case, backend: str) -> Variant:
     return Variant(name=name, backend=backend, kind=name)
 
 
+def listed_as(case: Case, change: SettingChange) -> str:
+    """Return the id that a suite gives to the changed case; empty if it stays the same.
+
+    Another built-in variant, place, or precision of a list has an id of its own. Lines
+    that remove the case would break those that name it, such as ``[target.phone]``.
+    """
+    if change.gives_up:
+        return replace(case, variant=plain_variant(case, case.backend)).id
+    where = case.where
+    if "target" in change.fields:
+        where = ""
+    elif "precision" in change.fields:
+        listed = f"(?:{AT}|-){re.escape(case.device.precision)}$"
+        where = re.sub(listed, "", where)
+    return "" if where == case.where else replace(case, where=where).id
+
+
 def toml_of(case: Case, change: SettingChange) -> Iterator[str]:
     """Yield the lines of parity.toml that make a change of a case's settings.
 
-    There are none for another built-in variant, because a suite lists that already.
+    There are none if it makes a case that has an id of its own in the suite.
     """
-    if change.gives_up:
+    if listed_as(case, change):
         return
     if change.part == "variant":
         # One component's name in it, so that another one's table is another table.
@@ -248,11 +279,8 @@ def toml_of(case: Case, change: SettingChange) -> Iterator[str]:
     else:
         yield f"[backend.{case.backend}]"
     for name, value in change.fields.items():
-        if name == "target":
-            yield change.name
-        else:
-            pairs = name in {"hints", "provider_options"}
-            yield f"{name} = {_table(value) if pairs else json.dumps(value)}"
+        pairs = name in {"hints", "provider_options"}
+        yield f"{name} = {_table(value) if pairs else json.dumps(value)}"
 
 
 def _table(pairs: Iterable[tuple[str, object]]) -> str:

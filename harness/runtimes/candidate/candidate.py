@@ -34,6 +34,7 @@ from harness.measure.error_patterns.rules import beyond_noise, error_pattern
 from harness.measure.name_map import Names, about, as_given
 from harness.measure.trace import OUTPUT, Trace, load_inputs, open_trace
 from harness.recipes import uses
+from harness.runtimes.candidate.calls import STALE, with_wrong_call
 from harness.runtimes.candidate.contract import ask_file, frozen
 from harness.runtimes.graph.onnx_graph import read_into
 from harness.runtimes.graph.operands import Operands
@@ -43,8 +44,6 @@ from harness.runtimes.target.traced import Sketched
 DESCRIBED, LOOKED_AT = 32, 2**25
 """Largest number of a sample's values whose errors are described, and of elements after
 which no more are described: every rule reads all elements of a value."""
-
-STALE = "the same answer as to an earlier sample: a buffer that was not written again"
 
 
 def run_candidate(
@@ -101,6 +100,15 @@ def run_candidate(
                     reading.sample, made, trace, deployed_outputs.values()
                 )
                 deployed_outputs[reading.sample] = made
+            rows = with_wrong_call(
+                rows,
+                backend=backend_name,
+                path=path,
+                device=device,
+                outputs=outputs,
+                feeds=dict(zip(deployed_outputs, given, strict=True)),
+                made=deployed_outputs,
+            )
             if file.asked is not None:
                 report_progress("running", case, f"{size}, each input changed alone")
                 check_artifact(file.asked)

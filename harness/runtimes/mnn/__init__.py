@@ -190,10 +190,10 @@ RUNTIME = Runtime(
     ),
     rename="--bizCode=",
     # With low precision but without float16, MNN computes in float32, bit for bit as
-    # with high precision.
+    # with high precision. Up to version 2.9 it writes "The device support i8sdot:0".
     falls_back={
         "": r".*Can't Find type=\d+ backend, use \d+ instead.*",
-        "low": r"The device supports:.*fp16:0.*",
+        "low": r"The device supports?\b.*fp16:0.*",
     },
     preload=("MNN", "onnx"),
     # Both functions were measured over -8 to 8 in steps of 1e-4, against float64, by

@@ -1,8 +1,10 @@
 """The live line, and the lines that long stages leave."""
 
 import io
+import re
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -42,6 +44,22 @@ def test_a_log_file_gets_ended_long_stages_and_nothing_that_moves():
     assert text.endswith(" s\n")
     assert text.count("\n") == 1
     assert "\x1b" not in text
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("live", [False, True])
+@pytest.mark.parametrize(("on_target", "times"), [(False, True), (True, False)])
+def test_what_runs_on_a_target_has_no_time(live, on_target, times):
+    stream = Terminal()
+    lines = ProgressLines(stream, live=live, room=lambda: 80)
+
+    for stage in ("isolating", "done"):
+        lines.tell(replace(at(stage), on_target=on_target))
+        time.sleep(0.2)
+    lines.close()
+
+    assert "isolating" in stream.getvalue()
+    assert bool(re.search(r"\d s\b", stream.getvalue())) is times
 
 
 def test_a_log_file_gets_a_line_of_a_stage_that_goes_on(monkeypatch):

@@ -29,6 +29,7 @@ def verdict(outcome, case="unet/mnn/fp32", found=None) -> Any:
         pytest.param(["within", "coverage"], 2, id="too-little-compared"),
         pytest.param(["within", "unavailable"], 0, id="one-skipped"),
         pytest.param(["unavailable"], 2, id="all-skipped"),
+        pytest.param(["within", "absent"], 2, id="a-target-is-not-there"),
         pytest.param([], 2, id="nothing-ran"),
     ],
 )

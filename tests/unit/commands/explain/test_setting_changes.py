@@ -5,12 +5,14 @@ from __future__ import annotations
 import shutil
 import tomllib
 from dataclasses import replace
+from importlib.metadata import version
 
 import pytest
 import tomlkit
 
-from harness.commands.explain.setting_changes import changes_of, toml_of
-from harness.core.case import Device
+from harness.commands.explain import setting_changes
+from harness.commands.explain.setting_changes import changes_of, listed_as, toml_of
+from harness.core.case import Device, Target
 from harness.suite.suite import load_suite
 from tests.unit.nets import DIGITS
 
@@ -56,11 +58,7 @@ def test_the_lines_that_a_change_offers_make_the_case_that_it_made(
     before = CASES[case]
     after = change.apply(before)
     offered = tomllib.loads("\n".join(toml_of(before, change)))
-    suite = tmp_path / "suite"
-    left_out = shutil.ignore_patterns("*.safetensors", "worst_inputs.toml")
-    shutil.copytree(DIGITS, suite, ignore=left_out)
-    written = tomlkit.loads((suite / "parity.toml").read_text())
-    del written["pipeline"]  # pipelines name variants that one of its own replaces
+    suite, written = copied(tmp_path)
     device = before.device
     if device.provider_options:
         written["backend"][before.backend] |= {
@@ -87,6 +85,15 @@ def test_the_lines_that_a_change_offers_make_the_case_that_it_made(
     assert after != before
 
 
+def copied(folder):
+    suite = folder / "suite"
+    left_out = shutil.ignore_patterns("*.safetensors", "worst_inputs.toml")
+    shutil.copytree(DIGITS, suite, ignore=left_out)
+    written = tomlkit.loads((suite / "parity.toml").read_text())
+    del written["pipeline"]  # pipelines name variants that one of its own replaces
+    return suite, written
+
+
 def merge(into, offered):
     for name, value in offered.items():
         if isinstance(value, dict) and name in into and name != "provider_options":
@@ -94,6 +101,126 @@ def merge(into, offered):
         else:
             into[name] = value
     return into
+
+
+PLACES = """
+[target.phone]
+command = ["python3"]
+[backend.mnn]
+targets = ["here", "phone"]
+versions = ["3.5.0"]
+precision = ["high", "low"]
+[backend.onnxruntime]
+targets = ["here", "phone"]
+versions = ["1.20.1"]
+[component.vae_decoder]
+variants = ["fp32", "fp32@low", "fp32@phone", "fp32@phone-low", "fp32@3.5.0",
+            "fp32@3.5.0-low", "fp32@1.20.1", "fp16@phone", "fp16"]
+"""
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory):
+    """A suite whose cases run in several places and precisions."""
+    suite, written = copied(tmp_path_factory.mktemp("places"))
+    merge(written, tomllib.loads(PLACES))
+    (suite / "parity.toml").write_text(tomlkit.dumps(written))
+    return suite, {case.id: case for case in load_suite(suite).cases}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "mnn/fp32@low",
+        "mnn/fp32@phone",
+        "mnn/fp32@phone-low",
+        "mnn/fp32@3.5.0-low",
+        "onnxruntime/fp32@1.20.1",
+        "onnxruntime/fp16@phone",
+    ],
+)
+def test_lines_that_are_offered_for_a_place_load_and_the_other_cases_are_there(
+    places, tmp_path, name
+):
+    folder, cases = places
+    case = cases[f"vae_decoder/{name}"]
+    offered = list(changes_of(case, ["sin"]))
+    assert {"target", "precision"} & {key for one in offered for key in one.fields}
+
+    for change in offered:
+        lines = "\n".join(toml_of(case, change))
+        written = tomlkit.loads((folder / "parity.toml").read_text())
+        merge(written, tomllib.loads(lines))
+        suite = shutil.copytree(folder, tmp_path / "suite", dirs_exist_ok=True)
+        (suite / "parity.toml").write_text(tomlkit.dumps(written))
+
+        loaded = {one.id for one in load_suite(suite).cases}
+        assert cases.keys() <= loaded, lines
+        assert lines or listed_as(case, change) in loaded, change.name
+
+
+def test_one_precision_for_all_cases_is_changed_by_a_line():
+    case = CASES["vae_decoder/mnn/fp32"]
+    low = replace(case, device=replace(case.device, precision="low"))
+    (change,) = [one for one in changes_of(low, []) if "precision" in one.fields]
+
+    assert list(toml_of(low, change)) == ["[backend.mnn]", 'precision = "high"']
+
+
+PHONE, OLD = Target(name="phone", command=("ssh",)), Target(name="1.2", version="1.2")
+
+
+@pytest.mark.parametrize(
+    ("case", "device", "causes"),
+    [
+        pytest.param("mnn", {"precision": "low"}, ["precision low"], id="low here"),
+        pytest.param(
+            "mnn", {"target": PHONE}, ["right here, wrong on phone"], id="target"
+        ),
+        pytest.param(
+            "mnn",
+            {"target": PHONE, "precision": "low"},
+            [
+                "right in float32 arithmetic, wrong in phone's float16",
+                "right here, wrong on phone",
+            ],
+            id="low on a target",
+        ),
+        pytest.param(
+            "onnxruntime",
+            {"target": PHONE},
+            ["right here, wrong on phone"],
+            id="no low",
+        ),
+        pytest.param(
+            "mnn",
+            {"target": OLD},
+            [f"right in version {version('MNN')}, wrong in 1.2"],
+            id="version",
+        ),
+    ],
+)
+def test_the_place_and_the_precision_are_settings(case, device, causes):
+    at = CASES[f"vae_decoder/{case}/fp32"]
+    moved = replace(at, device=replace(at.device, **device))
+
+    changed = [
+        change
+        for change in changes_of(moved, [])
+        if {"target", "precision"} & change.fields.keys()
+    ]
+
+    assert [change.cause for change in changed] == causes
+    assert changed[-1].apply(moved).device == at.device
+
+
+def test_a_place_is_not_changed_for_one_that_lacks_the_runtime(monkeypatch):
+    at = CASES["vae_decoder/mnn/fp32"]
+    monkeypatch.setattr(setting_changes, "installed", lambda _: {})
+
+    offered = changes_of(replace(at, device=replace(at.device, target=OLD)), [])
+
+    assert not any("target" in change.fields for change in offered)
 
 
 def test_a_providers_options_are_left_out_one_by_one_and_then_the_provider():
