@@ -2,34 +2,17 @@
 
 import json
 import shutil
-import sys
-import tomllib
 
 import pytest
 
 from harness.report.card.form import ARRAYS, CARD, _digest_of, digest, load_card
-from tests.package.check import ROOT
+from tests.plugin.project import MAKING, parity_without
 
 CASES = (
     "vae_decoder/mnn/fp32",
     "vae_decoder/mnn/int8-weights",
     "vae_decoder/onnxruntime/fp32",
 )
-
-
-HIDING = """
-import sys
-for name in {modules!r}:
-    sys.modules[name] = None
-from harness.commands.cli import main
-sys.exit(main({arguments!r}))
-"""
-
-
-def parity_without(project, modules, *arguments):
-    """Run the command as if packages were not installed."""
-    text = HIDING.format(modules=modules, arguments=list(arguments))
-    return project.run(sys.executable, "-c", text)
 
 
 @pytest.fixture(scope="module")
@@ -73,18 +56,7 @@ def test_a_card_says_what_was_compared_and_how_to_check_it(made):
 
 
 def test_a_receiver_gets_the_same_numbers_without_pytorch(received):
-    """Every package that only `make` has is hidden."""
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert any(
-        one.startswith("torch") for one in extras["optional-dependencies"]["make"]
-    )
-    absent = (
-        *("torch", "diffusers", "transformers", "onnx", "onnx_ir", "onnxscript"),
-        *("cv2", "skimage", "scipy", "tomlkit", "fsspec", "safetensors", "pytest"),
-        *("hypothesis", "huggingface_hub", "flatbuffers", "google"),
-    )
-
-    ended = parity_without(received, absent, "verify", "card", "ship")
+    ended = parity_without(received, MAKING, "verify", "card", "ship")
 
     assert ended.code == 0, ended.text
     for case in CASES:

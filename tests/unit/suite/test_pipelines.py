@@ -667,11 +667,16 @@ def test_pairs_take_every_prompt_before_one_comes_again(pipeline):
     assert len(found.prompts) == 4  # what is compared step by step
 
 
-def test_a_pair_draws_the_noise_of_a_pipeline_with_its_prompt_and_seed(pipeline):
-    pair = pipeline(TEXT + "seeds = 18\n").pairs[3]
-    alone = pipeline(TEXT + f"seed = {pair.seed}\n")
+@pytest.mark.parametrize("table", [TEXT, IMAGE], ids=["text2img", "img2img"])
+def test_a_pair_draws_the_inputs_of_a_pipeline_with_its_prompt_and_seed(
+    pipeline, table
+):
+    whole = pipeline(table + "seeds = 18\n")
+    pair = whole.pairs[3]
+    alone = draw_inputs(pipeline(table + f"seed = {pair.seed}\n"))
 
-    assert np.array_equal(draw_inputs(pair).noise, draw_inputs(alone).noise)
+    assert np.array_equal(draw_inputs(pair).noise, alone.noise)
+    assert np.array_equal(draw_inputs(whole).image, alone.image)
 
 
 @pytest.mark.parametrize(
