@@ -130,6 +130,15 @@ def test_the_worst_pair_is_drawn_again_by_its_prompt_and_seed_alone(drawn, tmp_p
     assert picture.rms == pytest.approx(found["losses"]["psnr"][worst], rel=1e-6)
 
 
+def test_a_card_has_the_verdict_on_pairs(drawn):
+    project, _ = drawn
+
+    assert project.run(*PARITY, "card").code == 0
+
+    text = (project.path / "card" / "card.md").read_text()
+    assert re.search(r"`right/.*` \| SHIP after \d+ pictures · picture .* dB", text)
+
+
 @pytest.mark.parametrize("command", ["show", "report", "gate"])
 def test_a_base_install_reads_a_run_with_pairs(drawn, command):
     project, _ = drawn
