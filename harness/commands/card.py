@@ -61,7 +61,7 @@ def card(*, run_name: str, out: Path, runs: str, store: str) -> int:
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.argument("cases", metavar="[CASE]...", nargs=-1)
 def verify(*, card_path: Path, folder: Path, cases: tuple[str, ...]) -> int:
-    """Check CARD with the deployed files in FOLDER: same files, same numbers here.
+    """Check CARD with the deployed files in FOLDER: same files, outputs within bounds.
 
     CASE is an id, or its beginning: unet/mnn. Without one, FOLDER must have the files
     of every case.
@@ -94,5 +94,8 @@ def verify(*, card_path: Path, folder: Path, cases: tuple[str, ...]) -> int:
         return 2
     skipped = answers[check.SKIPPED]
     rest = f"; {count(skipped, 'case')} did not run here" if skipped else ""
-    click.echo(f"yes: {count(checked, 'case')} with the same files and numbers{rest}")
+    click.echo(
+        f"yes: {count(checked, 'case')} with the files of the card and outputs within "
+        f"its bounds{rest}"
+    )
     return 0

@@ -45,8 +45,8 @@ def diff(
     first), or with --last, the command shows in which run something moved and what
     changed there.
 
-    Exit codes: 0 nothing is worse; 1 something is worse, gone or incomparable; 2 no
-    check of one run could be compared with a check of another.
+    Exit codes: 0 nothing is worse; 1 something is worse, gone, inconclusive or
+    incomparable; 2 no check of one run could be compared with a check of another.
     """
     from harness.report.runs.selection import compared_names
 

@@ -32,8 +32,16 @@ PAIRS: Final = "pairs"
 WHATS: Final = (LATENTS, IMAGE)
 """The checks of an end-to-end case: the latents at every step, and the pictures."""
 
-METRICS: Final = ("psnr", "ssim", "flip", "lpips", "clip")
+METRICS: Final = ("psnr", "ssim", "flip", "lpips", "dreamsim", "clip")
 """The metrics of pictures that are built in."""
+
+SQUARED: Final = ("ssim", "lpips", "dreamsim", "clip")
+"""The built-in metrics whose definition grows with the square of a small error. Their
+root is the error that is compared, because "four times the limit" means the error."""
+
+USUAL_METRICS: Final[tuple[str, ...]] = ("psnr", "ssim")
+"""The metrics of a margin that the model gives itself. They need no further package, so
+that every machine has the same."""
 
 METRIC_GROUP: Final = "parity.metrics"
 """The group of entry points under which packages add metrics of pictures."""

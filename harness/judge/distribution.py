@@ -348,10 +348,10 @@ def _visible(claim: Claim, pictures: int, enough: float) -> float:
 
     Stopping early can only add to this probability, so the number is an upper bound.
     """
-    from scipy.stats import beta
+    from scipy.special import betaincinv
 
     for worse in range(math.floor(claim.share * pictures), pictures + 1):
         if evidence(pictures, worse, claim.share, above=True) >= enough:
             # P(Binomial(n, p) >= worse) is the cdf of this beta distribution at p.
-            return float(beta.ppf(POWER, worse, pictures - worse + 1))
+            return float(betaincinv(worse, pictures - worse + 1, POWER))
     return 1.0

@@ -18,7 +18,6 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import entry_points
-from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
 
@@ -40,6 +39,7 @@ from harness.core.pipeline import (
     MIXED,
     SCHEDULERS,
     SD3,
+    SQUARED,
     App,
     Control,
     Pipeline,
@@ -143,8 +143,8 @@ def read_pipeline(
     for plan in chosen:
         made = plan.variant
         yield case_of(pipeline, made.backend, plan.how, dict.fromkeys(cases, plan))
-    # Attribution in every mixture would find nothing new.
-    alike = replace(pipeline, attribution=False)
+    # Attribution and pairs in every mixture would find nothing new.
+    alike = replace(pipeline, attribution=False, seeds=0)
     for given in mixtures(said.mixed, pipeline):
         plans = {role: by_name.get(word) for role, word in given.items()}
         yield case_of(alike, MIXED, mixture_name(pipeline, given), plans)
@@ -311,26 +311,20 @@ def _margins(
 ) -> tuple[str, tuple[tuple[str, float | None], ...]]:
     """Return the yardstick's dtype, or "", and each metric's limit as an error."""
     if said.seeds is None:
-        if "margin" in table:
-            text = "'margin' is the limit of pairs; give their number as `seeds` too."
-            raise table.error(text, "margin")
+        for key in ("margin", "metrics"):
+            if key in table:
+                text = f"{key!r} is of pairs; give their number as `seeds` too."
+                raise table.error(text, key)
         return "", ()
+    known = (*METRICS, *(point.name for point in entry_points(group=METRIC_GROUP)))
     margins: dict[str, float | None]
     if isinstance(said.margin, str):
         yardstick = said.margin
-        flip = ["flip"] if find_spec("flip_evaluator") else []
-        margins = dict.fromkeys(["psnr", "ssim", *flip])
+        table.check_options("metrics", said.metrics, known)
+        margins = dict.fromkeys(said.metrics)
     else:
         yardstick = ""
-        added = [point.name for point in entry_points(group=METRIC_GROUP)]
-        for name in said.margin:
-            table.check_option("margin", name, (*METRICS, *added, READ))
-        margins = {
-            name: _limit(table, name, stated) for name, stated in said.margin.items()
-        }
-        if not margins:
-            text = "'margin' names no metric, so there would be nothing to decide."
-            raise table.error(text, "margin")
+        margins = dict(_limits(table, said.margin, (*known, READ)))
     if said.reader:
         margins.setdefault(READ, None)
     elif READ in margins:
@@ -349,6 +343,21 @@ def _margins(
     return yardstick, tuple(margins.items())
 
 
+def _limits(
+    table: Table, margin: Mapping[str, float], known: Sequence[str]
+) -> Iterator[tuple[str, float]]:
+    """Yield each metric with the limit that the suite states, as an error."""
+    if "metrics" in table:
+        text = "'margin' has a limit for each metric; leave out 'metrics'."
+        raise table.error(text, "metrics")
+    if not margin:
+        text = "'margin' names no metric, so there would be nothing to decide."
+        raise table.error(text, "margin")
+    for name, stated in margin.items():
+        table.check_option("margin", name, known)
+        yield name, _limit(table, name, stated)
+
+
 def _limit(table: Table, name: str, stated: float) -> float:
     """Return a metric's limit as an error, which is 0 for equal pictures."""
     limit = stated
@@ -356,6 +365,8 @@ def _limit(table: Table, name: str, stated: float) -> float:
         limit = 255 * 10 ** (-stated / 20) if stated > 0 else math.inf
     elif name == "ssim":
         limit = 1 - stated
+    if name in SQUARED and limit > 0:
+        limit = math.sqrt(limit)
     if not 0 < limit < math.inf or (name == READ and limit >= 1):
         text = (
             f"the margin {name} = {stated:g} allows no error at all, or any; with it "

@@ -13,7 +13,13 @@ from typing import Annotated, Any, ClassVar, Final
 from msgspec import Meta, field
 
 from harness.core.case import EXPORTERS, HERE, PROFILES
-from harness.core.pipeline import INPAINT, SCHEDULERS, T5_TOKENS, YARDSTICKS
+from harness.core.pipeline import (
+    INPAINT,
+    SCHEDULERS,
+    T5_TOKENS,
+    USUAL_METRICS,
+    YARDSTICKS,
+)
 from harness.core.toml_schema import (
     DISTINCT,
     WORDS,
@@ -282,6 +288,8 @@ class PipelineTable(ScheduledTable, frozen=True, kw_only=True):
             the model's own error in this dtype, or a table of metrics with the least
             PSNR in dB, the least SSIM, the largest value of other metrics, and the
             largest share of pictures that may be read differently.
+        metrics: The metrics for which the model's own error is the limit. A table of
+            limits names its metrics itself.
 
     """
 
@@ -304,6 +312,7 @@ class PipelineTable(ScheduledTable, frozen=True, kw_only=True):
     mixed: Annotated[tuple[str, ...], DISTINCT] = ()
     seeds: Count | None = None
     margin: Annotated[str, one_of(YARDSTICKS)] | dict[str, float] = YARDSTICKS[0]
+    metrics: Words = USUAL_METRICS
 
 
 class TextToImage(PipelineTable, frozen=True, kw_only=True):

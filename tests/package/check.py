@@ -13,6 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PYTHONS = ("python3.11", "python3.12", "python3.13")
+NO_TORCH = "import importlib.util as u; assert u.find_spec('torch') is None"
 CASE = "text_encoder/onnxruntime/fp32"
 SMALL = ROOT / "fixtures" / "text_tasks" / "roberta"
 
@@ -54,13 +55,16 @@ def use(python, folder):
 
 
 def verify(named, file, folder):
-    """Check a card of the run with a base install and one runtime."""
+    """Check a card of the run with a base install and one runtime, then with both."""
     run(folder / "venv" / "bin" / "parity", "card", cwd=folder)
     run(named, "-m", "venv", folder / "base")
     python = folder / "base" / "bin" / "python"
     pins = ("--constraint", ROOT / "constraints.txt")
     run(python, "-m", "pip", "install", "-q", *pins, file, "onnxruntime", cwd=folder)
+    run(python, "-c", NO_TORCH, cwd=folder)
     run(python.with_name("parity"), "verify", "card", "store", cwd=folder)
+    run(python, "-m", "pip", "install", "-q", *pins, f"{file}[verify]", cwd=folder)
+    run(python, "-c", f"{NO_TORCH}; import MNN, onnxruntime", cwd=folder)
 
 
 def install_and_use(named, file, folder):

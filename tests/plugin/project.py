@@ -92,6 +92,20 @@ PYTEST = (
     *(word for name in LEFT_OUT for word in ("-p", f"no:{name}")),
 )
 PARITY = (sys.executable, "-m", "harness")
+MAKING = (
+    *("torch", "diffusers", "transformers", "onnx", "onnx_ir", "onnxscript"),
+    *("cv2", "skimage", "tomlkit", "fsspec", "pytest", "hypothesis"),
+    *("huggingface_hub", "flatbuffers", "google"),
+)
+"""What a base install does not have."""
+
+HIDING = """
+import sys
+for name in {modules!r}:
+    sys.modules[name] = None
+from harness.commands.cli import main
+sys.exit(main({arguments!r}))
+"""
 LIMIT_S = 240
 
 
@@ -115,6 +129,12 @@ class Ended:
         rest = lines[starts[0] + 1 :]
         ends = [n for n, line in enumerate(rest) if line.startswith("==")]
         return rest[: ends[0]]
+
+
+def parity_without(project, modules, *arguments):
+    """Run the command as if packages were not installed."""
+    text = HIDING.format(modules=modules, arguments=list(arguments))
+    return project.run(sys.executable, "-c", text)
 
 
 def called(folder, *args):

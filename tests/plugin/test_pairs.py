@@ -1,10 +1,15 @@
 """Pictures of many pairs of prompt and seed: the verdict, what ends it, what fails."""
 
+import json
+import re
+import shutil
+
 import pytest
 
-from harness.core.pipeline import PAIRS
+from harness.core.pipeline import IMAGE, PAIRS
+from harness.engine.run_folder import load_report
 from tests.plugin.drawing import only_onnxruntime, pipeline, write_drawing
-from tests.plugin.project import PARITY
+from tests.plugin.project import MAKING, PARITY, parity_without
 
 SEEDS = 20
 READER = """\
@@ -43,6 +48,9 @@ def drawn(tmp_path_factory):
             pairs("right"),
             pairs("scaled", scaled),
             pairs("stated", "margin = { psnr = 60 }", scaled),
+            pairs("begun", 'added_prompt = "on paper"', scaled).replace(
+                "text2img", "img2img"
+            ),
             pipeline("raises", "seeds = 40", 'reader = "reader.py:breaks"'),
             pairs("unweighted", "margin = { made_up = 0.1 }"),
         )
@@ -98,6 +106,49 @@ def test_the_worst_pairs_are_kept_as_pictures_and_shown(drawn):
     for path, index in zip(found["pictures"], found["worst"], strict=True):
         assert (run / path).is_file()
         assert f"seed {found['seeds'][index]}; errors" in page
+
+
+def test_the_worst_pair_is_drawn_again_by_its_prompt_and_seed_alone(drawn, tmp_path):
+    """Also where the pipeline adds to each prompt, and draws the first picture."""
+    record, _ = of(drawn, "begun")
+    found = record["pipeline"][PAIRS]
+    worst = found["worst"][0]
+    project = drawn[0].branch(tmp_path / "again")
+    head, begun, rest = (project.path / "parity.toml").read_text().partition("begun")
+    rest = rest.partition("[pipeline")[0].replace(f"seeds = {SEEDS}\n", "")
+    prompt = json.dumps(found["prompts"][worst])
+    rest = re.sub("prompts = .*", f"prompts = [{prompt}]", rest)
+    seed = f"seed = {found['seeds'][worst]}\n"
+    (project.path / "parity.toml").write_text(f"{head}{begun}{rest}{seed}")
+    shutil.rmtree(project.path / "reports")
+
+    project.run(*PARITY, "run", "begun/*", "--e2e")
+
+    report = load_report(project.path / "reports" / "runs", "last")
+    (case,) = report.cases.values()
+    (picture,) = (row.comparison for row in case.record.rows if row.what == IMAGE)
+    assert picture.rms == pytest.approx(found["losses"]["psnr"][worst], rel=1e-6)
+
+
+def test_a_card_has_the_verdict_on_pairs(drawn):
+    project, _ = drawn
+
+    assert project.run(*PARITY, "card").code == 0
+
+    text = (project.path / "card" / "card.md").read_text()
+    assert re.search(r"`right/.*` \| SHIP after \d+ pictures · picture .* dB", text)
+
+
+@pytest.mark.parametrize("command", ["show", "report", "gate"])
+def test_a_base_install_reads_a_run_with_pairs(drawn, command):
+    project, _ = drawn
+    why = "--why=to compare with", "--who=A. Reviewer"
+    assert project.parity("baseline", "accept", *why).code == 0
+
+    ended = parity_without(project, MAKING, command)
+
+    assert ended.code == project.run(*PARITY, command).code, ended.text
+    assert "which is not installed" not in ended.text
 
 
 @pytest.mark.parametrize(

@@ -36,8 +36,8 @@ class Reason:
 
     Attributes:
         name: The case, and its check or measurement.
-        kind: ``worse``, ``gone``, ``incomparable``, ``stale``, ``partial``, or how a
-            check ended.
+        kind: ``worse``, ``gone``, ``inconclusive``, ``incomparable``, ``stale``,
+            ``partial``, or how a check ended.
         words: The reason in a phrase with numbers.
 
     """

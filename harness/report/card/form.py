@@ -18,6 +18,7 @@ import msgspec
 import numpy as np
 
 from harness.core.errors import SuiteError
+from harness.core.runtime import runtimes
 from harness.judge.tolerance import Tolerance
 
 FORMAT = 1
@@ -69,6 +70,7 @@ class CardCase(msgspec.Struct, frozen=True, kw_only=True):
         passed: Whether every check of it passed.
         used: Largest used share of a bound, over its checks; 1 is the limit. None if
             a check failed.
+        bound: That bound and what uses it, in words.
         version: Version of the runtime.
         device: Device, precision and threads.
         files: The deployed files; empty if they cannot be checked elsewhere.
@@ -83,6 +85,7 @@ class CardCase(msgspec.Struct, frozen=True, kw_only=True):
     result: str
     passed: bool
     used: float | None
+    bound: str = ""
     version: str = ""
     device: str = ""
     files: tuple[File, ...] = ()
@@ -161,6 +164,7 @@ def load_card(path: Path) -> tuple[Card, dict[str, np.ndarray]]:
         raise SuiteError(msg)
     try:
         card = msgspec.convert(told, Card)
+        _check_cases(file, card)
         for name in (one.name for case in card.cases for one in case.files):
             inside = PurePosixPath(name)
             if inside.is_absolute() or ".." in inside.parts:
@@ -172,11 +176,40 @@ def load_card(path: Path) -> tuple[Card, dict[str, np.ndarray]]:
         if digest(folder / ARRAYS) != card.arrays:
             msg = f"{folder / ARRAYS} is not the one of this card; copy it again."
             raise SuiteError(msg)
-        with np.load(folder / ARRAYS, allow_pickle=False) as arrays:
-            return card, dict(arrays)
-    except (OSError, zipfile.BadZipFile, msgspec.ValidationError) as error:
+        with np.load(folder / ARRAYS, allow_pickle=False) as stored:
+            arrays = dict(stored)
+        _check_arrays(file, card, arrays)
+    except (OSError, ValueError, zipfile.BadZipFile) as error:
         msg = f"{folder} is not a whole card ({error}); copy it again."
         raise SuiteError(msg) from error
+    return card, arrays
+
+
+def _check_cases(file: Path, card: Card) -> None:
+    """Refuse a case that could be checked, and has nothing to check it by."""
+    for case in card.cases:
+        if case.files and case.backend not in runtimes():
+            known = ", ".join(runtimes())
+            text = f"runs in {case.backend!r}, and this harness knows {known}"
+        elif case.files and not case.outputs:
+            text = "has files and no outputs to compare"
+        else:
+            continue
+        msg = f"{file}: {case.case} {text}; ask its author for another card."
+        raise SuiteError(msg)
+
+
+def _check_arrays(file: Path, card: Card, arrays: Mapping[str, np.ndarray]) -> None:
+    """Refuse a card that names an array which is not there, or holds no numbers."""
+    for case in card.cases:
+        named = (*case.feeds.values(), *(one.expected for one in case.outputs))
+        for key in named:
+            if key not in arrays or arrays[key].dtype.kind not in "biuf":
+                msg = (
+                    f"{file}: {case.case} names the array {key!r}, of which {ARRAYS} "
+                    "has no numbers; ask its author for another card."
+                )
+                raise SuiteError(msg)
 
 
 def digest(path: Path) -> str:

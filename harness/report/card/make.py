@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from msgspec import structs
 from harness.core.case import Case, sample_groups
 from harness.core.errors import SuiteError
 from harness.core.pipeline import MIXED
-from harness.core.record import OUTPUTS, CaseRecord
+from harness.core.record import OUTPUTS, CaseRecord, Row
 from harness.core.runtime import runtime
 from harness.core.text import few, in_floors
 from harness.engine.engine import Engine
@@ -70,6 +71,7 @@ def write_card(
     about = facts.about
     here = about["environment"]
     commit = f"{here['commit'][:12]}{' with changes' if here['dirty'] else ''}"
+    command = shlex.join(about.get("command") or ())
     versions = ", ".join(f"{k} {v}" for k, v in sorted(here["packages"].items()))
     card = Card(
         format=FORMAT,
@@ -81,6 +83,7 @@ def write_card(
             *((("commit", commit),) if commit else ()),
             ("machine", f"{here['cpu']}, {here['system']}, Python {here['python']}"),
             ("versions", versions),
+            *((("command", f"`{command}`"),) if command else ()),
         ),
         gaps=tuple(
             dict.fromkeys(
@@ -102,31 +105,43 @@ def _here(case: Case) -> bool:
 
 def _summed(record: CaseRecord, checks: Sequence[CaseVerdict]) -> CardCase:
     """Return what the run found of a case, without anything to check."""
-    usages = (check.worst.verdict.usage for check in checks if check.worst)
-    worst = max(usages, default=math.inf)
-    outputs = [row for row in record.rows if row.what == OUTPUTS]
-    floors = [row.comparison.floor_multiple for row in outputs]
     failed = next((check for check in checks if not check.found.passed), None)
+    judged = (check.worst.verdict for check in checks if check.worst)
+    worst = max(judged, key=lambda verdict: verdict.usage, default=None)
+    if failed or (worst and not math.isfinite(worst.usage)):
+        worst = None
+    outputs = [row for row in record.rows if row.what == OUTPUTS]
     if failed:
         result = "known gap" if failed.gap else f"{failed.outcome}: {failed.reason}"
-    elif pictures := next((check.picture for check in checks if check.picture), ""):
-        result = pictures
-    elif known := [one for one in floors if one is not None]:
-        result = in_floors(max(known))
+    elif pictures := [check.picture for check in checks if check.picture]:
+        result = " · ".join(reversed(pictures))  # the verdict on pairs, then the worst
     else:
-        result = "agrees"
+        result = _error(outputs)
     ran = record.ran or {}
     return CardCase(
         case=record.case,
         backend=record.backend if outputs else "",
         result=result,
         passed=failed is None,
-        used=worst if failed is None and math.isfinite(worst) else None,
+        used=worst.usage if worst else None,
+        bound=worst.reason if worst else "",
         version=str(ran.get("version", "")),
         device=", ".join(
             str(ran[name]) for name in ("device", "precision") if ran.get(name)
         ),
     )
+
+
+def _error(rows: Sequence[Row]) -> str:
+    """Return the largest error of outputs in floors, and the least ratio in dB."""
+    words = []
+    multiples = (row.comparison.floor_multiple for row in rows)
+    if known := [one for one in multiples if one is not None]:
+        words.append(in_floors(max(known)))
+    ratio = min((row.comparison.sqnr_db for row in rows), default=math.inf)
+    if math.isfinite(ratio):
+        words.append(f"{ratio:.0f} dB")
+    return ", ".join(words) or "agrees"
 
 
 def _checkable(  # noqa: PLR0917  # a case, its record, and where to put what
@@ -234,9 +249,9 @@ def _lines(card: Card, signed: str) -> Iterator[str]:
     )
     yield ""
     yield "| way to run | result | bound used | runtime | file |"
-    yield "|---|---|--:|---|---|"
+    yield "|---|---|---|---|---|"
     for case in card.cases:
-        used = "–" if case.used is None else f"{case.used:.0%}"
+        used = "–" if case.used is None else f"{case.used:.0%}: {case.bound}"
         what = case.result if case.passed else f"**{case.result}**"
         files = "; ".join(
             f"`{one.sha256[:12]}` {one.size_bytes / 1000:,.0f} KB" for one in case.files

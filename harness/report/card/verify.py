@@ -1,4 +1,4 @@
-"""Check a parity card: the same files, and the same numbers on this machine.
+"""Check a parity card: the same files, and outputs within its bounds on this machine.
 
 It needs numpy and one runtime. Each case runs in a child process, by the script that a
 bundle has.

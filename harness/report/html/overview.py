@@ -22,6 +22,7 @@ _MEBI = 2**20
 _COUNTS = {
     "worse": "is worse than in",
     "gone": "is gone, and was in",
+    "inconclusive": "may be worse than in",
     "incomparable": "cannot be compared with",
 }
 """Change since a baseline to the words of a reason."""

@@ -33,6 +33,7 @@ RtolOf = Callable[[str, Row], float]
 LOUDEST_FIRST = (
     Change.WORSE,
     Change.GONE,
+    Change.OPEN,
     Change.INCOMPARABLE,
     Change.BETTER,
     Change.NEW,
@@ -94,7 +95,7 @@ class RunChange:
         """
         if self.change is Change.INCOMPARABLE:
             return not self.of_machine
-        return self.change in {Change.WORSE, Change.GONE}
+        return self.change in {Change.WORSE, Change.GONE, Change.OPEN}
 
     @property
     def elsewhere(self) -> bool:
@@ -166,7 +167,9 @@ def diff(before: Report, after: Report, rtol_of: RtolOf) -> Diff:
     one, two = before.cases, after.cases
     findings: list[RunChange] = []
     for name in dict.fromkeys((*one, *two)):
-        findings += _case(name, one.get(name), two.get(name), compare, machines)
+        findings += _case(
+            name, one.get(name), two.get(name), compare, machines, elsewhere=elsewhere
+        )
     findings += _benchmarks(before, after, machines)
     return Diff(
         before=before.id,
@@ -250,13 +253,15 @@ def _case(
     after: CaseReport | None,
     compare: _Compare,
     machines: str,
+    *,
+    elsewhere: bool,
 ) -> Iterator[RunChange]:
     before = _that_ran(before)
     if before is None or after is None or not _that_ran(after):
         yield from _only_one(name, before, after)
         return
     for what in dict.fromkeys((*before.ends, *after.ends)):
-        yield _check(name, what, before, after, compare)
+        yield _check(name, what, before, after, compare, elsewhere=elsewhere)
     one, two = before.record, after.record
     told = {SETTINGS: _settings(one, two)}
     # Without rows a stage ended without a result: nothing was deployed, or nothing ran.
@@ -296,7 +301,13 @@ def _that_ran(case: CaseReport | None) -> CaseReport | None:
 
 
 def _check(
-    name: str, what: str, before: CaseReport, after: CaseReport, compare: _Compare
+    name: str,
+    what: str,
+    before: CaseReport,
+    after: CaseReport,
+    compare: _Compare,
+    *,
+    elsewhere: bool,
 ) -> RunChange:
     was, is_ = before.ends.get(what), after.ends.get(what)
     if was is None or is_ is None:
@@ -307,7 +318,8 @@ def _check(
     if what == PAIRS:
         both = (before.record.pipeline or {}), (after.record.pipeline or {})
         if all(PAIRS in each for each in both):
-            change, words = compare_pairs(*(each[PAIRS] for each in both))
+            one, two = (each[PAIRS] for each in both)
+            change, words = compare_pairs(one, two, elsewhere=elsewhere)
             if fails and change is not Change.WORSE:
                 change, words = Change.WORSE, is_.reason
             return RunChange(case=name, what=what, change=change, words=words)
@@ -318,12 +330,12 @@ def _check(
     compared = list(_compare_rows(name, what, before.record, after.record, compare))
     found = _together(what, compared)
     change, words = found.change, found.words
-    one, two = (
+    samples, now = (
         {row.sample for row in rows_of(case.record, what)} for case in (before, after)
     )
     # Layers may come and go one by one, and not those of a whole sample.
-    if what == LAYERS and one - two and change is not Change.WORSE:
-        change, words = Change.GONE, f"no {what} of {few(sorted(one - two))} now"
+    if what == LAYERS and samples - now and change is not Change.WORSE:
+        change, words = Change.GONE, f"no {what} of {few(sorted(samples - now))} now"
     if fails:
         change = Change.WORSE
         words = f"was {was.outcome}, {is_.outcome}; {words or is_.reason}"

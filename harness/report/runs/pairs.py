@@ -11,10 +11,16 @@ from harness.judge.distribution import (
     READ,
     Conclusion,
     pair_words,
+    results_of,
     verdict_of,
     worst_of,
 )
-from harness.report.runs.thresholds import PAIR_SHARE, RMS_GROWTH, Change
+from harness.report.runs.thresholds import (
+    PAIR_SHARE,
+    RMS_GROWTH,
+    RMS_GROWTH_ELSEWHERE,
+    Change,
+)
 
 Pairs = Mapping[str, Any]
 
@@ -22,22 +28,35 @@ COMPARED = ("by", "margins", "prompts", "seeds", "losses", "limits")
 """The facts about pairs that a baseline keeps, because pairs are compared by them."""
 
 
-def compare_pairs(before: Pairs, after: Pairs) -> tuple[Change, str]:
+def compare_pairs(
+    before: Pairs, after: Pairs, *, elsewhere: bool = False
+) -> tuple[Change, str]:
     """Return how the pairs of two runs differ, and a phrase about it.
 
     The limit of a pair is the error that the accepted build has on it, times the growth
-    that counts for every other value too. The same sequential test decides.
+    that counts for every other value too. The same sequential test decides. Where it is
+    open, pictures of which none is worse are the same, however few they are.
+
+    Args:
+        before: Pairs of the accepted build.
+        after: Pairs of the build in question.
+        elsewhere: Whether the two runs were made on two processors.
+
     """
     if before["by"] != after["by"] or before["margins"] != after["margins"]:
         return Change.INCOMPARABLE, "the pairs have another margin"
     if not _common(before, after):
         return Change.INCOMPARABLE, "no pair of prompt and seed is in both runs"
-    worse = _against(before, after)
-    if verdict_of(worse) is Conclusion.WORSE:
+    growth = RMS_GROWTH_ELSEWHERE if elsewhere else RMS_GROWTH
+    worse = _against(before, after, growth)
+    verdict = verdict_of(worse)
+    if verdict is Conclusion.WORSE:
         return Change.WORSE, pair_words(worse)
-    better = _against(after, before)
-    if verdict_of(better) is Conclusion.WORSE:
+    if verdict_of(_against(after, before, growth)) is Conclusion.WORSE:
         return Change.BETTER, "most pictures are better than the accepted build's"
+    tried = [one for each in results_of(worse).values() for one in each]
+    if verdict is Conclusion.OPEN and any(one.worse for one in tried):
+        return Change.OPEN, pair_words(worse)
     return Change.SAME, ""
 
 
@@ -53,7 +72,7 @@ def _common(before: Pairs, after: Pairs) -> list[tuple[int, int]]:
     return [(places[pair], place) for place, pair in now if pair in places]
 
 
-def _against(before: Pairs, after: Pairs) -> dict[str, Any]:
+def _against(before: Pairs, after: Pairs, growth: float) -> dict[str, Any]:
     """Return the pairs of `after`, with limits from the errors of `before`."""
     common = _common(before, after)
     losses: dict[str, list[float]] = {}
@@ -71,7 +90,7 @@ def _against(before: Pairs, after: Pairs) -> dict[str, Any]:
         # An error far below what may ship is no reason against a release.
         limits[metric] = [
             max(
-                math.inf if math.isnan(was[a]) else was[a] * RMS_GROWTH,
+                math.inf if math.isnan(was[a]) else was[a] * growth,
                 after["limits"][metric][b] * PAIR_SHARE,
             )
             for a, b in common

@@ -87,6 +87,7 @@ class Change(StrEnum):
     WORSE = "worse"
     BETTER = "better"
     SAME = "same"
+    OPEN = "inconclusive"
     INCOMPARABLE = "incomparable"
 
 

@@ -71,7 +71,7 @@ def draw_inputs(pipeline: Pipeline) -> PipelineInputs:
     return PipelineInputs(
         ids={role: _ids(pipeline, texts, role) for role in pipeline.encoders},
         noise=noise,
-        image=_image(pipeline, rng),
+        image=_image(pipeline),
         mask=_mask(pipeline, factor) if pipeline.kind == INPAINT else None,
     )
 
@@ -126,11 +126,13 @@ def _ids(
     return found
 
 
-def _image(pipeline: Pipeline, rng: np.random.Generator) -> np.ndarray | None:
+def _image(pipeline: Pipeline) -> np.ndarray | None:
     if pipeline.kind == "text2img":
         return None
     size = (pipeline.height, pipeline.width)
     if pipeline.image is None:
+        # One picture for every seed, so that a pair can be drawn again by itself.
+        rng = np.random.default_rng(0)
         soft = smooth_pictures((1, 3, *size), rng)[0]
         image = np.ascontiguousarray(((soft + 1) * 127.5).transpose(1, 2, 0))
         image = image.astype(np.uint8)

@@ -119,7 +119,7 @@ class TorchNetwork:
         module = self._residents.use((component, self._dtype), weights, self._load)
         with torch.no_grad():
             made = as_tuple(
-                module(*(self._placed(feeds[s.name]) for s in component.inputs))
+                module(*(self._placed(s, feeds[s.name]) for s in component.inputs))
             )
         names = [spec.name for spec in component.outputs]
         return {name: value.cpu() for name, value in zip(names, made, strict=True)}
@@ -129,8 +129,11 @@ class TorchNetwork:
         module = module.to(self._device.device, self._dtype)
         return Resident(value=module, close=lambda: None)
 
-    def _placed(self, value: torch.Tensor) -> torch.Tensor:
+    def _placed(self, spec: TensorSpec, value: torch.Tensor) -> torch.Tensor:
         dtype = self._dtype if value.is_floating_point() else value.dtype
+        if spec.draw == "timestep":
+            # bfloat16 has steps of 4 near 999; diffusers rounds the embedding alone.
+            dtype = torch.promote_types(dtype, value.dtype)
         return value.to(self._device.device, dtype)
 
 

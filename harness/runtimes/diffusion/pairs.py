@@ -126,7 +126,7 @@ def compare_pairs(
         pictures = draw(pipe, told, drawn.inputs, guidance_scale=guided)
         for index, pair in enumerate(batch):
             expected, actual = drawn.expected[index], pictures[index]
-            prompt = pair.texts[0]
+            prompt = pair.prompts[0]
             found["prompts"].append(prompt)
             found["seeds"].append(pair.seed)
             for name, metric in metrics.items():

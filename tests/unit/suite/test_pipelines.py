@@ -254,7 +254,11 @@ THREE = TWO.replace("]", ', "onnxruntime/fp32"]')
     [
         (TEXT, 0, []),
         (TEXT + THREE, 24, ["pytorch-pytorch-mnn", "onnxruntime-onnxruntime-mnn"]),
-        (IMAGE + TWO, 14, ["pytorch-pytorch-pytorch-mnn", "mnn-mnn-mnn-pytorch"]),
+        (
+            IMAGE + TWO + "seeds = 18\n",
+            14,
+            ["pytorch-pytorch-pytorch-mnn", "mnn-mnn-mnn-pytorch"],
+        ),
         # ControlNet and UNet work in turns, and have one runtime.
         (CANNY + THREE, 24, ["pytorch-pytorch-mnn", "onnxruntime-onnxruntime-mnn"]),
     ],
@@ -270,8 +274,8 @@ def test_every_mixture_of_the_runtimes_is_a_case(load, text, count, ends):
         words = case.variant.split("-")
         assert 1 < len(set(words)) <= len(words)
         assert case.asked.get("controlnet") == case.asked.get("controlled_unet")
-        # It is drawn alike; exchanging its roles would find nothing new.
-        assert case.pipeline == replace(cases[0].pipeline, attribution=False)
+        # It is drawn alike; exchanged roles and pairs would find nothing new.
+        assert case.pipeline == replace(cases[0].pipeline, attribution=False, seeds=0)
     assert cases[0].pipeline.attribution
 
 
@@ -663,11 +667,36 @@ def test_pairs_take_every_prompt_before_one_comes_again(pipeline):
     assert len(found.prompts) == 4  # what is compared step by step
 
 
-def test_a_pair_draws_the_noise_of_a_pipeline_with_its_prompt_and_seed(pipeline):
-    pair = pipeline(TEXT + "seeds = 18\n").pairs[3]
-    alone = pipeline(TEXT + f"seed = {pair.seed}\n")
+@pytest.mark.parametrize("table", [TEXT, IMAGE], ids=["text2img", "img2img"])
+def test_a_pair_draws_the_inputs_of_a_pipeline_with_its_prompt_and_seed(
+    pipeline, table
+):
+    whole = pipeline(table + "seeds = 18\n")
+    pair = whole.pairs[3]
+    alone = draw_inputs(pipeline(table + f"seed = {pair.seed}\n"))
 
-    assert np.array_equal(draw_inputs(pair).noise, draw_inputs(alone).noise)
+    assert np.array_equal(draw_inputs(pair).noise, alone.noise)
+    assert np.array_equal(draw_inputs(whole).image, alone.image)
+
+
+@pytest.mark.parametrize(
+    ("said", "margins"),
+    [
+        ("", {"psnr": None, "ssim": None}),
+        ('metrics = ["psnr", "lpips"]', {"psnr": None, "lpips": None}),
+        ("margin = { ssim = 0.99, clip = 0.04 }", {"ssim": 0.1, "clip": 0.2}),
+    ],
+    ids=["usual", "named", "stated"],
+)
+def test_the_metrics_of_pairs_are_those_of_the_suite_on_every_machine(
+    pipeline, monkeypatch, said, margins
+):
+    """flip-evaluator is installed here, and does not count where it is not named."""
+    monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
+
+    found = pipeline(TEXT + f"seeds = 18\n{said}\n").margins
+
+    assert dict(found) == pytest.approx(margins)
 
 
 @pytest.mark.parametrize(
@@ -679,6 +708,14 @@ def test_a_pair_draws_the_noise_of_a_pipeline_with_its_prompt_and_seed(pipeline)
         ("seeds = 20\nmargin = { lpisp = 0.1 }", 6, "'lpips'"),
         ("seeds = 20\nmargin = { read = 0.1 }", 6, "give the pipeline a `reader`"),
         ("seeds = 20\nmargin = {}", 6, "names no metric"),
+        ('seeds = 20\nmetrics = ["lpisp"]', 6, "'lpips'"),
+        ('seeds = 20\nmetrics = ["read"]', 6, "unknown 'read' in 'metrics'"),
+        (
+            'seeds = 20\nmargin = { psnr = 40 }\nmetrics = ["ssim"]',
+            7,
+            "leave out 'metrics'",
+        ),
+        ('metrics = ["psnr"]', 5, "give their number as `seeds` too"),
         ('seeds = 20\nmargin = "bf16"', 6, "'bfloat16'"),
         ('margin = "float16"', 5, "give their number as `seeds` too"),
     ],

@@ -329,6 +329,16 @@ def imported(folder):
     return names - sys.stdlib_module_names
 
 
+def test_the_base_has_no_torch_and_what_reading_a_run_needs():
+    base = {
+        doctor.canonical(Requirement(r).name)
+        for r in PROJECT["project"]["dependencies"]
+    }
+
+    assert "torch" not in base
+    assert {"scipy", "safetensors"} <= base
+
+
 def test_each_dependency_and_each_tool_is_pinned():
     assert declared(*PROJECT["dependency-groups"]) - set(TESTED) == set()
 

@@ -5,10 +5,11 @@ from datetime import date
 import pytest
 
 from harness.report.runs.baseline import accept, load_baseline, save_baseline
+from harness.report.runs.diff import RunChange
 from harness.report.runs.pairs import compare_pairs
 from harness.report.runs.thresholds import Change
 from tests.unit.reports import output, record
-from tests.unit.snapshots import found, run, verdict
+from tests.unit.snapshots import MACHINE, found, run, verdict
 
 NAN = float("nan")
 
@@ -36,7 +37,11 @@ def pairs(*losses, read=(), limit=1.0, by="bfloat16", first=1):
         pytest.param([0.5] * 12, [0.7] * 12, Change.WORSE, id="more"),
         pytest.param([0.7] * 12, [0.5] * 12, Change.BETTER, id="less"),
         pytest.param([1e-6] * 12, [1e-3] * 12, Change.SAME, id="far-below-its-limit"),
-        pytest.param([0.5] * 2, [0.7] * 2, Change.SAME, id="too-few-to-tell"),
+        pytest.param([0.5] * 2, [0.5] * 2, Change.SAME, id="few-and-none-is-worse"),
+        pytest.param([0.5] * 2, [0.7] * 2, Change.OPEN, id="too-few-to-tell"),
+        pytest.param(
+            [0.5] * 20, [0.75, 0.75, 0.5] * 6 + [0.75] * 2, Change.OPEN, id="many"
+        ),
         pytest.param([NAN] * 12, [NAN] * 12, Change.SAME, id="not-finite-in-both"),
         pytest.param([0.5] * 12, [NAN] * 12, Change.WORSE, id="not-finite-now"),
         pytest.param([NAN] * 12, [0.5] * 12, Change.BETTER, id="finite-now"),
@@ -64,6 +69,29 @@ def test_a_baseline_keeps_the_pairs_with_which_a_later_build_is_compared(tmp_pat
     worse = found(accepted, built(0.7), "pairs")
     assert worse.change is Change.WORSE
     assert "are worse than the accepted build by psnr" in worse.words
+
+
+def test_an_open_comparison_does_not_ship_and_says_how_many_more_would_decide():
+    change, words = compare_pairs(pairs(*[0.5] * 9), pairs(*[0.7, 0.7, 0.5] * 3))
+
+    assert change is Change.OPEN
+    assert words.startswith("INCONCLUSIVE after 9 pictures; 6 of 9 pictures are worse")
+    assert "more would decide if their share stays" in words
+    assert RunChange(case="a", what="pairs", change=change).blocks
+
+
+@pytest.mark.parametrize(
+    ("cpu", "change"), [("A processor", Change.WORSE), ("Another", Change.SAME)]
+)
+def test_another_processor_may_round_otherwise(cpu, change):
+    def built(loss, **machine):
+        case = "text2img/mnn/int8-weights"
+        told = {"pairs": pairs(*[loss] * 17) | {"worst": [0], "pictures": ["0.png"]}}
+        drawn = record(output(1), case=case, pipeline=told)
+        checks = [verdict(f"{case}/pairs")]
+        return run(drawn, verdicts=checks, environment=MACHINE | machine)
+
+    assert found(built(0.5), built(0.7, cpu=cpu), "pairs").change is change
 
 
 def test_readings_that_change_are_worse():

@@ -1,9 +1,11 @@
 """Metrics of pairs: those of networks, and those that packages add."""
 
+import sys
 from importlib import metadata
 
 import numpy as np
 import pytest
+import torch
 from transformers import CLIPVisionConfig, CLIPVisionModelWithProjection
 
 from harness.core.errors import StageError
@@ -11,10 +13,40 @@ from harness.core.pipeline import METRIC_GROUP
 from harness.runtimes.diffusion import metrics
 
 PICTURE = np.zeros((2, 2, 3))
+LPIPS = """\
+import torch
+
+
+class LPIPS:
+    def __init__(self, **options):
+        torch.hub.load_state_dict_from_url("https://example.org/alexnet-owt-7be5be79.pth")
+
+    def __call__(self, expected, actual):
+        assert expected.shape == (1, 3, 24, 32) and expected.abs().max() <= 1
+        return ((expected - actual) ** 2).mean()
+"""
+DREAMSIM = """\
+import torch
+
+
+def dreamsim(*, device, cache_dir):
+    def distance(expected, actual):
+        assert expected.shape == (1, 3, 224, 224)
+        assert expected.min() >= 0 and expected.max() <= 1
+        pair = expected.flatten(), actual.flatten()
+        return 1 - torch.cosine_similarity(*pair, dim=0)
+
+    return distance, None
+"""
 
 
 def returning(value):
     return lambda: lambda _expected, _actual: value
+
+
+def long():
+    msg = "no weights.\nThey were looked for\nin many places."
+    raise FileNotFoundError(msg)
 
 
 median, negative, words, nothing = map(returning, (np.float32(0.5), -1.0, "much", None))
@@ -25,7 +57,7 @@ def _installed(monkeypatch):
     """The metrics of this module, as a package would offer them."""
     points = [
         metadata.EntryPoint(name, f"{__name__}:{name}", METRIC_GROUP)
-        for name in ("median", "negative", "words", "nothing", "absent")
+        for name in ("median", "negative", "words", "nothing", "absent", "long")
     ]
     monkeypatch.setattr(metadata, "entry_points", lambda **_: points)
 
@@ -54,6 +86,38 @@ def test_a_metric_that_cannot_be_loaded_says_where_it_is_looked_for():
         metrics.metrics_of(["absent"])
 
 
+def test_a_reason_of_many_lines_is_one_sentence():
+    with pytest.raises(StageError, match=r"'long' of .* cannot be used: no weights\.$"):
+        metrics.metrics_of(["long"])
+
+
+@pytest.fixture
+def packages(tmp_path, monkeypatch):
+    """Stand-ins of lpips and dreamsim, whose weights nobody may download."""
+
+    def downloaded(*_, **__):
+        pytest.fail("a metric downloaded its weights")
+
+    for name, text in (("lpips", LPIPS), ("dreamsim", DREAMSIM)):
+        (tmp_path / f"{name}.py").write_text(text)
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.syspath_prepend(tmp_path)
+    hub = tmp_path / "hub"
+    monkeypatch.setattr(torch.hub, "get_dir", lambda: str(hub))
+    monkeypatch.setattr(torch.hub, "download_url_to_file", downloaded)
+    return hub
+
+
+@pytest.fixture
+def weights(packages):
+    """The cache of PyTorch with a file for each that these metrics read."""
+    for name in (f"checkpoints/{metrics.ALEXNET}", *metrics.DREAMSIM_FILES):
+        path = packages / name.replace("*", "safetensors")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        torch.save({}, path)
+    return packages
+
+
 @pytest.fixture
 def clip(tmp_path, monkeypatch):
     """A small CLIP with drawn weights, in the place of the trained one."""
@@ -66,12 +130,32 @@ def clip(tmp_path, monkeypatch):
     return metrics.metrics_of(["clip"])["clip"]
 
 
-def test_clip_sees_more_of_a_larger_error(clip):
-    picture = np.random.default_rng(0).uniform(0.0, 255.0, (24, 32, 3))
+@pytest.mark.parametrize("name", ["psnr", "ssim", "lpips", "dreamsim", "clip"])
+@pytest.mark.usefixtures("weights", "clip")
+def test_a_loss_grows_in_proportion_to_the_error(name):
+    rng = np.random.default_rng(0)
+    picture, error = rng.uniform(5.0, 250.0, (2, 24, 32, 3))
+    error = (error - 127.5) / 127.5
+    metric = metrics.metrics_of([name])[name]
 
-    same, near, far = (clip(picture, picture * scale) for scale in (1.0, 0.95, 0.5))
+    same, near, far = (metric(picture, picture + f * error) for f in (0.0, 1.0, 4.0))
 
-    assert same < 1e-9 < near < far
+    assert same == pytest.approx(0.0, abs=1e-3 * near if name == "psnr" else near)
+    assert far == pytest.approx(4 * near, rel=0.2)
+
+
+@pytest.mark.parametrize(
+    "missing", [f"checkpoints/{metrics.ALEXNET}", *metrics.DREAMSIM_FILES]
+)
+def test_a_metric_one_of_whose_files_is_missing_names_it(weights, missing):
+    (weights / missing.replace("*", "safetensors")).unlink()
+    name = "lpips" if metrics.ALEXNET in missing else "dreamsim"
+
+    with pytest.raises(StageError, match=f"{name!r} cannot be used") as caught:
+        metrics.metrics_of([name])
+
+    assert missing.rpartition("/")[2] in str(caught.value)
+    assert "\n" not in str(caught.value)
 
 
 def test_clip_of_a_picture_of_nan_is_no_number(clip):

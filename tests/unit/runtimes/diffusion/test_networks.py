@@ -1,5 +1,7 @@
 """Networks give the outputs of their modules, and use no more memory."""
 
+from dataclasses import replace
+
 import numpy as np
 import psutil
 import pytest
@@ -42,6 +44,23 @@ class Doubling:
     def __call__(self, feeds):
         self.asked += 1
         return {"y": feeds["x"] * 2}
+
+
+@pytest.mark.parametrize(
+    ("draw", "given"), [("timestep", torch.float32), ("normal", torch.bfloat16)]
+)
+def test_a_timestep_alone_is_not_rounded_in_a_network_of_fewer_bits(draw, given):
+    class Kept(Residents):
+        def use(self, *_):
+            return lambda value: taken.append(value) or (value,)
+
+    taken = []
+    spec = TensorSpec(name="x", shape=("batch",), draw=draw)
+    component = replace(DECODER, inputs=(spec,), outputs=(spec,))
+
+    TorchNetwork(component, Kept(), Device(), torch.bfloat16)(numbers(999.0))
+
+    assert taken[0].dtype == given
 
 
 # As declared
