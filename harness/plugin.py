@@ -76,6 +76,12 @@ def pytest_configure(config: pytest.Config) -> None:
         from harness.commands.pytest_session import settings_of
 
         settings_of(config)
+    if config.getoption("parity_on") and config.getoption("dist", "no") != "no":
+        msg = (
+            "--parity-on: the cluster runs cases at once, and each process of "
+            "pytest-xdist waits for one case at a time; leave out -n."
+        )
+        raise pytest.UsageError(msg)
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(_Reports(config), "parity-reports")
 

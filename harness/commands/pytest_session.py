@@ -194,7 +194,11 @@ class ParitySession:
         path = path_of(suite)
         if path not in self._runs:
             self._runs[path] = Run(
-                suite, self._settings, self._open_folder, self._progress.tell
+                suite,
+                self._settings,
+                self._open_folder,
+                self._progress.tell,
+                next((run.executor for run in self._runs.values()), None),
             )
         return self._runs[path]
 

@@ -161,15 +161,15 @@ def run_cases(
                 ended.append(case)
                 progress.course.end((path_of(suite), case.id))
                 progress.line(styled(case_line(case.id, told)))
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, ParityError) as error:
+            # Later cases may have ended before the one that was waited for.
+            ended += running.keep_ended(chosen[len(ended) :])
             if not ended:
                 running.folder.discard()
                 raise
-            click.echo("stopped; what ended is judged below", err=True)
-        except ParityError:
-            if not ended:
-                running.folder.discard()
-            raise
+            is_error = isinstance(error, ParityError)
+            why = f"parity: {error}\n" if is_error else "stopped; "
+            click.echo(f"{why}what ended is judged below", err=True)
         finally:
             progress.close()
     asked = asked_of(suite, ended)

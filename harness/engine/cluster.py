@@ -13,7 +13,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
@@ -23,6 +23,7 @@ from typing import Any, Final, cast
 from harness import __version__
 from harness.core.case import Case, Sample
 from harness.core.errors import ParityError, StageError
+from harness.core.outcome import Outcome
 from harness.core.pipeline import PipelineCase
 from harness.core.record import CaseRecord, Failure, Row
 from harness.core.settings import Settings
@@ -62,12 +63,21 @@ class Place:
 
     @classmethod
     def of(cls, settings: Settings, limits: Limits) -> Place:
-        """Return what a user's settings and a suite's limits say."""
+        """Return what a user's settings and a suite's limits say.
+
+        Paths are absolute, because a node works in another folder.
+        """
+        store = settings.store or os.environ.get("PARITY_STORE", "")
+        if store and not shared.is_url(store):
+            store = str(Path(store).expanduser().absolute())
+        convert = settings.mnn_convert
+        if os.sep in convert:  # a bare name is looked for on the node's own PATH
+            convert = str(Path(convert).absolute())
         return cls(
-            store=settings.store or os.environ.get("PARITY_STORE", ""),
+            store=store,
             read_only=settings.read_only,
             limits=limits,
-            mnn_convert=settings.mnn_convert or None,
+            mnn_convert=convert or None,
         )
 
     @contextmanager
@@ -78,8 +88,8 @@ class Place:
             tell: Receives the progress of the stages.
 
         Raises:
-            ParityError: The harness here has another version, or the store cannot be
-                opened.
+            ParityError: The harness here has another version.
+            StageError: The store cannot be opened here.
 
         """
         if self.version != __version__:
@@ -96,7 +106,11 @@ class Place:
         with TemporaryDirectory() as folder:
             # A record names its pictures with the name of this folder before them.
             pictures = Path(folder, PICTURES)
-            engine = _engine(self)
+            try:
+                engine = _engine(self)
+            except ParityError as error:
+                msg = f"{node_name()} cannot run a task: {error}"
+                raise StageError(msg, outcome=Outcome.RUN) from error
             engine.redirect(tell, pictures)
             yield engine, pictures
 
@@ -147,8 +161,8 @@ class Task:
         """Do the step in this process.
 
         Raises:
-            ParityError: The harness here has another version, or the store cannot be
-                opened, or a stage ended without an answer.
+            ParityError: The harness here has another version, the store cannot be
+                opened here, or a stage ended without an answer.
 
         """
         with self.place.engine(tell) as (engine, pictures):
@@ -362,10 +376,11 @@ def _on_gpu(case: Tested) -> bool:
 
 def memory_of(case: Tested) -> int:
     """Return the forecast memory of a case, in bytes; 0 if it is unknown."""
-    if isinstance(case, PipelineCase):
-        need = pipeline_need(case, lambda component: stored_weights(component) or 0)
-        return need.size_bytes if need else 0
-    weights = stored_weights(case.component)
-    if not weights or not case.samples:
-        return 0
-    return need_of(case, case.backend, case.samples, weights).size_bytes
+    with suppress(ParityError):  # the case itself reports a damaged checkpoint
+        if isinstance(case, PipelineCase):
+            need = pipeline_need(case, lambda component: stored_weights(component) or 0)
+            return need.size_bytes if need else 0
+        weights = stored_weights(case.component)
+        if weights and case.samples:
+            return need_of(case, case.backend, case.samples, weights).size_bytes
+    return 0

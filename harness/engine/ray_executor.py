@@ -14,7 +14,7 @@ from functools import partial
 from importlib.util import find_spec
 from typing import Any, Final
 
-from harness.core.errors import ParityError, StageError
+from harness.core.errors import ParityError, StageError, first_line
 from harness.core.outcome import Outcome
 from harness.engine.worker_pool import Progress
 
@@ -64,9 +64,22 @@ class RayExecutor(Executor):
         return made.options(scheduling_strategy=here).remote()
 
     def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:  # noqa: ANN401  # its base says so
-        """Start a task; return its result to come."""
+        """Start a task; return its result to come.
+
+        Raises:
+            ParityError: The cluster is gone.
+
+        """
         del args, kwargs
         self._refuse()
+        try:
+            return self._submitted(fn)
+        except Exception as error:  # Ray raises many kinds
+            self._refuse()
+            msg = f"the cluster takes no task: {_last_line(error)}"
+            raise ParityError(msg) from error
+
+    def _submitted(self, fn: Any) -> Future[Any]:  # noqa: ANN401  # a task
         nodes = self._nodes()
         self.width = _width(nodes)  # nodes may have joined
 
@@ -128,27 +141,40 @@ class RayExecutor(Executor):
 
     def _watch(self) -> None:
         """Hand over results as they come, and tell of progress."""
-        while not self._closed.wait(0.01):
+        ended: BaseException = CancelledError()
+        try:
+            while not self._closed.wait(0.01):
+                for progress in self._hand_over():
+                    try:
+                        self._tell(progress)
+                    except Exception as error:  # noqa: BLE001  # who waits gets it
+                        ended = error
+                        return
+        except Exception as error:  # noqa: BLE001  # Ray raises many kinds
+            ended = ParityError(f"the cluster is gone: {_last_line(error)}")
+        finally:
+            # Whoever waits for a task would otherwise wait for ever.
+            self._fail(ended)
+
+    def _hand_over(self) -> list[Progress]:
+        """Hand over the results that are there; return what the tasks tell."""
+        with self._lock:
+            waiting = list(self._futures)
+        if not waiting:
+            self._closed.wait(_POLL_S / 3)
+            return []
+        ready, _ = self._ray.wait(waiting, timeout=_POLL_S)
+        for ref in ready:
             with self._lock:
-                waiting = list(self._futures)
-            if not waiting:
-                self._closed.wait(_POLL_S / 3)
-                continue
-            try:
-                ready, _ = self._ray.wait(waiting, timeout=_POLL_S)
-            except Exception as error:  # noqa: BLE001  # the cluster is gone
-                self._fail(error)
-                return
-            for ref in ready:
-                with self._lock:
-                    future = self._futures.pop(ref)
-                _settle(future, partial(self._ray.get, ref))
-            # Progress may be lost with a node. Results may not, so they do not wait.
-            with suppress(self._ray.exceptions.RayError):
-                told = self._ray.get(self._board.take.remote(), timeout=_TELL_S)
-                for progress in told:
-                    self._tell(progress)
-        self._fail(CancelledError())
+                future = self._futures.pop(ref)
+            _settle(future, partial(self._ray.get, ref))
+        # Progress may be lost with a node. Results may not, so they do not wait.
+        with suppress(self._ray.exceptions.RayError):
+            told: list[Progress] = self._ray.get(
+                self._board.take.remote(), timeout=_TELL_S
+            )
+            return told
+        return []
 
     def _fail(self, error: BaseException) -> None:
         with self._lock:
@@ -167,9 +193,13 @@ def _settle(future: Future[Any], get: Callable[[], Any]) -> None:
         if isinstance(cause, ParityError):
             future.set_exception(cause)
             return
-        text = str(error).strip().splitlines()
-        msg = f"a task on the cluster ended: {text[-1] if text else repr(error)}"
+        msg = f"a task on the cluster ended: {_last_line(error)}"
         future.set_exception(StageError(msg, outcome=Outcome.RUN))
+
+
+def _last_line(error: BaseException) -> str:
+    """Return the line of an error of Ray that says what happened."""
+    return [repr(error), *str(error).strip().splitlines()][-1]
 
 
 class _Board:
@@ -251,9 +281,7 @@ def _connected(address: str) -> Any:  # noqa: ANN401  # a module without types
         )
     except Exception as error:  # Ray raises many kinds
         where = named or os.environ.get("RAY_ADDRESS", "this machine")
-        text = str(error).strip().splitlines()
-        why = text[0] if text else type(error).__name__
-        msg = f"no Ray cluster can be used at {where}: {why}"
+        msg = f"no Ray cluster can be used at {where}: {first_line(error)}"
         raise ParityError(msg) from error
     return ray
 

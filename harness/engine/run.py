@@ -40,7 +40,17 @@ Asked = tuple[str, str, str]
 
 
 class Run(AbstractContextManager["Run"]):
-    """One run of a suite; a context manager that ends its child processes."""
+    """One run of a suite; a context manager that ends its child processes.
+
+    Args:
+        suite: The suite.
+        settings: The user's options.
+        folder: Makes the folder of the run, after all checks.
+        on_progress: Receives the progress of the stages, from several threads.
+        executor: The one of a run beside this one, because a process has at most one
+            connection to a cluster; None for that of `settings`.
+
+    """
 
     def __init__(
         self,
@@ -48,6 +58,7 @@ class Run(AbstractContextManager["Run"]):
         settings: Settings,
         folder: Callable[[], RunFolder],
         on_progress: Callable[[Progress], None] | None = None,
+        executor: Executor | None = None,
     ) -> None:
         self.suite = suite
         self.settings = settings
@@ -57,11 +68,11 @@ class Run(AbstractContextManager["Run"]):
             native_converter(settings.mnn_convert)
         self.store = open_store(settings.store, read_only=settings.read_only)
         # The folder is made after all checks, so a run that cannot begin leaves none.
-        executor = executor_on(settings.on, on_progress)
+        self.executor = executor or executor_on(settings.on, on_progress)
         self.folder = folder()
         limits = structs.replace(suite.limits, jobs=settings.jobs or suite.limits.jobs)
         pictures = self.folder.path / PICTURES
-        self._engine = engine_of(settings, limits, executor, pictures, on_progress)
+        self._engine = engine_of(settings, limits, self.executor, pictures, on_progress)
         self._started: dict[str, Future[CaseRecord]] = {}
         self._left = 0
         self._lock = threading.Lock()  # records end in several threads
@@ -122,6 +133,16 @@ class Run(AbstractContextManager["Run"]):
         record = self.folder.record_once((path_of(self.suite), case.id), make)
         self._started.pop(case.id, None)  # the record is on disk now
         return record
+
+    def keep_ended(self, cases: Iterable[Tested]) -> list[Tested]:
+        """Record those of some cases that have ended, and start nothing more."""
+        kept = []
+        for case in cases:
+            started = self._started.get(case.id)
+            if started and started.done() and not started.exception():
+                self.folder.record_once((path_of(self.suite), case.id), started.result)
+                kept.append(case)
+        return kept
 
     def _localised(self, case: Tested, record: CaseRecord) -> CaseRecord:
         """Add local errors of operators, if layers diverge or settings require it."""

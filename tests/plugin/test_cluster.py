@@ -20,21 +20,24 @@ from typing import Any
 import psutil
 import pytest
 
-from harness.core.errors import ParityError
+from harness.core.errors import ParityError, StageError
 from harness.core.pipeline import PAIRS
+from harness.core.settings import Settings
 from harness.engine.cluster import CaseResult, Elsewhere, Place, Task
 from harness.engine.engine import Engine
 from harness.engine.ray_executor import RayExecutor, node_name
 from harness.engine.run import open_store
 from harness.engine.run_folder import PICTURES
+from harness.engine.worker_pool import Progress
 from harness.suite.suite import load_suite
 from tests.plugin.bucket import SECRETS, free_port
 from tests.plugin.drawing import ONNXRUNTIME, STEPS
-from tests.plugin.project import LIMIT_S, PARITY
+from tests.plugin.project import LIMIT_S, PARITY, Project
 
 KILLS = 20
 CASES = 3
 SUBJECTS = ("vae_decoder", "text2img")
+MANY_PAIRS = "seeds = 500\nattribution = false\nmargin = { psnr = 60 }\nsteps = 300"
 
 # Ray leaves the logs of this server open in the process that starts a head node.
 pytestmark = pytest.mark.filterwarnings(
@@ -103,6 +106,32 @@ def test_another_version_of_the_harness_is_refused(passing, store):
 
     with pytest.raises(ParityError, match=r"was started by 0\.0\.9; install the same"):
         task()
+
+
+def test_a_node_that_cannot_open_the_store_is_named(passing):
+    """It costs this case and no other, for the other nodes may open it."""
+    suite = load_suite(passing[0].path)
+    task = Task(place=place_of(suite, "nosuch://bucket"), cases=suite.cases[:1])
+
+    with pytest.raises(StageError) as error:
+        task()
+    assert str(error.value).startswith(f"{node_name()} cannot run a task: the shared")
+
+
+def test_paths_are_sent_as_absolute_ones(passing, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    limits = load_suite(passing[0].path).limits
+
+    def place(**settings):
+        return Place.of(Settings(**settings), limits)
+
+    assert place(store="own").store == str(tmp_path / "own")
+    assert place(store="s3://bucket/ours").store == "s3://bucket/ours"
+    assert place(mnn_convert="bin/MNNConvert").mnn_convert == str(
+        tmp_path / "bin" / "MNNConvert"
+    )
+    monkeypatch.setenv("PARITY_STORE", "theirs")
+    assert place().store == str(tmp_path / "theirs")
 
 
 def test_a_record_names_the_pictures_that_come_with_it(drawn, store):
@@ -334,6 +363,73 @@ def test_a_number_means_the_same_node_every_time():
 
 
 @pytest.mark.fleet
+@pytest.mark.usefixtures("cluster")
+def test_an_error_while_telling_ends_what_waits():
+    """Standard output is gone when `parity run --on ray | head -1` has its line."""
+
+    class Tells:
+        threads, gpus, memory_bytes, alone, node_number = 1, 0, 0, False, 0
+
+        def __call__(self, tell):
+            while True:
+                tell(Progress(stage="running", subject="", detail=""))
+                time.sleep(0.1)
+
+    def tell(_):
+        raise BrokenPipeError
+
+    executor = RayExecutor("ray", tell)
+    error = executor.submit(Tells()).exception(timeout=60)
+    executor.shutdown()
+
+    assert isinstance(error, BrokenPipeError)
+
+
+@pytest.mark.fleet
+def test_a_cluster_that_is_lost_leaves_a_report_of_what_ended(drawing, shared, cluster):
+    drawing.change("parity.toml", f"steps = {STEPS}", MANY_PAIRS)
+    said = drawing.path / "said"
+    with said.open("w") as stream:
+        run = subprocess.Popen(
+            [*PARITY, "run", "--on", cluster.url, "--store", shared],
+            cwd=drawing.path,
+            stdout=stream,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        assert until(lambda: "✓ vae_decoder" in said.read_text(), LIMIT_S)
+        cluster.shutdown()
+        run.wait(timeout=120)
+    finally:
+        run.kill()
+        run.wait()
+    text = said.read_text()
+
+    assert run.returncode == 2, text
+    assert "parity: the cluster " in text
+    assert "what ended is judged below" in text
+    assert "Traceback" not in text
+    assert [case["component"] for case in drawing.report["cases"]] == ["vae_decoder"]
+
+
+@pytest.mark.fleet
+@pytest.mark.usefixtures("cluster")
+def test_pytest_runs_two_suites_on_two_nodes(passing, shared, tmp_path):
+    project = Project(tmp_path / "both")
+    for name in ("one", "two"):
+        passing[0].branch(project.path / name)
+        test = project.path / name / "test_parity.py"
+        test.rename(test.with_name(f"test_{name}.py"))
+
+    words = ("--parity-on=ray", f"--parity-store={shared}")
+    ended = project.pytest("one", "two", *words)
+
+    assert ended.code == 0, ended.text
+    assert ended.has(f"{2 * CASES} of {2 * CASES} cases agree")
+    assert all(case["node"] for case in project.report["cases"])
+
+
+@pytest.mark.fleet
 def test_a_tuning_on_two_nodes_leaves_no_drawn_reference_in_the_shared_store(
     drawing, cluster, shared
 ):
@@ -431,8 +527,7 @@ def test_ctrl_c_ends_tasks_everywhere_and_reports_what_ended(
     drawing, shared, command, ended, words
 ):
     """The component ends in seconds; its pipeline would take many minutes."""
-    pairs = "seeds = 500\nattribution = false\nmargin = { psnr = 60 }\nsteps = 300"
-    drawing.change("parity.toml", f"steps = {STEPS}", pairs)
+    drawing.change("parity.toml", f"steps = {STEPS}", MANY_PAIRS)
 
     pattern, sign = ended
 

@@ -1,12 +1,18 @@
 """Ctrl-C during a stage ends the run in seconds and leaves nothing behind."""
 
+import os
 import signal
 import subprocess
+import threading
 import time
 
 import psutil
 import pytest
 
+from harness.commands.run import run_cases
+from harness.core.settings import Settings
+from harness.suite.suite import load_suite
+from tests.plugin.drawing import COMPONENT, ONNXRUNTIME, STEPS
 from tests.plugin.project import LIMIT_S, PARITY, PYTEST
 
 
@@ -51,3 +57,26 @@ def test_ctrl_c_while_exporting_leaves_nothing(quick, monkeypatch, command):
     assert list(store.glob("v1/onnx/*/*")) == []
     assert list(quick.path.glob("reports/runs/*")) == []
     assert "Traceback" not in text
+
+
+def test_ctrl_c_reports_what_ended_beside_the_case_that_runs(drawing, capsys):
+    """The pipeline is waited for first, and would take many minutes."""
+    pairs = "seeds = 500\nattribution = false\nmargin = { psnr = 60 }\nsteps = 300"
+    drawing.change("parity.toml", f"steps = {STEPS}", pairs)
+    suite = load_suite(drawing.path)
+    by_id = {case.id: case for case in suite.tested}
+    store = drawing.path / "cold-store"
+    settings = Settings(store=str(store), runs=str(drawing.path / "reports" / "runs"))
+
+    def interrupt():
+        while not list(store.glob("v1/contract/*/*")):
+            time.sleep(0.1)
+        time.sleep(3)  # its record follows
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt, daemon=True).start()
+    code = run_cases(suite, [by_id[ONNXRUNTIME], by_id[COMPONENT]], settings, None)
+
+    assert code == 2
+    assert "stopped; what ended is judged below" in capsys.readouterr().err
+    assert [case["case"] for case in drawing.report["cases"]] == [COMPONENT]

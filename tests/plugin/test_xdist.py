@@ -33,6 +33,14 @@ def test_each_case_has_one_line(ended):
     assert sorted(line.split()[1] for line in lines) == sorted([*CASES, CASES[1]])
 
 
+def test_a_cluster_is_refused(quick):
+    ended = quick.pytest("-n", "2", "--parity-on=ray")
+
+    assert ended.code == 4
+    assert ended.has("ERROR: --parity-on: the cluster runs cases at once")
+    assert not ended.has("Traceback")
+
+
 def test_a_word_no_suite_has_is_a_usage_error(quick):
     ended = quick.pytest("-n", "2", "--parity-component=vae_decodr")
 
