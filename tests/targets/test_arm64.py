@@ -53,6 +53,33 @@ def test_float16_arithmetic_is_caught_on_the_target_and_its_rounding_is_named(re
     assert any("11 bits" in row.looks for row in rows(report, "@new-low"))
 
 
+def test_what_is_wrong_there_agrees_here_and_begins_at_the_first_convolution(report):
+    (layers,) = (
+        check
+        for check in report[1]["verdicts"]
+        if check["id"] == f"{CASE}@new-low/layers"
+    )
+
+    assert outcomes(report, "") == {"within"}
+    assert layers["first_divergence"] == "conv2d"
+
+
+def test_a_machine_of_a_root_and_a_version_that_are_named(
+    machines, tmp_path, monkeypatch
+):
+    made = Path(machines[0]).parent
+    monkeypatch.setenv("PATH", str(made), prepend=":")  # it may have the emulator
+    named = ("--root", str(made / "root"), "--with", "onnxruntime==1.22.1")
+
+    ended = write_project(tmp_path).parity(
+        "target", "make", "arm64", "--into", "other", *named
+    )
+
+    assert ended.code == 0, ended.text
+    assert ended.has("onnxruntime 1.22.1"), ended.text
+    assert not ended.has("fetching a Python"), ended.text
+
+
 def test_a_processor_that_does_not_exist_is_a_sentence(machines, tmp_path):
     into = str(Path(machines[0]).parent)
     ended = write_project(tmp_path).parity(
