@@ -206,6 +206,8 @@ class Runtime:
         keep: Flag that keeps named values as they are, ``--keep=``; empty if there is
             none.
         rename: Flag that gives a conversion another name of a given length.
+        features: Regular expression of the log line that says what the processor has;
+            empty if there is none.
         falls_back: For each precision, a regular expression of the log line that the
             runtime prints when it does not run as requested. The empty text stands for
             any precision.
@@ -251,6 +253,7 @@ class Runtime:
     settings: tuple[Setting, ...] = ()
     keep: str = ""
     rename: str = ""
+    features: str = ""
     falls_back: Mapping[str, str] = field(default_factory=dict)
     preload: tuple[str, ...] = ()
     driver: str = ""

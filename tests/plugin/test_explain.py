@@ -1,6 +1,7 @@
 """`parity explain`, `repro` and `ranges`: why a case diverges, and how to show it."""
 
 import html
+import json
 import os
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 from harness.suite.suite import load_suite
+from tests.plugin.test_targets import run_on
 
 pytestmark = pytest.mark.slow
 
@@ -22,6 +24,32 @@ def explained(passing, tmp_path_factory):
     project = passing[0].branch(tmp_path_factory.mktemp("explained") / "project")
     assert project.parity("run", CASE, *STRICT).code == 1
     return project, project.parity("explain", CASE, *STRICT)
+
+
+WRONG_THERE = """
+import onnxruntime
+
+run = onnxruntime.InferenceSession.run
+onnxruntime.InferenceSession.run = lambda *given: [1.1 * one for one in run(*given)]
+"""
+
+
+def test_a_target_that_computes_wrong_is_told_from_this_machine(quick):
+    # A Python looks for this module when it starts.
+    (quick.path / "sitecustomize.py").write_text(WRONG_THERE)
+    run_on(
+        quick,
+        '[target.phone]\ncommand = ["env", "PYTHONPATH=.", '
+        f"{json.dumps(sys.executable)}]\n",
+        targets='["here", "phone"]',
+    )
+
+    ended = quick.parity("explain", "vae_decoder/onnxruntime/fp32@phone")
+
+    assert ended.code == 0, ended.text
+    assert ended.has("right here, wrong on phone"), ended.text
+    assert ended.has('fixed by targets = ["here"]'), ended.text
+    assert not ended.has("[backend.onnxruntime]"), "[target.phone] would be unused"
 
 
 def page_of(project):

@@ -11,6 +11,8 @@ from contextlib import suppress
 import psutil
 import pytest
 
+from harness.commands.doctor.examine import Status
+from harness.commands.doctor.targets import check_targets
 from tests.plugin.project import CASES, LIMIT_S, PARITY
 
 VENV = f"[target.venv]\ncommand = [{json.dumps(sys.executable)}]\n"
@@ -185,7 +187,71 @@ def test_doctor_says_what_each_target_has(quick):
     ended = quick.parity("doctor")
 
     assert re.search(
-        r"✓ onnxruntime @venv high +ONNX Runtime [\d.]+ on \w+, Python 3", ended.text
+        r"✓ onnxruntime @venv +ONNX Runtime [\d.]+ on \w+, Python 3", ended.text
     ), ended.text
-    assert ended.has("! onnxruntime @gone high"), ended.text
+    assert ended.has("! onnxruntime @gone "), ended.text
     assert ended.has("'no-such-emulator', which cannot be run")
+
+
+INLINE = f"[target]\nvenv = {{ command = [{json.dumps(sys.executable)}] }}\n"
+BANNER = """[target.venv]
+command = ["sh", "-c", 'echo "Note: be kind" >&2; exec "$0" "$@"', "{python}"]
+"""
+LOOKED_AT = {
+    "inline": ("onnxruntime", 'targets = ["venv"]', INLINE, Status.OK, ", Python 3."),
+    "banner": (
+        "mnn",
+        'targets = ["venv"]',
+        BANNER.replace("{python}", sys.executable),
+        Status.OK,
+        "; The device supports: i8sdot:",
+    ),
+    "no provider": (
+        "onnxruntime",
+        'targets = ["venv"]\ndevice = "openvino"',
+        VENV,
+        Status.WARN,
+        "has no OpenVINOExecutionProvider",
+    ),
+    "no float16": (
+        "mnn",
+        'targets = ["venv"]\nprecision = "low"',
+        VENV,
+        Status.WARN,
+        "; not in precision low: The device supports: i8sdot:",
+    ),
+    "version": (
+        "mnn",
+        'versions = ["0.0.1"]',
+        "",
+        Status.ABSENT,
+        "is not installed yet",
+    ),
+    "installed version": (
+        "mnn",
+        'versions = ["0.0.2"]',
+        "",
+        Status.OK,
+        "MNN ",
+    ),
+}
+
+
+@pytest.mark.parametrize("how", LOOKED_AT)
+def test_doctor_runs_a_model_on_each_target(project, tmp_path, monkeypatch, how):
+    backend, said, targets, status, words = LOOKED_AT[how]
+    monkeypatch.setenv("PARITY_STORE", str(tmp_path / "store"))
+    environment = f"MNN-0.0.2-{sys.implementation.cache_tag}"
+    python = tmp_path / "store" / "versions" / environment / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    path = project.path / "parity.toml"
+    suite = path.read_text().partition("[backend.")[0]
+    path.write_text(f"{suite}[backend.{backend}]\n{said}\n{targets}")
+
+    (finding,) = check_targets(path)
+
+    assert finding.status is status, finding
+    assert words in finding.says
+    assert "be kind" not in finding.says

@@ -7,10 +7,13 @@ import onnx
 import pytest
 from onnx import helper
 
+from harness.commands.doctor.examine import Status
+from harness.commands.doctor.targets import check_targets
 from harness.core.case import Device, Target
 from harness.core.errors import StageError
 from harness.core.outcome import Outcome
 from harness.runtimes.onnxruntime.session import open_session
+from tests.plugin.project import SUITE, TOLERANCES, write_project
 
 pytestmark = pytest.mark.providers
 FEEDS = {"x": np.linspace(-1, 1, 16, dtype=np.float32).reshape(1, 4, 4)}
@@ -84,3 +87,43 @@ def test_an_option_that_the_provider_refuses_is_a_sentence(run, options, says):
     assert f'OpenVINOExecutionProvider with {name} = "{value}"' in str(caught.value)
     assert says in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "words"),
+    [
+        ('device_type = "CPU"', 0, "; OpenVINOExecutionProvider"),
+        ('colour = "red"', 2, 'OpenVINOExecutionProvider with colour = "red"'),
+    ],
+    ids=["taken", "refused"],
+)
+def test_a_run_and_doctor_tell_a_refused_option(run_in, options, code, words):
+    project = run_in(f"provider_options = {{ {options} }}")
+
+    ended = project.parity("run")
+    (finding,) = check_targets(project.path / "parity.toml")
+
+    assert ended.code == code, ended.text
+    assert ended.has("fell-back") == (code == 2), ended.text
+    assert finding.status is (Status.WARN if code else Status.OK), finding
+    assert words in finding.says
+
+
+@pytest.fixture
+def run_in(tmp_path, monkeypatch):
+    """Write a project that runs on the provider, with lines of its own."""
+    monkeypatch.setenv("PARITY_STORE", str(tmp_path / "store"))
+
+    def written(lines):
+        project = write_project(tmp_path / "project")
+        backend = '[backend.onnxruntime]\ntargets = ["ov"]\ndevice = "openvino"\n'
+        target = f'[target.ov]\ncommand = ["{os.environ["PARITY_OPENVINO"]}"]\n'
+        (project.path / "parity.toml").write_text(
+            SUITE.partition("[backend.")[0]
+            + f"{backend}{lines}\n{target}[limits]\ncoverage = 0.5\n"
+        )
+        tolerances = TOLERANCES.partition("[mnn.fp32]")[0]
+        (project.path / "tolerances.toml").write_text(tolerances)
+        return project
+
+    return written

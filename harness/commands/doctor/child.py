@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from harness.core.case import GIVEN, Component, Device, Source, TensorSpec, Variant
 from harness.core.errors import StageError
 from harness.core.runtime import EXACT, resolve, runs_exported, runtime
@@ -44,11 +46,13 @@ class Answer:
     Attributes:
         facts: The facts that it wrote; empty if it ended before that.
         ended: How it failed; empty if it ended normally.
+        log: What it wrote to standard error.
 
     """
 
     facts: Mapping[str, Any]
     ended: str = ""
+    log: str = ""
 
 
 def ask_child(function: str, *arguments: str, timeout_s: float = 60.0) -> Answer:
@@ -87,7 +91,7 @@ def ask_child(function: str, *arguments: str, timeout_s: float = 60.0) -> Answer
             facts = json.loads(Path(folder, _ANSWER).read_text(encoding="utf-8"))
         except FileNotFoundError:  # native code can end a process with exit code 0
             return Answer(facts={}, ended="ended without an answer")
-    return Answer(facts=facts)
+    return Answer(facts=facts, log=done.stderr)
 
 
 def answer(function: str, *arguments: str) -> None:
@@ -97,11 +101,23 @@ def answer(function: str, *arguments: str) -> None:
 
 
 def run_one_operator(name: str, device: str) -> dict[str, Any]:
+    """Run `run_on` on a device of this machine, in the exact precision."""
+    declared = runtime(name)
+    return _run_on(name, Device(device=device, threads=1, precision=declared.precision))
+
+
+def run_on(name: str, told: str) -> dict[str, Any]:
+    """Run `_run_on` on a device in JSON."""
+    return _run_on(name, msgspec.json.decode(told, type=Device))
+
+
+def _run_on(name: str, asked: Device) -> dict[str, Any]:
     """Convert and run a model of one operator, as every case is converted and run.
 
     Returns:
-        The runtime's ``version`` and the ``value`` that it computes for 2 × ``fed``;
-        or ``refused``, the reason why it does not run on the device.
+        The runtime's ``version``, the ``detail`` of its session, and the ``value`` that
+        it computes for 2 × ``fed``; or ``refused``, the reason why it does not run on
+        the device.
 
     """
     import numpy as np
@@ -119,7 +135,6 @@ def run_one_operator(name: str, device: str) -> dict[str, Any]:
         inputs=(TensorSpec(name="x", shape=(4,)),),
         outputs=(TensorSpec(name="y", shape=(4,)),),
     )
-    asked = Device(device=device, threads=1, precision=declared.precision)
     feeds = {"x": np.full(4, _FED, np.float32)}
     try:
         path = exported
@@ -136,13 +151,14 @@ def run_one_operator(name: str, device: str) -> dict[str, Any]:
             )
         with load_backend(name).open_session(path, asked, ["y"]) as session:
             result = session.run(feeds)["y"]
-            version = session.ran.version
+            version, detail = session.ran.version, dict(session.ran.detail)
     except StageError as error:
         return {"refused": str(error)}
     # Doubling is exact in float32.
     right = bool((result == 2 * _FED).all())
     value = float(result.ravel()[0])
-    return {"version": version, "right": right, "value": value, "fed": _FED}
+    facts = {"version": version, "detail": detail}
+    return {**facts, "right": right, "value": value, "fed": _FED}
 
 
 def load_onnx() -> dict[str, Any]:

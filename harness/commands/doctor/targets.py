@@ -1,24 +1,39 @@
-"""Look what the targets of a suite have: each is started, and asked for its runtime."""
+"""Look what the targets of a suite have: a tiny model runs on each, as a case would.
+
+So a device that is refused, a provider that is not there and a precision that is not
+used are seen. A version has a target of its own, which is tried where it is installed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from harness.commands.doctor.examine import Finding, Status
+import msgspec
+
+from harness.commands.doctor.child import Answer, ask_child
+from harness.commands.doctor.examine import Ask, Finding, Status
 from harness.core.case import Device
-from harness.core.errors import ParityError, StageError
+from harness.core.errors import ParityError
 from harness.core.runtime import Runtime, runtime
-from harness.runtimes.target.drive import Remote
+from harness.core.toml_file import TomlFile
+from harness.engine.environments import installed_versions
 from harness.suite.suite import load_suite
 
+LIMIT_S = 180.0
+"""Time limit of one target, in seconds; an emulator starts slowly."""
 
-def check_targets(suite: Path) -> Iterator[Finding]:
+
+def check_targets(suite: Path, ask: Ask = ask_child) -> Iterator[Finding]:
     """Yield a finding for each runtime on each target of a suite, if there is one."""
-    # The suite's own error says if it is no UTF-8.
-    if not suite.is_file() or b"[target." not in suite.read_bytes().replace(b"\0", b""):
+    if not suite.is_file():
         return
     try:
+        if not _has_places(TomlFile.load(suite).data):
+            return
         cases = load_suite(suite).cases
     except ParityError as error:
         yield Finding(check="targets", status=Status.WARN, says=str(error))
@@ -26,28 +41,65 @@ def check_targets(suite: Path) -> Iterator[Finding]:
     asked = {
         (case.backend, case.device.target.name, case.device.precision): case.device
         for case in cases
-        # It would install versions that nobody has run yet.
-        if case.device.target is not None and not case.device.target.version
+        if case.device.target is not None
     }
     for (backend, name, precision), device in asked.items():
-        yield _finding(runtime(backend), f"{backend} @{name} {precision}", device)
+        declared, check = runtime(backend), f"{backend} @{name}"
+        check += f" {precision}" if declared.precisions else ""
+        there = _installed(declared, device)
+        if there is None:
+            says = "is not installed yet; the first run in it does that"
+            yield Finding(check=check, status=Status.ABSENT, says=says)
+            continue
+        told = msgspec.json.encode(there).decode()
+        answer = ask("run_on", backend, told, timeout_s=LIMIT_S)
+        yield _finding(declared, check, device, answer)
 
 
-def _finding(declared: Runtime, check: str, device: Device) -> Finding:
-    """Start a runtime on a target, and say what it is and whether it falls back."""
-    assert device.target is not None  # noqa: S101  # for mypy
-    try:
-        remote = Remote(declared, device.target, ())
-        remote.close()
-    except StageError as error:
-        return Finding(check=check, status=Status.WARN, says=str(error))
-    machine = dict(remote.about)["machine"]
-    says = f"{declared.title} {remote.version} on {machine}"
-    # What a runtime prints when it is imported may say what the processor has.
-    if fallen := declared.fallback(device.precision, remote.log):
-        words = f"{says}; not in precision {device.precision}: {fallen}"
-        return Finding(check=check, status=Status.WARN, says=words)
-    printed = (line.strip(" .>") for line in remote.log.splitlines())
-    lines = [line for line in printed if ":" in line]
-    says = "; ".join([says, *lines[-1:]])
-    return Finding(check=check, status=Status.OK, says=says)
+def _has_places(data: Mapping[str, Any]) -> bool:
+    """Whether a suite has targets or versions, before it is read in full."""
+    backends = data.get("backend")
+    tables = backends.values() if isinstance(backends, dict) else ()
+    versions = any(isinstance(one, dict) and "versions" in one for one in tables)
+    return "target" in data or versions
+
+
+def _installed(declared: Runtime, device: Device) -> Device | None:
+    """Return a device whose target starts without an installation, if it can."""
+    target = device.target
+    if target is None or not target.version:
+        return device
+    python = installed_versions(declared).get(target.version)
+    if python is None:
+        return None
+    # PYTHONPATH may have another version.
+    command = (str(python.absolute()), "-I")
+    return replace(device, target=replace(target, version="", command=command))
+
+
+def _finding(declared: Runtime, check: str, device: Device, answer: Answer) -> Finding:
+    """Return what a target is, or what is wrong with it."""
+    facts, status = answer.facts, Status.WARN
+    if answer.ended:
+        says = f"a model of one operator {answer.ended}"
+        return Finding(check=check, status=status, says=says)
+    if refused := facts.get("refused"):
+        return Finding(check=check, status=status, says=refused)
+    says = f"{declared.title} {facts['version']} on {facts['detail']['machine']}"
+    product = f"2 × {facts['fed']} came out as {facts['value']}"
+    is_half = declared.precisions and device.precision == declared.precisions[-1]
+    if fallen := declared.fallback(device.precision, answer.log):
+        says += f"; not in precision {device.precision}: {fallen}"
+    elif is_half and facts["right"]:
+        # Some systems keep a runtime's words from its standard error.
+        says += f"; not in precision {device.precision}: {product}, without a rounding"
+    elif device.precision == declared.precision and not facts["right"]:
+        says += f"; {product}"
+    else:
+        status = Status.OK
+        said = declared.features and re.search(declared.features, answer.log)
+        is_usual = device.device == declared.devices[0]
+        provider = "" if is_usual else facts["detail"].get("provider", "")
+        features = said.group().strip(" .") if said else ""
+        says = "; ".join(filter(None, (says, provider, features)))
+    return Finding(check=check, status=status, says=says)

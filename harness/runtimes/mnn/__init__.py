@@ -189,6 +189,7 @@ RUNTIME = Runtime(
         Setting(name="--hqq", cause="weights are rounded one by one", kinds=_ROUNDED),
     ),
     rename="--bizCode=",
+    features=r"The device supports?\b.*fp16:.*",
     # With low precision but without float16, MNN computes in float32, bit for bit as
     # with high precision. Up to version 2.9 it writes "The device support i8sdot:0".
     falls_back={
