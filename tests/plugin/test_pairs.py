@@ -151,6 +151,19 @@ def test_a_base_install_reads_a_run_with_pairs(drawn, command):
     assert "which is not installed" not in ended.text
 
 
+def test_a_case_shows_every_claim_with_its_interval_and_what_it_would_have_seen(drawn):
+    shown = drawn[0].run(*PARITY, "show", "last", "right/onnxruntime/fp32")
+
+    assert shown.has("pairs, claim by claim"), shown.text
+    for metric in ("psnr", "ssim"):
+        assert shown.has(
+            f"worse than the model's own bfloat16 by {metric}, at most 50%"
+        )
+        assert shown.has(f"over 4 × the model's own bfloat16 by {metric}, at most 20%")
+    assert shown.has("of all pictures; with")
+    assert shown.has("it would be seen nine times in ten")
+
+
 @pytest.mark.parametrize(
     ("name", "said"),
     [
