@@ -248,16 +248,28 @@ def pair_words(pairs: Mapping[str, Any]) -> str:
     metric, one = max(shown, key=lambda pair: (pair[1].low, pair[1].worse))
     words += _claim_words(pairs, metric, one)
     if verdict is Conclusion.OPEN:
-        more = [one.more for _, one in shown]
-        if None in more:
-            text = f"{_MOST:,} more would not decide if their share stays"
-        else:
-            most = max(number or 0 for number in more)
-            text = f"{most:,} more would decide if their share stays"
-        words.append(text)
+        words.append(_more_words([one for _, one in shown]))
     worst = pairs["worst"][0]
     words.append(f"worst: seed {pairs['seeds'][worst]}, {pairs['prompts'][worst]!r}")
     return "; ".join(words)
+
+
+def all_claims(pairs: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a phrase about each claim: verdict, interval and least visible effect."""
+    for metric, each in results_of(pairs).items():
+        for one in each:
+            words = [one.verdict.value, *_claim_words(pairs, metric, one)]
+            if one.verdict is Conclusion.OPEN:
+                words.append(_more_words([one]))
+            yield "; ".join(words)
+
+
+def _more_words(results: Sequence[Tried]) -> str:
+    more = [one.more for one in results]
+    if None in more:
+        return f"{_MOST:,} more would not decide if their share stays"
+    most = max(number or 0 for number in more)
+    return f"{most:,} more would decide if their share stays"
 
 
 def _claim_words(pairs: Mapping[str, Any], metric: str, one: Tried) -> Iterator[str]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from harness.core.pipeline import DECIDES, IMAGE, AppSetting
+from harness.core.pipeline import DECIDES, IMAGE, PAIRS, AppSetting
 from harness.core.record import CaseRecord, Row
-from harness.core.text import Line, in_floors
+from harness.core.text import Line, in_floors, wrapped
+from harness.judge.distribution import all_claims
 from harness.measure.attribution import Attribution
 from harness.measure.metrics import METRIC
 
@@ -94,6 +95,10 @@ def pipeline_lines(record: CaseRecord) -> Iterator[Line]:
         yield Line(text=f"  {setting.words}; {share}", tone="bad")
     yield from _parts(record)
     yield from (_picture_line(row) for row in record.rows if row.what == IMAGE)
+    if pairs := found.get(PAIRS):
+        yield Line(text="  pairs, claim by claim", tone="quiet")
+        for words in all_claims(pairs):
+            yield from wrapped(words, indent="    ")
     for path in found.get("pictures", ())[:1]:
         yield Line(text=f"  pictures        {path.rpartition('/')[0]}", tone="quiet")
 

@@ -21,14 +21,23 @@ def breaks(picture):
     if len(calls) > 5:
         raise ValueError("no digit")
     return 1
+
+
+def total(picture):
+    return int(picture.sum())
 """
-MISSING = """\
+MADE_UP = """\
+def largest():
+    return lambda expected, actual: abs(expected - actual).max()
+
+
 def make():
     raise FileNotFoundError("the weights of 'made_up' are not in /weights.")
 """
 ENTRY = """\
 [parity.metrics]
 made_up = made_up:make
+largest = made_up:largest
 """
 
 
@@ -45,21 +54,27 @@ def drawn(tmp_path_factory):
     scaled = "app = { scaling_factor = 0.3 }"
     text = "".join(
         (
+            pipeline("raises", "seeds = 40", 'reader = "reader.py:breaks"'),
+            pairs("unweighted", "margin = { made_up = 0.1 }"),
             pairs("right"),
             pairs("scaled", scaled),
             pairs("stated", "margin = { psnr = 60 }", scaled),
+            pairs("half", 'margin = "float16"', scaled),
+            pairs("added", "margin = { largest = 2 }", scaled),
+            pipeline(
+                *("misread", "seeds = 40", "attribution = false", scaled),
+                *("margin = { psnr = 1 }", 'reader = "reader.py:total"'),
+            ),
             pairs("begun", 'added_prompt = "on paper"', scaled).replace(
                 "text2img", "img2img"
             ),
-            pipeline("raises", "seeds = 40", 'reader = "reader.py:breaks"'),
-            pairs("unweighted", "margin = { made_up = 0.1 }"),
         )
     )
     with (folder / "parity.toml").open("a") as suite:
         suite.write(text)
     (folder / "reader.py").write_text(READER)
-    # A package of somebody else's, with a metric whose weights are not there.
-    (folder / "made_up.py").write_text(MISSING)
+    # A package of somebody else's, with a metric, and one whose weights are not there.
+    (folder / "made_up.py").write_text(MADE_UP)
     about = folder / "made_up-1.0.dist-info"
     about.mkdir()
     (about / "METADATA").write_text(
@@ -85,13 +100,23 @@ def test_a_right_build_ships_before_every_pair_is_drawn(drawn):
     assert 17 <= len(record["pipeline"][PAIRS]["seeds"]) < SEEDS
 
 
-@pytest.mark.parametrize("name", ["scaled", "stated"])
-def test_another_scaling_factor_does_not_ship_after_few_pictures(drawn, name):
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("scaled", "the model's own bfloat16 by psnr"),
+        ("stated", "their limit by psnr"),
+        ("half", "the model's own float16 by psnr"),
+        ("added", "their limit by largest"),
+        ("misread", "are read as another thing, at most 10% may be"),
+    ],
+)
+def test_another_scaling_factor_does_not_ship_after_few_pictures(drawn, name, said):
     record, verdict = of(drawn, name)
     found = record["pipeline"][PAIRS]
 
     assert verdict["outcome"] == "worse"
     assert "DO NOT SHIP" in verdict["reason"]
+    assert said in verdict["reason"]
     assert len(found["seeds"]) <= 10
     assert f"seed {found['seeds'][found['worst'][0]]}" in verdict["reason"]
 
@@ -151,6 +176,19 @@ def test_a_base_install_reads_a_run_with_pairs(drawn, command):
     assert "which is not installed" not in ended.text
 
 
+def test_a_case_shows_every_claim_with_its_interval_and_what_it_would_have_seen(drawn):
+    shown = drawn[0].run(*PARITY, "show", "last", "right/onnxruntime/fp32")
+
+    assert shown.has("pairs, claim by claim"), shown.text
+    for metric in ("psnr", "ssim"):
+        assert shown.has(
+            f"worse than the model's own bfloat16 by {metric}, at most 50%"
+        )
+        assert shown.has(f"over 4 × the model's own bfloat16 by {metric}, at most 20%")
+    assert shown.has("of all pictures; with")
+    assert shown.has("it would be seen nine times in ten")
+
+
 @pytest.mark.parametrize(
     ("name", "said"),
     [
@@ -164,4 +202,5 @@ def test_what_cannot_be_measured_is_one_sentence(drawn, name, said):
     assert verdict["outcome"] == "run"
     assert said in record["failure"]["message"]
     assert "\n" not in record["failure"]["message"]
-    assert drawn[1].has(said)
+    shown = drawn[0].run(*PARITY, "show", "last", f"{name}/onnxruntime/fp32")
+    assert shown.has(said), shown.text
