@@ -15,7 +15,7 @@ from harness.core.errors import SpecError, SuiteError
 from harness.core.pipeline import PipelineCase
 from harness.core.record import Key
 from harness.core.text import count
-from harness.suite.forecast import file_weights, stored_weights
+from harness.suite.forecast import known_weights
 from harness.suite.suite import Tested
 
 _SHARD = re.compile(r"([1-9]\d*)/([1-9]\d*)")
@@ -142,7 +142,5 @@ def _forecast_s(case: Tested) -> float:
         samples = _SAMPLES_OF_PIPELINE + _SAMPLES_OF_PAIR * case.pipeline.seeds
     else:
         cases, samples = [case], float(len(case.samples))
-    weights = sum(
-        stored_weights(one.component) or file_weights(one.component) for one in cases
-    )
+    weights = sum(known_weights(one.component) for one in cases)
     return _CASE_S + _SAMPLE_S_PER_MIB * samples * weights / 2**20
