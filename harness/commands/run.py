@@ -102,7 +102,8 @@ def run(  # one option each
         from harness.suite.shards import Shard
 
         path = path_of(loaded)
-        costs_s = costs_of(Path(words["runs"]).expanduser())
+        runs = Path(words["runs"]).expanduser()
+        costs_s = costs_of(runs, ((path, case.id) for case in chosen))
         part = Shard.parse(shard).part_of([(path, case) for case in chosen], costs_s)
         chosen = tuple(case for case in chosen if (path, case.id) in part["own"])
     if only_list:
@@ -147,10 +148,9 @@ def run_cases(
         try:
             running.judge.require((case, w) for case in chosen for w in case.whats)
             click.echo(header(suite, chosen, running.store))
-            progress.course = Course(
-                ((path_of(suite), case.id) for case in chosen),
-                costs_of(Path(settings.runs).expanduser()),
-            )
+            keys = [(path_of(suite), case.id) for case in chosen]
+            costs_s = costs_of(Path(settings.runs).expanduser(), keys)
+            progress.course = Course(keys, costs_s)
             running.start(chosen)
             for case in chosen:
                 told = {

@@ -50,6 +50,10 @@ _FINAL: Final = (
     *(ImportError, ValueError),  # no package for the file system, or no such one
 )
 
+# botocore's own errors are of these kinds where the network is to blame.
+_BOTOCORE: Final = "botocore.exceptions"
+_NETWORK: Final = frozenset({"HTTPClientError", "ConnectionError", "ClientError"})
+
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 _LEFT: Final = re.compile(r"\.tar\.[0-9a-f]{8}$")
@@ -59,8 +63,12 @@ _LEFT_S: Final = 86_400.0
 Result = TypeVar("Result")
 
 on_wait: Callable[[str, str, str], None] = report_progress
-"""Receives stage, URL and detail of a wait, as `worker.report_progress` does. A node of
-a cluster sends them to the process that started the run."""
+"""Receives stage, URL and detail of a wait, of a transfer or of what is `DAMAGED`, as
+`worker.report_progress` does. A node of a cluster sends them to the process that
+started the run."""
+
+DAMAGED: Final = "damaged"
+"""The stage of a notice about an entry that is damaged."""
 
 
 def is_url(name: str) -> bool:
@@ -105,7 +113,7 @@ class Shared:
                 the package for its file system is not installed.
 
         """
-        if urlsplit(self.url).password:
+        if any(urlsplit(part).password for part in self.url.split("::")):
             msg = (
                 "a URL of a store must not have a password, because reports show it; "
                 "give it in fsspec's configuration or the environment."
@@ -119,10 +127,16 @@ class Shared:
         try:
             text = files.cat_file(mark)
         except FileNotFoundError:
-            if not self.read_only:
-                if not self._is_bucket:
-                    files.makedirs(home, exist_ok=True)
-                self._write_whole(mark, json.dumps({"schema": SCHEMA}).encode())
+            if self.read_only:
+                # A prefix without any entry is no mistake; a bucket that is not there
+                # is one.
+                place = home.partition("/")[0] if self._is_bucket else home
+                if place and not files.exists(place):
+                    raise
+                return
+            if not self._is_bucket:
+                files.makedirs(home, exist_ok=True)
+            self._write_whole(mark, json.dumps({"schema": SCHEMA}).encode())
             return
         try:
             schema = json.loads(text)["schema"]
@@ -296,7 +310,7 @@ class Shared:
                     if getattr(error, "errno", None) in _FULL:
                         raise  # of the disk here, whose store says so
                     waited = time.monotonic() - start
-                    if isinstance(error, _FINAL) or waited > WAIT_S:
+                    if isinstance(error, _FINAL) or _refuses(error) or waited > WAIT_S:
                         raise StoreError(self._refused(error)) from error
                 time.sleep(pause)
                 pause = min(2 * pause, 5.0)
@@ -317,7 +331,7 @@ class Shared:
                 f"the shared store {self.url} is not there ({why}); make the bucket or "
                 "folder, or correct the URL."
             )
-        if isinstance(error, PermissionError):
+        if isinstance(error, PermissionError) or _refuses(error):
             return (
                 f"the shared store {self.url} refuses access ({why}); look at its "
                 "credentials, or use --read-only where it may only be read."
@@ -326,6 +340,12 @@ class Shared:
             f"the shared store {self.url} did not answer for {WAIT_S:g} s ({why}); "
             "look at its address and the network, then run again: nothing is lost."
         )
+
+
+def _refuses(error: Exception) -> bool:
+    """Whether botocore sent no request, for lack of credentials for example."""
+    kinds = [one for one in type(error).__mro__ if one.__module__ == _BOTOCORE]
+    return bool(kinds) and not _NETWORK & {one.__name__ for one in kinds}
 
 
 def _say(url: str, doing: str) -> None:

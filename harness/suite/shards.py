@@ -83,20 +83,19 @@ class Shard:
 
         Args:
             cases: Suite's path and case, for every case of the run.
-            costs: Seconds of cases in an earlier run. They count only if it had every
-                case; otherwise each case's seconds are forecast.
+            costs: Seconds of cases in an earlier run. Those of any other case are
+                forecast.
 
         Raises:
             SuiteError: There are more shards than components and pipelines.
 
         """
-        measured = all((path, case.id) in costs for path, case in cases)
         groups: dict[Key, list[Key]] = {}
         seconds: dict[Key, float] = {}
         for path, case in cases:
             key, group = (path, case.id), (path, case.subject)
             groups.setdefault(group, []).append(key)
-            cost = costs[key] if measured else _forecast_s(case)
+            cost = costs[key] if key in costs else _forecast_s(case)
             seconds[group] = seconds.get(group, 0.0) + cost
         if self.of > len(groups):
             msg = (
