@@ -47,12 +47,14 @@ from harness.core.case import Case
 from harness.core.record import CaseRecord
 from harness.engine.cluster import CaseResult, Elsewhere, Place, Task
 from harness.engine.engine import record_of
+from harness.engine.groups import together
+from harness.engine.resources import Step
 from harness.engine.run_folder import load_report
 from harness.suite.suite import load_suite
 
 DIGITS = Path(__file__).parents[1] / "fixtures" / "digits"
-SHARED = ("export", "reference")
-"""The steps that the cases of one export share."""
+SHARED = ("inputs", "onnx", "checked", "asked", "reference")
+"""The kinds that the cases of one export share."""
 
 COMPONENTS = ("unet", "controlnet", "text_encoder", "vae_encoder", "vae_decoder")
 COPY = "-copy"
@@ -97,11 +99,11 @@ class Nodes(Executor):
                 entry = (self.now_s + took_s, next(self._numbers), task, future)
                 heapq.heappush(self._running, entry)
             self.now_s, _, task, future = heapq.heappop(self._running)
-            future.set_result(None if task.prepares else result_of(task))
+            future.set_result(result_of(task) if task.step is Step.RUN else {})
 
     def _took_s(self, task: Task) -> float:
         steps = [self._seconds[original(case.id)] for case in task.cases]
-        if task.prepares:
+        if task.step is not Step.RUN:
             return max(sum(one.get(step, 0.0) for step in SHARED) for one in steps)
         return sum(s for step, s in steps[0].items() if step not in SHARED)
 
@@ -293,6 +295,12 @@ def main() -> int:
     known = [case for case in suite.cases if took.get(case.id)]
     if not known:
         sys.exit(f"{path} has no times of digits' components.")
+    for group in together((case, Future()) for case in known):
+        if not any(kind in took[case.id] for case, _ in group for kind in SHARED):
+            sys.exit(
+                f"{path} has no time of the export of {group[0][0].id}; give a run "
+                "with an empty store, or none."
+            )
     cases = list(islice(copies(known, given.cases), given.cases))
     place = Place(store="", read_only=True, limits=suite.limits, mnn_convert=None)
     nodes = Nodes(given.nodes, took)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, TextIO
 import click
 
 from harness.core.text import count, in_seconds
+from harness.engine.shared import DAMAGED
 
 if TYPE_CHECKING:
     from harness.core.record import Key
@@ -139,6 +140,9 @@ class ProgressLines:
         now_s, mine = time.monotonic(), progress.worker or threading.get_ident()
         with self._lock:
             if self._stop.is_set():
+                return
+            if progress.stage == DAMAGED:  # a notice, which takes no time
+                self._leave(_Lane(progress, now_s, now_s), now_s)
                 return
             lane = self._lanes.get(mine)
             if lane is not None and _same(lane.progress, progress):

@@ -113,14 +113,11 @@ class ParitySession:
             cases = list({check.case.id: check.case for check in checks}.values())
             self._waiting[path] = cases
             self._headers[path] = header(run.suite, cases, run.store)
-        self._progress.course = Course(
-            (
-                (path, case.id)
-                for path, cases in self._waiting.items()
-                for case in cases
-            ),
-            costs_of(Path(self._settings.runs)),
-        )
+        keys = [
+            (path, case.id) for path, cases in self._waiting.items() for case in cases
+        ]
+        costs_s = costs_of(Path(self._settings.runs), keys)
+        self._progress.course = Course(keys, costs_s)
         self._tell_header(next(iter(suites), ""))
         self._start_next()
 
@@ -346,7 +343,7 @@ def keep_shard(config: pytest.Config, items: list[pytest.Item]) -> ShardCases | 
     runs = Path(_folder(config, "runs"))
     try:
         part = shard.part_of(
-            [(path, case) for (path, _), case in cases.items()], costs_of(runs)
+            [(path, case) for (path, _), case in cases.items()], costs_of(runs, cases)
         )
     except ParityError as error:
         msg = f"--parity-shard: {error}"

@@ -16,7 +16,6 @@ from harness.core.errors import ParityError
 if TYPE_CHECKING:
     from harness.core.memory import Need
     from harness.core.settings import Settings
-    from harness.engine.artifacts import Artifacts
     from harness.suite.shards import ShardCases
     from harness.suite.suite import Suite, Tested
 
@@ -103,7 +102,8 @@ def run(  # one option each
         from harness.suite.shards import Shard
 
         path = path_of(loaded)
-        costs_s = costs_of(Path(words["runs"]).expanduser())
+        runs = Path(words["runs"]).expanduser()
+        costs_s = costs_of(runs, ((path, case.id) for case in chosen))
         part = Shard.parse(shard).part_of([(path, case) for case in chosen], costs_s)
         chosen = tuple(case for case in chosen if (path, case.id) in part["own"])
     if only_list:
@@ -148,10 +148,9 @@ def run_cases(
         try:
             running.judge.require((case, w) for case in chosen for w in case.whats)
             click.echo(header(suite, chosen, running.store))
-            progress.course = Course(
-                ((path_of(suite), case.id) for case in chosen),
-                costs_of(Path(settings.runs).expanduser()),
-            )
+            keys = [(path_of(suite), case.id) for case in chosen]
+            costs_s = costs_of(Path(settings.runs).expanduser(), keys)
+            progress.course = Course(keys, costs_s)
             running.start(chosen)
             for case in chosen:
                 told = {
@@ -191,6 +190,7 @@ def print_forecast(suite: Suite, chosen: Sequence[Tested], store: str) -> None:
     """Print the memory of each case's largest stage, for an empty store."""
     from harness.core.memory import GIB, budget_bytes
     from harness.engine.artifacts import Artifacts
+    from harness.engine.resources import Step, needs_of
     from harness.engine.run import open_store
     from harness.engine.worker_pool import WorkerPool
 
@@ -202,33 +202,11 @@ def print_forecast(suite: Suite, chosen: Sequence[Tested], store: str) -> None:
     click.echo(f"{there / GIB:.1f} GiB {whose}; the largest stage of each case needs")
     try:
         for case in chosen:
-            line = _line(_needs(artifacts, case), there)
+            needs = list(needs_of(case, Step.ALL, artifacts.weights))
+            line = _line(needs, there)
             click.echo(f"{case.id:<42} {line}")
     finally:
         worker_pool.close()
-
-
-def _needs(artifacts: Artifacts, case: Tested) -> list[Need | None]:
-    """Return the memory that each stage needs; None for an unknown amount."""
-    from harness.core.pipeline import PipelineCase
-    from harness.engine.artifacts import is_made, reference_host
-    from harness.engine.needs import drawing_need, pipeline_need
-    from harness.suite.forecast import CONVERT
-
-    if isinstance(case, PipelineCase):
-        cases = [role_case for _, role_case in case.roles if role_case is not None]
-        needs = [
-            drawing_need(case.pipeline, artifacts.weights),
-            pipeline_need(case, artifacts.weights),
-        ]
-    else:
-        cases, needs = [case], [artifacts.need(case, case.backend, case.samples)]
-    for one in cases:
-        needs.append(artifacts.need(one, reference_host(one), one.samples))
-        if is_made(one):
-            host = f"{CONVERT}{one.backend}"
-            needs.append(artifacts.need(one, host, one.samples))
-    return needs
 
 
 def _line(needs: Sequence[Need | None], there: int) -> str:

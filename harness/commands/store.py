@@ -35,11 +35,7 @@ def store_list(store: str) -> int:
     total = stored_bytes(entries)
     for entry in entries:
         used = datetime.fromtimestamp(entry.used_s).astimezone()
-        click.echo(
-            f"{entry.kind:<12} {entry.key_digest[:12]} "
-            f"{entry.size_bytes / 2**20:>9.1f} MB"
-            f"  used {used:%Y-%m-%d %H:%M}  {_about(entry.key)}"
-        )
+        click.echo(f"{_line(entry)}  used {used:%Y-%m-%d %H:%M}  {_about(entry.key)}")
     for made in environments(opened.root):
         used = datetime.fromtimestamp(made.used_s).astimezone()
         total += made.size_bytes
@@ -49,6 +45,11 @@ def store_list(store: str) -> int:
         )
     click.echo(f"{total / 2**20:,.1f} MB in {opened.root}")
     return 0
+
+
+def _line(entry: Entry) -> str:
+    size = entry.size_bytes / 2**20
+    return f"{entry.kind:<12} {entry.key_digest[:12]} {size:>9.1f} MB"
 
 
 def _about(key: Any) -> str:  # noqa: ANN401  # the key of any kind
@@ -110,6 +111,7 @@ def store_push(url: str, store: str) -> int:
     entries = list(_open_store(store).entries())
     for entry in entries:
         target.push(entry)
+        click.echo(_line(entry))
     click.echo(f"{url} has {count(len(entries), 'entry')} of this store")
     return 0
 
@@ -119,7 +121,10 @@ def store_push(url: str, store: str) -> int:
 def store_pull(url: str) -> int:
     """Copy what the shared store at URL has to this machine, for work without it."""
     opened = _open_store(_url(url))
-    fetched = list(opened.pull())
+    fetched = []
+    for entry in opened.pull():
+        fetched.append(entry)
+        click.echo(_line(entry))
     size = sum(entry.size_bytes for entry in fetched) / 2**20
     click.echo(f"fetched {count(len(fetched), 'entry')}, {size:,.1f} MB")
     return 0

@@ -7,7 +7,7 @@ model.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -205,6 +205,12 @@ class CaseRecord:
         """Suite and case, which are unique within a run."""
         return self.suite, self.case
 
+    def with_seconds(self, took_s: Mapping[str, float] | None) -> CaseRecord:
+        """Return the record with the seconds of what was made ahead of the case."""
+        if not took_s or self.took_s is None:
+            return self
+        return replace(self, took_s=added(took_s, self.took_s))
+
     def to_json(self, *, brief: bool = False) -> dict[str, Any]:
         """Return strict JSON values, with probes and rows as columns.
 
@@ -357,3 +363,17 @@ def save_record(record: CaseRecord, path: Path) -> None:
 def load_record(path: Path) -> CaseRecord:
     """Return the record that `save_record` wrote."""
     return CaseRecord.from_json(msgspec.json.decode(path.read_bytes()))
+
+
+def added(
+    one_s: Mapping[str, float], two_s: Mapping[str, float] | None
+) -> dict[str, float]:
+    """Return the sums of seconds by kind.
+
+    >>> added({"onnx": 2.0}, {"onnx": 1.0, "asked": 0.5})
+    {'onnx': 3.0, 'asked': 0.5}
+    """
+    two_s = two_s or {}
+    return {
+        kind: one_s.get(kind, 0.0) + two_s.get(kind, 0.0) for kind in {**one_s, **two_s}
+    }

@@ -10,36 +10,31 @@ from __future__ import annotations
 
 import os
 import threading
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Executor, Future
-from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass, replace
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final, cast
+from typing import Any, cast
 
 from harness import __version__
 from harness.core.case import Case, Sample
 from harness.core.errors import ParityError, StageError
 from harness.core.outcome import Outcome
-from harness.core.pipeline import PipelineCase
 from harness.core.record import CaseRecord, Failure, Row
 from harness.core.settings import Settings
 from harness.engine import shared
-from harness.engine.engine import Begun, Engine, record_of, together
-from harness.engine.needs import pipeline_need
+from harness.engine.engine import Engine, record_of
+from harness.engine.groups import Begun, Queue, groups_of
 from harness.engine.ray_executor import Tell, node_name
+from harness.engine.resources import Step, Takes, takes
 from harness.engine.run_folder import PICTURES
 from harness.engine.store import Store, located
 from harness.engine.worker_pool import Progress
-from harness.suite.forecast import need_of, stored_weights
 from harness.suite.schema import Limits
 from harness.suite.suite import Tested
-
-_AHEAD: Final = 2
-"""Number of tasks that an executor has at once, for each case that it can run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,9 +125,9 @@ class Task:
     Attributes:
         place: What the engine needs.
         cases: The cases.
-        sample: The sample whose operators run alone; None for other steps.
-        prepares: Whether to make what the cases share, and run none.
-        memory_bytes: Forecast memory; 0 if it is unknown.
+        step: The step.
+        sample: The sample whose operators run alone; None to run the whole case.
+        takes: What it takes of its node.
         alone: Whether no other task may run on its node meanwhile.
         node_number: Which of the nodes that fit best runs a task that must be alone,
             counted in the order of their names, from 0 and round again.
@@ -141,21 +136,11 @@ class Task:
 
     place: Place
     cases: tuple[Tested, ...]
+    step: Step = Step.RUN
     sample: Sample | None = None
-    prepares: bool = False
-    memory_bytes: int = 0
+    takes: Takes = field(default_factory=Takes)
     alone: bool = False
     node_number: int = 0
-
-    @property
-    def threads(self) -> int:
-        """Threads that the step uses."""
-        return max((case.device.threads for case in self.cases), default=1)
-
-    @property
-    def gpus(self) -> int:
-        """GPUs that the step uses."""
-        return int(any(map(_on_gpu, self.cases)))
 
     def __call__(self, tell: Tell | None = None) -> object:
         """Do the step in this process.
@@ -166,10 +151,12 @@ class Task:
 
         """
         with self.place.engine(tell) as (engine, pictures):
-            if self.prepares:
-                engine.prepare(*self.cases)
-                return None
+            if self.step is Step.PREPARE:
+                return engine.prepare(*self.cases)
             (case,) = self.cases
+            if self.step is Step.EXPORT:
+                assert isinstance(case, Case)  # noqa: S101  # a pipeline has several
+                return engine.export(case)
             if self.sample is not None:
                 assert isinstance(case, Case)  # noqa: S101  # a pipeline has none
                 return engine.isolate(case, self.sample)
@@ -226,10 +213,7 @@ class Elsewhere(AbstractContextManager["Elsewhere"]):
         """Start cases as `Engine.start` does; return their records to come."""
         condition = threading.Condition()
         begun: list[Begun] = [(case, _Coming(condition)) for case in cases]
-        # A case that waits for a GPU holds up none that needs no GPU.
-        for gpu in (True, False):
-            groups = together(one for one in begun if _on_gpu(one[0]) is gpu)
-            _Queue(self, groups).go_on()
+        Queue(self, groups_of(begun)).go_on()
         return [record for _, record in begun]
 
     def run(self, case: Tested) -> CaseRecord:
@@ -248,27 +232,44 @@ class Elsewhere(AbstractContextManager["Elsewhere"]):
         return cast("tuple[Row, ...]", self.submit(case, sample=sample).result())
 
     def submit(
-        self, *cases: Tested, prepares: bool = False, sample: Sample | None = None
+        self, *cases: Tested, step: Step = Step.RUN, sample: Sample | None = None
     ) -> Future[Any]:
         """Submit one step of cases; see `Task`."""
         task = Task(
             place=self.place,
             cases=cases,
-            prepares=prepares,
+            step=step,
             sample=sample,
-            memory_bytes=0 if prepares else memory_of(cases[0]),
+            takes=takes(cases, step),
         )
         return self.executor.submit(task)
 
-    def run_into(self, record: Future[CaseRecord], case: Tested) -> None:
-        """Run a case, and hand over its record or the error."""
+    def run_into(
+        self,
+        record: Future[CaseRecord],
+        case: Tested,
+        took_s: Mapping[str, float] | None = None,
+    ) -> None:
+        """Run a case, and hand over its record or the error.
+
+        Args:
+            record: The record to come.
+            case: The case.
+            took_s: Seconds of what was made ahead and belongs to this record, by kind.
+
+        """
         try:
-            self.submit(case).add_done_callback(partial(self._take, case, record))
+            ran = self.submit(case)
+            ran.add_done_callback(partial(self._take, case, record, took_s))
         except Exception as error:  # noqa: BLE001  # it was shut down meanwhile
             record.set_exception(error)
 
     def _take(
-        self, case: Tested, record: Future[CaseRecord], ran: Future[CaseResult]
+        self,
+        case: Tested,
+        record: Future[CaseRecord],
+        took_s: Mapping[str, float] | None,
+        ran: Future[CaseResult],
     ) -> None:
         """Hand over a record and its pictures; a task that was lost is a failure."""
         try:
@@ -277,7 +278,7 @@ class Elsewhere(AbstractContextManager["Elsewhere"]):
                 path = (self.pictures or Path()) / name
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(data)
-            record.set_result(found.record)
+            record.set_result(found.record.with_seconds(took_s))
         except StageError as error:
             failure = Failure(outcome=error.outcome, message=str(error))
             record.set_result(record_of(case, failure=failure))
@@ -305,82 +306,3 @@ class _Coming(Future[CaseRecord]):
     def _wait(self, timeout: float | None) -> None:
         with self._condition:
             self._condition.wait_for(self.done, timeout)  # others wake it too
-
-
-class _Queue:
-    """Cases that wait here, so that the executor has only few of them at once.
-
-    What cases share is made ahead of them, as long as fewer cases than can run at once
-    have theirs.
-
-    Args:
-        engine: It submits the tasks.
-        groups: The cases, those of one export or one pipeline together.
-
-    """
-
-    def __init__(self, engine: Elsewhere, groups: deque[list[Begun]]) -> None:
-        self._engine = engine
-        self._groups = groups
-        self._ready: deque[Begun] = deque()
-        self._running = 0
-        self._is_going = False
-        self._lock = threading.Lock()
-
-    def go_on(self) -> None:
-        """Submit tasks until the executor has enough."""
-        with self._lock:
-            if self._is_going:  # another call, of this thread perhaps, goes on
-                return
-            self._is_going = True
-        while submit := self._next():
-            submit()
-
-    def _next(self) -> Callable[[], None] | None:
-        jobs = self._engine.jobs
-        with self._lock:
-            waits = self._groups or self._ready
-            self._is_going = bool(waits) and self._running < _AHEAD * jobs
-            if not self._is_going:
-                return None
-            self._running += 1
-            if self._groups and len(self._ready) < jobs:
-                return partial(self._prepare, self._groups.popleft())
-            return partial(self._run, *self._ready.popleft())
-
-    def _prepare(self, some: Sequence[Begun]) -> None:
-        try:
-            made = self._engine.submit(*(case for case, _ in some), prepares=True)
-        except Exception as error:  # noqa: BLE001  # the cluster is gone
-            for _, record in some:
-                record.set_exception(error)
-            self._end()
-        else:
-            # A failure is reported by the case that needs the artifact.
-            made.add_done_callback(lambda _: self._end(some))
-
-    def _run(self, case: Tested, record: Future[CaseRecord]) -> None:
-        record.add_done_callback(lambda _: self._end())
-        self._engine.run_into(record, case)
-
-    def _end(self, ready: Sequence[Begun] = ()) -> None:
-        with self._lock:
-            self._running -= 1
-            self._ready += ready
-        self.go_on()
-
-
-def _on_gpu(case: Tested) -> bool:
-    return case.device.device in {"cuda", "tensorrt"}
-
-
-def memory_of(case: Tested) -> int:
-    """Return the forecast memory of a case, in bytes; 0 if it is unknown."""
-    with suppress(ParityError):  # the case itself reports a damaged checkpoint
-        if isinstance(case, PipelineCase):
-            need = pipeline_need(case, lambda component: stored_weights(component) or 0)
-            return need.size_bytes if need else 0
-        weights = stored_weights(case.component)
-        if weights and case.samples:
-            return need_of(case, case.backend, case.samples, weights).size_bytes
-    return 0

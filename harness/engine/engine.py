@@ -7,7 +7,6 @@ after a failure. It judges nothing.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
@@ -33,9 +32,10 @@ from harness.core.record import CaseRecord, Failure, Row
 from harness.core.rounding import Bits, Effects, Trials
 from harness.core.runtime import check_words
 from harness.engine import export_files, keys, tasks
-from harness.engine.artifacts import Artifacts, exact, export_id, native_converter
+from harness.engine.artifacts import Artifacts, exact, native_converter
 from harness.engine.deployed import Deployed, Reading
 from harness.engine.excerpt import Excerpt, Redraw, Spot, excerpt_of
+from harness.engine.groups import Begun, together
 from harness.engine.needs import pipeline_need
 from harness.engine.store import Store
 from harness.engine.worker import JobResult
@@ -49,9 +49,6 @@ LOG_CHARACTERS = 4096
 
 Fields = dict[str, Any]
 """Fields of a record, without those that say which case it is."""
-
-Begun = tuple[Tested, Future[CaseRecord]]
-"""A case, and its record to come."""
 
 
 class Engine(AbstractContextManager["Engine"]):
@@ -100,8 +97,7 @@ class Engine(AbstractContextManager["Engine"]):
         """Start cases in the background; return their records to come, in order.
 
         Cases of one export, or of one pipeline, have its artifacts made together. They
-        then run, and the artifacts of the next ones are made beside them. So the first
-        record is there as soon as the first artifacts are.
+        then run, and beside them the next artifacts are made.
         """
         begun = [(case, Future[CaseRecord]()) for case in cases]
         waiting = together(begun)
@@ -111,11 +107,13 @@ class Engine(AbstractContextManager["Engine"]):
                 self._pool.submit(prepare_and_run, waiting.popleft())
 
         def prepare_and_run(some: Sequence[Begun]) -> None:
+            took_s: dict[str, float] | None = None
             try:
-                self.prepare(*(case for case, _ in some))
+                took_s = self.prepare(*(case for case, _ in some))
             finally:
                 for case, record in some:
-                    self._pool.submit(self._run_into, record, case)
+                    self._pool.submit(self._run_into, record, case, took_s)
+                    took_s = None
                 begin()
 
         for _ in range(self.jobs):
@@ -126,22 +124,36 @@ class Engine(AbstractContextManager["Engine"]):
         """Send progress and pictures somewhere else from now on."""
         self._worker_pool.on_progress, self._pictures = tell, pictures
 
-    def prepare(self, first: Tested, *others: Tested) -> None:
-        """Make the references that cases share.
+    def prepare(self, first: Tested, *others: Tested) -> dict[str, float]:
+        """Make the references that cases share; return seconds by kind.
 
         A failure is not reported here. The case that needs the artifact reports it.
         """
+        took_s: dict[str, float] = {}
         with suppress(ParityError):
             if isinstance(first, PipelineCase):
-                self._artifacts.draw(first.pipeline, first.device, {})
+                self._artifacts.draw(first.pipeline, first.device, took_s)
             else:
                 cases = [first, *(one for one in others if isinstance(one, Case))]
-                self._artifacts.prepare(first, samples_of(cases))
+                self._artifacts.prepare(first, samples_of(cases), took_s)
+        return took_s
 
-    def _run_into(self, record: Future[CaseRecord], case: Tested) -> None:
+    def export(self, case: Case) -> dict[str, float]:
+        """Make the graph of a pipeline's file, and no reference; as `prepare` does."""
+        took_s: dict[str, float] = {}
+        with suppress(ParityError):
+            self._artifacts.export(case, took_s)
+        return took_s
+
+    def _run_into(
+        self,
+        record: Future[CaseRecord],
+        case: Tested,
+        took_s: Mapping[str, float] | None,
+    ) -> None:
         """Run a case, and hand over its record or the error."""
         try:
-            record.set_result(self.run(case))
+            record.set_result(self.run(case).with_seconds(took_s))
         except BaseException as error:  # noqa: BLE001  # who waits for it gets it
             record.set_exception(error)
 
@@ -524,7 +536,7 @@ def _recorded(case: Tested, measure: Callable[[], Fields]) -> CaseRecord:
 
 
 def record_of(case: Tested, **fields: Any) -> CaseRecord:  # noqa: ANN401  # a record's
-    """Return a case's record with its id, its settings, and some more fields."""
+    """Return a case's record with some fields."""
     return CaseRecord(
         case=case.id,
         component=case.subject,
@@ -533,17 +545,6 @@ def record_of(case: Tested, **fields: Any) -> CaseRecord:  # noqa: ANN401  # a r
         asked=case.device.settings,
         **fields,
     )
-
-
-def together(begun: Iterable[Begun]) -> deque[list[Begun]]:
-    """Return cases in groups: those of one export, or of one pipeline."""
-    groups: dict[object, list[Begun]] = {}
-    for case, record in begun:
-        shared: object = case.subject, case.device
-        if isinstance(case, Case):
-            shared = export_id(case)
-        groups.setdefault(shared, []).append((case, record))
-    return deque(groups.values())
 
 
 def _seen(

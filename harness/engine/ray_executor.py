@@ -82,11 +82,12 @@ class RayExecutor(Executor):
     def _submitted(self, fn: Any) -> Future[Any]:  # noqa: ANN401  # a task
         nodes = self._nodes()
         self.width = _width(nodes)  # nodes may have joined
+        takes = fn.takes
 
         def fits(node: Mapping[str, Any]) -> tuple[bool, bool, float]:
             one = node["Resources"]
-            has = one.get("GPU", 0) >= fn.gpus, one.get("memory", 0) >= fn.memory_bytes
-            return *has, one.get("CPU", 0)
+            memory_fits = one.get("memory", 0) >= takes.memory_bytes
+            return one.get("GPU", 0) >= takes.gpus, memory_fits, one.get("CPU", 0)
 
         # What is larger than every node would wait for ever; the node itself refuses
         # what does not fit, and says why.
@@ -96,14 +97,14 @@ class RayExecutor(Executor):
         has = node["Resources"]
         there = has.get("CPU", 0)
         options: dict[str, Any] = {
-            "num_cpus": there if fn.alone else min(fn.threads, there)
+            "num_cpus": there if fn.alone else min(takes.threads, there)
         }
         if fn.alone and best:
             # It is there to be timed, and times are compared with the next time's.
             options["scheduling_strategy"] = _if_alive(node["NodeID"])
-        if fn.memory_bytes:
-            options["memory"] = int(min(fn.memory_bytes, has.get("memory", 0)))
-        if gpus := min(fn.gpus, has.get("GPU", 0)):
+        if takes.memory_bytes:
+            options["memory"] = int(min(takes.memory_bytes, has.get("memory", 0)))
+        if gpus := min(takes.gpus, has.get("GPU", 0)):
             options["num_gpus"] = gpus
         future: Future[Any] = Future()
         future.set_running_or_notify_cancel()

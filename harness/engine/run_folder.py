@@ -41,6 +41,9 @@ _ELSEWHERE = {"verdicts", "cases"}
 _ABOUT = {"environment", "tier", "changes", "whole"}
 """Keys about the run that every report must have."""
 
+_LOOKED_AT = 20
+"""Number of runs that are searched for times."""
+
 _ID = re.compile(r"(\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d)(?:-(\d+))?")
 
 
@@ -372,18 +375,24 @@ def find_run(runs: Path, name: str) -> Path:
     raise SuiteError(msg)
 
 
-def costs_of(runs: Path) -> dict[Key, float]:
-    """Return the seconds that each case of the newest run took, if there is a run.
+def costs_of(runs: Path, cases: Iterable[Key]) -> dict[Key, float]:
+    """Return the seconds that cases took in an earlier run, as far as it had them.
 
-    Only the times are read, so this is quick. A report that cannot be read has none.
+    It is the newest of the last runs that had the most of the cases. Only the times are
+    read, so this is quick. A report that cannot be read has none.
     """
-    finished = finished_runs(runs)
-    newest = _outline(runs / finished[-1] / REPORT) if finished else None
-    return {
-        (case.suite, case.case): sum(case.took_s.values())
-        for case in (newest.cases if newest else ())
-        if case.took_s
-    }
+    wanted, best = set(cases), dict[Key, float]()
+    for name in reversed(finished_runs(runs)[-_LOOKED_AT:]):
+        found = _outline(runs / name / REPORT)
+        costs_s = {
+            key: sum(case.took_s.values())
+            for case in (found.cases if found else ())
+            if case.took_s and (key := (case.suite, case.case)) in wanted
+        }
+        best = max(best, costs_s, key=len)  # the newer of two that have as many
+        if len(best) == len(wanted):
+            break
+    return best
 
 
 class _Suite(msgspec.Struct):

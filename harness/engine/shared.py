@@ -20,10 +20,10 @@ import tarfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Self, TypeVar
 from urllib.parse import urlsplit
 
 from harness.core.errors import StoreError
@@ -35,6 +35,9 @@ WAIT_S: Final = 60.0
 
 SAY_S: Final = 5.0
 """Seconds of waiting after which it is said what is waited for."""
+
+_MOVED_S: Final = 1.0
+"""Seconds after which a transfer says again how much is done."""
 
 _FIRST_PAUSE_S: Final = 0.5
 _MARK: Final = "store.json"
@@ -50,6 +53,10 @@ _FINAL: Final = (
     *(ImportError, ValueError),  # no package for the file system, or no such one
 )
 
+# botocore's own errors are of these kinds where the network is to blame.
+_BOTOCORE: Final = "botocore.exceptions"
+_NETWORK: Final = frozenset({"HTTPClientError", "ConnectionError", "ClientError"})
+
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 _LEFT: Final = re.compile(r"\.tar\.[0-9a-f]{8}$")
@@ -59,8 +66,12 @@ _LEFT_S: Final = 86_400.0
 Result = TypeVar("Result")
 
 on_wait: Callable[[str, str, str], None] = report_progress
-"""Receives stage, URL and detail of a wait, as `worker.report_progress` does. A node of
-a cluster sends them to the process that started the run."""
+"""Receives stage, URL and detail of a wait, of a transfer or of what is `DAMAGED`, as
+`worker.report_progress` does. A node of a cluster sends them to the process that
+started the run."""
+
+DAMAGED: Final = "damaged"
+"""The stage of a notice about an entry that is damaged."""
 
 
 def is_url(name: str) -> bool:
@@ -105,13 +116,13 @@ class Shared:
                 the package for its file system is not installed.
 
         """
-        if urlsplit(self.url).password:
+        if any(urlsplit(part).password for part in self.url.split("::")):
             msg = (
                 "a URL of a store must not have a password, because reports show it; "
                 "give it in fsspec's configuration or the environment."
             )
             raise StoreError(msg)
-        self._tried("is opened", self._open)
+        self._tried(_Wait(self.url, "is opened"), self._open)
 
     def _open(self) -> None:
         files, home = self._home()
@@ -119,10 +130,16 @@ class Shared:
         try:
             text = files.cat_file(mark)
         except FileNotFoundError:
-            if not self.read_only:
-                if not self._is_bucket:
-                    files.makedirs(home, exist_ok=True)
-                self._write_whole(mark, json.dumps({"schema": SCHEMA}).encode())
+            if self.read_only:
+                # A prefix without any entry is no mistake; a bucket that is not there
+                # is one.
+                place = home.partition("/")[0] if self._is_bucket else home
+                if place and not files.exists(place):
+                    raise
+                return
+            if not self._is_bucket:
+                files.makedirs(home, exist_ok=True)
+            self._write_whole(mark, json.dumps({"schema": SCHEMA}).encode())
             return
         try:
             schema = json.loads(text)["schema"]
@@ -155,17 +172,22 @@ class Shared:
 
         """
         archive = into.with_name(f"{into.name}.tar")
+        wait = _Wait(self.url, f"is asked for {name}")
 
         def get() -> bool:
             files, home = self._home()
             try:
-                files.get_file(f"{home}/{self._at(name)}", str(archive))
+                files.get_file(
+                    f"{home}/{self._at(name)}",
+                    str(archive),
+                    callback=wait.callback("fetching", name),
+                )
             except FileNotFoundError:
                 return False
             return True
 
         try:
-            if not self._tried(f"is asked for {name}", get):
+            if not self._tried(wait, get):
                 return False
             with suppress(tarfile.TarError, EOFError), tarfile.open(archive) as tar:
                 tar.extractall(into, filter="data")
@@ -180,25 +202,27 @@ class Shared:
             StoreError: The store cannot be written.
 
         """
+        wait = _Wait(self.url, f"gets {name}")
 
         def put() -> None:
             files, home = self._home()
             target = f"{home}/{self._at(name)}"
             if files.exists(target):
                 return
+            moved = wait.callback("putting", name)
             if self._is_bucket:
-                files.put_file(str(archive), target)
+                files.put_file(str(archive), target, callback=moved)
                 return
             files.makedirs(target.rpartition("/")[0], exist_ok=True)
             part = f"{target}.{secrets.token_hex(4)}"
-            files.put_file(str(archive), part)
+            files.put_file(str(archive), part, callback=moved)
             files.mv(part, target)
 
         try:
             with tarfile.open(archive, "w") as tar:
                 for path in sorted(folder.rglob("*")):
                     tar.add(path, path.relative_to(folder).as_posix(), recursive=False)
-            self._tried(f"gets {name}", put)
+            self._tried(wait, put)
         finally:
             archive.unlink(missing_ok=True)
 
@@ -211,7 +235,8 @@ class Shared:
         """
         files, home = self._home()
         found: dict[str, dict[str, Any]] = self._tried(
-            "is listed", lambda: files.find(f"{home}/v{SCHEMA}", detail=True)
+            _Wait(self.url, "is listed"),
+            lambda: files.find(f"{home}/v{SCHEMA}", detail=True),
         )
         for path, about in sorted(found.items()):
             if not path.endswith(".tar"):
@@ -247,7 +272,8 @@ class Shared:
         if self._is_bucket:  # it shows whole objects alone
             return
         files, home = self._home()
-        found = self._tried("is listed", lambda: files.find(f"{home}/v{SCHEMA}"))
+        wait = _Wait(self.url, "is listed")
+        found = self._tried(wait, lambda: files.find(f"{home}/v{SCHEMA}"))
         for path in filter(_LEFT.search, found):
             with suppress(FileNotFoundError):  # its upload has just ended
                 if time.time() - files.modified(path).timestamp() > _LEFT_S:
@@ -261,7 +287,7 @@ class Shared:
             with suppress(FileNotFoundError):
                 files.rm_file(f"{home}/{self._at(name)}")
 
-        self._tried(f"forgets {name}", remove)
+        self._tried(_Wait(self.url, f"forgets {name}"), remove)
 
     @property
     def _is_bucket(self) -> bool:
@@ -279,14 +305,10 @@ class Shared:
         files.invalidate_cache()
         return files, str(home).rstrip("/")
 
-    def _tried(self, doing: str, call: Callable[[], Result]) -> Result:
+    def _tried(self, wait: _Wait, call: Callable[[], Result]) -> Result:
         """Call again, with longer pauses, while the store does not answer."""
         start, pause = time.monotonic(), _FIRST_PAUSE_S
-        # A file system has retries of its own, during which it says nothing.
-        said = threading.Timer(SAY_S, _say, [self.url, doing])
-        said.daemon = True
-        said.start()
-        try:
+        with wait:
             while True:
                 try:
                     return call()
@@ -296,14 +318,10 @@ class Shared:
                     if getattr(error, "errno", None) in _FULL:
                         raise  # of the disk here, whose store says so
                     waited = time.monotonic() - start
-                    if isinstance(error, _FINAL) or waited > WAIT_S:
+                    if isinstance(error, _FINAL) or _refuses(error) or waited > WAIT_S:
                         raise StoreError(self._refused(error)) from error
                 time.sleep(pause)
                 pause = min(2 * pause, 5.0)
-        finally:
-            if said.finished.is_set():
-                on_wait("done", self.url, "")
-            said.cancel()
 
     def _refused(self, error: Exception) -> str:
         why = f"{type(error).__name__}: {error}".rstrip(".")
@@ -317,7 +335,7 @@ class Shared:
                 f"the shared store {self.url} is not there ({why}); make the bucket or "
                 "folder, or correct the URL."
             )
-        if isinstance(error, PermissionError):
+        if isinstance(error, PermissionError) or _refuses(error):
             return (
                 f"the shared store {self.url} refuses access ({why}); look at its "
                 "credentials, or use --read-only where it may only be read."
@@ -328,7 +346,63 @@ class Shared:
         )
 
 
-def _say(url: str, doing: str) -> None:
-    """Print a line where a terminal shows it, or a worker's log keeps it."""
-    print(f"waiting: {url} {doing}", file=sys.stderr, flush=True)  # noqa: T201
-    on_wait("waiting", url, doing)
+def _refuses(error: Exception) -> bool:
+    """Whether botocore sent no request, for lack of credentials for example."""
+    kinds = [one for one in type(error).__mro__ if one.__module__ == _BOTOCORE]
+    return bool(kinds) and not _NETWORK & {one.__name__ for one in kinds}
+
+
+class _Wait(AbstractContextManager["_Wait"]):
+    """Says what a shared store is waited for, and how much of a transfer is done.
+
+    A file system has retries of its own, during which it says nothing. So another
+    thread says it, once nothing has moved for some seconds.
+    """
+
+    def __init__(self, url: str, doing: str) -> None:
+        self._url, self._doing = url, doing
+        self._has_said = False
+        self._moved_s = 0.0
+        self._timer = threading.Timer(SAY_S, self._say)
+
+    def __enter__(self) -> Self:
+        """Begin to wait."""
+        self._moved_s = time.monotonic()  # nothing is said of a short transfer
+        self._begin()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End, and take back what was said."""
+        self._timer.cancel()
+        if self._has_said:
+            on_wait("done", self._url, "")
+
+    def _begin(self) -> None:
+        self._timer.cancel()
+        self._timer = threading.Timer(SAY_S, self._say)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def _say(self) -> None:
+        """Print a line where a terminal shows it, or a worker's log keeps it."""
+        self._has_said = True
+        text = f"waiting: {self._url} {self._doing}"
+        print(text, file=sys.stderr, flush=True)  # noqa: T201
+        on_wait("waiting", self._url, self._doing)
+
+    def callback(self, stage: str, name: str) -> Any:  # noqa: ANN401  # fsspec's
+        """Return what fsspec tells how many bytes of how many have moved."""
+        import fsspec
+
+        kind = name.partition("/")[0]
+
+        def moved(size: int | None, value: int, **_: object) -> None:
+            now_s = time.monotonic()
+            if not value or now_s - self._moved_s < _MOVED_S:
+                return
+            self._moved_s, self._has_said = now_s, True
+            self._begin()
+            of = f" of {size / 2**20:,.0f}" if size else ""
+            on_wait(stage, self._url, f"{kind}: {value / 2**20:,.0f}{of} MB")
+
+        return fsspec.Callback(hooks={"moved": moved})

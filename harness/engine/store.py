@@ -50,6 +50,7 @@ from harness.core.entry import (
 )
 from harness.core.errors import StoreError
 from harness.core.whole_file import write_whole
+from harness.engine import shared as shared_store
 from harness.engine.shared import Shared, is_url
 
 SCHEMA = 1
@@ -207,6 +208,7 @@ class Store:
                     f"anew: {error}",
                     file=sys.stderr,
                 )
+                shared_store.on_wait(shared_store.DAMAGED, shared.url, name[:34])
                 if not shared.read_only:
                     shared.remove(name)
                 return None

@@ -203,5 +203,15 @@ def file_weights(component: Component) -> int:
     return halves + sum(file.stat().st_size for file in files)
 
 
+def known_weights(component: Component) -> int:
+    """Return the bytes of a component's weights as far as files tell; 0 if unknown.
+
+    Raises:
+        SuiteError: A recipe of the harness cannot load them, or a file is gone.
+
+    """
+    return stored_weights(component) or file_weights(component)
+
+
 def _elements(path: Path) -> int:
     return sum(map(prod, shapes_of(path).values()))

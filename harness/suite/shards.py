@@ -15,7 +15,7 @@ from harness.core.errors import SpecError, SuiteError
 from harness.core.pipeline import PipelineCase
 from harness.core.record import Key
 from harness.core.text import count
-from harness.suite.forecast import file_weights, stored_weights
+from harness.suite.forecast import known_weights
 from harness.suite.suite import Tested
 
 _SHARD = re.compile(r"([1-9]\d*)/([1-9]\d*)")
@@ -83,20 +83,19 @@ class Shard:
 
         Args:
             cases: Suite's path and case, for every case of the run.
-            costs: Seconds of cases in an earlier run. They count only if it had every
-                case; otherwise each case's seconds are forecast.
+            costs: Seconds of cases in an earlier run. Those of any other case are
+                forecast.
 
         Raises:
             SuiteError: There are more shards than components and pipelines.
 
         """
-        measured = all((path, case.id) in costs for path, case in cases)
         groups: dict[Key, list[Key]] = {}
         seconds: dict[Key, float] = {}
         for path, case in cases:
             key, group = (path, case.id), (path, case.subject)
             groups.setdefault(group, []).append(key)
-            cost = costs[key] if measured else _forecast_s(case)
+            cost = costs[key] if key in costs else _forecast_s(case)
             seconds[group] = seconds.get(group, 0.0) + cost
         if self.of > len(groups):
             msg = (
@@ -142,7 +141,5 @@ def _forecast_s(case: Tested) -> float:
         samples = _SAMPLES_OF_PIPELINE + _SAMPLES_OF_PAIR * case.pipeline.seeds
     else:
         cases, samples = [case], float(len(case.samples))
-    weights = sum(
-        stored_weights(one.component) or file_weights(one.component) for one in cases
-    )
+    weights = sum(known_weights(one.component) for one in cases)
     return _CASE_S + _SAMPLE_S_PER_MIB * samples * weights / 2**20

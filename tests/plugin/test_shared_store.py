@@ -1,5 +1,6 @@
 """A store that machines share: each makes what no other has put there."""
 
+import io
 import json
 import shutil
 import tarfile
@@ -7,9 +8,13 @@ import threading
 import time
 from pathlib import Path
 
+import fsspec
 import pytest
+from fsspec.implementations.local import LocalFileSystem
 
 from harness.commands.cli import main
+from harness.commands.progress import ProgressLines
+from harness.core.errors import StoreError
 from harness.engine import shared as module
 from harness.engine.cluster import Place
 from harness.engine.shared import Shared
@@ -131,6 +136,42 @@ def test_an_entry_that_is_removed_leaves_the_shared_store_that_may_be_written(ur
     assert store.find("onnx", KEY) is None
 
 
+class Slow(LocalFileSystem):
+    """A healthy disk that takes seconds for a file."""
+
+    protocol = "slow"
+
+    def get_file(self, path, into, callback=None, **_):
+        size = self.size(path)
+        callback.set_size(size)
+        with self.open(path) as source, Path(into).open("wb") as target:
+            for part in (source.read(size // 4), *([b""] * 6), source.read()):
+                target.write(part)
+                callback.relative_update(len(part) or 1)
+                time.sleep(0.15)
+
+
+def test_a_transfer_that_moves_says_how_far_it_is(machine, url, monkeypatch, capfd):
+    Store(root=located(url)).make("onnx", KEY, big)
+    machine("second")
+    fsspec.register_implementation("slow", Slow, clobber=True)
+    monkeypatch.setattr(module, "SAY_S", 0.5)
+    monkeypatch.setattr(module, "_MOVED_S", 0.1)
+    told = []
+    monkeypatch.setattr(module, "on_wait", lambda *words: told.append(words))
+    slow = url.replace("file://", "slow://")
+    Store(root=located(slow)).make("onnx", KEY, refuse)
+
+    assert {stage for stage, _, _ in told} == {"fetching", "done"}
+    assert told[0] == ("fetching", slow, "onnx: 2 of 8 MB")
+    assert "waiting" not in capfd.readouterr().err
+
+
+def big(into):
+    (into / "model.bin").write_bytes(b"w" * (8 << 20))
+    return {}
+
+
 def test_two_writers_of_one_key_do_no_harm(machine, url):
     first = Store(root=located(url)).make("onnx", KEY, built)
     Path(*archives(url)).unlink()
@@ -172,15 +213,63 @@ def test_push_and_pull_copy_all(machine, url, tmp_path, capsys):
     store = Store(root=tmp_path / "own")
     store.make("onnx", KEY, built)
     assert main(["store", "push", url, "--store", str(store.root)]) == 0
+    assert capsys.readouterr().out.startswith("onnx ")
     machine("second")
 
     assert main(["store", "pull", url]) == 0
-    assert "fetched 1 entry" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert said.startswith("onnx ")
+    assert "fetched 1 entry" in said
+
+
+@pytest.mark.usefixtures("machine")
+def test_a_node_tells_of_a_damaged_object(url, monkeypatch):
+    """Nobody reads what it prints."""
+    Store(root=located(url)).make("onnx", KEY, built)
+    damage(*archives(url))
+    monkeypatch.setattr(module, "on_wait", module.on_wait)  # which a node sets
+    monkeypatch.setenv("XDG_CACHE_HOME", url.removeprefix("file://") + "-cache")
+    node = Place(store=url, read_only=False, limits=Limits(), mnn_convert=None)
+    told, said = [], io.StringIO()
+
+    with node.engine(told.append) as (engine, _):
+        engine.store.make("onnx", KEY, built)
+    lines = ProgressLines(said, live=False)
+    for one in told:
+        lines.tell(one)
+
+    assert [(one.stage, one.subject) for one in told] == [("damaged", url)]
+    assert said.getvalue().split()[:2] == ["damaged", url]
+
+
+@pytest.mark.fleet
+@pytest.mark.usefixtures("machine", "server")
+def test_missing_credentials_are_said_at_once(monkeypatch, capsys):
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    fsspec.get_filesystem_class("s3").clear_instance_cache()
+    start_s = time.monotonic()
+
+    assert main(["store", "pull", "s3://parity/ours"]) == 2
+    assert time.monotonic() - start_s < 30
+    assert "look at its credentials" in capsys.readouterr().err
+
+
+@pytest.mark.fleet
+@pytest.mark.usefixtures("machine", "server")
+def test_a_bucket_that_is_not_there_cannot_be_read_either():
+    assert not list(Shared(url="s3://parity/never", read_only=True).entries())
+    Shared(url="s3://parity/never", read_only=True).open()
+
+    with pytest.raises(StoreError, match="s3://nowhere/ours is not there"):
+        Shared(url="s3://nowhere/ours", read_only=True).open()
 
 
 BAD = {
     "schema": "has schema 7, and this version of the harness knows 1",
     "password": "must not have a password",
+    "chained password": "must not have a password",
     "package": "install its package, such as s3fs for s3://",
     "folder": "is no URL of a shared store",
 }
@@ -195,6 +284,7 @@ def test_a_shared_store_that_cannot_be_used_is_a_sentence(url, how, capsys):
         mark.write_text(json.dumps({"schema": 7}))
     named = {
         "password": "ssh://me:secret@host/path",
+        "chained password": "simplecache::ssh://me:secret@host/path",
         "package": "nosuch://bucket",
         "folder": "some/folder",
     }.get(how, url)
@@ -273,8 +363,6 @@ def test_a_server_that_stops_is_waited_for(server, capfd, monkeypatch):
         thread.join()
 
     assert "waiting: s3://parity/ours is asked for onnx/" in capfd.readouterr().err
-    assert [(one.stage, one.subject) for one in told] == [
-        ("waiting", url),
-        ("done", url),
-    ]
+    assert {one.subject for one in told} == {url}
+    assert (told[0].stage, told[-1].stage) == ("waiting", "done")
     assert len(list(Shared(url=url).entries())) == 1

@@ -15,8 +15,9 @@ from harness.commands.bench.rounds import Bench
 from harness.commands.bench.timing import BenchPlan, Subject, Timing
 from harness.core.environment import environment
 from harness.core.errors import ParityError, StageError
-from harness.engine.cluster import Place, Task, memory_of
+from harness.engine.cluster import Place, Task
 from harness.engine.ray_executor import Tell, node_name
+from harness.engine.resources import Step, takes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +68,7 @@ class BenchElsewhere(AbstractContextManager["BenchElsewhere"]):
         return _Task(
             place=self.place,
             cases=cases,
-            memory_bytes=max(map(memory_of, cases)),
+            takes=takes(cases, Step.ALL),
             alone=True,
             node_number=self.order.index(cases[0].subject),
             subjects=tuple(subjects),

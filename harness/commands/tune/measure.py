@@ -37,9 +37,10 @@ from harness.core.pipeline import PipelineCase
 from harness.core.record import LAYERS, OUTPUTS, CaseRecord, Row
 from harness.core.settings import Settings
 from harness.engine.artifacts import native_converter
-from harness.engine.cluster import Place, Task, memory_of
+from harness.engine.cluster import Place, Task
 from harness.engine.engine import Engine
 from harness.engine.ray_executor import executor_on
+from harness.engine.resources import Step, takes
 from harness.engine.run import missing, open_store, path_of
 from harness.engine.worker_pool import Progress
 from harness.judge.policy import Policy
@@ -173,7 +174,7 @@ def tune_on(
                 _Task(
                     place=place,
                     cases=tuple(some),
-                    memory_bytes=max(map(memory_of, some)),
+                    takes=takes(some, Step.ALL),
                     suite=suite,
                     effort=effort,
                     now=now,

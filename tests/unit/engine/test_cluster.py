@@ -13,6 +13,8 @@ import pytest
 from harness.core.case import Case
 from harness.engine.cluster import CaseResult, Elsewhere, Place, Task
 from harness.engine.engine import record_of
+from harness.engine.groups import graphs_of
+from harness.engine.resources import Step, Takes, takes
 from harness.suite.suite import load_suite
 
 DIGITS = load_suite(Path(__file__).parents[3] / "fixtures" / "digits")
@@ -27,6 +29,7 @@ class Nodes(Executor):
 
     def __init__(self) -> None:
         self.waiting: deque[tuple[Task, Future[Any]]] = deque()
+        self.done: list[Task] = []
         self.most = 0
 
     def submit(self, fn: Any, /, *_: Any, **__: Any) -> Future[Any]:
@@ -38,10 +41,12 @@ class Nodes(Executor):
     def run(self) -> None:
         while self.waiting:
             task, future = self.waiting.popleft()
-            record = record_of(task.cases[0])
-            future.set_result(
-                None if task.prepares else CaseResult(record=record, pictures={})
-            )
+            self.done.append(task)
+            if task.step is Step.RUN:
+                record = record_of(task.cases[0], took_s={"candidate": 1.0})
+                future.set_result(CaseResult(record=record, pictures={}))
+            else:
+                future.set_result({"onnx": 3.0})
 
 
 def copies(number: int) -> list[Case]:
@@ -99,3 +104,98 @@ def test_a_case_that_waits_keeps_less_than_a_kibibyte(nodes, elsewhere):
     tracemalloc.stop()
     assert (after - before) / len(records) < 1024
     assert nodes.waiting
+
+
+def pipelines(name="text2img-euler"):
+    return [case for case in DIGITS.pipeline_cases if case.subject == name]
+
+
+def exports(nodes):
+    """The graphs that each task has made."""
+    return [
+        graph
+        for task in nodes.done
+        if task.step in {Step.PREPARE, Step.EXPORT} and isinstance(task.cases[0], Case)
+        for graph in set().union(*(graphs_of(one, one.samples) for one in task.cases))
+    ]
+
+
+@pytest.mark.parametrize("components", [(), ("unet", "text_encoder", "vae_decoder")])
+def test_what_pipelines_deploy_is_exported_by_one_task_before_they_run(
+    nodes, elsewhere, components
+):
+    cases = [case for case in DIGITS.cases if case.subject in components]
+    drawn = [*pipelines(), *pipelines("text2img-eta")]
+
+    elsewhere.start([*cases, *drawn])
+    nodes.run()
+
+    made = exports(nodes)
+    assert len(made) == len(set(made))
+    for at, task in enumerate(nodes.done):
+        if task.step is Step.RUN and task.cases[0] in drawn:
+            before = Nodes()
+            before.done = nodes.done[:at]
+            roles = [role for _, role in task.cases[0].roles if role is not None]
+            assert {graphs_of(one, one.samples)[0] for one in roles} <= {
+                *exports(before)
+            }
+
+
+def test_the_first_record_has_the_seconds_of_what_was_made_ahead(nodes, elsewhere):
+    records = elsewhere.start([*copies(1), *pipelines()])
+    nodes.run()
+
+    took = [record.result().took_s for record in records]
+    alone = {"candidate": 1.0}
+    drawn = len(pipelines())
+    assert took[0] == {"onnx": 3.0, "candidate": 1.0}
+    assert took[1:-drawn] == [alone] * (len(took) - drawn - 1)
+    # The drawing, and three exports that no component has.
+    assert took[-drawn]["onnx"] == 12.0
+    assert took[1 - drawn :] == [alone] * (drawn - 1)
+
+
+def on(case, where, threads):
+    """The case with PyTorch and the runtime on some devices."""
+    return replace(
+        case,
+        device=replace(case.device, device=where[1], threads=threads[1]),
+        reference=replace(case.reference, device=where[0], threads=threads[0]),
+    )
+
+
+@pytest.mark.parametrize(
+    ("step", "threads", "gpus"),
+    [(Step.PREPARE, 3, 1), (Step.EXPORT, 3, 1), (Step.RUN, 1, 0), (Step.ALL, 3, 1)],
+)
+def test_a_step_takes_the_devices_that_it_uses(step, threads, gpus):
+    (case, *_) = copies(1)
+
+    found = takes([on(case, ("cuda", "cpu"), (3, 1))], step)
+
+    assert (found.threads, found.gpus) == (threads, gpus)
+    assert found.memory_bytes > 0
+
+
+@pytest.mark.parametrize(("step", "gpus"), [(Step.PREPARE, 0), (Step.RUN, 1)])
+def test_a_pipeline_takes_the_devices_of_its_files(step, gpus):
+    (case, *_) = pipelines()
+    roles = [
+        (name, role and on(role, ("cpu", "cuda"), (2, 2))) for name, role in case.roles
+    ]
+
+    found = takes([replace(case, roles=tuple(roles))], step)
+
+    assert found.gpus == gpus
+
+
+def test_a_damaged_checkpoint_has_no_forecast_and_no_error(tmp_path):
+    (case, *_) = copies(1)
+    source = replace(case.component.source, path=tmp_path)
+    (tmp_path / "vae").mkdir()
+    (tmp_path / "vae" / "config.json").write_text("{")
+
+    damaged = replace(case, component=replace(case.component, source=source))
+
+    assert takes([damaged], Step.RUN) == Takes(threads=case.device.threads)

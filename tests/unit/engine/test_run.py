@@ -1,10 +1,12 @@
 """The checks that a run requests, and its first messages."""
 
+import json
 import sys
 from types import SimpleNamespace
 from typing import Any
 
 from harness.engine.run import asked_of, header, missing
+from harness.engine.run_folder import costs_of
 from harness.engine.store import Store
 
 
@@ -53,3 +55,23 @@ def test_a_runtime_that_cannot_be_found_is_missing(monkeypatch):
     monkeypatch.setitem(sys.modules, "MNN", None)
     assert missing(case("a/mnn/fp32"))
     assert not missing(case("a/onnxruntime/fp32"))
+
+
+def test_times_come_from_the_newest_run_that_had_all_cases(tmp_path):
+    """A run of one case afterwards tells nothing of the others."""
+    ran = {"01": {"a": 1.0, "b": 1.0}, "02": {"a": 2.0, "b": 2.0}, "03": {"a": 3.0}}
+    for second, cases in ran.items():
+        folder = tmp_path / f"2026-01-01T00-00-{second}"
+        folder.mkdir()
+        told = [
+            {"suite": "s", "case": case, "took_s": {"candidate": took_s}}
+            for case, took_s in cases.items()
+        ]
+        (folder / "report.json").write_text(json.dumps({"schema": 4, "cases": told}))
+
+    def costs(*cases):
+        return costs_of(tmp_path, [("s", case) for case in cases])
+
+    assert costs("a", "b") == {("s", "a"): 2.0, ("s", "b"): 2.0}
+    assert costs("a") == {("s", "a"): 3.0}
+    assert costs("a", "b", "never ran") == costs("a", "b")

@@ -1,0 +1,211 @@
+"""Cases that wait for an executor, in groups whose shared part is made once.
+
+An executor has only a few tasks at once. So what waits is here, and costs little.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from harness.core.case import Case, Sample, sample_groups, samples_of
+from harness.core.digest import digest_value
+from harness.core.pipeline import PipelineCase
+from harness.core.record import CaseRecord, added
+from harness.engine.artifacts import export_id
+from harness.engine.resources import Step, gpus_of, roles_of
+from harness.suite.suite import Tested
+
+if TYPE_CHECKING:
+    from harness.engine.cluster import Elsewhere
+
+_AHEAD: Final = 2
+"""Number of tasks that an executor has at once, for each case that it can run."""
+
+Begun = tuple[Tested, Future[CaseRecord]]
+"""A case, and its record to come."""
+
+
+def together(begun: Iterable[Begun]) -> deque[list[Begun]]:
+    """Return cases in groups: those of one export, or of one pipeline."""
+    groups: dict[object, list[Begun]] = {}
+    for case, record in begun:
+        shared: object = case.subject, case.device
+        if isinstance(case, Case):
+            shared = export_id(case)
+        groups.setdefault(shared, []).append((case, record))
+    return deque(groups.values())
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Group:
+    """Cases whose shared part one task makes, before any of them runs.
+
+    Attributes:
+        cases: The cases that the task is given.
+        begun: The cases that are ready afterwards; none where pipelines alone need
+            what it makes.
+        makes: Ids of the graphs that it exports and pipelines need; see `graphs_of`.
+        waits: Ids of the graphs that its cases need and others export.
+        took_s: Seconds that its own task and those exports took, by kind; its first
+            record gets them.
+        payer: The group to whose seconds those of its task are added.
+
+    """
+
+    cases: tuple[Tested, ...]
+    begun: Sequence[Begun] = ()
+    makes: frozenset[str] = frozenset()
+    waits: frozenset[str] = frozenset()
+    took_s: Mapping[str, float] | None = None
+    payer: Group | None = None
+
+    @property
+    def step(self) -> Step:
+        """The step that makes what is shared."""
+        return Step.PREPARE if self.begun else Step.EXPORT
+
+
+def graphs_of(case: Case, samples: Sequence[Sample]) -> list[str]:
+    """Return the ids of the graphs that samples run on."""
+    made = case.component.name, asdict(case.export)
+    groups = sample_groups(case, samples)
+    return [digest_value((*made, group.shapes)) for group in groups]
+
+
+def groups_of(begun: Iterable[Begun]) -> Iterator[Group]:
+    """Yield groups of cases, and a group for each graph that pipelines alone need.
+
+    One task makes each graph, because nodes hold no lock against each other.
+    """
+    components: list[Group] = []
+    pipelines: list[Group] = []
+    for some in together(begun):
+        group = Group(cases=tuple(case for case, _ in some), begun=some)
+        is_pipeline = isinstance(group.cases[0], PipelineCase)
+        (pipelines if is_pipeline else components).append(group)
+    lacking: dict[str, Group] = {}
+    for group in pipelines:
+        for role in roles_of(group.cases):
+            (first, *_) = graphs_of(role, role.samples)
+            group.waits |= {first}
+            if first not in lacking:
+                lacking[first] = Group(
+                    cases=(role,), makes=frozenset([first]), payer=group
+                )
+    for group in components if lacking else ():
+        cases = [case for case in group.cases if isinstance(case, Case)]
+        found = graphs_of(cases[0], samples_of(cases))
+        group.makes = frozenset(lacking).intersection(found)
+        for graph in group.makes:
+            del lacking[graph]
+    yield from (*components, *lacking.values(), *pipelines)
+
+
+@dataclass(slots=True, eq=False)
+class _Lane:
+    """Tasks that wait for the same thing, such as a GPU, and hold up no others."""
+
+    groups: deque[Group] = field(default_factory=deque)
+    ready: deque[tuple[Tested, Future[CaseRecord], Mapping[str, float] | None]] = field(
+        default_factory=deque
+    )
+    running: int = 0
+
+
+class Queue:
+    """Cases that wait here, so that the executor has only few of them at once.
+
+    What cases share is made ahead of them, as long as fewer cases than can run at once
+    have theirs.
+
+    Args:
+        engine: It submits the tasks.
+        groups: The cases in groups.
+
+    """
+
+    def __init__(self, engine: Elsewhere, groups: Iterable[Group]) -> None:
+        self._engine = engine
+        self._lanes = {gpus: _Lane() for gpus in (1, 0)}
+        for group in groups:
+            self._lanes[gpus_of(group.cases, group.step)].groups.append(group)
+        self._made: set[str] = set()
+        self._blocked: list[Group] = []
+        self._is_going = False
+        self._lock = threading.Lock()
+
+    def go_on(self) -> None:
+        """Submit tasks until the executor has enough."""
+        with self._lock:
+            if self._is_going:  # another call, of this thread perhaps, goes on
+                return
+            self._is_going = True
+        while submit := self._next():
+            submit()
+
+    def _next(self) -> Callable[[], None] | None:
+        jobs = self._engine.jobs
+        with self._lock:
+            for lane in self._lanes.values():
+                waits = lane.groups or lane.ready
+                if not waits or lane.running >= _AHEAD * jobs:
+                    continue
+                lane.running += 1
+                if lane.groups and len(lane.ready) < jobs:
+                    return partial(self._prepare, lane, lane.groups.popleft())
+                return partial(self._run, lane, *lane.ready.popleft())
+            self._is_going = False
+            return None
+
+    def _prepare(self, lane: _Lane, group: Group) -> None:
+        try:
+            made = self._engine.submit(*group.cases, step=group.step)
+        except Exception as error:  # noqa: BLE001  # the cluster is gone
+            made = Future()
+            made.set_exception(error)
+        made.add_done_callback(partial(self._prepared, lane, group))
+
+    def _prepared(
+        self, lane: _Lane, group: Group, made: Future[Mapping[str, float]]
+    ) -> None:
+        """Let cases run whose graphs are all there.
+
+        A failure is reported by the case that needs what was not made.
+        """
+        with self._lock:
+            with suppress(Exception):
+                payer = group.payer or group
+                payer.took_s = added(made.result(), payer.took_s)
+            lane.running -= 1
+            self._made |= group.makes
+            self._blocked.append(group)
+            for one in [one for one in self._blocked if one.waits <= self._made]:
+                self._blocked.remove(one)
+                took_s = one.took_s
+                for case, record in one.begun:
+                    gpus = gpus_of([case], Step.RUN)
+                    self._lanes[gpus].ready.append((case, record, took_s))
+                    took_s = None
+        self.go_on()
+
+    def _run(
+        self,
+        lane: _Lane,
+        case: Tested,
+        record: Future[CaseRecord],
+        took_s: Mapping[str, float] | None,
+    ) -> None:
+        record.add_done_callback(lambda _: self._ended(lane))
+        self._engine.run_into(record, case, took_s)
+
+    def _ended(self, lane: _Lane) -> None:
+        with self._lock:
+            lane.running -= 1
+        self.go_on()

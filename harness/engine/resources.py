@@ -1,0 +1,117 @@
+"""What each step of a case takes of a machine: threads, GPUs and memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import Enum
+
+from harness.core.case import Case, Device
+from harness.core.errors import ParityError
+from harness.core.memory import Need
+from harness.core.pipeline import PipelineCase
+from harness.engine.artifacts import is_made, reference_host
+from harness.engine.needs import Weigh, drawing_need, pipeline_need
+from harness.suite.forecast import CONVERT, known_weights, need_of
+from harness.suite.suite import Tested
+
+
+class Step(Enum):
+    """What a task does for its cases."""
+
+    PREPARE = "export, and record or draw the reference"
+    EXPORT = "export alone"
+    RUN = "deploy and run"
+    ALL = "everything"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Takes:
+    """What a task takes of its node.
+
+    Attributes:
+        threads: Number of threads.
+        gpus: Number of GPUs.
+        memory_bytes: Forecast memory; 0 if it is unknown.
+
+    """
+
+    threads: int = 1
+    gpus: int = 0
+    memory_bytes: int = 0
+
+
+def roles_of(cases: Iterable[Tested]) -> Iterator[Case]:
+    """Yield the case of each deployed file in pipelines."""
+    for case in cases:
+        if isinstance(case, PipelineCase):
+            yield from (role for _, role in case.roles if role is not None)
+
+
+def gpus_of(cases: Iterable[Tested], step: Step) -> int:
+    """Return the number of GPUs that a step of cases uses: one or none."""
+    devices = (one.device for case in cases for one in devices_of(case, step))
+    return int(any(device in {"cuda", "tensorrt"} for device in devices))
+
+
+def devices_of(case: Tested, step: Step) -> Iterator[Device]:
+    """Yield the devices, with their threads, that a step of a case uses."""
+    makes, runs = step is not Step.RUN, step in {Step.RUN, Step.ALL}
+    if isinstance(case, PipelineCase):
+        yield case.device  # of PyTorch, which draws beside the files too
+    for one in roles_of([case]) if isinstance(case, PipelineCase) else [case]:
+        # What its files need of PyTorch are tasks of their own.
+        if makes and (one is case or runs):
+            yield one.reference
+        if runs:
+            yield one.device
+
+
+def needs_of(case: Tested, step: Step, weigh: Weigh) -> Iterator[Need | None]:
+    """Yield the memory of each stage of a step of a case; None if it is unknown.
+
+    Args:
+        case: The case.
+        step: The step, for an empty store.
+        weigh: Returns the bytes of a component's weights.
+
+    Raises:
+        ParityError: A checkpoint cannot be read.
+
+    """
+
+    def need(one: Case, host: str) -> Need | None:
+        weights = weigh(one.component)
+        if not weights or not one.samples:
+            return None
+        return need_of(one, host, one.samples, weights)
+
+    makes, runs = step is not Step.RUN, step in {Step.RUN, Step.ALL}
+    if isinstance(case, PipelineCase):
+        if makes:
+            yield drawing_need(case.pipeline, weigh)
+        if runs:
+            yield pipeline_need(case, weigh)
+    for one in roles_of([case]) if isinstance(case, PipelineCase) else [case]:
+        if makes and (one is case or runs):
+            yield need(one, reference_host(one))
+        if runs and one is case:
+            yield need(one, one.backend)
+        if runs and is_made(one):
+            yield need(one, f"{CONVERT}{one.backend}")
+
+
+def takes(cases: Sequence[Tested], step: Step) -> Takes:
+    """Return what a step of cases takes, one case after another."""
+    threads = [one.threads for case in cases for one in devices_of(case, step)]
+    needs = [0]
+    for case in cases:
+        with suppress(ParityError):  # the case itself reports a damaged checkpoint
+            found = needs_of(case, step, known_weights)
+            needs += [need.size_bytes for need in found if need]
+    return Takes(
+        threads=max(threads, default=1),
+        gpus=gpus_of(cases, step),
+        memory_bytes=max(needs),
+    )
