@@ -48,11 +48,11 @@ def compare_pairs(
     if not _common(before, after):
         return Change.INCOMPARABLE, "no pair of prompt and seed is in both runs"
     growth = RMS_GROWTH_ELSEWHERE if elsewhere else RMS_GROWTH
-    worse = _against(before, after, growth)
+    worse = against(before, after, growth)
     verdict = verdict_of(worse)
     if verdict is Conclusion.WORSE:
         return Change.WORSE, pair_words(worse)
-    if verdict_of(_against(after, before, growth)) is Conclusion.WORSE:
+    if verdict_of(against(after, before, growth)) is Conclusion.WORSE:
         return Change.BETTER, "most pictures are better than the accepted build's"
     tried = [one for each in results_of(worse).values() for one in each]
     if verdict is Conclusion.OPEN and any(one.worse for one in tried):
@@ -72,7 +72,7 @@ def _common(before: Pairs, after: Pairs) -> list[tuple[int, int]]:
     return [(places[pair], place) for place, pair in now if pair in places]
 
 
-def _against(before: Pairs, after: Pairs, growth: float) -> dict[str, Any]:
+def against(before: Pairs, after: Pairs, growth: float) -> dict[str, Any]:
     """Return the pairs of `after`, with limits from the errors of `before`."""
     common = _common(before, after)
     losses: dict[str, list[float]] = {}
