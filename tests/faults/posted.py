@@ -36,7 +36,6 @@ from onnx import numpy_helper
 
 from harness.commands.explain import post
 from harness.commands.explain.excerpts import cut_out
-from harness.core.errors import ParityError
 from harness.core.settings import Settings
 from harness.engine import tasks
 from harness.engine.artifacts import Artifacts
@@ -313,8 +312,9 @@ def posted(suite, engine, fault, backend, into):
             best = post.write_post(suite.limits, judge, around, into, lambda _: None)
             windows = floats_of(engine.exported(case))
             said = post.said(sys.executable, into)
-        except ParityError as error:
-            return result(why=str(error), took_s=round(time.monotonic() - start, 1))
+        except Exception as error:  # noqa: BLE001  # it is a no, and the rest goes on
+            why = f"{type(error).__name__}: {error}"
+            return result(why=why, took_s=round(time.monotonic() - start, 1))
     size = sum(file.stat().st_size for file in into.iterdir())
     why = (
         f"it has {size:,} bytes"

@@ -12,16 +12,20 @@ from tests.faults.posted import NEVER, PlantedEngine, posted
 OF = {fault.name: fault for fault in FAULTS}
 
 
+@pytest.fixture
+def engine(digits, store_root, monkeypatch):
+    """What plants faults, and leaves out little."""
+    monkeypatch.setattr(post, "SEARCH_S", 3.0)
+    with PlantedEngine(Store(root=store_root), digits.limits) as engine:
+        yield engine
+
+
 @pytest.mark.parametrize(
     ("name", "backend"),
     [("gelu-tanh", "onnxruntime"), ("zeros", "mnn"), ("wrong-fusion", "onnxruntime")],
 )
-def test_a_fault_becomes_a_small_folder(
-    digits, store_root, tmp_path, monkeypatch, name, backend
-):
-    monkeypatch.setattr(post, "SEARCH_S", 3.0)
-    with PlantedEngine(Store(root=store_root), digits.limits) as engine:
-        found = posted(digits, engine, OF[name], backend, tmp_path / "post")
+def test_a_fault_becomes_a_small_folder(digits, engine, tmp_path, name, backend):
+    found = posted(digits, engine, OF[name], backend, tmp_path / "post")
 
     assert found.why == ""
 

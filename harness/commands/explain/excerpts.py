@@ -58,8 +58,12 @@ class Around:
 
     @property
     def shows(self) -> bool:
-        """Whether the excerpt shows the divergence."""
-        return self.verdict is not None and not self.verdict.found.passed
+        """Whether the excerpt shows the divergence.
+
+        A check may also fail because nothing was compared, which shows none.
+        """
+        rows = self.verdict.rows if self.verdict else ()
+        return any(not judged.verdict.passed for judged in rows)
 
 
 def with_local_errors(
